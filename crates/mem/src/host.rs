@@ -1,0 +1,62 @@
+//! Page-aligned, zero-filled host memory.
+
+use crate::{Backing, Kind, MemError, Region};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+/// An anonymous private mapping; unmapped on drop.
+#[derive(Debug)]
+pub struct HostBuf {
+    ptr: NonNull<core::ffi::c_void>,
+    len: usize,
+}
+
+impl HostBuf {
+    /// Maps `len` zeroed bytes (at least one), rounded up to whole 4 KiB pages.
+    pub fn new(len: usize) -> Result<Self, MemError> {
+        let want = len.max(1).checked_next_multiple_of(4096).unwrap_or(usize::MAX);
+        let len = NonZeroUsize::new(want).unwrap_or(NonZeroUsize::MIN);
+        let flags = MapFlags::MAP_PRIVATE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        let ptr = unsafe {
+            mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)
+        }
+        .map_err(|errno| MemError::Map { len: want, errno })?;
+        Ok(Self { ptr, len: want })
+    }
+
+    /// As [`HostBuf::new`], as a [`Region`] of exactly `len` bytes.
+    pub fn region(len: usize) -> Result<Region, MemError> {
+        Region::new(Self::new(len)?).slice(0, len)
+    }
+}
+
+impl Drop for HostBuf {
+    fn drop(&mut self) {
+        // SAFETY: `ptr` and `len` are those of a mapping that this value owns, and nothing that
+        // holds a `Region` over it is left, since regions keep their backing alive.
+        let unmapped = unsafe { munmap(self.ptr, self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+// SAFETY: the mapping has no thread affinity; all access goes through `Region`.
+unsafe impl Send for HostBuf {}
+// SAFETY: as above; `&HostBuf` gives out no references to the bytes.
+unsafe impl Sync for HostBuf {}
+
+// SAFETY: the range is mapped readable and writable from `new` until `drop`.
+unsafe impl Backing for HostBuf {
+    fn addr(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}

@@ -1,0 +1,14 @@
+//! Registered memory: bytes that a NIC, a kernel and the host touch at the same time.
+//!
+//! Two rules, everywhere: no `&` or `&mut` to such bytes is ever made (single atomics excepted),
+//! and every access is bounds-checked against a [`Region`], which keeps its memory alive.
+
+mod copier;
+mod error;
+mod host;
+mod region;
+
+pub use copier::{Copier, Progress, Ticket, copy};
+pub use error::MemError;
+pub use host::HostBuf;
+pub use region::{Backing, Kind, Region};
