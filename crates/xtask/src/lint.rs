@@ -1,0 +1,92 @@
+//! Limits on tracked files, and that every relative link in a document leads somewhere.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines a source file may have.
+const MAX_LINES: usize = 500;
+/// Lines a public device header may have; bodies belong in `impl/`.
+const MAX_HEADER_LINES: usize = 200;
+
+/// Checks every tracked file; returns the number of findings, each printed on one line.
+pub(crate) fn run() -> io::Result<usize> {
+    let root = root()?;
+    let mut found = 0;
+    for file in tracked(&root)? {
+        let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
+        found += length(&file, &text);
+        if file.extension().is_some_and(|e| e == "md") {
+            found += links(&root, &file, &text);
+        }
+    }
+    Ok(found)
+}
+
+fn root() -> io::Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .ok_or_else(|| io::Error::other(format!("{} has no workspace above it", here.display())))
+}
+
+fn tracked(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let out = Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root).output()?;
+    if !out.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
+    }
+    let names = String::from_utf8_lossy(&out.stdout).into_owned();
+    Ok(names.split('\0').filter(|n| !n.is_empty()).map(PathBuf::from).collect())
+}
+
+fn length(file: &Path, text: &str) -> usize {
+    let source = ["rs", "h", "cu", "cpp", "c", "py", "sh"];
+    if !file.extension().and_then(|e| e.to_str()).is_some_and(|e| source.contains(&e)) {
+        return 0;
+    }
+    let public_header = file.parent() == Some(Path::new("kernels/include/warpverbs"));
+    let limit = if public_header { MAX_HEADER_LINES } else { MAX_LINES };
+    let lines = text.lines().count();
+    if lines <= limit {
+        return 0;
+    }
+    println!("{}: {lines} lines, at most {limit} allowed", file.display());
+    1
+}
+
+/// Relative targets of `[text](target)`; anchors and absolute addresses are not looked at.
+fn links(root: &Path, file: &Path, text: &str) -> usize {
+    let base = root.join(file.parent().unwrap_or(Path::new("")));
+    let mut found = 0;
+    for (number, line) in text.lines().enumerate() {
+        for target in line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let outside = target.is_empty() || target.contains("://") || target.contains(' ');
+            if !outside && !base.join(target).exists() {
+                println!("{}:{}: link to {target}, which does not exist", file.display(), number + 1);
+                found += 1;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_file_is_found() {
+        let text = "x\n".repeat(MAX_LINES + 1);
+        assert_eq!(length(Path::new("a.rs"), &text), 1);
+        assert_eq!(length(Path::new("a.md"), &text), 0);
+        assert_eq!(length(Path::new("kernels/include/warpverbs/qp.h"), &"x\n".repeat(MAX_HEADER_LINES + 1)), 1);
+    }
+
+    #[test]
+    fn a_dead_link_is_found() {
+        let root = root().expect("workspace root");
+        let readme = Path::new("README.md");
+        assert_eq!(links(&root, readme, "[a](Cargo.toml) [b](no/such.md) [c](https://x.y)"), 1);
+    }
+}
