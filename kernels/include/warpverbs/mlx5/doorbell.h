@@ -1,0 +1,43 @@
+// Values of doorbell records and doorbells, byte-swapped and ready to store.
+#pragma once
+
+#include "warpverbs/mlx5/bswap.h"
+#include "warpverbs/mlx5/opcode.h"
+
+namespace wv {
+namespace mlx5 {
+
+// SND (be32 at +4) and RCV (be32 at +0) counters of the QP's record: index of the next free WQEBB,
+// or number of posted receives; both modulo 2^16.
+WV_HD constexpr u32 dbr_value(u64 next) { return bswap32(static_cast<u32>(next & 0xffff)); }
+
+// SRQ record: number of posted receives.
+WV_HD constexpr u32 srq_dbr_value(u64 posted) { return dbr_value(posted); }
+
+// SET_CI (be32 at +0) of the CQ's record.
+WV_HD constexpr u32 cq_set_ci(u64 ci) { return bswap32(static_cast<u32>(ci & 0xffffff)); }
+
+// ARM (be32 at +4) of the CQ's record. `sn`: number of arms so far, modulo 4.
+WV_HD constexpr u32 cq_arm(u32 sn, bool solicited_only, u64 ci) {
+  return bswap32((sn & 3) << 28 | (solicited_only ? 1u << 24 : 0u) |
+                 static_cast<u32>(ci & 0xffffff));
+}
+
+// 64-bit CQ arm doorbell: the ARM word, then the CQN.
+WV_HD constexpr u64 cq_arm_doorbell(u32 sn, bool solicited_only, u64 ci, u32 cqn) {
+  return static_cast<u64>(bswap32(cqn)) << 32 | cq_arm(sn, solicited_only, ci);
+}
+
+// SQ doorbell that names the next free WQEBB: {next << 8, qpn << 8}.
+WV_HD constexpr u64 doorbell_next(u64 next, u32 qpn) {
+  return static_cast<u64>(bswap32(qpn << 8)) << 32 |
+         bswap32(static_cast<u32>(next & 0xffff) << 8);
+}
+
+// SQ doorbell that repeats the first 8 bytes of the last WQE (`ctrl_word0`, `ctrl_word1`).
+WV_HD constexpr u64 doorbell_last(u32 ctrl_word0, u32 ctrl_word1) {
+  return static_cast<u64>(ctrl_word1) << 32 | ctrl_word0;
+}
+
+}  // namespace mlx5
+}  // namespace wv
