@@ -1,11 +1,21 @@
-// Fixed-width names that need no header: NVRTC has no <cstdint>.
+// Fixed-width names and the host/device markers. Needs no header: NVRTC has no <cstdint>.
 #pragma once
+
+#if defined(__CUDACC__) || defined(__HIP__)
+#define WV_HD __host__ __device__
+#define WV_D __device__
+#else
+#define WV_HD
+#define WV_D
+#endif
 
 namespace wv {
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
+using i8 = signed char;
+using i16 = short;
 using i32 = int;
 using i64 = long long;
 
