@@ -3,11 +3,13 @@
 //! Two rules, everywhere: no `&` or `&mut` to such bytes is ever made (single atomics excepted),
 //! and every access is bounds-checked against a [`Region`], which keeps its memory alive.
 
+mod cells;
 mod copier;
 mod error;
 mod host;
 mod region;
 
+pub use cells::{Cell, Cells};
 pub use copier::{Copier, Progress, Ticket, copy};
 pub use error::MemError;
 pub use host::HostBuf;
