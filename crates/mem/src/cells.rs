@@ -100,6 +100,9 @@ mod tests {
         let region = HostBuf::region(64).unwrap();
         assert!(matches!(region.cells::<AtomicU64>(8, 8), Err(MemError::OutOfBounds { .. })));
         assert!(matches!(region.cells::<AtomicU64>(4, 1), Err(MemError::Misaligned { .. })));
-        assert!(matches!(region.cells::<AtomicU8>(0, usize::MAX), Err(MemError::OutOfBounds { .. })));
+        assert!(matches!(
+            region.cells::<AtomicU8>(0, usize::MAX),
+            Err(MemError::OutOfBounds { .. })
+        ));
     }
 }

@@ -7,10 +7,16 @@ mod cells;
 mod copier;
 mod error;
 mod host;
+mod keys;
 mod region;
+mod ring;
 
 pub use cells::{Cell, Cells};
-pub use copier::{Copier, Progress, Ticket, copy};
+pub use copier::{Copier, Pending, Progress, Ticket, copy};
 pub use error::MemError;
 pub use host::HostBuf;
+pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};
 pub use region::{Backing, Kind, Region};
+pub use ring::{
+    Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,
+};

@@ -1,0 +1,425 @@
+//! Memory keys: who may touch which bytes, how.
+//!
+//! One key serves as lkey and rkey of a region: a random 24-bit index and a random 8-bit variant,
+//! `key = index << 8 | variant`. Keys come from a cryptographic generator, so that a peer that
+//! was not given one cannot guess it.
+
+use crate::{MemError, Region};
+use bitflags::bitflags;
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng};
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+bitflags! {
+    /// What a key allows. Reading by the owner is always allowed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// The owner's NIC may write: receive buffers, READ destinations, atomic results.
+        const LOCAL_WRITE = 1;
+        /// A peer may write. Needs `LOCAL_WRITE`.
+        const REMOTE_WRITE = 2;
+        /// A peer may read.
+        const REMOTE_READ = 4;
+        /// A peer may do atomics. Needs `LOCAL_WRITE`.
+        const REMOTE_ATOMIC = 8;
+        /// LOCAL_INVAL, and SEND_INVAL from a peer, may take the key back.
+        const INVALIDATE = 16;
+    }
+}
+
+/// Why a region was not registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Remote writes and atomics need local write access (IBTA C10-54).
+    #[error("access {asked:?} needs LOCAL_WRITE as well")]
+    NeedsLocalWrite {
+        /// The flags asked for.
+        asked: Access,
+    },
+    /// All of the address range would not fit in 64 bits.
+    #[error("region {addr:#x}+{len:#x} wraps the address space")]
+    Wraps {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Too many keys are in use.
+    #[error("all {max} memory keys are in use")]
+    Exhausted {
+        /// Keys at most.
+        max: usize,
+    },
+    /// The system's random source failed.
+    #[error("no random bytes for a key")]
+    NoEntropy,
+}
+
+/// Why an access through a key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// No region has this index.
+    #[error("key {key:#010x} is not registered")]
+    UnknownKey {
+        /// The key presented.
+        key: u32,
+    },
+    /// The index exists, with another variant.
+    #[error("key {key:#010x} has variant {:#04x}, expected {expected:#04x}", key & 0xff)]
+    WrongVariant {
+        /// The key presented.
+        key: u32,
+        /// The variant that is registered.
+        expected: u8,
+    },
+    /// The key was taken back by LOCAL_INVAL, SEND_INVAL or a revocation.
+    #[error("key {key:#010x} was invalidated")]
+    Invalidated {
+        /// The key presented.
+        key: u32,
+    },
+    /// The region belongs to another protection domain.
+    #[error("key {key:#010x} is of protection domain {found}, expected {expected}")]
+    WrongPd {
+        /// The key presented.
+        key: u32,
+        /// Domain of the key.
+        found: u32,
+        /// Domain of the queue.
+        expected: u32,
+    },
+    /// The key lacks a right.
+    #[error("key {key:#010x} allows {granted:?}, needed {needed:?}")]
+    Denied {
+        /// The key presented.
+        key: u32,
+        /// Rights of the key.
+        granted: Access,
+        /// Rights asked for.
+        needed: Access,
+    },
+    /// The range is not inside the region.
+    #[error("{addr:#x}+{len:#x} is outside {start:#x}+{region_len:#x} of key {key:#010x}")]
+    OutOfBounds {
+        /// The key presented.
+        key: u32,
+        /// First address asked for.
+        addr: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// First address of the region.
+        start: u64,
+        /// Bytes of the region.
+        region_len: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Validity {
+    Live,
+    /// The owner or a SEND_INVAL took it back, for good.
+    Invalidated,
+    /// A test took it back, for now.
+    Revoked,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: u32,
+    pd: u32,
+    access: Access,
+    validity: Validity,
+    region: Region,
+}
+
+/// Where the last lookup ended: a hint that makes the next one with the same key cheap. Always
+/// verified, so a stale one is harmless.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyHint(u32);
+
+/// A checked range: `len` bytes at `offset` of `region`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The memory.
+    pub region: &'a Region,
+    /// First byte, from the start of `region`.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Fewer than the 2^24 indexes, so that random ones stay hard to hit and quick to find.
+const MAX_KEYS: usize = 1 << 20;
+
+/// All memory keys of a NIC.
+#[derive(Debug)]
+pub struct KeyTable {
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_index: FxHashMap<u32, u32>,
+    rng: StdRng,
+}
+
+impl KeyTable {
+    /// An empty table. Keys are unpredictable unless a `seed` is given.
+    pub fn new(seed: Option<u64>) -> Result<Self, KeyError> {
+        let rng = match seed {
+            Some(seed) => StdRng::seed_from_u64(seed),
+            None => StdRng::try_from_rng(&mut SysRng).map_err(|_| KeyError::NoEntropy)?,
+        };
+        Ok(Self { slots: Vec::new(), free: Vec::new(), by_index: FxHashMap::default(), rng })
+    }
+
+    /// Registers `region` and returns its key, never 0, never an index of 0 or 1 (0x100 is the
+    /// terminator lkey of a receive WQE).
+    pub fn insert(&mut self, pd: u32, region: &Region, access: Access) -> Result<u32, KeyError> {
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+            && !access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(KeyError::NeedsLocalWrite { asked: access });
+        }
+        let (addr, len) = (region.addr(), region.len() as u64);
+        if addr.checked_add(len).is_none() {
+            return Err(KeyError::Wraps { addr, len });
+        }
+        if self.by_index.len() >= MAX_KEYS {
+            return Err(KeyError::Exhausted { max: MAX_KEYS });
+        }
+        let key = loop {
+            let key = self.rng.next_u32();
+            if key >> 8 > 1 && !self.by_index.contains_key(&(key >> 8)) {
+                break key;
+            }
+        };
+        let entry = Entry { key, pd, access, validity: Validity::Live, region: region.clone() };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(entry);
+                slot
+            }
+            None => {
+                self.slots.push(Some(entry));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.by_index.insert(key >> 8, slot);
+        Ok(key)
+    }
+
+    /// Forgets a key and gives its region back.
+    pub fn remove(&mut self, key: u32) -> Option<Region> {
+        let slot = self.slot_of(key).ok()?;
+        self.by_index.remove(&(key >> 8));
+        self.free.push(slot);
+        self.slots[slot as usize].take().map(|entry| entry.region)
+    }
+
+    fn slot_of(&self, key: u32) -> Result<u32, AccessError> {
+        let slot = *self.by_index.get(&(key >> 8)).ok_or(AccessError::UnknownKey { key })?;
+        match &self.slots[slot as usize] {
+            Some(entry) if entry.key == key => Ok(slot),
+            Some(entry) => Err(AccessError::WrongVariant { key, expected: entry.key as u8 }),
+            None => Err(AccessError::UnknownKey { key }),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, key: u32, hint: &mut KeyHint) -> Result<&Entry, AccessError> {
+        if let Some(Some(entry)) = self.slots.get(hint.0 as usize)
+            && entry.key == key
+        {
+            return Ok(entry);
+        }
+        hint.0 = self.slot_of(key)?;
+        self.slots[hint.0 as usize].as_ref().ok_or(AccessError::UnknownKey { key })
+    }
+
+    /// The bytes `[addr, addr + len)` if `key` exists, is of `pd`, grants `needed` and covers them;
+    /// checked in that order.
+    #[inline]
+    pub fn lookup(
+        &self,
+        hint: &mut KeyHint,
+        pd: u32,
+        key: u32,
+        addr: u64,
+        len: u32,
+        needed: Access,
+    ) -> Result<Span<'_>, AccessError> {
+        let entry = self.entry(key, hint)?;
+        if entry.validity != Validity::Live {
+            return Err(AccessError::Invalidated { key });
+        }
+        if entry.pd != pd {
+            return Err(AccessError::WrongPd { key, found: entry.pd, expected: pd });
+        }
+        if !entry.access.contains(needed) {
+            return Err(AccessError::Denied { key, granted: entry.access, needed });
+        }
+        let (start, region_len) = (entry.region.addr(), entry.region.len() as u64);
+        // An `addr` below `start` wraps to an offset beyond any region.
+        let offset = addr.wrapping_sub(start);
+        if offset > region_len || u64::from(len) > region_len - offset {
+            let len = u64::from(len);
+            return Err(AccessError::OutOfBounds { key, addr, len, start, region_len });
+        }
+        Ok(Span { region: &entry.region, offset, len })
+    }
+
+    /// Takes a key back for good. It must exist, be live, of `pd` and carry
+    /// [`Access::INVALIDATE`].
+    pub fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), AccessError> {
+        let slot = self.slot_of(key)?;
+        let Some(entry) = self.slots[slot as usize].as_mut() else {
+            return Err(AccessError::UnknownKey { key });
+        };
+        if entry.validity != Validity::Live {
+            return Err(AccessError::Invalidated { key });
+        }
+        if entry.pd != pd {
+            return Err(AccessError::WrongPd { key, found: entry.pd, expected: pd });
+        }
+        if !entry.access.contains(Access::INVALIDATE) {
+            let needed = Access::INVALIDATE;
+            return Err(AccessError::Denied { key, granted: entry.access, needed });
+        }
+        entry.validity = Validity::Invalidated;
+        Ok(())
+    }
+
+    /// Revokes a key, or restores one that was revoked; an invalidated key stays so.
+    pub fn set_revoked(&mut self, key: u32, revoked: bool) -> Result<(), AccessError> {
+        let slot = self.slot_of(key)?;
+        let Some(entry) = self.slots[slot as usize].as_mut() else {
+            return Err(AccessError::UnknownKey { key });
+        };
+        match (entry.validity, revoked) {
+            (Validity::Invalidated, _) => return Err(AccessError::Invalidated { key }),
+            (_, true) => entry.validity = Validity::Revoked,
+            (_, false) => entry.validity = Validity::Live,
+        }
+        Ok(())
+    }
+
+    /// Keys in use.
+    pub fn len(&self) -> usize {
+        self.by_index.len()
+    }
+
+    /// Whether no key is in use.
+    pub fn is_empty(&self) -> bool {
+        self.by_index.is_empty()
+    }
+}
+
+impl Span<'_> {
+    /// An owned copy of the span, which keeps the memory alive.
+    pub fn to_region(&self) -> Result<Region, MemError> {
+        self.region.slice(self.offset, self.len as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostBuf;
+
+    fn table() -> KeyTable {
+        KeyTable::new(Some(7)).unwrap()
+    }
+
+    #[test]
+    fn checks_come_in_order() {
+        let mut t = table();
+        let region = HostBuf::region(64).unwrap();
+        let key = t.insert(5, &region, Access::LOCAL_WRITE).unwrap();
+        let hint = &mut KeyHint::default();
+        let at = region.addr();
+        let mut look = |pd, key, addr, len, needed| {
+            t.lookup(hint, pd, key, addr, len, needed).map(|span| (span.offset, span.len))
+        };
+        assert_eq!(look(5, key, at + 60, 4, Access::LOCAL_WRITE), Ok((60, 4)));
+        assert_eq!(look(5, key, at + 64, 0, Access::empty()), Ok((64, 0)));
+        assert!(matches!(
+            look(5, key, at + 61, 4, Access::empty()),
+            Err(AccessError::OutOfBounds { .. })
+        ));
+        assert!(matches!(
+            look(5, key, at - 1, 4, Access::empty()),
+            Err(AccessError::OutOfBounds { .. })
+        ));
+        assert!(matches!(
+            look(5, key, at, u32::MAX, Access::empty()),
+            Err(AccessError::OutOfBounds { .. })
+        ));
+        assert!(matches!(
+            look(5, key, at, 4, Access::REMOTE_READ),
+            Err(AccessError::Denied { .. })
+        ));
+        assert!(matches!(
+            look(6, key, at, 4, Access::REMOTE_READ),
+            Err(AccessError::WrongPd { .. })
+        ));
+        assert!(matches!(
+            look(6, key ^ 1, at, 4, Access::empty()),
+            Err(AccessError::WrongVariant { .. })
+        ));
+        assert!(matches!(
+            look(6, key ^ 0x100, at, 4, Access::empty()),
+            Err(AccessError::UnknownKey { .. })
+        ));
+    }
+
+    #[test]
+    fn a_stale_hint_is_harmless() {
+        let mut t = table();
+        let region = HostBuf::region(64).unwrap();
+        let old = t.insert(1, &region, Access::empty()).unwrap();
+        let mut hint = KeyHint::default();
+        t.lookup(&mut hint, 1, old, region.addr(), 1, Access::empty()).unwrap();
+        assert!(t.remove(old).is_some());
+        let new = t.insert(1, &region, Access::empty()).unwrap();
+        let gone = t.lookup(&mut hint, 1, old, region.addr(), 1, Access::empty());
+        assert_eq!(gone.unwrap_err(), AccessError::UnknownKey { key: old });
+        assert!(t.lookup(&mut hint, 1, new, region.addr(), 1, Access::empty()).is_ok());
+    }
+
+    #[test]
+    fn invalidation_is_for_good_and_revocation_is_not() {
+        let mut t = table();
+        let region = HostBuf::region(64).unwrap();
+        let plain = t.insert(1, &region, Access::empty()).unwrap();
+        let open = t.insert(1, &region, Access::INVALIDATE).unwrap();
+        assert!(matches!(t.invalidate(1, plain), Err(AccessError::Denied { .. })));
+        assert!(matches!(t.invalidate(2, open), Err(AccessError::WrongPd { .. })));
+        t.set_revoked(open, true).unwrap();
+        let hint = &mut KeyHint::default();
+        assert!(t.lookup(hint, 1, open, region.addr(), 1, Access::empty()).is_err());
+        t.set_revoked(open, false).unwrap();
+        assert!(t.lookup(hint, 1, open, region.addr(), 1, Access::empty()).is_ok());
+        t.invalidate(1, open).unwrap();
+        assert_eq!(t.set_revoked(open, false), Err(AccessError::Invalidated { key: open }));
+    }
+
+    #[test]
+    fn remote_write_needs_local_write() {
+        let region = HostBuf::region(64).unwrap();
+        for asked in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC | Access::REMOTE_READ] {
+            let refused = table().insert(1, &region, asked);
+            assert_eq!(refused, Err(KeyError::NeedsLocalWrite { asked }));
+            assert!(table().insert(1, &region, asked | Access::LOCAL_WRITE).is_ok());
+        }
+    }
+
+    #[test]
+    fn keys_differ_without_a_seed() {
+        let region = HostBuf::region(64).unwrap();
+        let draw = || KeyTable::new(None).unwrap().insert(1, &region, Access::empty()).unwrap();
+        // Three equal draws of 32 bits would be an event of 2^-64.
+        let (a, b, c) = (draw(), draw(), draw());
+        assert!(a != b || b != c);
+    }
+}

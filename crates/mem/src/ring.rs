@@ -1,0 +1,301 @@
+//! Guards over the memory of queues: what a NIC reads and writes there, and in which order.
+//!
+//! A guard is checked once, when it is made: host memory, aligned, long enough. After that its
+//! accesses cannot fail, since every index is masked. The other side may write at any time, so a
+//! value read twice may differ: read once, then decide.
+
+use crate::{Kind, MemError, Region};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Words of one 64-byte block, in address order and native byte order.
+pub type Block = [u64; 8];
+
+/// `len` bytes of host memory at a fixed address.
+#[derive(Debug)]
+struct Words {
+    addr: u64,
+    keep: Region,
+}
+
+impl Words {
+    fn new(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
+        let keep = region.slice(0, len as usize)?;
+        let addr = keep.addr();
+        if keep.kind() != Kind::Host {
+            return Err(MemError::NotHost { addr });
+        }
+        if addr % align != 0 {
+            return Err(MemError::Misaligned { addr, align: align as usize });
+        }
+        Ok(Self { addr, keep })
+    }
+
+    /// The 64-bit word at byte `offset`, a multiple of 8 that is inside.
+    #[inline]
+    fn u64_at(&self, offset: u64) -> &AtomicU64 {
+        debug_assert!(offset % 8 == 0 && offset + 8 <= self.keep.len() as u64);
+        // SAFETY: every caller masks `offset` into the length that `new` checked; host memory,
+        // aligned, alive as long as `keep`.
+        unsafe { AtomicU64::from_ptr((self.addr + offset) as *mut u64) }
+    }
+
+    /// The 32-bit word at byte `offset`, a multiple of 4 that is inside.
+    #[inline]
+    fn u32_at(&self, offset: u64) -> &AtomicU32 {
+        debug_assert!(offset % 4 == 0 && offset + 4 <= self.keep.len() as u64);
+        // SAFETY: every caller keeps `offset` inside the length that `new` checked; host memory,
+        // aligned, alive as long as `keep`.
+        unsafe { AtomicU32::from_ptr((self.addr + offset) as *mut u32) }
+    }
+
+    #[inline]
+    fn block_at(&self, offset: u64) -> Block {
+        let mut out = [0u64; 8];
+        for (i, word) in (0u64..).zip(out.iter_mut()) {
+            *word = self.u64_at(offset + i * 8).load(Ordering::Relaxed);
+        }
+        out
+    }
+}
+
+/// A send queue as the NIC reads it: 2^n WQEBBs of 64 bytes.
+#[derive(Debug)]
+pub struct SendRing {
+    words: Words,
+    mask: u64,
+}
+
+impl SendRing {
+    /// The first 2^`log` WQEBBs of `region`, which must be 64-byte aligned.
+    pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
+        Ok(Self { words: Words::new(region, 64 << log, 64)?, mask: (1 << log) - 1 })
+    }
+
+    /// The WQEBB at `index`, which is masked. Relaxed loads: the acquire is that of the doorbell
+    /// (or record) that announced the WQE, and pairs with the poster's release of it.
+    #[inline]
+    pub fn load(&self, index: u64) -> Block {
+        self.words.block_at((index & self.mask) * 64)
+    }
+}
+
+/// A receive queue (or SRQ) as the NIC reads it: 2^n WQEs of 2^s bytes.
+#[derive(Debug)]
+pub struct ReceiveRing {
+    words: Words,
+    mask: u64,
+    log_stride: u8,
+}
+
+impl ReceiveRing {
+    /// The first 2^`log` WQEs of 2^`log_stride` bytes (at least 16) of `region`, which must be
+    /// 16-byte aligned.
+    pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
+        let words = Words::new(region, 1 << (log + log_stride), 16)?;
+        Ok(Self { words, mask: (1 << log) - 1, log_stride })
+    }
+
+    /// Bytes of one WQE.
+    pub fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
+    /// Segment `segment` (16 bytes, masked into the WQE) of the WQE at `index`, which is masked.
+    #[inline]
+    pub fn segment(&self, index: u64, segment: u64) -> [u8; 16] {
+        let inside = (segment * 16) & ((1 << self.log_stride) - 1);
+        let at = ((index & self.mask) << self.log_stride) + inside;
+        let low = self.words.u64_at(at).load(Ordering::Relaxed);
+        let high = self.words.u64_at(at + 8).load(Ordering::Relaxed);
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+    }
+}
+
+/// The doorbell record of a QP: be32 RCV counter, be32 SND counter. An SRQ's record is the first
+/// word alone.
+#[derive(Debug)]
+pub struct QueueRecord(Words);
+
+impl QueueRecord {
+    /// A QP's record: the first 8 bytes of `region`.
+    pub fn new(region: &Region) -> Result<Self, MemError> {
+        Words::new(region, 8, 8).map(Self)
+    }
+
+    /// An SRQ's record: the first 4 bytes of `region`.
+    pub fn for_srq(region: &Region) -> Result<Self, MemError> {
+        Words::new(region, 4, 4).map(Self)
+    }
+
+    /// Receive WQEs posted so far, modulo 2^16. Acquire, pairs with the poster's release.
+    #[inline]
+    pub fn receive(&self) -> u16 {
+        u32::from_be(self.0.u32_at(0).load(Ordering::Acquire)) as u16
+    }
+
+    /// Index of the next free WQEBB, modulo 2^16; 0 for an SRQ's record. Acquire, as above.
+    #[inline]
+    pub fn send(&self) -> u16 {
+        if self.0.keep.len() < 8 {
+            return 0;
+        }
+        u32::from_be(self.0.u32_at(4).load(Ordering::Acquire)) as u16
+    }
+}
+
+/// The doorbell record of a CQ: be32 SET_CI, be32 ARM.
+#[derive(Debug)]
+pub struct CompletionRecord(Words);
+
+impl CompletionRecord {
+    /// The first 8 bytes of `region`.
+    pub fn new(region: &Region) -> Result<Self, MemError> {
+        Words::new(region, 8, 8).map(Self)
+    }
+
+    /// Consumer index, modulo 2^24. Acquire: the consumer has read its CQEs before it says so.
+    #[inline]
+    pub fn consumer(&self) -> u32 {
+        u32::from_be(self.0.u32_at(0).load(Ordering::Acquire)) & 0xff_ffff
+    }
+}
+
+/// A completion queue as the NIC writes it: 2^n CQEs of 64 bytes.
+#[derive(Debug)]
+pub struct CompletionRing {
+    words: Words,
+    mask: u64,
+}
+
+impl CompletionRing {
+    /// The first 2^`log` CQEs of `region`, 64-byte aligned, all bytes set to 0xff: no CQE is valid.
+    pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
+        let ring = Self { words: Words::new(region, 64 << log, 64)?, mask: (1 << log) - 1 };
+        region.fill(0, 64 << log, 0xff)?;
+        Ok(ring)
+    }
+
+    /// Writes the CQE at `index`, which is masked: the body first, then bytes 56..64, which carry
+    /// the owner bit, as one release store. Pairs with the poller's acquire of that word.
+    #[inline]
+    pub fn publish(&self, index: u64, cqe: &Block) {
+        let at = (index & self.mask) * 64;
+        let [body @ .., owner] = cqe;
+        for (i, word) in (0u64..).zip(body) {
+            self.words.u64_at(at + i * 8).store(*word, Ordering::Relaxed);
+        }
+        self.words.u64_at(at + 56).store(*owner, Ordering::Release);
+    }
+}
+
+/// Doorbells, 8 bytes each, side by side.
+#[derive(Debug)]
+pub struct DoorbellPage {
+    words: Words,
+    count: usize,
+}
+
+impl DoorbellPage {
+    /// The first `count` doorbells of `region`.
+    pub fn new(region: &Region, count: usize) -> Result<Self, MemError> {
+        Ok(Self { words: Words::new(region, count as u64 * 8, 8)?, count })
+    }
+
+    /// Doorbells.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The doorbell of `slot` (below `count`, else 0), bytes in memory order. Acquire, pairs with
+    /// the poster's release of the doorbell.
+    #[inline]
+    pub fn load(&self, slot: usize) -> [u8; 8] {
+        if slot >= self.count {
+            return [0; 8];
+        }
+        self.words.u64_at(slot as u64 * 8).load(Ordering::Acquire).to_ne_bytes()
+    }
+
+    /// Sets a doorbell to zero, before its QP is handed out.
+    pub fn clear(&self, slot: usize) {
+        if slot < self.count {
+            self.words.u64_at(slot as u64 * 8).store(0, Ordering::Release);
+        }
+    }
+
+    /// The first slot at or after `from` whose doorbell differs from `seen[slot]`, if any. Eight
+    /// doorbells (one cache line) are looked at with one branch. Relaxed: [`Self::load`] it then.
+    #[inline]
+    pub fn find_change(&self, seen: &[u64], from: usize) -> Option<usize> {
+        let end = self.count.min(seen.len());
+        let mut slot = from;
+        while slot + 8 <= end {
+            let mut differs = 0;
+            for (i, old) in (slot..).zip(&seen[slot..slot + 8]) {
+                differs |= self.words.u64_at(i as u64 * 8).load(Ordering::Relaxed) ^ old;
+            }
+            if differs != 0 {
+                break;
+            }
+            slot += 8;
+        }
+        (slot..end).find(|&i| self.words.u64_at(i as u64 * 8).load(Ordering::Relaxed) != seen[i])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostBuf;
+
+    #[test]
+    fn guards_refuse_what_is_too_short_or_misaligned() {
+        let region = HostBuf::region(4096).unwrap();
+        assert!(SendRing::new(&region, 6).is_ok());
+        assert!(matches!(SendRing::new(&region, 7), Err(MemError::OutOfBounds { .. })));
+        let odd = region.slice(32, 2048).unwrap();
+        assert!(matches!(SendRing::new(&odd, 3), Err(MemError::Misaligned { .. })));
+        assert!(ReceiveRing::new(&odd, 3, 4).is_ok());
+        assert!(QueueRecord::new(&region.slice(4, 8).unwrap()).is_err());
+        assert!(QueueRecord::for_srq(&region.slice(4, 4).unwrap()).is_ok());
+    }
+
+    #[test]
+    fn indexes_are_masked() {
+        let region = HostBuf::region(256).unwrap();
+        region.write(64 * 3 + 8, &7u64.to_ne_bytes()).unwrap();
+        let ring = SendRing::new(&region, 2).unwrap();
+        assert_eq!(ring.load(u64::MAX)[1], 7);
+        let receive = ReceiveRing::new(&region, 3, 5).unwrap();
+        assert_eq!(receive.segment(6 + 8 * 1000, 0)[8], 7);
+        assert_eq!(receive.segment(6, 2)[8], 7, "segments wrap inside their WQE");
+    }
+
+    #[test]
+    fn a_change_is_found_wherever_it_is() {
+        let region = HostBuf::region(8 * 37).unwrap();
+        let page = DoorbellPage::new(&region, 37).unwrap();
+        let seen = vec![0u64; 37];
+        for slot in 0..37usize {
+            assert_eq!(page.find_change(&seen, 0), None);
+            region.write(slot as u64 * 8, &[1]).unwrap();
+            for from in 0..=37 {
+                assert_eq!(page.find_change(&seen, from), (from <= slot).then_some(slot));
+            }
+            page.clear(slot);
+        }
+    }
+
+    #[test]
+    fn the_owner_word_is_the_last_of_the_block() {
+        let region = HostBuf::region(128).unwrap();
+        let ring = CompletionRing::new(&region, 1).unwrap();
+        let mut bytes = [0u8; 128];
+        region.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0xff; 128]);
+        ring.publish(3, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        region.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes[..64], [0xff; 64]);
+        assert_eq!((bytes[64], bytes[120]), (1, 8));
+    }
+}
