@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What users link: Context, Device, Endpoint, MemoryRegion.
+#![forbid(unsafe_code)]
+mod post;

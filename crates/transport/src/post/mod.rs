@@ -1,0 +1,7 @@
+//! Posting from the host.
+#![allow(dead_code)]
+
+#[cfg(test)]
+mod model;
+pub(crate) mod protocol;
+pub(crate) mod word;
