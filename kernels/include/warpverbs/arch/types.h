@@ -1,7 +1,11 @@
 // Fixed-width names and the host/device markers. Needs no header: NVRTC has no <cstdint>.
 #pragma once
 
-#if defined(__CUDACC__) || defined(__HIP__)
+// As attributes under clang: they mean the same in CUDA and HIP and need no vendor header.
+#if defined(__clang__) && (defined(__CUDA__) || defined(__HIP__))
+#define WV_HD __attribute__((host)) __attribute__((device))
+#define WV_D __attribute__((device))
+#elif defined(__CUDACC__)
 #define WV_HD __host__ __device__
 #define WV_D __device__
 #else

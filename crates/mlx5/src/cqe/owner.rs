@@ -1,0 +1,28 @@
+//! Who owns a CQE, and what a collapsed CQ's one entry says.
+
+use super::CqeTail;
+use crate::num::WqeIndex;
+use crate::opcode::CqeOpcode;
+
+/// The owner bit of entry `index` (not masked) in a CQ of 2^`log_size` entries: alternates with
+/// every lap, 0 in the first.
+#[inline]
+pub const fn owner_bit(index: u64, log_size: u8) -> bool {
+    index >> log_size & 1 != 0
+}
+
+/// A ring CQ's entry at consumer index `ci` (not masked) has been written by the hardware.
+#[inline]
+pub const fn owned_by_software(tail: CqeTail, ci: u64, log_size: u8) -> bool {
+    !matches!(tail.opcode(), CqeOpcode::Invalid) && tail.owner() == owner_bit(ci, log_size)
+}
+
+/// Collapsed CQ: the 64-bit index of the WQE that `wqe_counter` names, if it lies at or above
+/// `completed` and below `published`; both count WQEBBs and are less than 2^16 apart.
+///
+/// `None` means nothing new. The next value of `completed` is the index plus that WQE's WQEBBs.
+#[inline]
+pub const fn collapsed_index(wqe_counter: u16, completed: u64, published: u64) -> Option<u64> {
+    let index = WqeIndex(wqe_counter).widen(completed);
+    if index < published { Some(index) } else { None }
+}

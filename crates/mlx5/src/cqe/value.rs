@@ -1,0 +1,184 @@
+//! What a CQE means.
+
+use super::{CQE, Cqe64, CqeTail, ErrCqe};
+use crate::num::{Qpn, Rkey};
+use crate::opcode::{CqeOpcode, SendOpcode};
+use crate::syndrome::Syndrome;
+use zerocopy::{transmute, transmute_ref};
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cqe {
+    /// A send WQE, and every earlier unsignalled one of its queue, succeeded.
+    Requester {
+        /// The QP.
+        qpn: Qpn,
+        /// Index of the WQE's first WQEBB.
+        wqe_counter: u16,
+        /// Opcode of the WQE.
+        opcode: SendOpcode,
+        /// Bytes an RDMA READ or an atomic brought.
+        byte_cnt: u32,
+    },
+    /// A receive WQE was filled.
+    Receive {
+        /// The QP.
+        qpn: Qpn,
+        /// Index of the receive WQE, in the QP's queue or in the SRQ.
+        wqe_counter: u16,
+        /// What arrived.
+        kind: ReceiveKind,
+        /// Bytes that arrived.
+        byte_cnt: u32,
+        /// SRQ number or user index; 0 if neither is in use.
+        srqn: u32,
+        /// The sender asked for an event.
+        solicited: bool,
+    },
+    /// A WQE failed. The QP is in ERR, and the rest of its WQEs follow with
+    /// [`Syndrome::WrFlush`].
+    Error {
+        /// Send or receive WQE.
+        side: ErrorSide,
+        /// The QP.
+        qpn: Qpn,
+        /// Index of the WQE, as in the other variants.
+        wqe_counter: u16,
+        /// Opcode of the send WQE; means nothing for a receive.
+        opcode: SendOpcode,
+        /// What went wrong.
+        syndrome: Syndrome,
+        /// Vendor syndrome; advisory.
+        vendor: u8,
+        /// SRQ number or user index; 0 if neither is in use.
+        srqn: u32,
+    },
+}
+
+/// What a receive completion reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveKind {
+    /// RDMA WRITE with immediate. The bytes are where the writer put them.
+    WriteImm(u32),
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImm(u32),
+    /// SEND that invalidated this key.
+    SendInval(Rkey),
+}
+
+/// Whose WQE failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorSide {
+    /// A send WQE.
+    Requester,
+    /// A receive WQE.
+    Responder,
+}
+
+/// Why 64 bytes are not a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CqeViolation {
+    /// Opcode 15: the hardware has not written the entry.
+    #[error("op_own is {op_own:#04x}: the entry was never written")]
+    Unwritten {
+        /// Last byte.
+        op_own: u8,
+    },
+    /// The opcode is not one of a reliable connection.
+    #[error("CQE opcode is {opcode:?}, expected a completion of a send or receive WQE")]
+    Opcode {
+        /// In the entry.
+        opcode: CqeOpcode,
+    },
+    /// Inline or compressed format; both must be asked for and are not.
+    #[error("CQE format is {format}, expected 0 (plain)")]
+    Format {
+        /// In the entry.
+        format: u8,
+    },
+}
+
+impl Cqe {
+    /// Decodes an entry that software owns.
+    pub fn parse(raw: &[u8; CQE]) -> Result<Self, CqeViolation> {
+        let cqe: &Cqe64 = transmute_ref!(raw);
+        let tail = cqe.tail;
+        let (qpn, wqe_counter) = (tail.qpn.into(), tail.wqe_counter.get());
+        let opcode = SendOpcode::from_value(tail.wqe_opcode);
+        let (byte_cnt, srqn) = (cqe.byte_cnt.get(), cqe.srqn_uidx.get());
+        let imm = cqe.imm_inval_pkey.get();
+        let receive = |kind| Self::Receive {
+            qpn,
+            wqe_counter,
+            kind,
+            byte_cnt,
+            srqn,
+            solicited: tail.solicited(),
+        };
+        let error = |side| {
+            let err: &ErrCqe = transmute_ref!(raw);
+            let syndrome = Syndrome::from_value(err.syndrome);
+            let vendor = err.vendor_err_synd;
+            Self::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
+        };
+        let value = match tail.opcode() {
+            CqeOpcode::Req => Self::Requester { qpn, wqe_counter, opcode, byte_cnt },
+            CqeOpcode::RespWrImm => receive(ReceiveKind::WriteImm(imm)),
+            CqeOpcode::RespSend => receive(ReceiveKind::Send),
+            CqeOpcode::RespSendImm => receive(ReceiveKind::SendImm(imm)),
+            CqeOpcode::RespSendInv => receive(ReceiveKind::SendInval(Rkey(imm))),
+            CqeOpcode::ReqErr => error(ErrorSide::Requester),
+            CqeOpcode::RespErr => error(ErrorSide::Responder),
+            CqeOpcode::Invalid => return Err(CqeViolation::Unwritten { op_own: tail.op_own }),
+            opcode => return Err(CqeViolation::Opcode { opcode }),
+        };
+        match tail.format() {
+            0 => Ok(value),
+            format => Err(CqeViolation::Format { format }),
+        }
+    }
+
+    /// The bytes, with `owner` as owner bit; see [`super::owner_bit`].
+    #[inline]
+    pub fn emit(&self, owner: bool) -> [u8; CQE] {
+        match *self {
+            Self::Requester { qpn, wqe_counter, opcode, byte_cnt } => transmute!(Cqe64 {
+                byte_cnt: byte_cnt.into(),
+                tail: CqeTail::new(CqeOpcode::Req, opcode, qpn, wqe_counter, owner),
+                ..Cqe64::default()
+            }),
+            Self::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited } => {
+                let (opcode, imm) = match kind {
+                    ReceiveKind::WriteImm(imm) => (CqeOpcode::RespWrImm, imm),
+                    ReceiveKind::Send => (CqeOpcode::RespSend, 0),
+                    ReceiveKind::SendImm(imm) => (CqeOpcode::RespSendImm, imm),
+                    ReceiveKind::SendInval(rkey) => (CqeOpcode::RespSendInv, rkey.0),
+                };
+                let mut tail = CqeTail::new(opcode, SendOpcode::Nop, qpn, wqe_counter, owner);
+                tail.op_own |= (solicited as u8) << 1;
+                transmute!(Cqe64 {
+                    srqn_uidx: srqn.into(),
+                    imm_inval_pkey: imm.into(),
+                    byte_cnt: byte_cnt.into(),
+                    tail,
+                    ..Cqe64::default()
+                })
+            }
+            Self::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn } => {
+                let cqe_opcode = match side {
+                    ErrorSide::Requester => CqeOpcode::ReqErr,
+                    ErrorSide::Responder => CqeOpcode::RespErr,
+                };
+                transmute!(ErrCqe {
+                    srqn_uidx: srqn.into(),
+                    vendor_err_synd: vendor,
+                    syndrome: syndrome.value(),
+                    tail: CqeTail::new(cqe_opcode, opcode, qpn, wqe_counter, owner),
+                    ..ErrCqe::default()
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Receive WQEs: a list of data segments, ended early by lkey 0x100; in an SRQ after a link.
+
+use crate::num::{Lkey, SEGMENT};
+use crate::segment::{DataSeg, INLINE_BIT, SrqNextSeg};
+use crate::wqe::{Sge, Sges};
+use zerocopy::{FromBytes, IntoBytes, transmute_mut, transmute_ref};
+
+/// Why bytes are not a receive WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvViolation {
+    /// Not a whole number of segments, or no room for the SRQ's link.
+    #[error("{available} bytes, expected a multiple of 16, at least {min}")]
+    Size {
+        /// Bytes given.
+        available: usize,
+        /// Fewest.
+        min: usize,
+    },
+    /// The inline bit is set.
+    #[error("receive segment {sge}: byte_count {byte_count:#x} has bit 31 set")]
+    InlineBit {
+        /// Which data segment, from 0.
+        sge: u8,
+        /// Its first word.
+        byte_count: u32,
+    },
+    /// A segment of no bytes that does not end the list.
+    #[error("receive segment {sge}: byte_count 0 with lkey {lkey:#x}, expected 0x100 (the end)")]
+    ZeroLength {
+        /// Which data segment, from 0.
+        sge: u8,
+        /// Its key.
+        lkey: u32,
+    },
+    /// A reserved byte of the SRQ's link is not zero.
+    #[error("reserved bytes of the SRQ link segment are not zero")]
+    Reserved,
+}
+
+/// Why a receive WQE could not be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvBuildError {
+    /// The slot has room for fewer entries.
+    #[error("{entries} entries, the slot of {slot} bytes has room for {room}")]
+    TooMany {
+        /// Entries given.
+        entries: usize,
+        /// Bytes of the slot.
+        slot: usize,
+        /// Entries it could hold.
+        room: usize,
+    },
+    /// The entry's length is 0 or above 2^31 − 1.
+    #[error("entry of {len} bytes, expected 1 to 2^31 - 1")]
+    SgeLength {
+        /// Its length.
+        len: u32,
+    },
+}
+
+/// Checks and decodes the receive WQE in `raw`, one slot of a receive queue.
+#[inline]
+pub fn parse(raw: &[u8]) -> Result<Sges<'_>, RecvViolation> {
+    let (segs, []) = raw.as_chunks::<SEGMENT>() else {
+        return Err(RecvViolation::Size { available: raw.len(), min: SEGMENT });
+    };
+    let segs: &[DataSeg] = transmute_ref!(segs);
+    let mut bytes = 0;
+    for (sge, seg) in segs.iter().enumerate() {
+        match seg.byte_count.get() {
+            0 if seg.lkey.get() == Lkey::TERMINATOR.0 => {
+                return Ok(Sges::checked(&segs[..sge], bytes));
+            }
+            0 => {
+                return Err(RecvViolation::ZeroLength { sge: sge as u8, lkey: seg.lkey.get() });
+            }
+            byte_count if byte_count & INLINE_BIT != 0 => {
+                return Err(RecvViolation::InlineBit { sge: sge as u8, byte_count });
+            }
+            byte_count => bytes += u64::from(byte_count),
+        }
+    }
+    Ok(Sges::checked(segs, bytes))
+}
+
+/// Writes `sges` into `slot`, one slot of a receive queue, and ends the list if room is left.
+pub fn build(slot: &mut [u8], sges: &[Sge]) -> Result<(), RecvBuildError> {
+    let size = slot.len();
+    let (segs, _) = slot.as_chunks_mut::<SEGMENT>();
+    let segs: &mut [DataSeg] = transmute_mut!(segs);
+    let room = segs.len();
+    if sges.len() > room {
+        return Err(RecvBuildError::TooMany { entries: sges.len(), slot: size, room });
+    }
+    let (entries, rest) = segs.split_at_mut(sges.len());
+    for (seg, sge) in entries.iter_mut().zip(sges) {
+        if sge.len == 0 || sge.len & INLINE_BIT != 0 {
+            return Err(RecvBuildError::SgeLength { len: sge.len });
+        }
+        *seg = DataSeg::from(*sge);
+    }
+    if let Some(end) = rest.first_mut() {
+        *end = DataSeg::TERMINATOR;
+    }
+    Ok(())
+}
+
+/// Checks and decodes the SRQ WQE in `raw`: the index its link names, and its entries.
+#[inline]
+pub fn parse_srq(raw: &[u8]) -> Result<(u16, Sges<'_>), RecvViolation> {
+    let Ok((next, rest)) = SrqNextSeg::ref_from_prefix(raw) else {
+        return Err(RecvViolation::Size { available: raw.len(), min: 2 * SEGMENT });
+    };
+    let blank = SrqNextSeg { next_wqe_index: next.next_wqe_index, ..SrqNextSeg::default() };
+    if *next != blank {
+        return Err(RecvViolation::Reserved);
+    }
+    Ok((next.next_wqe_index.get(), parse(rest)?))
+}
+
+/// Writes an SRQ WQE into `slot`: the link to WQE `next`, then `sges` as [`build`] does.
+pub fn build_srq(slot: &mut [u8], next: u16, sges: &[Sge]) -> Result<(), RecvBuildError> {
+    let size = slot.len();
+    let Some((link, rest)) = slot.split_at_mut_checked(SEGMENT) else {
+        return Err(RecvBuildError::TooMany { entries: sges.len(), slot: size, room: 0 });
+    };
+    let seg = SrqNextSeg { next_wqe_index: next.into(), ..SrqNextSeg::default() };
+    link.copy_from_slice(seg.as_bytes());
+    build(rest, sges)
+}

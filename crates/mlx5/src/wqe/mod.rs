@@ -1,0 +1,297 @@
+//! Send WQEs: bytes to values with [`parse`], values to bytes with [`WqeBuilder`].
+
+mod build;
+mod parse;
+mod violation;
+
+pub use build::{BuildError, Local, PayloadKind, WqeBuilder};
+pub use parse::{parse, peek};
+pub use violation::{Field, WqeViolation};
+
+use crate::amo::{MaskedCompareSwap, MaskedFetchAdd};
+use crate::flags::Flags;
+use crate::num::{Lkey, Qpn, Rkey, WqeIndex, wqebbs};
+use crate::opcode::SendOpcode;
+use crate::segment::{DataSeg, RaddrSeg};
+
+/// Where a WQE stands: the QP whose ring it is in and the index of its first WQEBB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The QP.
+    pub qpn: Qpn,
+    /// Producer index of the first WQEBB, low 16 bits.
+    pub index: WqeIndex,
+}
+
+/// A well-formed send WQE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wqe<'a> {
+    /// Its place in the ring.
+    pub at: Position,
+    /// Number of segments.
+    pub ds: u8,
+    /// Fence, completion and solicited-event modes.
+    pub flags: Flags,
+    /// What to do.
+    pub op: Op<'a>,
+}
+
+impl Wqe<'_> {
+    /// WQEBBs it occupies, 1 to 16.
+    #[inline]
+    pub const fn wqebbs(&self) -> usize {
+        wqebbs(self.ds)
+    }
+}
+
+/// What a send WQE asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Op<'a> {
+    /// Nothing.
+    Nop,
+    /// Deliver the payload to a receive of the peer.
+    Send {
+        /// What goes beside the payload.
+        with: SendWith,
+        /// The bytes.
+        payload: Payload<'a>,
+    },
+    /// Write the payload to the peer's memory.
+    Write {
+        /// Where to.
+        remote: Remote,
+        /// The bytes.
+        payload: Payload<'a>,
+        /// With an immediate, a receive of the peer is consumed too.
+        imm: Option<u32>,
+    },
+    /// Read the peer's memory.
+    Read {
+        /// Where from.
+        remote: Remote,
+        /// Where the bytes go, in order.
+        local: Sges<'a>,
+    },
+    /// 8-byte compare-and-swap.
+    CompareSwap {
+        /// The word.
+        remote: Remote,
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+        /// Where the old value goes.
+        result: Sge,
+    },
+    /// 8-byte fetch-and-add.
+    FetchAdd {
+        /// The word.
+        remote: Remote,
+        /// Value to add.
+        add: u64,
+        /// Where the old value goes.
+        result: Sge,
+    },
+    /// Masked compare-and-swap, 4 or 8 bytes.
+    MaskedCompareSwap {
+        /// The word.
+        remote: Remote,
+        /// Operands; they tell the width.
+        operands: MaskedCompareSwap,
+        /// Where the old value goes.
+        result: Sge,
+    },
+    /// Masked fetch-and-add, 4 or 8 bytes.
+    MaskedFetchAdd {
+        /// The word.
+        remote: Remote,
+        /// Operands; they tell the width.
+        operands: MaskedFetchAdd,
+        /// Where the old value goes.
+        result: Sge,
+    },
+    /// Invalidate a key of the own side.
+    LocalInval {
+        /// The key.
+        rkey: Rkey,
+    },
+}
+
+impl Op<'_> {
+    /// The opcode it came from; goes into the CQE.
+    #[inline]
+    pub const fn opcode(&self) -> SendOpcode {
+        match self {
+            Self::Nop => SendOpcode::Nop,
+            Self::Send { with, .. } => match with {
+                SendWith::Nothing => SendOpcode::Send,
+                SendWith::Imm(_) => SendOpcode::SendImm,
+                SendWith::Invalidate(_) => SendOpcode::SendInval,
+            },
+            Self::Write { imm: None, .. } => SendOpcode::RdmaWrite,
+            Self::Write { imm: Some(_), .. } => SendOpcode::RdmaWriteImm,
+            Self::Read { .. } => SendOpcode::RdmaRead,
+            Self::CompareSwap { .. } => SendOpcode::AtomicCs,
+            Self::FetchAdd { .. } => SendOpcode::AtomicFa,
+            Self::MaskedCompareSwap { .. } => SendOpcode::MaskedCs,
+            Self::MaskedFetchAdd { .. } => SendOpcode::MaskedFa,
+            Self::LocalInval { .. } => SendOpcode::LocalInval,
+        }
+    }
+
+    /// Bytes carried either way: the payload, what is read, or the size of the atomic's word.
+    #[inline]
+    pub const fn byte_len(&self) -> u64 {
+        match self {
+            Self::Nop | Self::LocalInval { .. } => 0,
+            Self::Send { payload, .. } | Self::Write { payload, .. } => payload.byte_len(),
+            Self::Read { local, .. } => local.byte_len(),
+            Self::CompareSwap { .. } | Self::FetchAdd { .. } => 8,
+            Self::MaskedCompareSwap { operands, .. } => operands.size() as u64,
+            Self::MaskedFetchAdd { operands, .. } => operands.size() as u64,
+        }
+    }
+
+    /// The remote memory it names, if any.
+    #[inline]
+    pub const fn remote(&self) -> Option<Remote> {
+        match self {
+            Self::Write { remote, .. }
+            | Self::Read { remote, .. }
+            | Self::CompareSwap { remote, .. }
+            | Self::FetchAdd { remote, .. }
+            | Self::MaskedCompareSwap { remote, .. }
+            | Self::MaskedFetchAdd { remote, .. } => Some(*remote),
+            Self::Nop | Self::Send { .. } | Self::LocalInval { .. } => None,
+        }
+    }
+}
+
+/// What a SEND carries beside its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendWith {
+    /// Nothing.
+    Nothing,
+    /// Immediate data: the be32 field as a number.
+    Imm(u32),
+    /// A key that the receiver invalidates.
+    Invalidate(Rkey),
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// First byte, in the peer's registration.
+    pub addr: u64,
+    /// Its key.
+    pub rkey: Rkey,
+}
+
+impl From<&RaddrSeg> for Remote {
+    #[inline]
+    fn from(seg: &RaddrSeg) -> Self {
+        Self { addr: seg.raddr.get(), rkey: Rkey(seg.rkey.get()) }
+    }
+}
+
+impl From<Remote> for RaddrSeg {
+    #[inline]
+    fn from(remote: Remote) -> Self {
+        Self { raddr: remote.addr.into(), rkey: remote.rkey.0.into(), ..Self::default() }
+    }
+}
+
+/// Local memory: one entry of a scatter/gather list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes, 1 to 2^31 − 1.
+    pub len: u32,
+    /// Its key.
+    pub lkey: Lkey,
+}
+
+impl From<&DataSeg> for Sge {
+    #[inline]
+    fn from(seg: &DataSeg) -> Self {
+        Self { addr: seg.addr.get(), len: seg.byte_count.get(), lkey: Lkey(seg.lkey.get()) }
+    }
+}
+
+impl From<Sge> for DataSeg {
+    #[inline]
+    fn from(sge: Sge) -> Self {
+        Self { byte_count: sge.len.into(), lkey: sge.lkey.0.into(), addr: sge.addr.into() }
+    }
+}
+
+/// A checked scatter/gather list, still in the WQE's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sges<'a> {
+    segs: &'a [DataSeg],
+    bytes: u64,
+}
+
+impl<'a> Sges<'a> {
+    /// `segs` passed every check and hold `bytes` together.
+    #[inline]
+    pub(crate) const fn checked(segs: &'a [DataSeg], bytes: u64) -> Self {
+        Self { segs, bytes }
+    }
+
+    /// Bytes of all entries together.
+    #[inline]
+    pub const fn byte_len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.segs.len()
+    }
+
+    /// There is no entry: nothing is carried.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.segs.is_empty()
+    }
+
+    /// The entries in order. None is of zero length.
+    #[inline]
+    pub fn iter(
+        &self,
+    ) -> impl ExactSizeIterator<Item = Sge> + DoubleEndedIterator + Clone + use<'a> {
+        self.segs.iter().map(Sge::from)
+    }
+
+    /// The only entry, if there is exactly one.
+    #[inline]
+    pub fn single(&self) -> Option<Sge> {
+        match self.segs {
+            [seg] => Some(Sge::from(seg)),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Payload<'a> {
+    /// In the WQE itself.
+    Inline(&'a [u8]),
+    /// In local memory. Empty for a message of no bytes.
+    Sges(Sges<'a>),
+}
+
+impl Payload<'_> {
+    /// Bytes together.
+    #[inline]
+    pub const fn byte_len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Sges(sges) => sges.byte_len(),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Bytes of a send WQE to a [`Wqe`]: the one door through which ring contents enter.
+//!
+//! Checks go in this order: length, place (index, QP), reserved bits and modes, opcode and opmod,
+//! then segments left to right. Fields that an opcode does not use (`imm` of a WRITE, `compare`
+//! of a fetch-and-add, padding, what follows the last segment) may hold anything.
+
+use super::{Field, WqeViolation};
+use super::{Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
+use crate::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
+use crate::flags::Flags;
+use crate::num::{MAX_DS, Qpn, Rkey, SEGMENT, WQEBB, WqeIndex, wqebbs};
+use crate::opcode::{SendOpcode, Support};
+use crate::segment::{
+    AtomicSeg, CtrlSeg, DataSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
+    MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
+};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// opmod of masked atomics on 4-byte words.
+pub(super) const OPMOD_4B: u8 = 0x08;
+/// opmod of masked atomics on 8-byte words.
+pub(super) const OPMOD_8B: u8 = 0x09;
+
+/// WQEBBs of the WQE whose first WQEBB this is, 1 to 16, so that the rest can be fetched.
+/// An impossible DS counts as 1: [`parse`] then names it.
+#[inline]
+pub fn peek(first: &[u8; WQEBB]) -> usize {
+    wqebbs(first[core::mem::offset_of!(CtrlSeg, ds)] & MAX_DS).max(1)
+}
+
+/// Checks and decodes the WQE in `raw`: all its WQEBBs, in order, ring wrap already undone.
+/// Longer input is fine; only the WQE's own segments are looked at.
+///
+/// `at` is where the WQE was found.
+#[inline]
+pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
+    let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
+        return Err(truncated(raw, WQEBB));
+    };
+    let body = body(raw, ctrl)?;
+    let flags = check_ctrl(ctrl, at)?;
+    let op = match ctrl.opcode {
+        WRITE => write(ctrl, body, None),
+        WRITE_IMM => write(ctrl, body, Some(ctrl.imm.get())),
+        SEND => send(ctrl, body, SendWith::Nothing),
+        READ => read(ctrl, body),
+        _ => rarer(ctrl, body),
+    }?;
+    Ok(Wqe { at, ds: ctrl.ds, flags, op })
+}
+
+const WRITE: u8 = SendOpcode::RdmaWrite.value();
+const WRITE_IMM: u8 = SendOpcode::RdmaWriteImm.value();
+const SEND: u8 = SendOpcode::Send.value();
+const READ: u8 = SendOpcode::RdmaRead.value();
+
+/// The bytes after the control segment, as far as DS says.
+#[inline]
+fn body<'a>(raw: &'a [u8], ctrl: &CtrlSeg) -> Result<&'a [u8], WqeViolation> {
+    let ds = ctrl.ds & MAX_DS;
+    let whole = wqebbs(ds).max(1) * WQEBB;
+    if raw.len() < whole {
+        return Err(truncated(raw, whole));
+    }
+    raw.get(SEGMENT..ds as usize * SEGMENT).ok_or_else(|| ds_outside(ctrl, 1, MAX_DS))
+}
+
+#[inline]
+fn check_ctrl(ctrl: &CtrlSeg, at: Position) -> Result<Flags, WqeViolation> {
+    let flags = Flags::from_byte(ctrl.fm_ce_se);
+    let plain = ctrl.ds <= MAX_DS
+        && ctrl.signature == 0
+        && ctrl.dci_stream_channel_id.get() == 0
+        && ctrl.wqe_index.get() == at.index.0
+        && Qpn::from(ctrl.qpn) == at.qpn;
+    match flags {
+        Some(flags) if plain => Ok(flags),
+        _ => Err(ctrl_violation(ctrl, at)),
+    }
+}
+
+/// Names what [`check_ctrl`] found.
+#[cold]
+fn ctrl_violation(ctrl: &CtrlSeg, at: Position) -> WqeViolation {
+    let index = WqeIndex(ctrl.wqe_index.get());
+    let qpn = Qpn::from(ctrl.qpn);
+    let reserved = [
+        (Field::DsReserved, u64::from(ctrl.ds & !MAX_DS)),
+        (Field::Signature, u64::from(ctrl.signature)),
+        (Field::DciStreamChannel, u64::from(ctrl.dci_stream_channel_id.get())),
+        (Field::FlagsReserved, u64::from(ctrl.fm_ce_se & Flags::RESERVED)),
+    ];
+    if index != at.index {
+        WqeViolation::Index { value: index, expected: at.index }
+    } else if qpn != at.qpn {
+        WqeViolation::Qpn { value: qpn, expected: at.qpn }
+    } else if let Some(&(field, value)) = reserved.iter().find(|(_, value)| *value != 0) {
+        WqeViolation::Reserved { field, value }
+    } else {
+        WqeViolation::FenceMode { value: ctrl.fm_ce_se >> 5 }
+    }
+}
+
+#[inline]
+fn write<'a>(ctrl: &CtrlSeg, body: &'a [u8], imm: Option<u32>) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    let (remote, body) = raddr(ctrl, body)?;
+    Ok(Op::Write { remote, payload: payload(ctrl, body)?, imm })
+}
+
+#[inline]
+fn send<'a>(ctrl: &CtrlSeg, body: &'a [u8], with: SendWith) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    Ok(Op::Send { with, payload: payload(ctrl, body)? })
+}
+
+#[inline]
+fn read<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    let (remote, body) = raddr(ctrl, body)?;
+    Ok(Op::Read { remote, local: sges(body)? })
+}
+
+/// Everything but plain data movement; kept out of line.
+#[inline(never)]
+fn rarer<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    let opcode = SendOpcode::from_value(ctrl.opcode);
+    match opcode.support() {
+        None => return Err(WqeViolation::UnknownOpcode { value: ctrl.opcode }),
+        Some(Support::NamedOnly) => return Err(WqeViolation::UnsupportedOpcode { opcode }),
+        Some(Support::Parsed) => {}
+    }
+    let imm = ctrl.imm.get();
+    match opcode {
+        SendOpcode::SendImm => send(ctrl, body, SendWith::Imm(imm)),
+        SendOpcode::SendInval => send(ctrl, body, SendWith::Invalidate(Rkey(imm))),
+        SendOpcode::AtomicCs | SendOpcode::AtomicFa => atomic(ctrl, body),
+        SendOpcode::MaskedCs => masked_cs(ctrl, body),
+        SendOpcode::MaskedFa => masked_fa(ctrl, body),
+        SendOpcode::LocalInval => {
+            opmod_zero(ctrl)?;
+            ds_within(ctrl, 1, 1)?;
+            Ok(Op::LocalInval { rkey: Rkey(imm) })
+        }
+        // Some posters give a NOP a second segment; what it holds means nothing.
+        _ => {
+            opmod_zero(ctrl)?;
+            ds_within(ctrl, 1, 2)?;
+            Ok(Op::Nop)
+        }
+    }
+}
+
+fn atomic<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    let (remote, seg, result) = operands::<AtomicSeg>(ctrl, body, 8)?;
+    if ctrl.opcode == SendOpcode::AtomicCs.value() {
+        let (compare, swap) = (seg.compare.get(), seg.swap_add.get());
+        Ok(Op::CompareSwap { remote, compare, swap, result })
+    } else {
+        Ok(Op::FetchAdd { remote, add: seg.swap_add.get(), result })
+    }
+}
+
+fn masked_cs<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    let (remote, operands, result) = match ctrl.opmod {
+        OPMOD_4B => {
+            let (remote, seg, result) = operands::<MaskedCs4Seg>(ctrl, body, 4)?;
+            let operands = MaskedCs {
+                compare: seg.compare.get(),
+                compare_mask: seg.compare_mask.get(),
+                swap: seg.swap.get(),
+                swap_mask: seg.swap_mask.get(),
+            };
+            (remote, MaskedCompareSwap::B4(operands), result)
+        }
+        OPMOD_8B => {
+            let (remote, seg, result) = operands::<MaskedCs8Seg>(ctrl, body, 8)?;
+            let operands = MaskedCs {
+                compare: seg.compare.get(),
+                compare_mask: seg.compare_mask.get(),
+                swap: seg.swap.get(),
+                swap_mask: seg.swap_mask.get(),
+            };
+            (remote, MaskedCompareSwap::B8(operands), result)
+        }
+        _ => return Err(opmod(ctrl, &[OPMOD_4B, OPMOD_8B])),
+    };
+    Ok(Op::MaskedCompareSwap { remote, operands, result })
+}
+
+fn masked_fa<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    let (remote, operands, result) = match ctrl.opmod {
+        OPMOD_4B => {
+            let (remote, seg, result) = operands::<MaskedFa4Seg>(ctrl, body, 4)?;
+            zero(Field::AtomicReserved, seg.reserved.get())?;
+            let operands = MaskedFa { add: seg.add.get(), boundary: seg.field_boundary.get() };
+            (remote, MaskedFetchAdd::B4(operands), result)
+        }
+        OPMOD_8B => {
+            let (remote, seg, result) = operands::<MaskedFa8Seg>(ctrl, body, 8)?;
+            let operands = MaskedFa { add: seg.add.get(), boundary: seg.field_boundary.get() };
+            (remote, MaskedFetchAdd::B8(operands), result)
+        }
+        _ => return Err(opmod(ctrl, &[OPMOD_4B, OPMOD_8B])),
+    };
+    Ok(Op::MaskedFetchAdd { remote, operands, result })
+}
+
+/// Remote address, operand segment `T` and the one result segment of `size` bytes.
+fn operands<'a, T>(
+    ctrl: &CtrlSeg,
+    body: &'a [u8],
+    size: u32,
+) -> Result<(Remote, &'a T, Sge), WqeViolation>
+where
+    T: FromBytes + KnownLayout + Immutable + zerocopy::Unaligned,
+{
+    let ds = (3 + size_of::<T>() / SEGMENT) as u8;
+    let (remote, rest) = raddr(ctrl, body)?;
+    let (seg, rest) = T::ref_from_prefix(rest).map_err(|_| ds_outside(ctrl, ds, ds))?;
+    let result = DataSeg::ref_from_bytes(rest).map_err(|_| ds_outside(ctrl, ds, ds))?;
+    match result.byte_count.get() {
+        byte_count if byte_count & INLINE_BIT != 0 => {
+            Err(WqeViolation::InlineBit { sge: 0, byte_count })
+        }
+        0 => Err(WqeViolation::ZeroLength { sge: 0 }),
+        value if value != size => {
+            let opcode = SendOpcode::from_value(ctrl.opcode);
+            Err(WqeViolation::AtomicSize { opcode, value, expected: size })
+        }
+        _ => Ok((remote, seg, Sge::from(result))),
+    }
+}
+
+#[inline]
+fn raddr<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<(Remote, &'a [u8]), WqeViolation> {
+    let Ok((seg, rest)) = RaddrSeg::ref_from_prefix(body) else {
+        return Err(ds_outside(ctrl, 2, MAX_DS));
+    };
+    zero(Field::RaddrReserved, u64::from(seg.reserved.get()))?;
+    Ok((Remote::from(seg), rest))
+}
+
+/// Pointer segments, or one inline segment that fills the rest exactly.
+#[inline]
+fn payload<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Payload<'a>, WqeViolation> {
+    match InlineHeader::ref_from_prefix(body) {
+        Ok((header, bytes)) if header.byte_count.get() & INLINE_BIT != 0 => {
+            inline(ctrl, header.byte_count.get() & !INLINE_BIT, bytes)
+        }
+        _ => Ok(Payload::Sges(sges(body)?)),
+    }
+}
+
+/// `bytes` runs from the inline header to the end of the last segment.
+#[inline]
+fn inline<'a>(ctrl: &CtrlSeg, length: u32, bytes: &'a [u8]) -> Result<Payload<'a>, WqeViolation> {
+    let segments = inline_segments(length as usize);
+    match bytes.get(..length as usize) {
+        Some(payload) if segments * SEGMENT == bytes.len() + size_of::<InlineHeader>() => {
+            Ok(Payload::Inline(payload))
+        }
+        _ => {
+            let before = ctrl.ds as usize - (bytes.len() + size_of::<InlineHeader>()) / SEGMENT;
+            let expected = (before + segments) as u32;
+            Err(WqeViolation::InlineLength { length, ds: ctrl.ds, expected })
+        }
+    }
+}
+
+/// Pointer segments to the end of `body`, which is a whole number of segments.
+#[inline]
+fn sges(body: &[u8]) -> Result<Sges<'_>, WqeViolation> {
+    let (segs, _) = body.as_chunks::<SEGMENT>();
+    let segs: &[DataSeg] = zerocopy::transmute_ref!(segs);
+    let mut bytes = 0;
+    for (sge, seg) in segs.iter().enumerate() {
+        let byte_count = seg.byte_count.get();
+        // One comparison for 0 and for bit 31.
+        if byte_count.wrapping_sub(1) >= INLINE_BIT - 1 {
+            return Err(sge_violation(sge as u8, byte_count));
+        }
+        bytes += u64::from(byte_count);
+    }
+    Ok(Sges::checked(segs, bytes))
+}
+
+#[inline]
+fn zero(field: Field, value: u64) -> Result<(), WqeViolation> {
+    if value == 0 { Ok(()) } else { Err(WqeViolation::Reserved { field, value }) }
+}
+
+#[inline]
+fn opmod_zero(ctrl: &CtrlSeg) -> Result<(), WqeViolation> {
+    if ctrl.opmod == 0 { Ok(()) } else { Err(opmod(ctrl, &[0])) }
+}
+
+fn ds_within(ctrl: &CtrlSeg, min: u8, max: u8) -> Result<(), WqeViolation> {
+    if (min..=max).contains(&ctrl.ds) { Ok(()) } else { Err(ds_outside(ctrl, min, max)) }
+}
+
+#[cold]
+fn truncated(raw: &[u8], expected: usize) -> WqeViolation {
+    WqeViolation::Truncated { available: raw.len(), expected }
+}
+
+#[cold]
+fn ds_outside(ctrl: &CtrlSeg, min: u8, max: u8) -> WqeViolation {
+    let opcode = SendOpcode::from_value(ctrl.opcode);
+    WqeViolation::Ds { opcode, value: ctrl.ds & MAX_DS, min, max }
+}
+
+#[cold]
+fn opmod(ctrl: &CtrlSeg, expected: &'static [u8]) -> WqeViolation {
+    let opcode = SendOpcode::from_value(ctrl.opcode);
+    WqeViolation::Opmod { opcode, value: ctrl.opmod, expected }
+}
+
+#[cold]
+fn sge_violation(sge: u8, byte_count: u32) -> WqeViolation {
+    if byte_count == 0 {
+        WqeViolation::ZeroLength { sge }
+    } else {
+        WqeViolation::InlineBit { sge, byte_count }
+    }
+}
