@@ -1,0 +1,189 @@
+//! How much payload a packet may carry, and the path MTU that limits it.
+
+use core::fmt;
+
+/// A path MTU: the most payload of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+impl Mtu {
+    /// All five, in ascending order.
+    pub const ALL: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+
+    /// The MTU in bytes.
+    pub const fn bytes(self) -> usize {
+        128 << self as u8
+    }
+
+    /// The MTU of exactly so many bytes.
+    pub const fn from_bytes(bytes: usize) -> Option<Mtu> {
+        match bytes {
+            256 => Some(Mtu::B256),
+            512 => Some(Mtu::B512),
+            1024 => Some(Mtu::B1024),
+            2048 => Some(Mtu::B2048),
+            4096 => Some(Mtu::B4096),
+            _ => None,
+        }
+    }
+
+    /// The MTU of an encoded value, 1 to 5, as in address paths and queue pair contexts.
+    pub const fn from_code(code: u8) -> Option<Mtu> {
+        match code {
+            1..=5 => Some(Mtu::ALL[code as usize - 1]),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bytes())
+    }
+}
+
+/// How long the payload of an opcode is (vol. 1, 9.7.4.1.6 and table of packet lengths).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PayloadRule {
+    /// No payload.
+    Absent,
+    /// First and middle packets: exactly the path MTU.
+    Full,
+    /// Last packets: 1 byte to the path MTU.
+    NonEmpty,
+    /// Only packets: 0 bytes to the path MTU.
+    Any,
+}
+
+/// A payload that its opcode or the path MTU forbids. A responder answers a request like this with
+/// NAK Invalid Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// The opcode carries none.
+    #[error("payload of {len} bytes, expected none")]
+    Unexpected {
+        /// Bytes of payload, without pad.
+        len: usize,
+    },
+    /// A last packet without payload.
+    #[error("no payload, expected 1 to {mtu} bytes")]
+    Missing {
+        /// The path MTU.
+        mtu: Mtu,
+    },
+    /// Above the path MTU.
+    #[error("payload of {len} bytes, expected at most {mtu}")]
+    TooLong {
+        /// Bytes of payload, without pad.
+        len: usize,
+        /// The path MTU.
+        mtu: Mtu,
+    },
+    /// A first or middle packet that is not full.
+    #[error("payload of {len} bytes, expected exactly {mtu}")]
+    NotFull {
+        /// Bytes of payload, without pad.
+        len: usize,
+        /// The path MTU.
+        mtu: Mtu,
+    },
+    /// A first or middle packet that no path MTU could make.
+    #[error("payload of {len} bytes, expected 256, 512, 1024, 2048 or 4096")]
+    NotAnMtu {
+        /// Bytes of payload, without pad.
+        len: usize,
+    },
+}
+
+impl PayloadRule {
+    /// Checks `len` bytes of payload on a path with this MTU.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    pub const fn check(self, len: usize, mtu: Mtu) -> Result<(), PayloadError> {
+        match self {
+            PayloadRule::Absent if len != 0 => Err(PayloadError::Unexpected { len }),
+            PayloadRule::Full if len != mtu.bytes() => Err(PayloadError::NotFull { len, mtu }),
+            PayloadRule::NonEmpty if len == 0 => Err(PayloadError::Missing { mtu }),
+            PayloadRule::NonEmpty | PayloadRule::Any if len > mtu.bytes() => {
+                Err(PayloadError::TooLong { len, mtu })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks `len` against all MTUs at once: whether any path could carry it.
+    ///
+    /// # Errors
+    /// The rule that is broken on every path.
+    pub const fn check_any_mtu(self, len: usize) -> Result<(), PayloadError> {
+        match (self, Mtu::from_bytes(len)) {
+            (PayloadRule::Full, None) => Err(PayloadError::NotAnMtu { len }),
+            (PayloadRule::Full, Some(_)) => Ok(()),
+            _ => self.check(len, Mtu::B4096),
+        }
+    }
+}
+
+/// Bytes, 0 to 3, that bring `len` to a multiple of four.
+pub const fn pad_count(len: usize) -> u8 {
+    (len.wrapping_neg() & 3) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_and_bytes_agree() {
+        for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
+            let mtu = Mtu::from_code(code).unwrap();
+            assert_eq!((mtu as u8, mtu.bytes()), (code, bytes));
+            assert_eq!(Mtu::from_bytes(bytes), Some(mtu));
+        }
+        assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
+        assert_eq!(Mtu::from_bytes(1500), None);
+    }
+
+    #[test]
+    fn rules_have_the_right_edges() {
+        use PayloadRule::{Absent, Any, Full, NonEmpty};
+        let mtu = Mtu::B1024;
+        let accepted =
+            |rule: PayloadRule| [0, 1, 1023, 1024, 1025].map(|len| rule.check(len, mtu).is_ok());
+        assert_eq!(accepted(Absent), [true, false, false, false, false]);
+        assert_eq!(accepted(Full), [false, false, false, true, false]);
+        assert_eq!(accepted(NonEmpty), [false, true, true, true, false]);
+        assert_eq!(accepted(Any), [true, true, true, true, false]);
+        assert_eq!(NonEmpty.check(0, mtu), Err(PayloadError::Missing { mtu }));
+        assert_eq!(Any.check(1025, mtu), Err(PayloadError::TooLong { len: 1025, mtu }));
+    }
+
+    #[test]
+    fn some_mtu_accepts_exactly_what_check_any_mtu_accepts() {
+        use PayloadRule::{Absent, Any, Full, NonEmpty};
+        for rule in [Absent, Full, NonEmpty, Any] {
+            for len in 0..5000 {
+                let some = Mtu::ALL.iter().any(|mtu| rule.check(len, *mtu).is_ok());
+                assert_eq!(rule.check_any_mtu(len).is_ok(), some, "{rule:?} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn pad_fills_to_four() {
+        assert_eq!([0, 1, 2, 3, 4, 4095].map(pad_count), [0, 3, 2, 1, 0, 1]);
+    }
+}
