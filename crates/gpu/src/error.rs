@@ -56,6 +56,24 @@ pub enum GpuError {
         /// What would do.
         expected: &'static str,
     },
+    /// A setting of a device is out of range or not understood.
+    #[error("{setting} is {value:?}, expected {expected}")]
+    BadSetting {
+        /// Field or environment variable.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// The operating system would not start a thread.
+    #[error("cannot start a thread for {kernel}: {source}")]
+    Thread {
+        /// Kernel name.
+        kernel: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The device cannot do this.
     #[error("{device} does not support {what}")]
     Unsupported {
@@ -63,6 +81,55 @@ pub enum GpuError {
         device: String,
         /// What was asked.
         what: &'static str,
+    },
+    /// What a launcher declares of a kernel is not what the compiler made of it.
+    #[error("kernel {kernel}: {what}: {declared} declared, {compiled} compiled")]
+    BadEntry {
+        /// Kernel name.
+        kernel: &'static str,
+        /// What differs.
+        what: &'static str,
+        /// As the launcher has it.
+        declared: u64,
+        /// As the compiled code has it.
+        compiled: u64,
+    },
+    /// A kernel stopped with an error of the device.
+    #[error("{device}: kernel {kernel} stopped: {name} ({code}); the device's context is lost to this process")]
+    KernelFailed {
+        /// Kernel name.
+        kernel: &'static str,
+        /// The device.
+        device: String,
+        /// The driver's code.
+        code: i64,
+        /// The driver's name for it.
+        name: String,
+    },
+    /// The device did not do in time what it always does at once.
+    #[error("{device}: {what} has not ended after {after:?}")]
+    Stuck {
+        /// The device.
+        device: String,
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// Host memory can be mapped once, or again inside the range that is mapped.
+    #[error(
+        "host memory {start:#x}..{end:#x} overlaps {mapped_start:#x}..{mapped_end:#x}, which is \
+         mapped; map the larger range first"
+    )]
+    PartlyMapped {
+        /// First byte asked for, rounded to pages.
+        start: u64,
+        /// End of what was asked for, rounded to pages.
+        end: u64,
+        /// First byte mapped.
+        mapped_start: u64,
+        /// End of what is mapped.
+        mapped_end: u64,
     },
     /// Memory could not be had or touched.
     #[error(transparent)]
@@ -89,6 +156,9 @@ pub enum LaunchError {
         /// What each warp was doing, as far as the device can tell.
         report: String,
     },
+    /// The SIMT device ended the kernel for what one of its lanes did.
+    #[error(transparent)]
+    Simt(#[from] crate::simt::SimtFault),
     /// The kernel stopped with an error.
     #[error("kernel failed: {0}")]
     Failed(#[from] GpuError),

@@ -1,6 +1,8 @@
 //! A kernel translation unit in every form it may be run in. Values of these types are generated
 //! by `warpverbs-kernel-build`; nobody writes them by hand.
 
+use crate::KernelPtr;
+use crate::pointer::Keep;
 use core::ffi::c_void;
 
 /// One `.cu` file: its source with all project includes in place, and its host-compiled entries.
@@ -26,10 +28,12 @@ pub struct Entry {
     pub host: unsafe extern "C" fn(*const *const c_void),
 }
 
-/// Parameters of one launch, copied by value.
+/// Parameters of one launch, copied by value, and what their addresses need to stay valid. A
+/// device holds this until the kernel has ended, or for ever if it cannot end it.
 #[derive(Clone, Debug, Default)]
 pub struct KernelArgs {
     bytes: Vec<[u64; 2]>,
+    keep: Vec<Keep>,
 }
 
 impl KernelArgs {
@@ -46,6 +50,12 @@ impl KernelArgs {
         let (lo, hi) = padded.split_at(8);
         let word = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
         self.bytes.push([word(lo), word(hi)]);
+    }
+
+    /// Appends a pointer, and keeps alive what it keeps alive.
+    pub fn push_ptr(&mut self, pointer: &KernelPtr) {
+        self.push(&pointer.addr().to_le_bytes());
+        self.keep.extend_from_slice(pointer.keep());
     }
 
     /// Pointers to the parameters; valid while `self` is neither moved nor changed.

@@ -3,12 +3,16 @@
 //! `cuda` drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
+pub mod cuda;
 mod device;
 mod error;
 mod image;
 mod launch;
+mod pointer;
+pub mod simt;
 
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Entry, Image, Kernel, KernelArgs};
 pub use launch::{Dim, Launch, LaunchState};
+pub use pointer::{Keep, KernelPtr};

@@ -1,0 +1,146 @@
+//! How a SIMT device schedules.
+
+use crate::GpuError;
+
+/// Which clock `wv::now_ns` and `wv::pause` go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's monotonic clock: for kernels that wait for other threads (a NIC engine on its own
+    /// thread, another launch, the host).
+    Real,
+    /// Advances with every memory operation and jumps over idle time. Everything the kernel waits
+    /// for must happen in the kernel itself or in the stepper.
+    Virtual,
+}
+
+/// How lanes take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Warps in turn, switches only where a lane waits or has run for long; real clock.
+    Free,
+    /// Any memory operation may switch to any lane, as the seed says.
+    Seeded {
+        /// With [`Clock::Virtual`], the same seed gives the same interleaving.
+        seed: u64,
+        /// The clock.
+        clock: Clock,
+    },
+}
+
+/// Something that works beside the kernel and is run by the scheduler on the launch's own thread:
+/// a software NIC's `step`.
+pub trait Stepper: Send + Sync {
+    /// Does a bounded piece of work; whether there was any.
+    fn step(&self) -> bool;
+}
+
+impl<F: Fn() -> bool + Send + Sync> Stepper for F {
+    fn step(&self) -> bool {
+        self()
+    }
+}
+
+/// Name of the environment variable that holds a seed, decimal or `0x` hexadecimal.
+pub const SEED_VARIABLE: &str = "WARPVERBS_SIMT_SEED";
+
+/// What a SIMT device is made with.
+#[derive(Clone, Debug)]
+pub struct SimtConfig {
+    /// Ordinal among the SIMT devices of the process, for messages.
+    pub ordinal: u32,
+    /// How lanes take turns.
+    pub mode: Mode,
+    /// Stack of a lane in bytes, at least 16 KiB; a guard page comes on top.
+    pub stack_bytes: usize,
+    /// Lanes of one launch that exist at a time, at least 1024; further blocks queue as on a GPU.
+    pub resident_lanes: u32,
+    /// Shared memory of a block in bytes.
+    pub shared_bytes: u64,
+}
+
+impl Default for SimtConfig {
+    fn default() -> Self {
+        Self {
+            ordinal: 0,
+            mode: Mode::Free,
+            stack_bytes: 64 << 10,
+            resident_lanes: 8192,
+            shared_bytes: 227 << 10,
+        }
+    }
+}
+
+impl SimtConfig {
+    /// Reproducible scheduling under a virtual clock.
+    pub fn seeded(seed: u64) -> Self {
+        let mode = Mode::Seeded { seed, clock: Clock::Virtual };
+        Self { mode, ..Self::default() }
+    }
+
+    /// Scheduling by seed under the real clock, for kernels whose peers run on other threads.
+    pub fn seeded_real_time(seed: u64) -> Self {
+        let mode = Mode::Seeded { seed, clock: Clock::Real };
+        Self { mode, ..Self::default() }
+    }
+
+    /// [`SimtConfig::seeded_real_time`] if [`SEED_VARIABLE`] is set, else the default.
+    pub fn from_env() -> Result<Self, GpuError> {
+        match std::env::var(SEED_VARIABLE) {
+            Ok(text) => Ok(Self::seeded_real_time(parse_seed(&text)?)),
+            Err(std::env::VarError::NotPresent) => Ok(Self::default()),
+            Err(std::env::VarError::NotUnicode(raw)) => {
+                parse_seed(&raw.to_string_lossy()).map(Self::seeded_real_time)
+            }
+        }
+    }
+
+    /// A seed for a test: that of [`SEED_VARIABLE`] if set, else `default`.
+    pub fn seed_from_env(default: u64) -> Result<u64, GpuError> {
+        std::env::var(SEED_VARIABLE).map_or(Ok(default), |text| parse_seed(&text))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), GpuError> {
+        let bad = |setting, value: u64, expected| {
+            Err(GpuError::BadSetting { setting, value: value.to_string(), expected })
+        };
+        if !(16 << 10..=64 << 20).contains(&self.stack_bytes) {
+            return bad("stack_bytes", self.stack_bytes as u64, "16 KiB to 64 MiB");
+        }
+        if !(1024..=1 << 20).contains(&self.resident_lanes) {
+            return bad("resident_lanes", self.resident_lanes.into(), "1024 to 1048576");
+        }
+        Ok(())
+    }
+}
+
+fn parse_seed(text: &str) -> Result<u64, GpuError> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| GpuError::BadSetting {
+        setting: SEED_VARIABLE,
+        value: text.to_owned(),
+        expected: "a number of at most 64 bits, decimal or 0x hexadecimal",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_parse_or_say_why_not() {
+        assert_eq!(parse_seed("17").unwrap(), 17);
+        assert_eq!(parse_seed("0xff").unwrap(), 255);
+        let refused = parse_seed("seventeen").unwrap_err().to_string();
+        assert!(refused.contains("seventeen") && refused.contains(SEED_VARIABLE), "{refused}");
+    }
+
+    #[test]
+    fn limits_are_checked() {
+        assert!(SimtConfig::default().check().is_ok());
+        assert!(SimtConfig { stack_bytes: 4096, ..SimtConfig::default() }.check().is_err());
+        assert!(SimtConfig { resident_lanes: 32, ..SimtConfig::default() }.check().is_err());
+    }
+}

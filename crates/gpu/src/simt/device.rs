@@ -1,0 +1,150 @@
+//! The device as the rest of the world sees it.
+
+use super::config::{SimtConfig, Stepper};
+use super::executor::Plan;
+use super::run::{Finished, History, Job, SimtLaunch};
+use super::stack::StackPool;
+use super::warp::WARP;
+use crate::launch::Dim;
+use crate::{Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, Launch, Place};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use warpverbs_mem::{HostBuf, Kind, Region};
+
+/// A host SIMT device. Launches run at the same time, each on a thread of its own.
+pub struct SimtDevice {
+    info: GpuInfo,
+    config: SimtConfig,
+    stacks: Arc<StackPool>,
+    stepper: Option<Arc<dyn Stepper>>,
+    launches: AtomicU64,
+    history: Arc<History>,
+}
+
+impl SimtDevice {
+    /// A device whose kernels' peers, if any, run on other threads.
+    pub fn new(config: SimtConfig) -> Result<Self, GpuError> {
+        config.check()?;
+        let info = GpuInfo {
+            kind: GpuKind::Simt,
+            ordinal: config.ordinal,
+            name: "host SIMT".to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            warp_size: WARP,
+            sm_count: config.resident_lanes / 1024,
+            memory_bytes: memory_bytes(),
+        };
+        let stacks = Arc::new(StackPool::new(config.stack_bytes));
+        let (launches, history) = (AtomicU64::new(0), Arc::default());
+        Ok(Self { info, config, stacks, stepper: None, launches, history })
+    }
+
+    /// A device that runs `stepper` between turns of its lanes, and whenever none can run.
+    pub fn with_stepper(config: SimtConfig, stepper: Arc<dyn Stepper>) -> Result<Self, GpuError> {
+        Ok(Self { stepper: Some(stepper), ..Self::new(config)? })
+    }
+
+    /// The last launches that ended, oldest first, at most 64.
+    pub fn finished(&self) -> Vec<Finished> {
+        self.history.all()
+    }
+
+    /// How it schedules.
+    pub fn config(&self) -> &SimtConfig {
+        &self.config
+    }
+
+    fn unsupported(&self, what: &'static str) -> GpuError {
+        GpuError::Unsupported { device: format!("simt:{}", self.info.ordinal), what }
+    }
+}
+
+impl Gpu for SimtDevice {
+    fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    fn alloc(&self, len: usize, _place: Place) -> Result<Buffer, GpuError> {
+        let region = HostBuf::region(len)?;
+        let addr = region.addr();
+        Ok(Buffer::new(region, addr, None))
+    }
+
+    fn map(&self, region: &Region) -> Result<Buffer, GpuError> {
+        if region.kind() != Kind::Host {
+            return Err(self.unsupported("kernels on memory that the CPU cannot reach"));
+        }
+        Ok(Buffer::new(region.clone(), region.addr(), None))
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        Ok(buffer.region().read(offset, out)?)
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), GpuError> {
+        Ok(buffer.region().write(offset, data)?)
+    }
+
+    fn load(&self, _image: &'static Image) -> Result<(), GpuError> {
+        // Kernels are part of the program.
+        Ok(())
+    }
+
+    fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError> {
+        let entry = kernel.entry();
+        let bad = |field, value: u64, expected| {
+            Err(GpuError::BadLaunch { kernel: entry.name, field, value, expected })
+        };
+        if !(1..=1024).contains(&dim.threads) {
+            return bad("threads per block", dim.threads.into(), "1 to 1024");
+        }
+        if !(1..=i32::MAX as u32).contains(&dim.blocks) {
+            return bad("blocks", dim.blocks.into(), "1 to 2147483647");
+        }
+        let args = kernel.args();
+        if args.len() != entry.params.len() {
+            return bad("parameters", args.len() as u64, "as many as the kernel declares");
+        }
+        let plan = Plan {
+            config: self.config.clone(),
+            dim,
+            // A counter; nothing is published with it.
+            launch: self.launches.fetch_add(1, Ordering::Relaxed),
+            stacks: self.stacks.clone(),
+            stepper: self.stepper.clone(),
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        let history = self.history.clone();
+        let job = Job { kernel: entry.name, host: entry.host, args, plan, history };
+        // SAFETY: `Kernel` promises parameters that match the entry and stay valid; the job keeps
+        // alive what they keep alive.
+        let state = unsafe { SimtLaunch::start(job) }?;
+        Ok(Launch::new(Box::new(state), deadline))
+    }
+
+    fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {
+        match other.info().kind {
+            GpuKind::Simt => Ok(()),
+            _ => Err(self.unsupported("kernels on the memory of a GPU")),
+        }
+    }
+
+    fn export_dmabuf(&self, _: &Buffer) -> Result<(std::os::fd::OwnedFd, u64), GpuError> {
+        Err(self.unsupported("dmabuf export: its memory is ordinary host memory"))
+    }
+}
+
+/// Physical memory of the machine; 0 if the system does not tell.
+fn memory_bytes() -> u64 {
+    // SAFETY: no preconditions.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    // SAFETY: no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
+}

@@ -1,0 +1,26 @@
+//! The host SIMT device: kernels compiled by the host's compiler, one coroutine per lane, any
+//! number of warps on one thread per launch. `docs/simt.md` tells how it works and what it shows.
+
+mod abi;
+mod block;
+mod config;
+mod device;
+mod executor;
+mod fault;
+mod hooks;
+mod lane;
+mod policy;
+mod queue;
+mod report;
+mod run;
+mod stack;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+pub use abi::Site;
+pub use config::{Clock, Mode, SEED_VARIABLE, SimtConfig, Stepper};
+pub use device::SimtDevice;
+pub use executor::Counts;
+pub use fault::{Collective, LaneName, SimtFault};
+pub use run::Finished;
