@@ -1,0 +1,50 @@
+// Picks the device. Everything above this folder uses only the names that cuda.h, hip.h and simt.h
+// have in common, and never an intrinsic, a builtin or asm.
+#pragma once
+
+#include "warpverbs/arch/types.h"
+
+#if defined(__CUDACC_RTC__) || (defined(__CUDACC__) && !defined(__HIP__))
+#include "warpverbs/arch/cuda.h"
+#elif defined(__HIP__)
+#include "warpverbs/arch/hip.h"
+#else
+#include "warpverbs/arch/simt.h"
+#endif
+
+namespace wv {
+
+WV_DEVICE lane_mask lane_bit(u32 lane) { return lane_mask{1} << lane; }
+
+// Number of lanes of `mask` before the caller.
+WV_DEVICE u32 rank_in(lane_mask mask) { return popcount(mask & (lane_bit(lane_id()) - 1)); }
+
+// Every lane of the caller's warp, also when the block's size is no multiple of it.
+WV_DEVICE lane_mask whole_warp() {
+  const u32 first = thread_index() - lane_id();
+  const u32 lanes = block_size() - first;
+  return lanes >= warp_size ? ~lane_mask{0} : lane_bit(lanes) - 1;
+}
+
+// Flat number of the calling thread in the launch.
+WV_DEVICE u64 global_thread() { return u64{block_index()} * block_size() + thread_index(); }
+
+// Calls `body(mask)` once, with the lanes that came here together and have the same key. On a
+// device whose lanes run in lockstep the groups take turns: a group that waits for another group
+// of its own warp must find it finished.
+template <class Body>
+WV_DEVICE auto with_group(u64 key, site where, Body body) {
+#if defined(WV_ARCH_LOCKSTEP)
+  lane_mask left = active_mask(where);
+  for (;;) {
+    const u64 chosen = shfl(left, key, lowest_bit(left));
+    const lane_mask group = ballot(left, key == chosen);
+    if (key == chosen) return body(group);
+    left &= ~group;
+  }
+#else
+  return body(match_any(active_mask(where), key));
+#endif
+}
+
+}  // namespace wv
