@@ -95,7 +95,9 @@ pub enum GpuError {
         compiled: u64,
     },
     /// A kernel stopped with an error of the device.
-    #[error("{device}: kernel {kernel} stopped: {name} ({code}); the device's context is lost to this process")]
+    #[error(
+        "{device}: kernel {kernel} stopped: {name} ({code}); the device's context is lost to this process"
+    )]
     KernelFailed {
         /// Kernel name.
         kernel: &'static str,

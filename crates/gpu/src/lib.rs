@@ -8,6 +8,7 @@ mod device;
 mod error;
 mod image;
 mod launch;
+mod open;
 mod pointer;
 pub mod simt;
 
@@ -15,4 +16,5 @@ pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Entry, Image, Kernel, KernelArgs};
 pub use launch::{Dim, Launch, LaunchState};
+pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained};
 pub use pointer::{Keep, KernelPtr};

@@ -1,0 +1,130 @@
+//! From an image's source to a cubin for one architecture, by way of the cache.
+
+use super::cache::{Cache, SourceKey};
+use super::nvrtc::{Nvrtc, nvrtc};
+use crate::{GpuError, Image};
+
+/// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and
+/// what floating point there is must agree with the host SIMT device.
+const OPTIONS: [&str; 2] = ["-std=c++20", "-lineinfo"];
+
+/// Where a cubin came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// NVRTC compiled it just now.
+    Compiled,
+    /// The cache had it.
+    Cached,
+    /// The cache had it, and there is no NVRTC that could have made it.
+    CachedWithoutCompiler,
+}
+
+/// The options for `arch`, such as `sm_90`.
+pub fn options(arch: &str) -> Vec<String> {
+    let arch = format!("--gpu-architecture={arch}");
+    OPTIONS.iter().map(|&option| option.to_owned()).chain([arch]).collect()
+}
+
+/// The cubin of `image` for `arch`.
+pub fn cubin(image: &Image, arch: &str, cache: &Cache) -> Result<(Vec<u8>, Origin), GpuError> {
+    cubin_by(nvrtc(), image, arch, cache)
+}
+
+fn cubin_by(
+    compiler: Result<&Nvrtc, GpuError>,
+    image: &Image,
+    arch: &str,
+    cache: &Cache,
+) -> Result<(Vec<u8>, Origin), GpuError> {
+    let options = options(arch);
+    let key = SourceKey::new(image.source, &options);
+    let compiler = match compiler {
+        Ok(compiler) => compiler,
+        Err(missing) => {
+            let (_, cubin) = cache.load_any(&key).ok_or(missing)?;
+            return Ok((cubin, Origin::CachedWithoutCompiler));
+        }
+    };
+    if let Some(cubin) = cache.load(&key, compiler.version()) {
+        return Ok((cubin, Origin::Cached));
+    }
+    let name = format!("{}.cu", image.name);
+    let cubin = compiler.compile(image.source, &name, &options).map_err(|failure| {
+        let log = format!("{}\n{}", failure.what, failure.log);
+        GpuError::Compile { image: image.name, arch: arch.to_owned(), log }
+    })?;
+    if let Err(error) = cache.store(&key, compiler.version(), &cubin) {
+        // The kernel is there and right; only the next start will be slower.
+        tracing::warn!(%error, "compiled kernel not kept");
+    }
+    Ok((cubin, Origin::Compiled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Image = Image {
+        name: "good",
+        source: "extern \"C\" __global__ void twice(unsigned* p) { *p *= 2; }",
+        entries: &[],
+    };
+    const BAD: Image = Image {
+        name: "bad",
+        source: "#line 7 \"warpverbs/impl/post.h\"\nint f() { return missing; }\n",
+        entries: &[],
+    };
+
+    fn no_compiler() -> Result<&'static Nvrtc, GpuError> {
+        Err(GpuError::Library { library: "libnvrtc", reason: "not here".to_owned() })
+    }
+
+    #[test]
+    fn without_compiler_and_cache_the_missing_library_is_named() {
+        let refused = cubin_by(no_compiler(), &GOOD, "sm_90", &Cache::Off);
+        assert!(matches!(refused, Err(GpuError::Library { library: "libnvrtc", .. })));
+    }
+
+    #[test]
+    fn without_compiler_a_cached_cubin_serves() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::At(folder.path().into());
+        cache.store(&SourceKey::new(GOOD.source, &options("sm_90")), (13, 0), b"cubin").unwrap();
+        let found = cubin_by(no_compiler(), &GOOD, "sm_90", &cache).unwrap();
+        assert_eq!(found, (b"cubin".to_vec(), Origin::CachedWithoutCompiler));
+        let other = cubin_by(no_compiler(), &GOOD, "sm_80", &cache);
+        assert!(matches!(other, Err(GpuError::Library { .. })));
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn compiles_for_every_architecture_and_caches() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::At(folder.path().into());
+        for arch in ["sm_80", "sm_90", "sm_100"] {
+            let (cubin, origin) = super::cubin(&GOOD, arch, &cache).unwrap();
+            assert_eq!(origin, Origin::Compiled);
+            assert_eq!(&cubin[..4], b"\x7fELF", "a cubin is an ELF file");
+            assert_eq!(super::cubin(&GOOD, arch, &cache).unwrap(), (cubin, Origin::Cached));
+        }
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn a_compile_error_carries_file_and_line() {
+        let error = super::cubin(&BAD, "sm_90", &Cache::Off).err();
+        let Some(GpuError::Compile { image: "bad", arch, log }) = error else {
+            panic!("expected a compile error, got {error:?}");
+        };
+        assert_eq!(arch, "sm_90");
+        assert!(log.contains("warpverbs/impl/post.h(7)"), "{log}");
+        assert!(log.contains("missing"), "{log}");
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn an_unknown_architecture_is_a_compile_error() {
+        let error = super::cubin(&GOOD, "sm_1", &Cache::Off).err();
+        assert!(matches!(error, Some(GpuError::Compile { .. })), "{error:?}");
+    }
+}

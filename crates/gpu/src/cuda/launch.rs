@@ -1,0 +1,177 @@
+//! Launches: each kernel on a stream of its own, polled, never synchronised with.
+
+use super::context::{Context, Priority, Stream};
+use super::graveyard::{self, Running};
+use super::lock;
+use super::module::Function;
+use crate::launch::{Dim, LaunchState};
+use crate::{GpuError, Kernel, LaunchError};
+use std::sync::{Arc, Mutex};
+
+/// Most blocks of a grid's first dimension.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
+
+/// Idle streams of one context.
+pub(crate) struct Streams {
+    context: &'static Context,
+    idle: Mutex<Vec<Stream>>,
+}
+
+impl Streams {
+    pub(crate) fn new(context: &'static Context) -> Arc<Self> {
+        Arc::new(Self { context, idle: Mutex::new(Vec::new()) })
+    }
+
+    fn take(&self) -> Result<Stream, GpuError> {
+        let idle = lock(&self.idle).pop();
+        idle.map_or_else(|| Stream::new(self.context, Priority::Usual), Ok)
+    }
+}
+
+/// A started kernel.
+pub(crate) struct CudaLaunch {
+    streams: Arc<Streams>,
+    kernel: &'static str,
+    dim: Dim,
+    // None once the kernel has been seen to end.
+    running: Option<Running>,
+}
+
+impl CudaLaunch {
+    pub(crate) fn start(
+        streams: &Arc<Streams>,
+        function: Function,
+        kernel: &dyn Kernel,
+        dim: Dim,
+    ) -> Result<Self, GpuError> {
+        let (context, entry, args) = (streams.context, kernel.entry(), kernel.args());
+        check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
+        let stream = streams.take()?;
+        let _entered = context.enter()?;
+        let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
+        graveyard::launching(|| {
+            // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
+            // bytes as the parameter has (`Kernel`'s contract, checked when it was loaded), copied
+            // by the call; what the addresses among them refer to stays valid until the kernel has
+            // ended (`Kernel`'s contract), for which `Running` keeps `args`.
+            unsafe {
+                context.driver().cuLaunchKernel(
+                    function.raw,
+                    dim.blocks,
+                    1,
+                    1,
+                    dim.threads,
+                    1,
+                    1,
+                    0,
+                    stream.raw(),
+                    params.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            }
+        })?;
+        let running = Some(Running { stream, _args: args });
+        Ok(Self { streams: streams.clone(), kernel: entry.name, dim, running })
+    }
+
+    fn failure(&self, error: GpuError) -> LaunchError {
+        match error {
+            GpuError::Driver { code, name, .. } => {
+                let (kernel, device) = (self.kernel, self.streams.context.label());
+                GpuError::KernelFailed { kernel, device, code, name }.into()
+            }
+            other => other.into(),
+        }
+    }
+}
+
+fn check(
+    kernel: &'static str,
+    dim: Dim,
+    max_threads: u32,
+    params: usize,
+    args: usize,
+) -> Result<(), GpuError> {
+    let bad =
+        |field, value: u64, expected| Err(GpuError::BadLaunch { kernel, field, value, expected });
+    if dim.blocks == 0 || dim.blocks > MAX_BLOCKS {
+        return bad("blocks", dim.blocks.into(), "1 to 2147483647");
+    }
+    if dim.threads == 0 || dim.threads > max_threads {
+        return bad(
+            "threads",
+            dim.threads.into(),
+            "1 to what the kernel's registers allow, 1024 at most",
+        );
+    }
+    if params != args {
+        return bad("arguments", args as u64, "as many as the kernel has parameters");
+    }
+    Ok(())
+}
+
+impl LaunchState for CudaLaunch {
+    fn poll(&mut self) -> Result<bool, LaunchError> {
+        let Some(running) = &self.running else { return Ok(true) };
+        match running.stream.is_idle() {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                if let Some(Running { stream, .. }) = self.running.take() {
+                    lock(&self.streams.idle).push(stream);
+                }
+                graveyard::ended();
+                Ok(true)
+            }
+            Err(error) => {
+                // The kernel has stopped; its stream belongs to a lost context.
+                self.running = None;
+                graveyard::ended();
+                Err(self.failure(error))
+            }
+        }
+    }
+
+    fn kill(&mut self) -> String {
+        format!(
+            "{}: kernel {} of {} blocks x {} threads has not ended. A GPU kernel cannot be ended \
+             from outside: it runs on until its own deadlines or the end of the process, and its \
+             buffers are kept until then.",
+            self.streams.context.label(),
+            self.kernel,
+            self.dim.blocks,
+            self.dim.threads
+        )
+    }
+}
+
+impl Drop for CudaLaunch {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            graveyard::abandon(running);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(dim: Dim, params: usize, args: usize) -> Option<(&'static str, u64)> {
+        match check("k", dim, 256, params, args) {
+            Ok(()) => None,
+            Err(GpuError::BadLaunch { kernel: "k", field, value, .. }) => Some((field, value)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        assert_eq!(refused(Dim::new(1, 256), 2, 2), None);
+        assert_eq!(refused(Dim::new(MAX_BLOCKS, 1), 0, 0), None);
+        assert_eq!(refused(Dim::new(0, 1), 0, 0), Some(("blocks", 0)));
+        assert_eq!(refused(Dim::new(1 << 31, 1), 0, 0), Some(("blocks", 1 << 31)));
+        assert_eq!(refused(Dim::new(1, 0), 0, 0), Some(("threads", 0)));
+        assert_eq!(refused(Dim::new(1, 257), 0, 0), Some(("threads", 257)));
+        assert_eq!(refused(Dim::new(1, 1), 3, 2), Some(("arguments", 2)));
+    }
+}

@@ -1,0 +1,243 @@
+//! NVIDIA GPUs, through a driver and a compiler that are loaded at run time.
+//!
+//! Kernels run for long and wait for the NIC, whose copies this crate makes. So nothing here may
+//! wait for a kernel, except where it says so:
+//!
+//! | call | driver calls that may wait for running kernels | what is done about it |
+//! |---|---|---|
+//! | [`Gpu::launch`], [`Launch`] polls, copies, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; copy engines, never `cuMemset` |
+//! | dropping any buffer | `cuMemFree`, `cuMemHostUnregister` | put off until no launch runs |
+//! | [`Gpu::alloc`] of up to 1 MiB of device memory | `cuMemAlloc`, seldom | memory is divided here |
+//! | larger [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuMemAlloc`, `cuMemHostRegister`, `cuCtxEnablePeerAccess` | call before launching |
+//! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
+//!
+//! At most eight kernels that wait for one another or for copies should run at once on a device
+//! unless `CUDA_DEVICE_MAX_CONNECTIONS` (1 to 32, default 8) says more: beyond it, streams share
+//! hardware queues, and a kernel may stand behind one that waits for it.
+
+pub mod api;
+mod cache;
+mod compile;
+pub mod context;
+mod copy;
+mod dmabuf;
+mod graveyard;
+mod heap;
+mod launch;
+mod module;
+mod nvrtc;
+mod pinned;
+mod spans;
+mod transfer;
+
+pub use cache::{CACHE_ENV, Cache};
+pub use compile::{Origin, cubin, options};
+pub use copy::{CopyEngine, CopyPath};
+pub use nvrtc::{CompileFailure, NVRTC_ENV, Nvrtc, nvrtc};
+
+use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
+use crate::launch::{Dim, Launch};
+use crate::{GpuError, Image, Kernel};
+use context::Context;
+use heap::Piece;
+use launch::{CudaLaunch, Streams};
+use pinned::{Pinned, SharedMem};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use transfer::Transfer;
+use warpverbs_mem::{Backing, Copier, Kind, Region};
+
+/// The data stays consistent when a holder panics: nothing here panics half way through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a device is to be opened.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// Where compiled kernels are kept.
+    pub cache: Cache,
+    /// How bytes move inside the device; chosen by what the driver has if not given.
+    pub copy: Option<CopyPath>,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self { cache: Cache::from_env(), copy: None }
+    }
+}
+
+/// An NVIDIA GPU.
+pub struct CudaDevice {
+    info: GpuInfo,
+    context: &'static Context,
+    cache: Cache,
+    copier: Arc<CopyEngine>,
+    transfer: Transfer,
+    streams: Arc<Streams>,
+}
+
+impl CudaDevice {
+    /// Opens device `ordinal`.
+    pub fn open(ordinal: u32, options: CudaOptions) -> Result<Self, GpuError> {
+        let context = Context::get(ordinal)?;
+        let path = options.copy.unwrap_or_else(|| CopyPath::choose(context));
+        Ok(Self {
+            info: context::describe(ordinal)?,
+            context,
+            cache: options.cache,
+            copier: Arc::new(CopyEngine::new(context, path)?),
+            transfer: Transfer::new(context)?,
+            streams: Streams::new(context),
+        })
+    }
+
+    /// How bytes move inside the device.
+    pub fn copy_path(&self) -> CopyPath {
+        self.copier.path()
+    }
+
+    /// Its primary context.
+    pub fn context(&self) -> &'static Context {
+        self.context
+    }
+
+    fn is_mine(&self, region: &Region) -> Result<bool, GpuError> {
+        match region.kind() {
+            Kind::Host => Ok(false),
+            Kind::Cuda(ordinal) if ordinal == self.info.ordinal => Ok(true),
+            _ => Err(GpuError::Unsupported {
+                device: self.context.label(),
+                what: "memory of another device here",
+            }),
+        }
+    }
+}
+
+struct DeviceMem {
+    piece: Piece,
+    len: usize,
+    ordinal: u32,
+    copier: Arc<CopyEngine>,
+}
+
+// SAFETY: `piece` is an allocation of at least `len` bytes that lives as long as `self` and is
+// aligned to 256 bytes.
+unsafe impl Backing for DeviceMem {
+    fn addr(&self) -> u64 {
+        self.piece.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Cuda(self.ordinal)
+    }
+
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        Some(self.copier.clone())
+    }
+}
+
+/// A registration, which keeps the pages by itself.
+struct HostMapping {
+    _pinned: Arc<Pinned>,
+}
+
+impl Mapping for HostMapping {}
+
+impl Gpu for CudaDevice {
+    fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    fn alloc(&self, len: usize, place: Place) -> Result<Buffer, GpuError> {
+        let (region, kernel_addr) = match place {
+            Place::Shared => SharedMem::region(self.context, len)?,
+            Place::Device => {
+                let piece = Piece::new(self.context, len as u64)?;
+                let (ordinal, copier) = (self.info.ordinal, self.copier.clone());
+                let region = Region::new(DeviceMem { piece, len, ordinal, copier });
+                self.transfer.zero(&region)?;
+                let addr = region.addr();
+                (region, addr)
+            }
+        };
+        Ok(Buffer::new(region, kernel_addr, None))
+    }
+
+    fn map(&self, region: &Region) -> Result<Buffer, GpuError> {
+        if self.is_mine(region)? {
+            return Ok(Buffer::new(region.clone(), region.addr(), None));
+        }
+        let pinned = Pinned::new(self.context, region)?;
+        let kernel_addr = Pinned::kernel_addr(self.context, region.addr())?;
+        let mapping = Arc::new(HostMapping { _pinned: pinned });
+        Ok(Buffer::new(region.clone(), kernel_addr, Some(mapping)))
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        let region = buffer.region();
+        if self.is_mine(region)? {
+            return self.transfer.read(region, offset, out);
+        }
+        Ok(region.read(offset, out)?)
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), GpuError> {
+        let region = buffer.region();
+        if self.is_mine(region)? {
+            return self.transfer.write(region, offset, data);
+        }
+        Ok(region.write(offset, data)?)
+    }
+
+    fn load(&self, image: &'static Image) -> Result<(), GpuError> {
+        self.context.modules().get(self.context, image, &self.cache).map(drop)
+    }
+
+    fn launch(
+        &self,
+        kernel: &dyn Kernel,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError> {
+        let functions = self.context.modules().get(self.context, kernel.image(), &self.cache)?;
+        let name = kernel.entry().name;
+        let function = functions.get(name).ok_or(GpuError::BadEntry {
+            kernel: name,
+            what: "functions of this name in its image",
+            declared: 1,
+            compiled: 0,
+        })?;
+        let launch = CudaLaunch::start(&self.streams, *function, kernel, dim)?;
+        Ok(Launch::new(Box::new(launch), deadline))
+    }
+
+    fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {
+        let unsupported = |what| GpuError::Unsupported { device: self.context.label(), what };
+        if other.info().kind != GpuKind::Cuda {
+            return Err(unsupported("access to memory of a device of another kind"));
+        }
+        let peer = Context::get(other.info().ordinal)?;
+        if peer.ordinal() == self.context.ordinal() {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        // SAFETY: both contexts are live, and this device's is current.
+        match unsafe { self.context.driver().cuCtxEnablePeerAccess(peer.raw(), 0) } {
+            Ok(()) | Err(GpuError::Driver { code: api::PEER_ALREADY_ENABLED, .. }) => Ok(()),
+            Err(GpuError::Driver { code: api::PEER_UNSUPPORTED, .. }) => {
+                Err(unsupported("peer access to that device"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn export_dmabuf(&self, buffer: &Buffer) -> Result<(OwnedFd, u64), GpuError> {
+        dmabuf::export(self.context, buffer.region())
+    }
+}

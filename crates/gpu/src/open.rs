@@ -1,0 +1,282 @@
+//! Choosing a device: by name, or the best that is there.
+
+use crate::cuda::{self, CudaDevice, CudaOptions};
+use crate::simt::{SimtConfig, SimtDevice};
+use crate::{Gpu, GpuError, GpuInfo, GpuKind};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Which device to open: `auto`, `simt`, `cuda`, `cuda:1`, `hip`, `hip:1`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GpuChoice {
+    /// The best that is there.
+    #[default]
+    Auto,
+    /// The host SIMT device.
+    Simt,
+    /// The NVIDIA GPU with this ordinal.
+    Cuda(u32),
+    /// The AMD GPU with this ordinal.
+    Hip(u32),
+}
+
+impl fmt::Display for GpuChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Simt => f.write_str("simt"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Hip(ordinal) => write!(f, "hip:{ordinal}"),
+        }
+    }
+}
+
+/// A device name that means nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no device is called {given:?}; expected auto, simt, cuda[:N] or hip[:N]")]
+pub struct ChoiceError {
+    /// What was given.
+    pub given: String,
+}
+
+impl FromStr for GpuChoice {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        let unknown = || ChoiceError { given: text.to_owned() };
+        let (kind, ordinal) = match text.split_once(':') {
+            // `u32::from_str` would also take a sign.
+            Some((kind, digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+                (kind, Some(digits.parse().map_err(|_| unknown())?))
+            }
+            Some(_) => return Err(unknown()),
+            None => (text, None),
+        };
+        match (kind, ordinal) {
+            ("auto", None) => Ok(Self::Auto),
+            ("simt", None) => Ok(Self::Simt),
+            ("cuda", ordinal) => Ok(Self::Cuda(ordinal.unwrap_or(0))),
+            ("hip", ordinal) => Ok(Self::Hip(ordinal.unwrap_or(0))),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// A device and the reason it was taken, in one line.
+pub struct Opened {
+    /// The device.
+    pub gpu: Arc<dyn Gpu>,
+    /// Why this one.
+    pub why: String,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opened({})", self.why)
+    }
+}
+
+/// Opens the chosen device.
+pub fn open(choice: GpuChoice) -> Result<Arc<dyn Gpu>, GpuError> {
+    open_explained(choice).map(|opened| opened.gpu)
+}
+
+/// As [`open`], and says why this device.
+///
+/// `auto` takes the first NVIDIA GPU if it opens and its kernels can be compiled, else the host
+/// SIMT device.
+pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
+    let asked = || format!("{choice}: asked for");
+    match choice {
+        GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() }),
+        GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: open_cuda(ordinal)?, why: asked() }),
+        GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
+        GpuChoice::Auto => open_best(),
+    }
+}
+
+fn open_best() -> Result<Opened, GpuError> {
+    match cuda::nvrtc().and_then(|_| open_cuda(0)) {
+        Ok(gpu) => {
+            let info = gpu.info();
+            let why = format!("cuda:0: {} ({}) is there and usable", info.name, info.arch);
+            Ok(Opened { gpu, why })
+        }
+        Err(error) => {
+            let why = format!("simt: no usable GPU ({error})");
+            Ok(Opened { gpu: open_simt()?, why })
+        }
+    }
+}
+
+fn open_simt() -> Result<Arc<dyn Gpu>, GpuError> {
+    Ok(Arc::new(SimtDevice::new(SimtConfig::from_env()?)?))
+}
+
+fn open_cuda(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+    Ok(Arc::new(CudaDevice::open(ordinal, CudaOptions::default())?))
+}
+
+fn hip_unsupported(choice: GpuChoice) -> GpuError {
+    let what =
+        "running kernels: the device headers compile for AMD GPUs, the run time is not built";
+    GpuError::Unsupported { device: choice.to_string(), what }
+}
+
+/// One kind of device, or one device, as found on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// What to give to `--gpu` for it.
+    pub name: String,
+    /// Kind.
+    pub kind: GpuKind,
+    /// The device, if it is there.
+    pub info: Option<GpuInfo>,
+    /// Why it cannot be used, if so.
+    pub unusable: Option<String>,
+    /// Facts about the software it needs: what, and which version or why not.
+    pub software: Vec<(&'static str, String)>,
+}
+
+/// Every device, and every kind of which there is none with the reason. Makes no context on any.
+pub fn list() -> Vec<Found> {
+    let mut found = vec![find_simt()];
+    found.extend(find_cuda());
+    found.push(find_hip());
+    found
+}
+
+fn find_simt() -> Found {
+    let simt = open_simt();
+    Found {
+        name: GpuChoice::Simt.to_string(),
+        kind: GpuKind::Simt,
+        info: simt.as_ref().ok().map(|gpu| gpu.info().clone()),
+        unusable: simt.err().map(|error| error.to_string()),
+        software: Vec::new(),
+    }
+}
+
+fn find_cuda() -> Vec<Found> {
+    let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    let compiler = cuda::nvrtc().map(|nvrtc| version(nvrtc.version()));
+    let driver = cuda::api::driver().and_then(|driver| driver.version()).map(version);
+    let text = |fact: &Result<String, GpuError>| match fact {
+        Ok(version) => version.clone(),
+        Err(error) => error.to_string(),
+    };
+    let software = vec![("CUDA driver", text(&driver)), ("NVRTC", text(&compiler))];
+    let missing = compiler.err().map(|error| format!("only cached kernels can run: {error}"));
+    let one = |ordinal, info: Result<GpuInfo, GpuError>| Found {
+        name: GpuChoice::Cuda(ordinal).to_string(),
+        kind: GpuKind::Cuda,
+        unusable: info.as_ref().err().map(ToString::to_string).or_else(|| missing.clone()),
+        info: info.ok(),
+        software: software.clone(),
+    };
+    let none = |error: GpuError| Found { name: "cuda".to_owned(), ..one(0, Err(error)) };
+    match cuda::context::device_count() {
+        Ok(0) => vec![none(GpuError::NoDevice {
+            asked: "cuda".to_owned(),
+            found: "a CUDA driver without devices".to_owned(),
+        })],
+        Ok(count) => (0..count).map(|n| one(n, cuda::context::describe(n))).collect(),
+        Err(error) => vec![none(error)],
+    }
+}
+
+fn find_hip() -> Found {
+    let library = cuda::api::open_library("libamdhip64", &["libamdhip64.so", "libamdhip64.so.6"]);
+    let state = library.map_or_else(|error| error.to_string(), |_| "there".to_owned());
+    Found {
+        name: "hip".to_owned(),
+        kind: GpuKind::Hip,
+        info: None,
+        unusable: Some(hip_unsupported(GpuChoice::Hip(0)).to_string()),
+        software: vec![("HIP run time", state)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_and_print() {
+        let names = [
+            ("auto", GpuChoice::Auto),
+            ("simt", GpuChoice::Simt),
+            ("cuda:0", GpuChoice::Cuda(0)),
+            ("cuda:17", GpuChoice::Cuda(17)),
+            ("hip:3", GpuChoice::Hip(3)),
+        ];
+        for (name, choice) in names {
+            assert_eq!(name.parse(), Ok(choice));
+            assert_eq!(choice.to_string(), name);
+        }
+        assert_eq!("cuda".parse(), Ok(GpuChoice::Cuda(0)));
+        assert_eq!("hip".parse(), Ok(GpuChoice::Hip(0)));
+    }
+
+    #[test]
+    fn other_names_are_refused_with_what_was_given() {
+        let wrong = ["", "CUDA", "cuda:", "cuda:+1", "cuda:-1", "cuda:1:2", "cuda:4294967296"];
+        for name in wrong.into_iter().chain(["simt:0", "auto:1", " cuda", "gpu"]) {
+            let refused = name.parse::<GpuChoice>();
+            assert_eq!(refused, Err(ChoiceError { given: name.to_owned() }));
+        }
+    }
+
+    #[test]
+    fn simt_opens_anywhere_and_says_it_was_asked_for() {
+        let opened = open_explained(GpuChoice::Simt).unwrap();
+        assert_eq!(opened.gpu.info().kind, GpuKind::Simt);
+        assert_eq!(opened.why, "simt: asked for");
+    }
+
+    #[test]
+    fn auto_always_opens_and_names_its_reason() {
+        let opened = open_explained(GpuChoice::Auto).unwrap();
+        let prefix = match opened.gpu.info().kind {
+            GpuKind::Cuda => "cuda:0: ",
+            GpuKind::Simt => "simt: no usable GPU (",
+            GpuKind::Hip => panic!("HIP devices cannot be opened"),
+        };
+        assert!(opened.why.starts_with(prefix), "{}", opened.why);
+        assert!(!opened.why.contains('\n'), "{}", opened.why);
+    }
+
+    #[test]
+    fn hip_says_honestly_that_it_is_not_built() {
+        let refused = open_explained(GpuChoice::Hip(1)).unwrap_err();
+        let GpuError::Unsupported { device, .. } = &refused else { panic!("{refused}") };
+        assert_eq!(device, "hip:1");
+    }
+
+    #[test]
+    fn an_absent_cuda_device_is_a_typed_error() {
+        let refused = open_explained(GpuChoice::Cuda(4096)).unwrap_err();
+        let typed = matches!(
+            refused,
+            GpuError::Library { .. } | GpuError::NoDevice { .. } | GpuError::Driver { .. }
+        );
+        assert!(typed, "{refused}");
+    }
+
+    #[test]
+    fn the_list_has_every_kind_and_a_reason_for_each_that_is_missing() {
+        let found = list();
+        for kind in [GpuKind::Simt, GpuKind::Cuda, GpuKind::Hip] {
+            assert!(found.iter().any(|f| f.kind == kind), "{kind:?}");
+        }
+        for f in &found {
+            assert!(f.info.is_some() || f.unusable.is_some(), "{f:?}");
+            assert!(f.name.parse::<GpuChoice>().is_ok(), "{f:?}");
+        }
+        let simt = found.iter().find(|f| f.kind == GpuKind::Simt).unwrap();
+        assert!(simt.unusable.is_none(), "{simt:?}");
+    }
+}
