@@ -55,15 +55,15 @@ impl Fence {
         matches!(self, Self::Fence | Self::Strong | Self::FenceAndSmall)
     }
 
+    /// Of bits that are at most 4.
     #[inline]
-    const fn from_bits(bits: u8) -> Option<Self> {
+    const fn from_valid_bits(bits: u8) -> Self {
         match bits {
-            0 => Some(Self::None),
-            1 => Some(Self::InitiatorSmall),
-            2 => Some(Self::Fence),
-            3 => Some(Self::Strong),
-            4 => Some(Self::FenceAndSmall),
-            _ => None,
+            0 => Self::None,
+            1 => Self::InitiatorSmall,
+            2 => Self::Fence,
+            3 => Self::Strong,
+            _ => Self::FenceAndSmall,
         }
     }
 }
@@ -83,16 +83,24 @@ impl Flags {
     /// Bits 4 and 0, which must be zero.
     pub const RESERVED: u8 = 0x11;
 
-    /// `None` if the fence mode is above 4 or a reserved bit is set.
+    /// The fence mode is at most 4 and no reserved bit is set.
+    #[inline]
+    pub const fn is_valid(byte: u8) -> bool {
+        byte >> 5 <= Fence::FenceAndSmall as u8 && byte & Self::RESERVED == 0
+    }
+
+    /// `None` unless the byte [`is_valid`](Self::is_valid).
     #[inline]
     pub const fn from_byte(byte: u8) -> Option<Self> {
-        match Fence::from_bits(byte >> 5) {
-            Some(fence) if byte & Self::RESERVED == 0 => Some(Self {
-                fence,
-                completion: Completion::from_bits(byte >> 2),
-                solicited: byte & 2 != 0,
-            }),
-            _ => None,
+        if Self::is_valid(byte) { Some(Self::from_valid_byte(byte)) } else { None }
+    }
+
+    #[inline]
+    pub(crate) const fn from_valid_byte(byte: u8) -> Self {
+        Self {
+            fence: Fence::from_valid_bits(byte >> 5),
+            completion: Completion::from_bits(byte >> 2),
+            solicited: byte & 2 != 0,
         }
     }
 

@@ -14,7 +14,8 @@ use crate::segment::{
     AtomicSeg, CtrlSeg, DataSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
     MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
 };
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::byteorder::{BE, U32};
+use zerocopy::{FromBytes, Immutable, KnownLayout, transmute_ref};
 
 /// opmod of masked atomics on 4-byte words.
 pub(super) const OPMOD_4B: u8 = 0x08;
@@ -37,49 +38,52 @@ pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
     let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
         return Err(truncated(raw, WQEBB));
     };
-    let body = body(raw, ctrl)?;
-    let flags = check_ctrl(ctrl, at)?;
-    let op = match ctrl.opcode {
-        WRITE => write(ctrl, body, None),
-        WRITE_IMM => write(ctrl, body, Some(ctrl.imm.get())),
-        SEND => send(ctrl, body, SendWith::Nothing),
-        READ => read(ctrl, body),
-        _ => rarer(ctrl, body),
-    }?;
-    Ok(Wqe { at, ds: ctrl.ds, flags, op })
-}
-
-const WRITE: u8 = SendOpcode::RdmaWrite.value();
-const WRITE_IMM: u8 = SendOpcode::RdmaWriteImm.value();
-const SEND: u8 = SendOpcode::Send.value();
-const READ: u8 = SendOpcode::RdmaRead.value();
-
-/// The bytes after the control segment, as far as DS says.
-#[inline]
-fn body<'a>(raw: &'a [u8], ctrl: &CtrlSeg) -> Result<&'a [u8], WqeViolation> {
-    let ds = ctrl.ds & MAX_DS;
-    let whole = wqebbs(ds).max(1) * WQEBB;
-    if raw.len() < whole {
-        return Err(truncated(raw, whole));
+    // Whole words, because this runs for every WQE: each is the field in its last byte alone if
+    // the fields before it are as expected.
+    let words: &[U32<BE>; 4] = transmute_ref!(ctrl);
+    let opcode = words[0].get() ^ u32::from(at.index.0) << 8;
+    let ds = words[1].get() ^ at.qpn.get() << 8;
+    let fm_ce_se = words[2].get();
+    let index_differs = opcode & 0x00ff_ff00 != 0;
+    if index_differs || ds > u32::from(MAX_DS) || fm_ce_se > 0xff || !Flags::is_valid(ctrl.fm_ce_se)
+    {
+        return Err(ctrl_violation(ctrl, at));
     }
-    raw.get(SEGMENT..ds as usize * SEGMENT).ok_or_else(|| ds_outside(ctrl, 1, MAX_DS))
-}
-
-#[inline]
-fn check_ctrl(ctrl: &CtrlSeg, at: Position) -> Result<Flags, WqeViolation> {
-    let flags = Flags::from_byte(ctrl.fm_ce_se);
-    let plain = ctrl.ds <= MAX_DS
-        && ctrl.signature == 0
-        && ctrl.dci_stream_channel_id.get() == 0
-        && ctrl.wqe_index.get() == at.index.0
-        && Qpn::from(ctrl.qpn) == at.qpn;
-    match flags {
-        Some(flags) if plain => Ok(flags),
-        _ => Err(ctrl_violation(ctrl, at)),
+    let Some(body) = raw.get(SEGMENT..ds as usize * SEGMENT) else {
+        return Err(short(raw, ctrl));
+    };
+    let wqe = |op| Wqe { at, ds: ctrl.ds, flags: Flags::from_valid_byte(ctrl.fm_ce_se), op };
+    match opcode {
+        WRITE | WRITE_IMM => {
+            let (remote, body) = raddr(ctrl, body)?;
+            let imm = (opcode == WRITE_IMM).then(|| ctrl.imm.get());
+            Ok(wqe(Op::Write { remote, payload: payload(ctrl, body)?, imm }))
+        }
+        SEND => Ok(wqe(Op::Send { with: SendWith::Nothing, payload: payload(ctrl, body)? })),
+        READ => {
+            let (remote, body) = raddr(ctrl, body)?;
+            Ok(wqe(Op::Read { remote, local: sges(body)? }))
+        }
+        _ => Ok(wqe(rarer(ctrl, body)?)),
     }
 }
 
-/// Names what [`check_ctrl`] found.
+// First words of a control segment without index: opcode, and opmod 0.
+const WRITE: u32 = SendOpcode::RdmaWrite.value() as u32;
+const WRITE_IMM: u32 = SendOpcode::RdmaWriteImm.value() as u32;
+const SEND: u32 = SendOpcode::Send.value() as u32;
+const READ: u32 = SendOpcode::RdmaRead.value() as u32;
+
+/// Why the segments that DS announces are not there.
+#[cold]
+fn short(raw: &[u8], ctrl: &CtrlSeg) -> WqeViolation {
+    match ctrl.ds {
+        0 => ds_outside(ctrl, 1, MAX_DS),
+        ds => truncated(raw, wqebbs(ds) * WQEBB),
+    }
+}
+
+/// Names what is wrong with the control segment; something is.
 #[cold]
 fn ctrl_violation(ctrl: &CtrlSeg, at: Position) -> WqeViolation {
     let index = WqeIndex(ctrl.wqe_index.get());
@@ -99,26 +103,6 @@ fn ctrl_violation(ctrl: &CtrlSeg, at: Position) -> WqeViolation {
     } else {
         WqeViolation::FenceMode { value: ctrl.fm_ce_se >> 5 }
     }
-}
-
-#[inline]
-fn write<'a>(ctrl: &CtrlSeg, body: &'a [u8], imm: Option<u32>) -> Result<Op<'a>, WqeViolation> {
-    opmod_zero(ctrl)?;
-    let (remote, body) = raddr(ctrl, body)?;
-    Ok(Op::Write { remote, payload: payload(ctrl, body)?, imm })
-}
-
-#[inline]
-fn send<'a>(ctrl: &CtrlSeg, body: &'a [u8], with: SendWith) -> Result<Op<'a>, WqeViolation> {
-    opmod_zero(ctrl)?;
-    Ok(Op::Send { with, payload: payload(ctrl, body)? })
-}
-
-#[inline]
-fn read<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
-    opmod_zero(ctrl)?;
-    let (remote, body) = raddr(ctrl, body)?;
-    Ok(Op::Read { remote, local: sges(body)? })
 }
 
 /// Everything but plain data movement; kept out of line.
@@ -143,12 +127,19 @@ fn rarer<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
             Ok(Op::LocalInval { rkey: Rkey(imm) })
         }
         // Some posters give a NOP a second segment; what it holds means nothing.
-        _ => {
+        SendOpcode::Nop => {
             opmod_zero(ctrl)?;
             ds_within(ctrl, 1, 2)?;
             Ok(Op::Nop)
         }
+        // WRITE, SEND and READ come here only with an opmod.
+        _ => Err(opmod(ctrl, &[0])),
     }
+}
+
+fn send<'a>(ctrl: &CtrlSeg, body: &'a [u8], with: SendWith) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    Ok(Op::Send { with, payload: payload(ctrl, body)? })
 }
 
 fn atomic<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
@@ -273,17 +264,30 @@ fn inline<'a>(ctrl: &CtrlSeg, length: u32, bytes: &'a [u8]) -> Result<Payload<'a
 #[inline]
 fn sges(body: &[u8]) -> Result<Sges<'_>, WqeViolation> {
     let (segs, _) = body.as_chunks::<SEGMENT>();
-    let segs: &[DataSeg] = zerocopy::transmute_ref!(segs);
+    let segs: &[DataSeg] = transmute_ref!(segs);
+    // One entry is the common case; it needs no loop.
+    if let [seg] = segs {
+        let byte_count = seg.byte_count.get();
+        if is_bad_length(byte_count) {
+            return Err(sge_violation(0, byte_count));
+        }
+        return Ok(Sges::checked(segs, u64::from(byte_count)));
+    }
     let mut bytes = 0;
     for (sge, seg) in segs.iter().enumerate() {
         let byte_count = seg.byte_count.get();
-        // One comparison for 0 and for bit 31.
-        if byte_count.wrapping_sub(1) >= INLINE_BIT - 1 {
+        if is_bad_length(byte_count) {
             return Err(sge_violation(sge as u8, byte_count));
         }
         bytes += u64::from(byte_count);
     }
     Ok(Sges::checked(segs, bytes))
+}
+
+/// 0, or bit 31 set.
+#[inline]
+const fn is_bad_length(byte_count: u32) -> bool {
+    byte_count as i32 <= 0
 }
 
 #[inline]
