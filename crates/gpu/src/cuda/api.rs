@@ -8,6 +8,7 @@
 use crate::GpuError;
 use cudarc::driver::sys;
 use libloading::Library;
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
@@ -219,13 +220,24 @@ fn missing(call: &'static str) -> GpuError {
 
 /// Loads the first of `names` that there is; the error tells what the loader said of the first.
 pub(crate) fn open_library(what: &'static str, names: &[&str]) -> Result<Library, GpuError> {
+    open_first(what, names).map(|(library, _)| library)
+}
+
+/// As [`open_library`], and tells which of the names it was.
+pub(crate) fn open_first<'a>(
+    what: &'static str,
+    names: &[&'a str],
+) -> Result<(Library, &'a str), GpuError> {
     let mut first = None;
     for name in names {
         // SAFETY: the vendor's library may be loaded and initialised from any thread.
         match unsafe { Library::new(*name) } {
-            Ok(library) => return Ok(library),
+            Ok(library) => return Ok((library, name)),
             Err(error) => {
-                first.get_or_insert(error.to_string());
+                // The loader's own words are the source of `libloading`'s error.
+                first.get_or_insert_with(|| {
+                    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+                });
             }
         }
     }

@@ -1,10 +1,11 @@
 //! NVRTC, the run-time compiler: CUDA C++ source in, cubin for one architecture out.
 
-use super::api::{open_library, symbol};
+use super::api::{open_first, open_library, symbol};
 use crate::GpuError;
 use cudarc::nvrtc::sys;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
 use std::sync::OnceLock;
 
 const LIBRARY: &str = "libnvrtc";
@@ -52,7 +53,7 @@ pub struct Nvrtc {
     table: Table,
     error_string: GetErrorString,
     version: (u32, u32),
-    _library: Library,
+    _libraries: (Library, Option<Library>),
 }
 
 /// Why a compilation gave no cubin.
@@ -88,10 +89,18 @@ fn candidates() -> Vec<String> {
     found
 }
 
+/// NVRTC opens its companion by bare name when it compiles. Where NVRTC was found by path the
+/// loader may not know the folder, but it does know a library that is loaded already.
+fn open_builtins(nvrtc: &str, (major, minor): (u32, u32)) -> Option<Library> {
+    let folder = Path::new(nvrtc).parent().filter(|folder| folder.is_absolute())?;
+    let path = folder.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
+    open_library("libnvrtc-builtins", &[path.to_str()?]).ok()
+}
+
 impl Nvrtc {
     fn load(candidates: &[String]) -> Result<Self, GpuError> {
         let names: Vec<&str> = candidates.iter().map(String::as_str).collect();
-        let library = open_library(LIBRARY, &names)?;
+        let (library, name) = open_first(LIBRARY, &names)?;
         let table = Table::load(&library)?;
         // SAFETY: `const char* nvrtcGetErrorString(nvrtcResult)`; a C enum is passed as an int.
         let error_string = unsafe { symbol(&library, LIBRARY, "nvrtcGetErrorString") }?;
@@ -103,7 +112,8 @@ impl Nvrtc {
             return Err(GpuError::Library { library: LIBRARY, reason });
         }
         let version = (major as u32, minor as u32);
-        Ok(Self { table, error_string, version, _library: library })
+        let builtins = open_builtins(name, version);
+        Ok(Self { table, error_string, version, _libraries: (library, builtins) })
     }
 
     /// Major and minor version.
