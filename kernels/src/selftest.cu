@@ -1,0 +1,153 @@
+// What any device must do: identifiers, collectives, divergence, barriers, shared memory, atomics.
+// tests/selftest.rs runs these on host SIMT and on GPUs.
+#include "warpverbs/arch/arch.h"
+
+using namespace wv;
+
+// out[4 * thread in grid ..]: thread, block, lane, warp; then threads per block and blocks at the end.
+WV_KERNEL(identify)(u32* out) {
+  u32* row = out + 4 * global_thread();
+  row[0] = thread_index();
+  row[1] = block_index();
+  row[2] = lane_id();
+  row[3] = warp_index();
+  if (global_thread() == 0) {
+    u32* tail = out + 4 * u64{block_size()} * grid_size();
+    tail[0] = block_size();
+    tail[1] = grid_size();
+  }
+}
+
+// out[4 * thread ..]: the next lane's value, lanes with an odd value, lanes with an equal value
+// modulo 3, sum over the warp. Warps may be partial.
+WV_KERNEL(collect)(u64* out) {
+  const lane_mask all = whole_warp();
+  const u64 value = 1000 + global_thread();
+  u64* row = out + 4 * global_thread();
+  row[0] = shfl(all, value, (lane_id() + 1) % popcount(all));
+  row[1] = ballot(all, value % 2 == 1);
+  row[2] = match_any(all, value % 3);
+  u64 sum = 0;
+  for (u32 lane = 0; lane < popcount(all); ++lane) sum += shfl(all, value, lane);
+  sync_warp(all);
+  row[3] = sum;
+}
+
+// Lanes part and meet in groups of whoever is there; each group's first lane adds the group's size
+// for its branch. counts: even lanes, odd lanes; groups: number of groups, for information.
+WV_KERNEL(diverge)(u64* counts, u64* groups, u32 rounds) {
+  for (u32 round = 0; round < rounds; ++round) {
+    const u32 branch = (lane_id() + round) % 2;
+    if (branch == 0) {
+      const lane_mask here = active_mask(WV_SITE);
+      if (rank_in(here) == 0) {
+        fetch_add<order::relaxed, scope::gpu>(counts, popcount(here));
+        fetch_add<order::relaxed, scope::gpu>(groups, 1);
+      }
+      sync_warp(here);
+    } else {
+      with_group(lane_id() % 4, WV_SITE, [&](lane_mask group) {
+        if (rank_in(group) == 0) {
+          fetch_add<order::relaxed, scope::gpu>(counts + 1, popcount(group));
+          fetch_add<order::relaxed, scope::gpu>(groups, 1);
+        }
+        return group;
+      });
+    }
+  }
+}
+
+// A tree sum in shared memory, `rounds` times over; out[block] is wrong if any barrier leaks.
+WV_KERNEL(reduce)(u64* out, u32 rounds) {
+  using Cells = u64[1024];
+  WV_SHARED(Cells, cells);
+  u64 total = 0;
+  for (u32 round = 0; round < rounds; ++round) {
+    cells[thread_index()] = global_thread() + round;
+    sync_block();
+    for (u32 width = 512; width > 0; width /= 2) {
+      const u32 other = thread_index() + width;
+      u64 sum = cells[thread_index()];
+      if (thread_index() < width && other < block_size()) sum += cells[other];
+      sync_block();
+      cells[thread_index()] = sum;
+      sync_block();
+    }
+    total += cells[0];
+    sync_block();
+  }
+  if (thread_index() == 0) out[block_index()] = total;
+}
+
+// Every read-modify-write there is, `rounds` times by every thread. cells: sum, xor, or, max, count
+// by compare-and-swap, count under a lock taken by exchange, 32-bit sum.
+WV_KERNEL(atomics)(u64* cells, u32* lock, u32 rounds) {
+  for (u32 round = 0; round < rounds; ++round) {
+    const u64 id = global_thread();
+    fetch_add<order::relaxed, scope::gpu>(cells, id);
+    fetch_xor<order::relaxed, scope::gpu>(cells + 1, id);
+    fetch_or<order::relaxed, scope::gpu>(cells + 2, id);
+    fetch_max<order::relaxed, scope::gpu>(cells + 3, id);
+    u64 seen = load<order::relaxed, scope::gpu>(cells + 4);
+    for (;;) {
+      const u64 was = compare_exchange<order::relaxed, scope::gpu>(cells + 4, seen, seen + 1);
+      if (was == seen) break;
+      seen = was;
+    }
+    while (exchange<order::acquire, scope::gpu>(lock, 1) != 0) pause(200);
+    const u64 count = load<order::relaxed, scope::gpu>(cells + 5);
+    store<order::relaxed, scope::gpu>(cells + 5, count + 1);
+    store<order::release, scope::gpu>(lock, 0);
+    fetch_add<order::relaxed, scope::gpu>(reinterpret_cast<u32*>(cells + 6), 3);
+  }
+}
+
+// A token goes through all threads in order; `data` is handed on with it. *late counts threads that
+// did not see it within `patience` ns.
+WV_KERNEL(relay)(u64* token, u64* data, u32* late, u64 patience) {
+  const u64 id = global_thread();
+  const u64 start = now_ns();
+  while (load<order::acquire, scope::gpu>(token) != id) {
+    if (now_ns() - start > patience) {
+      fetch_add<order::relaxed, scope::gpu>(late, 1);
+      return;
+    }
+    pause(100);
+  }
+  *data += id;
+  store<order::release, scope::gpu>(token, id + 1);
+}
+
+// Counts without atomics: the result tells how turns were taken.
+WV_KERNEL(lose_updates)(u64* count, u32 rounds) {
+  for (u32 round = 0; round < rounds; ++round) {
+    const u64 seen = load<order::relaxed, scope::gpu>(count);
+    store<order::relaxed, scope::gpu>(count, seen + 1);
+  }
+}
+
+// Thread 0 writes pairs of equal halves, the others count pairs that they saw torn.
+WV_KERNEL(tear)(vec16* pair, u64* torn, u32 rounds) {
+  for (u32 round = 1; round <= rounds; ++round) {
+    if (global_thread() == 0) {
+      store16<scope::gpu>(pair, vec16{round, round});
+    } else {
+      const vec16 seen = load16<scope::gpu>(pair);
+      if (seen.lo != seen.hi) fetch_add<order::relaxed, scope::gpu>(torn, 1);
+    }
+  }
+}
+
+// Waits until *flag, which the host or another kernel raises, and answers.
+WV_KERNEL(answer)(u64* flag, u64* reply, u64 value) {
+  while (load<order::acquire, scope::system>(flag) != value) pause(1000);
+  store<order::release, scope::system>(reply, value + 1);
+}
+
+// Cost of what the scheduler does, in memory operations of one thread.
+WV_KERNEL(churn)(u64* cell, u32 rounds, u32 pause_every) {
+  for (u32 round = 1; round <= rounds; ++round) {
+    fetch_add<order::relaxed, scope::gpu>(cell + global_thread(), 1);
+    if (pause_every != 0 && round % pause_every == 0) pause(0);
+  }
+}
