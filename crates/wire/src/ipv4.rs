@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn each_bad_field_is_named() {
         assert_eq!(parse_with(|_| ()), Ok(repr()));
-        let cases: [(fn(&mut Header), ParseError); 5] = [
+        type Change = fn(&mut Header);
+        let cases: [(Change, ParseError); 5] = [
             (|h| h.version_ihl = 0x55, ParseError::IpVersion { found: 5 }),
             (|h| h.version_ihl = 0x46, ParseError::Ipv4HeaderWords { found: 6 }),
             (|h| h.flags_fragment = U16::new(0x2000), ParseError::Ipv4Fragment { found: 0x2000 }),

@@ -3,6 +3,25 @@
 use crate::{Checks, EmitError, Envelope, ParseError, Transport, icrc};
 
 /// A RoCEv2 packet.
+///
+/// ```
+/// use warpverbs_wire::{Bth, Checks, Envelope, Extension, Ip, Ipv4, Opcode, Packet, Psn, Qpn};
+/// use warpverbs_wire::{Transport, Udp};
+///
+/// let ip = Ip::V4(Ipv4::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into()));
+/// let packet = Packet {
+///     envelope: Envelope { ip, udp: Udp { src_port: 0xc000 } },
+///     transport: Transport {
+///         bth: Bth::new(Opcode::SendOnly, Qpn::from_low_bits(17), Psn::from_low_bits(1)),
+///         ext: Extension::Empty,
+///         payload: b"hello",
+///     },
+/// };
+/// let mut bytes = vec![0; packet.len()];
+/// packet.emit(&mut bytes)?;
+/// assert_eq!(Packet::parse(&bytes, &Checks::STRICT)?, packet);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// IP and UDP headers.

@@ -58,7 +58,7 @@ macro_rules! serial {
         impl Add<u32> for $name {
             type Output = Self;
             fn add(self, steps: u32) -> Self {
-                Self(self.0.wrapping_add(steps) & MASK)
+                Self::from_low_bits(self.0.wrapping_add(steps))
             }
         }
 
@@ -71,7 +71,7 @@ macro_rules! serial {
         impl Sub<u32> for $name {
             type Output = Self;
             fn sub(self, steps: u32) -> Self {
-                Self(self.0.wrapping_sub(steps) & MASK)
+                Self::from_low_bits(self.0.wrapping_sub(steps))
             }
         }
 
@@ -138,8 +138,8 @@ mod tests {
                 } else {
                     assert_eq!(out, -back, "{origin} {steps}");
                 }
-                assert_eq!(other.is_in_window(origin, steps), false, "{origin} {steps}");
-                assert_eq!(other.is_in_window(origin, steps + 1), true, "{origin} {steps}");
+                assert!(!other.is_in_window(origin, steps), "{origin} {steps}");
+                assert!(other.is_in_window(origin, steps + 1), "{origin} {steps}");
             }
         }
     }
