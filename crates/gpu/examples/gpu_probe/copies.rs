@@ -1,0 +1,188 @@
+//! What copies cost, and which go on while kernels hold the device.
+
+use crate::common::{Spin, within};
+use crate::{BLOCKED, SPIN, micros, percentiles, reopened};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CudaDevice};
+use warpverbs_gpu::{Dim, Gpu, GpuError, Place};
+use warpverbs_mem::{HostBuf, Region, Ticket};
+
+const SIZES: [usize; 6] = [8, 64, 4096, 65_536, 1 << 20, 16 << 20];
+const LARGEST: usize = 16 << 20;
+
+/// A copy between two places, by one engine.
+struct Route {
+    name: String,
+    engine: Arc<CopyEngine>,
+    to: Region,
+    from: Region,
+}
+
+impl Route {
+    fn start(&self, len: usize) -> Result<Ticket, GpuError> {
+        assert!(len <= self.to.len() && len <= self.from.len());
+        // SAFETY: both ranges are inside regions that `self` holds, and every caller holds `self`
+        // until the ticket is done or for the rest of the process.
+        unsafe { self.engine.enqueue(self.to.addr(), self.from.addr(), len) }
+    }
+
+    fn run(&self, len: usize) -> Result<(), GpuError> {
+        let ticket = self.start(len)?;
+        while !self.engine.landed(ticket)? {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+fn paths(gpu: &CudaDevice) -> Vec<CopyPath> {
+    let mut paths = vec![CopyPath::Async, CopyPath::Peer, CopyPath::Bounce];
+    if gpu.context().driver().has_batch_copy() {
+        paths.insert(0, CopyPath::Batch);
+    }
+    paths
+}
+
+fn routes(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
+    let device = || gpu.alloc(LARGEST, Place::Device).map(|buffer| buffer.region().clone());
+    let (here, there, host) = (device()?, device()?, gpu.alloc(LARGEST, Place::Shared)?);
+    let pageable = HostBuf::region(LARGEST)?;
+    pageable.fill(0, LARGEST, 1)?;
+    let engine = |path| Ok::<_, GpuError>(Arc::new(CopyEngine::new(gpu.context(), path)?));
+    let by = engine(CopyPath::Async)?;
+    let route = |name: &str, engine: &Arc<CopyEngine>, to: &Region, from: &Region| Route {
+        name: name.to_owned(),
+        engine: engine.clone(),
+        to: to.clone(),
+        from: from.clone(),
+    };
+    let mut routes = vec![
+        route("pinned → device", &by, &here, host.region()),
+        route("device → pinned", &by, host.region(), &here),
+        route("pageable → device", &by, &here, &pageable),
+        route("device → pageable", &by, &pageable, &here),
+    ];
+    for path in paths(gpu) {
+        let name = format!("device → same device, {path:?}");
+        routes.push(route(&name, &engine(path)?, &there, &here));
+    }
+    Ok(routes)
+}
+
+pub(crate) fn print_latencies(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Copies on an idle device, started and polled by ticket\n");
+    println!("Pipelined: 500 started in a row, time of all by 500.\n");
+    println!("| route | bytes | p50 µs | p99 µs | start alone p50 µs | pipelined µs |");
+    println!("|---|---|---|---|---|---|");
+    for route in routes(gpu)? {
+        for len in SIZES {
+            let rounds = if len > 1 << 16 { 100 } else { 1000 };
+            (0..20).try_for_each(|_| route.run(len))?;
+            let (mut whole, mut starts) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                let begun = Instant::now();
+                let ticket = route.start(len)?;
+                starts.push(begun.elapsed());
+                while !route.engine.landed(ticket)? {
+                    std::hint::spin_loop();
+                }
+                whole.push(begun.elapsed());
+            }
+            let (median, high) = percentiles(whole);
+            let (start, _) = percentiles(starts);
+            let row = pipelined(&route, len)?;
+            println!("| {} | {len} | {median} | {high} | {start} | {row} |", route.name);
+        }
+    }
+    println!();
+    Ok(())
+}
+
+fn pipelined(route: &Route, len: usize) -> Result<String, GpuError> {
+    const DEPTH: u32 = 500;
+    if len > 65_536 {
+        return Ok("".to_owned());
+    }
+    let begun = Instant::now();
+    (1..DEPTH).try_for_each(|_| route.start(len).map(drop))?;
+    route.run(len)?;
+    Ok(micros(begun.elapsed() / DEPTH))
+}
+
+/// How long one copy takes while `spin` holds the device; says so if it waits for it.
+fn beside(route: &Arc<Route>, len: usize, mut spin: Spin) -> String {
+    let work = route.clone();
+    let took = within(BLOCKED, move || {
+        let begun = Instant::now();
+        work.run(len).map(|()| begun.elapsed())
+    });
+    let was_running = spin.is_running();
+    let ended = spin.end();
+    match (took, ended) {
+        (_, Err(error)) => format!("spinning kernel failed: {error}"),
+        (_, Ok(())) if !was_running => "kernel ended too early".to_owned(),
+        (None, Ok(())) => {
+            // Let the late copy land before the route is used again.
+            std::thread::sleep(Duration::from_millis(50));
+            "**waits for the kernel**".to_owned()
+        }
+        (Some(Ok(time)), Ok(())) => format!("{} µs", micros(time)),
+        (Some(Err(error)), Ok(())) => error.to_string(),
+    }
+}
+
+pub(crate) fn print_progress(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Copies while a spinning kernel has every thread slot of the device\n");
+    println!("| route | {} |", SIZES.map(|len| len.to_string()).join(" | "));
+    println!("|---|{}", "---|".repeat(SIZES.len()));
+    for route in routes(gpu)? {
+        let route = Arc::new(route);
+        route.run(8)?;
+        let cells = SIZES.map(|len| beside(&route, len, Spin::fill(gpu, SPIN)));
+        println!("| {} | {} |", route.name, cells.join(" | "));
+    }
+    println!();
+    Ok(())
+}
+
+/// Kernels on more streams than there are hardware queues.
+pub(crate) fn print_progress_beside_many(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Beside many one-block kernels that spin, each on its own stream\n");
+    let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS");
+    println!("CUDA_DEVICE_MAX_CONNECTIONS: {}\n", connections.as_deref().unwrap_or("not set"));
+    println!("| kernels | all start | pinned → device, 8 B | device → same device, 8 B |");
+    println!("|---|---|---|---|");
+    let device = reopened(gpu, gpu.copy_path())?;
+    let routes = routes(&device)?;
+    let chosen = format!("device → same device, {:?}", gpu.copy_path());
+    let pick = |name: &str| routes.iter().position(|route| route.name == name);
+    let (up, inside) = (pick("pinned → device").unwrap_or(0), pick(&chosen).unwrap_or(0));
+    let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
+    for count in [1, 4, 8, 9, 16, 32, 33, 64] {
+        let cell = |route: usize| {
+            let mut spins = Vec::new();
+            for _ in 0..count {
+                match Spin::start(gpu, Dim::new(1, 32), SPIN) {
+                    Some(spin) => spins.push(spin),
+                    None => break,
+                }
+            }
+            let started = spins.len();
+            let cell = match spins.pop() {
+                Some(last) => beside(&routes[route], 8, last),
+                None => "no kernel started".to_owned(),
+            };
+            for spin in spins {
+                if let Err(error) = spin.end() {
+                    println!("a spinning kernel: {error}");
+                }
+            }
+            (started, cell)
+        };
+        let ((started, up), (_, inside)) = (cell(up), cell(inside));
+        println!("| {count} | {started} | {up} | {inside} |");
+    }
+    println!();
+    Ok(())
+}
