@@ -21,6 +21,10 @@ namespace wv {
 struct site {
   const char* file;
   u32 line;
+  // As a default argument: the place of the call that leaves it out.
+  static constexpr site here(const char* file = __builtin_FILE(), u32 line = __builtin_LINE()) {
+    return {file, line};
+  }
 };
 }  // namespace wv
 
@@ -118,7 +122,7 @@ constexpr bool stores(order o) { return o == order::relaxed || o == order::relea
 }  // namespace simt
 
 // The last parameter of the functions below is the caller's place, never given by hand.
-#define WV_HERE site where = site{__builtin_FILE(), static_cast<u32>(__builtin_LINE())}
+#define WV_HERE site where = site::here()
 
 // T is an integer of 1, 4 or 8 bytes; 4 or 8 for what reads and writes. Order and scope are never
 // implied.
