@@ -92,8 +92,10 @@ pub struct Qp {
 pub struct QueueState {
     /// Next index to hand out; fetch-add by posters.
     pub reserved: u64,
+    /// End of the newest reservation that has no CQE of its own; raised by posters.
+    pub unsignalled: u64,
     /// Keeps the line to itself.
-    pub pad0: [u64; 15],
+    pub pad0: [u64; 14],
     /// Everything below this was rung. Written by the holder of `ring_token` only.
     pub published: u64,
     /// Combining token: fetch-add to ask for a ring, compare-and-swap to 0 to leave.

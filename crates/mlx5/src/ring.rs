@@ -42,10 +42,10 @@ pub fn load(ring: &[u8], index: WqeIndex, wqe: &mut [u8]) -> Result<(), RingErro
 /// Offset of the slot, and how many of the WQE's bytes lie before the ring's end.
 fn split(ring: usize, index: WqeIndex, wqe: usize) -> Result<(usize, usize), RingError> {
     let slots = ring / WQEBB;
-    if ring % WQEBB != 0 || !slots.is_power_of_two() || slots > 1 << 15 {
+    if !ring.is_multiple_of(WQEBB) || !slots.is_power_of_two() || slots > 1 << 15 {
         return Err(RingError::RingSize { bytes: ring });
     }
-    if wqe % WQEBB != 0 || wqe > ring {
+    if !wqe.is_multiple_of(WQEBB) || wqe > ring {
         return Err(RingError::WqeSize { bytes: wqe, ring });
     }
     let at = (usize::from(index.0) & (slots - 1)) * WQEBB;

@@ -298,7 +298,7 @@ static void cqe(const char *name, unsigned opcode, unsigned wqe_opcode, unsigned
 	fprintf(out, "cqe_opcode %u\nwqe_opcode 0x%02x\nqpn 0x%06x\nwqe_counter 0x%04x\n"
 		     "byte_cnt %u\nimm 0x%08x\nsrqn %u\nsolicited %u\nformat %u\nowner %u\n",
 		mlx5dv_get_cqe_opcode(&cqe), wqe_opcode, QPN, counter, byte_cnt, imm, srqn,
-		mlx5dv_get_cqe_se(&cqe) >> 1, mlx5dv_get_cqe_format(&cqe),
+		mlx5dv_get_cqe_se(&cqe), mlx5dv_get_cqe_format(&cqe),
 		mlx5dv_get_cqe_owner(&cqe));
 	put(&cqe, sizeof cqe);
 	end(64);

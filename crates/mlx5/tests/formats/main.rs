@@ -1,0 +1,11 @@
+//! Tests of the queue formats: against golden vectors, against the C++ mirror, against
+//! themselves, and against arbitrary bytes.
+
+mod amo;
+
+mod golden;
+mod roundtrip;
+mod strategies;
+mod vectors;
+mod violations;
+mod words;

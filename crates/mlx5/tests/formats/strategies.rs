@@ -1,0 +1,151 @@
+//! Arbitrary well-formed send WQEs.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
+use warpverbs_mlx5::flags::Flags;
+use warpverbs_mlx5::num::{Lkey, MAX_WQE, Qpn, Rkey, WqeIndex};
+use warpverbs_mlx5::wqe::{Local, Position, Remote, SendWith, Sge, WqeBuilder};
+
+/// A send WQE as a value that owns its payload.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Request {
+    Nop,
+    LocalInval(Rkey),
+    Send(SendWith, Bytes),
+    Write(Remote, Option<u32>, Bytes),
+    Read(Remote, Vec<Sge>),
+    CompareSwap(Remote, u64, u64, Local),
+    FetchAdd(Remote, u64, Local),
+    MaskedCompareSwap(Remote, MaskedCompareSwap, Local),
+    MaskedFetchAdd(Remote, MaskedFetchAdd, Local),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Bytes {
+    Inline(Vec<u8>),
+    Sges(Vec<Sge>),
+}
+
+impl Request {
+    pub(crate) fn build(&self, at: Position, flags: Flags) -> Vec<u8> {
+        let mut buf = [0xa5; MAX_WQE];
+        let b = &mut buf[..];
+        let builder = match self {
+            Self::Nop => WqeBuilder::nop(b, at),
+            Self::LocalInval(rkey) => WqeBuilder::local_inval(b, at, *rkey),
+            Self::Send(SendWith::Nothing, bytes) => bytes.add(WqeBuilder::send(b, at)),
+            Self::Send(SendWith::Imm(imm), bytes) => bytes.add(WqeBuilder::send_imm(b, at, *imm)),
+            Self::Send(SendWith::Invalidate(rkey), bytes) => {
+                bytes.add(WqeBuilder::send_inval(b, at, *rkey))
+            }
+            Self::Write(remote, None, bytes) => bytes.add(WqeBuilder::write(b, at, *remote)),
+            Self::Write(remote, Some(imm), bytes) => {
+                bytes.add(WqeBuilder::write_imm(b, at, *remote, *imm))
+            }
+            Self::Read(remote, sges) => {
+                sges.iter().fold(WqeBuilder::read(b, at, *remote), |b, sge| b.sge(*sge))
+            }
+            Self::CompareSwap(remote, compare, swap, result) => {
+                WqeBuilder::compare_swap(b, at, *remote, *compare, *swap, *result)
+            }
+            Self::FetchAdd(remote, add, result) => {
+                WqeBuilder::fetch_add(b, at, *remote, *add, *result)
+            }
+            Self::MaskedCompareSwap(remote, operands, result) => {
+                WqeBuilder::masked_compare_swap(b, at, *remote, *operands, *result)
+            }
+            Self::MaskedFetchAdd(remote, operands, result) => {
+                WqeBuilder::masked_fetch_add(b, at, *remote, *operands, *result)
+            }
+        };
+        let builder = builder.fence(flags.fence).completion(flags.completion);
+        let builder = if flags.solicited { builder.solicited() } else { builder };
+        builder.finish().expect("the strategy makes only what fits").to_vec()
+    }
+}
+
+impl Bytes {
+    fn add<'b>(&self, builder: WqeBuilder<'b>) -> WqeBuilder<'b> {
+        match self {
+            Self::Inline(bytes) => builder.inline(bytes),
+            Self::Sges(sges) => sges.iter().fold(builder, |builder, sge| builder.sge(*sge)),
+        }
+    }
+}
+
+pub(crate) fn position() -> impl Strategy<Value = Position> {
+    (0..=Qpn::MAX.get(), any::<u16>()).prop_map(|(qpn, index)| Position {
+        qpn: Qpn::new(qpn).expect("24 bits"),
+        index: WqeIndex(index),
+    })
+}
+
+pub(crate) fn flags() -> impl Strategy<Value = Flags> {
+    any::<u8>().prop_filter_map("a valid flags byte", Flags::from_byte)
+}
+
+fn remote() -> impl Strategy<Value = Remote> {
+    (any::<u64>(), any::<u32>()).prop_map(|(addr, rkey)| Remote { addr, rkey: Rkey(rkey) })
+}
+
+fn local() -> impl Strategy<Value = Local> + Clone {
+    (any::<u64>(), any::<u32>()).prop_map(|(addr, lkey)| Local { addr, lkey: Lkey(lkey) })
+}
+
+fn sges(max: usize) -> impl Strategy<Value = Vec<Sge>> {
+    let len = prop_oneof![1..10_000u32, Just(1), Just(i32::MAX as u32)];
+    let sge = (local(), len).prop_map(|(l, len)| Sge { addr: l.addr, len, lkey: l.lkey });
+    prop_oneof![vec(sge.clone(), 0..4), vec(sge, 0..=max)]
+}
+
+/// Payload of at most `max` segments.
+fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
+    prop_oneof![
+        sges(max).prop_map(Bytes::Sges),
+        prop_oneof![vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..=max * 16 - 4)]
+            .prop_map(Bytes::Inline),
+    ]
+}
+
+fn masked_cs() -> impl Strategy<Value = MaskedCompareSwap> {
+    (any::<[u64; 4]>(), any::<bool>()).prop_map(|([a, b, c, d], wide)| {
+        if wide {
+            let o = MaskedCs { compare: a, compare_mask: b, swap: c, swap_mask: d };
+            MaskedCompareSwap::B8(o)
+        } else {
+            let [compare, compare_mask, swap, swap_mask] = [a, b, c, d].map(|n| n as u32);
+            MaskedCompareSwap::B4(MaskedCs { compare, compare_mask, swap, swap_mask })
+        }
+    })
+}
+
+fn masked_fa() -> impl Strategy<Value = MaskedFetchAdd> {
+    (any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(add, boundary, wide)| {
+        if wide {
+            MaskedFetchAdd::B8(MaskedFa { add, boundary })
+        } else {
+            MaskedFetchAdd::B4(MaskedFa { add: add as u32, boundary: boundary as u32 })
+        }
+    })
+}
+
+pub(crate) fn request() -> impl Strategy<Value = Request> {
+    let with = prop_oneof![
+        Just(SendWith::Nothing),
+        any::<u32>().prop_map(SendWith::Imm),
+        any::<u32>().prop_map(|rkey| SendWith::Invalidate(Rkey(rkey))),
+    ];
+    prop_oneof![
+        1 => Just(Request::Nop),
+        1 => any::<u32>().prop_map(|rkey| Request::LocalInval(Rkey(rkey))),
+        4 => (with, bytes(62)).prop_map(|(with, b)| Request::Send(with, b)),
+        6 => (remote(), any::<Option<u32>>(), bytes(61)).prop_map(|(r, i, b)| Request::Write(r, i, b)),
+        3 => (remote(), sges(61)).prop_map(|(r, s)| Request::Read(r, s)),
+        1 => (remote(), any::<u64>(), any::<u64>(), local())
+            .prop_map(|(r, c, s, l)| Request::CompareSwap(r, c, s, l)),
+        1 => (remote(), any::<u64>(), local()).prop_map(|(r, a, l)| Request::FetchAdd(r, a, l)),
+        2 => (remote(), masked_cs(), local()).prop_map(|(r, o, l)| Request::MaskedCompareSwap(r, o, l)),
+        2 => (remote(), masked_fa(), local()).prop_map(|(r, o, l)| Request::MaskedFetchAdd(r, o, l)),
+    ]
+}
