@@ -47,8 +47,9 @@ struct Qp {
 // Counters of one work queue in WQEBBs (send) or WQEs (receive), 64-bit, never wrapping.
 // reserved >= published >= completed.
 struct QueueState {
-  u64 reserved;  // fetch-add by posters
-  u64 pad0[15];
+  u64 reserved;     // fetch-add by posters
+  u64 unsignalled;  // end of the newest reservation that has no CQE of its own
+  u64 pad0[14];
   u64 published;   // written by the holder of ring_token
   u32 ring_token;  // fetch-add to ask for a ring, compare-and-swap to 0 to leave
   u32 pad1;

@@ -1,0 +1,227 @@
+// AMD GPUs under clang. Needs no HIP header. Wavefronts run in lockstep and have 64 lanes on CDNA.
+#pragma once
+
+#include "warpverbs/arch/types.h"
+
+#define WV_ARCH_HIP 1
+// Lanes that diverged make no progress until the others come back to them.
+#define WV_ARCH_LOCKSTEP 1
+#define WV_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
+#define WV_NOINLINE __attribute__((noinline))
+#define WV_KERNEL(name) extern "C" __attribute__((global)) void name
+#define WV_SHARED(type, name) static __attribute__((shared)) type name
+#define WV_SITE (::wv::site{})
+
+namespace wv {
+struct site {};
+using lane_mask = u64;
+
+enum class order { relaxed, acquire, release, acq_rel, seq_cst };
+// Who must see it: the block, the device, or everybody including NIC and host.
+enum class scope { block, gpu, system };
+
+// 16 bytes moved by one instruction; each half is single-copy atomic, the whole is not.
+struct alignas(16) vec16 {
+  u64 lo, hi;
+};
+
+namespace hip {
+WV_D constexpr int atomic_order(order o) {
+  switch (o) {
+    case order::relaxed: return __ATOMIC_RELAXED;
+    case order::acquire: return __ATOMIC_ACQUIRE;
+    case order::release: return __ATOMIC_RELEASE;
+    case order::acq_rel: return __ATOMIC_ACQ_REL;
+    case order::seq_cst: return __ATOMIC_SEQ_CST;
+  }
+  return __ATOMIC_SEQ_CST;
+}
+// A failed compare-and-swap stores nothing, so release has no part in it.
+WV_D constexpr int failure_order(order o) {
+  return o == order::release   ? __ATOMIC_RELAXED
+         : o == order::acq_rel ? __ATOMIC_ACQUIRE
+                               : atomic_order(o);
+}
+WV_D constexpr int memory_scope(scope s) {
+  return s == scope::block ? __HIP_MEMORY_SCOPE_WORKGROUP
+         : s == scope::gpu ? __HIP_MEMORY_SCOPE_AGENT
+                           : __HIP_MEMORY_SCOPE_SYSTEM;
+}
+template <class T>
+struct identity {
+  using type = T;
+};
+// Keeps an argument out of deduction: only the pointer decides T.
+template <class T>
+using same = typename identity<T>::type;
+}  // namespace hip
+
+// Bytes are volatile accesses, which go past the caches as relaxed ones do: clang 14 cannot select
+// atomic accesses of 1 byte.
+template <order O, scope S, class T>
+WV_DEVICE T load(const T* p) {
+  if constexpr (sizeof(T) == 1) {
+    static_assert(O == order::relaxed, "bytes are relaxed");
+    return *static_cast<const volatile T*>(p);
+  } else {
+    return __hip_atomic_load(const_cast<T*>(p), hip::atomic_order(O), hip::memory_scope(S));
+  }
+}
+template <order O, scope S, class T>
+WV_DEVICE void store(T* p, hip::same<T> value) {
+  if constexpr (sizeof(T) == 1) {
+    static_assert(O == order::relaxed, "bytes are relaxed");
+    *static_cast<volatile T*>(p) = value;
+  } else {
+    __hip_atomic_store(p, value, hip::atomic_order(O), hip::memory_scope(S));
+  }
+}
+
+// Read-modify-write of 4 or 8 bytes; returns what *p was.
+#define WV_ATOMIC(name, builtin)                                            \
+  template <order O, scope S, class T>                                      \
+  WV_DEVICE T name(T* p, hip::same<T> value) {                              \
+    return builtin(p, value, hip::atomic_order(O), hip::memory_scope(S));   \
+  }
+WV_ATOMIC(fetch_add, __hip_atomic_fetch_add)
+WV_ATOMIC(fetch_and, __hip_atomic_fetch_and)
+WV_ATOMIC(fetch_or, __hip_atomic_fetch_or)
+WV_ATOMIC(fetch_xor, __hip_atomic_fetch_xor)
+// Raises *p to at least `value`.
+WV_ATOMIC(fetch_max, __hip_atomic_fetch_max)
+WV_ATOMIC(exchange, __hip_atomic_exchange)
+#undef WV_ATOMIC
+
+// Stores `desired` if *p is `expected`; returns what *p was.
+template <order O, scope S, class T>
+WV_DEVICE T compare_exchange(T* p, hip::same<T> expected, hip::same<T> desired) {
+  __hip_atomic_compare_exchange_strong(p, &expected, desired, hip::atomic_order(O),
+                                       hip::failure_order(O), hip::memory_scope(S));
+  return expected;
+}
+
+// fetch_xor and fetch_max whose results nobody wants.
+template <order O, scope S>
+WV_DEVICE void flip(u64* p, u64 mask) {
+  (void)fetch_xor<O, S>(p, mask);
+}
+template <order O, scope S>
+WV_DEVICE void raise(u64* p, u64 value) {
+  (void)fetch_max<O, S>(p, value);
+}
+
+// A plain 16-byte store: nobody may look before the next release has been acquired.
+WV_DEVICE void write16(void* p, vec16 value) { *static_cast<vec16*>(p) = value; }
+
+// Relaxed; p is 16-byte aligned. There is no 16-byte atomic access: two of 8 bytes.
+template <scope S>
+WV_DEVICE void store16(void* p, vec16 value) {
+  store<order::relaxed, S>(static_cast<u64*>(p), value.lo);
+  store<order::relaxed, S>(static_cast<u64*>(p) + 1, value.hi);
+}
+
+// Both halves with the order given; which half is read first is not said.
+template <order O, scope S>
+WV_DEVICE vec16 load16(const void* p) {
+  return {load<O, S>(static_cast<const u64*>(p)), load<O, S>(static_cast<const u64*>(p) + 1)};
+}
+template <scope S>
+WV_DEVICE vec16 load16(const void* p) {
+  return load16<order::relaxed, S>(p);
+}
+
+// The builtin wants literals.
+#define WV_FENCE(o)                                      \
+  if constexpr (S == scope::block) {                     \
+    __builtin_amdgcn_fence(o, "workgroup");              \
+  } else if constexpr (S == scope::gpu) {                \
+    __builtin_amdgcn_fence(o, "agent");                  \
+  } else {                                               \
+    __builtin_amdgcn_fence(o, "");                       \
+  }
+template <order O, scope S>
+WV_DEVICE void fence() {
+  static_assert(O != order::relaxed, "a relaxed fence does nothing");
+  if constexpr (O == order::acquire) {
+    WV_FENCE(__ATOMIC_ACQUIRE)
+  } else if constexpr (O == order::release) {
+    WV_FENCE(__ATOMIC_RELEASE)
+  } else if constexpr (O == order::acq_rel) {
+    WV_FENCE(__ATOMIC_ACQ_REL)
+  } else {
+    WV_FENCE(__ATOMIC_SEQ_CST)
+  }
+}
+#undef WV_FENCE
+
+// The constant clock ticks at 100 MHz on CDNA.
+WV_DEVICE u64 now_ns() { return __builtin_amdgcn_s_memrealtime() * 10; }
+
+// The finest clock there is, in a unit of its own: only differences on one thread mean anything.
+WV_DEVICE u64 ticks() { return __builtin_readcyclecounter(); }
+
+// The lane is waiting for somebody else; comes back after about `ns`, or sooner.
+WV_DEVICE void pause(u32 ns) {
+  // s_sleep takes a constant, in units of 64 clocks, about 32 ns.
+  for (u32 slept = 0; slept < ns; slept += 32) __builtin_amdgcn_s_sleep(1);
+}
+
+constexpr u32 warp_size = 64;
+WV_DEVICE u32 thread_index() { return __builtin_amdgcn_workitem_id_x(); }
+WV_DEVICE u32 block_index() { return __builtin_amdgcn_workgroup_id_x(); }
+WV_DEVICE u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
+WV_DEVICE u32 grid_size() { return __builtin_amdgcn_grid_size_x() / block_size(); }
+WV_DEVICE u32 lane_id() { return thread_index() % warp_size; }
+WV_DEVICE u32 warp_index() { return thread_index() / warp_size; }
+
+WV_DEVICE u32 popcount(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
+WV_DEVICE u32 popcount(u64 x) { return static_cast<u32>(__builtin_popcountll(x)); }
+// Index of the lowest set bit; x is not 0.
+WV_DEVICE u32 lowest_bit(u32 x) { return static_cast<u32>(__builtin_ctz(x)); }
+WV_DEVICE u32 lowest_bit(u64 x) { return static_cast<u32>(__builtin_ctzll(x)); }
+// Index of the highest set bit; x is not 0.
+WV_DEVICE u32 highest_bit(u32 x) { return 31u - static_cast<u32>(__builtin_clz(x)); }
+WV_DEVICE u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__builtin_clzll(x)); }
+
+// Lanes of this wavefront that came here together, this one included.
+WV_DEVICE lane_mask active_mask(site) { return __builtin_amdgcn_read_exec(); }
+
+// Collectives: every lane of `mask` calls the same one with the same mask, and is in the mask.
+WV_DEVICE u32 shfl(lane_mask, u32 value, u32 source_lane) {
+  return static_cast<u32>(
+      __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane * 4), static_cast<int>(value)));
+}
+WV_DEVICE u64 shfl(lane_mask mask, u64 value, u32 source_lane) {
+  const u32 lo = shfl(mask, static_cast<u32>(value), source_lane);
+  const u32 hi = shfl(mask, static_cast<u32>(value >> 32), source_lane);
+  return static_cast<u64>(hi) << 32 | lo;
+}
+WV_DEVICE lane_mask ballot(lane_mask mask, bool predicate) {
+  // 33: not equal. Lanes that are not here count as false.
+  return __builtin_amdgcn_uicmp(static_cast<u32>(predicate), 0u, 33) & mask;
+}
+// Lanes of `mask` whose value equals this lane's. Lanes leave as their value is called.
+template <class T>
+WV_DEVICE lane_mask match_any(lane_mask mask, T value) {
+  for (lane_mask left = mask;;) {
+    const T chosen = shfl(left, value, lowest_bit(left));
+    const lane_mask same = ballot(left, value == chosen);
+    if (value == chosen) return same;
+    left &= ~same;
+  }
+}
+// Orders memory among the lanes of the wavefront, which runs in lockstep.
+WV_DEVICE void sync_warp(lane_mask) {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+// Also orders memory among the lanes of the block.
+WV_DEVICE void sync_block() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+  __builtin_amdgcn_s_barrier();
+}
+
+// Ends the whole launch with an error.
+WV_DEVICE void trap() { __builtin_trap(); }
+
+}  // namespace wv

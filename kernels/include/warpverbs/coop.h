@@ -1,0 +1,53 @@
+// Who makes a call together. Every function of the put stratum takes one of these values first.
+//
+//   thread  Each calling lane for itself. Lanes of a warp that arrive together on one queue pair
+//           share one reservation and one doorbell; nothing about that is visible but the speed.
+//   warp    All lanes of the warp call, with the same arguments. ONE transfer is posted. What the
+//           lanes wrote before the call is part of it. All get the same result.
+//   block   The same for all threads of the block.
+//
+// Any type with these five members will do. `sync` orders memory among the members.
+#pragma once
+
+#include "warpverbs/arch/arch.h"
+
+namespace wv {
+
+struct Thread {
+  WV_DEVICE u32 thread_rank() const { return 0; }
+  WV_DEVICE u32 size() const { return 1; }
+  WV_DEVICE void sync() const {}
+  // Rank 0's value, for everybody. T is a multiple of 4 bytes.
+  template <class T>
+  WV_DEVICE T broadcast(const T& value) const {
+    return value;
+  }
+  // Whether members are to be gathered with other callers of their warp.
+  static constexpr bool alone = true;
+};
+
+struct Warp {
+  WV_DEVICE u32 thread_rank() const { return lane_id(); }
+  WV_DEVICE u32 size() const { return popcount(whole_warp()); }
+  WV_DEVICE void sync() const { sync_warp(whole_warp()); }
+  template <class T>
+  WV_DEVICE T broadcast(const T& value) const;
+  static constexpr bool alone = false;
+};
+
+struct Block {
+  WV_DEVICE u32 thread_rank() const { return thread_index(); }
+  WV_DEVICE u32 size() const { return block_size(); }
+  WV_DEVICE void sync() const { sync_block(); }
+  template <class T>
+  WV_DEVICE T broadcast(const T& value) const;
+  static constexpr bool alone = false;
+};
+
+WV_D constexpr Thread thread{};
+WV_D constexpr Warp warp{};
+WV_D constexpr Block block{};
+
+}  // namespace wv
+
+#include "warpverbs/impl/coop.h"

@@ -1,0 +1,149 @@
+// Bodies of atomic.h.
+#pragma once
+
+#include "warpverbs/atomic.h"
+#include "warpverbs/impl/complete.h"
+#include "warpverbs/impl/put.h"
+
+namespace wv {
+namespace impl {
+
+constexpr u32 no_slot = scratch_slots;
+
+// A free scratch slot, now the caller's, or no_slot.
+WV_DEVICE u32 try_take_scratch(PostState* state) {
+  u64 free = load<order::relaxed, scope::gpu>(&state->scratch_free);
+  while (free != 0) {
+    const u32 slot = lowest_bit(free);
+    // Acquire, pairs with give_scratch: the last owner's read before our NIC's write.
+    const u64 now = compare_exchange<order::acquire, scope::gpu>(&state->scratch_free, free,
+                                                                 free & ~(u64{1} << slot));
+    if (now == free) return slot;
+    free = now;
+  }
+  return no_slot;
+}
+WV_DEVICE void give_scratch(PostState* state, u32 slot) {
+  (void)fetch_or<order::release, scope::gpu>(&state->scratch_free, u64{1} << slot);
+}
+
+template <class T>
+struct Operand;
+template <>
+struct Operand<u32> {
+  static WV_DEVICE u32 read(u64 address) {
+    // 4-byte results come back big-endian.
+    return mlx5::bswap32(load<order::relaxed, scope::system>(at<u32>(address)));
+  }
+  static WV_DEVICE auto add(u32 v) { return MaskedFetchAdd<u32>{v, 0}; }
+  static WV_DEVICE auto compare_swap(u32 expected, u32 desired) {
+    return MaskedCompareSwap<u32>{expected, ~u32{0}, desired, ~u32{0}};
+  }
+};
+template <>
+struct Operand<u64> {
+  static WV_DEVICE u64 read(u64 address) {
+    return load<order::relaxed, scope::system>(at<u64>(address));
+  }
+  static WV_DEVICE auto add(u64 v) { return FetchAdd{v}; }
+  static WV_DEVICE auto compare_swap(u64 expected, u64 desired) {
+    return CompareSwap{expected, desired};
+  }
+};
+
+template <class T, class Post>
+WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline, Post post) {
+  const u64 address = qp.scratch + u64{slot} * 8;
+  const Posted posted = post(Local{address, qp.scratch_lkey});
+  if (!posted.ok()) {
+    // Nothing that the NIC knows of uses the slot.
+    give_scratch(state_of(qp), slot);
+    return posted.status;
+  }
+  const Status status = complete(qp, posted.end(), deadline);
+  if (!status.ok()) return status;
+  old = Operand<T>::read(address);
+  give_scratch(state_of(qp), slot);
+  return status;
+}
+
+// Takes a slot, and does everything within the turn that found one: where lanes run in lockstep,
+// those who have a slot must not wait for those who have none.
+template <class T, class Post>
+WV_DEVICE Status fetch(const Qp& qp, T& old, Deadline deadline, Post post) {
+  PostState* state = state_of(qp);
+  const Timer timer(qp, deadline);
+  Patience patience;
+  for (;;) {
+    const u32 slot = try_take_scratch(state);
+    if (slot != no_slot) return fetch_through(qp, slot, old, deadline, post);
+    Status status = error_of(state);
+    if (!status.ok()) return status;
+    const bool late = timer.expired();
+    if (late || (patience.look_at_host() && host_aborts(qp))) {
+      status = Status::of(late ? outcome::timeout : outcome::aborted);
+      record_fault(qp, status, wait_for::scratch, 1, 0);
+      return status;
+    }
+    patience.rest();
+  }
+}
+
+template <class T>
+struct Fetched {
+  Status status;
+  T old;
+};
+
+}  // namespace impl
+
+template <class Coop, class Operands, class T>
+WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Operands operands,
+                              T& old, Deadline deadline) {
+  if constexpr (Coop::alone) {
+    return impl::fetch(qp, old, deadline, [&](Local local) {
+      return impl::post_each(qp, impl::atomic_op(local, remote, operands), 0, deadline);
+    });
+  } else {
+    coop.sync();
+    impl::Fetched<T> result{};
+    if (coop.thread_rank() == 0) {
+      result.status = impl::fetch(qp, result.old, deadline, [&](Local local) {
+        return impl::post_group(qp, impl::only_me(), impl::atomic_op(local, remote, operands), 0,
+                                deadline);
+      });
+    }
+    result = coop.broadcast(result);
+    if (result.status.ok()) old = result.old;
+    return result.status;
+  }
+}
+
+template <class Coop, class T>
+WV_DEVICE Status fetch_add(const Coop& coop, const Qp& qp, Remote remote, T add, T& old,
+                           Deadline deadline) {
+  return fetch_atomic(coop, qp, remote, impl::Operand<T>::add(add), old, deadline);
+}
+
+template <class Coop, class T>
+WV_DEVICE Status compare_swap(const Coop& coop, const Qp& qp, Remote remote, T expected, T desired,
+                              T& old, Deadline deadline) {
+  const auto operands = impl::Operand<T>::compare_swap(expected, desired);
+  return fetch_atomic(coop, qp, remote, operands, old, deadline);
+}
+
+template <class Coop, class T>
+WV_DEVICE Status swap(const Coop& coop, const Qp& qp, Remote remote, T desired, T& old,
+                      Deadline deadline) {
+  const MaskedCompareSwap<T> operands{0, 0, desired, static_cast<T>(~T{0})};
+  return fetch_atomic(coop, qp, remote, operands, old, deadline);
+}
+
+template <class Coop, class T>
+WV_DEVICE Posted add(const Coop& coop, const Qp& qp, Remote remote, T value, Flags flags,
+                     Deadline deadline) {
+  const auto op = impl::atomic_op(impl::sink(qp), remote, impl::Operand<T>::add(value));
+  return impl::post(coop, qp, op, flags, deadline);
+}
+
+}  // namespace wv

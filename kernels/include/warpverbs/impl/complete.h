@@ -1,0 +1,70 @@
+// Bodies of wait.h.
+#pragma once
+
+#include "warpverbs/impl/post.h"
+#include "warpverbs/wait.h"
+
+namespace wv {
+namespace impl {
+
+// Waits until everything below `upto` is done, adding a signalled WQE where none would tell.
+WV_DEVICE Status complete(const Qp& qp, u64 upto, Deadline deadline) {
+  for (;;) {
+    const Waited waited = await_send<true, true>(qp, upto, wait_for::completion, deadline);
+    if (!waited.needs_tail) return waited.status;
+    const Posted tail = post_group(qp, only_me(), Nop{}, 0, deadline);
+    if (!tail.ok()) return tail.status;
+  }
+}
+
+// Runs `body` on one thread for all of `coop`; its acquires hold for everybody afterwards.
+template <class Coop, class Body>
+WV_DEVICE Status once(const Coop& coop, Body body) {
+  Status status;
+  if (coop.thread_rank() == 0) status = body();
+  status = coop.broadcast(status);
+  coop.sync();
+  return status;
+}
+
+}  // namespace impl
+
+WV_DEVICE bool done(const Qp& qp, Posted posted) {
+  if (!posted.ok()) return false;
+  const u64 completed = load<order::acquire, scope::gpu>(&impl::state_of(qp)->sq.completed);
+  return completed >= posted.end();
+}
+
+template <class Coop>
+WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Deadline deadline) {
+  // Of work that was posted together the last member's is done last: it waits for the others, who
+  // then find theirs done. Which it need not be: everybody still makes sure of its own.
+  if constexpr (!Coop::alone) {
+    if (coop.thread_rank() == coop.size() - 1 && posted.ok()) {
+      (void)impl::complete(qp, posted.end(), deadline);
+    }
+    coop.sync();
+  }
+  return posted.ok() ? impl::complete(qp, posted.end(), deadline) : posted.status;
+}
+
+template <class Coop>
+WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Deadline deadline) {
+  // The members' postings before the look at `reserved`.
+  coop.sync();
+  return impl::once(coop, [&] {
+    const u64 upto = load<order::relaxed, scope::gpu>(&impl::state_of(qp)->sq.reserved);
+    return impl::complete(qp, upto, deadline);
+  });
+}
+
+template <class Coop>
+WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Deadline deadline) {
+  coop.sync();
+  return impl::once(coop, [&] {
+    const Posted last = impl::post_group(qp, impl::only_me(), impl::Nop{}, fenced, deadline);
+    return last.ok() ? impl::complete(qp, last.end(), deadline) : last.status;
+  });
+}
+
+}  // namespace wv

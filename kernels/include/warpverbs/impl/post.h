@@ -1,0 +1,133 @@
+// The posting protocol from reservation to doorbell, for lanes that post together.
+#pragma once
+
+#include "warpverbs/coop.h"
+#include "warpverbs/impl/reserve.h"
+#include "warpverbs/impl/wqe.h"
+
+namespace wv {
+namespace impl {
+
+constexpr u64 no_base = ~u64{0};
+
+// Writes one lane's Op at `index`. `signalled`: somebody in its group wants a CQE behind it.
+template <class Op>
+WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled) {
+  const u32 n = op.wqebbs();
+  const bool cqe = signalled || must_signal(q, index, n);
+  const u8 fence = (flags & fenced) != 0 ? fence_bits : u8{0};
+  const u8 event = (flags & solicited) != 0 ? mlx5::solicited : u8{0};
+  op.write(q, index, fence, static_cast<u8>((cqe ? signal_bits : 0) | event));
+  if (cqe) {
+    // Tells the poller how far the CQE of the WQE that starts here reaches.
+    const u64 start = index + op.before_last();
+    store<order::relaxed, scope::gpu>(q.span + q.slot(start),
+                                      static_cast<u8>(n - op.before_last()));
+  }
+}
+
+// Every lane of the group posts its own Op, all of the same size, in the order of the lanes. Only
+// the last one is signalled, if anybody wants to be: its CQE says all.
+template <class Op>
+WV_DEVICE Posted post_fitting(const Qp& qp, const Group& group, const Op& op, Flags flags,
+                              Deadline deadline) {
+  const SendQueue q(qp);
+  const u32 each = op.wqebbs();
+  const u32 total = each * group.count;
+  Reserved r{};
+  if (group.leads()) r = reserve(qp, q, total, group.count == 1, flags, deadline);
+  const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
+  if (base == no_base) return {Status{group.from_leader(r.status.code)}, each, 0};
+  // The leader's acquire of `completed` before the other lanes' stores to the slots.
+  group.sync();
+  const u64 index = base + group.rank * each;
+  const bool wanted = (flags & unsignalled) == 0;
+  const bool any = group.count == 1 ? wanted : ballot(group.mask, wanted) != 0;
+  const bool last = group.rank == group.count - 1;
+  if (last && !any && !must_signal(q, index, each)) {
+    // Before the release in publish; see tail_is_unsignalled.
+    raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, base + total);
+  }
+  write_op(q, index, op, flags, any && last);
+  if (group.count == 1 && r.holds_token) publish_held(q, base, total, r.idle);
+  else publish(q, group, base, total);
+  return {Status{}, each, index};
+}
+
+// The same for any number of WQEBBs: takes turns where they are more than half the ring.
+template <class Op>
+WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags flags,
+                            Deadline deadline) {
+  const Group group(lanes);
+  if constexpr (Op::max_wqebbs * warp_size <= 64) {
+    return post_fitting(qp, group, op, flags, deadline);
+  } else {
+    // Rings have 128 WQEBBs or more and an Op at most 16: at least 4 lanes fit.
+    const u32 fit = (1u << (qp.log_sq - 1)) / op.wqebbs();
+    Posted posted{};
+    for (u32 turn = 0; turn * fit < group.count; ++turn) {
+      const bool mine = group.rank / fit == turn;
+      const lane_mask together = ballot(group.mask, mine);
+      if (mine) posted = post_fitting(qp, Group(together), op, flags, deadline);
+    }
+    return posted;
+  }
+}
+
+// For callers who each have something to post: those who arrive together go together.
+template <class Op>
+WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Deadline deadline) {
+  // State addresses are below 2^57; the size of the Op keeps groups uniform.
+  const u64 key = qp.state ^ u64{op.wqebbs()} << 58;
+  return with_group(key, WV_SITE, [&](lane_mask together) {
+    return post_group(qp, together, op, flags, deadline);
+  });
+}
+
+WV_DEVICE lane_mask only_me() { return lane_bit(lane_id()); }
+
+// Once for the whole of `coop`.
+template <class Coop, class Op>
+WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
+                      Deadline deadline) {
+  if constexpr (Coop::alone) {
+    return post_each(qp, op, flags, deadline);
+  } else {
+    // What the members wrote is part of the transfer.
+    coop.sync();
+    Posted posted{};
+    if (coop.thread_rank() == 0) posted = post_group(qp, only_me(), op, flags, deadline);
+    return coop.broadcast(posted);
+  }
+}
+
+// Receives: the same steps, without signalling and doorbell register.
+WV_DEVICE Posted post_receive_fitting(const Qp& qp, const Group& group, const Receive& op,
+                                      Deadline deadline) {
+  const RecvQueue q(qp);
+  Reserved r{};
+  if (group.leads()) r = reserve_recv(qp, q, group.count, deadline);
+  const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
+  if (base == no_base) return {Status{group.from_leader(r.status.code)}, 1, 0};
+  group.sync();
+  op.write(q, base + group.rank);
+  publish(q, group, base, group.count);
+  return {Status{}, 1, base + group.rank};
+}
+
+WV_DEVICE Posted post_receive_group(const Qp& qp, lane_mask lanes, const Receive& op,
+                                    Deadline deadline) {
+  const Group group(lanes);
+  const u32 depth = 1u << qp.log_rq;
+  const u32 fit = depth < group.count ? depth : group.count;
+  Posted posted{};
+  for (u32 turn = 0; turn * fit < group.count; ++turn) {
+    const bool mine = group.rank / fit == turn;
+    const lane_mask together = fit == group.count ? lanes : ballot(group.mask, mine);
+    if (mine) posted = post_receive_fitting(qp, Group(together), op, deadline);
+  }
+  return posted;
+}
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,189 @@
+// Step 4 of the posting protocol: publish by combining. The same for send and receive queues.
+//
+// Why one gpu-scope release is enough, whoever rings (PTX memory model; C++ likewise):
+//   every lane's plain stores to its WQEs
+//     → sync_warp(group), which orders memory among its lanes
+//     → the leader's release (gpu) of the ready bits
+//     → the token holder's acquire (gpu) of those bits
+//     → the holder's release (system) of the doorbell
+//     → the NIC's acquire of the doorbell, then its reads of the WQEs.
+// Each arrow is causality order and that order is transitive. Posters and holder are on one GPU, so
+// gpu scope is morally strong between them; only the last pair needs system scope.
+//
+// Why nobody's work stays unrung: a poster flips its bits, then adds to the token (acq_rel). Its
+// addition is either part of the value the holder last saw, and the acquire of that value shows
+// the holder the bits on its next pass; or it makes the holder's compare-and-swap to 0 fail, and
+// there is a next pass. No sequentially consistent fence is needed.
+//
+// Lap parity: a slot's ready bit starts at 0 and is flipped once a lap, so on an even lap 1 means
+// ready and on an odd lap 0. Nobody clears a bit. A bit of two laps ago cannot be taken for ready:
+// `published` went past its flip of the last lap, and its reader hands on what it saw.
+#pragma once
+
+#include "warpverbs/impl/queue.h"
+
+namespace wv {
+namespace impl {
+
+// The lanes that publish together, and the caller's place among them.
+struct Group {
+  lane_mask mask;
+  u32 count;
+  u32 rank;
+  u32 leader;
+
+  explicit WV_DEVICE Group(lane_mask lanes)
+      : mask(lanes), count(popcount(lanes)), rank(rank_in(lanes)), leader(lowest_bit(lanes)) {}
+  WV_DEVICE bool leads() const { return rank == 0; }
+  template <class T>
+  WV_DEVICE T from_leader(T value) const {
+    return count == 1 ? value : shfl(mask, value, leader);
+  }
+  WV_DEVICE void sync() const {
+    if (count != 1) sync_warp(mask);
+  }
+};
+
+// Flips the ready bits of [base, base + n), the last word first: readers go upwards and must not
+// find the head of a WQE ready while its rest is not.
+template <order O, class Queue>
+WV_DEVICE void mark_ready(const Queue& q, u64 base, u64 n) {
+  u64 end = base + n;
+  do {
+    const u64 last = (end - 1) & (q.depth() - 1);
+    const u32 bit = static_cast<u32>(last & 63);
+    const u64 room = u64{bit} + 1, wanted = end - base;
+    const u32 run = static_cast<u32>(wanted < room ? wanted : room);
+    const u64 bits = ~u64{0} >> (64 - run) << (bit + 1 - run);
+    flip<O, scope::gpu>(q.ready + last / 64, bits);
+    end -= run;
+  } while (end != base);
+}
+
+WV_DEVICE u32 trailing_ones(u64 x) { return x == ~u64{0} ? 64 : lowest_bit(~x); }
+
+// The chunk of the ready bitmap that contains `from`, or the `ahead`-th one after it: where its
+// ready run that begins at max(from, its start) ends.
+template <class Queue>
+WV_DEVICE u64 ready_run(const Queue& q, u64 from, u32 ahead, bool& full) {
+  const u32 log_chunk = q.log_depth < 7 ? q.log_depth : 7;
+  const u64 start = ((from >> log_chunk) + ahead) << log_chunk;
+  // A slot's bit means something only once its flip of the lap before has been seen. That is known
+  // below `from`, so one look covers no more than the ring.
+  if (ahead >= q.depth() >> log_chunk) {
+    full = false;
+    return start;
+  }
+  const u64 slot = start & (q.depth() - 1);
+  // Acquire, pairs with mark_ready.
+  vec16 bits;
+  if (log_chunk == 7) {
+    bits = load16<order::acquire, scope::gpu>(q.ready + slot / 64);
+  } else {
+    bits = {load<order::acquire, scope::gpu>(q.ready + slot / 64), 0};
+  }
+  const u64 odd_lap = u64{0} - (start >> q.log_depth & 1);
+  u64 lo = bits.lo ^ odd_lap;
+  u64 hi = bits.hi ^ odd_lap;
+  if (ahead == 0) {
+    const u32 skip = static_cast<u32>(from - start);
+    lo |= skip >= 64 ? ~u64{0} : (u64{1} << skip) - 1;
+    if (skip > 64) hi |= (u64{1} << (skip - 64)) - 1;
+  }
+  u32 run = trailing_ones(lo);
+  if (run == 64) run += trailing_ones(hi);
+  const u32 chunk = 1u << log_chunk;
+  full = run >= chunk;
+  return start + (full ? chunk : run);
+}
+
+// The first index at or after `from` that is not ready. All lanes of the group look at once, one
+// 16-byte load each.
+template <class Queue>
+WV_DEVICE u64 ready_until(const Queue& q, const Group& group, u64 from) {
+  u64 at = from;
+  for (;;) {
+    bool full;
+    u64 end = ready_run(q, at, group.rank, full);
+    bool all_full = full;
+    if (group.count != 1) {
+      const lane_mask stop = ballot(group.mask, !full);
+      all_full = stop == 0;
+      end = shfl(group.mask, end, all_full ? highest_bit(group.mask) : lowest_bit(stop));
+    }
+    // Words are read in no particular order. Where the run ends with a word, the next one may have
+    // been read before its bits were flipped, and a WQE that spans both would be cut: look again.
+    const bool cut = !all_full && end % 64 == 0 && end != at;
+    at = end;
+    if (!all_full && !cut) return at;
+    group.sync();
+  }
+}
+
+// The ring token's holder: rings for everything that is ready until nobody has asked again.
+template <class Queue>
+WV_DEVICE void serve(const Queue& q, const Group& group) {
+  QueueState* c = q.counters();
+  // Only holders write `published`, and the token orders one holder after another.
+  u64 from = 0;
+  if (group.leads()) from = load<order::relaxed, scope::gpu>(&c->published);
+  from = group.from_leader(from);
+  u32 seen = 1;
+  u32 asked_again = 0;
+  do {
+    // The leader's acquire of the token before the other lanes' looks at the bits.
+    group.sync();
+    const u64 to = ready_until(q, group, from);
+    // The lanes' acquires of the bits before the leader's release of the doorbell.
+    group.sync();
+    if (group.leads()) {
+      if (to != from) q.announce(to);
+      const u32 now = compare_exchange<order::acq_rel, scope::gpu>(&c->ring_token, seen, 0u);
+      asked_again = now != seen;
+      seen = now;
+      // Keeps the count from wrapping to 0 under a holder who is never let go.
+      if (seen >= 1u << 30 && asked_again) {
+        (void)exchange<order::acq_rel, scope::gpu>(&c->ring_token, 1u);
+        seen = 1;
+      }
+    }
+    asked_again = group.from_leader(asked_again);
+    from = to;
+  } while (asked_again);
+}
+
+// Makes [base, base + n), written by the lanes of `group`, known to the NIC. On return somebody
+// has rung for it or is obliged to.
+template <class Queue>
+WV_DEVICE void publish(const Queue& q, const Group& group, u64 base, u64 n) {
+  // Every lane's WQE before the leader's release.
+  group.sync();
+  u32 others = 1;
+  if (group.leads()) {
+    // Release: the WQEs, and a higher word of bits, before a word of bits. Pairs with ready_run.
+    mark_ready<order::release>(q, base, n);
+    others = fetch_add<order::acq_rel, scope::gpu>(&q.counters()->ring_token, 1u);
+  }
+  if (group.from_leader(others) == 0) serve(q, group);
+}
+
+// The same for one lane that took the token before it wrote. If everything before `base` is known
+// to be done (`idle`), and therefore rung, its own work is all there is to ring for, and no bit
+// need be read before the doorbell. Its bits are read by itself and by later holders only, so the
+// token carries them.
+template <class Queue>
+WV_DEVICE void publish_held(const Queue& q, u64 base, u64 n, bool idle) {
+  const Group alone(lane_bit(lane_id()));
+  if (idle) {
+    q.announce(base + n);
+    mark_ready<order::relaxed>(q, base, n);
+    u32* token = &q.counters()->ring_token;
+    if (compare_exchange<order::acq_rel, scope::gpu>(token, 1u, 0u) == 1) return;
+  } else {
+    mark_ready<order::relaxed>(q, base, n);
+  }
+  serve(q, alone);
+}
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,90 @@
+// Bodies of put.h and signal.h's posting side.
+#pragma once
+
+#include "warpverbs/impl/verbs.h"
+#include "warpverbs/put.h"
+
+namespace wv {
+namespace impl {
+
+// Where results go that nobody wants: the word after the scratch slots.
+WV_DEVICE Local sink(const Qp& qp) {
+  return {qp.scratch + u64{scratch_slots} * 8, qp.scratch_lkey};
+}
+
+WV_DEVICE Atomic signal_op(const Qp& qp, Remote at, SignalAdd signal) {
+  return atomic_op(sink(qp), at, FetchAdd{signal.value});
+}
+WV_DEVICE WriteValue signal_op(const Qp&, Remote at, SignalSet signal) {
+  return {at, signal.value, 8};
+}
+
+// One transfer for each lane of the calling warp; none if one of them is too long.
+template <class Coop>
+WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags flags,
+                          Deadline deadline) {
+  const bool refused = op.bytes > max_message;
+  if constexpr (Coop::alone) {
+    return refused ? refuse(outcome::too_long) : post_each(qp, op, flags, deadline);
+  } else {
+    coop.sync();
+    if (ballot(whole_warp(), refused) != 0) return refuse(outcome::too_long);
+    return post_group(qp, whole_warp(), op, flags, deadline);
+  }
+}
+
+}  // namespace impl
+
+template <class Coop>
+WV_DEVICE Posted put(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+                     Flags flags, Deadline deadline) {
+  if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
+  return impl::post(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write}, flags,
+                    deadline);
+}
+
+template <class Coop>
+WV_DEVICE Posted put_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+                          Flags flags, Deadline deadline) {
+  return impl::post_all(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write},
+                        flags, deadline);
+}
+
+template <class Coop>
+WV_DEVICE Posted put_inline(const Coop& coop, const Qp& qp, const void* source, Remote remote,
+                            u32 bytes, Flags flags, Deadline deadline) {
+  if (bytes > u32{qp.inline_words} * 4) return impl::refuse(outcome::too_long);
+  return impl::post(coop, qp, impl::WriteInline{remote, static_cast<const u8*>(source), bytes},
+                    flags, deadline);
+}
+
+template <class Coop, class T>
+WV_DEVICE Posted put_value(const Coop& coop, const Qp& qp, T value, Remote remote, Flags flags,
+                           Deadline deadline) {
+  static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
+  constexpr u64 ones = ~u64{0} >> (64 - 8 * sizeof(T));
+  return impl::post(coop, qp,
+                    impl::WriteValue{remote, static_cast<u64>(value) & ones, sizeof(T)}, flags,
+                    deadline);
+}
+
+template <class Coop>
+WV_DEVICE Posted put_imm(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+                         u32 imm, Flags flags, Deadline deadline) {
+  if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
+  return impl::post(coop, qp,
+                    impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write_imm, imm}, flags,
+                    deadline);
+}
+
+template <class Coop, class Signal>
+WV_DEVICE Posted put_signal(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+                            Remote signal_at, Signal signal, Flags flags, Deadline deadline) {
+  if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
+  const impl::Rdma data{local, remote, bytes, mlx5::opcode::rdma_write};
+  const auto after = impl::signal_op(qp, signal_at, signal);
+  using Both = impl::Pair<impl::Rdma, decltype(impl::signal_op(qp, signal_at, signal))>;
+  return impl::post(coop, qp, Both{data, after}, flags, deadline);
+}
+
+}  // namespace wv

@@ -1,0 +1,125 @@
+// Steps 1 and 2 of the posting protocol: reserve, and wait for room.
+//
+// Signalling: a CQE retires everything before it, and room is made by CQEs alone. A WQE that ends
+// on a quarter of the ring or spans one is signalled whatever its poster asked for, so two CQEs are
+// never further apart than a quarter and a WQE; and one reservation takes at most half the ring.
+// A waiter at `base` needs completed ≥ base + n − depth, which is then below the last CQE before
+// `base`: it cannot starve.
+#pragma once
+
+#include "warpverbs/impl/publish.h"
+#include "warpverbs/impl/wait.h"
+
+namespace wv {
+namespace impl {
+
+WV_DEVICE bool must_signal(const SendQueue& q, u64 index, u32 wqebbs) {
+  const u32 log_quarter = q.log_depth - 2;
+  return index >> log_quarter != (index + wqebbs) >> log_quarter;
+}
+
+struct Reserved {
+  Status status;
+  u64 base;
+  bool holds_token;  // the ring token was free and is now the caller's
+  bool idle;         // everything before `base` is done
+};
+
+// A poster that gives up after it has reserved leaves a hole. Nothing behind it will be rung, so
+// the queue is declared dead: everybody else returns `aborted` at once.
+WV_DEVICE void abandon(PostState* state, u64 base) {
+  const auto hole =
+      ErrorWord::pack(poster_gave_up, 0, 0, 0, static_cast<u16>(base));
+  (void)claim_error(state, hole);
+}
+
+// Waits for room for [base, base + n), which is reserved already.
+WV_DEVICE Status pass_gate(const Qp& qp, u64 base, u32 n, Deadline deadline) {
+  const u64 depth = u64{1} << qp.log_sq;
+  const Status status =
+      await_send<false, true>(qp, base + n - depth, wait_for::send_room, deadline).status;
+  if (!status.ok()) abandon(state_of(qp), base);
+  return status;
+}
+
+// Takes n indexes if there is room now; nothing is taken otherwise. `refresh` may raise
+// `completed`; it is called once.
+template <class Queue, class Refresh>
+WV_DEVICE Reserved try_reserve(const Queue& q, u32 n, Refresh refresh) {
+  QueueState* c = q.counters();
+  Reserved r{};
+  bool refreshed = false;
+  r.base = load<order::relaxed, scope::gpu>(&c->reserved);
+  for (;;) {
+    r.status = error_of(q.state);
+    if (!r.status.ok()) return r;
+    const u64 done = load<order::acquire, scope::gpu>(&c->completed);
+    if (r.base + n > done + q.depth()) {
+      if (refreshed) {
+        r.status = Status::of(outcome::no_room);
+        return r;
+      }
+      refreshed = true;
+      refresh();
+      continue;
+    }
+    const u64 now = compare_exchange<order::relaxed, scope::gpu>(&c->reserved, r.base, r.base + n);
+    if (now == r.base) return r;
+    r.base = now;
+  }
+}
+
+WV_DEVICE Reserved try_reserve_send(const Qp& qp, const SendQueue& q, u32 n) {
+  return try_reserve(q, n, [&] {
+    if (!try_elect(q.counters())) return;
+    u64 done = load<order::relaxed, scope::gpu>(&q.counters()->completed);
+    (void)drain_send<true>(qp, done);
+    resign(q.counters());
+  });
+}
+
+// Takes n WQEBBs, at most half the ring, and waits for room. `eager`: also tries for the ring
+// token, for a poster that is probably alone; both atomics are in flight together.
+WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, Flags flags,
+                           Deadline deadline) {
+  if ((flags & no_wait) != 0) return try_reserve_send(qp, q, n);
+  QueueState* c = q.counters();
+  Reserved r{};
+  r.base = fetch_add<order::relaxed, scope::gpu>(&c->reserved, n);
+  if (eager) {
+    r.holds_token = compare_exchange<order::acquire, scope::gpu>(&c->ring_token, 0u, 1u) == 0;
+  }
+  r.status = error_of(q.state);
+  // Acquire, pairs with drain_send: the NIC's reads of these slots before our writes.
+  const u64 done = load<order::acquire, scope::gpu>(&c->completed);
+  r.idle = done == r.base;
+  const bool room = r.base + n - done <= q.depth();
+  if (room && r.status.ok()) return r;
+  // Nobody may hold the token while it waits: the work that makes room may need a ring.
+  if (r.holds_token) serve(q, Group(lane_bit(lane_id())));
+  r.holds_token = false;
+  if (r.status.ok()) r.status = pass_gate(qp, r.base, n, deadline);
+  return r;
+}
+
+// Room in a receive queue is made by those who consume its completions, so a poster that waits
+// takes nothing until there is room: giving up is harmless.
+WV_DEVICE Reserved reserve_recv(const Qp& qp, const RecvQueue& q, u32 n, Deadline deadline) {
+  const Timer timer(qp, deadline);
+  Patience patience;
+  for (;;) {
+    Reserved r = try_reserve(q, n, [] {});
+    if (r.status.kind() != outcome::no_room) return r;
+    const bool late = timer.expired();
+    if (late || (patience.look_at_host() && host_aborts(qp))) {
+      r.status = Status::of(late ? outcome::timeout : outcome::aborted);
+      record_fault(qp, r.status, wait_for::recv_room, r.base + n - q.depth(),
+                   load<order::relaxed, scope::gpu>(&q.counters()->completed));
+      return r;
+    }
+    patience.rest();
+  }
+}
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,61 @@
+// Bodies of signal.h.
+#pragma once
+
+#include "warpverbs/impl/complete.h"
+#include "warpverbs/impl/put.h"
+#include "warpverbs/signal.h"
+
+namespace wv {
+namespace impl {
+
+WV_DEVICE bool holds(u64 actual, compare how, u64 value) {
+  switch (how) {
+    case compare::eq: return actual == value;
+    case compare::ne: return actual != value;
+    case compare::ge: return actual >= value;
+    case compare::gt: return actual > value;
+    case compare::le: return actual <= value;
+    case compare::lt: return actual < value;
+  }
+  return false;
+}
+
+WV_DEVICE Status await_signal(const Qp& qp, const u64* word, compare how, u64 value,
+                              Deadline deadline) {
+  const Timer timer(qp, deadline);
+  Patience patience;
+  for (;;) {
+    const u64 actual = read_signal(word);
+    if (holds(actual, how, value)) return Status{};
+    Status status = error_of(state_of(qp));
+    if (!status.ok()) return status;
+    const bool late = timer.expired();
+    if (late || (patience.look_at_host() && host_aborts(qp))) {
+      status = Status::of(late ? outcome::timeout : outcome::aborted);
+      record_fault(qp, status, wait_for::signal, value, actual);
+      return status;
+    }
+    patience.rest();
+  }
+}
+
+}  // namespace impl
+
+template <class Coop, class Signal>
+WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags flags,
+                        Deadline deadline) {
+  return impl::post(coop, qp, impl::signal_op(qp, at, what), flags, deadline);
+}
+
+WV_DEVICE u64 read_signal(const u64* word) {
+  // Acquire, pairs with the NIC's write of the signal after the payload.
+  return load<order::acquire, scope::system>(word);
+}
+
+template <class Coop>
+WV_DEVICE Status wait_signal(const Coop& coop, const Qp& qp, const u64* word, compare how,
+                             u64 value, Deadline deadline) {
+  return impl::once(coop, [&] { return impl::await_signal(qp, word, how, value, deadline); });
+}
+
+}  // namespace wv

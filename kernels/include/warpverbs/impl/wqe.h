@@ -1,0 +1,209 @@
+// Step 3 of the posting protocol: what a WQE says. An Op knows how many WQEBBs it takes and writes
+// them at an index that is unmasked in the control segment and masked in the ring. All stores are
+// 16 bytes; whole WQEBBs are written, so that no line goes over PCIe in part.
+//
+// An Op has
+//   max_wqebbs      constant: most WQEBBs it can take
+//   wqebbs()        WQEBBs it takes
+//   before_last()   WQEBBs before the start of its last WQE: 0 unless it is several WQEs
+//   write(queue, index, fence, last)   `fence`: FM bits, of its first WQE; `last`: CE and SE bits,
+//                                      of its last
+#pragma once
+
+#include "warpverbs/impl/queue.h"
+
+namespace wv {
+namespace impl {
+
+WV_DEVICE void write_segment(u8* wqebb, u32 k, mlx5::Seg seg) {
+  write16(wqebb + k * mlx5::segment_bytes, __builtin_bit_cast(vec16, seg));
+}
+
+WV_DEVICE void write_wqebb(u8* wqebb, mlx5::Seg a, mlx5::Seg b, mlx5::Seg c, mlx5::Seg d) {
+  write_segment(wqebb, 0, a);
+  write_segment(wqebb, 1, b);
+  write_segment(wqebb, 2, c);
+  write_segment(wqebb, 3, d);
+}
+
+constexpr u8 fence_bits = static_cast<u8>(mlx5::fm::fence_and_small);
+constexpr u8 signal_bits = static_cast<u8>(mlx5::ce::always);
+
+struct OneWqebb {
+  static constexpr u32 max_wqebbs = 1;
+  WV_DEVICE u32 wqebbs() const { return 1; }
+  WV_DEVICE u32 before_last() const { return 0; }
+};
+
+// WRITE, WRITE_IMM, READ.
+struct Rdma : OneWqebb {
+  Local local;
+  Remote remote;
+  u32 bytes;
+  mlx5::opcode op;
+  u32 imm;
+
+  WV_DEVICE Rdma(Local l, Remote r, u32 n, mlx5::opcode o, u32 immediate = 0)
+      : local(l), remote(r), bytes(n), op(o), imm(immediate) {}
+
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    // A data segment of 0 bytes would mean 2 GiB: it is left out.
+    const u32 ds = bytes != 0 ? 3 : 2;
+    write_wqebb(q.wqebb(index), mlx5::ctrl(index, op, q.qpn, ds, flags, imm),
+                mlx5::raddr(remote.addr, remote.rkey), mlx5::data(local.addr, bytes, local.lkey),
+                mlx5::Seg{});
+  }
+};
+
+// SEND, SEND_IMM, SEND_INVAL (`imm` is the rkey).
+struct Send : OneWqebb {
+  Local local;
+  u32 bytes;
+  mlx5::opcode op;
+  u32 imm;
+
+  WV_DEVICE Send(Local l, u32 n, mlx5::opcode o, u32 immediate = 0)
+      : local(l), bytes(n), op(o), imm(immediate) {}
+
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    write_wqebb(q.wqebb(index), mlx5::ctrl(index, op, q.qpn, bytes != 0 ? 2 : 1, flags, imm),
+                mlx5::data(local.addr, bytes, local.lkey), mlx5::Seg{}, mlx5::Seg{});
+  }
+};
+
+struct Nop : OneWqebb {
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    write_wqebb(q.wqebb(index), mlx5::ctrl(index, mlx5::opcode::nop, q.qpn, 1, flags), mlx5::Seg{},
+                mlx5::Seg{}, mlx5::Seg{});
+  }
+};
+
+// WRITE of a value of at most 12 bytes that lies in registers, as words in memory order.
+struct WriteValue : OneWqebb {
+  Remote remote;
+  u32 bytes;
+  u32 word[3];
+
+  WV_DEVICE WriteValue(Remote r, u64 value, u32 n)
+      : remote(r), bytes(n), word{mlx5::lo32(value), mlx5::hi32(value), 0} {}
+
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    write_wqebb(q.wqebb(index), mlx5::ctrl(index, mlx5::opcode::rdma_write, q.qpn, 3, flags),
+                mlx5::raddr(remote.addr, remote.rkey),
+                mlx5::inline12(bytes, word[0], word[1], word[2]), mlx5::Seg{});
+  }
+};
+
+// WRITE of bytes that the caller can load, copied into the WQE; they may change right afterwards.
+struct WriteInline {
+  static constexpr u32 max_wqebbs = mlx5::wqebbs(mlx5::max_ds);
+  Remote remote;
+  const u8* source;
+  u32 bytes;
+
+  WV_DEVICE u32 ds() const { return 2 + mlx5::inline_ds(bytes); }
+  WV_DEVICE u32 wqebbs() const { return mlx5::wqebbs(ds()); }
+  WV_DEVICE u32 before_last() const { return 0; }
+
+  // Word i of the inline segment: the header, then the bytes, then zeros.
+  WV_DEVICE u32 inline_word(u32 i) const {
+    if (i == 0) return mlx5::inline_header(bytes);
+    const u32 at = (i - 1) * 4;
+    u32 word = 0;
+    for (u32 k = 0; k < 4; ++k) {
+      if (at + k < bytes) word |= static_cast<u32>(source[at + k]) << (8 * k);
+    }
+    return word;
+  }
+
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    for (u32 seg = 0; seg < wqebbs() * 4; ++seg) {
+      mlx5::Seg out;
+      if (seg == 0) {
+        out = mlx5::ctrl(index, mlx5::opcode::rdma_write, q.qpn, ds(), flags);
+      } else if (seg == 1) {
+        out = mlx5::raddr(remote.addr, remote.rkey);
+      } else {
+        const u32 w = (seg - 2) * 4;
+        out = mlx5::Seg{
+            {inline_word(w), inline_word(w + 1), inline_word(w + 2), inline_word(w + 3)}};
+      }
+      write_segment(q.wqebb(index + seg / 4), seg % 4, out);
+    }
+  }
+};
+
+// Atomics whose operands fit one segment; the old value, `bytes` long, goes to `local`.
+struct Atomic : OneWqebb {
+  Local local;
+  Remote remote;
+  mlx5::Seg operands;
+  mlx5::opcode op;
+  u8 opmod;
+  u32 bytes;
+
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    write_wqebb(q.wqebb(index), mlx5::ctrl(index, op, q.qpn, 4, flags, 0, opmod),
+                mlx5::raddr(remote.addr, remote.rkey), operands,
+                mlx5::data(local.addr, bytes, local.lkey));
+  }
+};
+
+// The masked 8-byte compare-and-swap: five segments.
+struct MaskedCas8 {
+  static constexpr u32 max_wqebbs = 2;
+  Local local;
+  Remote remote;
+  mlx5::Seg values;
+  mlx5::Seg masks;
+
+  WV_DEVICE u32 wqebbs() const { return 2; }
+  WV_DEVICE u32 before_last() const { return 0; }
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    const u8 flags = fence | last;
+    write_wqebb(q.wqebb(index),
+                mlx5::ctrl(index, mlx5::opcode::masked_cs, q.qpn, 5, flags, 0,
+                           mlx5::opmod_masked_8b),
+                mlx5::raddr(remote.addr, remote.rkey), values, masks);
+    write_wqebb(q.wqebb(index + 1), mlx5::data(local.addr, 8, local.lkey), mlx5::Seg{},
+                mlx5::Seg{}, mlx5::Seg{});
+  }
+};
+
+// Two WQEs of one WQEBB each, next to each other: the second is executed after the first.
+template <class First, class Second>
+struct Pair {
+  static constexpr u32 max_wqebbs = 2;
+  First first;
+  Second second;
+
+  WV_DEVICE u32 wqebbs() const { return 2; }
+  WV_DEVICE u32 before_last() const { return 1; }
+  WV_DEVICE void write(const SendQueue& q, u64 index, u8 fence, u8 last) const {
+    first.write(q, index, fence, 0);
+    second.write(q, index + 1, 0, last);
+  }
+};
+
+// A receive WQE of one entry.
+struct Receive : OneWqebb {
+  Local local;
+  u32 bytes;
+
+  WV_DEVICE Receive(Local l, u32 n) : local(l), bytes(n) {}
+  WV_DEVICE void write(const RecvQueue& q, u64 index) const {
+    u8* wqe = q.wqe(index);
+    u32 used = 0;
+    if (bytes != 0) write_segment(wqe, used++, mlx5::data(local.addr, bytes, local.lkey));
+    if (used < 1u << (q.log_stride - 4)) write_segment(wqe, used, mlx5::data_terminator());
+  }
+};
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,85 @@
+// How calls end, and how long they may wait.
+#pragma once
+
+#include "warpverbs/arch/arch.h"
+
+namespace wv {
+
+enum class outcome : u8 {
+  ok = 0,
+  timeout = 1,    // the deadline passed; PostState.fault says who waited for what
+  aborted = 2,    // the host raised the abort word, or another poster gave up on the queue
+  no_room = 3,    // try_ forms: the queue is full. poll forms: nothing has arrived
+  requester = 4,  // error CQE of a send queue; see syndrome()
+  responder = 5,  // error CQE of a receive queue; see syndrome()
+  too_long = 6,   // the caller's length is more than the queue takes; nothing was posted
+  bad_error = 7,  // the queue's error word is of a kind unknown to this library
+};
+
+// One word: outcome in bits 7..0, CQE syndrome 15..8, vendor syndrome 23..16, WQE opcode 31..24.
+// The last three are 0 unless the outcome is requester or responder.
+struct [[nodiscard]] Status {
+  u32 code = 0;
+
+  static WV_HD constexpr Status of(outcome o, u8 syndrome = 0, u8 vendor = 0, u8 wqe_opcode = 0) {
+    return Status{static_cast<u32>(o) | u32{syndrome} << 8 | u32{vendor} << 16 |
+                  u32{wqe_opcode} << 24};
+  }
+  WV_HD constexpr bool ok() const { return code == 0; }
+  WV_HD constexpr outcome kind() const { return static_cast<outcome>(code & 0xff); }
+  WV_HD constexpr u8 syndrome() const { return static_cast<u8>(code >> 8); }
+  WV_HD constexpr u8 vendor() const { return static_cast<u8>(code >> 16); }
+  WV_HD constexpr u8 wqe_opcode() const { return static_cast<u8>(code >> 24); }
+};
+
+// What a wait was for; PostState.fault.what.
+enum class wait_for : u32 {
+  none = 0,
+  send_room = 1,   // expected: `completed` of the send queue; actual: what it was
+  completion = 2,  // the same
+  recv_room = 3,   // expected: `completed` of the receive queue; actual: what it was
+  receive = 4,     // expected: index of the next receive completion; actual: the same
+  signal = 5,      // expected: the operand; actual: the word's value
+  scratch = 6,     // expected: 1 free scratch slot; actual: 0
+};
+
+// Bound of one wait. 0, the default, is the queue pair's own timeout_ns. No wait is unbounded.
+struct Deadline {
+  u64 ns = 0;
+};
+WV_HD constexpr Deadline within_ns(u64 ns) { return Deadline{ns}; }
+WV_HD constexpr Deadline within_us(u64 us) { return Deadline{us * 1000}; }
+
+// Buffers. Addresses are the ones the NIC knows: those of the registered region.
+struct Local {
+  u64 addr;
+  u32 lkey;
+};
+struct Remote {
+  u64 addr;
+  u32 rkey;
+};
+
+// How to post; combine with |. 0 is: signalled, no fence.
+using Flags = u32;
+// No CQE of its own. The library still asks for one at every quarter of the ring, and `quiet` and
+// `wait` add one when they need it.
+constexpr Flags unsignalled = 1;
+// Not before every earlier READ and atomic of this queue pair has come back.
+constexpr Flags fenced = 2;
+// The receiver's CQE raises its completion event.
+constexpr Flags solicited = 4;
+// Return no_room where the call would wait for room. Nothing is reserved then.
+constexpr Flags no_wait = 8;
+
+// What was posted: WQEBBs [index, index + wqebbs) of the send queue, unless status says why not.
+struct [[nodiscard]] Posted {
+  Status status;
+  u32 wqebbs;
+  u64 index;
+
+  WV_HD constexpr bool ok() const { return status.ok(); }
+  WV_HD constexpr u64 end() const { return index + wqebbs; }
+};
+
+}  // namespace wv
