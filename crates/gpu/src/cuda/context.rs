@@ -230,9 +230,11 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: last use of the handle. Returns at once: the driver keeps the stream until its
-        // work has ended.
-        let result = unsafe { self.context.driver().cuStreamDestroy_v2(self.raw) };
+        let result = self.context.enter().and_then(|_entered| {
+            // SAFETY: last use of the handle. Returns at once: the driver keeps the stream until
+            // its work has ended.
+            unsafe { self.context.driver().cuStreamDestroy_v2(self.raw) }
+        });
         if let Err(error) = result {
             tracing::debug!(%error, "stream not destroyed");
         }

@@ -83,6 +83,7 @@ impl CudaDevice {
     pub fn open(ordinal: u32, options: CudaOptions) -> Result<Self, GpuError> {
         let context = Context::get(ordinal)?;
         let path = options.copy.unwrap_or_else(|| CopyPath::choose(context));
+        tracing::info!(device = context.label(), copy = ?path, cache = ?options.cache, "opened");
         Ok(Self {
             info: context::describe(ordinal)?,
             context,
@@ -103,14 +104,32 @@ impl CudaDevice {
         self.context
     }
 
+    fn unsupported(&self, what: &'static str) -> GpuError {
+        GpuError::Unsupported { device: self.context.label(), what }
+    }
+
     fn is_mine(&self, region: &Region) -> Result<bool, GpuError> {
         match region.kind() {
             Kind::Host => Ok(false),
             Kind::Cuda(ordinal) if ordinal == self.info.ordinal => Ok(true),
-            _ => Err(GpuError::Unsupported {
-                device: self.context.label(),
-                what: "memory of another device here",
-            }),
+            _ => Err(self.unsupported("reads and writes of another device's memory")),
+        }
+    }
+
+    /// Lets this device's kernels use the memory of device `ordinal`.
+    fn reach(&self, ordinal: u32) -> Result<(), GpuError> {
+        if ordinal == self.info.ordinal {
+            return Ok(());
+        }
+        let peer = Context::get(ordinal)?;
+        let _entered = self.context.enter()?;
+        // SAFETY: both contexts are live, and this device's is current.
+        match unsafe { self.context.driver().cuCtxEnablePeerAccess(peer.raw(), 0) } {
+            Ok(()) | Err(GpuError::Driver { code: api::PEER_ALREADY_ENABLED, .. }) => Ok(()),
+            Err(GpuError::Driver { code: api::PEER_UNSUPPORTED, .. }) => {
+                Err(self.unsupported("peer access to that device"))
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -170,8 +189,13 @@ impl Gpu for CudaDevice {
     }
 
     fn map(&self, region: &Region) -> Result<Buffer, GpuError> {
-        if self.is_mine(region)? {
+        if let Kind::Cuda(owner) = region.kind() {
+            // Device memory has one address in all devices that may reach it.
+            self.reach(owner)?;
             return Ok(Buffer::new(region.clone(), region.addr(), None));
+        }
+        if region.kind() != Kind::Host {
+            return Err(self.unsupported("memory of a device of another kind"));
         }
         let pinned = Pinned::new(self.context, region)?;
         let kernel_addr = Pinned::kernel_addr(self.context, region.addr())?;
@@ -218,22 +242,9 @@ impl Gpu for CudaDevice {
     }
 
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {
-        let unsupported = |what| GpuError::Unsupported { device: self.context.label(), what };
-        if other.info().kind != GpuKind::Cuda {
-            return Err(unsupported("access to memory of a device of another kind"));
-        }
-        let peer = Context::get(other.info().ordinal)?;
-        if peer.ordinal() == self.context.ordinal() {
-            return Ok(());
-        }
-        let _entered = self.context.enter()?;
-        // SAFETY: both contexts are live, and this device's is current.
-        match unsafe { self.context.driver().cuCtxEnablePeerAccess(peer.raw(), 0) } {
-            Ok(()) | Err(GpuError::Driver { code: api::PEER_ALREADY_ENABLED, .. }) => Ok(()),
-            Err(GpuError::Driver { code: api::PEER_UNSUPPORTED, .. }) => {
-                Err(unsupported("peer access to that device"))
-            }
-            Err(error) => Err(error),
+        match other.info().kind {
+            GpuKind::Cuda => self.reach(other.info().ordinal),
+            _ => Err(self.unsupported("access to memory of a device of another kind")),
         }
     }
 

@@ -78,7 +78,7 @@ mod tests {
         let a = block.variable(lane, (3, 1, 10), 4096).unwrap();
         let b = block.variable(lane, (64, 64, 11), 4096).unwrap();
         assert_eq!(block.variable(lane, (3, 1, 10), 4096).unwrap(), a);
-        assert!(b % 64 == 0 && b >= a + 3);
+        assert!(b.is_multiple_of(64) && b >= a + 3);
         let refused = block.variable(lane, (4096, 8, 12), 4096).unwrap_err();
         assert_eq!(
             refused,
