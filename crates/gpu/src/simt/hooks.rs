@@ -29,12 +29,12 @@ extern "C" fn wv_simt_switch() {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn wv_simt_pause(ns: u64, file: *const c_char, line: u32) {
+pub(super) extern "C" fn wv_simt_pause(ns: u64, file: *const c_char, line: u32) {
     ask(Request::Pause { ns, site: RawSite { file, line } });
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn wv_simt_now_ns() -> u64 {
+pub(super) extern "C" fn wv_simt_now_ns() -> u64 {
     // A loop that only looks at the clock must be switched, and under the virtual clock must see
     // time pass.
     let countdown = &tls().countdown;
@@ -50,7 +50,7 @@ extern "C" fn wv_simt_now_ns() -> u64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn wv_simt_active(file: *const c_char, line: u32) -> u32 {
+pub(super) extern "C" fn wv_simt_active(file: *const c_char, line: u32) -> u32 {
     ask(Request::Active { site: RawSite { file, line } }) as u32
 }
 
@@ -67,7 +67,7 @@ extern "C" fn wv_simt_collective(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn wv_simt_block_sync(file: *const c_char, line: u32) {
+pub(super) extern "C" fn wv_simt_block_sync(file: *const c_char, line: u32) {
     ask(Request::BlockSync { site: RawSite { file, line } });
 }
 

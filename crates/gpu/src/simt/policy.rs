@@ -19,8 +19,8 @@ pub(crate) enum Policy {
 /// runs, stalled lanes, and a slow or a fast NIC.
 pub(crate) struct Dice {
     rng: SmallRng,
-    /// A turn ends before any operation with this probability.
-    turn_end: f64,
+    /// A turn ends before any operation with probability 1 − exp(this).
+    ln_go_on: f64,
     /// The next turn goes to the same warp with this probability.
     stay: f64,
     /// One switched lane in this many stalls.
@@ -38,7 +38,7 @@ impl Policy {
         let mix = seed ^ launch.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rng = SmallRng::seed_from_u64(mix);
         Self::Seeded(Box::new(Dice {
-            turn_end: 0.5f64.powi(rng.random_range(1..=7)),
+            ln_go_on: (1.0 - 0.5f64.powi(rng.random_range(1..=7))).ln(),
             stay: [0.0, 0.5, 0.9][rng.random_range(0..3)],
             stall_odds: 1 << rng.random_range(7..=12u32),
             step_odds: 1 << rng.random_range(0..=8u32),
@@ -54,7 +54,7 @@ impl Policy {
             Self::Seeded(d) => {
                 // Geometric: the same as a coin flipped before every operation.
                 let flip: f64 = d.rng.random();
-                let ops = (1.0 - flip).ln() / (1.0 - d.turn_end).ln();
+                let ops = (1.0 - flip).ln() / d.ln_go_on;
                 (ops as u64).clamp(0, LONG_TURN - 1) + 1
             }
         }

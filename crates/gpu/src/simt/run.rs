@@ -4,6 +4,7 @@ use super::executor::{Counts, Executor, Plan, Stop};
 use super::fault::SimtFault;
 use super::lane::Entry;
 use crate::{GpuError, KernelArgs, LaunchError, LaunchState};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ pub struct Finished {
     pub launch: u64,
     /// What it did.
     pub counts: Counts,
+    /// CPU time of its thread.
+    pub cpu: Duration,
 }
 
 /// The last launches of a device, oldest first.
@@ -108,8 +111,9 @@ unsafe fn run(job: Job) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| executor.run()));
     let counts = executor.counts();
     drop(executor);
-    history.add(Finished { kernel, launch, counts });
-    tracing::debug!(kernel, launch, ?counts, "launch ended");
+    let cpu = thread_cpu_time();
+    history.add(Finished { kernel, launch, counts, cpu });
+    tracing::debug!(kernel, launch, ?counts, ?cpu, "launch ended");
     match result {
         Ok(Ok(())) => Outcome::Done,
         Ok(Err(Stop::Killed(report))) => Outcome::Killed(report),
@@ -142,6 +146,11 @@ impl LaunchState for SimtLaunch {
             ),
         }
     }
+}
+
+/// CPU time of the calling thread since its start; zero if the system does not tell.
+fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

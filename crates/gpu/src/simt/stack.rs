@@ -10,6 +10,14 @@ use warpverbs_mem::MemError;
 /// Stacks mapped at once: one system call for many lanes.
 const SLAB_STACKS: usize = 64;
 const PAGE: usize = 4096;
+/// Stacks begin this much apart within a page, in turn: the hot ends of all of them would else
+/// compete for the same few cache sets.
+const STAGGER: usize = 256;
+
+/// Distance of two stacks: the guard page, the stack, and a page for the stagger.
+fn pitch(stack_bytes: usize) -> usize {
+    stack_bytes + 2 * PAGE
+}
 
 #[derive(Debug)]
 struct Slab {
@@ -24,7 +32,7 @@ unsafe impl Sync for Slab {}
 
 impl Slab {
     fn map(stack_bytes: usize) -> Result<Self, MemError> {
-        let pitch = stack_bytes + PAGE;
+        let pitch = pitch(stack_bytes);
         let len = pitch * SLAB_STACKS;
         let size = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_STACK;
@@ -63,7 +71,7 @@ pub(crate) struct LaneStack {
 
 // SAFETY: `limit..base` lies in a slab that this value keeps mapped and nobody else uses; its
 // lowest page is inaccessible, and above it there are at least `MIN_STACK_SIZE` bytes
-// (`SimtConfig` insists on 16 KiB). Both ends are page-aligned.
+// (`SimtConfig` insists on 16 KiB). Both ends are aligned to 256 bytes.
 unsafe impl Stack for LaneStack {
     fn base(&self) -> StackPointer {
         self.base
@@ -93,10 +101,10 @@ impl StackPool {
         while free.len() < count {
             let slab = Arc::new(Slab::map(self.stack_bytes)?);
             let start = slab.ptr.as_ptr() as usize;
-            let pitch = self.stack_bytes + PAGE;
+            let pitch = pitch(self.stack_bytes);
             free.extend((0..SLAB_STACKS).rev().filter_map(|i| {
                 let limit = StackPointer::new(start + i * pitch)?;
-                let base = limit.checked_add(pitch)?;
+                let base = limit.checked_add(pitch - i * STAGGER % PAGE)?;
                 Some(LaneStack { base, limit, _slab: slab.clone() })
             }));
         }
@@ -123,7 +131,9 @@ mod tests {
             assert!(pair[0].base <= pair[1].limit);
         }
         for stack in &stacks {
-            assert_eq!(stack.base.get() - stack.limit.get(), 20_480 + PAGE);
+            let usable = stack.base.get() - stack.limit.get() - PAGE;
+            assert!((20_480..=20_480 + PAGE).contains(&usable), "{usable}");
+            assert_eq!(stack.base.get() % corosensei::stack::STACK_ALIGNMENT, 0);
         }
         let first = stacks[0].base;
         pool.give(stacks);
