@@ -1,7 +1,8 @@
-//! Page-aligned, zero-filled host memory.
+//! Zero-filled host memory: whole pages, or a few bytes.
 
 use crate::{Backing, Kind, MemError, Region};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::cell::UnsafeCell;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
@@ -50,6 +51,41 @@ unsafe impl Sync for HostBuf {}
 unsafe impl Backing for HostBuf {
     fn addr(&self) -> u64 {
         self.ptr.as_ptr() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}
+
+/// A few bytes on the heap, zeroed, 16-byte aligned: for what is too small for a page.
+#[derive(Debug)]
+pub struct SmallBuf {
+    words: Box<[UnsafeCell<u128>]>,
+    len: usize,
+}
+
+impl SmallBuf {
+    /// `len` zeroed bytes as a [`Region`].
+    pub fn region(len: usize) -> Region {
+        let words = (0..len.div_ceil(16).max(1)).map(|_| UnsafeCell::new(0)).collect();
+        Region::new(Self { words, len })
+    }
+}
+
+// SAFETY: all access to the cells goes through `Region`, by address.
+unsafe impl Send for SmallBuf {}
+// SAFETY: as above; `&SmallBuf` gives out no references to the bytes.
+unsafe impl Sync for SmallBuf {}
+
+// SAFETY: the boxed cells stay where they are, readable and writable, until `drop`.
+unsafe impl Backing for SmallBuf {
+    fn addr(&self) -> u64 {
+        self.words.as_ptr() as u64
     }
 
     fn len(&self) -> usize {

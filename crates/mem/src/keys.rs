@@ -269,13 +269,11 @@ impl KeyTable {
         Ok(Span { region: &entry.region, offset, len })
     }
 
-    /// Takes a key back for good. It must exist, be live, of `pd` and carry
+    /// Whether [`Self::invalidate`] would succeed: the key must exist, be live, of `pd` and carry
     /// [`Access::INVALIDATE`].
-    pub fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), AccessError> {
-        let slot = self.slot_of(key)?;
-        let Some(entry) = self.slots[slot as usize].as_mut() else {
-            return Err(AccessError::UnknownKey { key });
-        };
+    pub fn check_invalidate(&self, pd: u32, key: u32) -> Result<(), AccessError> {
+        let mut hint = KeyHint::default();
+        let entry = self.entry(key, &mut hint)?;
         if entry.validity != Validity::Live {
             return Err(AccessError::Invalidated { key });
         }
@@ -286,7 +284,16 @@ impl KeyTable {
             let needed = Access::INVALIDATE;
             return Err(AccessError::Denied { key, granted: entry.access, needed });
         }
-        entry.validity = Validity::Invalidated;
+        Ok(())
+    }
+
+    /// Takes a key back for good.
+    pub fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), AccessError> {
+        self.check_invalidate(pd, key)?;
+        let slot = self.slot_of(key)?;
+        if let Some(entry) = self.slots[slot as usize].as_mut() {
+            entry.validity = Validity::Invalidated;
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ mod ring;
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, Pending, Progress, Ticket, copy};
 pub use error::MemError;
-pub use host::HostBuf;
+pub use host::{HostBuf, SmallBuf};
 pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};
 pub use region::{Backing, Kind, Region};
 pub use ring::{

@@ -190,19 +190,29 @@ impl Region {
     }
 }
 
-/// Moves `len` bytes between checked host addresses. A naturally aligned 4- or 8-byte move is one
-/// release store, so that a poller never sees a torn flag.
+/// Moves `len` bytes between checked host addresses. A 4- or 8-byte move to a naturally aligned
+/// place is one release store, so that a poller never sees a torn flag.
 #[inline]
 pub(crate) fn host_copy(dst: u64, src: u64, len: usize) {
-    if len == 8 && (dst | src) % 8 == 0 {
-        // SAFETY: the caller checked 8 bytes at `src`; aligned.
-        let value = unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire);
-        // SAFETY: the caller checked 8 bytes at `dst`; aligned.
+    if len == 8 && dst % 8 == 0 {
+        let value = if src % 8 == 0 {
+            // SAFETY: the callers checked 8 bytes at `src`; aligned.
+            unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire)
+        } else {
+            // SAFETY: the callers checked 8 bytes at `src`; only values can tear.
+            unsafe { std::ptr::read_unaligned(src as *const u64) }
+        };
+        // SAFETY: the callers checked 8 bytes at `dst`; aligned.
         unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
-    } else if len == 4 && (dst | src) % 4 == 0 {
-        // SAFETY: the caller checked 4 bytes at `src`; aligned.
-        let value = unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire);
-        // SAFETY: the caller checked 4 bytes at `dst`; aligned.
+    } else if len == 4 && dst % 4 == 0 {
+        let value = if src % 4 == 0 {
+            // SAFETY: the callers checked 4 bytes at `src`; aligned.
+            unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire)
+        } else {
+            // SAFETY: the callers checked 4 bytes at `src`; only values can tear.
+            unsafe { std::ptr::read_unaligned(src as *const u32) }
+        };
+        // SAFETY: the callers checked 4 bytes at `dst`; aligned.
         unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
     } else {
         // SAFETY: the callers checked both ranges; `copy` allows overlap. Others may touch the bytes

@@ -6,6 +6,7 @@
 
 use crate::{Kind, MemError, Region};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zerocopy::IntoBytes;
 
 /// Words of one 64-byte block, in address order and native byte order.
 pub type Block = [u64; 8];
@@ -88,26 +89,31 @@ pub struct ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// The first 2^`log` WQEs of 2^`log_stride` bytes (at least 16) of `region`, which must be
-    /// 16-byte aligned.
+    /// The first 2^`log` WQEs of 2^`log_stride` bytes of `region`, which must be 16-byte aligned.
+    ///
+    /// # Panics
+    /// If a WQE would be shorter than 16 or longer than 1024 bytes.
     pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
+        assert!((4..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
         let words = Words::new(region, 1 << (log + log_stride), 16)?;
         Ok(Self { words, mask: (1 << log) - 1, log_stride })
     }
 
-    /// Bytes of one WQE.
-    pub fn stride(&self) -> usize {
-        1 << self.log_stride
+    /// Receives in the ring.
+    pub fn depth(&self) -> u64 {
+        self.mask + 1
     }
 
-    /// Segment `segment` (16 bytes, masked into the WQE) of the WQE at `index`, which is masked.
+    /// The WQE at `index`, which is masked, copied into `out`. Relaxed loads: the acquire is that
+    /// of the record that announced it.
     #[inline]
-    pub fn segment(&self, index: u64, segment: u64) -> [u8; 16] {
-        let inside = (segment * 16) & ((1 << self.log_stride) - 1);
-        let at = ((index & self.mask) << self.log_stride) + inside;
-        let low = self.words.u64_at(at).load(Ordering::Relaxed);
-        let high = self.words.u64_at(at + 8).load(Ordering::Relaxed);
-        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+    pub fn load<'a>(&self, index: u64, out: &'a mut [u64; 128]) -> &'a [u8] {
+        let at = (index & self.mask) << self.log_stride;
+        let words = &mut out[..1 << (self.log_stride - 3)];
+        for (i, word) in (0u64..).zip(words.iter_mut()) {
+            *word = self.words.u64_at(at + i * 8).load(Ordering::Relaxed);
+        }
+        words.as_bytes()
     }
 }
 
@@ -267,8 +273,9 @@ mod tests {
         let ring = SendRing::new(&region, 2).unwrap();
         assert_eq!(ring.load(u64::MAX)[1], 7);
         let receive = ReceiveRing::new(&region, 3, 5).unwrap();
-        assert_eq!(receive.segment(6 + 8 * 1000, 0)[8], 7);
-        assert_eq!(receive.segment(6, 2)[8], 7, "segments wrap inside their WQE");
+        let mut wqe = [0; 128];
+        let bytes = receive.load(6 + 8 * 1000, &mut wqe);
+        assert_eq!((bytes.len(), bytes[8]), (32, 7));
     }
 
     #[test]

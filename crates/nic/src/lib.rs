@@ -1,1 +1,48 @@
-//! Placeholder.
+//! A software RDMA NIC that consumes mlx5 queues in user space.
+//!
+//! Queues are plain memory: a poster (a thread, a GPU kernel) writes WQEs, doorbell records and
+//! doorbells there in the format of the hardware, and the NIC, a function called
+//! [`SoftNic::step`], reads them, moves the bytes and writes CQEs. QPs of one NIC are connected to
+//! each other. What hardware would punish with a hang or a vague syndrome is reported as a typed
+//! [`Violation`] besides.
+//!
+//! Nothing that is read from a queue is trusted: a WQE is copied once, then parsed, then checked,
+//! then executed. See `docs/nic.md` for its way through the files.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod cq;
+mod engine;
+mod error;
+mod event;
+mod fault;
+mod nic;
+mod pd;
+mod qp;
+mod responder;
+mod slots;
+mod srq;
+mod stats;
+#[cfg(feature = "test-utils")]
+pub mod testing;
+mod thread;
+mod violation;
+
+pub use clock::{Clock, VirtualClock};
+pub use config::{Config, DoorbellPolicy, Idle};
+pub use cq::{Cq, CqConfig, CqMode, Delay};
+pub use engine::Step;
+pub use error::{ModifyError, NicError};
+pub use event::AsyncEvent;
+pub use fault::Faults;
+pub use nic::SoftNic;
+pub use pd::{Mr, Pd};
+pub use qp::{
+    AttrMask, Event, FirstError, Mtu, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig,
+    TRANSITIONS, Transition, ack_timeout, rnr_delay,
+};
+pub use srq::{Srq, SrqConfig};
+pub use stats::{NicStats, OpCounts, QpStats};
+pub use thread::EngineThread;
+pub use violation::{KeySide, QueueKind, Rule, Violation};

@@ -1,0 +1,98 @@
+//! What a software NIC is made with.
+
+use crate::{Clock, NicError};
+use std::time::Duration;
+
+/// Which of the two announcements of new work the NIC believes. Correct posting code works under
+/// each of them; see `docs/nic.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellPolicy {
+    /// The value in the doorbell counts; the record is not read.
+    #[default]
+    DoorbellFirst,
+    /// The doorbell only wakes the NIC; the record counts.
+    RecordFirst,
+    /// One or the other at every ring, drawn from [`Config::seed`].
+    Random,
+    /// Every doorbell is ignored; the record is read after so many polls of the NIC.
+    DropThenRecover {
+        /// Polls from the ring to the recovery.
+        polls: u32,
+    },
+}
+
+/// What the engine thread does while there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Idle polls, back to back, before the thread begins to yield its core.
+    pub spin: u32,
+    /// Idle polls with a yield after each, before the thread begins to sleep.
+    pub yields: u32,
+    /// How long it sleeps between polls then.
+    pub sleep: Duration,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self { spin: 20_000, yields: 200_000, sleep: Duration::from_micros(50) }
+    }
+}
+
+/// How a [`SoftNic`](crate::SoftNic) is made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the device.
+    pub name: String,
+    /// QPs at most, 1 to 65536: the length of the doorbell page.
+    pub max_qps: u32,
+    /// Makes keys, QP numbers and random choices repeatable. Without it, keys cannot be guessed.
+    pub seed: Option<u64>,
+    /// Which announcement of new work counts.
+    pub policy: DoorbellPolicy,
+    /// Polls after a ring during which the record may still lag behind, when the record counts.
+    pub record_patience: u32,
+    /// Keeps a copy of every WQE from its doorbell on and compares it when it is executed.
+    pub watch_rewrites: bool,
+    /// Bytes moved at most for one WQE before other QPs have their turn.
+    pub slice_bytes: u64,
+    /// Time for the NIC's timers.
+    pub clock: Clock,
+    /// What the engine thread does while idle.
+    pub idle: Idle,
+    /// Violations kept for [`take_violations`](crate::SoftNic::take_violations); all are counted.
+    pub violations_kept: usize,
+    /// Events kept for [`poll_event`](crate::SoftNic::poll_event); later ones are counted as lost.
+    pub events_kept: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: "soft0".into(),
+            max_qps: 1024,
+            seed: None,
+            policy: DoorbellPolicy::default(),
+            record_patience: 10_000,
+            watch_rewrites: false,
+            slice_bytes: 1 << 20,
+            clock: Clock::default(),
+            idle: Idle::default(),
+            violations_kept: 1024,
+            events_kept: 1024,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), NicError> {
+        let range = |what, value, min, max| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(NicError::OutOfRange { what, value, min, max })
+            }
+        };
+        range("max_qps", u64::from(self.max_qps), 1, 65536)?;
+        range("slice_bytes", self.slice_bytes, 4096, 1 << 40)
+    }
+}

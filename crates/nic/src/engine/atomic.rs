@@ -1,0 +1,183 @@
+//! Atomics: on host memory by the CPU's own, elsewhere by copies there and back.
+//!
+//! On memory that only a copy engine reaches, the engine carries out one atomic at a time, so they
+//! are atomic towards each other (as IBTA asks of atomics of one NIC), not towards kernels.
+
+use super::transfer::{Source, Transfer};
+use std::sync::atomic::Ordering;
+use warpverbs_mem::{MemError, Pending, Progress, Region, SmallBuf, Span, copy};
+use warpverbs_mlx5::amo::{
+    MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
+};
+
+/// What an atomic does to its word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amo {
+    Cs4(MaskedCs<u32>),
+    Cs8(MaskedCs<u64>),
+    Fa4(MaskedFa<u32>),
+    Fa8(MaskedFa<u64>),
+}
+
+impl From<MaskedCompareSwap> for Amo {
+    fn from(operands: MaskedCompareSwap) -> Self {
+        match operands {
+            MaskedCompareSwap::B4(operands) => Self::Cs4(operands),
+            MaskedCompareSwap::B8(operands) => Self::Cs8(operands),
+        }
+    }
+}
+
+impl From<MaskedFetchAdd> for Amo {
+    fn from(operands: MaskedFetchAdd) -> Self {
+        match operands {
+            MaskedFetchAdd::B4(operands) => Self::Fa4(operands),
+            MaskedFetchAdd::B8(operands) => Self::Fa8(operands),
+        }
+    }
+}
+
+impl Amo {
+    pub(crate) fn compare_swap(compare: u64, swap: u64) -> Self {
+        Self::Cs8(MaskedCs { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX })
+    }
+
+    pub(crate) fn fetch_add(add: u64) -> Self {
+        Self::Fa8(MaskedFa { add, boundary: 0 })
+    }
+
+    /// Bytes of the word, 4 or 8.
+    pub(crate) fn size(&self) -> u32 {
+        match self {
+            Self::Cs4(_) | Self::Fa4(_) => 4,
+            Self::Cs8(_) | Self::Fa8(_) => 8,
+        }
+    }
+
+    /// Carries itself out on the host word at `offset`; the bytes for the requester's buffer.
+    pub(crate) fn on_host(&self, region: &Region, offset: u64) -> Result<Returned, MemError> {
+        let apply4 = |apply: &dyn Fn(u32) -> u32| {
+            let word = region.atomic_u32(offset)?;
+            let old =
+                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(apply(old)));
+            Ok(Returned::four(old.unwrap_or_else(|old| old)))
+        };
+        let apply8 = |apply: &dyn Fn(u64) -> u64| {
+            let word = region.atomic_u64(offset)?;
+            let old =
+                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(apply(old)));
+            Ok(Returned::eight(old.unwrap_or_else(|old| old)))
+        };
+        match *self {
+            Self::Cs4(operands) => apply4(&|old| operands.apply(old)),
+            Self::Fa4(operands) => apply4(&|old| operands.apply(old)),
+            Self::Cs8(operands) => apply8(&|old| operands.apply(old)),
+            Self::Fa8(operands) => apply8(&|old| operands.apply(old)),
+        }
+    }
+}
+
+/// The old value as the requester's buffer gets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Returned {
+    bytes: [u8; 8],
+    len: usize,
+}
+
+impl Returned {
+    fn four(old: u32) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&result4_bytes(old));
+        Self { bytes, len: 4 }
+    }
+
+    fn eight(old: u64) -> Self {
+        Self { bytes: Result8::default().bytes(old), len: 8 }
+    }
+
+    pub(crate) fn as_source(&self) -> Source<'_> {
+        Source::Bytes(&self.bytes[..self.len])
+    }
+}
+
+/// An atomic on memory that the CPU does not reach, or with its result going there.
+#[derive(Debug)]
+pub(crate) struct RemoteAtomic {
+    amo: Amo,
+    /// The word.
+    target: Region,
+    /// Where the old value goes.
+    result: Region,
+    /// A copy of the word in host memory.
+    word: Region,
+    stage: Stage,
+}
+
+enum Stage {
+    Fetch(Option<Pending>),
+    Store(Option<Pending>, Returned),
+    Return(Option<Transfer>),
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fetch(_) => "Fetch",
+            Self::Store(..) => "Store",
+            Self::Return(_) => "Return",
+        })
+    }
+}
+
+fn start_copy(dst: &Region, src: &Region) -> Result<Option<Pending>, MemError> {
+    Ok(match copy(dst, 0, src, 0, src.len())? {
+        Progress::Done => None,
+        Progress::Pending(pending) => Some(pending),
+    })
+}
+
+fn landed(pending: &Option<Pending>) -> Result<bool, MemError> {
+    pending.as_ref().map_or(Ok(true), Pending::is_done)
+}
+
+impl RemoteAtomic {
+    pub(crate) fn start(amo: Amo, target: Span<'_>, result: Span<'_>) -> Result<Self, MemError> {
+        let (target, result) = (target.to_region()?, result.to_region()?);
+        let word = SmallBuf::region(target.len());
+        let stage = Stage::Fetch(start_copy(&word, &target)?);
+        Ok(Self { amo, target, result, word, stage })
+    }
+
+    /// Goes on as far as copies have landed. True at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, MemError> {
+        loop {
+            self.stage = match &mut self.stage {
+                Stage::Fetch(pending) => {
+                    if !landed(pending)? {
+                        return Ok(false);
+                    }
+                    let old = self.amo.on_host(&self.word, 0)?;
+                    Stage::Store(start_copy(&self.target, &self.word)?, old)
+                }
+                Stage::Store(pending, old) => {
+                    if !landed(pending)? {
+                        return Ok(false);
+                    }
+                    Stage::Return(return_to(&self.result, old)?)
+                }
+                Stage::Return(transfer) => {
+                    return match transfer {
+                        Some(transfer) => transfer.advance(u64::MAX),
+                        None => Ok(true),
+                    };
+                }
+            };
+        }
+    }
+}
+
+fn return_to(result: &Region, old: &Returned) -> Result<Option<Transfer>, MemError> {
+    let len = result.len() as u32;
+    let to = [Span { region: result, offset: 0, len }];
+    super::transfer::begin(old.as_source(), &to, u64::from(len), u64::MAX, result.kind())
+}

@@ -1,0 +1,147 @@
+//! Control calls that change what the engine works on.
+
+use super::{Core, Flight};
+use crate::event::AsyncEvent;
+use crate::qp::receive::{ReceiveQueue, Receives};
+use crate::qp::send::SendQueue;
+use crate::qp::state::transition;
+use crate::qp::{QpAttrs, QpState};
+use crate::stats::{NicStats, QpStats};
+use crate::{ModifyError, NicError};
+use rand::Rng;
+use std::collections::VecDeque;
+use warpverbs_mem::Access;
+
+/// What a control call took out of the engine. It may own memory and copies under way, so it is
+/// dropped after the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    _flight: VecDeque<Flight>,
+    _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
+}
+
+impl Core {
+    /// A free QP number: random, so that one that is gone is not soon another's.
+    pub(crate) fn draw_qpn(&mut self) -> u32 {
+        loop {
+            let qpn = self.rng.next_u32() >> 8;
+            // 0 and 1 are management QPs, 0xffffff is multicast.
+            if (2..0xff_ffff).contains(&qpn) && !self.by_qpn.contains_key(&qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// Takes a QP in. Both halves get the same slot, which is the number of its doorbell.
+    pub(crate) fn insert_qp(
+        &mut self,
+        send: SendQueue,
+        receive: ReceiveQueue,
+    ) -> Result<u32, NicError> {
+        let max = u64::from(self.bells.count());
+        let exhausted = NicError::Exhausted { what: "QPs", max };
+        let qpn = send.qpn.get();
+        let slot = self.sends.insert(send).ok_or(exhausted.clone())?;
+        let twin = self.receives.insert(receive).ok_or(exhausted)?;
+        debug_assert_eq!(slot, twin);
+        if let Some(q) = self.sends.get_mut(slot) {
+            q.slot = slot;
+        }
+        if let Some(rq) = self.receives.get_mut(slot) {
+            rq.slot = slot;
+        }
+        self.bells.clear(slot);
+        self.by_qpn.insert(qpn, slot);
+        Ok(slot)
+    }
+
+    pub(crate) fn remove_qp(&mut self, slot: u32) -> Garbage {
+        self.past += self.qp_stats(slot);
+        let (send, receive) = (self.sends.remove(slot), self.receives.remove(slot));
+        self.bells.clear(slot);
+        if self.atomic_owner == Some(slot) {
+            self.atomic_owner = None;
+        }
+        self.run.retain(|queued| *queued != slot);
+        self.watched.retain(|watched| *watched != slot);
+        if let Some(q) = &send {
+            self.by_qpn.remove(&q.qpn.get());
+        }
+        Garbage { _queues: send.zip(receive), ..Garbage::default() }
+    }
+
+    /// Brings the QP in `slot` to another state.
+    pub(crate) fn modify(
+        &mut self,
+        slot: u32,
+        to: QpState,
+        attrs: &QpAttrs,
+    ) -> Result<Garbage, ModifyError> {
+        let (Some(q), Some(rq)) = (self.sends.get_mut(slot), self.receives.get_mut(slot)) else {
+            return Ok(Garbage::default());
+        };
+        transition(q.state, to, attrs.given())?;
+        attrs.check_ranges()?;
+        if to == QpState::Err {
+            self.end(slot, None);
+            return Ok(Garbage::default());
+        }
+        let mut garbage = Garbage::default();
+        if to == QpState::Reset {
+            garbage._flight = q.reset();
+            reset_receives(rq);
+            self.bells.clear(slot);
+            if self.atomic_owner == Some(slot) {
+                self.atomic_owner = None;
+            }
+        }
+        (q.state, rq.state, q.drained) = (to, to, false);
+        q.attrs.merge(attrs);
+        q.restore_retries();
+        let merged = q.attrs;
+        q.peer_qpn = merged.dest_qpn.unwrap_or(0);
+        rq.peer_qpn = merged.dest_qpn;
+        rq.access = merged.access.unwrap_or(Access::empty());
+        rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
+        rq.max_dest_rd_atomic = merged.max_dest_rd_atomic.unwrap_or(0);
+        self.enqueue(slot);
+        Ok(garbage)
+    }
+
+    pub(crate) fn qp_stats(&self, slot: u32) -> QpStats {
+        let Some((q, rq)) = self.sends.get(slot).zip(self.receives.get(slot)) else {
+            return QpStats::default();
+        };
+        let mut stats = q.stats;
+        stats.receives = rq.receives;
+        stats.received_bytes = rq.received_bytes;
+        stats.flushed += rq.flushed;
+        stats
+    }
+
+    pub(crate) fn nic_stats(&self) -> NicStats {
+        let mut qps = self.past;
+        for q in self.sends.iter() {
+            qps += self.qp_stats(q.slot);
+        }
+        NicStats {
+            qps,
+            live_qps: self.by_qpn.len() as u64,
+            live_keys: self.keys.len() as u64,
+            steps: self.steps,
+            violations: self.log.total,
+            events_lost: self.events.lost,
+        }
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop()
+    }
+}
+
+fn reset_receives(rq: &mut ReceiveQueue) {
+    if let Receives::Own(own) = &mut rq.source {
+        (own.taken, own.posted) = (0, 0);
+    }
+    rq.refuse = 0;
+}

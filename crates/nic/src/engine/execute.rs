@@ -1,0 +1,395 @@
+//! Carrying out one parsed WQE against a peer of the same NIC.
+//!
+//! Every check comes before the first side effect, so a WQE that has to wait (for earlier copies,
+//! for a receive, for an answer) is simply executed again later.
+
+use super::atomic::{Amo, RemoteAtomic};
+use super::transfer::{Source, Transfer, begin, is_uniform, lane};
+use crate::event::Events;
+use crate::qp::receive::ReceiveQueue;
+use crate::qp::send::SendQueue;
+use crate::responder::{self, Receive, Refusal, Spans};
+use crate::slots::Slots;
+use crate::srq::SharedReceiveQueue;
+use crate::violation::{KeySide, Rule};
+use rustc_hash::FxHashMap;
+use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
+use warpverbs_mlx5::cqe::ReceiveKind;
+use warpverbs_mlx5::num::MAX_MESSAGE;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
+
+/// What of the NIC a WQE may touch besides its own send queue.
+pub(crate) struct Env<'e> {
+    pub(crate) keys: &'e mut KeyTable,
+    pub(crate) receives: &'e mut Slots<ReceiveQueue>,
+    pub(crate) srqs: &'e mut Slots<SharedReceiveQueue>,
+    pub(crate) by_qpn: &'e FxHashMap<u32, u32>,
+    pub(crate) events: &'e mut Events,
+    pub(crate) scratch: &'e mut [u64; 128],
+    /// The send queue whose atomic on device memory is under way.
+    pub(crate) atomic_owner: &'e mut Option<u32>,
+    pub(crate) slice: u64,
+}
+
+/// A WQE that was started.
+pub(crate) struct Started {
+    /// What is still to be done; `None` if everything is.
+    pub(crate) work: Option<Work>,
+    /// Bytes for the requester's CQE: those of a READ or an atomic.
+    pub(crate) brought: u32,
+    /// The receive to complete at the end.
+    pub(crate) delivery: Option<Delivery>,
+}
+
+/// Work that goes on after a WQE was started.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Nothing,
+    Copy(Transfer),
+    Atomic(Box<RemoteAtomic>),
+}
+
+impl Work {
+    /// Goes on without waiting. True at the end.
+    pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
+        match self {
+            Self::Nothing => Ok(true),
+            Self::Copy(transfer) => transfer.advance(slice),
+            Self::Atomic(atomic) => atomic.advance(),
+        }
+    }
+
+    /// A later WQE of the same lane may start.
+    pub(crate) fn is_issued(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Copy(transfer) => transfer.is_issued(),
+            Self::Atomic(_) => false,
+        }
+    }
+}
+
+/// A receive that was taken and is completed when the payload is in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) slot: u32,
+    pub(crate) qpn: u32,
+    pub(crate) kind: ReceiveKind,
+    pub(crate) index: u64,
+    pub(crate) byte_cnt: u32,
+    pub(crate) solicited: bool,
+}
+
+/// Why a WQE was not started.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Earlier WQEs of the queue must end first.
+    Drain,
+    /// The peer refused.
+    Refused { peer: u32, refusal: Refusal },
+    /// No QP answers.
+    NoAnswer,
+    /// The requester's own fault.
+    Local { syndrome: Syndrome, rule: Rule },
+    /// A copy engine failed.
+    Copy(MemError),
+}
+
+impl From<MemError> for Stop {
+    fn from(error: MemError) -> Self {
+        Self::Copy(error)
+    }
+}
+
+fn local(rule: Rule) -> Stop {
+    Stop::Local { syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp), rule }
+}
+
+const DONE: Started = Started { work: None, brought: 0, delivery: None };
+
+/// Starts `wqe`, which is the next of `q`.
+#[inline]
+pub(crate) fn execute(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    wqe: &Wqe<'_>,
+) -> Result<Started, Stop> {
+    if wqe.flags.fence.waits_for_reads() && q.flight.iter().any(|flight| flight.reads) {
+        return Err(Stop::Drain);
+    }
+    let solicited = wqe.flags.solicited;
+    match wqe.op {
+        Op::Write { remote, payload, imm: None } => write(env, q, remote, payload),
+        Op::Write { remote, payload, imm: Some(imm) } => {
+            write_imm(env, q, remote, payload, imm, solicited)
+        }
+        Op::Send { with, payload } => send(env, q, with, payload, solicited),
+        Op::Read { remote, local } => read(env, q, remote, local),
+        Op::CompareSwap { remote, compare, swap, result } => {
+            atomic(env, q, remote, Amo::compare_swap(compare, swap), result)
+        }
+        Op::FetchAdd { remote, add, result } => atomic(env, q, remote, Amo::fetch_add(add), result),
+        Op::MaskedCompareSwap { remote, operands, result } => {
+            atomic(env, q, remote, operands.into(), result)
+        }
+        Op::MaskedFetchAdd { remote, operands, result } => {
+            atomic(env, q, remote, operands.into(), result)
+        }
+        Op::Nop => Ok(DONE),
+        Op::LocalInval { rkey } => {
+            if !q.flight.is_empty() {
+                return Err(Stop::Drain);
+            }
+            env.keys.invalidate(q.pd, rkey.0).map_err(|error| Stop::Local {
+                syndrome: Syndrome::LocalQpOp,
+                rule: Rule::Key { side: KeySide::Local, segment: 0, error },
+            })?;
+            Ok(DONE)
+        }
+    }
+}
+
+/// The peer's receive queue, if it answers this QP.
+#[inline]
+fn peer<'r>(
+    receives: &'r mut Slots<ReceiveQueue>,
+    by_qpn: &FxHashMap<u32, u32>,
+    q: &mut SendQueue,
+) -> Result<&'r mut ReceiveQueue, Stop> {
+    let answers = |rq: &ReceiveQueue| {
+        rq.qpn == q.peer_qpn && rq.state.responds() && rq.peer_qpn == Some(q.qpn.get())
+    };
+    if !receives.get(q.peer_slot).is_some_and(answers) {
+        let slot = *by_qpn.get(&q.peer_qpn).ok_or(Stop::NoAnswer)?;
+        if !receives.get(slot).is_some_and(answers) {
+            return Err(Stop::NoAnswer);
+        }
+        q.peer_slot = slot;
+    }
+    receives.get_mut(q.peer_slot).ok_or(Stop::NoAnswer)
+}
+
+#[inline]
+fn check_message(len: u64) -> Result<(), Stop> {
+    if len > MAX_MESSAGE {
+        return Err(local(Rule::MessageLength { len, max: MAX_MESSAGE }));
+    }
+    Ok(())
+}
+
+/// The requester's own segments, checked.
+#[inline]
+fn gather<'k>(
+    keys: &'k KeyTable,
+    q: &mut SendQueue,
+    sges: &Sges<'_>,
+    needed: Access,
+    out: &mut Spans<'k>,
+) -> Result<(), Stop> {
+    check_message(sges.byte_len())?;
+    responder::gather(keys, &mut q.local_hint, q.pd, sges, sges.byte_len(), needed, out)
+        .map_err(|(segment, error)| local(Rule::Key { side: KeySide::Local, segment, error }))
+}
+
+/// Starts a movement once nothing that is under way could be overtaken by it.
+#[inline]
+fn start(
+    q: &mut SendQueue,
+    from: Source<'_>,
+    to: &[Span<'_>],
+    len: u64,
+    slice: u64,
+    commit: impl FnOnce(),
+) -> Result<Option<Work>, Stop> {
+    let lane = lane(from, to);
+    let shared = lane != Kind::Host && is_uniform(from, to, lane);
+    if let Some(last) = q.flight.back() {
+        let follows = shared && q.lane == lane && last.work.is_issued();
+        if !follows || q.flight.len() >= MAX_FLIGHT {
+            return Err(Stop::Drain);
+        }
+    }
+    q.lane = if shared { lane } else { Kind::Host };
+    let work = if len == 0 { None } else { begin(from, to, len, slice, lane)? };
+    commit();
+    Ok(work.map(Work::Copy))
+}
+
+/// WQEs of one queue that may be in the hands of a copy engine.
+const MAX_FLIGHT: usize = 256;
+
+#[inline]
+fn write(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    remote: Remote,
+    payload: Payload<'_>,
+) -> Result<Started, Stop> {
+    let (keys, len) = (&*env.keys, payload.byte_len());
+    let mut from = Spans::new();
+    if let Payload::Sges(sges) = &payload {
+        gather(keys, q, sges, Access::empty(), &mut from)?;
+    }
+    let rq = peer(env.receives, env.by_qpn, q)?;
+    let refused = refused_by(rq.slot);
+    responder::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
+    responder::check_length(len, None).map_err(refused)?;
+    let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
+    let work = start(q, source(&payload, &from), to.as_slice(), len, env.slice, || ())?;
+    Ok(Started { work, ..DONE })
+}
+
+#[inline]
+fn source<'a>(payload: &Payload<'a>, spans: &'a [Span<'a>]) -> Source<'a> {
+    match *payload {
+        Payload::Inline(bytes) => Source::Bytes(bytes),
+        Payload::Sges(_) => Source::Spans(spans),
+    }
+}
+
+fn refused_by(peer: u32) -> impl Fn(Refusal) -> Stop + Copy {
+    move |refusal| Stop::Refused { peer, refusal }
+}
+
+fn write_imm(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    remote: Remote,
+    payload: Payload<'_>,
+    imm: u32,
+    solicited: bool,
+) -> Result<Started, Stop> {
+    let (keys, len) = (&*env.keys, payload.byte_len());
+    let mut from = Spans::new();
+    if let Payload::Sges(sges) = &payload {
+        gather(keys, q, sges, Access::empty(), &mut from)?;
+    }
+    let rq = peer(env.receives, env.by_qpn, q)?;
+    let refused = refused_by(rq.slot);
+    responder::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
+    let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
+    responder::check_length(len, None).map_err(refused)?;
+    let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
+    let delivery = delivery(rq, &receive, ReceiveKind::WriteImm(imm), len, solicited);
+    let (index, link) = receive.place();
+    let commit = || responder::take(rq, env.srqs, index, link, env.events);
+    let work = start(q, source(&payload, &from), to.as_slice(), len, env.slice, commit)?;
+    Ok(Started { work, brought: 0, delivery: Some(delivery) })
+}
+
+fn send(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    with: SendWith,
+    payload: Payload<'_>,
+    solicited: bool,
+) -> Result<Started, Stop> {
+    let (keys, len) = (&*env.keys, payload.byte_len());
+    let mut from = Spans::new();
+    if let Payload::Sges(sges) = &payload {
+        gather(keys, q, sges, Access::empty(), &mut from)?;
+    }
+    let rq = peer(env.receives, env.by_qpn, q)?;
+    let refused = refused_by(rq.slot);
+    responder::check_op_valid(rq, Access::empty()).map_err(refused)?;
+    let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
+    responder::check_length(len, Some(&receive)).map_err(refused)?;
+    let mut to = Spans::new();
+    responder::check_scatter(keys, rq, env.srqs, &receive, len, &mut to).map_err(refused)?;
+    let kind = match with {
+        SendWith::Nothing => ReceiveKind::Send,
+        SendWith::Imm(imm) => ReceiveKind::SendImm(imm),
+        SendWith::Invalidate(rkey) => {
+            responder::check_invalidate(keys, rq, rkey, &receive).map_err(refused)?;
+            ReceiveKind::SendInval(rkey)
+        }
+    };
+    let delivery = delivery(rq, &receive, kind, len, solicited);
+    let (index, link) = receive.place();
+    let commit = || responder::take(rq, env.srqs, index, link, env.events);
+    let work = start(q, source(&payload, &from), &to, len, env.slice, commit)?;
+    Ok(Started { work, brought: 0, delivery: Some(delivery) })
+}
+
+fn delivery(
+    rq: &ReceiveQueue,
+    receive: &Receive<'_>,
+    kind: ReceiveKind,
+    len: u64,
+    solicited: bool,
+) -> Delivery {
+    let ReceiveQueue { slot, qpn, .. } = *rq;
+    Delivery { slot, qpn, kind, index: receive.index, byte_cnt: len as u32, solicited }
+}
+
+fn read(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    remote: Remote,
+    sges: Sges<'_>,
+) -> Result<Started, Stop> {
+    let (keys, len) = (&*env.keys, sges.byte_len());
+    check_initiator(q)?;
+    let mut to = Spans::new();
+    gather(keys, q, &sges, Access::LOCAL_WRITE, &mut to)?;
+    let rq = peer(env.receives, env.by_qpn, q)?;
+    let refused = refused_by(rq.slot);
+    responder::check_op_valid(rq, Access::REMOTE_READ).map_err(refused)?;
+    responder::check_read_resource(rq).map_err(refused)?;
+    let from =
+        responder::check_rkey(keys, rq, remote, len, Access::REMOTE_READ).map_err(refused)?;
+    let work = start(q, Source::Spans(from.as_slice()), &to, len, env.slice, || ())?;
+    Ok(Started { work, brought: len as u32, delivery: None })
+}
+
+/// READs and atomics need initiator depth, and no more of them may be under way than that.
+fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
+    let max = q.attrs.max_rd_atomic.unwrap_or(0);
+    if max == 0 {
+        return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));
+    }
+    if q.flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
+        return Err(Stop::Drain);
+    }
+    Ok(())
+}
+
+fn atomic(
+    env: &mut Env<'_>,
+    q: &mut SendQueue,
+    remote: Remote,
+    amo: Amo,
+    result: Sge,
+) -> Result<Started, Stop> {
+    let (keys, size) = (&*env.keys, amo.size());
+    check_initiator(q)?;
+    let result = keys
+        .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, size, Access::LOCAL_WRITE)
+        .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
+    let rq = peer(env.receives, env.by_qpn, q)?;
+    let refused = refused_by(rq.slot);
+    let needed = Access::REMOTE_ATOMIC;
+    responder::check_op_valid(rq, needed).map_err(refused)?;
+    responder::check_read_resource(rq).map_err(refused)?;
+    responder::check_alignment(remote.addr, size).map_err(refused)?;
+    let target =
+        responder::check_rkey(keys, rq, remote, u64::from(size), needed).map_err(refused)?;
+    let target = target.ok_or(Stop::NoAnswer)?;
+    if !q.flight.is_empty() {
+        return Err(Stop::Drain);
+    }
+    if target.region.kind() == Kind::Host {
+        let old = amo.on_host(target.region, target.offset)?;
+        let to = [result];
+        q.lane = Kind::Host;
+        let work = begin(old.as_source(), &to, size.into(), u64::MAX, result.region.kind())?;
+        return Ok(Started { work: work.map(Work::Copy), brought: size, delivery: None });
+    }
+    if env.atomic_owner.is_some() {
+        return Err(Stop::Drain);
+    }
+    let atomic = RemoteAtomic::start(amo, target, result)?;
+    (*env.atomic_owner, q.lane) = (Some(q.slot), Kind::Host);
+    Ok(Started { work: Some(Work::Atomic(Box::new(atomic))), brought: size, delivery: None })
+}

@@ -1,0 +1,106 @@
+//! Why a control call was refused.
+
+use crate::qp::{AttrMask, QpState};
+use thiserror::Error;
+use warpverbs_mem::{AccessError, KeyError, MemError};
+
+/// A refused control call: always the caller's doing, except [`NicError::Spawn`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NicError {
+    /// A number is outside of what the NIC supports.
+    #[error("{what} is {value}, supported are {min} to {max}")]
+    OutOfRange {
+        /// The parameter.
+        what: &'static str,
+        /// The value given.
+        value: u64,
+        /// The smallest supported.
+        min: u64,
+        /// The largest supported.
+        max: u64,
+    },
+    /// The memory of a queue or of the doorbell page will not do.
+    #[error("{what}: {source}")]
+    Memory {
+        /// Which memory.
+        what: &'static str,
+        /// What is wrong with it.
+        source: MemError,
+    },
+    /// A region was not registered.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A key named in a fault does not exist.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// All objects of a kind are in use.
+    #[error("all {max} {what} are in use")]
+    Exhausted {
+        /// The kind of object.
+        what: &'static str,
+        /// How many there are.
+        max: u64,
+    },
+    /// An object of another NIC, or of another protection domain, was given.
+    #[error("{what} belongs to another {owner}")]
+    Foreign {
+        /// The object.
+        what: &'static str,
+        /// What it belongs to.
+        owner: &'static str,
+    },
+    /// No QP has this number.
+    #[error("no QP {qpn:#x}")]
+    UnknownQp {
+        /// The number given.
+        qpn: u32,
+    },
+    /// The engine's thread could not be started.
+    #[error("cannot start the engine thread: {0}")]
+    Spawn(std::io::ErrorKind),
+}
+
+/// Why a QP did not change its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// There is no such transition.
+    #[error("a QP does not go from {from} to {to}")]
+    NoTransition {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition needs attributes that were not given.
+    #[error("{from} to {to} needs {missing}")]
+    Missing {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What was not given.
+        missing: AttrMask,
+    },
+    /// The transition does not take some of the attributes given.
+    #[error("{from} to {to} does not take {unexpected}")]
+    Unexpected {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What was given in vain.
+        unexpected: AttrMask,
+    },
+    /// An attribute is too large for its field.
+    #[error("{attr} is {value}, at most {max}")]
+    TooLarge {
+        /// The attribute.
+        attr: AttrMask,
+        /// The value given.
+        value: u32,
+        /// The largest.
+        max: u32,
+    },
+}

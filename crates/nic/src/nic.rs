@@ -1,0 +1,186 @@
+//! The NIC as its users hold it.
+
+use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
+use crate::engine::{Core, Step};
+use crate::fault::Faults;
+use crate::pd::{Mr, MrInner, Pd, PdInner};
+use crate::qp::{Qp, QpConfig};
+use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
+use crate::thread::EngineThread;
+use crate::{AsyncEvent, Config, NicError, NicStats, Violation};
+use crossbeam::channel::Receiver;
+use crossbeam::utils::CachePadded;
+use rand::SeedableRng;
+use rand::rngs::{StdRng, SysRng};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Region};
+
+/// A software NIC. Clones share it. All calls may come from any thread at any time.
+#[derive(Clone)]
+pub struct SoftNic(Arc<Shared>);
+
+/// What handles keep alive.
+pub(crate) struct Shared {
+    config: Config,
+    doorbells: Region,
+    core: Mutex<Core>,
+    /// Calls that wait for the lock; the engine thread makes way for them.
+    pub(crate) waiting: CachePadded<AtomicU32>,
+    next_pd: AtomicU32,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftNic").field("name", &self.config.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SoftNic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Shared {
+    /// The lock, for everybody but the engine thread.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let core = self.lock_unannounced();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    /// The lock, for the engine thread.
+    pub(crate) fn lock_unannounced(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+impl SoftNic {
+    /// A NIC without objects. Nothing is executed until [`Self::step`] is called, by
+    /// [`Self::spawn`]'s thread or by hand.
+    pub fn new(config: Config) -> Result<Self, NicError> {
+        config.check()?;
+        let bytes = config.max_qps as usize * 8;
+        let memory = |source| NicError::Memory { what: "doorbell page", source };
+        let doorbells = HostBuf::region(bytes.next_multiple_of(4096)).map_err(memory)?;
+        let page = DoorbellPage::new(&doorbells, config.max_qps as usize).map_err(memory)?;
+        let keys = KeyTable::new(config.seed)?;
+        let rng = match config.seed {
+            // Another stream than that of the keys.
+            Some(seed) => StdRng::seed_from_u64(seed ^ 0x5eed),
+            None => StdRng::try_from_rng(&mut SysRng).map_err(|_| KeyError::NoEntropy)?,
+        };
+        let core = Mutex::new(Core::new(&config, page, keys, rng));
+        let (waiting, next_pd) = (CachePadded::default(), AtomicU32::new(1));
+        Ok(Self(Arc::new(Shared { config, doorbells, core, waiting, next_pd })))
+    }
+
+    /// Starts a thread that calls [`Self::step`] until the returned value is dropped.
+    pub fn spawn(&self) -> Result<EngineThread, NicError> {
+        EngineThread::start(&self.0)
+    }
+
+    /// One bounded slice of work.
+    pub fn step(&self) -> Step {
+        self.0.lock().step()
+    }
+
+    /// Time until a timer or a held completion is due, on the NIC's clock, if one is waited for.
+    pub fn next_timer(&self) -> Option<Duration> {
+        self.0.lock().next_timer().map(Duration::from_nanos)
+    }
+
+    /// What the NIC was made with.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The doorbells of all QPs, 8 bytes each; see [`Qp::doorbell_offset`]. Whole pages, page
+    /// aligned, so that they can be mapped into a GPU.
+    pub fn doorbells(&self) -> &Region {
+        &self.0.doorbells
+    }
+
+    /// A new protection domain.
+    pub fn alloc_pd(&self) -> Pd {
+        let number = self.0.next_pd.fetch_add(1, Ordering::Relaxed);
+        Pd(Arc::new(PdInner { nic: self.0.clone(), number }))
+    }
+
+    /// Registers memory; work requests name it by its own addresses.
+    pub fn reg_mr(&self, pd: &Pd, region: &Region, access: Access) -> Result<Mr, NicError> {
+        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
+            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
+        }
+        let key = self.0.lock().keys.insert(pd.number(), region, access)?;
+        Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
+    }
+
+    /// A new CQ.
+    pub fn create_cq(&self, config: &CqConfig) -> Result<Cq, NicError> {
+        let mut core = self.0.lock();
+        let exhausted = NicError::Exhausted { what: "CQs", max: 1 << 23 };
+        let cqn = core.cqs.next().ok_or(exhausted.clone())? + 1;
+        let slot = core.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
+        drop(core);
+        Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn })))
+    }
+
+    /// A new SRQ.
+    pub fn create_srq(&self, pd: &Pd, config: &SrqConfig) -> Result<Srq, NicError> {
+        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
+            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
+        }
+        let mut core = self.0.lock();
+        let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
+        let srqn = core.srqs.next().ok_or(exhausted.clone())? + 1;
+        let srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
+        let slot = core.srqs.insert(srq).ok_or(exhausted)?;
+        drop(core);
+        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn })))
+    }
+
+    /// A new QP, in RESET.
+    pub fn create_qp(&self, pd: &Pd, config: QpConfig) -> Result<Qp, NicError> {
+        Qp::create(&self.0, pd, config)
+    }
+
+    /// The oldest event not yet polled.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.0.lock().poll_event()
+    }
+
+    /// The violations kept since the last call, oldest first.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        self.0.lock().log.take()
+    }
+
+    /// How many violations of each field there were.
+    pub fn violation_counts(&self) -> BTreeMap<&'static str, u64> {
+        self.0.lock().log.counts()
+    }
+
+    /// Hears of every violation from now on; those that find `capacity` unread ones are lost.
+    pub fn subscribe(&self, capacity: usize) -> Receiver<Violation> {
+        self.0.lock().log.subscribe(capacity)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> NicStats {
+        self.0.lock().nic_stats()
+    }
+
+    /// Faults that a test may switch on.
+    pub fn faults(&self) -> Faults<'_> {
+        Faults(&self.0)
+    }
+}

@@ -1,0 +1,256 @@
+//! Reliable connected QPs.
+
+mod attrs;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod state;
+
+pub use attrs::{AttrMask, Mtu, Path, QpAttrs, ack_timeout, rnr_delay};
+pub use send::FirstError;
+pub use state::{Event, QpState, TRANSITIONS, Transition};
+
+use crate::cq::Cq;
+use crate::nic::Shared;
+use crate::pd::Pd;
+use crate::srq::Srq;
+use crate::{ModifyError, NicError, QpStats};
+use receive::{OwnReceives, ReceiveQueue, Receives};
+use send::{Notice, SendQueue};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use warpverbs_mem::{Access, KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
+use warpverbs_mlx5::num::Qpn;
+
+/// What a failed send does to the QP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnSendError {
+    /// The QP goes to ERR, as a reliable connection does.
+    #[default]
+    StopAll,
+    /// The QP goes to SQE: sends are flushed, receives go on, the owner may bring it back to RTS.
+    StopSends,
+}
+
+/// Where a QP takes receives from.
+#[derive(Clone, Debug, Default)]
+pub enum RqConfig {
+    /// Nowhere: every SEND and WRITE with immediate meets "receiver not ready".
+    #[default]
+    None,
+    /// Its own ring.
+    Own {
+        /// 2^`log_rq` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory.
+        buf: Region,
+        /// log2 of the number of WQEs, 0 to 15.
+        log_rq: u8,
+        /// log2 of the bytes of a WQE, 4 to 10.
+        log_stride: u8,
+    },
+    /// An SRQ of the same protection domain.
+    Srq(Srq),
+}
+
+/// How a QP is made.
+#[derive(Clone, Debug)]
+pub struct QpConfig {
+    /// Completions of sends.
+    pub send_cq: Cq,
+    /// Completions of receives.
+    pub recv_cq: Cq,
+    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned; host memory unless `consume_only`.
+    pub sq: Region,
+    /// log2 of the number of WQEBBs, 0 to 15.
+    pub log_sq: u8,
+    /// Receives.
+    pub rq: RqConfig,
+    /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory.
+    pub dbr: Region,
+    /// What a failed send does to the QP.
+    pub on_send_error: OnSendError,
+    /// The NIC reads no WQE: it takes every announced WQEBB for a WQE of its own that succeeded and
+    /// writes a CQE for the newest. For measuring posters.
+    pub consume_only: bool,
+}
+
+fn in_range(what: &'static str, value: u8, min: u8, max: u8) -> Result<(), NicError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let (value, min, max) = (u64::from(value), u64::from(min), u64::from(max));
+    Err(NicError::OutOfRange { what, value, min, max })
+}
+
+fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
+    move |source| NicError::Memory { what, source }
+}
+
+impl RqConfig {
+    fn open(&self, dbr: &Region) -> Result<Receives, NicError> {
+        Ok(match self {
+            Self::None => Receives::None,
+            Self::Srq(srq) => Receives::Shared(srq.0.slot),
+            Self::Own { buf, log_rq, log_stride } => {
+                in_range("log_rq", *log_rq, 0, 15)?;
+                in_range("log_stride", *log_stride, 4, 10)?;
+                let ring =
+                    ReceiveRing::new(buf, *log_rq, *log_stride).map_err(memory("RQ buffer"))?;
+                let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
+                Receives::Own(OwnReceives { ring, record, taken: 0, posted: 0 })
+            }
+        })
+    }
+}
+
+impl QpConfig {
+    /// Everything given is of this NIC, and of this domain where that matters.
+    fn check_owner(&self, nic: &Arc<Shared>, pd: &Pd) -> Result<(), NicError> {
+        let same = |what, other: &Arc<Shared>| {
+            let foreign = NicError::Foreign { what, owner: "NIC" };
+            Arc::ptr_eq(nic, other).then_some(()).ok_or(foreign)
+        };
+        same("protection domain", &pd.0.nic)?;
+        same("send CQ", &self.send_cq.0.nic)?;
+        same("receive CQ", &self.recv_cq.0.nic)?;
+        if let RqConfig::Srq(srq) = &self.rq {
+            same("SRQ", &srq.0.nic)?;
+            if srq.0.pd.number() != pd.number() {
+                return Err(NicError::Foreign { what: "SRQ", owner: "protection domain" });
+            }
+        }
+        Ok(())
+    }
+
+    fn halves(&self, qpn: Qpn, pd: &Pd) -> Result<(SendQueue, ReceiveQueue), NicError> {
+        in_range("log_sq", self.log_sq, 0, 15)?;
+        let ring = match self.consume_only {
+            true => None,
+            false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
+        };
+        let send = SendQueue {
+            qpn,
+            slot: 0,
+            pd: pd.number(),
+            state: QpState::Reset,
+            on_error: self.on_send_error,
+            ring,
+            record: QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?,
+            depth: 1 << self.log_sq,
+            cq: self.send_cq.0.slot,
+            posted: 0,
+            next: 0,
+            retired: 0,
+            reported: 0,
+            flight: VecDeque::new(),
+            lane: Kind::Host,
+            queued: false,
+            wake: None,
+            stuck: false,
+            drained: false,
+            poison: None,
+            peer_qpn: 0,
+            peer_slot: 0,
+            retries_left: 0,
+            rnr_left: 0,
+            attrs: QpAttrs::default(),
+            local_hint: KeyHint::default(),
+            notice: Notice::None,
+            lose: 0,
+            lose_recovery: None,
+            snapshot: Vec::new(),
+            first_error: None,
+            stats: QpStats::default(),
+        };
+        let receive = ReceiveQueue {
+            qpn: qpn.get(),
+            slot: 0,
+            pd: pd.number(),
+            state: QpState::Reset,
+            peer_qpn: None,
+            access: Access::empty(),
+            min_rnr_timer: 0,
+            max_dest_rd_atomic: 0,
+            source: self.rq.open(&self.dbr)?,
+            cq: self.recv_cq.0.slot,
+            remote_hint: KeyHint::default(),
+            scatter_hint: KeyHint::default(),
+            refuse: 0,
+            receives: 0,
+            received_bytes: 0,
+            flushed: 0,
+        };
+        Ok((send, receive))
+    }
+}
+
+/// A QP. Clones share it; it is destroyed with the last one, at any time, with work under way or
+/// not: copies that were started end, nothing else happens, and the peer hears no more answers.
+#[derive(Clone, Debug)]
+pub struct Qp(Arc<QpInner>);
+
+#[derive(Debug)]
+struct QpInner {
+    nic: Arc<Shared>,
+    slot: u32,
+    qpn: u32,
+    /// What the QP works with outlives it.
+    _keep: (Pd, QpConfig),
+}
+
+impl Qp {
+    pub(crate) fn create(nic: &Arc<Shared>, pd: &Pd, config: QpConfig) -> Result<Self, NicError> {
+        config.check_owner(nic, pd)?;
+        let mut core = nic.lock();
+        let qpn = core.draw_qpn();
+        let (send, receive) = config.halves(Qpn::new(qpn).unwrap_or_default(), pd)?;
+        let slot = core.insert_qp(send, receive)?;
+        drop(core);
+        Ok(Self(Arc::new(QpInner { nic: nic.clone(), slot, qpn, _keep: (pd.clone(), config) })))
+    }
+
+    /// The QP's number, 24 bits.
+    pub fn qpn(&self) -> u32 {
+        self.0.qpn
+    }
+
+    /// Byte offset of the QP's doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells).
+    pub fn doorbell_offset(&self) -> u64 {
+        u64::from(self.0.slot) * 8
+    }
+
+    /// The QP's state.
+    pub fn state(&self) -> QpState {
+        self.0.nic.lock().sends.get(self.0.slot).map_or(QpState::Reset, |q| q.state)
+    }
+
+    /// Brings the QP to another state. A refusal changes nothing and names what was wrong.
+    pub fn modify(&self, to: QpState, attrs: &QpAttrs) -> Result<(), ModifyError> {
+        // What was in flight is dropped after the lock.
+        let garbage = self.0.nic.lock().modify(self.0.slot, to, attrs)?;
+        drop(garbage);
+        Ok(())
+    }
+
+    /// The QP's attributes, as far as they were given since RESET.
+    pub fn attrs(&self) -> QpAttrs {
+        self.0.nic.lock().sends.get(self.0.slot).map_or(QpAttrs::default(), |q| q.attrs)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> QpStats {
+        self.0.nic.lock().qp_stats(self.0.slot)
+    }
+
+    /// The first error of the send queue since RESET. A collapsed CQ shows only the newest CQE, a
+    /// flush; this is the cause.
+    pub fn first_error(&self) -> Option<FirstError> {
+        self.0.nic.lock().sends.get(self.0.slot)?.first_error
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        // Memory is given back, and copies under way are waited for, after the lock.
+        let garbage = self.nic.lock().remove_qp(self.slot);
+        drop(garbage);
+    }
+}

@@ -1,0 +1,69 @@
+//! The receive side of a QP: what it grants to its peer, and where its receives come from.
+
+use super::QpState;
+use crate::violation::Rule;
+use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing};
+
+/// Receives posted to the QP itself.
+#[derive(Debug)]
+pub(crate) struct OwnReceives {
+    pub(crate) ring: ReceiveRing,
+    pub(crate) record: QueueRecord,
+    /// Index of the next receive to take.
+    pub(crate) taken: u64,
+    /// One past the last receive known to be posted.
+    pub(crate) posted: u64,
+}
+
+impl OwnReceives {
+    /// The index of the next receive, if one is posted. The record is read only when those known
+    /// have run out.
+    pub(crate) fn next(&mut self) -> Result<Option<u64>, Rule> {
+        if self.taken == self.posted {
+            let more = self.record.receive().wrapping_sub(self.posted as u16);
+            let posted = self.posted + u64::from(more);
+            let (outstanding, depth) = (posted - self.taken, self.ring.depth());
+            if outstanding > depth {
+                return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });
+            }
+            self.posted = posted;
+        }
+        Ok((self.taken != self.posted).then_some(self.taken))
+    }
+}
+
+/// Where receives come from.
+#[derive(Debug)]
+pub(crate) enum Receives {
+    /// The QP takes no messages.
+    None,
+    /// The QP's own ring.
+    Own(OwnReceives),
+    /// An SRQ, by its slot.
+    Shared(u32),
+}
+
+/// The responder's half of a QP.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    pub(crate) qpn: u32,
+    pub(crate) slot: u32,
+    pub(crate) pd: u32,
+    pub(crate) state: QpState,
+    /// The QP whose requests are answered.
+    pub(crate) peer_qpn: Option<u32>,
+    /// What the peer may do.
+    pub(crate) access: Access,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) source: Receives,
+    /// Slot of the CQ.
+    pub(crate) cq: u32,
+    pub(crate) remote_hint: KeyHint,
+    pub(crate) scatter_hint: KeyHint,
+    /// A fault: so many messages still meet "receiver not ready".
+    pub(crate) refuse: u32,
+    pub(crate) receives: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) flushed: u64,
+}

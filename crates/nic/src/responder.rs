@@ -1,0 +1,244 @@
+//! What a responder checks before it carries out a request, in the order of IBTA 9.7.4 and figure
+//! "responder": operation, resource, length, key. Nothing here knows how the request arrived.
+//!
+//! A check that fails leaves no trace: receives are only looked at until [`take`].
+
+use crate::event::{AsyncEvent, Events};
+use crate::qp::receive::{ReceiveQueue, Receives};
+use crate::slots::Slots;
+use crate::srq::SharedReceiveQueue;
+use crate::violation::{KeySide, QueueKind, Rule};
+use arrayvec::ArrayVec;
+use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
+use warpverbs_mlx5::num::{MAX_MESSAGE, Rkey};
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::wqe::{Remote, Sges};
+
+/// Pieces of memory, in order: at most as many as a WQE has segments.
+pub(crate) type Spans<'a> = ArrayVec<Span<'a>, 64>;
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Refusal {
+    /// No receive is posted; the code says how long to wait.
+    NotReady { timer: u8 },
+    /// NAK "invalid request": class A or C, the QP goes to ERR.
+    Invalid(Rule),
+    /// NAK "remote access error": class C, the QP goes to ERR.
+    Access(Rule),
+    /// NAK "remote operational error" for a fault of the receive queue: class E. The index is
+    /// that of the receive, if it was one.
+    Operational { rule: Rule, receive: Option<u64> },
+    /// The receive is too small: "invalid request" for the sender, a length error for the
+    /// receive.
+    TooLong(Rule),
+    /// A SEND_INVAL names a key that may not be invalidated: class J, no answer, the QP goes to
+    /// ERR.
+    Invalidation { rule: Rule, receive: u64 },
+}
+
+/// A receive that is looked at and not yet taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receive<'a> {
+    /// Its index: unmasked in a QP's own queue, its number in an SRQ.
+    pub(crate) index: u64,
+    /// The next WQE of an SRQ.
+    link: u16,
+    /// Where the message goes.
+    pub(crate) sges: Sges<'a>,
+}
+
+/// The QP allows this kind of request. `needed` is empty for a SEND.
+#[inline]
+pub(crate) fn check_op_valid(rq: &ReceiveQueue, needed: Access) -> Result<(), Refusal> {
+    if !rq.access.contains(needed) {
+        let (needed, granted) = (needed.bits(), rq.access.bits());
+        return Err(Refusal::Invalid(Rule::NotAllowed { needed, granted }));
+    }
+    Ok(())
+}
+
+/// The QP has room for a READ or an atomic.
+#[inline]
+pub(crate) fn check_read_resource(rq: &ReceiveQueue) -> Result<(), Refusal> {
+    if rq.max_dest_rd_atomic == 0 {
+        return Err(Refusal::Invalid(Rule::NoReadResources { attr: "max_dest_rd_atomic" }));
+    }
+    Ok(())
+}
+
+/// A receive is posted.
+pub(crate) fn check_receive<'a>(
+    rq: &mut ReceiveQueue,
+    srqs: &mut Slots<SharedReceiveQueue>,
+    scratch: &'a mut [u64; 128],
+) -> Result<Receive<'a>, Refusal> {
+    let not_ready = Refusal::NotReady { timer: rq.min_rnr_timer };
+    if rq.refuse > 0 {
+        return Err(not_ready);
+    }
+    let broken = |rule, receive| Refusal::Operational { rule, receive };
+    match &mut rq.source {
+        Receives::None => Err(not_ready),
+        Receives::Own(own) => {
+            let next = own.next().map_err(|rule| broken(rule, None))?;
+            let index = next.ok_or(not_ready)?;
+            let sges = recv::parse(own.ring.load(index, scratch))
+                .map_err(|violation| broken(violation.into(), Some(index)))?;
+            Ok(Receive { index, link: 0, sges })
+        }
+        Receives::Shared(slot) => {
+            let srq = srqs.get_mut(*slot).ok_or(not_ready)?;
+            let next = srq.peek(scratch).map_err(|rule| broken(rule, None))?;
+            let (number, link, sges) = next.ok_or(not_ready)?;
+            Ok(Receive { index: u64::from(number), link, sges })
+        }
+    }
+}
+
+/// The message fits the connection, and the receive if it goes into one.
+#[inline]
+pub(crate) fn check_length(len: u64, receive: Option<&Receive<'_>>) -> Result<(), Refusal> {
+    if len > MAX_MESSAGE {
+        return Err(Refusal::Invalid(Rule::MessageLength { len, max: MAX_MESSAGE }));
+    }
+    match receive.map(|receive| receive.sges.byte_len()) {
+        Some(room) if len > room => Err(Refusal::TooLong(Rule::ReceiveTooSmall { len, room })),
+        _ => Ok(()),
+    }
+}
+
+/// The key covers the range and grants the access. A request of no bytes needs no key
+/// (IBTA 9.7.4.1.5): `None`.
+#[inline]
+pub(crate) fn check_rkey<'k>(
+    keys: &'k KeyTable,
+    rq: &mut ReceiveQueue,
+    remote: Remote,
+    len: u64,
+    needed: Access,
+) -> Result<Option<Span<'k>>, Refusal> {
+    if len == 0 {
+        return Ok(None);
+    }
+    let Remote { addr, rkey } = remote;
+    keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, addr, len as u32, needed)
+        .map(Some)
+        .map_err(|error| Refusal::Access(Rule::Key { side: KeySide::Remote, segment: 0, error }))
+}
+
+/// The target of an atomic is aligned to its size.
+#[inline]
+pub(crate) fn check_alignment(addr: u64, size: u32) -> Result<(), Refusal> {
+    if addr % u64::from(size) != 0 {
+        return Err(Refusal::Invalid(Rule::AtomicAlignment { addr, size }));
+    }
+    Ok(())
+}
+
+/// The first `len` bytes of a receive's segments, checked for local write access.
+pub(crate) fn check_scatter<'k>(
+    keys: &'k KeyTable,
+    rq: &mut ReceiveQueue,
+    srqs: &mut Slots<SharedReceiveQueue>,
+    receive: &Receive<'_>,
+    len: u64,
+    out: &mut Spans<'k>,
+) -> Result<(), Refusal> {
+    let (pd, hint) = match &rq.source {
+        Receives::Shared(slot) => match srqs.get_mut(*slot) {
+            Some(srq) => (srq.pd, &mut srq.hint),
+            None => return Err(Refusal::NotReady { timer: rq.min_rnr_timer }),
+        },
+        _ => (rq.pd, &mut rq.scatter_hint),
+    };
+    gather(keys, hint, pd, &receive.sges, len, Access::LOCAL_WRITE, out).map_err(
+        |(segment, error)| Refusal::Operational {
+            rule: Rule::Key { side: KeySide::Receive, segment, error },
+            receive: Some(receive.index),
+        },
+    )
+}
+
+/// A SEND_INVAL's key may be invalidated.
+pub(crate) fn check_invalidate(
+    keys: &KeyTable,
+    rq: &ReceiveQueue,
+    rkey: Rkey,
+    receive: &Receive<'_>,
+) -> Result<(), Refusal> {
+    keys.check_invalidate(rq.pd, rkey.0).map_err(|error| Refusal::Invalidation {
+        rule: Rule::Key { side: KeySide::Remote, segment: 0, error },
+        receive: receive.index,
+    })
+}
+
+/// The first `len` bytes of a list of segments, each checked; a segment not needed is not looked
+/// at. On refusal, the segment's number.
+#[inline]
+pub(crate) fn gather<'k>(
+    keys: &'k KeyTable,
+    hint: &mut KeyHint,
+    pd: u32,
+    sges: &Sges<'_>,
+    len: u64,
+    needed: Access,
+    out: &mut Spans<'k>,
+) -> Result<(), (u8, warpverbs_mem::AccessError)> {
+    let mut left = len;
+    for (segment, sge) in sges.iter().enumerate() {
+        if left == 0 {
+            break;
+        }
+        let used = left.min(u64::from(sge.len)) as u32;
+        let span = keys
+            .lookup(hint, pd, sge.lkey.0, sge.addr, used, needed)
+            .map_err(|error| (segment as u8, error))?;
+        // A WQE has at most 63 segments, a receive at most 64.
+        out.push(span);
+        left -= u64::from(used);
+    }
+    Ok(())
+}
+
+/// Takes the receive that [`check_receive`] found. Raises the SRQ's limit event.
+pub(crate) fn take(
+    rq: &mut ReceiveQueue,
+    srqs: &mut Slots<SharedReceiveQueue>,
+    index: u64,
+    link: u16,
+    events: &mut Events,
+) {
+    match &mut rq.source {
+        Receives::None => {}
+        Receives::Own(own) => own.taken = index + 1,
+        Receives::Shared(slot) => {
+            let Some(srq) = srqs.get_mut(*slot) else { return };
+            srq.take(link);
+            if let Some(left) = srq.below_limit() {
+                events.push(AsyncEvent::SrqLimit { srqn: srq.srqn, left });
+            }
+        }
+    }
+}
+
+impl Receive<'_> {
+    /// What [`take`] needs.
+    pub(crate) fn place(&self) -> (u64, u16) {
+        (self.index, self.link)
+    }
+}
+
+impl Refusal {
+    /// The rule that was broken, with the queue in which the fault lies.
+    pub(crate) fn rule(&self) -> Option<(QueueKind, Rule)> {
+        match *self {
+            Self::NotReady { .. } => None,
+            Self::Invalid(rule) | Self::Access(rule) | Self::Invalidation { rule, .. } => {
+                Some((QueueKind::Send, rule))
+            }
+            Self::TooLong(rule) => Some((QueueKind::Send, rule)),
+            Self::Operational { rule, .. } => Some((QueueKind::Receive, rule)),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Shared receive queues.
+
+use crate::NicError;
+use crate::nic::Shared;
+use crate::pd::Pd;
+use crate::violation::Rule;
+use std::sync::Arc;
+use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::wqe::Sges;
+
+/// How an SRQ is made. WQEs are linked through their first segment, beginning with WQE 0; the
+/// NIC takes them in the order of the links.
+#[derive(Clone, Debug)]
+pub struct SrqConfig {
+    /// 2^`log_size` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory.
+    pub buf: Region,
+    /// log2 of the number of WQEs, 0 to 15.
+    pub log_size: u8,
+    /// log2 of the bytes of a WQE, 5 to 10.
+    pub log_stride: u8,
+    /// be32 counter of WQEs posted, 4 bytes, host memory.
+    pub dbr: Region,
+}
+
+/// The NIC's half of an SRQ.
+#[derive(Debug)]
+pub(crate) struct SharedReceiveQueue {
+    pub(crate) srqn: u32,
+    pub(crate) pd: u32,
+    ring: ReceiveRing,
+    record: QueueRecord,
+    /// Number of the WQE that is taken next.
+    head: u16,
+    taken: u64,
+    posted: u64,
+    /// The event is raised when fewer are left.
+    pub(crate) limit: u16,
+    /// An invalid WQE or link: nothing is given any more.
+    pub(crate) dead: bool,
+    pub(crate) hint: KeyHint,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(srqn: u32, pd: u32, config: &SrqConfig) -> Result<Self, NicError> {
+        let range = |what, value: u8, min, max| {
+            let (value, min, max) = (u64::from(value), u64::from(min), u64::from(max));
+            let fits = (min..=max).contains(&value);
+            fits.then_some(()).ok_or(NicError::OutOfRange { what, value, min, max })
+        };
+        range("log_size of an SRQ", config.log_size, 0u8, 15u8)?;
+        range("log_stride of an SRQ", config.log_stride, 5u8, 10u8)?;
+        let memory = |what| move |source| NicError::Memory { what, source };
+        let ring = ReceiveRing::new(&config.buf, config.log_size, config.log_stride)
+            .map_err(memory("SRQ buffer"))?;
+        let record = QueueRecord::for_srq(&config.dbr).map_err(memory("SRQ doorbell record"))?;
+        Ok(Self {
+            srqn,
+            pd,
+            ring,
+            record,
+            head: 0,
+            taken: 0,
+            posted: 0,
+            limit: 0,
+            dead: false,
+            hint: KeyHint::default(),
+        })
+    }
+
+    /// The WQE that would be taken next: its number, its link and its segments.
+    pub(crate) fn peek<'a>(
+        &mut self,
+        scratch: &'a mut [u64; 128],
+    ) -> Result<Option<(u16, u16, Sges<'a>)>, Rule> {
+        if self.dead {
+            return Ok(None);
+        }
+        if self.left()? == 0 {
+            return Ok(None);
+        }
+        let (link, sges) = recv::parse_srq(self.ring.load(u64::from(self.head), scratch))?;
+        let depth = self.ring.depth();
+        if u64::from(link) >= depth {
+            return Err(Rule::SrqLink { found: link, depth });
+        }
+        Ok(Some((self.head, link, sges)))
+    }
+
+    /// Receives posted and not taken.
+    pub(crate) fn left(&mut self) -> Result<u64, Rule> {
+        let more = self.record.receive().wrapping_sub(self.posted as u16);
+        let posted = self.posted + u64::from(more);
+        let (outstanding, depth) = (posted - self.taken, self.ring.depth());
+        if outstanding > depth {
+            return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });
+        }
+        self.posted = posted;
+        Ok(outstanding)
+    }
+
+    /// Takes the WQE that was peeked at.
+    pub(crate) fn take(&mut self, link: u16) {
+        self.head = link;
+        self.taken += 1;
+    }
+
+    /// Whether a limit is set and fewer are left; the limit is spent by that.
+    pub(crate) fn below_limit(&mut self) -> Option<u16> {
+        let left = (self.posted - self.taken) as u16;
+        (left < self.limit).then(|| {
+            self.limit = 0;
+            left
+        })
+    }
+}
+
+/// A shared receive queue. Clones share it; it is destroyed with the last one, and no sooner
+/// than the last QP that uses it.
+#[derive(Clone, Debug)]
+pub struct Srq(pub(crate) Arc<SrqInner>);
+
+#[derive(Debug)]
+pub(crate) struct SrqInner {
+    pub(crate) nic: Arc<Shared>,
+    pub(crate) pd: Pd,
+    pub(crate) slot: u32,
+    pub(crate) srqn: u32,
+}
+
+impl Srq {
+    /// Number of the SRQ, in CQEs and events.
+    pub fn srqn(&self) -> u32 {
+        self.0.srqn
+    }
+
+    /// Raises [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit) once, when fewer than `limit`
+    /// receives are left after one was taken. 0 disarms.
+    pub fn set_limit(&self, limit: u16) {
+        if let Some(srq) = self.0.nic.lock().srqs.get_mut(self.0.slot) {
+            srq.limit = limit;
+        }
+    }
+}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        // Memory is given back after the lock.
+        let removed = self.nic.lock().srqs.remove(self.slot);
+        drop(removed);
+    }
+}

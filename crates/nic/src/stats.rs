@@ -1,0 +1,102 @@
+//! Counters of QPs and of the NIC.
+
+use std::ops::AddAssign;
+use warpverbs_mlx5::opcode::SendOpcode;
+
+/// WQEs executed, by opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpCounts([u64; 64]);
+
+impl Default for OpCounts {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl OpCounts {
+    /// WQEs with this opcode.
+    pub fn get(&self, opcode: SendOpcode) -> u64 {
+        self.0.get(usize::from(opcode.value())).copied().unwrap_or(0)
+    }
+
+    /// All WQEs.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, opcode: SendOpcode) {
+        self.0[usize::from(opcode.value() & 63)] += 1;
+    }
+}
+
+/// Counters of one QP since it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpStats {
+    /// New doorbell values seen.
+    pub doorbells: u64,
+    /// WQEs completed with success, by opcode.
+    pub wqes: OpCounts,
+    /// Payload bytes of these, either direction.
+    pub bytes: u64,
+    /// CQEs written for the send queue.
+    pub send_cqes: u64,
+    /// WQEs that failed, flushes not counted.
+    pub errors: u64,
+    /// WQEs flushed, sends and receives.
+    pub flushed: u64,
+    /// Times the peer had no receive.
+    pub rnr_naks: u64,
+    /// Times no answer came.
+    pub timeouts: u64,
+    /// Receives consumed.
+    pub receives: u64,
+    /// Payload bytes that peers sent into receives.
+    pub received_bytes: u64,
+}
+
+impl AddAssign for QpStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            doorbells,
+            wqes,
+            bytes,
+            send_cqes,
+            errors,
+            flushed,
+            rnr_naks,
+            timeouts,
+            receives,
+            received_bytes,
+        } = other;
+        self.doorbells += doorbells;
+        for (sum, n) in self.wqes.0.iter_mut().zip(wqes.0) {
+            *sum += n;
+        }
+        self.bytes += bytes;
+        self.send_cqes += send_cqes;
+        self.errors += errors;
+        self.flushed += flushed;
+        self.rnr_naks += rnr_naks;
+        self.timeouts += timeouts;
+        self.receives += receives;
+        self.received_bytes += received_bytes;
+    }
+}
+
+/// Counters of a NIC since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NicStats {
+    /// Sums over all QPs, destroyed ones included.
+    pub qps: QpStats,
+    /// QPs that exist.
+    pub live_qps: u64,
+    /// Memory keys that exist.
+    pub live_keys: u64,
+    /// Slices of work done or attempted.
+    pub steps: u64,
+    /// Violations found.
+    pub violations: u64,
+    /// Events dropped because nobody polled them.
+    pub events_lost: u64,
+}

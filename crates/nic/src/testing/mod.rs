@@ -1,0 +1,10 @@
+//! For tests: queues in host memory, two connected QPs, and posting by hand.
+//!
+//! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
+//! so that tests can post what no correct poster would.
+
+mod pair;
+mod port;
+
+pub use pair::{Pair, PairConfig, bytes, connect, local, remote, sge};
+pub use port::{Port, PortConfig, Receives};

@@ -1,0 +1,276 @@
+//! One QP with its queues and CQs in host memory.
+
+use crate::{
+    Cq, CqConfig, CqMode, NicError, OnSendError, Pd, Qp, QpConfig, RqConfig, SoftNic, Srq,
+};
+use std::sync::atomic::Ordering;
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, owned_by_software};
+use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
+
+/// Where a port takes receives from.
+#[derive(Clone, Debug)]
+pub enum Receives {
+    /// Its own ring of 2^`log` WQEs of 64 bytes.
+    Own {
+        /// log2 of the number of WQEs.
+        log: u8,
+    },
+    /// An SRQ.
+    Shared(Srq),
+    /// Nowhere.
+    None,
+}
+
+/// How a port is made.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// log2 of the WQEBBs of the send queue.
+    pub log_sq: u8,
+    /// log2 of the CQEs of either CQ.
+    pub log_cq: u8,
+    /// Mode of the send CQ; the receive CQ is a ring.
+    pub cq_mode: CqMode,
+    /// Receives.
+    pub receives: Receives,
+    /// What a failed send does.
+    pub on_send_error: OnSendError,
+    /// The NIC only consumes.
+    pub consume_only: bool,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        Self {
+            log_sq: 6,
+            log_cq: 8,
+            cq_mode: CqMode::Ring,
+            receives: Receives::Own { log: 6 },
+            on_send_error: OnSendError::default(),
+            consume_only: false,
+        }
+    }
+}
+
+/// A CQ with its memory and consumer index.
+#[derive(Debug)]
+struct Consumer {
+    cq: Cq,
+    buf: Region,
+    dbr: Region,
+    log_size: u8,
+    ci: u64,
+}
+
+impl Consumer {
+    fn new(nic: &SoftNic, mode: CqMode, log_size: u8) -> Result<Self, NicError> {
+        let buf = host(64 << log_size)?;
+        let dbr = host(64)?;
+        let config =
+            CqConfig { mode, log_size, buf: buf.clone(), dbr: dbr.clone(), ignore_overrun: false };
+        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, log_size, ci: 0 })
+    }
+
+    fn poll(&mut self) -> Option<Cqe> {
+        let at = (self.ci & ((1 << self.log_size) - 1)) * 64;
+        let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
+        if !owned_by_software(CqeTail::from_ne(tail), self.ci, self.log_size) {
+            return None;
+        }
+        let mut bytes = [0; 64];
+        self.buf.read(at, &mut bytes).ok()?;
+        self.ci += 1;
+        self.dbr.atomic_u32(0).ok()?.store(set_ci_word(self.ci), Ordering::Release);
+        Cqe::parse(&bytes).ok()
+    }
+}
+
+fn host(len: usize) -> Result<Region, NicError> {
+    HostBuf::region(len).map_err(|source| NicError::Memory { what: "test memory", source })
+}
+
+/// A QP and what a poster needs to use it.
+#[derive(Debug)]
+pub struct Port {
+    /// The QP.
+    pub qp: Qp,
+    /// Its send queue.
+    pub sq: Region,
+    /// Its own receive queue, WQEs of 64 bytes; empty without.
+    pub rq: Region,
+    /// Its doorbell record.
+    pub dbr: Region,
+    doorbells: Region,
+    log_sq: u8,
+    log_rq: u8,
+    send: Consumer,
+    recv: Consumer,
+    /// Next free WQEBB.
+    pub posted: u64,
+    /// Receives posted.
+    pub receives_posted: u64,
+    last: [u8; 8],
+}
+
+impl Port {
+    /// Makes the queues, the CQs and the QP, in RESET.
+    pub fn new(nic: &SoftNic, pd: &Pd, config: &PortConfig) -> Result<Self, NicError> {
+        let send = Consumer::new(nic, config.cq_mode, config.log_cq)?;
+        let recv = Consumer::new(nic, CqMode::Ring, config.log_cq)?;
+        let (sq, dbr) = (host(64 << config.log_sq)?, host(64)?);
+        let (rq, log_rq, rq_config) = match &config.receives {
+            Receives::Own { log } => {
+                let buf = host(64 << log)?;
+                (buf.clone(), *log, RqConfig::Own { buf, log_rq: *log, log_stride: 6 })
+            }
+            Receives::Shared(srq) => (host(64)?, 0, RqConfig::Srq(srq.clone())),
+            Receives::None => (host(64)?, 0, RqConfig::None),
+        };
+        let qp = nic.create_qp(
+            pd,
+            QpConfig {
+                send_cq: send.cq.clone(),
+                recv_cq: recv.cq.clone(),
+                sq: sq.clone(),
+                log_sq: config.log_sq,
+                rq: rq_config,
+                dbr: dbr.clone(),
+                on_send_error: config.on_send_error,
+                consume_only: config.consume_only,
+            },
+        )?;
+        Ok(Self {
+            qp,
+            sq,
+            rq,
+            dbr,
+            doorbells: nic.doorbells().clone(),
+            log_sq: config.log_sq,
+            log_rq,
+            send,
+            recv,
+            posted: 0,
+            receives_posted: 0,
+            last: [0; 8],
+        })
+    }
+
+    /// The CQ of sends.
+    pub fn send_cq(&self) -> &Cq {
+        &self.send.cq
+    }
+
+    /// The CQ of receives.
+    pub fn recv_cq(&self) -> &Cq {
+        &self.recv.cq
+    }
+
+    /// Where the next WQE goes.
+    pub fn position(&self) -> Position {
+        let qpn = Qpn::new(self.qp.qpn()).unwrap_or_default();
+        Position { qpn, index: WqeIndex::of(self.posted) }
+    }
+
+    /// Puts a WQE into the ring without announcing it; its index.
+    pub fn put(
+        &mut self,
+        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
+    ) -> Result<u64, BuildError> {
+        let mut bytes = [0; MAX_WQE];
+        let len = build(&mut bytes, self.position())?;
+        Ok(self.put_bytes(&bytes[..len]))
+    }
+
+    /// Puts whole WQEBBs into the ring, whatever they hold; the index of the first.
+    pub fn put_bytes(&mut self, bytes: &[u8]) -> u64 {
+        let index = self.posted;
+        for (i, block) in (index..).zip(bytes.chunks(64)) {
+            let at = (i & ((1 << self.log_sq) - 1)) * 64;
+            self.sq.write(at, block).expect("the slot is inside the ring");
+        }
+        self.posted += bytes.len().div_ceil(64) as u64;
+        if let Some(first) = bytes.first_chunk() {
+            self.last = *first;
+        }
+        index
+    }
+
+    /// Writes the doorbell record.
+    pub fn record(&self) {
+        let word = self.dbr.atomic_u32(4).expect("a record has 8 bytes");
+        word.store(record_word(self.posted), Ordering::Release);
+    }
+
+    /// Rings with the index after the last WQE.
+    pub fn ring(&self) {
+        let next = WqeIndex::of(self.posted);
+        self.ring_bytes(Doorbell::Next { qpn: self.position().qpn, next }.bytes());
+    }
+
+    /// Rings with the first 8 bytes of the last WQE.
+    pub fn ring_last(&self) {
+        self.ring_bytes(self.last);
+    }
+
+    /// Rings with any value.
+    pub fn ring_bytes(&self, bytes: [u8; 8]) {
+        let cell = self.doorbells.atomic_u64(self.qp.doorbell_offset());
+        let cell = cell.expect("every QP has a doorbell");
+        cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
+    }
+
+    /// Puts a WQE, writes the record and rings; the WQE's index.
+    pub fn post(
+        &mut self,
+        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
+    ) -> u64 {
+        let index = self.put(build).expect("the test's WQE can be built");
+        self.record();
+        self.ring();
+        index
+    }
+
+    /// As [`Self::post`], with a builder.
+    pub fn post_wqe(
+        &mut self,
+        build: impl for<'b> FnOnce(&'b mut [u8], Position) -> WqeBuilder<'b>,
+    ) -> u64 {
+        self.post(|buf, at| build(buf, at).finish().map(<[u8]>::len))
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&mut self, sges: &[Sge]) {
+        let mut slot = [0; 64];
+        recv::build(&mut slot, sges).expect("a receive of at most 4 entries");
+        self.post_recv_bytes(&slot);
+    }
+
+    /// Posts a receive WQE of any 64 bytes.
+    pub fn post_recv_bytes(&mut self, slot: &[u8; 64]) {
+        let at = (self.receives_posted & ((1 << self.log_rq) - 1)) * 64;
+        self.rq.write(at, slot).expect("the slot is inside the ring");
+        self.receives_posted += 1;
+        let word = self.dbr.atomic_u32(0).expect("a record has 8 bytes");
+        word.store(record_word(self.receives_posted), Ordering::Release);
+    }
+
+    /// The next completion of a send.
+    pub fn poll_send(&mut self) -> Option<Cqe> {
+        self.send.poll()
+    }
+
+    /// The next completion of a receive.
+    pub fn poll_recv(&mut self) -> Option<Cqe> {
+        self.recv.poll()
+    }
+
+    /// The bytes of the send CQ's first entry: all there is in collapsed mode.
+    pub fn collapsed(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        self.send.buf.read(0, &mut bytes).expect("a CQ has an entry");
+        bytes
+    }
+}

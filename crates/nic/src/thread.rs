@@ -1,0 +1,73 @@
+//! The engine's own thread.
+
+use crate::NicError;
+use crate::config::Idle;
+use crate::engine::Step;
+use crate::nic::Shared;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// A thread that drives a NIC; stops and joins on drop.
+#[derive(Debug)]
+pub struct EngineThread {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl EngineThread {
+    pub(crate) fn start(nic: &Arc<Shared>) -> Result<Self, NicError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (nic, stopped) = (nic.clone(), stop.clone());
+        let name = format!("nic-{}", nic.config().name);
+        let handle = thread::Builder::new()
+            .name(name)
+            .spawn(move || drive(&nic, &stopped))
+            .map_err(|error| NicError::Spawn(error.kind()))?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(handle) = self.handle.take() {
+            handle.thread().unpark();
+            // An engine that panicked has said so on standard error.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Slices done under one taking of the lock, at most.
+const SLICES: u32 = 4096;
+
+fn drive(nic: &Shared, stop: &AtomicBool) {
+    let Idle { spin, yields, sleep } = nic.config().idle;
+    let mut idle = 0u32;
+    while !stop.load(Ordering::Acquire) {
+        // Whoever waits gets the lock first.
+        while nic.waiting.load(Ordering::Relaxed) != 0 {
+            thread::yield_now();
+        }
+        let mut core = nic.lock_unannounced();
+        for _ in 0..SLICES {
+            idle = match core.step() {
+                Step::Busy(_) => 0,
+                Step::Idle => idle.saturating_add(1),
+            };
+            if idle > spin || nic.waiting.load(Ordering::Relaxed) != 0 {
+                break;
+            }
+            if idle > 0 {
+                std::hint::spin_loop();
+            }
+        }
+        drop(core);
+        if idle > spin.saturating_add(yields) {
+            thread::park_timeout(sleep);
+        } else if idle > spin {
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Violations: what a poster did that hardware would punish, or silently obey.
+
+use crate::qp::QpState;
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use thiserror::Error;
+use warpverbs_mem::AccessError;
+use warpverbs_mlx5::recv::RecvViolation;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeViolation;
+
+/// The queue in which a violation was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueueKind {
+    /// A QP's send queue; indexes count WQEBBs.
+    Send,
+    /// A QP's receive queue; indexes count WQEs.
+    Receive,
+    /// An SRQ; indexes are WQE numbers.
+    Shared,
+}
+
+/// Whose key a violation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeySide {
+    /// The lkey of a send WQE's data segment.
+    Local,
+    /// The rkey of a send WQE, checked by the peer.
+    Remote,
+    /// The lkey of a receive WQE.
+    Receive,
+}
+
+/// The rule that was broken, with what was found and what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The bytes are no WQE.
+    #[error(transparent)]
+    Wqe(#[from] WqeViolation),
+    /// The bytes are no receive WQE.
+    #[error(transparent)]
+    Receive(#[from] RecvViolation),
+    /// A key, range or right was refused.
+    #[error("{side:?} segment {segment}: {error}")]
+    Key {
+        /// Whose key.
+        side: KeySide,
+        /// Which data segment, from 0; 0 for an rkey.
+        segment: u8,
+        /// Why.
+        error: AccessError,
+    },
+    /// The slot still holds the WQE of an earlier lap: the doorbell went ahead of the WQE.
+    #[error(
+        "slot holds the WQE of index {found:#06x}, {laps} lap(s) old, expected {expected:#06x}"
+    )]
+    StaleSlot {
+        /// Index in the WQE.
+        found: u16,
+        /// Index of the slot now.
+        expected: u16,
+        /// How many times the ring went round since.
+        laps: u16,
+    },
+    /// The slot was never written: all its bytes are equal to `fill`.
+    #[error("slot was never written (all bytes {fill:#04x}), expected a WQE")]
+    NeverWritten {
+        /// The byte.
+        fill: u8,
+    },
+    /// The WQE reaches beyond what was announced.
+    #[error("WQE of {wqebbs} WQEBBs, announced are {announced}")]
+    BeyondAnnounced {
+        /// WQEBBs by its DS.
+        wqebbs: u64,
+        /// WQEBBs from its index to the producer index.
+        announced: u64,
+    },
+    /// The WQE changed between its doorbell and its execution.
+    #[error("word {word} of the WQEBB changed after the doorbell: {found:#018x}, was {was:#018x}")]
+    Rewritten {
+        /// Which 8 bytes of the WQEBB.
+        word: u8,
+        /// What it holds now.
+        found: u64,
+        /// What it held at the doorbell.
+        was: u64,
+    },
+    /// More WQEBBs are outstanding than the ring has.
+    #[error("producer index {posted} is {outstanding} past the last CQE, the ring has {depth}")]
+    BeyondRing {
+        /// The producer index announced.
+        posted: u64,
+        /// WQEBBs not yet covered by a CQE.
+        outstanding: u64,
+        /// WQEBBs of the ring.
+        depth: u64,
+    },
+    /// A doorbell or record went back.
+    #[error("producer index {found:#06x} is before {expected:#06x}")]
+    Backward {
+        /// The index announced.
+        found: u16,
+        /// The index announced before.
+        expected: u16,
+    },
+    /// The doorbell names another QP.
+    #[error("doorbell of QP {expected:#x} rung for QP {found:#x}")]
+    DoorbellQpn {
+        /// QP in the value.
+        found: u32,
+        /// QP that the doorbell belongs to.
+        expected: u32,
+    },
+    /// A doorbell was rung that belongs to no QP.
+    #[error("doorbell {slot} rung with {value:#018x}, but no QP owns it")]
+    DoorbellUnowned {
+        /// Which doorbell.
+        slot: u32,
+        /// The value, as a little-endian word.
+        value: u64,
+    },
+    /// A doorbell was rung in a state in which sends may not be posted.
+    #[error("doorbell rung in {state}, expected RTS")]
+    DoorbellState {
+        /// The state.
+        state: QpState,
+    },
+    /// The record still lags behind the doorbell.
+    #[error("doorbell record says {record:#06x}, the doorbell said {doorbell:#06x}")]
+    RecordBehindDoorbell {
+        /// In the record.
+        record: u16,
+        /// In the doorbell.
+        doorbell: u16,
+    },
+    /// More receives are outstanding than the ring has.
+    #[error("receive counter {posted} is {outstanding} past what was taken, the ring has {depth}")]
+    ReceivesBeyondRing {
+        /// Receives posted, by the record.
+        posted: u64,
+        /// Posted and not taken.
+        outstanding: u64,
+        /// Receives in the ring.
+        depth: u64,
+    },
+    /// An SRQ link points outside of the SRQ.
+    #[error("next_wqe_index is {found}, the SRQ has {depth} WQEs")]
+    SrqLink {
+        /// The link.
+        found: u16,
+        /// WQEs in the SRQ.
+        depth: u64,
+    },
+    /// The target of an atomic is not aligned to its size.
+    #[error("atomic at {addr:#x}, expected a multiple of {size}")]
+    AtomicAlignment {
+        /// The target.
+        addr: u64,
+        /// Bytes of the atomic.
+        size: u32,
+    },
+    /// The message is longer than a QP may send.
+    #[error("message of {len} bytes, at most {max}")]
+    MessageLength {
+        /// Bytes.
+        len: u64,
+        /// Bytes at most.
+        max: u64,
+    },
+    /// The message is longer than the receive that it met.
+    #[error("message of {len} bytes met a receive of {room}")]
+    ReceiveTooSmall {
+        /// Bytes sent.
+        len: u64,
+        /// Bytes of the receive's segments.
+        room: u64,
+    },
+    /// The peer did not allow this kind of request.
+    #[error("the peer's QP does not allow this request (needs {needed:#x}, allows {granted:#x})")]
+    NotAllowed {
+        /// Bits of [`warpverbs_mem::Access`] that were needed.
+        needed: u32,
+        /// Bits that the QP grants.
+        granted: u32,
+    },
+    /// READs and atomics need a resource that was set to zero.
+    #[error("READ or atomic on a QP with {attr} 0")]
+    NoReadResources {
+        /// The attribute: `max_rd_atomic` or `max_dest_rd_atomic`.
+        attr: &'static str,
+    },
+}
+
+impl Rule {
+    /// The field that is wrong.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Wqe(v) => v.field(),
+            Self::Receive(_) => "receive",
+            Self::Key { side: KeySide::Remote, .. } => "raddr.rkey",
+            Self::Key { .. } => "data.lkey",
+            Self::StaleSlot { .. } => "ctrl.wqe_index",
+            Self::NeverWritten { .. } | Self::Rewritten { .. } => "wqebb",
+            Self::BeyondAnnounced { .. } => "ctrl.ds",
+            Self::BeyondRing { .. } | Self::Backward { .. } => "doorbell.index",
+            Self::DoorbellQpn { .. } | Self::DoorbellUnowned { .. } => "doorbell.qpn",
+            Self::DoorbellState { .. } => "qp.state",
+            Self::RecordBehindDoorbell { .. } => "dbr.snd",
+            Self::ReceivesBeyondRing { .. } => "dbr.rcv",
+            Self::SrqLink { .. } => "srq_next.next_wqe_index",
+            Self::AtomicAlignment { .. } => "raddr.raddr",
+            Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
+            Self::NotAllowed { .. } => "qp.access",
+            Self::NoReadResources { attr } => attr,
+        }
+    }
+
+    /// The syndrome that the requester gets, if this ends the QP.
+    pub fn syndrome(&self) -> Option<Syndrome> {
+        Some(match self {
+            Self::Wqe(violation) => violation.syndrome(),
+            Self::Key { side: KeySide::Local, .. } => Syndrome::LocalProt,
+            Self::Key { side: KeySide::Remote, .. } => Syndrome::RemoteAccess,
+            Self::Key { side: KeySide::Receive, .. }
+            | Self::Receive(_)
+            | Self::ReceivesBeyondRing { .. }
+            | Self::SrqLink { .. } => Syndrome::RemoteOp,
+            Self::StaleSlot { .. }
+            | Self::NeverWritten { .. }
+            | Self::BeyondAnnounced { .. }
+            | Self::BeyondRing { .. }
+            | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
+            Self::MessageLength { .. } => Syndrome::LocalLength,
+            Self::AtomicAlignment { .. }
+            | Self::ReceiveTooSmall { .. }
+            | Self::NotAllowed { .. }
+            | Self::NoReadResources { .. } => Syndrome::RemoteInvalReq,
+            Self::Rewritten { .. }
+            | Self::Backward { .. }
+            | Self::DoorbellQpn { .. }
+            | Self::DoorbellUnowned { .. }
+            | Self::DoorbellState { .. }
+            | Self::RecordBehindDoorbell { .. } => return None,
+        })
+    }
+}
+
+/// One broken rule and where it was broken. Its text says what was found and what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The QP (0 for a doorbell that none owns).
+    pub qpn: u32,
+    /// The queue of that QP.
+    pub queue: QueueKind,
+    /// The index, not masked.
+    pub index: u64,
+    /// The rule.
+    pub rule: Rule,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { qpn, queue, index, rule } = self;
+        write!(f, "QP {qpn:#x} {queue:?} index {index}: {}: {rule}", rule.field())
+    }
+}
+
+/// Violations found: the newest ones, how many of each field, and who wants to hear of them.
+#[derive(Debug)]
+pub(crate) struct Log {
+    recent: VecDeque<Violation>,
+    kept: usize,
+    pub(crate) total: u64,
+    by_field: BTreeMap<&'static str, u64>,
+    subscribers: Vec<Sender<Violation>>,
+}
+
+impl Log {
+    pub(crate) fn new(kept: usize) -> Self {
+        let (recent, by_field) = (VecDeque::new(), BTreeMap::new());
+        Self { recent, kept, total: 0, by_field, subscribers: Vec::new() }
+    }
+
+    #[cold]
+    pub(crate) fn push(&mut self, violation: Violation) {
+        tracing::warn!(%violation, "violation");
+        self.total += 1;
+        *self.by_field.entry(violation.rule.field()).or_default() += 1;
+        if self.recent.len() == self.kept {
+            self.recent.pop_front();
+        }
+        if self.kept > 0 {
+            self.recent.push_back(violation);
+        }
+        // A slow listener loses violations rather than holding up the NIC.
+        self.subscribers
+            .retain(|to| !matches!(to.try_send(violation), Err(TrySendError::Disconnected(_))));
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Violation> {
+        self.recent.drain(..).collect()
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.by_field.clone()
+    }
+
+    pub(crate) fn subscribe(&mut self, capacity: usize) -> Receiver<Violation> {
+        let (to, from) = bounded(capacity.max(1));
+        self.subscribers.push(to);
+        from
+    }
+}
