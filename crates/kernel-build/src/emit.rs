@@ -143,8 +143,17 @@ fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize) {
          fn entry(&self) -> &'static ::warpverbs_gpu::Entry {{\n            &ENTRIES[{index}]\n        }}\n        \
          fn args(&self) -> ::warpverbs_gpu::KernelArgs {{"
     );
-    let mutable = if kernel.parameters.is_empty() { "" } else { "mut " };
-    let _ = writeln!(out, "            let {mutable}args = ::warpverbs_gpu::KernelArgs::new();");
+    arguments(out, kernel);
+    let _ = writeln!(out, "        }}\n    }}");
+}
+
+fn arguments(out: &mut String, kernel: &Signature) {
+    const NEW: &str = "::warpverbs_gpu::KernelArgs::new()";
+    if kernel.parameters.is_empty() {
+        let _ = writeln!(out, "            {NEW}");
+        return;
+    }
+    let _ = writeln!(out, "            let mut args = {NEW};");
     for p in &kernel.parameters {
         let field = field(p);
         let _ = match p.ty {
@@ -154,7 +163,7 @@ fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize) {
             }
         };
     }
-    let _ = writeln!(out, "            args\n        }}\n    }}");
+    let _ = writeln!(out, "            args");
 }
 
 #[cfg(test)]

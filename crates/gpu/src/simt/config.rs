@@ -54,7 +54,7 @@ pub struct SimtConfig {
     pub stack_bytes: usize,
     /// Lanes of one launch that exist at a time, at least 1024; further blocks queue as on a GPU.
     pub resident_lanes: u32,
-    /// Shared memory of a block in bytes.
+    /// Shared memory of a block in bytes. 48 KiB is what CUDA lets a kernel declare.
     pub shared_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for SimtConfig {
             mode: Mode::Free,
             stack_bytes: 64 << 10,
             resident_lanes: 8192,
-            shared_bytes: 227 << 10,
+            shared_bytes: 48 << 10,
         }
     }
 }
