@@ -20,7 +20,7 @@ pub enum RecvViolation {
     #[error("receive segment {sge}: byte_count {byte_count:#x} has bit 31 set")]
     InlineBit {
         /// Which data segment, from 0.
-        sge: u8,
+        sge: u16,
         /// Its first word.
         byte_count: u32,
     },
@@ -28,7 +28,7 @@ pub enum RecvViolation {
     #[error("receive segment {sge}: byte_count 0 with lkey {lkey:#x}, expected 0x100 (the end)")]
     ZeroLength {
         /// Which data segment, from 0.
-        sge: u8,
+        sge: u16,
         /// Its key.
         lkey: u32,
     },
@@ -40,6 +40,12 @@ pub enum RecvViolation {
 /// Why a receive WQE could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvBuildError {
+    /// The slot is not a whole number of segments, or has none for entries.
+    #[error("slot of {slot} bytes, expected a multiple of 16 with room for an entry")]
+    SlotSize {
+        /// Bytes of the slot.
+        slot: usize,
+    },
     /// The slot has room for fewer entries.
     #[error("{entries} entries, the slot of {slot} bytes has room for {room}")]
     TooMany {
@@ -61,10 +67,36 @@ pub enum RecvBuildError {
 /// Checks and decodes the receive WQE in `raw`, one slot of a receive queue.
 #[inline]
 pub fn parse(raw: &[u8]) -> Result<Sges<'_>, RecvViolation> {
-    let (segs, []) = raw.as_chunks::<SEGMENT>() else {
-        return Err(RecvViolation::Size { available: raw.len(), min: SEGMENT });
-    };
-    let segs: &[DataSeg] = transmute_ref!(segs);
+    match segments(raw) {
+        Some(segs) => list(segs),
+        None => Err(RecvViolation::Size { available: raw.len(), min: SEGMENT }),
+    }
+}
+
+/// Checks and decodes the SRQ WQE in `raw`: the index its link names, and its entries.
+#[inline]
+pub fn parse_srq(raw: &[u8]) -> Result<(u16, Sges<'_>), RecvViolation> {
+    let size = RecvViolation::Size { available: raw.len(), min: 2 * SEGMENT };
+    let (next, rest) = SrqNextSeg::ref_from_prefix(raw).map_err(|_| size)?;
+    let segs = segments(rest).ok_or(size)?;
+    let blank = SrqNextSeg { next_wqe_index: next.next_wqe_index, ..SrqNextSeg::default() };
+    if *next != blank {
+        return Err(RecvViolation::Reserved);
+    }
+    Ok((next.next_wqe_index.get(), list(segs)?))
+}
+
+/// `None` if `raw` is empty or not a whole number of segments.
+#[inline]
+fn segments(raw: &[u8]) -> Option<&[DataSeg]> {
+    match raw.as_chunks::<SEGMENT>() {
+        (segs @ [_, ..], []) => Some(transmute_ref!(segs)),
+        _ => None,
+    }
+}
+
+#[inline]
+fn list(segs: &[DataSeg]) -> Result<Sges<'_>, RecvViolation> {
     let mut bytes = 0;
     for (sge, seg) in segs.iter().enumerate() {
         match seg.byte_count.get() {
@@ -72,10 +104,10 @@ pub fn parse(raw: &[u8]) -> Result<Sges<'_>, RecvViolation> {
                 return Ok(Sges::checked(&segs[..sge], bytes));
             }
             0 => {
-                return Err(RecvViolation::ZeroLength { sge: sge as u8, lkey: seg.lkey.get() });
+                return Err(RecvViolation::ZeroLength { sge: sge as u16, lkey: seg.lkey.get() });
             }
             byte_count if byte_count & INLINE_BIT != 0 => {
-                return Err(RecvViolation::InlineBit { sge: sge as u8, byte_count });
+                return Err(RecvViolation::InlineBit { sge: sge as u16, byte_count });
             }
             byte_count => bytes += u64::from(byte_count),
         }
@@ -86,11 +118,30 @@ pub fn parse(raw: &[u8]) -> Result<Sges<'_>, RecvViolation> {
 /// Writes `sges` into `slot`, one slot of a receive queue, and ends the list if room is left.
 pub fn build(slot: &mut [u8], sges: &[Sge]) -> Result<(), RecvBuildError> {
     let size = slot.len();
-    let (segs, _) = slot.as_chunks_mut::<SEGMENT>();
+    fill(slot, size, sges)
+}
+
+/// Writes an SRQ WQE into `slot`: the link to WQE `next`, then `sges` as [`build`] does.
+pub fn build_srq(slot: &mut [u8], next: u16, sges: &[Sge]) -> Result<(), RecvBuildError> {
+    let size = slot.len();
+    let Some((link, rest)) = slot.split_at_mut_checked(SEGMENT) else {
+        return Err(RecvBuildError::SlotSize { slot: size });
+    };
+    fill(rest, size, sges)?;
+    let seg = SrqNextSeg { next_wqe_index: next.into(), ..SrqNextSeg::default() };
+    link.copy_from_slice(seg.as_bytes());
+    Ok(())
+}
+
+/// Writes the list into `room`, the part of a slot of `slot` bytes that holds entries.
+fn fill(room: &mut [u8], slot: usize, sges: &[Sge]) -> Result<(), RecvBuildError> {
+    let (segs @ [_, ..], []) = room.as_chunks_mut::<SEGMENT>() else {
+        return Err(RecvBuildError::SlotSize { slot });
+    };
     let segs: &mut [DataSeg] = transmute_mut!(segs);
     let room = segs.len();
     if sges.len() > room {
-        return Err(RecvBuildError::TooMany { entries: sges.len(), slot: size, room });
+        return Err(RecvBuildError::TooMany { entries: sges.len(), slot, room });
     }
     let (entries, rest) = segs.split_at_mut(sges.len());
     for (seg, sge) in entries.iter_mut().zip(sges) {
@@ -103,28 +154,4 @@ pub fn build(slot: &mut [u8], sges: &[Sge]) -> Result<(), RecvBuildError> {
         *end = DataSeg::TERMINATOR;
     }
     Ok(())
-}
-
-/// Checks and decodes the SRQ WQE in `raw`: the index its link names, and its entries.
-#[inline]
-pub fn parse_srq(raw: &[u8]) -> Result<(u16, Sges<'_>), RecvViolation> {
-    let Ok((next, rest)) = SrqNextSeg::ref_from_prefix(raw) else {
-        return Err(RecvViolation::Size { available: raw.len(), min: 2 * SEGMENT });
-    };
-    let blank = SrqNextSeg { next_wqe_index: next.next_wqe_index, ..SrqNextSeg::default() };
-    if *next != blank {
-        return Err(RecvViolation::Reserved);
-    }
-    Ok((next.next_wqe_index.get(), parse(rest)?))
-}
-
-/// Writes an SRQ WQE into `slot`: the link to WQE `next`, then `sges` as [`build`] does.
-pub fn build_srq(slot: &mut [u8], next: u16, sges: &[Sge]) -> Result<(), RecvBuildError> {
-    let size = slot.len();
-    let Some((link, rest)) = slot.split_at_mut_checked(SEGMENT) else {
-        return Err(RecvBuildError::TooMany { entries: sges.len(), slot: size, room: 0 });
-    };
-    let seg = SrqNextSeg { next_wqe_index: next.into(), ..SrqNextSeg::default() };
-    link.copy_from_slice(seg.as_bytes());
-    build(rest, sges)
 }

@@ -30,13 +30,13 @@ pub fn peek(first: &[u8; WQEBB]) -> usize {
 }
 
 /// Checks and decodes the WQE in `raw`: all its WQEBBs, in order, ring wrap already undone.
-/// Longer input is fine; only the WQE's own segments are looked at.
+/// Only the WQE's own segments are looked at, and they must all be there.
 ///
 /// `at` is where the WQE was found.
 #[inline]
 pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
     let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
-        return Err(truncated(raw, WQEBB));
+        return Err(truncated(raw, SEGMENT));
     };
     // Whole words, because this runs for every WQE: each is the field in its last byte alone if
     // the fields before it are as expected.
@@ -79,7 +79,7 @@ const READ: u32 = SendOpcode::RdmaRead.value() as u32;
 fn short(raw: &[u8], ctrl: &CtrlSeg) -> WqeViolation {
     match ctrl.ds {
         0 => ds_outside(ctrl, 1, MAX_DS),
-        ds => truncated(raw, wqebbs(ds) * WQEBB),
+        ds => truncated(raw, ds as usize * SEGMENT),
     }
 }
 

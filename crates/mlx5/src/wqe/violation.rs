@@ -38,12 +38,12 @@ impl Field {
 /// Why the bytes are not a WQE for this place in this ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WqeViolation {
-    /// Fewer bytes than the WQE's WQEBBs.
+    /// Fewer bytes than the WQE's segments.
     #[error("{available} bytes, the WQE has {expected}")]
     Truncated {
         /// Bytes given.
         available: usize,
-        /// Bytes of its WQEBBs.
+        /// Bytes of its segments.
         expected: usize,
     },
     /// The index is not the producer index of this place.

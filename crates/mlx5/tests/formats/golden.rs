@@ -59,6 +59,15 @@ pub(crate) fn files() -> Vec<PathBuf> {
 
 /// Every vector of these kinds; there is at least one of each.
 pub(crate) fn vectors(kinds: &[&str]) -> Vec<Vector> {
+    let mut all = all_vectors();
+    for kind in kinds {
+        assert!(all.iter().any(|v| v.kind() == *kind), "no vector of kind {kind}");
+    }
+    all.retain(|v| kinds.contains(&v.kind()));
+    all
+}
+
+pub(crate) fn all_vectors() -> Vec<Vector> {
     let mut all = Vec::new();
     for path in files() {
         let text = std::fs::read_to_string(&path).expect("a readable vector file");
@@ -80,9 +89,5 @@ pub(crate) fn vectors(kinds: &[&str]) -> Vec<Vector> {
             }
         }
     }
-    for kind in kinds {
-        assert!(all.iter().any(|v| v.kind() == *kind), "no vector of kind {kind}");
-    }
-    all.retain(|v| kinds.contains(&v.kind()));
     all
 }

@@ -2,8 +2,13 @@
 //! themselves, and against arbitrary bytes.
 
 mod amo;
+mod any_bytes;
+mod cpp;
+mod docs;
+mod exercise;
 
 mod golden;
+mod receives;
 mod roundtrip;
 mod strategies;
 mod vectors;

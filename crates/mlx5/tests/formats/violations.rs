@@ -4,7 +4,7 @@ use crate::strategies::{Bytes, Request, flags, position, request};
 use proptest::prelude::*;
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::flags::Flags;
-use warpverbs_mlx5::num::{Lkey, MAX_DS, Qpn, Rkey, WQEBB, WqeIndex};
+use warpverbs_mlx5::num::{Lkey, MAX_DS, Qpn, Rkey, WqeIndex};
 use warpverbs_mlx5::opcode::{SendOpcode, Support};
 use warpverbs_mlx5::wqe::{Field, Position, Remote, SendWith, Sge, WqeViolation, parse};
 
@@ -21,12 +21,14 @@ proptest! {
     }
 
     #[test]
-    fn truncation(request in request(), at in position(), flags in flags(), cut in 1..WQEBB) {
+    fn truncation(request in request(), at in position(), flags in flags(), keep in 0.0..1.0) {
         let raw = request.build(at, flags);
-        let available = (usize::from(raw[7]) * 16).min(raw.len()) - cut.min(16);
-        let expected = if available < 16 { WQEBB } else { raw.len() };
+        let segments = usize::from(raw[7]) * 16;
+        let available = (segments as f64 * keep) as usize;
+        let expected = if available < 16 { 16 } else { segments };
         let violation = WqeViolation::Truncated { available, expected };
         prop_assert_eq!(parse(&raw[..available], at), Err(violation));
+        prop_assert!(parse(&raw[..segments], at).is_ok());
     }
 
     #[test]
