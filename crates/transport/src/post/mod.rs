@@ -1,7 +1,16 @@
 //! Posting from the host.
-#![allow(dead_code)]
 
+pub(crate) mod host;
 #[cfg(test)]
 mod model;
+mod poster;
 pub(crate) mod protocol;
-pub(crate) mod word;
+mod queue;
+mod recv;
+mod send;
+mod word;
+mod work;
+
+pub use poster::Poster;
+pub(crate) use recv::{MAX_RECV_SGES, recv_sges};
+pub use work::{Posted, Received, ReceivedKind, SendFlags};

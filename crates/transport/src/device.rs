@@ -1,0 +1,97 @@
+//! An open NIC: where memory is registered and endpoints are made.
+
+use crate::endpoint::Endpoint;
+use crate::provider::{Nic, NicInfo};
+use crate::{EndpointConfig, Error, MemoryRegion, NicId, SharedReceiveQueue};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_gpu::{Buffer, Gpu, GpuKind};
+use warpverbs_mem::{Access, HostBuf, Region};
+
+/// An open NIC with a protection domain of its own. Cloning shares it.
+#[derive(Clone)]
+#[doc(alias = "RdmaDevice")]
+#[doc(alias = "RdmaDeviceContext")]
+pub struct Device {
+    pub(crate) shared: Arc<DeviceShared>,
+    why: Arc<str>,
+}
+
+/// What everything made from a device keeps alive.
+pub(crate) struct DeviceShared {
+    pub(crate) nic: Arc<dyn Nic>,
+    /// The doorbell page as each GPU sees it: mapped once, for ever.
+    mapped: Mutex<Vec<((GpuKind, u32), Buffer)>>,
+}
+
+impl DeviceShared {
+    /// The doorbell page in `gpu`'s address space.
+    pub(crate) fn doorbells_in(&self, gpu: &dyn Gpu) -> Result<Buffer, Error> {
+        let key = (gpu.info().kind, gpu.info().ordinal);
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, buffer)) = mapped.iter().find(|(gpu, _)| *gpu == key) {
+            return Ok(buffer.clone());
+        }
+        let buffer = gpu.map(self.nic.doorbells())?;
+        mapped.push((key, buffer.clone()));
+        Ok(buffer)
+    }
+}
+
+impl Device {
+    pub(crate) fn new(nic: Arc<dyn Nic>, why: String) -> Self {
+        let shared = Arc::new(DeviceShared { nic, mapped: Mutex::default() });
+        Self { shared, why: why.into() }
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &NicInfo {
+        self.shared.nic.info()
+    }
+
+    /// One line: which NIC was chosen, and why this one.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Its identity, as in its endpoints' handles.
+    pub fn id(&self) -> NicId {
+        self.shared.nic.id()
+    }
+
+    /// Lets the NIC touch a buffer, and keeps it alive. `access` says how; reading by the own side
+    /// is always allowed.
+    #[doc(alias = "RegisterRdmaMemoryRegion")]
+    pub fn register(&self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Error> {
+        MemoryRegion::new(self.shared.clone(), buffer, access)
+    }
+
+    /// Allocates `len` zeroed bytes of host memory and registers them.
+    pub fn alloc_host(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
+        self.register_region(HostBuf::region(len)?, access)
+    }
+
+    /// Registers host memory that somebody else made.
+    pub fn register_region(&self, region: Region, access: Access) -> Result<MemoryRegion, Error> {
+        let addr = region.addr();
+        self.register(Buffer::new(region, addr, None), access)
+    }
+
+    /// Makes an endpoint: a QP with its CQs, ready to be connected.
+    #[doc(alias = "CreateRdmaEndpoint")]
+    pub fn endpoint(&self, config: &EndpointConfig) -> Result<Endpoint, Error> {
+        Endpoint::new(self.shared.clone(), config)
+    }
+
+    /// Makes a shared receive queue of `depth` receives (a power of two; one of them is kept
+    /// back), each of up to `sges` pieces of memory.
+    pub fn srq(&self, depth: u32, sges: u32) -> Result<Arc<SharedReceiveQueue>, Error> {
+        SharedReceiveQueue::new(self.shared.clone(), depth, sges).map(Arc::new)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({:?})", self.shared.nic)
+    }
+}

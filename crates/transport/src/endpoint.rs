@@ -1,0 +1,239 @@
+//! One end of a connection.
+
+use crate::device::DeviceShared;
+use crate::health::{self, Health};
+use crate::layout::{ExportedQp, Memory};
+use crate::post::host::HostQueues;
+use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
+use crate::{
+    EndpointConfig, EndpointHandle, Error, MemoryRegion, Poster, RemoteRegion, UsageError,
+};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use warpverbs_gpu::{Buffer, KernelPtr};
+use warpverbs_mem::{Access, Cells};
+use warpverbs_mlx5::export::CqMode;
+use warpverbs_mlx5::num::Qpn;
+use warpverbs_nic::QpState;
+
+/// A reliable connection's end: a QP, its completion queues, and the state that posters share.
+///
+/// It is connected to one peer by that peer's [`EndpointHandle`], both ways round. The host posts
+/// through [`Endpoint::host`], kernels through [`Endpoint::device_qp`].
+#[doc(alias = "RdmaEndpoint")]
+pub struct Endpoint {
+    core: Arc<Core>,
+}
+
+pub(crate) struct Core {
+    // In this order: the QP dies first, then its keys, then its memory.
+    pub(crate) qp: Arc<dyn QueuePair>,
+    _scratch_key: Box<dyn MemoryKey>,
+    /// None if only kernels can post.
+    pub(crate) queues: Option<HostQueues>,
+    pub(crate) memory: Memory,
+    config: EndpointConfig,
+    handle: EndpointHandle,
+    /// QP number of the peer, 0 while there is none.
+    peer: AtomicU32,
+    /// The exported QP.
+    exported: Buffer,
+    _doorbells: Option<Buffer>,
+    pub(crate) device: Arc<DeviceShared>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(device: Arc<DeviceShared>, config: &EndpointConfig) -> Result<Self, Error> {
+        config.check()?;
+        let memory = Memory::new(config)?;
+        let qp = create_qp(&device, config, &memory)?;
+        let scratch_key = device.nic.register(&memory.scratch()?, Access::LOCAL_WRITE)?;
+        let register = device.nic.doorbells().slice(qp.doorbell_offset(), 8)?;
+        let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
+        let lkey = scratch_key.lkey();
+        let queues = match memory.host_can_post() {
+            true => Some(HostQueues::new(&memory, qp.clone(), &register, lkey)?),
+            false => None,
+        };
+        let doorbells = match &config.gpu {
+            Some(gpu) => Some(device.doorbells_in(&**gpu)?),
+            None => None,
+        };
+        let base = doorbells.as_ref().map_or(device.nic.doorbells().addr(), Buffer::kernel_addr);
+        let exported = memory.export(&ExportedQp {
+            qpn: qpn.get(),
+            cqns: qp.cqns(),
+            doorbell: base + qp.doorbell_offset(),
+            scratch_lkey: lkey,
+            timeout_ns: config.timeout.as_nanos().try_into().unwrap_or(u64::MAX),
+        })?;
+        let handle = EndpointHandle {
+            nic: device.nic.id(),
+            qpn: qpn.get(),
+            psn: random_psn()?,
+            mtu: config.mtu,
+            max_rd_atomic: config.rd_atomic,
+        };
+        let (config, peer) = (config.clone(), AtomicU32::new(0));
+        let core = Core {
+            qp,
+            _scratch_key: scratch_key,
+            queues,
+            memory,
+            config,
+            handle,
+            peer,
+            exported,
+            _doorbells: doorbells,
+            device,
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// QP number, 24 bits.
+    pub fn qpn(&self) -> u32 {
+        self.core.handle.qpn
+    }
+
+    /// What the peer needs to connect to this endpoint.
+    pub fn handle(&self) -> EndpointHandle {
+        self.core.handle
+    }
+
+    /// QP number of the peer, if connected.
+    pub fn peer(&self) -> Option<u32> {
+        Some(self.core.peer.load(Acquire)).filter(|&qpn| qpn != 0)
+    }
+
+    /// State of the QP.
+    pub fn state(&self) -> QpState {
+        self.core.qp.state()
+    }
+
+    /// Connects to a peer, which must connect to this endpoint in turn.
+    #[doc(alias = "ConnectEndpoint")]
+    pub fn connect(&self, peer: &EndpointHandle) -> Result<(), Error> {
+        let (core, qpn) = (&*self.core, self.qpn());
+        if *peer == core.handle {
+            return Err(UsageError::ConnectToSelf { qpn }.into());
+        }
+        if let Err(peer) = core.peer.compare_exchange(0, peer.qpn, AcqRel, Acquire) {
+            return Err(UsageError::AlreadyConnected { qpn, peer }.into());
+        }
+        let config = &core.config;
+        let path = PathSpec {
+            dest_qpn: peer.qpn,
+            dest_nic: peer.nic,
+            mtu: config.mtu.min(peer.mtu),
+            rq_psn: peer.psn,
+            sq_psn: core.handle.psn,
+            max_dest_rd_atomic: config.rd_atomic,
+            max_rd_atomic: config.rd_atomic.min(peer.max_rd_atomic),
+            ack_timeout: config.ack_timeout,
+            retry: config.retry,
+            rnr_retry: config.rnr_retry,
+            min_rnr_timer: config.min_rnr_timer,
+        };
+        core.qp.connect(&path).inspect_err(|_| core.peer.store(0, Release))
+    }
+
+    /// The host's way to post. Fails if the posting state is in GPU memory.
+    pub fn host(&self) -> Result<Poster<'_>, UsageError> {
+        let core = &*self.core;
+        let queues = core.queues.as_ref().ok_or(UsageError::KernelPosted { qpn: self.qpn() })?;
+        let srq = core.config.srq.as_deref();
+        Ok(Poster::new(queues, core.peer.load(Acquire), srq, core.config.timeout))
+    }
+
+    /// A kernel's way to post: where the exported QP is, `const wv::Qp*` in device code. The
+    /// endpoint lives on as long as the pointer, or a launch that was given it, does.
+    pub fn device_qp(&self) -> KernelPtr {
+        KernelPtr::new(&self.core.exported).keeping(self.core.clone())
+    }
+
+    /// What became of it: its QP's state, its queues, and the first thing that went wrong.
+    pub fn health(&self) -> Result<Health, Error> {
+        health::examine(&self.core)
+    }
+
+    /// Makes every wait on this endpoint, on host and device, return `aborted`.
+    pub fn abort(&self) -> Result<(), Error> {
+        self.core.memory.write_abort()
+    }
+
+    /// Moves the QP to ERR, so that everything posted completes with a flush error.
+    pub fn fail(&self) -> Result<(), Error> {
+        self.core.qp.fail()
+    }
+
+    /// Back to what a new endpoint is, under the same QP number: nothing posted, no error, no
+    /// peer. The peer must be reset as well, and both connected again. Receives of an own queue
+    /// are gone; those of a shared queue stay.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        let qpn = self.qpn();
+        let core = Arc::get_mut(&mut self.core).ok_or(UsageError::StillLent { qpn })?;
+        core.qp.reset()?;
+        let register = core.device.nic.doorbells().slice(core.qp.doorbell_offset(), 8)?;
+        let register: Cells<AtomicU64> = register.cells(0, 1)?;
+        register[0].store(0, Release);
+        core.memory.reset()?;
+        core.peer.store(0, Release);
+        core.qp.init(core.config.access)
+    }
+
+    /// Destroys the QP now. Dropping does the same, once no kernel holds what
+    /// [`Endpoint::device_qp`] gave.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// Posts a signalled 1-piece WRITE of all of `src` and waits: the whole life of one write.
+    pub fn write_and_wait(&self, src: &MemoryRegion, dst: RemoteRegion) -> Result<(), Error> {
+        let host = self.host()?;
+        let posted = host.post_write(src.local(), dst, crate::SendFlags::SIGNALED)?;
+        host.wait(posted)
+    }
+}
+
+fn create_qp(
+    device: &DeviceShared,
+    config: &EndpointConfig,
+    memory: &Memory,
+) -> Result<Arc<dyn QueuePair>, Error> {
+    let shape = &memory.shape;
+    let (sq, rq, record) = (memory.sq()?, memory.rq()?, memory.record()?);
+    let (send_cq, recv_cq) = (memory.send_cq()?, memory.recv_cq()?);
+    let [send_record, recv_record] = memory.cq_records()?;
+    let recv = match &config.srq {
+        Some(srq) => RecvSpec::Shared(srq.object()),
+        None if !shape.own_recv => RecvSpec::None,
+        None => RecvSpec::Own { buf: &rq, log_depth: shape.log_recv, log_stride: shape.log_stride },
+    };
+    let cq = |mode, log_size, buf, record| CqSpec { mode, log_size, buf, record };
+    device.nic.create_qp(&QpSpec {
+        sq: &sq,
+        log_sq: shape.log_send,
+        recv,
+        record: &record,
+        send_cq: cq(shape.send_cq_mode, shape.log_send_cq, &send_cq, &send_record),
+        recv_cq: cq(CqMode::Ring, shape.log_recv, &recv_cq, &recv_record),
+        access: config.access,
+        consume_only: config.consume_only,
+    })
+}
+
+/// A first packet sequence number that late packets of an older connection will not hit.
+fn random_psn() -> Result<u32, Error> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(|_| crate::error::no_entropy())?;
+    Ok(u32::from_le_bytes(bytes) & 0xff_ffff)
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (qpn, state, peer) = (self.qpn(), self.state(), self.peer());
+        write!(f, "Endpoint({qpn:#x}, {state}, peer {peer:x?})")
+    }
+}

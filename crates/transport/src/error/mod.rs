@@ -1,0 +1,277 @@
+//! What can go wrong, and whose doing it is.
+
+mod handle;
+mod work;
+
+pub use handle::HandleError;
+pub use work::{QueueKind, WorkError};
+
+use std::time::Duration;
+use thiserror::Error;
+use warpverbs_gpu::GpuError;
+use warpverbs_mem::MemError;
+use warpverbs_mlx5::recv::RecvBuildError;
+use warpverbs_mlx5::wqe::BuildError;
+use warpverbs_nic::{ModifyError, NicError};
+
+/// Everything a call of this crate can fail with. [`Error::kind`] says who can put it right.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call asks for something that cannot be.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// Bytes that should have been a handle or a region of a peer are not.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+    /// Work completed with an error; the QP is in the error state.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// A wait ended without what it waited for.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// The NIC refused or failed.
+    #[error("NIC: {0}")]
+    Nic(#[from] NicError),
+    /// A QP did not change its state.
+    #[error("NIC: {0}")]
+    Modify(#[from] ModifyError),
+    /// The device that runs the kernels refused or failed.
+    #[error("GPU: {0}")]
+    Gpu(#[from] GpuError),
+    /// Memory could not be had or touched.
+    #[error("memory: {0}")]
+    Memory(#[from] MemError),
+}
+
+/// Whose doing an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's: the same call will fail again.
+    BadCaller,
+    /// The peer's: it sent or answered something that cannot be right.
+    BadPeer,
+    /// Nobody's: resources, time, or a failing part; it may work another time.
+    BadLuck,
+}
+
+impl Error {
+    /// Whose doing it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Usage(_) | Self::Modify(_) | Self::Gpu(GpuError::BadLaunch { .. }) => {
+                ErrorKind::BadCaller
+            }
+            Self::Handle(_) => ErrorKind::BadPeer,
+            Self::Work(work) => work.kind(),
+            Self::Memory(MemError::OutOfBounds { .. } | MemError::Misaligned { .. }) => {
+                ErrorKind::BadCaller
+            }
+            Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => ErrorKind::BadLuck,
+        }
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// A call that cannot be granted as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// A field of [`EndpointConfig`](crate::EndpointConfig) has a value that will not do.
+    #[error("{field} is {value}, expected {expected}")]
+    Config {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// No NIC of that name.
+    #[error("no NIC \"{asked}\"; there is {found}")]
+    NoSuchNic {
+        /// What was asked for.
+        asked: String,
+        /// What there is, by name.
+        found: String,
+    },
+    /// A range does not lie inside its region.
+    #[error("range {offset:#x}+{len:#x} is outside a region of {region_len:#x} bytes")]
+    OutOfRange {
+        /// Offset asked for, bytes from the start of the region.
+        offset: u64,
+        /// Length asked for, bytes.
+        len: u64,
+        /// Length of the region, bytes.
+        region_len: u64,
+    },
+    /// The two sides of a transfer differ in length.
+    #[error("{local} bytes of local memory for {remote} bytes of remote memory")]
+    LengthMismatch {
+        /// Bytes on this side.
+        local: u64,
+        /// Bytes on the other side.
+        remote: u64,
+    },
+    /// A message is longer than the NIC carries.
+    #[error("a message of {bytes} bytes; a NIC carries at most {max}")]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// The most.
+        max: u64,
+    },
+    /// Too many pieces of local memory for one work request.
+    #[error("{count} scatter/gather entries, this queue takes at most {max}")]
+    TooManySges {
+        /// Entries given.
+        count: usize,
+        /// The most.
+        max: usize,
+    },
+    /// Too much inline data for one work request.
+    #[error("{bytes} bytes inline, this endpoint takes 1 to {max}")]
+    Inline {
+        /// Bytes given.
+        bytes: usize,
+        /// The most.
+        max: usize,
+    },
+    /// An atomic works on a whole, aligned word.
+    #[error("an atomic on {len} bytes at {addr:#x}, expected {size} bytes, aligned to {size}")]
+    AtomicWord {
+        /// Address given.
+        addr: u64,
+        /// Length given.
+        len: u64,
+        /// Size of the word.
+        size: u64,
+    },
+    /// The posting state is in GPU memory, out of the CPU's reach.
+    #[error("endpoint {qpn:#x} is posted to by kernels; make one with EndpointConfig::host()")]
+    KernelPosted {
+        /// The endpoint.
+        qpn: u32,
+    },
+    /// The endpoint has no receive queue of its own.
+    #[error("endpoint {qpn:#x} has no receive queue of its own: {why}")]
+    NoReceiveQueue {
+        /// The endpoint.
+        qpn: u32,
+        /// What it has instead.
+        why: &'static str,
+    },
+    /// The work request cannot be written as a WQE.
+    #[error(transparent)]
+    Wqe(#[from] BuildError),
+    /// The receive cannot be written as a receive WQE.
+    #[error(transparent)]
+    RecvWqe(#[from] RecvBuildError),
+    /// An endpoint cannot be its own peer.
+    #[error("endpoint {qpn:#x} was asked to connect to itself")]
+    ConnectToSelf {
+        /// The endpoint.
+        qpn: u32,
+    },
+    /// An endpoint has one peer at a time.
+    #[error("endpoint {qpn:#x} is already connected to {peer:#x}; reset() it first")]
+    AlreadyConnected {
+        /// The endpoint.
+        qpn: u32,
+        /// Its peer.
+        peer: u32,
+    },
+    /// Send work needs a peer.
+    #[error("endpoint {qpn:#x} is not connected")]
+    NotConnected {
+        /// The endpoint.
+        qpn: u32,
+    },
+    /// A kernel may still use the endpoint: what `device_qp()` gave out is still held.
+    #[error("endpoint {qpn:#x} is still lent to kernels; drop what device_qp() gave first")]
+    StillLent {
+        /// The endpoint.
+        qpn: u32,
+    },
+    /// The peer is behind a NIC that this one has no way to.
+    #[error("the peer is on another NIC; {nic} reaches only itself")]
+    Unreachable {
+        /// The own NIC.
+        nic: String,
+    },
+}
+
+/// Why a wait ended early. The first cause is kept; see [`Health`](crate::Health).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// Nothing happened in time. Nothing is lost: waiting again is allowed.
+    #[error(
+        "endpoint {qpn:#x}: {queue} queue at {actual} of {expected} after {after:?}; the NIC may \
+         be stuck, or the work unsignalled"
+    )]
+    Timeout {
+        /// The endpoint.
+        qpn: u32,
+        /// Which queue.
+        queue: QueueKind,
+        /// The index that was waited for.
+        expected: u64,
+        /// How far the queue had come.
+        actual: u64,
+        /// How long the wait was.
+        after: Duration,
+    },
+    /// No room came free in time; nothing was posted.
+    #[error("endpoint {qpn:#x}: the {queue} queue of {depth} stayed full for {after:?}")]
+    QueueFull {
+        /// The endpoint.
+        qpn: u32,
+        /// Which queue.
+        queue: QueueKind,
+        /// Its depth, in WQEBBs (send) or work requests (receive).
+        depth: u64,
+        /// How long the wait was.
+        after: Duration,
+    },
+    /// The shared receive queue holds as many receives as it can.
+    #[error("shared receive queue {srqn:#x}: {receives} receives stayed posted for {after:?}")]
+    SharedQueueFull {
+        /// The queue.
+        srqn: u32,
+        /// Receives it can hold.
+        receives: u32,
+        /// How long the wait was.
+        after: Duration,
+    },
+    /// All scratch slots for results of atomics stayed taken.
+    #[error("endpoint {qpn:#x}: no scratch slot for an atomic's result in {after:?}")]
+    NoScratch {
+        /// The endpoint.
+        qpn: u32,
+        /// How long the wait was.
+        after: Duration,
+    },
+    /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
+    #[error("endpoint {qpn:#x} was aborted")]
+    Aborted {
+        /// The endpoint.
+        qpn: u32,
+    },
+    /// A kernel's poster gave up at the gate and took the queue with it.
+    #[error("endpoint {qpn:#x}: a poster gave up waiting for room")]
+    PosterGaveUp {
+        /// The endpoint.
+        qpn: u32,
+    },
+}
+
+pub(crate) fn no_entropy() -> Error {
+    Error::Nic(NicError::Key(warpverbs_mem::KeyError::NoEntropy))
+}

@@ -1,0 +1,69 @@
+//! Work requests that failed.
+
+use super::ErrorKind;
+use std::fmt;
+use thiserror::Error;
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_mlx5::syndrome::Syndrome;
+
+/// One of the two work queues of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueueKind {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Receive,
+}
+
+impl fmt::Display for QueueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+        })
+    }
+}
+
+/// The first error completion of an endpoint. Everything posted to it afterwards fails with the
+/// same value until [`Endpoint::reset`](crate::Endpoint::reset).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "endpoint {qpn:#x}: {queue} work request {index} ({}) failed: {syndrome}, vendor {vendor:#04x}",
+    .opcode.map_or("RECV", SendOpcode::name)
+)]
+pub struct WorkError {
+    /// The endpoint.
+    pub qpn: u32,
+    /// Which of its queues.
+    pub queue: QueueKind,
+    /// Low 16 bits of the work request's index: what the CQE carries.
+    pub index: u16,
+    /// Its opcode; `None` for a receive.
+    pub opcode: Option<SendOpcode>,
+    /// What went wrong.
+    pub syndrome: Syndrome,
+    /// The vendor's own detail, without a public meaning.
+    pub vendor: u8,
+}
+
+impl WorkError {
+    /// Reports that a send was given up after another had failed, not what had failed.
+    pub(crate) fn is_flushed_send(&self) -> bool {
+        self.queue == QueueKind::Send && self.syndrome == Syndrome::WrFlush
+    }
+
+    /// Whose doing it is, as far as the syndrome tells.
+    pub fn kind(&self) -> ErrorKind {
+        match self.syndrome {
+            Syndrome::LocalLength
+            | Syndrome::LocalQpOp
+            | Syndrome::LocalProt
+            | Syndrome::LocalAccess
+            | Syndrome::MwBind
+            | Syndrome::RemoteInvalReq
+            | Syndrome::RemoteAccess => ErrorKind::BadCaller,
+            Syndrome::BadResp | Syndrome::RemoteOp | Syndrome::RemoteAborted => ErrorKind::BadPeer,
+            _ => ErrorKind::BadLuck,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What peers exchange to connect.
+
+use crate::HandleError;
+use crate::wire::{Frame, Reader};
+use std::fmt;
+use warpverbs_nic::Mtu;
+
+const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+
+fn mtu_of_code(code: u8) -> Option<Mtu> {
+    MTUS.into_iter().find(|mtu| *mtu as u8 == code)
+}
+
+/// Identity of a NIC, made when it comes up: tells whether two handles are of one NIC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NicId(pub [u8; 16]);
+
+impl fmt::Debug for NicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// How to reach an [`Endpoint`](crate::Endpoint): 36 bytes that its peer needs to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "RdmaEndpointHandle")]
+pub struct EndpointHandle {
+    pub(crate) nic: NicId,
+    pub(crate) qpn: u32,
+    pub(crate) psn: u32,
+    pub(crate) mtu: Mtu,
+    pub(crate) max_rd_atomic: u8,
+}
+
+const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 1, body: 28 };
+
+impl EndpointHandle {
+    /// The NIC the endpoint is on.
+    pub fn nic(&self) -> NicId {
+        self.nic
+    }
+
+    /// QP number, 24 bits.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// The packet sequence number its send queue begins with, 24 bits.
+    pub fn psn(&self) -> u32 {
+        self.psn
+    }
+
+    /// The largest path MTU it takes.
+    pub fn mtu(&self) -> Mtu {
+        self.mtu
+    }
+
+    /// READs and atomics it serves at the same time.
+    pub fn max_rd_atomic(&self) -> u8 {
+        self.max_rd_atomic
+    }
+
+    /// The handle as versioned bytes, to be sent to the peer by any means.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(FRAME.body);
+        body.extend_from_slice(&self.nic.0);
+        body.extend_from_slice(&self.qpn.to_le_bytes());
+        body.extend_from_slice(&self.psn.to_le_bytes());
+        body.extend_from_slice(&[self.mtu as u8, self.max_rd_atomic, 0, 0]);
+        FRAME.wrap(&body)
+    }
+
+    /// Parses what [`EndpointHandle::to_bytes`] made. Every byte is checked.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, HandleError> {
+        let mut body = Reader(FRAME.unwrap(bytes)?);
+        let (nic, qpn, psn) = (NicId(body.take()), body.u32(), body.u32());
+        let [mtu, max_rd_atomic, ..] = body.take::<2>();
+        let reserved = u16::from_le_bytes(body.take());
+        FRAME.field("qpn", qpn.into(), (1..1 << 24).contains(&qpn), "1 to 0xffffff")?;
+        FRAME.field("psn", psn.into(), psn < 1 << 24, "0 to 0xffffff")?;
+        FRAME.field("reserved", reserved.into(), reserved == 0, "0")?;
+        let bad_mtu = HandleError::Field {
+            what: FRAME.what,
+            field: "mtu",
+            value: mtu.into(),
+            expected: "1 to 5",
+        };
+        let mtu = mtu_of_code(mtu).ok_or(bad_mtu)?;
+        Ok(Self { nic, qpn, psn, mtu, max_rd_atomic })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn handle() -> impl Strategy<Value = EndpointHandle> {
+        (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>()).prop_map(
+            |(nic, qpn, psn, mtu, max_rd_atomic)| EndpointHandle {
+                nic: NicId(nic),
+                qpn,
+                psn,
+                mtu: mtu_of_code(mtu).unwrap(),
+                max_rd_atomic,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_back_as_the_same_handle(handle in handle()) {
+            let bytes = handle.to_bytes();
+            prop_assert_eq!(bytes.len(), 36);
+            prop_assert_eq!(EndpointHandle::from_bytes(&bytes), Ok(handle));
+        }
+
+        #[test]
+        fn what_parses_is_what_was_written(bytes in prop::collection::vec(any::<u8>(), 0..48)) {
+            if let Ok(handle) = EndpointHandle::from_bytes(&bytes) {
+                prop_assert_eq!(handle.to_bytes(), bytes);
+            }
+        }
+
+        #[test]
+        fn one_changed_byte_never_passes_for_the_same(handle in handle(), at in 0usize..36, by in 1u8..) {
+            let mut bytes = handle.to_bytes();
+            bytes[at] ^= by;
+            match EndpointHandle::from_bytes(&bytes) {
+                Ok(other) => prop_assert_eq!(other.to_bytes(), bytes),
+                Err(HandleError::Magic { .. }) => prop_assert!(at < 4),
+                Err(HandleError::Version { .. }) => prop_assert!((4..6).contains(&at)),
+                Err(error) => prop_assert!(matches!(error, HandleError::Field { .. }), "{}", error),
+            }
+        }
+
+        #[test]
+        fn cut_or_padded_is_refused(handle in handle(), len in 0usize..60) {
+            let mut bytes = handle.to_bytes();
+            bytes.resize(len, 0);
+            match EndpointHandle::from_bytes(&bytes) {
+                Ok(_) => prop_assert_eq!(len, 36),
+                Err(HandleError::Truncated { found, .. }) => prop_assert!(found == len && len < 36),
+                Err(HandleError::Trailing { extra, .. }) => prop_assert_eq!(extra + 36, len),
+                Err(error) => prop_assert!(false, "{}", error),
+            }
+        }
+    }
+
+    #[test]
+    fn a_handle_of_a_later_program_is_told_apart() {
+        let handle = EndpointHandle {
+            nic: NicId([7; 16]),
+            qpn: 1,
+            psn: 0,
+            mtu: Mtu::B1024,
+            max_rd_atomic: 16,
+        };
+        let mut bytes = handle.to_bytes();
+        bytes[4] = 2;
+        bytes.extend([0; 24]);
+        let error = EndpointHandle::from_bytes(&bytes).unwrap_err();
+        assert_eq!(error.to_string(), "endpoint handle of version 2, this program reads up to 1");
+    }
+}

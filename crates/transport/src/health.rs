@@ -1,0 +1,225 @@
+//! What became of an endpoint: which queue, which index, and what for.
+
+use crate::endpoint::Core;
+use crate::post::host::decode_error;
+use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
+use std::fmt;
+use warpverbs_mlx5::export::{ErrorWord, Fault, PostState, QueueState};
+use warpverbs_mlx5::num::Qpn;
+use warpverbs_mlx5::syndrome::Syndrome;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// An examination of an [`Endpoint`](crate::Endpoint). Prints as one line per finding.
+#[derive(Debug)]
+pub struct Health {
+    /// The endpoint.
+    pub qpn: u32,
+    /// State of its QP.
+    pub state: QpState,
+    /// The send queue, in WQEBBs.
+    pub send: Progress,
+    /// The receive queue, in work requests.
+    pub receive: Progress,
+    /// The first error completion that a poster saw.
+    pub error: Option<Error>,
+    /// The first error of the send queue as the NIC saw it, with the rule that was broken. A
+    /// collapsed CQ may show posters only the flush that followed.
+    pub first_error: Option<FirstError>,
+    /// The first wait of a kernel that failed.
+    pub fault: Option<FaultReport>,
+    /// What the NIC reported of the QP since the last examination.
+    pub events: Vec<AsyncEvent>,
+    /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
+    pub aborted: bool,
+}
+
+/// Counters of one queue: `reserved` ≥ `published` ≥ `completed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Indexes handed out to posters.
+    pub reserved: u64,
+    /// Indexes the NIC was told of.
+    pub published: u64,
+    /// Indexes known to be complete.
+    pub completed: u64,
+}
+
+/// The first wait of a kernel that did not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it waited for.
+    pub what: WaitFor,
+    /// The index or value waited for.
+    pub expected: u64,
+    /// What was there when it gave up.
+    pub actual: u64,
+    /// Flat number of the thread: block × threads per block + thread.
+    pub thread: u64,
+}
+
+/// How a call of a kernel ended: `wv::outcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The deadline passed.
+    Timeout,
+    /// Aborted by the host, or another poster gave up.
+    Aborted,
+    /// No room, or nothing arrived, and the call does not wait.
+    NoRoom,
+    /// A send work request failed.
+    Requester(Syndrome),
+    /// A receive failed.
+    Responder(Syndrome),
+    /// A length beyond what the queue takes.
+    TooLong,
+    /// A code unknown here.
+    Unknown(u32),
+}
+
+impl Outcome {
+    fn from_code(code: u32) -> Self {
+        let [outcome, syndrome, ..] = code.to_le_bytes();
+        match outcome {
+            1 => Self::Timeout,
+            2 => Self::Aborted,
+            3 => Self::NoRoom,
+            4 => Self::Requester(Syndrome::from_value(syndrome)),
+            5 => Self::Responder(Syndrome::from_value(syndrome)),
+            6 => Self::TooLong,
+            _ => Self::Unknown(code),
+        }
+    }
+}
+
+/// What a kernel waited for: `wv::wait_for`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitFor {
+    /// Room in the send queue.
+    SendRoom,
+    /// Completion of send work.
+    Completion,
+    /// Room in the receive queue.
+    ReceiveRoom,
+    /// A message.
+    Receive,
+    /// A value of a signal word.
+    Signal,
+    /// A scratch slot.
+    Scratch,
+    /// A code unknown here.
+    Unknown(u32),
+}
+
+impl WaitFor {
+    fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::SendRoom,
+            2 => Self::Completion,
+            3 => Self::ReceiveRoom,
+            4 => Self::Receive,
+            5 => Self::Signal,
+            6 => Self::Scratch,
+            _ => Self::Unknown(code),
+        }
+    }
+}
+
+impl Health {
+    /// Nothing has gone wrong so far.
+    pub fn is_ok(&self) -> bool {
+        self.error.is_none()
+            && self.first_error.is_none()
+            && self.fault.is_none()
+            && !self.aborted
+            && self.state != QpState::Err
+            && self.state != QpState::Sqe
+    }
+
+    /// Whose doing the first error is.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        self.error.as_ref().map(Error::kind)
+    }
+
+    /// What went wrong first, as far as anybody knows.
+    pub fn syndrome(&self) -> Option<Syndrome> {
+        let of_poster = match &self.error {
+            Some(Error::Work(work)) => Some(work.syndrome),
+            _ => None,
+        };
+        self.first_error.as_ref().map(|first| first.syndrome).or(of_poster)
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reserved, published, completed } = self;
+        write!(f, "{reserved} reserved, {published} published, {completed} completed")
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { qpn, state, send, receive, .. } = self;
+        write!(f, "endpoint {qpn:#x} in {state}; send: {send}; receive: {receive}")?;
+        if let Some(error) = &self.error {
+            write!(f, "\n  {error}")?;
+        }
+        if let Some(FirstError { index, syndrome, rule }) = &self.first_error {
+            write!(f, "\n  NIC: send work request {index} failed: {syndrome}")?;
+            if let Some(rule) = rule {
+                write!(f, ": {rule}")?;
+            }
+        }
+        if let Some(FaultReport { outcome, what, expected, actual, thread }) = self.fault {
+            write!(f, "\n  kernel thread {thread}: wait for {what:?} ended with {outcome:?}, ")?;
+            write!(f, "expected {expected:#x}, was {actual:#x}")?;
+        }
+        for event in &self.events {
+            write!(f, "\n  event {event:?}")?;
+        }
+        if self.aborted { f.write_str("\n  aborted by the host") } else { Ok(()) }
+    }
+}
+
+pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
+    let mut state = PostState::new_zeroed();
+    core.memory.read_state(0, state.as_mut_bytes())?;
+    let qpn = core.qp.qpn();
+    let progress = |queue: &QueueState| {
+        let QueueState { reserved, published, completed, .. } = *queue;
+        Progress { reserved, published, completed }
+    };
+    let error = (state.error != 0)
+        .then(|| decode_error(Qpn::new(qpn).unwrap_or_default(), ErrorWord(state.error)));
+    Ok(Health {
+        qpn,
+        state: core.qp.state(),
+        send: progress(&state.sq),
+        receive: progress(&state.rq),
+        error,
+        first_error: core.qp.first_error(),
+        fault: report(&state.fault),
+        events: core.device.nic.take_events(qpn),
+        aborted: core.memory.read_abort()?,
+    })
+}
+
+fn report(fault: &Fault) -> Option<FaultReport> {
+    // 2: all other fields are written.
+    (fault.claim == 2).then(|| FaultReport {
+        outcome: Outcome::from_code(fault.status),
+        what: WaitFor::from_code(fault.what),
+        expected: fault.expected,
+        actual: fault.actual,
+        thread: fault.thread,
+    })
+}
+
+const _: fn() = || {
+    fn is_plain<T: FromBytes + IntoBytes>() {}
+    is_plain::<PostState>();
+};

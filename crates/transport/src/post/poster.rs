@@ -1,0 +1,126 @@
+//! The host as a poster: reserving, waiting, completing.
+
+use super::host::{HostQueues, Patience};
+use super::protocol::{Ring, elect, try_reserve};
+use super::work::{Posted, SendFlags};
+use crate::error::QueueKind;
+use crate::{Error, SharedReceiveQueue, WaitError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+/// Posts work to an endpoint from the host and waits for it. Any number of threads may hold one
+/// for the same endpoint at the same time; nothing here locks or allocates.
+///
+/// `post_*` calls that return without error have been rung for. They wait only for room, at most
+/// for the endpoint's timeout (or that of [`Poster::with_timeout`]), and then leave nothing behind.
+/// After a work request has failed, every call returns that first error.
+#[derive(Clone, Copy)]
+pub struct Poster<'e> {
+    pub(super) q: &'e HostQueues,
+    /// QP number of the peer, 0 if not connected.
+    pub(super) peer: u32,
+    pub(super) srq: Option<&'e SharedReceiveQueue>,
+    pub(super) timeout: Duration,
+}
+
+impl<'e> Poster<'e> {
+    pub(crate) fn new(
+        q: &'e HostQueues,
+        peer: u32,
+        srq: Option<&'e SharedReceiveQueue>,
+        timeout: Duration,
+    ) -> Self {
+        Self { q, peer, srq, timeout }
+    }
+
+    /// The same, with another deadline for every call; zero never waits.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Takes what has completed off the send CQ, without waiting, and returns the index below
+    /// which all send work is complete. Compare with [`Posted::end`].
+    #[doc(alias = "PollCqOnce")]
+    pub fn poll(&self) -> Result<u64, Error> {
+        self.q.poll_send()
+    }
+
+    /// Whether a signalled work request (or a signalled one after it) has completed. Never waits.
+    pub fn is_done(&self, work: Posted) -> Result<bool, Error> {
+        Ok(self.poll()? >= work.end)
+    }
+
+    /// Waits until a send work request, and with it every earlier one, is complete. If neither it
+    /// nor a later one is signalled, a NOP that is follows it.
+    #[doc(alias = "PollCq")]
+    #[inline]
+    pub fn wait(&self, work: Posted) -> Result<(), Error> {
+        self.wait_until(work.end, work.signaled)
+    }
+
+    /// Waits until everything posted to the send queue before this call is complete, signalled or
+    /// not.
+    #[doc(alias = "flush")]
+    pub fn quiet(&self) -> Result<(), Error> {
+        self.wait_until(self.q.send.reserved().load(Acquire), false)
+    }
+
+    fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), Error> {
+        let (q, completed) = (self.q, self.q.send.completed());
+        let mut patience = Patience::new(self.timeout);
+        loop {
+            if completed.load(Acquire) >= end {
+                return Ok(());
+            }
+            elect(&q.send, || q.drain_send());
+            if completed.load(Acquire) >= end {
+                return Ok(());
+            }
+            q.check()?;
+            q.check_abort()?;
+            if !signaled && q.send.unsignaled().load(Relaxed) >= end {
+                (end, signaled) = (self.post_nop(SendFlags::SIGNALED)?.end, true);
+            }
+            if !patience.pause() {
+                return Err(WaitError::Timeout {
+                    qpn: q.qpn.get(),
+                    queue: QueueKind::Send,
+                    expected: end,
+                    actual: completed.load(Acquire),
+                    after: self.timeout,
+                }
+                .into());
+            }
+        }
+    }
+
+    /// Takes `n` indexes of a queue as soon as there is room for them.
+    #[inline]
+    pub(super) fn reserve(&self, kind: QueueKind, n: u64) -> Result<u64, Error> {
+        match try_reserve(self.q.queue(kind), n) {
+            Some(base) => Ok(base),
+            None => self.reserve_slowly(kind, n),
+        }
+    }
+
+    #[cold]
+    fn reserve_slowly(&self, kind: QueueKind, n: u64) -> Result<u64, Error> {
+        let (q, queue) = (self.q, self.q.queue(kind));
+        let mut patience = Patience::new(self.timeout);
+        loop {
+            // Receives are retired by whoever takes their completions: they are the user's.
+            if kind == QueueKind::Send {
+                elect(queue, || q.drain_send());
+            }
+            if let Some(base) = try_reserve(queue, n) {
+                return Ok(base);
+            }
+            q.check()?;
+            q.check_abort()?;
+            if !patience.pause() {
+                let (qpn, depth, after) = (q.qpn.get(), queue.depth(), self.timeout);
+                return Err(WaitError::QueueFull { qpn, queue: kind, depth, after }.into());
+            }
+        }
+    }
+}

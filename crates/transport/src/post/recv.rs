@@ -1,0 +1,104 @@
+//! Receive work requests, and what arrives.
+
+use super::host::{HostQueues, Patience};
+use super::poster::Poster;
+use super::protocol::{Ring, publish};
+use super::send::sge;
+use super::work::{Posted, Received, ReceivedKind};
+use crate::error::QueueKind;
+use crate::{Error, LocalRegion, UsageError, WaitError};
+use std::sync::atomic::Ordering::Acquire;
+use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::recv::build;
+use warpverbs_mlx5::wqe::Sge;
+
+/// Entries of the longest receive.
+pub(crate) const MAX_RECV_SGES: usize = 64;
+
+/// The non-empty parts of `local` as the NIC takes them, and how many they are.
+pub(crate) fn recv_sges(
+    local: &[LocalRegion],
+    max: usize,
+) -> Result<([Sge; MAX_RECV_SGES], usize), UsageError> {
+    let nothing = Sge { addr: 0, len: 0, lkey: warpverbs_mlx5::num::Lkey(0) };
+    let (mut sges, mut count) = ([nothing; MAX_RECV_SGES], 0);
+    for part in local.iter().filter(|part| !part.is_empty()) {
+        if count == max {
+            return Err(UsageError::TooManySges { count: local.len(), max });
+        }
+        sges[count] = sge(part)?;
+        count += 1;
+    }
+    Ok((sges, count))
+}
+
+impl Poster<'_> {
+    /// Gives the NIC memory for one message, filled in order. With no memory at all it takes a
+    /// message of no bytes, or the immediate of a WRITE.
+    #[doc(alias = "PostRecv")]
+    pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, Error> {
+        let q = self.q;
+        let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.qpn.get(), why };
+        let rq = match (&q.rq, self.srq) {
+            (Some(rq), _) => rq,
+            (None, Some(_)) => return Err(no_queue("post to its SharedReceiveQueue").into()),
+            (None, None) => return Err(no_queue("it was made with recv_depth 0").into()),
+        };
+        let stride = 1usize << q.log_rq_stride;
+        let (sges, count) = recv_sges(local.as_ref(), stride / 16)?;
+        let mut slot = [0; 16 * MAX_RECV_SGES];
+        build(&mut slot[..stride], &sges[..count]).map_err(UsageError::from)?;
+        q.check()?;
+        let index = self.reserve(QueueKind::Receive, 1)?;
+        HostQueues::store(rq, index << (q.log_rq_stride - 3), &slot[..stride]);
+        publish(&q.recv, index, 1);
+        Ok(Posted { index, end: index + 1, signaled: true })
+    }
+
+    /// Takes one arrived message, if there is one. Never waits. What had arrived before an error
+    /// is still delivered.
+    pub fn poll_recv(&self) -> Result<Option<Received>, Error> {
+        let index = self.q.recv.completed().load(Acquire);
+        match self.q.take_recv() {
+            Some(Cqe::Receive { wqe_counter, kind, byte_cnt, .. }) => {
+                let index = match self.srq {
+                    Some(srq) => {
+                        srq.give_back(wqe_counter);
+                        wqe_counter.into()
+                    }
+                    None => warpverbs_mlx5::num::WqeIndex(wqe_counter).widen(index),
+                };
+                let kind = match kind {
+                    ReceiveKind::Send => ReceivedKind::Send,
+                    ReceiveKind::SendImm(imm) => ReceivedKind::SendImm(imm),
+                    ReceiveKind::SendInval(rkey) => ReceivedKind::SendInval(rkey.0),
+                    ReceiveKind::WriteImm(imm) => ReceivedKind::WriteImm(imm),
+                };
+                Ok(Some(Received { byte_len: byte_cnt, kind, index }))
+            }
+            _ => self.q.check().map(|()| None),
+        }
+    }
+
+    /// Waits for a message.
+    pub fn wait_recv(&self) -> Result<Received, Error> {
+        let mut patience = Patience::new(self.timeout);
+        loop {
+            if let Some(received) = self.poll_recv()? {
+                return Ok(received);
+            }
+            self.q.check_abort()?;
+            if !patience.pause() {
+                let actual = self.q.recv.completed().load(Acquire);
+                return Err(WaitError::Timeout {
+                    qpn: self.q.qpn.get(),
+                    queue: QueueKind::Receive,
+                    expected: actual + 1,
+                    actual,
+                    after: self.timeout,
+                }
+                .into());
+            }
+        }
+    }
+}

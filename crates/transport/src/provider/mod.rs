@@ -1,0 +1,184 @@
+//! What a kind of NIC has to bring: this crate's queues stand on these traits and nothing else.
+
+mod soft;
+
+pub(crate) use soft::Soft;
+
+use crate::{Error, NicId};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use warpverbs_mem::{Access, Region};
+use warpverbs_mlx5::export::CqMode;
+use warpverbs_nic::{AsyncEvent, FirstError, Mtu, QpState};
+
+/// What is known of a NIC before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicInfo {
+    /// Its name, good for [`Context::open`](crate::Context::open).
+    pub name: String,
+    /// The provider that drives it.
+    pub provider: &'static str,
+    /// One line about what it is.
+    pub description: String,
+}
+
+/// A kind of NIC.
+pub trait Provider: Send + Sync {
+    /// The NICs it drives here.
+    fn devices(&self) -> Result<Vec<NicInfo>, Error>;
+
+    /// Opens one, with a protection domain of its own.
+    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error>;
+}
+
+/// An open NIC with one protection domain. What it makes may outlive it.
+pub trait Nic: Send + Sync + fmt::Debug {
+    /// What it is.
+    fn info(&self) -> &NicInfo;
+
+    /// Two endpoints reach each other without a network iff their NICs have the same identity.
+    fn id(&self) -> NicId;
+
+    /// The memory that holds doorbell registers; a GPU maps it to ring them.
+    fn doorbells(&self) -> &Region;
+
+    /// Lets the NIC touch `region`, which the key keeps alive; addresses are the region's own.
+    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error>;
+
+    /// A QP with its two CQs, in the state INIT, on zeroed queue memory. CQ memory is set to 0xff.
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
+
+    /// A shared receive queue on zeroed memory.
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error>;
+
+    /// Events of QP `qpn` that were not asked for yet.
+    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent>;
+}
+
+/// A registration; dropping it takes the keys back.
+pub trait MemoryKey: Send + Sync {
+    /// For the owner's work requests.
+    fn lkey(&self) -> u32;
+    /// For peers.
+    fn rkey(&self) -> u32;
+}
+
+/// A CQ to make. Collapsed CQs have one entry.
+#[derive(Clone, Copy, Debug)]
+pub struct CqSpec<'a> {
+    /// How it reports.
+    pub mode: CqMode,
+    /// log2 of the number of CQEs.
+    pub log_size: u8,
+    /// The CQEs.
+    pub buf: &'a Region,
+    /// Its doorbell record, 8 bytes.
+    pub record: &'a Region,
+}
+
+/// Where a QP's receives come from.
+#[derive(Clone, Copy)]
+pub enum RecvSpec<'a> {
+    /// Nowhere.
+    None,
+    /// An own ring of 2^`log_depth` WQEs of 2^`log_stride` bytes.
+    Own {
+        /// The ring.
+        buf: &'a Region,
+        /// log2 of the number of WQEs.
+        log_depth: u8,
+        /// log2 of the bytes of one.
+        log_stride: u8,
+    },
+    /// A shared receive queue of the same NIC.
+    Shared(&'a dyn SharedQueue),
+}
+
+/// A QP to make.
+pub struct QpSpec<'a> {
+    /// 2^`log_sq` WQEBBs.
+    pub sq: &'a Region,
+    /// log2 of the number of WQEBBs.
+    pub log_sq: u8,
+    /// Receives.
+    pub recv: RecvSpec<'a>,
+    /// The QP's doorbell record, 8 bytes.
+    pub record: &'a Region,
+    /// Completions of the send queue.
+    pub send_cq: CqSpec<'a>,
+    /// Completions of receives.
+    pub recv_cq: CqSpec<'a>,
+    /// What peers may do through the QP.
+    pub access: Access,
+    /// The NIC takes every announced WQEBB for a work request that succeeded, without a look at it.
+    pub consume_only: bool,
+}
+
+/// A shared receive queue to make.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqSpec<'a> {
+    /// 2^`log_depth` WQEs of 2^`log_stride` bytes.
+    pub buf: &'a Region,
+    /// log2 of the number of WQEs.
+    pub log_depth: u8,
+    /// log2 of the bytes of one, next segment included.
+    pub log_stride: u8,
+    /// Its doorbell record, 4 bytes.
+    pub record: &'a Region,
+}
+
+/// A shared receive queue; dropping it destroys it.
+pub trait SharedQueue: Any + Send + Sync {
+    /// Its number.
+    fn srqn(&self) -> u32;
+}
+
+/// What connects a QP to its peer.
+#[derive(Clone, Copy, Debug)]
+pub struct PathSpec {
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// The peer's NIC; the own one for loopback.
+    pub dest_nic: NicId,
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// First sequence number the peer sends.
+    pub rq_psn: u32,
+    /// First sequence number sent.
+    pub sq_psn: u32,
+    /// READs and atomics served at a time.
+    pub max_dest_rd_atomic: u8,
+    /// READs and atomics asked at a time.
+    pub max_rd_atomic: u8,
+    /// Code of the time after which an answer is missed.
+    pub ack_timeout: u8,
+    /// Times a request is sent again.
+    pub retry: u8,
+    /// Times a request is sent again when the peer has no receive.
+    pub rnr_retry: u8,
+    /// Code of the time a sender waits when there is no receive here.
+    pub min_rnr_timer: u8,
+}
+
+/// A QP and its CQs; dropping it destroys them, whatever is in flight.
+pub trait QueuePair: Send + Sync + fmt::Debug {
+    /// Its number.
+    fn qpn(&self) -> u32;
+    /// Numbers of its send and receive CQ.
+    fn cqns(&self) -> [u32; 2];
+    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes.
+    fn doorbell_offset(&self) -> u64;
+    /// Its state.
+    fn state(&self) -> QpState;
+    /// The first error of its send queue, if the NIC remembers it.
+    fn first_error(&self) -> Option<FirstError>;
+    /// From INIT by RTR to RTS.
+    fn connect(&self, path: &PathSpec) -> Result<(), Error>;
+    /// To RESET: nothing is touched on its behalf any more.
+    fn reset(&self) -> Result<(), Error>;
+    /// From RESET to INIT.
+    fn init(&self, access: Access) -> Result<(), Error>;
+    /// To ERR: everything posted is flushed.
+    fn fail(&self) -> Result<(), Error>;
+}

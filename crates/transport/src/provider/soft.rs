@@ -1,0 +1,296 @@
+//! The software NIC as a provider.
+
+use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
+use super::{SharedQueue, SrqSpec};
+use crate::error::no_entropy;
+use crate::{Error, NicId, UsageError};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_mem::{Access, Region};
+use warpverbs_nic::{
+    AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, Mr, NicError, OnSendError, Pd, Qp,
+    QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
+};
+
+/// One software NIC, brought up when it is first opened.
+pub(crate) struct Soft {
+    config: Config,
+    up: Mutex<Option<Arc<Running>>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.nic.config().name, self.id)
+    }
+}
+
+/// A software NIC and the thread that is its engine. The thread ends with the last user.
+struct Running {
+    nic: SoftNic,
+    id: NicId,
+    _engine: Option<EngineThread>,
+    /// Events that were not asked for yet, oldest first.
+    events: Mutex<VecDeque<AsyncEvent>>,
+}
+
+/// Events kept for endpoints that are not asked about.
+const EVENTS_KEPT: usize = 1024;
+
+impl Soft {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, up: Mutex::default() }
+    }
+
+    /// A NIC whose engine is somebody else's business.
+    pub(crate) fn stepped(nic: SoftNic) -> Result<Self, Error> {
+        let config = nic.config().clone();
+        let running = Running::new(nic, None)?;
+        Ok(Self { config, up: Mutex::new(Some(Arc::new(running))) })
+    }
+
+    fn running(&self) -> Result<Arc<Running>, Error> {
+        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*up {
+            return Ok(running.clone());
+        }
+        let nic = SoftNic::new(self.config.clone())?;
+        let engine = nic.spawn()?;
+        let running = Arc::new(Running::new(nic, Some(engine))?);
+        *up = Some(running.clone());
+        Ok(running)
+    }
+
+    fn info(&self) -> NicInfo {
+        NicInfo {
+            name: self.config.name.clone(),
+            provider: "soft",
+            description: "software NIC in this process, loopback".into(),
+        }
+    }
+}
+
+impl Running {
+    fn new(nic: SoftNic, engine: Option<EngineThread>) -> Result<Self, Error> {
+        let mut id = NicId([0; 16]);
+        getrandom::fill(&mut id.0).map_err(|_| no_entropy())?;
+        Ok(Self { nic, id, _engine: engine, events: Mutex::default() })
+    }
+}
+
+impl Provider for Soft {
+    fn devices(&self) -> Result<Vec<NicInfo>, Error> {
+        Ok(vec![self.info()])
+    }
+
+    fn open(&self, _name: &str) -> Result<Arc<dyn Nic>, Error> {
+        let running = self.running()?;
+        let pd = running.nic.alloc_pd();
+        Ok(Arc::new(SoftDevice { info: self.info(), pd, running }))
+    }
+}
+
+struct SoftDevice {
+    info: NicInfo,
+    pd: Pd,
+    running: Arc<Running>,
+}
+
+impl SoftDevice {
+    fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
+        self.running.nic.create_cq(&CqConfig {
+            mode: spec.mode,
+            log_size: spec.log_size,
+            buf: spec.buf.clone(),
+            dbr: spec.record.clone(),
+            ignore_overrun: false,
+        })
+    }
+}
+
+impl fmt::Debug for SoftDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (software)", self.info.name)
+    }
+}
+
+impl Nic for SoftDevice {
+    fn info(&self) -> &NicInfo {
+        &self.info
+    }
+
+    fn id(&self) -> NicId {
+        self.running.id
+    }
+
+    fn doorbells(&self) -> &Region {
+        self.running.nic.doorbells()
+    }
+
+    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error> {
+        let mr = self.running.nic.reg_mr(&self.pd, region, access)?;
+        Ok(Box::new(SoftKey { mr, _running: self.running.clone() }))
+    }
+
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+        let cqs = [self.create_cq(&spec.send_cq)?, self.create_cq(&spec.recv_cq)?];
+        let rq = match spec.recv {
+            RecvSpec::None => RqConfig::None,
+            RecvSpec::Own { buf, log_depth, log_stride } => {
+                RqConfig::Own { buf: buf.clone(), log_rq: log_depth, log_stride }
+            }
+            RecvSpec::Shared(queue) => {
+                let queue: &dyn Any = queue;
+                let soft = queue.downcast_ref::<SoftSrq>();
+                let soft = soft.ok_or(NicError::Foreign { what: "SRQ", owner: "provider" })?;
+                RqConfig::Srq(soft.srq.clone())
+            }
+        };
+        let qp = self.running.nic.create_qp(
+            &self.pd,
+            QpConfig {
+                send_cq: cqs[0].clone(),
+                recv_cq: cqs[1].clone(),
+                sq: spec.sq.clone(),
+                log_sq: spec.log_sq,
+                rq,
+                dbr: spec.record.clone(),
+                on_send_error: OnSendError::StopAll,
+                consume_only: spec.consume_only,
+            },
+        )?;
+        let pair = SoftQp { qp, cqs, info: self.info.name.clone(), running: self.running.clone() };
+        pair.init(spec.access)?;
+        Ok(Arc::new(pair))
+    }
+
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+        let config = SrqConfig {
+            buf: spec.buf.clone(),
+            log_size: spec.log_depth,
+            log_stride: spec.log_stride,
+            dbr: spec.record.clone(),
+        };
+        let srq = self.running.nic.create_srq(&self.pd, &config)?;
+        Ok(Arc::new(SoftSrq { srq, _running: self.running.clone() }))
+    }
+
+    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
+        let mut events = self.running.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.running.nic.poll_event() {
+            if events.len() == EVENTS_KEPT {
+                events.pop_front();
+            }
+            events.push_back(event);
+        }
+        let mine = events.iter().filter(|event| qpn_of(event) == Some(qpn)).copied().collect();
+        events.retain(|event| qpn_of(event) != Some(qpn));
+        mine
+    }
+}
+
+fn qpn_of(event: &AsyncEvent) -> Option<u32> {
+    match *event {
+        AsyncEvent::QpFatal { qpn, .. }
+        | AsyncEvent::QpAccessError { qpn }
+        | AsyncEvent::QpRequestError { qpn }
+        | AsyncEvent::SqDrained { qpn }
+        | AsyncEvent::LastWqeReached { qpn } => Some(qpn),
+        _ => None,
+    }
+}
+
+struct SoftKey {
+    mr: Mr,
+    _running: Arc<Running>,
+}
+
+impl MemoryKey for SoftKey {
+    fn lkey(&self) -> u32 {
+        self.mr.lkey()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.mr.rkey()
+    }
+}
+
+struct SoftSrq {
+    srq: Srq,
+    _running: Arc<Running>,
+}
+
+impl SharedQueue for SoftSrq {
+    fn srqn(&self) -> u32 {
+        self.srq.srqn()
+    }
+}
+
+#[derive(Debug)]
+struct SoftQp {
+    qp: Qp,
+    cqs: [Cq; 2],
+    info: String,
+    running: Arc<Running>,
+}
+
+impl QueuePair for SoftQp {
+    fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
+    fn cqns(&self) -> [u32; 2] {
+        [self.cqs[0].cqn(), self.cqs[1].cqn()]
+    }
+
+    fn doorbell_offset(&self) -> u64 {
+        self.qp.doorbell_offset()
+    }
+
+    fn state(&self) -> QpState {
+        self.qp.state()
+    }
+
+    fn first_error(&self) -> Option<FirstError> {
+        self.qp.first_error()
+    }
+
+    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+        if path.dest_nic != self.running.id {
+            return Err(UsageError::Unreachable { nic: self.info.clone() }.into());
+        }
+        let rtr = QpAttrs {
+            mtu: Some(path.mtu),
+            rq_psn: Some(path.rq_psn),
+            min_rnr_timer: Some(path.min_rnr_timer),
+            max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
+            ..QpAttrs::rtr(path.dest_qpn)
+        };
+        let rts = QpAttrs {
+            timeout: Some(path.ack_timeout),
+            retry: Some(path.retry),
+            rnr_retry: Some(path.rnr_retry),
+            sq_psn: Some(path.sq_psn),
+            max_rd_atomic: Some(path.max_rd_atomic),
+            ..QpAttrs::default()
+        };
+        // Everything is checked before anything is changed, so that a refusal leaves INIT.
+        rtr.check_ranges()?;
+        rts.check_ranges()?;
+        self.qp.modify(QpState::Rtr, &rtr)?;
+        Ok(self.qp.modify(QpState::Rts, &rts)?)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        Ok(self.qp.modify(QpState::Reset, &QpAttrs::default())?)
+    }
+
+    fn init(&self, access: Access) -> Result<(), Error> {
+        Ok(self.qp.modify(QpState::Init, &QpAttrs::init(access))?)
+    }
+
+    fn fail(&self) -> Result<(), Error> {
+        Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
+    }
+}

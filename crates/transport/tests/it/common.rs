@@ -1,0 +1,74 @@
+//! What every test needs: a NIC, and a connected pair of endpoints on it.
+
+use warpverbs_nic::{Config, DoorbellPolicy, SoftNic};
+use warpverbs_transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
+
+pub(crate) const POLICIES: [DoorbellPolicy; 4] = [
+    DoorbellPolicy::DoorbellFirst,
+    DoorbellPolicy::RecordFirst,
+    DoorbellPolicy::Random,
+    DoorbellPolicy::DropThenRecover { polls: 3 },
+];
+
+pub(crate) fn all_access() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+}
+
+/// Two connected endpoints on one device, and a region for each.
+pub(crate) struct Pair {
+    pub(crate) a: Endpoint,
+    pub(crate) b: Endpoint,
+    pub(crate) src: MemoryRegion,
+    pub(crate) dst: MemoryRegion,
+    pub(crate) device: Device,
+}
+
+impl Pair {
+    pub(crate) fn new(config: &EndpointConfig) -> Self {
+        Self::on(Context::new().unwrap().open("soft").unwrap(), config)
+    }
+
+    pub(crate) fn with_policy(policy: DoorbellPolicy, seed: u64, config: &EndpointConfig) -> Self {
+        println!("policy {policy:?}, seed {seed}");
+        let nic = Config { policy, seed: Some(seed), ..Config::default() };
+        let context = Context::builder().soft_config(nic).build().unwrap();
+        Self::on(context.open("auto").unwrap(), config)
+    }
+
+    /// On a NIC that the caller steps.
+    pub(crate) fn stepped(nic: &SoftNic, config: &EndpointConfig) -> Self {
+        let context = Context::builder().soft_nic(nic.clone()).build().unwrap();
+        Self::on(context.open("soft").unwrap(), config)
+    }
+
+    pub(crate) fn on(device: Device, config: &EndpointConfig) -> Self {
+        let a = device.endpoint(config).unwrap();
+        let b = device.endpoint(config).unwrap();
+        a.connect(&b.handle()).unwrap();
+        b.connect(&a.handle()).unwrap();
+        let src = device.alloc_host(1 << 16, all_access()).unwrap();
+        let dst = device.alloc_host(1 << 16, all_access()).unwrap();
+        Self { a, b, src, dst, device }
+    }
+}
+
+pub(crate) fn bytes(region: &MemoryRegion, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    region.read(offset, &mut out).unwrap();
+    out
+}
+
+pub(crate) fn word(region: &MemoryRegion, offset: u64) -> u64 {
+    u64::from_le_bytes(bytes(region, offset, 8).try_into().unwrap())
+}
+
+/// Steps a NIC until it has nothing to do.
+pub(crate) fn settle(nic: &SoftNic) {
+    let mut idle = 0;
+    while idle < 8 {
+        idle = match nic.step() {
+            warpverbs_nic::Step::Idle => idle + 1,
+            warpverbs_nic::Step::Busy(_) => 0,
+        };
+    }
+}

@@ -1,0 +1,185 @@
+//! The first error, its cause, and recovery.
+
+use crate::common::{Pair, settle, word};
+use std::time::Duration;
+use warpverbs_nic::{Config, SoftNic};
+use warpverbs_transport::{
+    Access, CqMode, EndpointConfig, Error, ErrorKind, QpState, QueueKind, RemoteRegion, SendFlags,
+    Syndrome, WaitError, WorkError,
+};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+fn work(error: Error) -> WorkError {
+    match error {
+        Error::Work(work) => work,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_first_cause_outlives_the_flush_that_follows() {
+    for mode in [CqMode::Collapsed, CqMode::Ring] {
+        let pair = Pair::new(&EndpointConfig::host().send_cq(mode));
+        let host = pair.a.host().unwrap();
+        let good = host.post_write_inline(&[1; 8], pair.dst.remote(), SIGNALED).unwrap();
+        host.wait(good).unwrap();
+        let wrong = RemoteRegion::new(pair.dst.addr(), 8, pair.dst.rkey() ^ 0x100);
+        let bad = host.post_write_inline(&[2; 8], wrong, SIGNALED).unwrap();
+        let mut last = bad;
+        for _ in 0..20 {
+            match host.post_nop(SIGNALED) {
+                Ok(posted) => last = posted,
+                Err(error) => assert_eq!(work(error).syndrome, Syndrome::RemoteAccess),
+            }
+        }
+        let error = work(host.wait(last).unwrap_err());
+        assert_eq!(
+            (error.syndrome, error.qpn, error.queue),
+            (Syndrome::RemoteAccess, pair.a.qpn(), QueueKind::Send)
+        );
+        assert_eq!((u64::from(error.index), error.kind()), (bad.index(), ErrorKind::BadCaller));
+        assert_eq!(error.opcode.unwrap().name(), "RDMA_WRITE");
+        assert_eq!(work(host.post_nop(SIGNALED).unwrap_err()), error);
+
+        let health = pair.a.health().unwrap();
+        assert!(!health.is_ok());
+        assert_eq!((health.state, health.syndrome()), (QpState::Err, Some(Syndrome::RemoteAccess)));
+        assert_eq!(health.first_error.as_ref().unwrap().index, bad.index());
+        let text = health.to_string();
+        assert!(text.contains("remote access error") && text.contains("not registered"), "{text}");
+        assert_eq!(word(&pair.dst, 0), u64::from_le_bytes([1; 8]));
+    }
+}
+
+#[test]
+fn a_receive_that_is_too_small_fails_on_both_sides() {
+    let pair = Pair::new(&EndpointConfig::host());
+    let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
+    let _ = b.post_recv(pair.dst.local().slice(0, 4).unwrap()).unwrap();
+    let sent = a.post_send_inline(&[0; 8], SIGNALED).unwrap();
+    assert_eq!(work(a.wait(sent).unwrap_err()).syndrome, Syndrome::RemoteInvalReq);
+    let error = work(b.wait_recv().unwrap_err());
+    assert_eq!((error.queue, error.index, error.opcode), (QueueKind::Receive, 0, None));
+    assert_eq!(error.syndrome, Syndrome::LocalLength);
+}
+
+#[test]
+fn a_peer_without_receives_exhausts_the_retries() {
+    let config = EndpointConfig::host().retries(7, 1).timers(14, 1).recv_depth(0);
+    let pair = Pair::new(&config);
+    let a = pair.a.host().unwrap();
+    let sent = a.post_send_inline(&[0; 8], SIGNALED).unwrap();
+    let error = work(a.wait(sent).unwrap_err());
+    assert_eq!((error.syndrome, error.kind()), (Syndrome::RnrRetryExc, ErrorKind::BadLuck));
+}
+
+#[test]
+fn waits_end_by_their_deadline_and_may_be_repeated() {
+    let nic = SoftNic::new(Config { seed: Some(2), ..Config::default() }).unwrap();
+    let pair = Pair::stepped(&nic, &EndpointConfig::host().send_depth(128));
+    let patient = pair.a.host().unwrap();
+    let host = patient.with_timeout(Duration::from_millis(1));
+    let mut last = host.post_nop(SIGNALED).unwrap();
+    for _ in 1..128 {
+        last = host.post_nop(SendFlags::UNSIGNALED).unwrap();
+    }
+    let Error::Wait(WaitError::Timeout { expected: 128, actual: 0, .. }) =
+        host.wait(last).unwrap_err()
+    else {
+        panic!("expected a timeout at 0 of 128");
+    };
+    let full = host.post_nop(SIGNALED).unwrap_err();
+    assert!(matches!(full, Error::Wait(WaitError::QueueFull { depth: 128, .. })), "{full}");
+    assert_eq!(full.kind(), ErrorKind::BadLuck);
+    assert!(matches!(host.wait_recv(), Err(Error::Wait(WaitError::Timeout { .. }))));
+    // Nothing was lost: the NIC comes back, and so does everything posted.
+    settle(&nic);
+    patient.wait(last).unwrap();
+    assert_eq!(pair.a.health().unwrap().send.completed, 128);
+}
+
+#[test]
+fn an_abort_ends_every_wait_until_reset() {
+    let nic = SoftNic::new(Config { seed: Some(3), ..Config::default() }).unwrap();
+    let mut pair = Pair::stepped(&nic, &EndpointConfig::host());
+    let host = pair.a.host().unwrap().with_timeout(Duration::from_secs(3600));
+    let posted = host.post_nop(SIGNALED).unwrap();
+    std::thread::scope(|scope| {
+        let waiters =
+            [scope.spawn(|| host.wait(posted)), scope.spawn(|| host.wait_recv().map(drop))];
+        pair.a.abort().unwrap();
+        for waiter in waiters {
+            let error = waiter.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Wait(WaitError::Aborted { .. })), "{error}");
+        }
+    });
+    assert!(pair.a.health().unwrap().aborted);
+    pair.a.reset().unwrap();
+    assert!(pair.a.health().unwrap().is_ok());
+}
+
+#[test]
+fn a_scratch_slot_is_not_reused_while_the_nic_may_write_it() {
+    let nic = SoftNic::new(Config { seed: Some(4), ..Config::default() }).unwrap();
+    let pair = Pair::stepped(&nic, &EndpointConfig::host());
+    let host = pair.a.host().unwrap().with_timeout(Duration::ZERO);
+    for _ in 0..64 {
+        let error = host.fetch_add(pair.dst.remote(), 1).unwrap_err();
+        assert!(matches!(error, Error::Wait(WaitError::Timeout { .. })), "{error}");
+    }
+    let error = host.fetch_add(pair.dst.remote(), 1).unwrap_err();
+    assert!(matches!(error, Error::Wait(WaitError::NoScratch { .. })), "{error}");
+}
+
+#[test]
+fn a_reset_endpoint_is_as_good_as_new() {
+    for mode in [CqMode::Collapsed, CqMode::Ring] {
+        let mut pair = Pair::new(&EndpointConfig::host().send_cq(mode).send_depth(128));
+        for round in 0..5u64 {
+            let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
+            for n in 0..200 + round {
+                let at = pair.dst.remote().slice(8, 8).unwrap();
+                let _ = a.post_write_inline(&n.to_le_bytes(), at, SIGNALED).unwrap();
+            }
+            a.quiet().unwrap();
+            assert_eq!(word(&pair.dst, 8), 199 + round);
+            let _ = b.post_recv(pair.dst.local().slice(0, 8).unwrap()).unwrap();
+            let _ = b.post_recv([]).unwrap();
+            let _ = a.post_send_inline(&round.to_le_bytes(), SIGNALED).unwrap();
+            assert_eq!(b.wait_recv().unwrap().index, 0);
+            assert_eq!(word(&pair.dst, 0), round);
+            // Errors, flushes and unread completions must all be gone afterwards.
+            let nowhere = RemoteRegion::new(0, 8, 0);
+            let _ = a.post_write_inline(&[0; 8], nowhere, SIGNALED).unwrap();
+            for _ in 0..10 {
+                let _ = a.post_nop(SIGNALED);
+            }
+            assert!(a.quiet().is_err());
+            let qpn = pair.a.qpn();
+            pair.a.reset().unwrap();
+            pair.b.reset().unwrap();
+            assert_eq!((pair.a.qpn(), pair.a.state(), pair.a.peer()), (qpn, QpState::Init, None));
+            pair.a.connect(&pair.b.handle()).unwrap();
+            pair.b.connect(&pair.a.handle()).unwrap();
+        }
+        assert!(pair.a.health().unwrap().is_ok());
+    }
+}
+
+#[test]
+fn failing_an_endpoint_flushes_what_is_posted() {
+    let pair = Pair::new(&EndpointConfig::host());
+    let b = pair.b.host().unwrap();
+    let _ = b.post_recv(pair.dst.local()).unwrap();
+    pair.b.fail().unwrap();
+    let error = work(b.wait_recv().unwrap_err());
+    assert_eq!((error.queue, error.syndrome), (QueueKind::Receive, Syndrome::WrFlush));
+}
+
+#[test]
+fn access_without_its_local_half_is_refused() {
+    let pair = Pair::new(&EndpointConfig::host());
+    let error = pair.device.alloc_host(64, Access::REMOTE_WRITE).unwrap_err();
+    assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+}

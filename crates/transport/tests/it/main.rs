@@ -1,0 +1,11 @@
+//! Endpoints on the software NIC, posted to by the host.
+
+mod common;
+mod connect;
+mod errors;
+mod lifetimes;
+mod misuse;
+mod ops;
+mod placement;
+mod receive;
+mod stress;

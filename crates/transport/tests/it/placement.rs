@@ -1,0 +1,47 @@
+//! Queues in memory of a device.
+
+use crate::common::{Pair, word};
+use std::sync::Arc;
+use warpverbs_gpu::{Gpu, GpuChoice, Place};
+use warpverbs_transport::{Access, Context, EndpointConfig, QueuePlacement, SendFlags};
+
+fn simt() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
+}
+
+#[test]
+fn the_host_may_post_beside_the_lanes_of_a_simt_device() {
+    let gpu = simt();
+    for placement in [QueuePlacement::Simt, QueuePlacement::PinnedHost, QueuePlacement::Device] {
+        let pair = Pair::new(&EndpointConfig::for_gpu(&gpu).placement(placement));
+        let host = pair.a.host().unwrap();
+        let work = host.post_write_inline(&[5; 8], pair.dst.remote(), SendFlags::SIGNALED);
+        host.wait(work.unwrap()).unwrap();
+        assert_eq!(word(&pair.dst, 0), u64::from_le_bytes([5; 8]));
+        assert_ne!(pair.a.device_qp().addr(), 0);
+    }
+}
+
+#[test]
+fn a_nic_that_only_consumes_completes_everything_unseen() {
+    let pair = Pair::new(&EndpointConfig::host().consume_only(true));
+    let host = pair.a.host().unwrap();
+    for _ in 0..1000 {
+        let work = host.post_write_inline(&[5; 8], pair.dst.remote(), SendFlags::UNSIGNALED);
+        let _ = work.unwrap();
+    }
+    host.quiet().unwrap();
+    assert_eq!(word(&pair.dst, 0), 0);
+}
+
+#[test]
+fn buffers_of_a_device_are_registered_where_they_are() {
+    let gpu = simt();
+    let device = Context::new().unwrap().open("auto").unwrap();
+    let buffer = gpu.alloc(4096, Place::Device).unwrap();
+    let region = device.register(buffer.clone(), Access::LOCAL_WRITE).unwrap();
+    assert_eq!((region.kernel_addr(), region.len()), (buffer.kernel_addr(), 4096));
+    assert_eq!(region.addr(), buffer.region().addr());
+    let again = device.register(buffer, Access::empty()).unwrap();
+    assert_ne!(region.lkey(), again.lkey());
+}
