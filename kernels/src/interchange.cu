@@ -1,39 +1,39 @@
-// One buffer from one GPU to another, in the steps of the verbs: examples/gpu_interchange.rs.
+// Data from one GPU's memory to another's, step by step: fill, post, record, doorbell, poll, check.
 #include "warpverbs/verbs.h"
 
 using namespace wv;
 
-// Sets every byte of `data`.
-WV_KERNEL(fill)(u8* data, u64 bytes, u32 value) {
-  const u64 threads = u64{block_size()} * grid_size();
-  for (u64 i = global_thread(); i < bytes; i += threads) {
-    store<order::relaxed, scope::system>(data + i, static_cast<u8>(value));
-  }
+// Every byte of data becomes `value`.
+WV_KERNEL(fill)(u8* data, u64 bytes, u8 value) {
+  const u64 threads = u64{grid_size()} * block_size();
+  for (u64 i = global_thread(); i < bytes; i += threads) data[i] = value;
 }
 
-// Writes `bytes` to the peer, step by step: WQE, doorbell record, doorbell, completion. The only
-// poster of its queue pair. *status: 0, or how it ended.
-WV_KERNEL(interchange)(const Qp* qp, u64 local, u32 lkey, u64 remote, u32 rkey, u32 bytes,
-                       u32* status) {
-  if (global_thread() != 0) return;
+// One thread is the only poster of the queue pair and takes every step itself. status[0]: how it
+// ended. trace: index of the WQE, index behind it, and where `completed` stood afterwards.
+WV_KERNEL(transfer)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes, u32* status,
+                    u64* trace) {
   const u64 index = next_send_index(*qp);
-  const Posted posted = post_write(*qp, index, Local{local, lkey}, Remote{remote, rkey}, bytes);
-  Status ended = posted.status;
-  if (ended.ok()) {
+  const Posted posted = post_write(*qp, index, Local{laddr, lkey}, Remote{raddr, rkey}, bytes);
+  Status result = posted.status;
+  if (result.ok()) {
     update_send_dbrec(*qp, posted.end());
     ring_doorbell(*qp, posted.end());
-    ended = poll_cq(*qp, posted);
+    result = poll_cq(*qp, posted);
     update_cq_dbrec(*qp);
   }
-  *status = ended.code;
+  u64 completed = posted.end();
+  if (result.ok()) (void)poll_cq_once(*qp, completed);
+  trace[0] = posted.index;
+  trace[1] = posted.end();
+  trace[2] = completed;
+  status[0] = result.code;
 }
 
-// Counts the bytes of `data` that are not `value`.
-WV_KERNEL(verify)(const u8* data, u64 bytes, u32 value, u64* wrong) {
-  const u64 threads = u64{block_size()} * grid_size();
-  u64 mine = 0;
-  for (u64 i = global_thread(); i < bytes; i += threads) {
-    if (load<order::relaxed, scope::system>(data + i) != static_cast<u8>(value)) mine += 1;
-  }
-  if (mine != 0) (void)fetch_add<order::relaxed, scope::gpu>(wrong, mine);
+// Adds to wrong[0] how many bytes of data are not `value`.
+WV_KERNEL(verify)(const u8* data, u64 bytes, u8 value, u64* wrong) {
+  const u64 threads = u64{grid_size()} * block_size();
+  u64 count = 0;
+  for (u64 i = global_thread(); i < bytes; i += threads) count += data[i] != value;
+  if (count != 0) (void)fetch_add<order::relaxed, scope::gpu>(wrong, count);
 }

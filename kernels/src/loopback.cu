@@ -1,113 +1,145 @@
-// Kernels of the loopback examples: every operation once, posted by the kernel itself.
-// *status keeps the first bad status of any thread; it is 0 if all went well.
+// One kernel for each kind of transfer. Each leaves the first bad wv::Status in status[0].
 #include "warpverbs/warpverbs.h"
 
 using namespace wv;
 
-namespace {
-
-WV_DEVICE bool keep_first(u32* status, Status ended) {
-  if (!ended.ok()) (void)compare_exchange<order::relaxed, scope::gpu>(status, 0u, ended.code);
-  return ended.ok();
+WV_D void note(u32* status, Status result) {
+  if (!result.ok()) (void)compare_exchange<order::relaxed, scope::gpu>(status, 0, result.code);
 }
 
-// This thread's part of `bytes`, cut as evenly as whole bytes allow.
-struct Slice {
-  u64 at;
-  u32 bytes;
-
-  explicit WV_DEVICE Slice(u64 total) {
-    const u64 threads = u64{block_size()} * grid_size();
-    const u64 me = global_thread();
-    at = total / threads * me + (me < total % threads ? me : total % threads);
-    bytes = static_cast<u32>(total / threads + (me < total % threads ? 1 : 0));
-  }
-};
-
-// Offers a receive for every chunk, at most `depth` ahead of what has arrived, and tells the sender.
-WV_DEVICE void take_all(const Qp& qp, Local into, u64 bytes, u32 chunk, u64 chunks, u32 depth,
-                        u64* offered, u32* status) {
-  u64 posted = 0;
-  for (u64 arrived = 0; arrived < chunks; ++arrived) {
-    for (; posted < chunks && posted < arrived + depth; ++posted) {
-      const Local at{into.addr + posted * chunk, into.lkey};
-      const u64 rest = bytes - posted * chunk;
-      const u32 room = rest < chunk ? static_cast<u32>(rest) : chunk;
-      if (!keep_first(status, receive(thread, qp, at, room).status)) return;
-      store<order::release, scope::gpu>(offered, posted + 1);
-    }
-    Received message;
-    if (!keep_first(status, wait_recv(thread, qp, message))) return;
-    const u64 rest = bytes - arrived * chunk;
-    const u32 expected = rest < chunk ? static_cast<u32>(rest) : chunk;
-    if (message.index != arrived || message.bytes != expected) trap();
-  }
+// Byte i of the test pattern: no two aligned words within 64 KiB are equal.
+WV_D u8 pattern(u32 seed, u64 i) {
+  u64 x = (i >> 3) + (u64{seed} << 32) + 0x9e3779b97f4a7c15ull;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return static_cast<u8>((x ^ x >> 31) >> (8 * (i & 7)));
 }
 
-WV_DEVICE void send_all(const Qp& qp, Local from, u64 bytes, u32 chunk, u64 chunks,
-                        const u64* offered, u32* status) {
-  for (u64 sent = 0; sent < chunks; ++sent) {
-    if (!keep_first(status, wait_signal(thread, qp, offered, compare::gt, sent))) return;
-    const Local at{from.addr + sent * chunk, from.lkey};
-    const u64 rest = bytes - sent * chunk;
-    const u32 length = rest < chunk ? static_cast<u32>(rest) : chunk;
-    if (!keep_first(status, send(thread, qp, at, length).status)) return;
-  }
-  keep_first(status, quiet(thread, qp));
+// Bytes of the test pattern of `seed`.
+WV_KERNEL(fill)(u8* data, u64 bytes, u32 seed) {
+  const u64 threads = u64{grid_size()} * block_size();
+  for (u64 i = global_thread(); i < bytes; i += threads) data[i] = pattern(seed, i);
 }
 
-}  // namespace
-
-// Block 0 receives, block 1 sends: `bytes` in `chunks` messages of `chunk` bytes, the last one
-// shorter. At most `depth` receives are posted at a time; *offered counts them.
-WV_KERNEL(carry)(const Qp* sender, u64 from, u32 from_key, const Qp* receiver, u64 into,
-                 u32 into_key, u64 bytes, u32 chunk, u64 chunks, u32 depth, u64* offered,
-                 u32* status) {
-  if (thread_index() != 0) return;
-  if (block_index() == 0) {
-    take_all(*receiver, Local{into, into_key}, bytes, chunk, chunks, depth, offered, status);
-  } else if (block_index() == 1) {
-    send_all(*sender, Local{from, from_key}, bytes, chunk, chunks, offered, status);
-  }
+// Adds to wrong[0] how many bytes are not those of the test pattern.
+WV_KERNEL(check)(const u8* data, u64 bytes, u32 seed, u64* wrong) {
+  const u64 threads = u64{grid_size()} * block_size();
+  u64 count = 0;
+  for (u64 i = global_thread(); i < bytes; i += threads) count += data[i] != pattern(seed, i);
+  if (count != 0) (void)fetch_add<order::relaxed, scope::gpu>(wrong, count);
 }
 
-// Every thread writes its slice to the peer, and waits for it.
-WV_KERNEL(write_slices)(const Qp* qp, u64 local, u32 lkey, u64 remote, u32 rkey, u64 bytes,
-                        u32* status) {
-  const Slice mine(bytes);
-  const Posted posted = put(thread, *qp, Local{local + mine.at, lkey},
-                            Remote{remote + mine.at, rkey}, mine.bytes);
-  keep_first(status, wait(thread, *qp, posted));
-}
-
-// The same with the bytes inside the WQE, and no registered source at all.
-WV_KERNEL(write_slices_inline)(const Qp* qp, const u8* source, u64 remote, u32 rkey, u64 bytes,
-                               u32* status) {
-  const Slice mine(bytes);
+// Every thread writes its own `bytes` from laddr to raddr with one WRITE, and waits for it.
+WV_KERNEL(write)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes, u32* status) {
+  const u64 offset = global_thread() * bytes;
   const Posted posted =
-      put_inline(thread, *qp, source + mine.at, Remote{remote + mine.at, rkey}, mine.bytes);
-  keep_first(status, wait(thread, *qp, posted));
+      put(thread, *qp, Local{laddr + offset, lkey}, Remote{raddr + offset, rkey}, bytes);
+  note(status, wait(thread, *qp, posted));
 }
 
-// Every thread reads its slice from the peer.
-WV_KERNEL(read_slices)(const Qp* qp, u64 local, u32 lkey, u64 remote, u32 rkey, u64 bytes,
-                       u32* status) {
-  const Slice mine(bytes);
-  const Posted posted = get(thread, *qp, Local{local + mine.at, lkey},
-                            Remote{remote + mine.at, rkey}, mine.bytes);
-  keep_first(status, wait(thread, *qp, posted));
+// The same with the bytes inside the WQE: `source` need not be registered. bytes: at most
+// 4 * inline_words.
+WV_KERNEL(write_inline)(const Qp* qp, const u8* source, u64 raddr, u32 rkey, u32 bytes,
+                        u32* status) {
+  const u64 offset = global_thread() * bytes;
+  const Posted posted =
+      put_inline(thread, *qp, source + offset, Remote{raddr + offset, rkey}, bytes);
+  note(status, wait(thread, *qp, posted));
 }
 
-// Every thread adds 1 to the first remote word and tries to swap its number + 1 for the 0 in the
-// second. old[2 * thread ..]: what the two words held before.
-WV_KERNEL(count_and_claim)(const Qp* qp, u64 remote, u32 rkey, u64* old, u32* status) {
-  const u64 me = global_thread();
-  const Remote counter{remote, rkey};
-  const Remote prize{remote + 8, rkey};
-  u64 counted = 0;
-  u64 claimed = 0;
-  if (!keep_first(status, fetch_add(thread, *qp, counter, u64{1}, counted))) return;
-  if (!keep_first(status, compare_swap(thread, *qp, prize, u64{0}, me + 1, claimed))) return;
-  old[2 * me] = counted;
-  old[2 * me + 1] = claimed;
+// Every thread reads its own `bytes` from raddr into laddr with one READ, and waits for it.
+WV_KERNEL(read)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes, u32* status) {
+  const u64 offset = global_thread() * bytes;
+  const Posted posted =
+      get(thread, *qp, Local{laddr + offset, lkey}, Remote{raddr + offset, rkey}, bytes);
+  note(status, wait(thread, *qp, posted));
+}
+
+// Every thread adds 1 to the u64 at raddr and leaves what it was in olds[thread]. Thread 0 then
+// swaps the u64 at raddr + 8 from `expected` to `desired` and leaves what it was in
+// olds[number of threads].
+WV_KERNEL(atomic)(const Qp* qp, u64 raddr, u32 rkey, u64 expected, u64 desired, u64* olds,
+                  u32* status) {
+  u64 old = 0;
+  note(status, fetch_add(thread, *qp, Remote{raddr, rkey}, u64{1}, old));
+  olds[global_thread()] = old;
+  if (global_thread() != 0) return;
+  note(status, compare_swap(thread, *qp, Remote{raddr + 8, rkey}, expected, desired, old));
+  olds[u64{grid_size()} * block_size()] = old;
+}
+
+// Thread 0 of the first block offers a receive at `to` and then writes to raddr with an immediate
+// at `from`. received: bytes, immediate, CQE opcode.
+WV_KERNEL(write_imm)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr, u32 rkey,
+                     u32 bytes, u32 imm, u32* received, u32* status) {
+  if (global_thread() != 0) return;
+  // The receive is only counted, never written to: the bytes go where the WRITE says.
+  Status result = receive(thread, *to, Local{0, 0}, 0).status;
+  Received arrived{};
+  if (result.ok()) {
+    const Posted posted =
+        put_imm(thread, *from, Local{laddr, lkey}, Remote{raddr, rkey}, bytes, imm);
+    result = wait(thread, *from, posted);
+  }
+  if (result.ok()) result = wait_recv(thread, *to, arrived);
+  received[0] = arrived.bytes;
+  received[1] = arrived.imm;
+  received[2] = arrived.opcode;
+  note(status, result);
+}
+
+// Length of piece i of `bytes` in pieces of `piece`.
+WV_D u32 piece_bytes(u64 bytes, u32 piece, u64 i) {
+  const u64 left = bytes - i * piece;
+  return static_cast<u32>(left < piece ? left : piece);
+}
+
+// Sends `bytes` at laddr in pieces, in order, and waits for the last.
+WV_D Status send_pieces(const Qp& qp, Local from, u64 bytes, u32 piece, u64 pieces) {
+  for (u64 i = 0; i < pieces; ++i) {
+    const Local at{from.addr + i * piece, from.lkey};
+    const Posted posted = send(thread, qp, at, piece_bytes(bytes, piece, i));
+    if (!posted.ok()) return posted.status;
+  }
+  return quiet(thread, qp);
+}
+
+// Offers a receive for each piece, `window` ahead, and takes them as they come. `wrong` becomes
+// the number of pieces whose length is not what was sent.
+WV_D Status receive_pieces(const Qp& qp, Local to, u64 bytes, u32 piece, u64 pieces, u32 window,
+                           u64& wrong) {
+  u64 offered = 0;
+  for (u64 taken = 0; taken < pieces; ++taken) {
+    for (; offered < pieces && offered < taken + window; ++offered) {
+      const Local at{to.addr + offered * piece, to.lkey};
+      const Posted posted = receive(thread, qp, at, piece_bytes(bytes, piece, offered));
+      if (!posted.ok()) return posted.status;
+    }
+    Received received;
+    const Status status = wait_recv(thread, qp, received);
+    if (!status.ok()) return status;
+    wrong += received.bytes != piece_bytes(bytes, piece, taken);
+  }
+  return Status{};
+}
+
+// Carries `bytes` from laddr to raddr in messages of `piece` bytes, one warp sending at `from`, one
+// receiving at `to`, at most `window` receives open. One block of 64 threads or more.
+// counts: messages sent, messages received, messages of the wrong length.
+WV_KERNEL(send_recv)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr, u32 rlkey,
+                     u64 bytes, u32 piece, u32 window, u64* counts, u32* status) {
+  const u64 pieces = (bytes + piece - 1) / piece;
+  if (lane_id() != 0) return;
+  if (warp_index() == 0) {
+    const Status result = send_pieces(*from, Local{laddr, lkey}, bytes, piece, pieces);
+    counts[0] = result.ok() ? pieces : 0;
+    note(status, result);
+  } else if (warp_index() == 1) {
+    u64 wrong = 0;
+    const Status result =
+        receive_pieces(*to, Local{raddr, rlkey}, bytes, piece, pieces, window, wrong);
+    counts[1] = result.ok() ? pieces : 0;
+    counts[2] = wrong;
+    note(status, result);
+  }
 }

@@ -1,154 +1,155 @@
-// What `warpverbs perf` runs. Times are left in `report`: see crates/cli/src/perf/kernel.rs.
-#include "warpverbs/atomic.h"
-#include "warpverbs/get.h"
-#include "warpverbs/put.h"
-#include "warpverbs/wait.h"
+// What `warpverbs perf` measures: kernel-posted work, and beside it what the machine does without
+// any queue. Times go to `report`: [0] the first bad wv::Status, [1] and [2] as each kernel says.
+#include "warpverbs/warpverbs.h"
 
 using namespace wv;
 
-namespace {
-
-// A queue pair and what it moves.
 struct Target {
-  const Qp* qp;
-  u64 local;
-  u64 remote;
-  u32 lkey;
-  u32 rkey;
+  u64 qp, laddr, raddr;
+  u32 lkey, rkey;
 };
 static_assert(sizeof(Target) == 32, "as the host writes it");
 
-enum op : u32 { op_write, op_read, op_atomic };
+enum class Op : u32 { write, read, atomic };
 
-// report[0]: the first bad status, 0 if there is none.
-WV_DEVICE bool keep_first(u64* report, Status status) {
+WV_D void note(u64* report, Status status) {
   if (!status.ok()) {
-    (void)compare_exchange<order::relaxed, scope::gpu>(report, u64{0}, u64{status.code});
-  }
-  return status.ok();
-}
-
-WV_DEVICE Posted post(const Target& t, u32 what, u32 bytes, Flags flags) {
-  const Local local{t.local, t.lkey};
-  const Remote remote{t.remote, t.rkey};
-  switch (what) {
-    case op_read: return get(thread, *t.qp, local, remote, bytes, flags);
-    case op_atomic: return add(thread, *t.qp, remote, u64{1}, flags);
-    default: return put(thread, *t.qp, local, remote, bytes, flags);
+    (void)compare_exchange<order::relaxed, scope::gpu>(report, 0, u64{status.code});
   }
 }
 
-// One thread's share of `total`.
-WV_DEVICE u32 share(u32 total, u32 rank, u32 parts) {
-  return total / parts + (rank < total % parts ? 1 : 0);
+template <Op Which, class Coop>
+WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, u32 bytes) {
+  const Local local{target.laddr, target.lkey};
+  const Remote remote{target.raddr, target.rkey};
+  if constexpr (Which == Op::write) return put_each(coop, qp, local, remote, bytes);
+  if constexpr (Which == Op::read) return get_each(coop, qp, local, remote, bytes);
+  if constexpr (Which == Op::atomic) return add(thread, qp, remote, u64{1});
 }
 
-}  // namespace
+// Calls body with Op as a compile-time constant.
+template <class Body>
+WV_DEVICE void by_op(u32 op, Body body) {
+  switch (static_cast<Op>(op)) {
+    case Op::write: return body.template operator()<Op::write>();
+    case Op::read: return body.template operator()<Op::read>();
+    case Op::atomic: return body.template operator()<Op::atomic>();
+  }
+}
 
-// One thread, one operation at a time, each from its post to its completion. samples: ticks;
-// report[1], report[2]: all measured ones together, in ns and in ticks.
-WV_KERNEL(latency)(const void* target, u32 op, u32 bytes, u32 warmup, u32 iters, u64* samples,
+// Nanoseconds and ticks of everything between its making and `into`.
+struct Stopwatch {
+  u64 ns = now_ns();
+  u64 tick = ticks();
+
+  WV_DEVICE void into(u64* report) const {
+    report[1] = now_ns() - ns;
+    report[2] = ticks() - tick;
+  }
+};
+
+// One thread, one operation at a time, each from before its post to after its completion, in
+// ticks. report[1], [2]: all measured ones together, in nanoseconds and in ticks.
+WV_KERNEL(latency)(const Target* target, u32 op, u32 bytes, u32 warmup, u32 iters, u64* samples,
                    u64* report) {
-  if (global_thread() != 0) return;
-  const Target t = *static_cast<const Target*>(target);
-  u64 start_ns = now_ns();
-  u64 start = ticks();
-  for (u32 turn = 0; turn < warmup + iters; ++turn) {
-    if (turn == warmup) {
-      start_ns = now_ns();
-      start = ticks();
+  const Target t = *target;
+  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
+  by_op(op, [&]<Op Which>() {
+    Status status;
+    for (u32 i = 0; i < warmup && status.ok(); ++i) {
+      status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
     }
-    const u64 before = ticks();
-    const Posted posted = post(t, op, bytes, 0);
-    if (!keep_first(report, wait(thread, *t.qp, posted))) return;
-    if (turn >= warmup) samples[turn - warmup] = ticks() - before;
-  }
-  report[1] = now_ns() - start_ns;
-  report[2] = ticks() - start;
+    const Stopwatch all;
+    for (u32 i = 0; i < iters && status.ok(); ++i) {
+      const u64 start = ticks();
+      status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
+      samples[i] = ticks() - start;
+    }
+    all.into(report);
+    note(report, status);
+  });
 }
 
-// `iters` operations on each of `count` targets by the whole grid. Warps are dealt out to targets;
-// where there are more targets than warps, a warp goes round several. report[1]: complement of the
-// first thread's start; report[2]: last thread's end, ns.
-WV_KERNEL(stream)(const void* targets, u32 count, u32 op, u32 bytes, u32 iters, u64* report) {
-  const Target* table = static_cast<const Target*>(targets);
-  const u32 per_block = (block_size() + warp_size - 1) / warp_size;
-  const u32 warps = per_block * grid_size();
-  const u32 me = block_index() * per_block + warp_index();
-  const u32 step = warps < count ? warps : count;
-  const u32 first = me % step;
-  // Warps with the same targets, and which of them this is.
-  const u32 crew = (warps - first + step - 1) / step;
-  const lane_mask all = whole_warp();
-  const u32 mine = share(share(iters, me / step, crew), lane_id(), popcount(all));
-  (void)fetch_max<order::relaxed, scope::gpu>(report + 1, ~now_ns());
-  bool well = true;
-  for (u32 turn = 0; turn < mine && well; ++turn) {
-    for (u32 i = first; i < count && well; i += step) {
-      well = keep_first(report, post(table[i], op, bytes, unsignalled).status);
-    }
+// The caller's part of `total` that `parts` share.
+WV_D u32 part_of(u32 total, u32 parts, u32 part) {
+  return total / parts + (part < total % parts ? 1 : 0);
+}
+
+// `n` operations by the lanes of a warp, as many as fit at a time.
+template <Op Which>
+WV_DEVICE Status stream_to(const Qp& qp, const Target& target, u32 bytes, u32 n) {
+  const u32 lanes = warp.size();
+  Status status;
+  for (; n >= lanes && status.ok(); n -= lanes) {
+    status = post_one<Which>(warp, qp, target, bytes).status;
   }
-  sync_warp(all);
-  if (lane_id() == 0) {
-    for (u32 i = first; i < count; i += step) {
-      if (!keep_first(report, quiet(thread, *table[i].qp))) break;
-    }
-    (void)fetch_max<order::relaxed, scope::gpu>(report + 2, now_ns());
+  if (status.ok() && lane_id() < n) status = post_one<Which>(thread, qp, target, bytes).status;
+  sync_warp(whole_warp());
+  if (ballot(whole_warp(), status.ok()) != whole_warp()) return status;
+  return quiet(warp, qp);
+}
+
+// `iters` operations on each of `count` targets by the whole grid, warps shared out over targets.
+// report[1]: complement of the earliest start, report[2]: the latest end, in nanoseconds.
+WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters, u64* report) {
+  const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
+  const u32 warps = grid_size() * warps_per_block;
+  const u32 me = block_index() * warps_per_block + warp_index();
+  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  for (u32 i = me % count; i < count; i += warps) {
+    const Target target = targets[i];
+    const Qp& qp = *reinterpret_cast<const Qp*>(target.qp);
+    const u32 sharers = warps > count ? (warps - 1 - i) / count + 1 : 1;
+    const u32 n = part_of(iters, sharers, warps > count ? me / count : 0);
+    by_op(op, [&]<Op Which>() { note(report, stream_to<Which>(qp, target, bytes, n)); });
+  }
+  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+}
+
+// What no queue can beat: every thread stores whole WQEBBs into the send queue's ring. The queue
+// pair is of no use afterwards. Times as in stream.
+WV_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report) {
+  const u64 mask = (u64{1} << qp->log_sq) - 1;
+  const u64 threads = u64{grid_size()} * block_size();
+  u8* ring = reinterpret_cast<u8*>(qp->sq);
+  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  for (u32 i = 0; i < rounds; ++i) {
+    const u64 index = global_thread() + i * threads;
+    u8* wqebb = ring + (index & mask) * mlx5::wqebb_bytes;
+    for (u32 k = 0; k < 4; ++k) write16(wqebb + 16 * k, vec16{index, i});
+  }
+  fence<order::release, scope::system>();
+  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+}
+
+// out: the bytes of the send queue's ring.
+WV_KERNEL(copy_ring)(const Qp* qp, u8* out) {
+  const u64 segments = u64{4} << qp->log_sq;
+  const u8* ring = reinterpret_cast<const u8*>(qp->sq);
+  const u64 threads = u64{grid_size()} * block_size();
+  for (u64 i = global_thread(); i < segments; i += threads) {
+    write16(out + 16 * i, load16<scope::system>(ring + 16 * i));
   }
 }
 
-// The raw round trip: raises *to, which the host answers in *from. samples and report as `latency`.
-WV_KERNEL(flag_round_trip)(u64* to, const u64* from, u32 warmup, u32 iters, u64 patience_ns,
+// Raises `to` and waits until somebody has answered the same in `from`. Samples and report as in
+// latency.
+WV_KERNEL(flag_round_trip)(u64* to, u64* from, u32 warmup, u32 iters, u64 patience_ns,
                            u64* samples, u64* report) {
-  if (global_thread() != 0) return;
   const u64 begin = now_ns();
-  u64 start_ns = begin;
-  u64 start = ticks();
-  for (u32 turn = 1; turn <= warmup + iters; ++turn) {
-    if (turn == warmup + 1) {
-      start_ns = now_ns();
-      start = ticks();
-    }
-    const u64 before = ticks();
-    store<order::release, scope::system>(to, turn);
-    u32 looks = 0;
-    while (load<order::acquire, scope::system>(from) != turn) {
-      // The clock is looked at seldom: the flag is what is timed.
-      if (++looks % 1024 != 0) continue;
-      if (now_ns() - begin > patience_ns) {
-        (void)keep_first(report, Status::of(outcome::timeout));
+  Stopwatch all;
+  for (u32 i = 0; i < warmup + iters; ++i) {
+    if (i == warmup) all = Stopwatch{};
+    const u64 start = ticks();
+    store<order::release, scope::system>(to, u64{i} + 1);
+    for (u32 looks = 1; load<order::acquire, scope::system>(from) != u64{i} + 1; ++looks) {
+      if (looks % 64 == 0 && now_ns() - begin >= patience_ns) {
+        note(report, Status::of(outcome::timeout));
         return;
       }
       pause(0);
     }
-    if (turn > warmup) samples[turn - warmup - 1] = ticks() - before;
+    if (i >= warmup) samples[i - warmup] = ticks() - start;
   }
-  report[1] = now_ns() - start_ns;
-  report[2] = ticks() - start;
-}
-
-// 64-byte stores that mean nothing, `rounds` by every thread, warp by warp over the ring of the
-// queue pair. Only for one that will never be posted to again. report as `stream`.
-WV_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report) {
-  const u64 mask = (u64{1} << qp->log_sq) - 1;
-  const u64 threads = u64{block_size()} * grid_size();
-  u8* ring = reinterpret_cast<u8*>(qp->sq);
-  (void)fetch_max<order::relaxed, scope::gpu>(report + 1, ~now_ns());
-  for (u32 round = 0; round < rounds; ++round) {
-    const u64 index = global_thread() + round * threads;
-    u8* slot = ring + (index & mask) * 64;
-    for (u32 part = 0; part < 4; ++part) write16(slot + part * 16, vec16{index, round});
-  }
-  fence<order::release, scope::system>();
-  (void)fetch_max<order::relaxed, scope::gpu>(report + 2, now_ns());
-}
-
-// Copies the send queue, 64 bytes a WQEBB, for a look at what was posted.
-WV_KERNEL(copy_ring)(const Qp* qp, u64* out) {
-  const u64* ring = reinterpret_cast<const u64*>(qp->sq);
-  const u64 words = u64{8} << qp->log_sq;
-  const u64 threads = u64{block_size()} * grid_size();
-  for (u64 i = global_thread(); i < words; i += threads) {
-    out[i] = load<order::relaxed, scope::system>(ring + i);
-  }
+  all.into(report);
 }
