@@ -55,6 +55,26 @@ impl Drop for Pending {
     }
 }
 
+/// Copies `len` bytes from host memory to host memory, as [`copy`] does.
+#[inline]
+pub fn copy_on_host(
+    dst: &Region,
+    dst_off: u64,
+    src: &Region,
+    src_off: u64,
+    len: usize,
+) -> Result<(), MemError> {
+    let to = dst.range(dst_off, len)?;
+    let from = src.range(src_off, len)?;
+    for region in [dst, src] {
+        if region.kind() != Kind::Host {
+            return Err(MemError::NotHost { addr: region.addr() });
+        }
+    }
+    crate::region::host_copy(to, from, len);
+    Ok(())
+}
+
 /// Copies `len` bytes. Host to host is done on return (overlap allowed, a naturally aligned 4- or
 /// 8-byte copy is single-copy atomic and has release order); anything else is handed to the copy
 /// engine of the side that is not host memory.

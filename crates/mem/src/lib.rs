@@ -12,7 +12,7 @@ mod region;
 mod ring;
 
 pub use cells::{Cell, Cells};
-pub use copier::{Copier, Pending, Progress, Ticket, copy};
+pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};
 pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
 pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};

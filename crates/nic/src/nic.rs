@@ -90,6 +90,7 @@ impl SoftNic {
     }
 
     /// One bounded slice of work.
+    #[inline(never)]
     pub fn step(&self) -> Step {
         self.0.lock().step()
     }

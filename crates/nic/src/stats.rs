@@ -25,8 +25,8 @@ impl OpCounts {
     }
 
     #[inline]
-    pub(crate) fn count(&mut self, opcode: SendOpcode) {
-        self.0[usize::from(opcode.value() & 63)] += 1;
+    pub(crate) fn add(&mut self, opcode: SendOpcode, count: u64) {
+        self.0[usize::from(opcode.value() & 63)] += count;
     }
 }
 

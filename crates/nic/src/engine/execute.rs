@@ -157,9 +157,8 @@ fn peer<'r>(
     by_qpn: &FxHashMap<u32, u32>,
     q: &mut SendQueue,
 ) -> Result<&'r mut ReceiveQueue, Stop> {
-    let answers = |rq: &ReceiveQueue| {
-        rq.qpn == q.peer_qpn && rq.state.responds() && rq.peer_qpn == Some(q.qpn.get())
-    };
+    let (from, to) = (q.qpn.get(), q.peer_qpn);
+    let answers = |rq: &ReceiveQueue| rq.answers(from, to);
     if !receives.get(q.peer_slot).is_some_and(answers) {
         let slot = *by_qpn.get(&q.peer_qpn).ok_or(Stop::NoAnswer)?;
         if !receives.get(slot).is_some_and(answers) {

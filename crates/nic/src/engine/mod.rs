@@ -4,6 +4,7 @@
 //! lets copies, timers and held completions go on, and ends QPs that failed (`fail`).
 
 mod atomic;
+mod burst;
 mod complete;
 mod control;
 mod doorbell;

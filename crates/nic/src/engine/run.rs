@@ -59,7 +59,7 @@ impl Core {
     /// One turn of the QP in `slot`, which is taken off the run list and comes back to its end if
     /// it has more to do.
     pub(crate) fn run_queue(&mut self, slot: u32, budget: u32) -> Ran {
-        let mut ran = Ran { done: 0, moving: false };
+        let mut ran = Ran { done: self.burst(slot, budget), moving: false };
         let mut started = 0;
         let again = loop {
             match self.advance(slot) {
@@ -156,7 +156,7 @@ impl Core {
             return self.fail_ticket(slot, &ticket, Syndrome::WrFlush, None);
         }
         q.retired = ticket.index + ticket.wqebbs;
-        q.stats.wqes.count(ticket.opcode);
+        q.stats.wqes.add(ticket.opcode, 1);
         q.stats.bytes += ticket.bytes;
         if ticket.completion.is_signaled() {
             let (qpn, upto) = (q.qpn, q.retired);

@@ -30,7 +30,9 @@ impl Core {
         let deadline = self.time.now().saturating_add(delay);
         let Some(q) = self.sends.get_mut(slot) else { return };
         q.wake = Some(deadline);
-        self.timers.0.push(Reverse((deadline, slot, q.qpn.get())));
+        if deadline != u64::MAX {
+            self.timers.0.push(Reverse((deadline, slot, q.qpn.get())));
+        }
     }
 
     /// Lets QPs go on whose time has come.

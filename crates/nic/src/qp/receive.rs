@@ -67,3 +67,11 @@ pub(crate) struct ReceiveQueue {
     pub(crate) received_bytes: u64,
     pub(crate) flushed: u64,
 }
+
+impl ReceiveQueue {
+    /// This is QP `qpn`, and it answers requests of QP `from`.
+    #[inline]
+    pub(crate) fn answers(&self, from: u32, qpn: u32) -> bool {
+        self.qpn == qpn && self.state.responds() && self.peer_qpn == Some(from)
+    }
+}

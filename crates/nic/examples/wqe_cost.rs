@@ -1,0 +1,71 @@
+//! What one 8-byte WRITE costs the engine: instructions, by the difference of two runs under
+//! `valgrind --tool=callgrind`, and WQEs per second. One WQE in 32 is signalled.
+//!
+//! ```text
+//! cargo run --release -p warpverbs-nic --features test-utils --example wqe_cost
+//! ```
+
+use std::error::Error;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, remote, sge};
+
+/// WQEs between two signalled ones.
+const BATCH: usize = 32;
+
+/// Posts and executes `batches` batches; the time spent in the engine.
+fn execute(batches: usize) -> Result<Duration, Box<dyn Error>> {
+    let port = PortConfig { log_sq: 10, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a: port, ..PairConfig::default() })?;
+    let (from, to) = (sge(&pair.mr_a, 0, 8), remote(&pair.mr_b, 0));
+    let mut engine = Duration::ZERO;
+    for _ in 0..batches {
+        for i in 1..=BATCH {
+            pair.a.put(|buf, at| {
+                let wqe = WqeBuilder::write(buf, at, to).sge(from);
+                let wqe = if i == BATCH { wqe.signaled() } else { wqe };
+                wqe.finish().map(<[u8]>::len)
+            })?;
+        }
+        pair.a.record();
+        pair.a.ring();
+        let start = Instant::now();
+        pair.nic.step();
+        engine += start.elapsed();
+        if pair.a.poll_send().is_none() {
+            return Err("a batch was not completed".into());
+        }
+    }
+    Ok(engine)
+}
+
+/// Instructions inside `SoftNic::step` for so many batches, by callgrind.
+fn instructions(batches: usize) -> Result<u64, Box<dyn Error>> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--collect-atstart=no", "--toggle-collect=*SoftNic*step*"])
+        .arg(std::env::current_exe()?)
+        .arg(batches.to_string())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
+    let (_, count) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
+    Ok(count.trim().parse()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if let Some(batches) = std::env::args().nth(1) {
+        execute(batches.parse()?)?;
+        return Ok(());
+    }
+    let batches = 200_000;
+    execute(batches / 10)?;
+    let engine = execute(batches)?;
+    let wqes = (batches * BATCH) as f64;
+    println!("engine: {:.1} M WQE/s", wqes / engine.as_secs_f64() / 1e6);
+    let (few, many) = (instructions(100)?, instructions(1100)?);
+    let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
+    println!("engine: {per_wqe:.1} instructions per WQE, target at most 300");
+    Ok(())
+}

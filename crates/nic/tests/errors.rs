@@ -1,0 +1,440 @@
+//! Every error: the syndrome at the requester, what the responder sees, ERR on the right side, and
+//! everything else flushed.
+
+use warpverbs_mem::Access;
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
+use warpverbs_mlx5::flags::Completion;
+use warpverbs_mlx5::num::{Lkey, Rkey};
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{Local, Position, Remote, Sge, WqeBuilder};
+use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, Receives, local, remote, sge};
+use warpverbs_nic::{AsyncEvent, FirstError, OnSendError, QpAttrs, QpState, QueueKind, Rule};
+
+fn pair() -> Pair {
+    Pair::new(PairConfig::default()).unwrap()
+}
+
+/// What an error CQE says: side, index, syndrome and vendor syndrome.
+fn error(cqe: Option<Cqe>) -> Option<(ErrorSide, u16, Syndrome, u8)> {
+    match cqe? {
+        Cqe::Error { side, wqe_counter, syndrome, vendor, .. } => {
+            Some((side, wqe_counter, syndrome, vendor))
+        }
+        other => panic!("not an error: {other:?}"),
+    }
+}
+
+fn failed(syndrome: Syndrome, index: u16) -> Option<(ErrorSide, u16, Syndrome, u8)> {
+    Some((ErrorSide::Requester, index, syndrome, syndrome.usual_vendor()))
+}
+
+fn receive_failed(syndrome: Syndrome, index: u16) -> Option<(ErrorSide, u16, Syndrome, u8)> {
+    Some((ErrorSide::Responder, index, syndrome, syndrome.usual_vendor()))
+}
+
+/// One request that goes wrong, and who suffers.
+struct Case {
+    name: &'static str,
+    syndrome: Syndrome,
+    /// Syndrome of the responder's receive, if one was at hand.
+    receive: Option<Syndrome>,
+    /// The responder's QP goes to ERR as well.
+    ends_peer: bool,
+    field: &'static str,
+    build: fn(&Pair, &mut [u8], Position) -> usize,
+}
+
+fn finish(wqe: WqeBuilder<'_>) -> usize {
+    wqe.finish().unwrap().len()
+}
+
+const fn bad_rkey(mr: Remote) -> Remote {
+    Remote { rkey: Rkey(mr.rkey.0 ^ 1), ..mr }
+}
+
+fn bad_lkey(sge: Sge) -> Sge {
+    Sge { lkey: Lkey(sge.lkey.0 ^ 0x100), ..sge }
+}
+
+const SIZE: u64 = 1 << 16;
+
+const CASES: &[Case] = &[
+    Case {
+        name: "unknown opcode",
+        syndrome: Syndrome::LocalQpOp,
+        receive: None,
+        ends_peer: false,
+        field: "ctrl.opcode",
+        build: |_, buf, at| {
+            let len = finish(WqeBuilder::nop(buf, at));
+            buf[3] = 0x3f;
+            len
+        },
+    },
+    Case {
+        name: "wrong lkey",
+        syndrome: Syndrome::LocalProt,
+        receive: None,
+        ends_peer: false,
+        field: "data.lkey",
+        build: |p, buf, at| {
+            let from = bad_lkey(sge(&p.mr_a, 0, 8));
+            finish(WqeBuilder::write(buf, at, remote(&p.mr_b, 0)).sge(from))
+        },
+    },
+    Case {
+        name: "second segment beyond its region",
+        syndrome: Syndrome::LocalProt,
+        receive: None,
+        ends_peer: false,
+        field: "data.lkey",
+        build: |p, buf, at| {
+            let from = [sge(&p.mr_a, 0, 8), sge(&p.mr_a, SIZE - 7, 8)];
+            finish(WqeBuilder::read(buf, at, remote(&p.mr_b, 0)).sge(from[0]).sge(from[1]))
+        },
+    },
+    Case {
+        name: "message too long",
+        syndrome: Syndrome::LocalLength,
+        receive: None,
+        ends_peer: false,
+        field: "data.byte_count",
+        build: |p, buf, at| {
+            let from = sge(&p.mr_a, 0, (1 << 30) + 1);
+            finish(WqeBuilder::write(buf, at, remote(&p.mr_b, 0)).sge(from))
+        },
+    },
+    Case {
+        name: "wrong rkey of a WRITE",
+        syndrome: Syndrome::RemoteAccess,
+        receive: None,
+        ends_peer: true,
+        field: "raddr.rkey",
+        build: |p, buf, at| {
+            finish(WqeBuilder::write(buf, at, bad_rkey(remote(&p.mr_b, 0))).inline(b"x"))
+        },
+    },
+    Case {
+        name: "READ beyond its region",
+        syndrome: Syndrome::RemoteAccess,
+        receive: None,
+        ends_peer: true,
+        field: "raddr.rkey",
+        build: |p, buf, at| {
+            let to = sge(&p.mr_a, 0, 8);
+            finish(WqeBuilder::read(buf, at, remote(&p.mr_b, SIZE - 4)).sge(to))
+        },
+    },
+    Case {
+        name: "wrong rkey of a WRITE with immediate",
+        syndrome: Syndrome::RemoteAccess,
+        receive: Some(Syndrome::LocalAccess),
+        ends_peer: true,
+        field: "raddr.rkey",
+        build: |p, buf, at| {
+            finish(WqeBuilder::write_imm(buf, at, bad_rkey(remote(&p.mr_b, 0)), 1).inline(b"x"))
+        },
+    },
+    Case {
+        name: "misaligned atomic",
+        syndrome: Syndrome::RemoteInvalReq,
+        receive: None,
+        ends_peer: true,
+        field: "raddr.raddr",
+        build: |p, buf, at| {
+            let back = local(&p.mr_a, 0);
+            finish(WqeBuilder::fetch_add(buf, at, remote(&p.mr_b, 4), 1, back))
+        },
+    },
+    Case {
+        name: "SEND longer than the receive",
+        syndrome: Syndrome::RemoteInvalReq,
+        receive: Some(Syndrome::LocalLength),
+        ends_peer: true,
+        field: "data.byte_count",
+        build: |p, buf, at| finish(WqeBuilder::send(buf, at).sge(sge(&p.mr_a, 0, 17))),
+    },
+    Case {
+        name: "invalidating a wrong local key",
+        syndrome: Syndrome::LocalQpOp,
+        receive: None,
+        ends_peer: false,
+        field: "data.lkey",
+        build: |p, buf, at| finish(WqeBuilder::local_inval(buf, at, Rkey(p.mr_a.rkey() ^ 1))),
+    },
+    Case {
+        name: "atomic result under a wrong key",
+        syndrome: Syndrome::LocalProt,
+        receive: None,
+        ends_peer: false,
+        field: "data.lkey",
+        build: |p, buf, at| {
+            let back = Local { addr: p.mr_a.addr(), lkey: Lkey(2) };
+            finish(WqeBuilder::compare_swap(buf, at, remote(&p.mr_b, 0), 0, 0, back))
+        },
+    },
+];
+
+#[test]
+fn each_error_ends_the_right_side_and_flushes_the_rest() {
+    for case in CASES {
+        let mut pair = pair();
+        for _ in 0..2 {
+            let to = sge(&pair.mr_b, 0, 16);
+            pair.b.post_recv(&[to]);
+        }
+        pair.a
+            .put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len))
+            .unwrap();
+        let mut bytes = [0; 1024];
+        let len = (case.build)(&pair, &mut bytes, pair.a.position());
+        let index = pair.a.put_bytes(&bytes[..len]) as u16;
+        let mut rest = Vec::new();
+        for completion in [Completion::OnError, Completion::Always, Completion::OnFirstError] {
+            let put = |buf: &mut [u8], at| {
+                WqeBuilder::nop(buf, at).completion(completion).finish().map(<[u8]>::len)
+            };
+            rest.push(pair.a.put(put).unwrap() as u16);
+        }
+        pair.a.record();
+        pair.a.ring();
+        pair.run();
+
+        let name = case.name;
+        assert!(
+            matches!(pair.a.poll_send(), Some(Cqe::Requester { wqe_counter: 0, .. })),
+            "{name}"
+        );
+        assert_eq!(error(pair.a.poll_send()), failed(case.syndrome, index), "{name}");
+        // The third of the rest asked for the first error alone.
+        for &flushed in &rest[..2] {
+            assert_eq!(error(pair.a.poll_send()), failed(Syndrome::WrFlush, flushed), "{name}");
+        }
+        assert_eq!(pair.a.poll_send(), None, "{name}");
+        assert_eq!(pair.a.qp.state(), QpState::Err, "{name}");
+        let violations = pair.nic.take_violations();
+        assert_eq!(violations.len(), 1, "{name}: {violations:?}");
+        assert_eq!((violations[0].rule.field(), violations[0].qpn), (case.field, pair.a.qp.qpn()));
+        assert_eq!(violations[0].index, u64::from(index), "{name}");
+        assert_eq!(violations[0].rule.syndrome(), expected_syndrome(case), "{name}");
+        let rule = Some(violations[0].rule);
+        let first = FirstError { index: u64::from(index), syndrome: case.syndrome, rule };
+        assert_eq!(pair.a.qp.first_error(), Some(first), "{name}");
+
+        let state = if case.ends_peer { QpState::Err } else { QpState::Rts };
+        assert_eq!(pair.b.qp.state(), state, "{name}");
+        if case.ends_peer {
+            let first = case.receive.unwrap_or(Syndrome::WrFlush);
+            assert_eq!(error(pair.b.poll_recv()), receive_failed(first, 0), "{name}");
+            assert_eq!(error(pair.b.poll_recv()), receive_failed(Syndrome::WrFlush, 1), "{name}");
+        }
+        assert_eq!(pair.b.poll_recv(), None, "{name}");
+    }
+}
+
+/// The rule alone does not know that a key was to be invalidated.
+fn expected_syndrome(case: &Case) -> Option<Syndrome> {
+    match case.name {
+        "invalidating a wrong local key" => Some(Syndrome::LocalProt),
+        _ => Some(case.syndrome),
+    }
+}
+
+#[test]
+fn rights_are_checked_on_both_sides() {
+    let none = Access::empty();
+    let rights =
+        [(none, Access::all(), Syndrome::LocalProt), (Access::all(), none, Syndrome::RemoteAccess)];
+    for (a, b, expected) in rights {
+        let mut pair = pair();
+        let mr = |region, access| pair.nic.reg_mr(&pair.pd, region, access).unwrap();
+        let (mr_a, mr_b) = (mr(pair.mr_a.region(), a), mr(pair.mr_b.region(), b));
+        let (from, to) = (remote(&mr_b, 0), sge(&mr_a, 0, 8));
+        pair.a.post_wqe(|buf, at| WqeBuilder::read(buf, at, from).sge(to));
+        pair.run();
+        assert_eq!(error(pair.a.poll_send()), failed(expected, 0));
+    }
+}
+
+#[test]
+fn keys_of_another_domain_are_refused() {
+    let mut pair = pair();
+    let other = pair.nic.alloc_pd();
+    let mr = pair.nic.reg_mr(&other, pair.mr_b.region(), Access::all()).unwrap();
+    let to = remote(&mr, 0);
+    pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(b"x"));
+    pair.run();
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::RemoteAccess, 0));
+    let rule = pair.nic.take_violations()[0].rule;
+    let expected = pair.pd.number();
+    assert!(
+        matches!(rule, Rule::Key { error: warpverbs_mem::AccessError::WrongPd { expected: e, .. }, .. } if e == expected)
+    );
+}
+
+#[test]
+fn a_qp_grants_what_its_attributes_say() {
+    let attrs = QpAttrs { access: Some(Access::REMOTE_READ), ..QpAttrs::default() };
+    let mut pair = Pair::new(PairConfig { attrs, ..PairConfig::default() }).unwrap();
+    let (there, here) = (remote(&pair.mr_b, 0), sge(&pair.mr_a, 0, 8));
+    pair.a.post_wqe(|buf, at| WqeBuilder::read(buf, at, there).sge(here).signaled());
+    pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, there).sge(here));
+    pair.run();
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { .. })));
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::RemoteInvalReq, 1));
+    let request = AsyncEvent::QpRequestError { qpn: pair.b.qp.qpn() };
+    let events: Vec<_> = std::iter::from_fn(|| pair.nic.poll_event()).collect();
+    assert!(events.contains(&request), "{events:?}");
+}
+
+#[test]
+fn reads_need_depth_on_both_sides() {
+    let zero_here = QpAttrs { max_rd_atomic: Some(0), ..QpAttrs::default() };
+    let zero_there = QpAttrs { max_dest_rd_atomic: Some(0), ..QpAttrs::default() };
+    for (attrs, expected) in
+        [(zero_here, Syndrome::LocalQpOp), (zero_there, Syndrome::RemoteInvalReq)]
+    {
+        let mut pair = Pair::new(PairConfig { attrs, ..PairConfig::default() }).unwrap();
+        let (there, here) = (remote(&pair.mr_b, 0), sge(&pair.mr_a, 0, 8));
+        pair.a.post_wqe(|buf, at| WqeBuilder::read(buf, at, there).sge(here));
+        pair.run();
+        assert_eq!(error(pair.a.poll_send()), failed(expected, 0));
+    }
+}
+
+#[test]
+fn a_bad_receive_is_an_operational_error() {
+    let key = |pair: &Pair| Sge { lkey: Lkey(pair.mr_b.lkey() ^ 1), ..sge(&pair.mr_b, 0, 8) };
+    for bad_key in [true, false] {
+        let mut pair = pair();
+        match bad_key {
+            true => pair.b.post_recv(&[key(&pair)]),
+            // byte_count 0 with an lkey that does not end the list.
+            false => pair.b.post_recv_bytes(&[0; 64]),
+        }
+        pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"x"));
+        pair.run();
+        assert_eq!(error(pair.a.poll_send()), failed(Syndrome::RemoteOp, 0));
+        let own = if bad_key { Syndrome::LocalProt } else { Syndrome::LocalQpOp };
+        assert_eq!(error(pair.b.poll_recv()), receive_failed(own, 0));
+        let violations = pair.nic.take_violations();
+        let place = (violations[0].queue, violations[0].qpn, violations[0].index);
+        assert_eq!(place, (QueueKind::Receive, pair.b.qp.qpn(), 0));
+        assert_eq!(violations.len(), 1);
+    }
+}
+
+#[test]
+fn a_refused_invalidation_is_not_answered() {
+    let attrs = QpAttrs { timeout: Some(1), retry: Some(2), ..QpAttrs::default() };
+    let mut pair = Pair::new(PairConfig { attrs, ..PairConfig::default() }).unwrap();
+    pair.b.post_recv(&[]);
+    let plain = pair.nic.reg_mr(&pair.pd, pair.mr_b.region(), Access::LOCAL_WRITE).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::send_inval(buf, at, Rkey(plain.rkey())));
+    pair.run();
+    assert_eq!(pair.a.poll_send(), None);
+    assert_eq!(error(pair.b.poll_recv()), receive_failed(Syndrome::RemoteInvalReq, 0));
+    pair.run_for(std::time::Duration::from_millis(1));
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::TransportRetryExc, 0));
+    assert_eq!(pair.a.qp.stats().timeouts, 3);
+}
+
+#[test]
+fn silence_is_an_error_after_all_retries() {
+    let attrs = QpAttrs { timeout: Some(10), retry: Some(3), ..QpAttrs::default() };
+    let mut pair = Pair::new(PairConfig { attrs, ..PairConfig::default() }).unwrap();
+    pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at));
+    let timeout = warpverbs_nic::ack_timeout(10).unwrap();
+    pair.run_for(timeout * 3 - std::time::Duration::from_nanos(1));
+    assert_eq!(pair.a.poll_send(), None);
+    pair.run_for(std::time::Duration::from_nanos(1));
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::TransportRetryExc, 0));
+}
+
+#[test]
+fn only_sends_stop_if_asked() {
+    let a = PortConfig { on_send_error: OnSendError::StopSends, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    let bad = bad_lkey(sge(&pair.mr_a, 0, 8));
+    pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(bad));
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::LocalProt, 0));
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::WrFlush, 1));
+    assert_eq!(pair.a.qp.state(), QpState::Sqe);
+    // Receives go on.
+    pair.a.post_recv(&[sge(&pair.mr_a, 0, 8)]);
+    pair.b.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"still"));
+    pair.run();
+    assert!(matches!(pair.a.poll_recv(), Some(Cqe::Receive { byte_cnt: 5, .. })));
+    pair.a.qp.modify(QpState::Rts, &QpAttrs::default()).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { wqe_counter: 2, .. })));
+}
+
+#[test]
+fn what_is_posted_in_err_is_flushed() {
+    let mut pair = pair();
+    pair.a.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
+    pair.a.post_recv(&[]);
+    pair.run();
+    assert_eq!(error(pair.a.poll_send()), failed(Syndrome::WrFlush, 0));
+    assert_eq!(error(pair.a.poll_recv()), receive_failed(Syndrome::WrFlush, 0));
+    pair.a.post_recv(&[]);
+    pair.run();
+    assert_eq!(error(pair.a.poll_recv()), receive_failed(Syndrome::WrFlush, 1));
+}
+
+#[test]
+fn a_reset_qp_starts_anew() {
+    let mut pair = pair();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
+    pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    pair.a.posted = 0;
+    pair.a.record();
+    warpverbs_nic::testing::connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
+    // The same doorbell value as before.
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { wqe_counter: 0, .. })));
+    assert_eq!(pair.nic.take_violations(), []);
+}
+
+#[test]
+fn a_collapsed_cq_keeps_the_newest_and_the_qp_the_first_error() {
+    let a = PortConfig { cq_mode: warpverbs_nic::CqMode::Collapsed, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    let bad = bad_rkey(remote(&pair.mr_b, 0));
+    pair.a
+        .put(|buf, at| WqeBuilder::write(buf, at, bad).inline(b"x").finish().map(<[u8]>::len))
+        .unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
+    pair.run();
+    let newest = Cqe::parse(&pair.a.collapsed()).unwrap();
+    assert_eq!(error(Some(newest)), failed(Syndrome::WrFlush, 1));
+    let first = pair.a.qp.first_error().unwrap();
+    assert_eq!((first.index, first.syndrome), (0, Syndrome::RemoteAccess));
+}
+
+#[test]
+fn a_qp_may_be_its_own_peer() {
+    let mut pair = pair();
+    let config = PortConfig { receives: Receives::Own { log: 2 }, ..PortConfig::default() };
+    let mut own = warpverbs_nic::testing::Port::new(&pair.nic, &pair.pd, &config).unwrap();
+    warpverbs_nic::testing::connect(&own, own.qp.qpn(), QpAttrs::default());
+    own.post_recv(&[sge(&pair.mr_b, 0, 8)]);
+    own.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"to me").signaled());
+    pair.run();
+    assert!(matches!(own.poll_recv(), Some(Cqe::Receive { byte_cnt: 5, .. })));
+    assert!(matches!(own.poll_send(), Some(Cqe::Requester { .. })));
+    own.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(bad_lkey(sge(&pair.mr_a, 0, 1))));
+    pair.run();
+    assert_eq!(error(own.poll_send()), failed(Syndrome::LocalProt, 1));
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    assert_eq!(pair.run(), 1, "others go on");
+}

@@ -1,0 +1,123 @@
+//! Faults that a test can switch on do what they say, and nothing after they are over.
+
+use std::time::Duration;
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PairConfig, bytes, remote};
+use warpverbs_nic::{Delay, NicError, Step};
+
+fn pair() -> Pair {
+    Pair::new(PairConfig::default()).unwrap()
+}
+
+fn nop(pair: &mut Pair) {
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+}
+
+#[test]
+fn cqes_are_delayed_by_steps_in_order() {
+    let mut pair = pair();
+    pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Steps(5)));
+    nop(&mut pair);
+    nop(&mut pair);
+    pair.nic.step();
+    for _ in 0..4 {
+        pair.nic.step();
+        assert_eq!(pair.a.poll_send(), None);
+    }
+    pair.nic.faults().delay_cqes(pair.a.send_cq(), None);
+    nop(&mut pair);
+    pair.run();
+    for index in 0..3 {
+        let next = pair.a.poll_send();
+        assert!(matches!(next, Some(Cqe::Requester { wqe_counter, .. }) if wqe_counter == index));
+    }
+}
+
+#[test]
+fn cqes_are_delayed_by_time() {
+    let mut pair = pair();
+    let delay = Duration::from_millis(3);
+    pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Time(delay)));
+    nop(&mut pair);
+    pair.run();
+    assert_eq!(pair.nic.next_timer(), Some(delay));
+    pair.run_for(delay - Duration::from_nanos(1));
+    assert_eq!(pair.a.poll_send(), None);
+    pair.run_for(Duration::from_nanos(1));
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn a_lost_doorbell_is_covered_by_the_next() {
+    let mut pair = pair();
+    pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, None).unwrap();
+    nop(&mut pair);
+    assert_eq!(pair.run(), 0);
+    assert_eq!(pair.nic.step(), Step::Idle);
+    nop(&mut pair);
+    assert_eq!(pair.run(), 2);
+}
+
+#[test]
+fn a_lost_doorbell_is_recovered_from_the_record() {
+    let mut pair = pair();
+    pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, Some(10)).unwrap();
+    nop(&mut pair);
+    assert_eq!(pair.run(), 1);
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn a_revoked_key_fails_and_may_come_back() {
+    let mut pair = pair();
+    let rkey = pair.mr_b.rkey();
+    let to = remote(&pair.mr_b, 0);
+    pair.nic.faults().revoke(rkey, true).unwrap();
+    pair.nic.faults().revoke(rkey, false).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(b"ok").signaled());
+    pair.run();
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { .. })));
+    pair.nic.faults().revoke(rkey, true).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(b"no"));
+    pair.run();
+    let error = pair.a.poll_send();
+    assert!(
+        matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteAccess, .. })),
+        "{error:?}"
+    );
+    assert_eq!(bytes(pair.mr_b.region(), 0, 2), b"ok");
+    assert!(matches!(pair.nic.faults().revoke(0x1234, true), Err(NicError::Access(_))));
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_becomes_so() {
+    let mut pair = pair();
+    pair.nic.faults().receiver_not_ready(pair.b.qp.qpn(), 2).unwrap();
+    pair.b.post_recv(&[]);
+    pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at).signaled());
+    pair.run_for(Duration::from_secs(1));
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { .. })));
+    assert_eq!(pair.a.qp.stats().rnr_naks, 2);
+}
+
+#[test]
+fn a_stuck_qp_waits_and_others_do_not() {
+    let mut pair = pair();
+    pair.nic.faults().stick(pair.a.qp.qpn(), true).unwrap();
+    nop(&mut pair);
+    pair.b.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    assert_eq!(pair.run(), 1);
+    assert_eq!(pair.a.poll_send(), None);
+    pair.nic.faults().stick(pair.a.qp.qpn(), false).unwrap();
+    assert_eq!(pair.run(), 1);
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn faults_of_unknown_qps_are_refused() {
+    let pair = pair();
+    let refused = pair.nic.faults().stick(0xabcdef, true);
+    assert_eq!(refused, Err(NicError::UnknownQp { qpn: 0xabcdef }));
+}

@@ -1,0 +1,365 @@
+//! Rings, indexes, doorbells and CQs: wrap, both doorbell dialects, every policy, and what a
+//! poster can do wrong with them.
+
+use proptest::prelude::*;
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::doorbell::Doorbell;
+use warpverbs_mlx5::num::{Qpn, WqeIndex};
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, local, remote};
+use warpverbs_nic::{
+    AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Violation,
+};
+
+fn with(nic: Config, log_sq: u8) -> Pair {
+    let a = PortConfig { log_sq, ..PortConfig::default() };
+    Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap()
+}
+
+fn rule(pair: &Pair) -> Option<Rule> {
+    let found = pair.nic.take_violations();
+    assert!(found.len() <= 1, "{found:?}");
+    found.first().map(|violation| violation.rule)
+}
+
+fn syndrome(cqe: Option<Cqe>) -> Option<Syndrome> {
+    match cqe? {
+        Cqe::Error { syndrome, .. } => Some(syndrome),
+        _ => None,
+    }
+}
+
+const POLICIES: [DoorbellPolicy; 5] = [
+    DoorbellPolicy::DoorbellFirst,
+    DoorbellPolicy::RecordFirst,
+    DoorbellPolicy::Random,
+    DoorbellPolicy::DropThenRecover { polls: 0 },
+    DoorbellPolicy::DropThenRecover { polls: 3 },
+];
+
+#[test]
+fn long_wqes_cross_the_ring_end_and_indexes_wrap() {
+    // 16 slots; 2- and 5-WQEBB WQEs cross the end at every place, and 70000 WQEBBs wrap 2^16.
+    for policy in POLICIES {
+        let nic = Config { policy, seed: Some(1), ..Config::default() };
+        let mut pair = with(nic, 4);
+        let mut round = 0u64;
+        while pair.a.posted < 70_000 {
+            let payload = vec![round as u8; if round % 3 == 0 { 80 } else { 260 }];
+            let to = remote(&pair.mr_b, (round % 5) * 512);
+            let build = |buf: &mut [u8], at| {
+                let wqe = WqeBuilder::write(buf, at, to).inline(&payload);
+                wqe.signaled().finish().map(<[u8]>::len)
+            };
+            let index = pair.a.put(build).unwrap();
+            pair.a.record();
+            if round % 2 == 0 {
+                pair.a.ring()
+            } else {
+                pair.a.ring_last()
+            }
+            pair.run();
+            let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() else {
+                panic!("{policy:?}: WQE {index} did not complete: {:?}", rule(&pair))
+            };
+            assert_eq!(wqe_counter, index as u16);
+            assert_eq!(bytes(pair.mr_b.region(), (round % 5) * 512, payload.len()), payload);
+            round += 1;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Batches of any size, rung or not, in either dialect, under every policy: each WQE is
+    /// executed once and in order.
+    #[test]
+    fn every_policy_executes_everything_once(
+        policy in 0..POLICIES.len(),
+        seed: u64,
+        batches in prop::collection::vec((1usize..8, any::<bool>(), 0u32..3), 1..80),
+    ) {
+        let policy = POLICIES[policy];
+        let nic = Config { policy, seed: Some(seed), ..Config::default() };
+        let mut pair = with(nic, 4);
+        let (word, back) = (remote(&pair.mr_b, 0), local(&pair.mr_a, 0));
+        let (mut posted, mut seen) = (0u64, 0u64);
+        for (count, last_dialect, steps) in batches {
+            while posted + count as u64 - seen > 16 {
+                pair.run();
+                while let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() {
+                    prop_assert_eq!(wqe_counter, seen as u16);
+                    seen += 1;
+                }
+            }
+            for _ in 0..count {
+                let add = |buf: &mut [u8], at| {
+                    WqeBuilder::fetch_add(buf, at, word, 1, back).signaled().finish().map(<[u8]>::len)
+                };
+                pair.a.put(add).unwrap();
+            }
+            posted += count as u64;
+            pair.a.record();
+            if last_dialect { pair.a.ring_last() } else { pair.a.ring() }
+            for _ in 0..steps {
+                pair.nic.step();
+            }
+        }
+        pair.run();
+        let total = bytes(pair.mr_b.region(), 0, 8);
+        prop_assert_eq!(total, posted.to_le_bytes());
+        prop_assert_eq!(pair.nic.take_violations(), vec![]);
+    }
+}
+
+#[test]
+fn a_doorbell_ahead_of_its_record_waits_for_it() {
+    let nic = Config { policy: DoorbellPolicy::RecordFirst, ..Config::default() };
+    let mut pair = with(nic, 4);
+    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.ring();
+    for _ in 0..10 {
+        pair.nic.step();
+    }
+    assert_eq!(pair.a.poll_send(), None);
+    pair.a.record();
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
+    assert_eq!(rule(&pair), None);
+}
+
+#[test]
+fn a_record_that_never_comes_is_reported() {
+    let nic =
+        Config { policy: DoorbellPolicy::RecordFirst, record_patience: 5, ..Config::default() };
+    let mut pair = with(nic, 4);
+    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.ring();
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::RecordBehindDoorbell { record: 0, doorbell: 1 }));
+}
+
+#[test]
+fn a_doorbell_without_a_record_is_enough_for_the_fast_way() {
+    let mut pair = with(Config::default(), 4);
+    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.ring();
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn bad_doorbells_are_named_and_not_believed() {
+    let mut pair = with(Config::default(), 4);
+    let qpn = pair.a.position().qpn;
+    for _ in 0..3 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    }
+    pair.run();
+    let back = Doorbell::Next { qpn, next: WqeIndex(2) };
+    pair.a.ring_bytes(back.bytes());
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::Backward { found: 2, expected: 3 }));
+    let other = Doorbell::Next { qpn: Qpn::new(0x123).unwrap(), next: WqeIndex(4) };
+    pair.a.ring_bytes(other.bytes());
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::DoorbellQpn { found: 0x123, expected: qpn.get() }));
+    pair.nic.doorbells().write(64, &[1; 8]).unwrap();
+    pair.run();
+    assert_eq!(rule(&pair), None, "no QP ever had this doorbell");
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn the_doorbell_of_a_qp_that_is_gone_is_noticed() {
+    let mut pair = with(Config::default(), 4);
+    let port =
+        warpverbs_nic::testing::Port::new(&pair.nic, &pair.pd, &PortConfig::default()).unwrap();
+    let offset = port.qp.doorbell_offset();
+    drop(port);
+    pair.nic.doorbells().write(offset, &7u64.to_le_bytes()).unwrap();
+    pair.run();
+    let slot = (offset / 8) as u32;
+    assert_eq!(rule(&pair), Some(Rule::DoorbellUnowned { slot, value: 7 }));
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
+    assert_eq!(pair.run(), 1);
+}
+
+#[test]
+fn doorbells_before_rts_are_named() {
+    let mut pair = with(Config::default(), 4);
+    pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::DoorbellState { state: QpState::Reset }));
+}
+
+#[test]
+fn more_than_the_ring_is_an_error() {
+    let mut pair = with(Config::default(), 4);
+    for _ in 0..17 {
+        pair.a.put(|buf, at| WqeBuilder::nop(buf, at).finish().map(<[u8]>::len)).unwrap();
+    }
+    pair.a.ring();
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }));
+    assert_eq!(syndrome(pair.a.poll_send()), Some(Syndrome::LocalQpOp));
+    let flushed = std::iter::from_fn(|| syndrome(pair.a.poll_send())).count();
+    assert_eq!(flushed, 15);
+}
+
+#[test]
+fn unsignalled_work_does_not_free_the_ring() {
+    let mut pair = with(Config::default(), 4);
+    let nop = |buf: &mut [u8], at| WqeBuilder::nop(buf, at).finish().map(<[u8]>::len);
+    for _ in 0..16 {
+        pair.a.post(nop);
+    }
+    assert_eq!(pair.run(), 16);
+    pair.a.post(nop);
+    pair.run();
+    // No CQE told the poster that a slot is free.
+    assert_eq!(rule(&pair), Some(Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }));
+}
+
+#[test]
+fn stale_and_unwritten_slots_are_told_apart() {
+    let ahead = |pair: &mut Pair| {
+        let qpn = pair.a.position().qpn;
+        let next = WqeIndex::of(pair.a.posted + 1);
+        pair.a.ring_bytes(Doorbell::Next { qpn, next }.bytes());
+        pair.run();
+    };
+    let mut pair = with(Config::default(), 2);
+    ahead(&mut pair);
+    assert_eq!(rule(&pair), Some(Rule::NeverWritten { fill: 0 }));
+    let mut pair = with(Config::default(), 2);
+    for _ in 0..6 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+        pair.run();
+        pair.a.poll_send().unwrap();
+    }
+    ahead(&mut pair);
+    assert_eq!(rule(&pair), Some(Rule::StaleSlot { found: 2, expected: 6, laps: 1 }));
+    assert_eq!(syndrome(pair.a.poll_send()), Some(Syndrome::LocalQpOp));
+}
+
+#[test]
+fn a_wqe_longer_than_what_was_announced_is_an_error() {
+    let mut pair = with(Config::default(), 4);
+    let to = remote(&pair.mr_b, 0);
+    let long = |buf: &mut [u8], at| {
+        WqeBuilder::write(buf, at, to).inline(&[1; 80]).finish().map(<[u8]>::len)
+    };
+    pair.a.put(long).unwrap();
+    let qpn = pair.a.position().qpn;
+    pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(1) }.bytes());
+    pair.run();
+    assert_eq!(rule(&pair), Some(Rule::BeyondAnnounced { wqebbs: 2, announced: 1 }));
+    assert_eq!(bytes(pair.mr_b.region(), 0, 1), [0]);
+}
+
+#[test]
+fn a_rewritten_slot_is_noticed() {
+    let nic = Config { watch_rewrites: true, ..Config::default() };
+    let mut pair = with(nic, 4);
+    pair.nic.faults().stick(pair.a.qp.qpn(), true).unwrap();
+    let to = remote(&pair.mr_b, 0);
+    let index = pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(b"was"));
+    pair.run();
+    pair.a.sq.write(index * 64 + 36, b"now").unwrap();
+    pair.nic.faults().stick(pair.a.qp.qpn(), false).unwrap();
+    pair.run();
+    let found = rule(&pair);
+    assert!(matches!(found, Some(Rule::Rewritten { word: 4, .. })), "{found:?}");
+    assert_eq!(bytes(pair.mr_b.region(), 0, 3), b"now", "hardware would not notice");
+    pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(b"new").signaled());
+    pair.run();
+    assert_eq!(rule(&pair), None);
+}
+
+#[test]
+fn a_full_cq_is_fatal() {
+    let a = PortConfig { log_cq: 2, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    for _ in 0..5 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    }
+    pair.run();
+    let overrun = AsyncEvent::CqOverrun { cqn: pair.a.send_cq().cqn() };
+    assert_eq!(pair.nic.poll_event(), Some(overrun));
+    assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (QpState::Err, QpState::Rts));
+    assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);
+}
+
+#[test]
+fn a_consumed_cq_goes_round() {
+    let a = PortConfig { log_cq: 2, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    for i in 0..1000 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+        if i % 4 == 3 {
+            pair.run();
+            assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);
+        }
+    }
+    assert_eq!(pair.nic.poll_event(), None);
+}
+
+#[test]
+fn sqd_holds_work_back() {
+    let mut pair = with(Config::default(), 4);
+    let none = QpAttrs::default();
+    pair.a.qp.modify(QpState::Sqd, &none).unwrap();
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SqDrained { qpn: pair.a.qp.qpn() }));
+    assert_eq!(pair.a.poll_send(), None);
+    pair.a.qp.modify(QpState::Rts, &none).unwrap();
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn a_consume_only_qp_completes_what_is_announced_unread() {
+    let a = PortConfig {
+        consume_only: true,
+        cq_mode: CqMode::Collapsed,
+        log_sq: 7,
+        ..PortConfig::default()
+    };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    for round in 1..=600u64 {
+        pair.a.put_bytes(&[0xa5; 64 * 128]);
+        pair.a.ring();
+        pair.run();
+        let Cqe::Requester { wqe_counter, .. } = Cqe::parse(&pair.a.collapsed()).unwrap() else {
+            panic!("an error")
+        };
+        assert_eq!(wqe_counter, (round * 128 - 1) as u16);
+    }
+    pair.a.put_bytes(&[0; 64 * 129]);
+    pair.a.ring();
+    pair.run();
+    assert!(matches!(rule(&pair), Some(Rule::BeyondRing { outstanding: 129, .. })));
+}
+
+#[test]
+fn violations_are_bounded_counted_and_sent() {
+    let nic = Config { violations_kept: 3, ..Config::default() };
+    let pair = with(nic, 4);
+    let heard = pair.nic.subscribe(100);
+    let qpn = pair.a.position().qpn;
+    for next in 0..10 {
+        pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(0xff00 + next) }.bytes());
+        pair.run();
+    }
+    let kept: Vec<Violation> = pair.nic.take_violations();
+    assert_eq!(kept.len(), 3);
+    assert_eq!(kept[2].rule, Rule::Backward { found: 0xff09, expected: 0 });
+    assert_eq!(pair.nic.violation_counts()["doorbell.index"], 10);
+    assert_eq!((heard.try_iter().count(), pair.nic.stats().violations), (10, 10));
+    assert!(kept[0].to_string().contains("producer index 0xff07 is before 0x0000"), "{}", kept[0]);
+}
