@@ -18,6 +18,7 @@ pub struct Context {
 #[derive(Default)]
 pub struct ContextBuilder {
     soft: Option<SoftSource>,
+    providers: Vec<Box<dyn Provider>>,
 }
 
 enum SoftSource {
@@ -38,6 +39,12 @@ impl ContextBuilder {
         self
     }
 
+    /// Adds a provider. `auto` asks providers in the order they were added, the software NIC last.
+    pub fn provider(mut self, provider: Box<dyn Provider>) -> Self {
+        self.providers.push(provider);
+        self
+    }
+
     /// Looks for NICs.
     pub fn build(self) -> Result<Context, Error> {
         let soft = match self.soft {
@@ -45,7 +52,7 @@ impl ContextBuilder {
             Some(SoftSource::Config(config)) => Soft::new(config),
             None => Soft::new(Config::default()),
         };
-        Ok(Context { soft: Box::new(soft), providers: Vec::new() })
+        Ok(Context { soft: Box::new(soft), providers: self.providers })
     }
 }
 

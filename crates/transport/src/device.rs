@@ -40,6 +40,7 @@ impl DeviceShared {
 
 impl Device {
     pub(crate) fn new(nic: Arc<dyn Nic>, why: String) -> Self {
+        tracing::info!(%why, "NIC opened");
         let shared = Arc::new(DeviceShared { nic, mapped: Mutex::default() });
         Self { shared, why: why.into() }
     }

@@ -5,15 +5,13 @@ use crate::health::{self, Health};
 use crate::layout::{ExportedQp, Memory};
 use crate::post::host::HostQueues;
 use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
-use crate::{
-    EndpointConfig, EndpointHandle, Error, MemoryRegion, Poster, RemoteRegion, UsageError,
-};
+use crate::{EndpointConfig, EndpointHandle, Error, Poster, UsageError};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpverbs_gpu::{Buffer, KernelPtr};
-use warpverbs_mem::{Access, Cells};
+use warpverbs_mem::Access;
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_nic::QpState;
@@ -144,7 +142,7 @@ impl Endpoint {
         let core = &*self.core;
         let queues = core.queues.as_ref().ok_or(UsageError::KernelPosted { qpn: self.qpn() })?;
         let srq = core.config.srq.as_deref();
-        Ok(Poster::new(queues, core.peer.load(Acquire), srq, core.config.timeout))
+        Ok(Poster::new(queues, &core.peer, srq, core.config.timeout))
     }
 
     /// A kernel's way to post: where the exported QP is, `const wv::Qp*` in device code. The
@@ -175,9 +173,6 @@ impl Endpoint {
         let qpn = self.qpn();
         let core = Arc::get_mut(&mut self.core).ok_or(UsageError::StillLent { qpn })?;
         core.qp.reset()?;
-        let register = core.device.nic.doorbells().slice(core.qp.doorbell_offset(), 8)?;
-        let register: Cells<AtomicU64> = register.cells(0, 1)?;
-        register[0].store(0, Release);
         core.memory.reset()?;
         core.peer.store(0, Release);
         core.qp.init(core.config.access)
@@ -187,13 +182,6 @@ impl Endpoint {
     /// [`Endpoint::device_qp`] gave.
     pub fn close(self) {
         drop(self);
-    }
-
-    /// Posts a signalled 1-piece WRITE of all of `src` and waits: the whole life of one write.
-    pub fn write_and_wait(&self, src: &MemoryRegion, dst: RemoteRegion) -> Result<(), Error> {
-        let host = self.host()?;
-        let posted = host.post_write(src.local(), dst, crate::SendFlags::SIGNALED)?;
-        host.wait(posted)
     }
 }
 

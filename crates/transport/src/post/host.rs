@@ -266,7 +266,9 @@ impl HostQueues {
             cq.set_ci(ci + 1);
             match Cqe::parse(&raw) {
                 Ok(cqe @ Cqe::Receive { .. }) => {
-                    retire(&self.recv, self.recv.completed().load(Relaxed) + 1);
+                    if self.rq.is_some() {
+                        retire(&self.recv, self.recv.completed().load(Relaxed) + 1);
+                    }
                     Some(cqe)
                 }
                 _ => {

@@ -5,6 +5,7 @@ use super::protocol::{Ring, elect, try_reserve};
 use super::work::{Posted, SendFlags};
 use crate::error::QueueKind;
 use crate::{Error, SharedReceiveQueue, WaitError};
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub struct Poster<'e> {
     pub(super) q: &'e HostQueues,
     /// QP number of the peer, 0 if not connected.
-    pub(super) peer: u32,
+    pub(super) peer: &'e AtomicU32,
     pub(super) srq: Option<&'e SharedReceiveQueue>,
     pub(super) timeout: Duration,
 }
@@ -26,7 +27,7 @@ pub struct Poster<'e> {
 impl<'e> Poster<'e> {
     pub(crate) fn new(
         q: &'e HostQueues,
-        peer: u32,
+        peer: &'e AtomicU32,
         srq: Option<&'e SharedReceiveQueue>,
         timeout: Duration,
     ) -> Self {

@@ -51,7 +51,9 @@ fn a_nic_outlives_its_context_and_ends_with_its_last_user() {
     let pair = Pair::on(device, &EndpointConfig::host());
     let Pair { a, b, src, dst, device } = pair;
     drop(device);
-    a.write_and_wait(&src, dst.remote()).unwrap();
+    let host = a.host().unwrap();
+    let posted = host.post_write(src.local(), dst.remote(), SendFlags::SIGNALED).unwrap();
+    host.wait(posted).unwrap();
     b.close();
     drop((src, dst));
     // The peer is gone: the work fails, it does not hang.
