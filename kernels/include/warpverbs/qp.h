@@ -102,7 +102,7 @@ struct ErrorWord {
 };
 
 #define WV_AT(type, field, at) \
-  static_assert(__builtin_offsetof(type, field) == at, #type "." #field)
+  static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
 
 static_assert(sizeof(Cq) == 24, "Cq");
 WV_AT(Cq, cqn, 16);

@@ -33,7 +33,8 @@ pub fn peek(first: &[u8; WQEBB]) -> usize {
 /// Only the WQE's own segments are looked at, and they must all be there.
 ///
 /// `at` is where the WQE was found.
-#[inline]
+// Always: handing the result over through memory costs as much as finding it.
+#[inline(always)]
 pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
     let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
         return Err(truncated(raw, SEGMENT));

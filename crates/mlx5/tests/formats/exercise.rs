@@ -27,10 +27,8 @@ pub(crate) fn exercise(input: &[u8]) {
     for list in [recv::parse(raw).ok(), recv::parse_srq(raw).ok().map(|(_, list)| list)] {
         list.iter().for_each(check_list);
     }
-    if let Some(bytes) = raw.first_chunk() {
-        if let Ok(cqe) = Cqe::parse(bytes) {
-            assert_eq!(Cqe::parse(&cqe.emit(false)), Ok(cqe));
-        }
+    if let Some(Ok(cqe)) = raw.first_chunk().map(Cqe::parse) {
+        assert_eq!(Cqe::parse(&cqe.emit(false)), Ok(cqe));
     }
     if let Some(&bytes) = raw.first_chunk() {
         let doorbell = Doorbell::parse(bytes);

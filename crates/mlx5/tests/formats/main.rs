@@ -8,6 +8,7 @@ mod docs;
 mod exercise;
 
 mod golden;
+mod mirror;
 mod receives;
 mod roundtrip;
 mod strategies;

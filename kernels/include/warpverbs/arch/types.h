@@ -13,6 +13,13 @@
 #define WV_D
 #endif
 
+// NVRTC has neither <cstddef> nor __builtin_offsetof, but its front end's own intrinsic.
+#if defined(__CUDACC_RTC__)
+#define WV_OFFSETOF(type, field) __INTADDR__(&(((type*)0)->field))
+#else
+#define WV_OFFSETOF(type, field) __builtin_offsetof(type, field)
+#endif
+
 namespace wv {
 using u8 = unsigned char;
 using u16 = unsigned short;

@@ -119,7 +119,7 @@ struct CqDbr {
 };
 
 #define WV_AT(type, field, at) \
-  static_assert(__builtin_offsetof(type, field) == at, #type "." #field)
+  static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
 
 static_assert(sizeof(CtrlSeg) == 16, "CtrlSeg");
 WV_AT(CtrlSeg, opcode, 3);
