@@ -227,18 +227,44 @@ impl KeyTable {
     }
 
     #[inline]
-    fn entry(&self, key: u32, hint: &mut KeyHint) -> Result<&Entry, AccessError> {
+    fn entry(&self, key: u32, hint: &mut KeyHint) -> Option<&Entry> {
         if let Some(Some(entry)) = self.slots.get(hint.0 as usize)
             && entry.key == key
         {
-            return Ok(entry);
+            return Some(entry);
         }
-        hint.0 = self.slot_of(key)?;
-        self.slots[hint.0 as usize].as_ref().ok_or(AccessError::UnknownKey { key })
+        self.entry_by_index(key, hint)
     }
 
-    /// The bytes `[addr, addr + len)` if `key` exists, is of `pd`, grants `needed` and covers them;
-    /// checked in that order.
+    #[inline(never)]
+    fn entry_by_index(&self, key: u32, hint: &mut KeyHint) -> Option<&Entry> {
+        hint.0 = self.slot_of(key).ok()?;
+        self.slots[hint.0 as usize].as_ref()
+    }
+
+    /// The bytes `[addr, addr + len)` if `key` exists, is of `pd`, grants `needed` and covers them.
+    #[inline]
+    pub fn find(
+        &self,
+        hint: &mut KeyHint,
+        pd: u32,
+        key: u32,
+        addr: u64,
+        len: u32,
+        needed: Access,
+    ) -> Option<Span<'_>> {
+        let entry = self.entry(key, hint)?;
+        let (start, region_len) = (entry.region.addr(), entry.region.len() as u64);
+        // An `addr` below `start` wraps to an offset beyond any region.
+        let offset = addr.wrapping_sub(start);
+        let inside = offset <= region_len && u64::from(len) <= region_len - offset;
+        let granted =
+            entry.validity == Validity::Live && entry.pd == pd && entry.access.contains(needed);
+        (inside && granted).then_some(Span { region: &entry.region, offset, len })
+    }
+
+    /// As [`Self::find`], with the reason of a refusal; existence, validity, domain, right and
+    /// range are checked in that order.
     #[inline]
     pub fn lookup(
         &self,
@@ -249,31 +275,40 @@ impl KeyTable {
         len: u32,
         needed: Access,
     ) -> Result<Span<'_>, AccessError> {
-        let entry = self.entry(key, hint)?;
+        match self.find(hint, pd, key, addr, len, needed) {
+            Some(span) => Ok(span),
+            None => Err(self.explain(pd, key, addr, len, needed)),
+        }
+    }
+
+    /// Why [`Self::find`] found nothing.
+    #[cold]
+    fn explain(&self, pd: u32, key: u32, addr: u64, len: u32, needed: Access) -> AccessError {
+        let entry = match self.slot_of(key).map(|slot| &self.slots[slot as usize]) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return AccessError::UnknownKey { key },
+            Err(error) => return error,
+        };
         if entry.validity != Validity::Live {
-            return Err(AccessError::Invalidated { key });
+            return AccessError::Invalidated { key };
         }
         if entry.pd != pd {
-            return Err(AccessError::WrongPd { key, found: entry.pd, expected: pd });
+            return AccessError::WrongPd { key, found: entry.pd, expected: pd };
         }
         if !entry.access.contains(needed) {
-            return Err(AccessError::Denied { key, granted: entry.access, needed });
+            return AccessError::Denied { key, granted: entry.access, needed };
         }
         let (start, region_len) = (entry.region.addr(), entry.region.len() as u64);
-        // An `addr` below `start` wraps to an offset beyond any region.
-        let offset = addr.wrapping_sub(start);
-        if offset > region_len || u64::from(len) > region_len - offset {
-            let len = u64::from(len);
-            return Err(AccessError::OutOfBounds { key, addr, len, start, region_len });
-        }
-        Ok(Span { region: &entry.region, offset, len })
+        AccessError::OutOfBounds { key, addr, len: u64::from(len), start, region_len }
     }
 
     /// Whether [`Self::invalidate`] would succeed: the key must exist, be live, of `pd` and carry
     /// [`Access::INVALIDATE`].
     pub fn check_invalidate(&self, pd: u32, key: u32) -> Result<(), AccessError> {
-        let mut hint = KeyHint::default();
-        let entry = self.entry(key, &mut hint)?;
+        let slot = self.slot_of(key)?;
+        let Some(entry) = &self.slots[slot as usize] else {
+            return Err(AccessError::UnknownKey { key });
+        };
         if entry.validity != Validity::Live {
             return Err(AccessError::Invalidated { key });
         }

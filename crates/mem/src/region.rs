@@ -121,7 +121,7 @@ impl Region {
         if self.kind != Kind::Host {
             return Err(MemError::NotHost { addr });
         }
-        if addr % align as u64 != 0 {
+        if !addr.is_multiple_of(align as u64) {
             return Err(MemError::Misaligned { addr, align });
         }
         Ok(addr)
@@ -194,8 +194,8 @@ impl Region {
 /// place is one release store, so that a poller never sees a torn flag.
 #[inline]
 pub(crate) fn host_copy(dst: u64, src: u64, len: usize) {
-    if len == 8 && dst % 8 == 0 {
-        let value = if src % 8 == 0 {
+    if len == 8 && dst.is_multiple_of(8) {
+        let value = if src.is_multiple_of(8) {
             // SAFETY: the callers checked 8 bytes at `src`; aligned.
             unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire)
         } else {
@@ -204,8 +204,8 @@ pub(crate) fn host_copy(dst: u64, src: u64, len: usize) {
         };
         // SAFETY: the callers checked 8 bytes at `dst`; aligned.
         unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
-    } else if len == 4 && dst % 4 == 0 {
-        let value = if src % 4 == 0 {
+    } else if len == 4 && dst.is_multiple_of(4) {
+        let value = if src.is_multiple_of(4) {
             // SAFETY: the callers checked 4 bytes at `src`; aligned.
             unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire)
         } else {

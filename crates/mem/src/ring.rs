@@ -25,7 +25,7 @@ impl Words {
         if keep.kind() != Kind::Host {
             return Err(MemError::NotHost { addr });
         }
-        if addr % align != 0 {
+        if !addr.is_multiple_of(align) {
             return Err(MemError::Misaligned { addr, align: align as usize });
         }
         Ok(Self { addr, keep })
@@ -34,7 +34,7 @@ impl Words {
     /// The 64-bit word at byte `offset`, a multiple of 8 that is inside.
     #[inline]
     fn u64_at(&self, offset: u64) -> &AtomicU64 {
-        debug_assert!(offset % 8 == 0 && offset + 8 <= self.keep.len() as u64);
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.keep.len() as u64);
         // SAFETY: every caller masks `offset` into the length that `new` checked; host memory,
         // aligned, alive as long as `keep`.
         unsafe { AtomicU64::from_ptr((self.addr + offset) as *mut u64) }
@@ -43,7 +43,7 @@ impl Words {
     /// The 32-bit word at byte `offset`, a multiple of 4 that is inside.
     #[inline]
     fn u32_at(&self, offset: u64) -> &AtomicU32 {
-        debug_assert!(offset % 4 == 0 && offset + 4 <= self.keep.len() as u64);
+        debug_assert!(offset.is_multiple_of(4) && offset + 4 <= self.keep.len() as u64);
         // SAFETY: every caller keeps `offset` inside the length that `new` checked; host memory,
         // aligned, alive as long as `keep`.
         unsafe { AtomicU32::from_ptr((self.addr + offset) as *mut u32) }

@@ -107,7 +107,7 @@ impl CompletionQueue {
         if self.dead {
             return Ok(());
         }
-        if self.checks_room && self.produced - self.consumed >> self.log_size != 0 {
+        if self.checks_room && (self.produced - self.consumed) >> self.log_size != 0 {
             self.look_for_room()?;
         }
         let bytes = cqe.emit(owner_bit(self.produced, self.log_size));
@@ -125,7 +125,7 @@ impl CompletionQueue {
         if consumed <= self.produced {
             self.consumed = consumed;
         }
-        if self.produced - self.consumed >> self.log_size != 0 {
+        if (self.produced - self.consumed) >> self.log_size != 0 {
             self.dead = true;
             return Err(Overrun);
         }

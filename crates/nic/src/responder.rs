@@ -130,7 +130,7 @@ pub(crate) fn check_rkey<'k>(
 /// The target of an atomic is aligned to its size.
 #[inline]
 pub(crate) fn check_alignment(addr: u64, size: u32) -> Result<(), Refusal> {
-    if addr % u64::from(size) != 0 {
+    if !addr.is_multiple_of(u64::from(size)) {
         return Err(Refusal::Invalid(Rule::AtomicAlignment { addr, size }));
     }
     Ok(())

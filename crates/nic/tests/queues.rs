@@ -46,7 +46,7 @@ fn long_wqes_cross_the_ring_end_and_indexes_wrap() {
         let mut pair = with(nic, 4);
         let mut round = 0u64;
         while pair.a.posted < 70_000 {
-            let payload = vec![round as u8; if round % 3 == 0 { 80 } else { 260 }];
+            let payload = vec![round as u8; if round.is_multiple_of(3) { 80 } else { 260 }];
             let to = remote(&pair.mr_b, (round % 5) * 512);
             let build = |buf: &mut [u8], at| {
                 let wqe = WqeBuilder::write(buf, at, to).inline(&payload);
@@ -54,7 +54,7 @@ fn long_wqes_cross_the_ring_end_and_indexes_wrap() {
             };
             let index = pair.a.put(build).unwrap();
             pair.a.record();
-            if round % 2 == 0 {
+            if round.is_multiple_of(2) {
                 pair.a.ring()
             } else {
                 pair.a.ring_last()

@@ -10,11 +10,11 @@ use crate::cq::{CompletionQueue, Overrun};
 use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
-use crate::responder::{check_op_valid, check_rkey};
+use crate::responder::check_op_valid;
 use warpverbs_mem::{Access, KeyTable, copy_on_host};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::flags::Completion;
-use warpverbs_mlx5::num::WqeIndex;
+use warpverbs_mlx5::num::{MAX_MESSAGE, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Op, Payload, Position, parse, peek};
 use zerocopy::transmute_ref;
@@ -94,19 +94,20 @@ fn write(keys: &KeyTable, q: &mut SendQueue, rq: &mut ReceiveQueue, slice: u64) 
     let Ok(wqe) = parse(raw, at) else { return Short::Not };
     let Op::Write { remote, payload, imm: None } = wqe.op else { return Short::Not };
     let len = payload.byte_len();
-    if len > slice || wqe.flags.completion == Completion::AlwaysWithEvent {
+    if len > slice.min(MAX_MESSAGE) || wqe.flags.completion == Completion::AlwaysWithEvent {
         return Short::Not;
     }
-    let Ok(Some(to)) = check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE) else {
-        return Short::Not;
-    };
+    let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
+    // No message is longer than a slice, so the length fits; one of no bytes has no key to find.
+    let to = keys.find(&mut rq.remote_hint, rq.pd, rkey, remote.addr, len as u32, right);
+    let Some(to) = to else { return Short::Not };
     let moved = match payload {
         Payload::Inline(bytes) => to.region.write(to.offset, bytes),
         Payload::Sges(sges) => {
             let Some(sge) = sges.single() else { return Short::Not };
             let none = Access::empty();
-            let from = keys.lookup(&mut q.local_hint, q.pd, sge.lkey.0, sge.addr, sge.len, none);
-            let Ok(from) = from else { return Short::Not };
+            let from = keys.find(&mut q.local_hint, q.pd, sge.lkey.0, sge.addr, sge.len, none);
+            let Some(from) = from else { return Short::Not };
             copy_on_host(to.region, to.offset, from.region, from.offset, len as usize)
         }
     };

@@ -127,7 +127,8 @@ impl Core {
                 self.holding.swap_remove(i);
                 continue;
             };
-            while let Some(held) = cq.held.pop_front_if(|held| is_due(held.due)) {
+            while cq.held.front().is_some_and(|held| is_due(held.due)) {
+                let Some(held) = cq.held.pop_front() else { break };
                 if let Some((slot, qpn, upto)) = held.entry.reports
                     && let Some(q) = self.sends.get_mut(slot)
                     && q.qpn.get() == qpn

@@ -113,8 +113,7 @@ impl Core {
     /// Flushes every receive that is posted to the QP itself. How many there were.
     fn flush_receives(&mut self, slot: u32) -> u32 {
         let mut flushed = 0;
-        loop {
-            let Some(rq) = self.receives.get_mut(slot) else { break };
+        while let Some(rq) = self.receives.get_mut(slot) {
             let Receives::Own(own) = &mut rq.source else { break };
             match own.next() {
                 Ok(None) => break,

@@ -140,8 +140,9 @@ impl Core {
         }
         let idle = done == 0 && !moving && !heard && self.run.is_empty();
         // What is polled for rarely is polled for at least whenever nothing else is to be done.
-        let recovered =
-            !self.watched.is_empty() && (idle || self.steps % 64 == 0) && self.poll_watched();
+        let recovered = !self.watched.is_empty()
+            && (idle || self.steps.is_multiple_of(64))
+            && self.poll_watched();
         if idle && !recovered && !self.is_counting_down() { Step::Idle } else { Step::Busy(done) }
     }
 

@@ -2,7 +2,9 @@
 //! is short, else slice by slice and without waiting for copy engines.
 
 use std::collections::VecDeque;
-use warpverbs_mem::{Kind, MemError, Pending, Progress, Region, SmallBuf, Span, copy};
+use warpverbs_mem::{
+    Kind, MemError, Pending, Progress, Region, SmallBuf, Span, copy, copy_on_host,
+};
 
 /// Where payload comes from.
 #[derive(Clone, Copy)]
@@ -71,7 +73,7 @@ pub(crate) fn begin(
     }
     match (from, to) {
         (Source::Spans([src]), [dst]) => {
-            copy(dst.region, dst.offset, src.region, src.offset, len as usize)?;
+            copy_on_host(dst.region, dst.offset, src.region, src.offset, len as usize)?;
         }
         (Source::Bytes(bytes), [dst]) => dst.region.write(dst.offset, bytes)?,
         _ => scatter(from, to)?,
@@ -79,35 +81,56 @@ pub(crate) fn begin(
     Ok(None)
 }
 
-/// Host memory to host memory, several pieces.
+/// What is still free of a list of pieces.
+struct Room<'a> {
+    spans: std::slice::Iter<'a, Span<'a>>,
+    first: Option<Span<'a>>,
+}
+
+impl<'a> Room<'a> {
+    fn new(spans: &'a [Span<'a>]) -> Self {
+        let mut spans = spans.iter();
+        let first = spans.next().copied();
+        Self { spans, first }
+    }
+
+    /// At most `want` bytes that lie together.
+    fn take(&mut self, want: u32) -> Option<Span<'a>> {
+        let first = self.first.as_mut()?;
+        let len = want.min(first.len);
+        let taken = Span { len, ..*first };
+        first.offset += u64::from(len);
+        first.len -= len;
+        if first.len == 0 {
+            self.first = self.spans.next().copied();
+        }
+        Some(taken)
+    }
+}
+
+/// Host memory to host memory, several pieces. What the pieces do not hold is left out: callers
+/// have compared the lengths.
 fn scatter(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError> {
-    let mut to = to.iter().map(|span| (span.region, span.offset, u64::from(span.len)));
-    let mut into = to.next();
-    let mut put =
-        |mut at: u64,
-         mut left: u64,
-         write: &mut dyn FnMut(&Region, u64, u64, usize) -> Result<(), MemError>| {
-            while left > 0 {
-                let Some((region, offset, room)) = &mut into else { return Ok(()) };
-                let now = left.min(*room);
-                write(region, *offset, at, now as usize)?;
-                (at, left, *offset, *room) = (at + now, left - now, *offset + now, *room - now);
-                if *room == 0 {
-                    into = to.next();
+    let mut room = Room::new(to);
+    match from {
+        Source::Bytes(mut bytes) => {
+            while let Some(to) = room.take(bytes.len() as u32).filter(|to| to.len > 0) {
+                let (now, rest) = bytes.split_at(to.len as usize);
+                to.region.write(to.offset, now)?;
+                bytes = rest;
+            }
+        }
+        Source::Spans(spans) => {
+            for span in spans {
+                let (mut at, mut left) = (span.offset, span.len);
+                while let Some(to) = room.take(left).filter(|to| to.len > 0) {
+                    copy_on_host(to.region, to.offset, span.region, at, to.len as usize)?;
+                    (at, left) = (at + u64::from(to.len), left - to.len);
                 }
             }
-            Ok(())
-        };
-    match from {
-        Source::Bytes(bytes) => put(0, bytes.len() as u64, &mut |region, offset, at, len| {
-            region.write(offset, &bytes[at as usize..at as usize + len])
-        }),
-        Source::Spans(spans) => spans.iter().try_for_each(|src| {
-            put(src.offset, u64::from(src.len), &mut |region, offset, at, len| {
-                copy(region, offset, src.region, at, len).map(drop)
-            })
-        }),
+        }
     }
+    Ok(())
 }
 
 fn own(spans: &[Span<'_>]) -> VecDeque<Piece> {
