@@ -1,2 +1,59 @@
-//! Placeholder.
-fn main() {}
+//! The `warpverbs` program: what this machine has (`doctor`) and how fast it is (`perf`).
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod perf;
+mod stats;
+mod units;
+
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// GPU kernels that drive an RDMA NIC themselves
+#[derive(Parser)]
+#[command(name = "warpverbs", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What this machine has, what `auto` would choose, and why
+    Doctor(doctor::DoctorArgs),
+    /// Measure, and check the data that was moved
+    #[command(subcommand)]
+    Perf(perf::PerfCommand),
+}
+
+/// Words that every command and example understands.
+#[derive(Args, Clone, Debug)]
+struct Common {
+    /// Where kernels run: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
+    gpu: String,
+    /// What consumes the queues: auto or soft
+    #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_env("WARPVERBS_LOG"))
+        .with_writer(std::io::stderr)
+        .init();
+    let outcome = match Cli::parse().command {
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Perf(command) => perf::run(&command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

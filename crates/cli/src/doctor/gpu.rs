@@ -1,0 +1,151 @@
+//! Devices that run kernels, the libraries they need, and what `auto` makes of them.
+
+use serde::Serialize;
+use std::path::Path;
+use warpverbs::gpu::cuda::{self, Cache};
+use warpverbs::gpu::{self, GpuChoice, GpuError};
+
+/// A library that is loaded at run time.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Library {
+    /// `13.0`; absent if it could not be loaded.
+    pub(super) version: Option<String>,
+    /// Where it was found.
+    pub(super) path: Option<String>,
+    /// Why it could not be loaded.
+    pub(super) why_not: Option<String>,
+}
+
+/// CUDA's libraries.
+#[derive(Debug, Serialize)]
+pub(super) struct Cuda {
+    pub(super) driver: Library,
+    pub(super) nvrtc: Library,
+}
+
+/// Compiled kernels on disk.
+#[derive(Debug, Serialize)]
+pub(super) struct CompileCache {
+    /// `off`, `not made yet`, `writable`, `read-only` or `unreadable`.
+    pub(super) state: &'static str,
+    /// Its folder.
+    pub(super) path: Option<String>,
+    /// Compiled images in it.
+    pub(super) entries: usize,
+    /// Their size.
+    pub(super) bytes: u64,
+}
+
+/// What `auto` chooses.
+#[derive(Debug, Serialize)]
+pub(super) struct Auto {
+    pub(super) gpu: Choice,
+    pub(super) nic: Choice,
+}
+
+/// One choice.
+#[derive(Debug, Serialize)]
+pub(super) struct Choice {
+    /// The name; absent if nothing can be chosen.
+    pub(super) choice: Option<String>,
+    /// Why this one.
+    pub(super) why: String,
+}
+
+pub(super) fn cuda() -> Cuda {
+    let driver = cuda::api::driver().and_then(|driver| driver.version());
+    let nvrtc = cuda::nvrtc().map(|nvrtc| nvrtc.version());
+    Cuda { driver: library(driver, "libcuda.so"), nvrtc: library(nvrtc, "libnvrtc.so") }
+}
+
+fn library(version: Result<(u32, u32), GpuError>, stem: &str) -> Library {
+    match version {
+        Ok((major, minor)) => Library {
+            version: Some(format!("{major}.{minor}")),
+            path: mapped(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), stem),
+            why_not: None,
+        },
+        Err(error) => Library { why_not: Some(error.to_string()), ..Library::default() },
+    }
+}
+
+pub(super) fn compile_cache() -> CompileCache {
+    match Cache::from_env() {
+        Cache::Off => CompileCache { state: "off", path: None, entries: 0, bytes: 0 },
+        Cache::At(folder) => compile_cache_at(&folder),
+    }
+}
+
+/// `auto` is tried, not guessed: a device counts once it has been opened.
+pub(super) fn auto(rdma_devices: usize) -> Auto {
+    let gpu = match gpu::open_explained(GpuChoice::Auto) {
+        Ok(opened) => {
+            let (choice, why) = opened.why.split_once(": ").unwrap_or(("?", &opened.why));
+            Choice { choice: Some(choice.to_owned()), why: why.to_owned() }
+        }
+        Err(error) => Choice { choice: None, why: error.to_string() },
+    };
+    let why = match rdma_devices {
+        0 => "this machine has no RDMA device".to_owned(),
+        n => format!("of {n} RDMA devices none can be driven: {}", super::rdma::PROVIDER),
+    };
+    Auto { gpu, nic: Choice { choice: Some("soft".to_owned()), why } }
+}
+
+/// Path of the loaded library whose file name begins with `stem`, as the kernel tells.
+fn mapped(maps: &str, stem: &str) -> Option<String> {
+    maps.lines()
+        .filter_map(|line| line.get(line.find('/')?..))
+        .find(|path| {
+            let name = Path::new(path).file_name().and_then(|n| n.to_str());
+            name.is_some_and(|n| n.starts_with(stem))
+        })
+        .map(str::to_owned)
+}
+
+fn compile_cache_at(folder: &Path) -> CompileCache {
+    let mut cache = CompileCache {
+        state: "not made yet",
+        path: Some(folder.display().to_string()),
+        entries: 0,
+        bytes: 0,
+    };
+    if !folder.exists() {
+        return cache;
+    }
+    let Ok(files) = std::fs::read_dir(folder) else {
+        cache.state = "unreadable";
+        return cache;
+    };
+    for file in files.flatten().filter(|f| f.path().extension().is_some_and(|e| e == "cubin")) {
+        cache.entries += 1;
+        cache.bytes += file.metadata().map_or(0, |m| m.len());
+    }
+    let writable = nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok();
+    cache.state = if writable { "writable" } else { "read-only" };
+    cache
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loaded_library_is_found_among_mappings() {
+        let maps = "7f00-7f01 r-xp 00000000 08:01 42   /usr/lib/libcudart.so\n\
+                    7f02-7f03 r-xp 00000000 08:01 43   /opt/cuda/lib64/libnvrtc.so.13\n\
+                    7f04-7f05 rw-p 00000000 00:00 0\n";
+        assert_eq!(mapped(maps, "libnvrtc.so").as_deref(), Some("/opt/cuda/lib64/libnvrtc.so.13"));
+        assert_eq!(mapped(maps, "libcuda.so"), None);
+    }
+
+    #[test]
+    fn the_cache_is_described_in_every_state() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(compile_cache_at(&folder.path().join("none")).state, "not made yet");
+        std::fs::write(folder.path().join("a-13.0.cubin"), [0; 100]).unwrap();
+        std::fs::write(folder.path().join("other"), [0; 7]).unwrap();
+        let cache = compile_cache_at(folder.path());
+        assert_eq!((cache.state, cache.entries, cache.bytes), ("writable", 1, 100));
+    }
+}

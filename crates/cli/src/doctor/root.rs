@@ -1,0 +1,50 @@
+//! The file system that facts are read from: `/`, or a made-up tree in tests.
+
+use std::path::{Path, PathBuf};
+
+/// Prefix of every path looked at.
+pub(crate) struct Root(PathBuf);
+
+impl Root {
+    /// This machine.
+    pub(crate) fn machine() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// `path` below the root.
+    pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// Trimmed text of a file, if it can be read.
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+        std::fs::read_to_string(self.join(path)).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// Whether there is such a file or folder.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        self.join(path).exists()
+    }
+
+    /// Sorted names in a folder; none if there is no such folder.
+    pub(crate) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = std::fs::read_dir(self.join(path)).into_iter().flatten().flatten();
+        let mut names: Vec<_> =
+            entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A tree with these files; gone when the first value is dropped.
+#[cfg(test)]
+pub(crate) fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    }
+    let root = Root(dir.path().to_owned());
+    (dir, root)
+}

@@ -1,0 +1,194 @@
+//! The report for people: sections of aligned label and value.
+
+use super::{Report, gpu, rdma, system};
+use crate::units;
+
+/// Lines below one heading.
+struct Section {
+    title: &'static str,
+    rows: Vec<(String, String)>,
+}
+
+impl Section {
+    fn new(title: &'static str) -> Self {
+        Self { title, rows: Vec::new() }
+    }
+
+    fn row(&mut self, label: impl Into<String>, value: impl Into<String>) {
+        self.rows.push((label.into(), value.into()));
+    }
+}
+
+pub(super) fn render(report: &Report) -> String {
+    let sections = [
+        auto(report),
+        gpus(report),
+        cuda(report),
+        rdma(&report.rdma),
+        machine(report),
+        limits(&report.limits),
+    ];
+    let width =
+        sections.iter().flat_map(|s| &s.rows).map(|(l, _)| l.chars().count()).max().unwrap_or(0);
+    let mut out = format!("warpverbs {} on {}\n", report.version, report.kernel);
+    for section in sections {
+        out += &format!("\n{}\n", section.title);
+        for (label, value) in section.rows {
+            let indent = format!("\n  {:width$}  ", "");
+            out += &format!("  {label:width$}  {}\n", value.trim_end().replace('\n', &indent));
+        }
+    }
+    out
+}
+
+fn auto(report: &Report) -> Section {
+    let mut section = Section::new("What auto chooses");
+    for (flag, choice) in [("--gpu auto", &report.auto.gpu), ("--nic auto", &report.auto.nic)] {
+        section.row(
+            flag,
+            format!("{}: {}", choice.choice.as_deref().unwrap_or("nothing"), choice.why),
+        );
+    }
+    section
+}
+
+fn gpus(report: &Report) -> Section {
+    let mut section = Section::new("Where kernels can run");
+    for device in &report.gpus {
+        let text = match (&device.info, &device.unusable) {
+            (None, why) => format!("no: {}", why.as_deref().unwrap_or("no reason known")),
+            (Some(info), why) => {
+                let verdict = why.as_ref().map_or("yes".to_owned(), |why| format!("no: {why};"));
+                format!(
+                    "{verdict}: {}, {}, {} multiprocessors, warps of {}, {}",
+                    info.name,
+                    info.arch,
+                    info.sm_count,
+                    info.warp_size,
+                    units::bytes(info.memory_bytes)
+                )
+            }
+        };
+        section.row(&device.name, text);
+    }
+    section
+}
+
+fn cuda(report: &Report) -> Section {
+    let mut section = Section::new("CUDA");
+    let part = |library: &gpu::Library| match (&library.version, &library.why_not) {
+        (Some(version), _) => match &library.path {
+            Some(path) => format!("{version}, {path}"),
+            None => version.clone(),
+        },
+        (None, Some(why)) => format!("no: {why}"),
+        (None, None) => "no".to_owned(),
+    };
+    section.row("driver", part(&report.cuda.driver));
+    section.row("NVRTC", part(&report.cuda.nvrtc));
+    let cache = &report.compile_cache;
+    section.row(
+        "compile cache",
+        match &cache.path {
+            None => cache.state.to_owned(),
+            Some(path) if cache.entries == 0 => format!("{path}, {}", cache.state),
+            Some(path) => format!(
+                "{path}, {}, {} kernel images, {}",
+                cache.state,
+                cache.entries,
+                units::bytes(cache.bytes)
+            ),
+        },
+    );
+    section
+}
+
+fn rdma(rdma: &rdma::Rdma) -> Section {
+    let mut section = Section::new("RDMA devices");
+    if rdma.devices.is_empty() {
+        section.row("none", "nothing in /sys/class/infiniband; the software NIC needs nothing");
+        return section;
+    }
+    for device in &rdma.devices {
+        let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+        let mut text = format!(
+            "{}, firmware {}, driver {}",
+            word(&device.hca_type),
+            word(&device.firmware),
+            word(&device.driver)
+        );
+        for port in &device.ports {
+            text += &format!(
+                "\nport {}: {}, {}, {}",
+                port.number, port.state, port.link_layer, port.rate
+            );
+        }
+        if let Some(why) = &device.not_usable {
+            text += &format!("\ncannot be opened: {why}");
+        }
+        section.row(&device.name, text);
+    }
+    section.row("provider", rdma.provider);
+    section.row("nvidia_peermem", if rdma.peer_memory { "loaded" } else { "not loaded" });
+    section
+}
+
+fn machine(report: &Report) -> Section {
+    let mut section = Section::new("Machine");
+    let cpu = &report.cpu;
+    section.row(
+        "CPU",
+        format!("{}, {} cores for us", cpu.model.as_deref().unwrap_or("unknown model"), cpu.cores),
+    );
+    section.row("governor", cpu.governor.as_deref().unwrap_or("not readable"));
+    let container = &report.container;
+    if container.hints.is_empty() {
+        section.row("container", "no sign of one");
+    } else {
+        section.row("container", container.hints.join(", "));
+    }
+    if let Some(cpus) = container.cpu_limit {
+        section.row("CPU quota", format!("{cpus:.2} CPUs"));
+    }
+    if container.memory_limit_bytes.0.is_some() {
+        section.row("memory limit", limit_bytes(container.memory_limit_bytes));
+    }
+    section
+}
+
+fn limits(limits: &system::Limits) -> Section {
+    let mut section = Section::new("Limits");
+    section.row(
+        "locked memory",
+        format!(
+            "{} (hard {})",
+            limit_bytes(limits.memlock_bytes),
+            limit_bytes(limits.memlock_hard_bytes)
+        ),
+    );
+    let number = |n: Option<u64>| n.map_or("not readable".to_owned(), |n| n.to_string());
+    section
+        .row("open files", limits.open_files.0.map_or("unlimited".to_owned(), |n| n.to_string()));
+    section.row("memory maps", number(limits.max_map_count));
+    let size = |n: Option<u64>| n.map_or("not readable".to_owned(), units::bytes);
+    section.row(
+        "memory",
+        format!("{}, {} available", size(limits.memory_bytes), size(limits.memory_available_bytes)),
+    );
+    let pages = &limits.huge_pages;
+    section.row(
+        "huge pages",
+        format!(
+            "{} of {} free, {} each; transparent: {}",
+            pages.free,
+            pages.total,
+            units::bytes(pages.size_bytes),
+            pages.transparent.as_deref().unwrap_or("not readable")
+        ),
+    );
+    section
+}
+
+fn limit_bytes(limit: system::Limit) -> String {
+    limit.0.map_or("unlimited".to_owned(), units::bytes)
+}

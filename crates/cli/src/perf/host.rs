@@ -1,0 +1,63 @@
+//! Measuring with the CPU as the poster.
+
+use super::plan::Op;
+use super::rig::Lane;
+use crate::stats::Summary;
+use anyhow::{Context as _, Result};
+use std::time::{Duration, Instant};
+use warpverbs::transport::{Error, Posted, Poster, SendFlags};
+
+/// One in so many is signalled where only the rate counts.
+pub(crate) const SIGNAL_EVERY: u32 = 32;
+
+/// Posts one operation that moves all of the lane's buffer.
+#[inline]
+fn post(host: &Poster<'_>, lane: &Lane, op: Op, flags: SendFlags) -> Result<Posted, Error> {
+    let (local, remote) = (lane.local.local(), lane.remote.remote());
+    match op {
+        Op::Write => host.post_write(local, remote, flags),
+        Op::Read => host.post_read(local, remote, flags),
+        Op::Atomic => host.post_fetch_add(local, remote, 1, flags),
+    }
+}
+
+/// One operation at a time, each from post to polled completion.
+pub(crate) fn latency(
+    lane: &Lane,
+    op: Op,
+    warmup: u32,
+    iters: u32,
+    limit: Duration,
+) -> Result<Summary> {
+    let host = lane.link.near.host()?.with_timeout(limit);
+    let mut samples = Vec::with_capacity(iters as usize);
+    for turn in 0..warmup + iters {
+        let start = Instant::now();
+        let posted = post(&host, lane, op, SendFlags::SIGNALED)?;
+        host.wait(posted)?;
+        if turn >= warmup {
+            samples.push(start.elapsed().as_nanos() as u64);
+        }
+    }
+    Summary::of(samples).context("no samples")
+}
+
+/// `iters` operations on every lane, queues kept full, one thread. The time they took together.
+pub(crate) fn stream(lanes: &[Lane], op: Op, iters: u32, limit: Duration) -> Result<Duration> {
+    let hosts: Vec<Poster<'_>> = lanes
+        .iter()
+        .map(|lane| Ok(lane.link.near.host()?.with_timeout(limit)))
+        .collect::<Result<_>>()?;
+    let start = Instant::now();
+    for turn in 1..=iters {
+        let flags = match turn % SIGNAL_EVERY == 0 || turn == iters {
+            true => SendFlags::SIGNALED,
+            false => SendFlags::UNSIGNALED,
+        };
+        for (host, lane) in hosts.iter().zip(lanes) {
+            let _ = post(host, lane, op, flags)?;
+        }
+    }
+    hosts.iter().try_for_each(Poster::quiet)?;
+    Ok(start.elapsed())
+}

@@ -1,0 +1,106 @@
+//! `perf idle-qps`: what idle queue pairs cost a busy one.
+
+use super::host;
+use super::output::{Finding, Measured, Row, progress};
+use super::plan::{MAX_ITERS, Mem, Op, Poster, within};
+use super::rig::{Lane, Link, Rig};
+use crate::units;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Serialize;
+use std::time::Duration;
+use warpverbs::nic::Config;
+use warpverbs::transport::Context;
+
+/// Options of `perf idle-qps`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct IdleArgs {
+    #[command(flatten)]
+    nic: super::NicOnly,
+    /// Idle queue pairs beside the busy one, ascending
+    #[arg(long, value_delimiter = ',', default_value = "0,2,16,64,256,1024")]
+    idle: Vec<u32>,
+    /// 8-byte WRITEs per row
+    #[arg(short = 'n', long, default_value_t = 500_000)]
+    iters: u32,
+}
+
+/// Idle queue pairs at most.
+const MAX_IDLE: u32 = 32768;
+const LIMIT: Duration = Duration::from_secs(60);
+/// Runs of which the best counts: other work on the machine only ever slows one down.
+const RUNS: u32 = 3;
+
+#[derive(Serialize)]
+struct IdleRow {
+    idle: u32,
+    messages: u32,
+    messages_per_s: f64,
+    /// Rate over that of the first row.
+    relative: f64,
+    data: &'static str,
+}
+
+impl Row for IdleRow {
+    const HEADS: &'static [&'static str] = &["idle QPs", "messages", "relative", "data"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.idle.to_string(),
+            units::per_second(self.messages_per_s),
+            format!("{:.2}", self.relative),
+            self.data.to_owned(),
+        ]
+    }
+}
+
+pub(crate) fn run(args: &IdleArgs) -> Result<()> {
+    let mut idle = args.idle.clone();
+    idle.sort_unstable();
+    for &count in &idle {
+        within("--idle", count.into(), 0, MAX_IDLE.into())?;
+    }
+    within("-n", args.iters.into(), 1, MAX_ITERS.into())?;
+    let most = idle.last().copied().unwrap_or(0);
+    // The busy pair, the idle ones, and one more where the number is odd.
+    let config = Config { max_qps: (most + 3).next_power_of_two().max(1024), ..Config::default() };
+    let common = args.nic.common();
+    let rig = Rig::open_with(&common, Context::builder().soft_config(config))?;
+    let busy = Lane::new(&rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
+    let bar = progress(idle.len());
+    let mut idlers: Vec<Link> = Vec::new();
+    let mut rows: Vec<IdleRow> = Vec::new();
+    for count in idle {
+        while (idlers.len() as u32) < count.div_ceil(2) {
+            idlers
+                .push(rig.pair(Poster::Host, 128, LIMIT).with_context(|| format!("{count} idle"))?);
+        }
+        let rate = best_rate(&rig, &busy, args.iters)?;
+        let relative = rows.first().map_or(1.0, |first| rate / first.messages_per_s);
+        let messages = args.iters;
+        rows.push(IdleRow { idle: count, messages, messages_per_s: rate, relative, data: "equal" });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let findings = rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect();
+    Measured::new("perf idle-qps", rig.chosen(false), rows).with(findings).print(common.json)
+}
+
+fn finding(row: &IdleRow) -> Finding {
+    Finding {
+        what: format!("rate beside {} idle queue pairs over that beside the fewest", row.idle),
+        value: row.relative,
+        wanted: "more than 0.5",
+        met: row.relative > 0.5,
+    }
+}
+
+fn best_rate(rig: &Rig, busy: &Lane, iters: u32) -> Result<f64> {
+    let mut best = Duration::MAX;
+    for _ in 0..RUNS {
+        busy.prepare(&*rig.gpu, Op::Write)?;
+        best = best.min(host::stream(std::slice::from_ref(busy), Op::Write, iters, LIMIT)?);
+        busy.verify(&*rig.gpu, Op::Write, iters.into())?;
+    }
+    Ok(f64::from(iters) / best.as_secs_f64())
+}

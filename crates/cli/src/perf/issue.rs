@@ -1,0 +1,208 @@
+//! `perf issue`: how fast WQEs are written, rung for and drained, against a NIC that only consumes;
+//! beside the rate of 64-byte stores to the same ring.
+
+use super::kernel::{self, Report};
+use super::output::{Finding, Measured, Row, progress};
+use super::plan::{Mem, Op, PlanError, within};
+use super::rig::{Lane, Rig};
+use super::ring::{self, Left};
+use crate::units;
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::time::Duration;
+use warpverbs::gpu::{Dim, Gpu, GpuKind};
+use warpverbs::kernels::perf;
+use warpverbs::transport::QueuePlacement;
+
+/// Options of `perf issue`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct IssueArgs {
+    /// Where kernels run: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
+    gpu: String,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// WQEs per thread
+    #[arg(short = 'n', long, default_value_t = 2000)]
+    iters: u32,
+    /// Queue pairs, one row each
+    #[arg(short = 'q', long, value_delimiter = ',', default_value = "1,8,32")]
+    qps: Vec<u32>,
+    /// Grids as BLOCKSxTHREADS, one row each
+    #[arg(short = 'g', long, value_delimiter = ',', value_parser = parse_grid,
+        default_value = "1x1,1x32,1x128,8x128,32x128,132x128")]
+    grids: Vec<Dim>,
+    /// WQEBBs of a send queue
+    #[arg(long, default_value_t = 8192)]
+    depth: u32,
+    /// Where the rings lie
+    #[arg(long, value_enum, default_value = "both")]
+    ring: Ring,
+}
+
+/// Where rings lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ring {
+    /// Host memory that the device maps.
+    Pinned,
+    /// The device's own memory.
+    Device,
+    /// One after the other.
+    Both,
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// The grid and the rates that are wanted of it, on one queue pair of an H200.
+const WANTED_GRID: Dim = Dim::new(32, 128);
+const WANTED: [(&str, f64, &str); 2] =
+    [("pinned", 150e6, "at least 150 M/s"), ("device", 500e6, "at least 500 M/s")];
+
+#[derive(Serialize)]
+struct IssueRow {
+    ring: &'static str,
+    blocks: u32,
+    threads: u32,
+    qps: u32,
+    wqes: u64,
+    wqes_per_s: f64,
+    /// The same grid, 64-byte stores to the same rings.
+    stores_per_s: f64,
+    /// WQEs that were left in the rings, read back and parsed.
+    parsed: u64,
+}
+
+impl Row for IssueRow {
+    const HEADS: &'static [&'static str] =
+        &["ring", "grid", "QPs", "WQEs", "WQE rate", "64 B stores", "parsed"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.ring.to_owned(),
+            format!("{} x {}", self.blocks, self.threads),
+            self.qps.to_string(),
+            self.wqes.to_string(),
+            units::per_second(self.wqes_per_s),
+            units::per_second(self.stores_per_s),
+            self.parsed.to_string(),
+        ]
+    }
+}
+
+fn parse_grid(text: &str) -> Result<Dim, String> {
+    let parsed =
+        text.split_once('x').and_then(|(b, t)| Some(Dim::new(b.parse().ok()?, t.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{text:?} is no grid; expected BLOCKSxTHREADS, as in 32x128"))
+}
+
+impl IssueArgs {
+    fn check(&self) -> Result<(), PlanError> {
+        within("-n", self.iters.into(), 1, 1_000_000)?;
+        for &qps in &self.qps {
+            within("-q", qps.into(), 1, 256)?;
+        }
+        for grid in &self.grids {
+            within("blocks of -g", grid.blocks.into(), 1, 4096)?;
+            within("threads of -g", grid.threads.into(), 1, 1024)?;
+        }
+        within("--depth", self.depth.into(), 128, 32768)?;
+        match self.depth.is_power_of_two() {
+            true => Ok(()),
+            false => Err(PlanError::Range {
+                flag: "--depth",
+                value: self.depth.into(),
+                expected: "a power of two".to_owned(),
+            }),
+        }
+    }
+
+    /// Names for the table, and where the rings go.
+    fn placements(&self, kind: GpuKind) -> Vec<(&'static str, QueuePlacement)> {
+        // Memory of the SIMT device is host memory whichever way it is asked for.
+        if kind == GpuKind::Simt {
+            return vec![("host", QueuePlacement::Simt)];
+        }
+        let all = [("pinned", QueuePlacement::PinnedHost), ("device", QueuePlacement::Device)];
+        let wanted = |placement| match self.ring {
+            Ring::Pinned => placement == QueuePlacement::PinnedHost,
+            Ring::Device => placement == QueuePlacement::Device,
+            Ring::Both => true,
+        };
+        all.into_iter().filter(|&(_, placement)| wanted(placement)).collect()
+    }
+}
+
+pub(crate) fn run(args: &IssueArgs) -> Result<()> {
+    args.check()?;
+    let common = crate::Common { gpu: args.gpu.clone(), nic: "soft".to_owned(), json: args.json };
+    let rig = Rig::open(&common)?;
+    kernel::load(&*rig.gpu)?;
+    let placements = args.placements(rig.gpu.info().kind);
+    let bar = progress(placements.len() * args.qps.len() * args.grids.len());
+    let mut rows = Vec::new();
+    for &(name, placement) in &placements {
+        for &qps in &args.qps {
+            for &grid in &args.grids {
+                let row = row(&rig, args, (name, placement), qps, grid);
+                let named = || format!("{name} ring, {grid:?} on {qps} queue pairs");
+                rows.push(row.with_context(named)?);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let findings = rows.iter().filter_map(finding).collect();
+    Measured::new("perf issue", rig.chosen(true), rows).with(findings).print(args.json)
+}
+
+fn finding(row: &IssueRow) -> Option<Finding> {
+    let (_, least, wanted) = WANTED.into_iter().find(|(ring, ..)| *ring == row.ring)?;
+    let grid = Dim::new(row.blocks, row.threads);
+    (row.qps == 1 && grid == WANTED_GRID).then(|| Finding {
+        what: format!("M WQE/s, {} ring, one queue pair, 32 x 128 threads", row.ring),
+        value: row.wqes_per_s / 1e6,
+        wanted,
+        met: row.wqes_per_s >= least,
+    })
+}
+
+fn row(
+    rig: &Rig,
+    args: &IssueArgs,
+    (ring, placement): (&'static str, QueuePlacement),
+    qps: u32,
+    grid: Dim,
+) -> Result<IssueRow> {
+    let lanes: Vec<Lane> = (0..qps as usize)
+        .map(|i| Lane::new(rig, i, rig.consuming(placement, args.depth, LIMIT)?, 8, Mem::Pinned))
+        .collect::<Result<_>>()?;
+    let threads = u64::from(grid.blocks) * u64::from(grid.threads);
+    let each = (threads * u64::from(args.iters)).div_ceil(qps.into());
+    let iters = u32::try_from(each).context("WQEs per queue pair")?;
+    let time = kernel::stream(rig, &lanes, Op::Write, iters, grid, LIMIT)?;
+    let mut left = Left::default();
+    for lane in &lanes {
+        left += ring::check(&*rig.gpu, lane, args.depth, iters.into())?;
+    }
+    let stores = stores(&*rig.gpu, &lanes[0], grid, args.iters)?;
+    let wqes = u64::from(iters) * u64::from(qps);
+    Ok(IssueRow {
+        ring,
+        blocks: grid.blocks,
+        threads: grid.threads,
+        qps,
+        wqes,
+        wqes_per_s: wqes as f64 / time.as_secs_f64(),
+        stores_per_s: (threads * u64::from(args.iters)) as f64 / stores.as_secs_f64(),
+        parsed: left.wqes,
+    })
+}
+
+/// Meaningless stores by every thread of the grid. The queue pair is of no use afterwards.
+fn stores(gpu: &dyn Gpu, lane: &Lane, grid: Dim, rounds: u32) -> Result<Duration> {
+    let report = Report::new(gpu)?;
+    let qp = lane.link.near.device_qp();
+    kernel::run(gpu, &perf::RawStores { qp, rounds, report: report.pointer() }, grid, LIMIT)?;
+    kernel::elapsed(report.times(gpu, &[])?)
+}

@@ -1,0 +1,180 @@
+//! Measuring with a kernel as the poster.
+
+use super::plan::Op;
+use super::rig::{Lane, Rig};
+use crate::stats::Summary;
+use anyhow::{Context as _, Result, bail};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use warpverbs::gpu::{Buffer, Dim, Gpu, Kernel, KernelPtr, Place};
+use warpverbs::kernels::perf;
+
+/// A kernel that ended before its work was done.
+#[derive(Debug, Error)]
+#[error("the kernel gave up with status {status:#x}: {health}")]
+pub(crate) struct KernelFailure {
+    /// `wv::Status`, as in `kernels/include/warpverbs/status.h`.
+    status: u64,
+    /// What the first endpoint that is not well says of itself.
+    health: String,
+}
+
+/// Bytes of one `Target` in `perf.cu`: u64 qp, laddr, raddr; u32 lkey, rkey.
+const TARGET_BYTES: usize = 32;
+
+/// The pairs a kernel posts to, in its memory.
+pub(crate) struct Targets {
+    pointer: KernelPtr,
+    count: u32,
+}
+
+impl Targets {
+    pub(crate) fn new(gpu: &dyn Gpu, lanes: &[Lane]) -> Result<Self> {
+        let table = gpu.alloc((lanes.len() * TARGET_BYTES).max(1), Place::Device)?;
+        let mut pointer = KernelPtr::new(&table);
+        let mut bytes = Vec::with_capacity(lanes.len() * TARGET_BYTES);
+        for lane in lanes {
+            let qp = lane.link.near.device_qp();
+            let (local, remote) = (lane.local.local(), lane.remote.remote());
+            for word in [qp.addr(), local.addr(), remote.addr()] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+            bytes.extend_from_slice(&local.lkey().to_le_bytes());
+            bytes.extend_from_slice(&remote.rkey().to_le_bytes());
+            pointer = pointer.keeping(Arc::new(qp));
+        }
+        gpu.write(&table, 0, &bytes)?;
+        Ok(Self { pointer, count: lanes.len() as u32 })
+    }
+
+    pub(crate) fn pointer(&self) -> KernelPtr {
+        self.pointer.clone()
+    }
+}
+
+/// Where a kernel leaves its status (word 0) and its times (words 1 and 2).
+pub(crate) struct Report(Buffer);
+
+impl Report {
+    pub(crate) fn new(gpu: &dyn Gpu) -> Result<Self> {
+        Ok(Self(gpu.alloc(24, Place::Device)?))
+    }
+
+    pub(crate) fn pointer(&self) -> KernelPtr {
+        KernelPtr::new(&self.0)
+    }
+
+    /// The two times, if the kernel says that all went well.
+    pub(crate) fn times(&self, gpu: &dyn Gpu, lanes: &[Lane]) -> Result<[u64; 2]> {
+        let words = read_words(gpu, &self.0, 3)?;
+        if words[0] == 0 {
+            return Ok([words[1], words[2]]);
+        }
+        let mut all = lanes.iter().filter_map(|lane| lane.link.near.health().ok());
+        let health = all.find(|health| !health.is_ok()).map(|health| health.to_string());
+        let health = health.unwrap_or_else(|| "no endpoint knows why".to_owned());
+        Err(KernelFailure { status: words[0], health }.into())
+    }
+}
+
+pub(crate) fn read_words(gpu: &dyn Gpu, buffer: &Buffer, count: usize) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; count * 8];
+    gpu.read(buffer, 0, &mut bytes)?;
+    Ok(bytes
+        .chunks_exact(8)
+        .map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()))
+        .collect())
+}
+
+pub(crate) fn op_code(op: Op) -> u32 {
+    match op {
+        Op::Write => 0,
+        Op::Read => 1,
+        Op::Atomic => 2,
+    }
+}
+
+/// One lane, one operation at a time, each from post to polled completion.
+pub(crate) fn latency(
+    rig: &Rig,
+    lanes: &[Lane],
+    op: Op,
+    warmup: u32,
+    iters: u32,
+    limit: Duration,
+) -> Result<Summary> {
+    let gpu = &*rig.gpu;
+    let (targets, report) = (Targets::new(gpu, &lanes[..1])?, Report::new(gpu)?);
+    let samples = gpu.alloc(iters as usize * 8, Place::Device)?;
+    let kernel = perf::Latency {
+        target: targets.pointer(),
+        op: op_code(op),
+        bytes: lanes[0].local.len() as u32,
+        warmup,
+        iters,
+        samples: KernelPtr::new(&samples),
+        report: report.pointer(),
+    };
+    run(gpu, &kernel, Dim::new(1, 1), limit)?;
+    summary(gpu, &samples, iters, report.times(gpu, lanes)?)
+}
+
+/// Samples in ticks of the device's finest clock, and how long all of them took in nanoseconds
+/// and in ticks.
+pub(crate) fn summary(
+    gpu: &dyn Gpu,
+    samples: &Buffer,
+    iters: u32,
+    times: [u64; 2],
+) -> Result<Summary> {
+    let [ns, ticks] = times;
+    if ticks == 0 {
+        bail!("the device's clock stood still");
+    }
+    let scale = ns as f64 / ticks as f64;
+    let ticks = read_words(gpu, samples, iters as usize)?;
+    let samples = ticks.into_iter().map(|t| (t as f64 * scale).round() as u64).collect();
+    Summary::of(samples).context("no samples")
+}
+
+/// `iters` operations on every pair by a whole grid. The time from its first lane's start to its
+/// last lane's end, on the device's clock.
+pub(crate) fn stream(
+    rig: &Rig,
+    lanes: &[Lane],
+    op: Op,
+    iters: u32,
+    dim: Dim,
+    limit: Duration,
+) -> Result<Duration> {
+    let gpu = &*rig.gpu;
+    let (targets, report) = (Targets::new(gpu, lanes)?, Report::new(gpu)?);
+    let kernel = perf::Stream {
+        targets: targets.pointer(),
+        count: targets.count,
+        op: op_code(op),
+        bytes: lanes[0].local.len() as u32,
+        iters,
+        report: report.pointer(),
+    };
+    run(gpu, &kernel, dim, limit)?;
+    elapsed(report.times(gpu, lanes)?)
+}
+
+/// The kernel raises word 1 to the complement of the earliest start, and word 2 to the last end.
+pub(crate) fn elapsed(times: [u64; 2]) -> Result<Duration> {
+    let (start, end) = (!times[0], times[1]);
+    let ns =
+        end.checked_sub(start).filter(|&ns| ns > 0).context("the device's clock stood still")?;
+    Ok(Duration::from_nanos(ns))
+}
+
+pub(crate) fn run(gpu: &dyn Gpu, kernel: &dyn Kernel, dim: Dim, limit: Duration) -> Result<()> {
+    Ok(gpu.launch(kernel, dim, limit)?.wait()?)
+}
+
+/// Compiles before anything is measured.
+pub(crate) fn load(gpu: &dyn Gpu) -> Result<()> {
+    Ok(gpu.load(&perf::IMAGE)?)
+}

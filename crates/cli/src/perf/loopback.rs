@@ -1,0 +1,136 @@
+//! `perf loopback`: messages of every size, by host and by kernel.
+
+use super::output::{Measured, Row, progress};
+use super::plan::{LoopbackArgs, Op, Plan, Poster};
+use super::rig::{Lane, Rig};
+use super::{host, kernel};
+use crate::stats::Summary;
+use crate::units;
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use std::time::Duration;
+use warpverbs::gpu::Dim;
+
+/// WQEBBs of a send queue.
+const DEPTH: u32 = 1024;
+
+#[derive(Serialize)]
+struct LoopbackRow {
+    post: Poster,
+    op: Op,
+    bytes: u64,
+    qps: u32,
+    /// Operations behind the rate.
+    messages: u64,
+    /// One operation at a time, on one queue pair.
+    latency: Summary,
+    bytes_per_s: f64,
+    messages_per_s: f64,
+    /// `equal`: nothing else is ever printed.
+    data: &'static str,
+}
+
+impl Row for LoopbackRow {
+    const HEADS: &'static [&'static str] = &[
+        "post",
+        "op",
+        "size",
+        "QPs",
+        "p50",
+        "p99",
+        "max",
+        "mean",
+        "bandwidth",
+        "messages",
+        "data",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let ns = |ns: u64| units::nanos(ns as f64);
+        vec![
+            format!("{:?}", self.post).to_lowercase(),
+            format!("{:?}", self.op).to_lowercase(),
+            units::bytes(self.bytes),
+            self.qps.to_string(),
+            ns(self.latency.p50_ns),
+            ns(self.latency.p99_ns),
+            ns(self.latency.max_ns),
+            units::nanos(self.latency.mean_ns),
+            units::rate(self.bytes_per_s),
+            units::per_second(self.messages_per_s),
+            self.data.to_owned(),
+        ]
+    }
+}
+
+pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
+    let plan = args.plan()?;
+    let rig = Rig::open(&args.common)?;
+    if plan.posters.contains(&Poster::Kernel) {
+        kernel::load(&*rig.gpu)?;
+    }
+    let bar = progress(plan.posters.len() * plan.qps.len() * plan.sizes.len());
+    let mut rows = Vec::new();
+    for &poster in &plan.posters {
+        for &qps in &plan.qps {
+            for &bytes in &plan.sizes {
+                bar.set_message(format!("{poster:?} {} × {qps}", units::bytes(bytes)));
+                let row = row(&rig, &plan, poster, qps, bytes).with_context(|| {
+                    format!("{poster:?}, {} on {qps} queue pairs", units::bytes(bytes))
+                })?;
+                rows.push(row);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Measured::new("perf loopback", rig.chosen(true), rows).print(args.common.json)
+}
+
+/// Sets up, prepares, measures, compares.
+fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<LoopbackRow> {
+    let lanes: Vec<Lane> = (0..qps as usize)
+        .map(|i| Lane::new(rig, i, rig.pair(poster, DEPTH, plan.row_limit)?, bytes, plan.mem))
+        .collect::<Result<_>>()?;
+    let latency = {
+        let single = &lanes[..1];
+        single[0].prepare(&*rig.gpu, plan.op)?;
+        let latency = measure_latency(rig, plan, poster, single)?;
+        single[0].verify(&*rig.gpu, plan.op, u64::from(plan.warmup) + u64::from(plan.iters))?;
+        latency
+    };
+    let stream = u64::from(plan.iters);
+    lanes.iter().try_for_each(|lane| lane.prepare(&*rig.gpu, plan.op))?;
+    let time = measure_stream(rig, plan, poster, &lanes)?;
+    lanes.iter().try_for_each(|lane| lane.verify(&*rig.gpu, plan.op, stream))?;
+    let messages = stream * u64::from(qps);
+    let messages_per_s = messages as f64 / time.as_secs_f64();
+    Ok(LoopbackRow {
+        post: poster,
+        op: plan.op,
+        bytes,
+        qps,
+        messages,
+        latency,
+        bytes_per_s: messages_per_s * bytes as f64,
+        messages_per_s,
+        data: "equal",
+    })
+}
+
+fn measure_latency(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Result<Summary> {
+    let Plan { op, warmup, iters, row_limit: limit, .. } = *plan;
+    match poster {
+        Poster::Host => host::latency(&lanes[0], op, warmup, iters, limit),
+        Poster::Kernel => kernel::latency(rig, lanes, op, warmup, iters, limit),
+    }
+}
+
+fn measure_stream(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Result<Duration> {
+    let Plan { op, iters, row_limit: limit, .. } = *plan;
+    let dim = Dim::new(plan.blocks, plan.threads);
+    match poster {
+        Poster::Host => host::stream(lanes, op, iters, limit),
+        Poster::Kernel => kernel::stream(rig, lanes, op, iters, dim, limit),
+    }
+}

@@ -1,0 +1,133 @@
+//! `perf memcpy`: large messages beside the `memcpy` of the same buffers.
+
+use super::host;
+use super::output::{Finding, Measured, Row, progress};
+use super::plan::{MAX_MESSAGE, Mem, Op, PlanError, Poster, within};
+use super::rig::{Lane, Rig};
+use crate::units::{self, parse_size};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use warpverbs::mem::{Progress, copy};
+
+/// Options of `perf memcpy`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MemcpyArgs {
+    #[command(flatten)]
+    nic: super::NicOnly,
+    /// Smallest message (K, M, G are powers of 1024)
+    #[arg(short = 'b', long, value_parser = parse_size, default_value = "1M")]
+    min: u64,
+    /// Largest message
+    #[arg(short = 'e', long, value_parser = parse_size, default_value = "64M")]
+    max: u64,
+    /// Factor from one message size to the next
+    #[arg(short = 'f', long, default_value_t = 8)]
+    factor: u64,
+    /// Messages per size [default: 2 GiB in all]
+    #[arg(short = 'n', long)]
+    iters: Option<u32>,
+}
+
+/// Bytes per size unless the user says how many messages.
+const VOLUME: u64 = 2 << 30;
+/// Messages in flight at most.
+const DEPTH: u32 = 128;
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Serialize)]
+struct MemcpyRow {
+    bytes: u64,
+    messages: u32,
+    nic_bytes_per_s: f64,
+    /// The better of a run before and a run after.
+    memcpy_bytes_per_s: f64,
+    ratio: f64,
+    data: &'static str,
+}
+
+impl Row for MemcpyRow {
+    const HEADS: &'static [&'static str] = &["size", "messages", "NIC", "memcpy", "ratio", "data"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            units::bytes(self.bytes),
+            self.messages.to_string(),
+            units::rate(self.nic_bytes_per_s),
+            units::rate(self.memcpy_bytes_per_s),
+            format!("{:.3}", self.ratio),
+            self.data.to_owned(),
+        ]
+    }
+}
+
+impl MemcpyArgs {
+    fn sizes(&self) -> Result<Vec<u64>, PlanError> {
+        within("-b", self.min, 1, MAX_MESSAGE)?;
+        within("-e", self.max, self.min, MAX_MESSAGE)?;
+        within("-f", self.factor, 2, 1 << 20)?;
+        if let Some(iters) = self.iters {
+            within("-n", iters.into(), 1, 10_000_000)?;
+        }
+        Ok(super::plan::sizes(self.min, self.max, self.factor))
+    }
+}
+
+pub(crate) fn run(args: &MemcpyArgs) -> Result<()> {
+    let sizes = args.sizes()?;
+    let common = args.nic.common();
+    let rig = Rig::open(&common)?;
+    let bar = progress(sizes.len());
+    let mut rows = Vec::new();
+    for bytes in sizes {
+        let iters = args.iters.unwrap_or_else(|| (VOLUME / bytes).clamp(4, 20_000) as u32);
+        rows.push(row(&rig, bytes, iters).with_context(|| units::bytes(bytes))?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let findings = rows.iter().filter(|row| row.bytes >= 1 << 20).map(finding).collect();
+    Measured::new("perf memcpy", rig.chosen(false), rows).with(findings).print(common.json)
+}
+
+fn finding(row: &MemcpyRow) -> Finding {
+    Finding {
+        what: format!("rate at {} over memcpy", units::bytes(row.bytes)),
+        value: row.ratio,
+        wanted: "at least 0.9",
+        met: row.ratio >= 0.9,
+    }
+}
+
+fn row(rig: &Rig, bytes: u64, iters: u32) -> Result<MemcpyRow> {
+    let lane = Lane::new(rig, 0, rig.pair(Poster::Host, DEPTH, LIMIT)?, bytes, Mem::Pinned)?;
+    let gpu = &*rig.gpu;
+    // Touches every page before anything is timed.
+    lane.prepare(gpu, Op::Write)?;
+    let before = memcpy(&lane, iters)?;
+    lane.prepare(gpu, Op::Write)?;
+    let time = host::stream(std::slice::from_ref(&lane), Op::Write, iters, LIMIT)?;
+    lane.verify(gpu, Op::Write, iters.into())?;
+    let after = memcpy(&lane, iters)?;
+    let rate = |time: Duration| bytes as f64 * f64::from(iters) / time.as_secs_f64();
+    let (nic, yardstick) = (rate(time), rate(before.min(after)));
+    Ok(MemcpyRow {
+        bytes,
+        messages: iters,
+        nic_bytes_per_s: nic,
+        memcpy_bytes_per_s: yardstick,
+        ratio: nic / yardstick,
+        data: "equal",
+    })
+}
+
+fn memcpy(lane: &Lane, iters: u32) -> Result<Duration> {
+    let start = Instant::now();
+    for _ in 0..iters {
+        match copy(lane.remote.region(), 0, lane.local.region(), 0, lane.local.len())? {
+            Progress::Done => {}
+            Progress::Pending(_) => bail!("the buffers are not host memory"),
+        }
+    }
+    Ok(start.elapsed())
+}

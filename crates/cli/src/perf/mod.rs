@@ -1,0 +1,60 @@
+//! `warpverbs perf`: every measurement checks the data it moved and brings its own yardstick.
+
+mod host;
+mod idle;
+mod issue;
+mod kernel;
+mod latency;
+mod loopback;
+mod memcpy;
+mod output;
+mod pattern;
+mod plan;
+mod rig;
+mod ring;
+mod roundtrip;
+
+use clap::{Args, Subcommand};
+
+/// What to measure.
+#[derive(Subcommand)]
+pub(crate) enum PerfCommand {
+    /// Messages of every size through the loopback: latency, rate and bandwidth
+    Loopback(plan::LoopbackArgs),
+    /// Large messages beside the memcpy of the same buffers
+    Memcpy(memcpy::MemcpyArgs),
+    /// One 8-byte WRITE from post to completion beside the raw round trip of a flag
+    Latency(latency::LatencyArgs),
+    /// What idle queue pairs cost a busy one
+    IdleQps(idle::IdleArgs),
+    /// Posting alone, against a NIC that only consumes, beside raw 64-byte stores
+    Issue(issue::IssueArgs),
+}
+
+/// For measurements that need no device.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NicOnly {
+    /// What consumes the queues: auto or soft
+    #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+impl NicOnly {
+    /// With the host SIMT device, whose memory is host memory.
+    fn common(&self) -> crate::Common {
+        crate::Common { gpu: "simt".to_owned(), nic: self.nic.clone(), json: self.json }
+    }
+}
+
+pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
+    match command {
+        PerfCommand::Loopback(args) => loopback::run(args),
+        PerfCommand::Memcpy(args) => memcpy::run(args),
+        PerfCommand::Latency(args) => latency::run(args),
+        PerfCommand::IdleQps(args) => idle::run(args),
+        PerfCommand::Issue(args) => issue::run(args),
+    }
+}

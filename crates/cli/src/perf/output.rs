@@ -1,0 +1,163 @@
+//! What a measurement prints: a table or JSON on stdout, progress on a terminal's stderr.
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::time::Duration;
+use tabled::builder::Builder;
+use tabled::settings::object::{Columns, Rows};
+use tabled::settings::{Alignment, Style};
+
+/// Raised when a field is renamed or removed; new fields may come without.
+const SCHEMA: u32 = 1;
+
+/// A row of a table, and of the JSON form.
+pub(crate) trait Row: Serialize {
+    /// Heads of the columns.
+    const HEADS: &'static [&'static str];
+    /// Cells, as many as there are heads.
+    fn cells(&self) -> Vec<String>;
+}
+
+/// Everything one command measured.
+#[derive(Serialize)]
+pub(crate) struct Measured<R> {
+    schema: u32,
+    version: &'static str,
+    command: &'static str,
+    setting: Setting,
+    rows: Vec<R>,
+    /// What the rows say together; one line each.
+    findings: Vec<Finding>,
+}
+
+/// A device or NIC, and why it was taken.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Chosen {
+    name: String,
+    why: String,
+}
+
+impl Chosen {
+    /// `why` may begin with the name that was asked for and a colon.
+    pub(crate) fn new(name: String, why: &str) -> Self {
+        let why = why.split_once(": ").map_or(why, |(_, reason)| reason).to_owned();
+        Self { name, why }
+    }
+}
+
+/// What was measured on.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Setting {
+    /// Where kernels ran; absent if none did.
+    pub(crate) gpu: Option<Chosen>,
+    /// What consumed the queues.
+    pub(crate) nic: Chosen,
+}
+
+/// A figure derived from several rows or samples, beside the bound it should keep.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Finding {
+    /// What it is.
+    pub(crate) what: String,
+    /// Its value, a ratio unless `what` says otherwise.
+    pub(crate) value: f64,
+    /// The bound, in words.
+    pub(crate) wanted: &'static str,
+    /// Whether it is kept.
+    pub(crate) met: bool,
+}
+
+impl<R: Row> Measured<R> {
+    pub(crate) fn new(command: &'static str, setting: Setting, rows: Vec<R>) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self { schema: SCHEMA, version, command, setting, rows, findings: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, findings: Vec<Finding>) -> Self {
+        self.findings = findings;
+        self
+    }
+
+    /// Prints everything to stdout.
+    pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
+        if json {
+            println!("{}", serde_json::to_string_pretty(self).context("the rows as JSON")?);
+            return Ok(());
+        }
+        if let Some(gpu) = &self.setting.gpu {
+            println!("kernels on {}: {}", gpu.name, gpu.why);
+        }
+        println!("queues consumed by {}: {}", self.setting.nic.name, self.setting.nic.why);
+        println!("{}", self.table());
+        for finding in &self.findings {
+            let verdict = if finding.met { "met" } else { "missed" };
+            println!(
+                "{}: {:.2} (wanted {}: {verdict})",
+                finding.what, finding.value, finding.wanted
+            );
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> String {
+        let mut builder = Builder::default();
+        builder.push_record(R::HEADS.iter().copied());
+        for row in &self.rows {
+            builder.push_record(row.cells());
+        }
+        let mut table = builder.build();
+        table.with(Style::rounded());
+        table.modify(Columns::new(1..), Alignment::right());
+        table.modify(Rows::first(), Alignment::center());
+        table.to_string()
+    }
+}
+
+/// A progress bar, drawn only on a terminal.
+pub(crate) fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Pair {
+        size: u64,
+        rate: f64,
+    }
+
+    impl Row for Pair {
+        const HEADS: &'static [&'static str] = &["size", "rate"];
+        fn cells(&self) -> Vec<String> {
+            vec![self.size.to_string(), format!("{:.1}", self.rate)]
+        }
+    }
+
+    #[test]
+    fn table_and_json_show_every_row() {
+        let setting = Setting { gpu: None, nic: Chosen::new("soft0".into(), "soft: asked for") };
+        let rows = vec![Pair { size: 8, rate: 1.25 }, Pair { size: 64, rate: 9.0 }];
+        let measured = Measured::new("perf test", setting, rows);
+        let table = measured.table();
+        assert_eq!(table.lines().count(), 6, "{table}");
+        assert!(table.contains("rate") && table.contains("9.0"), "{table}");
+        let json = serde_json::to_value(&measured).unwrap();
+        assert_eq!(json["rows"][1]["size"], 64);
+        assert_eq!(json["setting"]["nic"]["why"], "asked for");
+        assert_eq!(
+            (json["schema"].as_u64(), json["command"].as_str()),
+            (Some(1), Some("perf test"))
+        );
+    }
+}

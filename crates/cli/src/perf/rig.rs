@@ -1,0 +1,154 @@
+//! What is measured with: an open device and NIC, and connected pairs of endpoints with a buffer
+//! on either side.
+
+use super::output::{Chosen, Setting};
+use super::pattern::{compare, pattern, poison};
+use super::plan::{Mem, Op, Poster};
+use crate::Common;
+use anyhow::{Context as _, Result, ensure};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind, Place};
+use warpverbs::transport::{
+    Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice,
+    QueuePlacement,
+};
+
+/// An open device and NIC.
+pub(crate) struct Rig {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) nic: Device,
+    gpu_why: String,
+}
+
+impl Rig {
+    /// Opens what the flags name.
+    pub(crate) fn open(common: &Common) -> Result<Self> {
+        Self::open_with(common, Context::builder())
+    }
+
+    /// As [`Rig::open`], on a NIC made as `builder` says.
+    pub(crate) fn open_with(common: &Common, builder: ContextBuilder) -> Result<Self> {
+        let choice: GpuChoice = common.gpu.parse()?;
+        let opened = gpu::open_explained(choice)?;
+        let nic = builder.build()?.open(NicChoice::from(common.nic.as_str()))?;
+        Ok(Self { gpu: opened.gpu, nic, gpu_why: opened.why })
+    }
+
+    /// What was opened, and why; `kernels` is false where no kernel was run.
+    pub(crate) fn chosen(&self, kernels: bool) -> Setting {
+        let info = self.gpu.info();
+        let gpu = Chosen::new(format!("{} ({})", info.name, info.arch), &self.gpu_why);
+        Setting {
+            gpu: kernels.then_some(gpu),
+            nic: Chosen::new(self.nic.info().name.clone(), self.nic.why()),
+        }
+    }
+
+    /// Where the send queues of kernels lie unless told otherwise.
+    pub(crate) fn usual_placement(&self) -> QueuePlacement {
+        match self.gpu.info().kind {
+            GpuKind::Simt => QueuePlacement::Simt,
+            _ => QueuePlacement::PinnedHost,
+        }
+    }
+
+    /// Memory of the device, or memory that host and device share.
+    pub(crate) fn register(&self, len: usize, mem: Mem) -> Result<MemoryRegion> {
+        let place = match mem {
+            Mem::Device => Place::Device,
+            Mem::Pinned => Place::Shared,
+        };
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        Ok(self.nic.register(self.gpu.alloc(len, place)?, access)?)
+    }
+
+    /// A pair whose first end `poster` posts to.
+    pub(crate) fn pair(&self, poster: Poster, depth: u32, limit: Duration) -> Result<Link> {
+        let config = match poster {
+            Poster::Host => EndpointConfig::host(),
+            Poster::Kernel => EndpointConfig::for_gpu(&self.gpu),
+        };
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit))
+    }
+
+    /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
+    /// reads nothing: it completes what it hears of.
+    pub(crate) fn consuming(
+        &self,
+        placement: QueuePlacement,
+        depth: u32,
+        limit: Duration,
+    ) -> Result<Link> {
+        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(true);
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit))
+    }
+
+    fn pair_of(&self, config: &EndpointConfig) -> Result<Link> {
+        let near = self.nic.endpoint(config)?;
+        let far = self.nic.endpoint(&EndpointConfig::host().recv_depth(0))?;
+        near.connect(&far.handle())?;
+        far.connect(&near.handle())?;
+        Ok(Link { near, _far: far })
+    }
+}
+
+/// Two connected endpoints.
+pub(crate) struct Link {
+    /// The end that is posted to.
+    pub(crate) near: Endpoint,
+    _far: Endpoint,
+}
+
+/// A connected pair and what it moves: `local` belongs to the poster's side.
+pub(crate) struct Lane {
+    pub(crate) link: Link,
+    pub(crate) local: MemoryRegion,
+    pub(crate) remote: MemoryRegion,
+    tag: u64,
+}
+
+impl Lane {
+    /// Makes pair number `index`, with `bytes` on either side.
+    pub(crate) fn new(rig: &Rig, index: usize, link: Link, bytes: u64, mem: Mem) -> Result<Self> {
+        let len = usize::try_from(bytes).context("message size")?;
+        let (local, remote) = (rig.register(len, mem)?, rig.register(len, mem)?);
+        Ok(Self { link, local, remote, tag: index as u64 + 1 })
+    }
+
+    /// Fills the source with its pattern and the destination with the opposite.
+    pub(crate) fn prepare(&self, gpu: &dyn Gpu, op: Op) -> Result<()> {
+        let data = pattern(self.tag, self.local.len());
+        let (from, to) = self.direction(op);
+        gpu.write(from.buffer(), 0, &data)?;
+        gpu.write(to.buffer(), 0, &poison(&data))?;
+        Ok(())
+    }
+
+    /// Compares the destination with what `messages` operations make of it.
+    pub(crate) fn verify(&self, gpu: &dyn Gpu, op: Op, messages: u64) -> Result<()> {
+        let sent = pattern(self.tag, self.local.len());
+        let (_, to) = self.direction(op);
+        let mut found = vec![0; to.len()];
+        gpu.read(to.buffer(), 0, &mut found)?;
+        if op != Op::Atomic {
+            return Ok(compare(self.tag as usize - 1, &sent, &found)?);
+        }
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).context("8 bytes");
+        let expected = word(&poison(&sent))?.wrapping_add(messages);
+        let found = word(&found)?;
+        ensure!(found == expected, "counter is {found:#x}, expected {expected:#x}");
+        Ok(())
+    }
+
+    /// Source and destination of `op`. An atomic's word is remote.
+    fn direction(&self, op: Op) -> (&MemoryRegion, &MemoryRegion) {
+        match op {
+            Op::Write | Op::Atomic => (&self.local, &self.remote),
+            Op::Read => (&self.remote, &self.local),
+        }
+    }
+}

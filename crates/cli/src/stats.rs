@@ -1,0 +1,60 @@
+//! Order statistics of measured times.
+
+use serde::Serialize;
+
+/// What is told of a set of samples, in nanoseconds. Percentiles are nearest-rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// Number of samples.
+    pub(crate) samples: usize,
+    /// Smallest.
+    pub(crate) min_ns: u64,
+    /// Arithmetic mean.
+    pub(crate) mean_ns: f64,
+    /// Half of the samples are at most this.
+    pub(crate) p50_ns: u64,
+    /// 99 of 100 samples are at most this.
+    pub(crate) p99_ns: u64,
+    /// Largest.
+    pub(crate) max_ns: u64,
+}
+
+impl Summary {
+    /// Of at least one sample; `None` if there is none.
+    pub(crate) fn of(mut samples: Vec<u64>) -> Option<Self> {
+        samples.sort_unstable();
+        let (min_ns, max_ns) = (*samples.first()?, *samples.last()?);
+        let sum: u128 = samples.iter().map(|&s| u128::from(s)).sum();
+        let rank = |per_cent: usize| samples[(samples.len() * per_cent).div_ceil(100).max(1) - 1];
+        Some(Self {
+            samples: samples.len(),
+            min_ns,
+            mean_ns: sum as f64 / samples.len() as f64,
+            p50_ns: rank(50),
+            p99_ns: rank(99),
+            max_ns,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_rank() {
+        let summary = Summary::of((1..=200).rev().collect()).unwrap();
+        assert_eq!(
+            (summary.min_ns, summary.p50_ns, summary.p99_ns, summary.max_ns),
+            (1, 100, 198, 200)
+        );
+        assert_eq!((summary.mean_ns, summary.samples), (100.5, 200));
+    }
+
+    #[test]
+    fn one_sample_is_all_of_its_percentiles() {
+        let summary = Summary::of(vec![7]).unwrap();
+        assert_eq!((summary.p50_ns, summary.p99_ns, summary.mean_ns), (7, 7, 7.0));
+        assert_eq!(Summary::of(Vec::new()), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! The program as a user runs it, on the host SIMT device and the software NIC.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn run(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpverbs"))
+        .args(line.split_whitespace())
+        .env_remove("WARPVERBS_GPU")
+        .env_remove("WARPVERBS_NIC")
+        .output()
+        .unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeds(line: &str) -> String {
+    let out = run(line);
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{line}: {stdout}{stderr}");
+    stdout
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(&succeeds(line)).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+/// Expects failure, nothing on stdout, and `words` on stderr.
+fn fails(line: &str, words: &[&str]) {
+    let out = run(line);
+    let stderr = text(&out.stderr);
+    assert!(!out.status.success(), "{line} succeeded: {}", text(&out.stdout));
+    assert_eq!(text(&out.stdout), "", "{line}");
+    for word in words {
+        assert!(stderr.contains(word), "{line}: {word:?} is not in {stderr:?}");
+    }
+}
+
+#[test]
+fn doctor_describes_this_machine_in_both_forms() {
+    let words = succeeds("doctor");
+    for part in ["What auto chooses", "Where kernels can run", "simt", "locked memory", "NVRTC"] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+    let report = json("doctor --json");
+    assert_eq!(report["schema"], 1);
+    assert!(report["cpu"]["cores"].as_u64().is_some_and(|n| n > 0));
+    let gpus = report["gpus"].as_array().expect("a list of devices");
+    assert!(gpus.iter().any(|g| g["name"] == "simt" && g["info"].is_object()), "{gpus:?}");
+    assert!(gpus.iter().all(|g| g["why"].as_str().is_some_and(|w| !w.is_empty())), "{gpus:?}");
+    assert_eq!(report["auto"]["nic"]["choice"], "soft");
+}
+
+#[test]
+fn loopback_measures_and_checks_every_row() {
+    let line =
+        "perf loopback --gpu simt --nic soft -b 8 -e 4096 -f 512 -n 20 -w 4 -q 1,3 -t 40 --json";
+    let rows = json(line)["rows"].clone();
+    let rows = rows.as_array().expect("rows");
+    // Host and kernel, two sizes, two numbers of queue pairs.
+    assert_eq!(rows.len(), 8, "{rows:?}");
+    for row in rows {
+        assert_eq!(row["data"], "equal", "{row}");
+        assert!(row["latency"]["p50_ns"].as_u64().is_some_and(|ns| ns > 0), "{row}");
+        assert!(row["messages_per_s"].as_f64().is_some_and(|r| r > 0.0), "{row}");
+        assert!(row["messages"].as_u64() >= Some(20 * row["qps"].as_u64().unwrap_or(9)), "{row}");
+    }
+}
+
+#[test]
+fn reads_and_atomics_are_measured_too() {
+    for line in [
+        "perf loopback --gpu simt --op read -b 100 -e 100 -n 10 -w 0",
+        "perf loopback --gpu simt --op atomic -n 10 -w 3 -q 2",
+    ] {
+        let table = succeeds(line);
+        assert_eq!(table.matches("equal").count(), 2, "{table}");
+    }
+}
+
+#[test]
+fn comparisons_have_their_yardstick_in_the_same_run() {
+    let memcpy = json("perf memcpy -b 64K -e 1M -f 16 -n 8 --json");
+    assert_eq!(memcpy["rows"].as_array().map(Vec::len), Some(2));
+    assert!(memcpy["rows"][0]["ratio"].as_f64().is_some_and(|r| r > 0.0), "{memcpy}");
+    let latency = json("perf latency --gpu simt -n 50 -w 5 --json");
+    assert!(latency["rows"].as_array().is_some_and(|rows| rows.len() >= 2), "{latency}");
+    let idle = json("perf idle-qps -n 200 --idle 0,8 --json");
+    assert_eq!(idle["rows"].as_array().map(Vec::len), Some(2));
+    let issue = json("perf issue --gpu simt -n 4 -g 1x32 -q 1 --json");
+    assert!(issue["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{issue}");
+}
+
+#[test]
+fn bad_requests_are_refused_before_anything_starts() {
+    fails("perf loopback -b 0", &["-b is 0", "1 to"]);
+    fails("perf loopback -b 64 -e 8", &["-e is 8", "64 to"]);
+    fails("perf loopback -b 1.5K", &["1.5K"]);
+    fails("perf loopback -q 0", &["-q is 0"]);
+    fails("perf loopback -t 2048", &["-t is 2048", "1 to 1024"]);
+    fails("perf loopback --op atomic -e 64", &["an atomic is 8 bytes"]);
+    fails("perf loopback --post host -c 4", &["-c", "--post host"]);
+    fails("perf loopback -q 64 -e 1G", &["128 GiB"]);
+    fails("perf memcpy -n 0", &["-n is 0"]);
+    fails("perf idle-qps --idle 100000", &["--idle is 100000"]);
+}
+
+#[test]
+fn an_unknown_device_or_nic_is_named() {
+    fails("perf loopback --gpu abacus", &["abacus"]);
+    fails("perf loopback --gpu simt --nic mlx5_77", &["mlx5_77", "soft"]);
+    fails("perf nothing", &["nothing"]);
+    fails("tune", &["tune"]);
+}

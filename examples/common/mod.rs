@@ -1,0 +1,190 @@
+//! What every example shares: its flags, the device and NIC it opens, and how it ends.
+#![allow(dead_code, reason = "no example needs all of it")]
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, Parser};
+use serde_json::{Map, Value};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, Kernel, KernelPtr, Place};
+use warpverbs::transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
+
+/// Every wait of an example ends by then.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// Bytes of one buffer at most.
+pub(crate) const MAX_BYTES: u64 = 1 << 30;
+
+/// Flags of every example.
+#[derive(Args, Clone)]
+pub(crate) struct Common {
+    /// Where kernels run: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
+    pub(crate) gpu: String,
+    /// What consumes the queues: auto, soft or the name of a NIC
+    #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
+    pub(crate) nic: String,
+    /// One line of JSON on stdout; the words for people go to stderr
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// An open device and NIC, and what is to be told at the end.
+pub(crate) struct Session {
+    /// Where kernels run.
+    pub(crate) gpu: Arc<dyn Gpu>,
+    /// What consumes the queues.
+    pub(crate) nic: Device,
+    json: bool,
+    facts: Map<String, Value>,
+}
+
+impl Session {
+    /// Opens both, and says in one line which and why.
+    pub(crate) fn open(common: &Common) -> Result<Self> {
+        let choice: GpuChoice = common.gpu.parse()?;
+        let opened = gpu::open_explained(choice)?;
+        let nic = Context::new()?.open(common.nic.as_str())?;
+        say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()));
+        let mut session = Self { gpu: opened.gpu, nic, json: common.json, facts: Map::new() };
+        session.fact("gpu", session.gpu.info().name.clone());
+        session.fact("nic", session.nic.info().name.clone());
+        Ok(session)
+    }
+
+    /// A line for people.
+    pub(crate) fn say(&self, line: &str) {
+        say(self.json, line);
+    }
+
+    /// A field of the JSON line.
+    pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
+        self.facts.insert(name.to_owned(), value.into());
+    }
+
+    /// Device memory that holds `data`, registered for `access`.
+    pub(crate) fn buffer(&self, data: &[u8], access: Access) -> Result<MemoryRegion> {
+        let buffer = self.gpu.alloc(data.len().max(1), Place::Device)?;
+        self.gpu.write(&buffer, 0, data)?;
+        Ok(self.nic.register(buffer, access)?)
+    }
+
+    /// Two endpoints that kernels post to, connected to each other.
+    pub(crate) fn pair(&self) -> Result<(Endpoint, Endpoint)> {
+        let config = EndpointConfig::for_gpu(&self.gpu).timeout(DEADLINE);
+        let (a, b) = (self.nic.endpoint(&config)?, self.nic.endpoint(&config)?);
+        a.connect(&b.handle())?;
+        b.connect(&a.handle())?;
+        Ok((a, b))
+    }
+
+    /// Runs a kernel to its end.
+    pub(crate) fn run(&self, kernel: &dyn Kernel, dim: Dim) -> Result<()> {
+        Ok(self.gpu.launch(kernel, dim, 2 * DEADLINE)?.wait()?)
+    }
+
+    /// What is in a region, or in its first `len` bytes.
+    pub(crate) fn read(&self, region: &MemoryRegion, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.gpu.read(region.buffer(), 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The end of an example whose bytes were compared and found equal.
+    pub(crate) fn passed(mut self, what: &str) -> Result<()> {
+        if self.json {
+            self.fact("result", "passed");
+            println!("{}", Value::Object(std::mem::take(&mut self.facts)));
+        }
+        say(self.json, &format!("passed: {what}"));
+        Ok(())
+    }
+}
+
+/// The word in which a kernel leaves its first bad status.
+pub(crate) struct Status(Buffer);
+
+impl Status {
+    /// 0, "all went well".
+    pub(crate) fn on(gpu: &Arc<dyn Gpu>) -> Result<Self> {
+        Ok(Self(gpu.alloc(4, Place::Device)?))
+    }
+
+    /// For the kernel.
+    pub(crate) fn pointer(&self) -> KernelPtr {
+        KernelPtr::new(&self.0)
+    }
+
+    /// An error, with what the endpoint knows of its cause, unless all went well.
+    pub(crate) fn check(&self, gpu: &Arc<dyn Gpu>, endpoints: &[&Endpoint]) -> Result<()> {
+        let mut word = [0; 4];
+        gpu.read(&self.0, 0, &mut word)?;
+        if word == [0; 4] {
+            return Ok(());
+        }
+        let mut causes = format!("the kernel ended with status {:#x}", u32::from_le_bytes(word));
+        for endpoint in endpoints {
+            causes += &format!("\n{}", endpoint.health()?);
+        }
+        bail!(causes);
+    }
+}
+
+/// The first words of a buffer, as a kernel left them.
+pub(crate) fn words<const N: usize>(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Result<[u64; N]> {
+    let mut out = [0; N];
+    for (i, word) in out.iter_mut().enumerate() {
+        let mut bytes = [0; 8];
+        gpu.read(buffer, 8 * i as u64, &mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(out)
+}
+
+/// Bytes that differ from their neighbours and from zero-filled memory.
+pub(crate) fn sample(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251 + 1) as u8).collect()
+}
+
+/// What a destination holds before: every byte differs from the one that is to come, so that one
+/// that nobody wrote is seen.
+pub(crate) fn poison(expected: &[u8]) -> Vec<u8> {
+    expected.iter().map(|byte| !byte).collect()
+}
+
+/// Compares what arrived with what was sent.
+pub(crate) fn compare(expected: &[u8], found: &[u8]) -> Result<()> {
+    ensure!(expected.len() == found.len(), "{} bytes arrived of {}", found.len(), expected.len());
+    let wrong = expected.iter().zip(found).position(|(e, f)| e != f);
+    if let Some(at) = wrong {
+        bail!("byte {at} is {:#04x}, expected {:#04x}", found[at], expected[at]);
+    }
+    Ok(())
+}
+
+/// `--bytes`, if a buffer can be of that size.
+pub(crate) fn check_bytes(bytes: u64, least: u64, most: u64) -> Result<usize> {
+    ensure!((least..=most).contains(&bytes), "--bytes is {bytes}, expected {least} to {most}");
+    Ok(usize::try_from(bytes)?)
+}
+
+/// `--threads`, if a block can be of that size.
+pub(crate) fn check_threads(threads: u32) -> Result<u32> {
+    ensure!((1..=1024).contains(&threads), "--threads is {threads}, expected 1 to 1024");
+    Ok(threads)
+}
+
+fn say(json: bool, line: &str) {
+    if json { eprintln!("{line}") } else { println!("{line}") }
+}
+
+/// Parses the flags, runs the example, and tells the cause if it failed.
+pub(crate) fn main<T: Parser>(example: impl FnOnce(T) -> Result<()>) -> ExitCode {
+    match example(T::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One buffer from one GPU to another, step by step: a kernel writes the WQE, rings the doorbell
+//! and polls the completion; a kernel on the other side checks every byte.
+
+mod common;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Parser;
+use common::{Common, DEADLINE, MAX_BYTES, Session, Status, check_bytes, words};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, GpuKind, KernelPtr, Place};
+use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
+use warpverbs::transport::{Access, Endpoint, EndpointConfig, MemoryRegion};
+
+/// Data from one GPU to another, posted by a kernel
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    common: Common,
+    /// Bytes to move
+    #[arg(long, default_value_t = 1024)]
+    bytes: u64,
+    /// Value of every byte
+    #[arg(long, default_value_t = 42)]
+    value: u32,
+    /// Sending and receiving GPU: A,B, each a number or a name as --gpu takes
+    #[arg(long, value_name = "A,B")]
+    gpus: Option<String>,
+}
+
+/// Grid of the kernels that fill and verify.
+const GRID: Dim = Dim::new(4, 64);
+
+fn main() -> ExitCode {
+    common::main(run)
+}
+
+/// The two devices that `--gpus` names. A number is an ordinal of the kind that `--gpu` gave.
+fn devices(session: &Session, names: Option<&str>) -> Result<[Arc<dyn Gpu>; 2]> {
+    let Some(names) = names else { return Ok([session.gpu.clone(), session.gpu.clone()]) };
+    let expected =
+        || format!("--gpus is {names:?}, expected two devices, as in 0,1 or simt,cuda:0");
+    let (a, b) = names.split_once(',').with_context(expected)?;
+    let open = |name: &str| -> Result<Arc<dyn Gpu>> {
+        let choice = match (name.parse(), session.gpu.info().kind) {
+            (Ok(ordinal), GpuKind::Cuda) => GpuChoice::Cuda(ordinal),
+            (Ok(_), _) => GpuChoice::Simt,
+            (Err(_), _) => name.parse().with_context(expected)?,
+        };
+        Ok(gpu::open(choice)?)
+    };
+    Ok([open(a)?, open(b)?])
+}
+
+fn run(flags: Flags) -> Result<()> {
+    let bytes = check_bytes(flags.bytes, 1, MAX_BYTES)? as u32;
+    let Ok(value) = u8::try_from(flags.value) else {
+        bail!("--value is {}, expected 0 to 255", flags.value);
+    };
+    let mut session = Session::open(&flags.common)?;
+    session.say(&format!("Transferring {bytes} bytes with value {value}\n"));
+
+    session.say("Step 1: Initialising devices...");
+    let [sender, receiver] = devices(&session, flags.gpus.as_deref())?;
+    let name = |gpu: &Arc<dyn Gpu>| format!("{} #{}", gpu.info().name, gpu.info().ordinal);
+    let way = format!("from {} to {}", name(&sender), name(&receiver));
+    session.say(&format!("  {way}"));
+
+    session.say("Step 2: Looking at the NIC...");
+    let info = session.nic.info();
+    session.say(&format!("  {} ({}): {}", info.name, info.provider, info.description));
+
+    session.say("Step 3: Compiling and loading kernels...");
+    let start = Instant::now();
+    for gpu in [&sender, &receiver] {
+        gpu.load(&IMAGE)?;
+    }
+    session.say(&format!(
+        "  {} kernels on each side in {:?}",
+        IMAGE.entries.len(),
+        start.elapsed()
+    ));
+
+    session.say("Step 4: Creating endpoints...");
+    let config = |gpu| EndpointConfig::for_gpu(gpu).timeout(DEADLINE);
+    let near = session.nic.endpoint(&config(&sender))?;
+    let far = session.nic.endpoint(&config(&receiver))?;
+    session.say(&format!("  QPN: send={:#x}, recv={:#x}", near.qpn(), far.qpn()));
+
+    session.say("Step 5: Connecting endpoints...");
+    near.connect(&far.handle())?;
+    far.connect(&near.handle())?;
+    session.say(&format!("  send in {}, recv in {}", near.state(), far.state()));
+
+    session.say("Step 6: Allocating, registering and filling buffers...");
+    let filled = |gpu: &Arc<dyn Gpu>, value, access| -> Result<MemoryRegion> {
+        let region = session.nic.register(gpu.alloc(bytes as usize, Place::Device)?, access)?;
+        let fill = Fill { data: KernelPtr::new(region.buffer()), bytes: bytes.into(), value };
+        gpu.launch(&fill, GRID, DEADLINE)?.wait()?;
+        Ok(region)
+    };
+    let src = filled(&sender, value, Access::empty())?;
+    // Every byte of the destination differs from the one that is to come.
+    let dst = filled(&receiver, !value, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    session.say(&format!("  lkey {:#010x}, rkey {:#010x}", src.lkey(), dst.rkey()));
+
+    session.say("Step 7: Launching the kernel that posts the transfer...");
+    let time = transfer(&session, &sender, &near, &src, &dst)?;
+
+    session.say("Step 8: Verifying on the receiving GPU...");
+    verify(&receiver, &dst, value)?;
+    session.say(&format!("  All {bytes} bytes verified with value {value}\n"));
+    session.fact("bytes", bytes);
+    session.fact("value", value);
+    session.fact("seconds", time.as_secs_f64());
+    session.passed(&format!("{bytes} bytes went {way}"))
+}
+
+/// WQE, doorbell record, doorbell, completion: all of it in a kernel of `gpu`.
+fn transfer(
+    session: &Session,
+    gpu: &Arc<dyn Gpu>,
+    endpoint: &Endpoint,
+    src: &MemoryRegion,
+    dst: &MemoryRegion,
+) -> Result<Duration> {
+    let (status, trace) = (Status::on(gpu)?, gpu.alloc(24, Place::Device)?);
+    let kernel = Transfer {
+        qp: endpoint.device_qp(),
+        laddr: src.addr(),
+        lkey: src.lkey(),
+        raddr: dst.addr(),
+        rkey: dst.rkey(),
+        bytes: src.len() as u32,
+        status: status.pointer(),
+        trace: KernelPtr::new(&trace),
+    };
+    let start = Instant::now();
+    gpu.launch(&kernel, Dim::new(1, 1), 2 * DEADLINE)?.wait()?;
+    let time = start.elapsed();
+    status.check(gpu, &[endpoint])?;
+    let [first, end, completed] = words(gpu, &trace)?;
+    let rung = format!("WQEBBs {first}..{end} rung for, {completed} completed");
+    session.say(&format!("  {rung}, {time:?} with launch"));
+    Ok(time)
+}
+
+/// Has a kernel of `gpu` compare every byte.
+fn verify(gpu: &Arc<dyn Gpu>, region: &MemoryRegion, value: u8) -> Result<()> {
+    let count = gpu.alloc(8, Place::Device)?;
+    let (data, bytes) = (KernelPtr::new(region.buffer()), region.len() as u64);
+    let kernel = Verify { data, bytes, value, wrong: KernelPtr::new(&count) };
+    gpu.launch(&kernel, GRID, DEADLINE)?.wait()?;
+    let [wrong] = words(gpu, &count)?;
+    ensure!(wrong == 0, "{wrong} of {bytes} bytes are not {value}");
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Every thread of a kernel reads its part of the peer's buffer: one RDMA READ each.
+
+mod common;
+
+use anyhow::Result;
+use clap::Parser;
+use common::{
+    Common, MAX_BYTES, Session, Status, check_bytes, check_threads, compare, poison, sample,
+};
+use std::process::ExitCode;
+use warpverbs::gpu::Dim;
+use warpverbs::kernels::loopback::Read;
+use warpverbs::transport::Access;
+
+/// RDMA READs, posted by a kernel
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    common: Common,
+    /// Bytes that each thread moves
+    #[arg(long, default_value_t = 1000)]
+    bytes: u64,
+    /// Threads per block; there are two blocks
+    #[arg(long, default_value_t = 64)]
+    threads: u32,
+}
+
+fn main() -> ExitCode {
+    common::main(run)
+}
+
+fn run(flags: Flags) -> Result<()> {
+    let threads = 2 * u64::from(check_threads(flags.threads)?);
+    let len = threads as usize * check_bytes(flags.bytes, 0, MAX_BYTES / threads)?;
+    let mut session = Session::open(&flags.common)?;
+    let data = sample(len);
+    let theirs = session.buffer(&data, Access::REMOTE_READ)?;
+    let ours = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
+    let (a, _b) = session.pair()?;
+    let status = Status::on(&session.gpu)?;
+    let kernel = Read {
+        qp: a.device_qp(),
+        laddr: ours.addr(),
+        lkey: ours.lkey(),
+        raddr: theirs.addr(),
+        rkey: theirs.rkey(),
+        bytes: u32::try_from(flags.bytes)?,
+        status: status.pointer(),
+    };
+    session.run(&kernel, Dim::new(2, flags.threads))?;
+    status.check(&session.gpu, &[&a])?;
+    compare(&data, &session.read(&ours, len)?)?;
+    session.fact("bytes", len);
+    session.fact("reads", threads);
+    session.passed(&format!("{len} bytes in {threads} READs are equal on both sides"))
+}

@@ -1,0 +1,60 @@
+//! The payload of a small WRITE inside the WQE itself: the source needs no registration and is free
+//! again as soon as the call returns.
+
+mod common;
+
+use anyhow::Result;
+use clap::Parser;
+use common::{Common, Session, Status, check_bytes, check_threads, compare, poison, sample};
+use std::process::ExitCode;
+use warpverbs::gpu::{Dim, KernelPtr, Place};
+use warpverbs::kernels::loopback::WriteInline;
+use warpverbs::transport::{Access, EndpointConfig};
+
+/// RDMA WRITEs with inline payload, posted by a kernel
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    common: Common,
+    /// Bytes that each thread moves, 1 to 220
+    #[arg(long, default_value_t = 100)]
+    bytes: u64,
+    /// Threads of the one block
+    #[arg(long, default_value_t = 64)]
+    threads: u32,
+}
+
+/// The largest inline payload of a work request.
+const MAX_INLINE: u64 = 220;
+
+fn main() -> ExitCode {
+    common::main(run)
+}
+
+fn run(flags: Flags) -> Result<()> {
+    let threads = check_threads(flags.threads)?;
+    let len = threads as usize * check_bytes(flags.bytes, 1, MAX_INLINE)?;
+    let mut session = Session::open(&flags.common)?;
+    let data = sample(len);
+    let source = session.gpu.alloc(len, Place::Device)?;
+    session.gpu.write(&source, 0, &data)?;
+    let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let config = EndpointConfig::for_gpu(&session.gpu).inline_bytes(MAX_INLINE as u32);
+    let (a, b) = (session.nic.endpoint(&config)?, session.nic.endpoint(&config)?);
+    a.connect(&b.handle())?;
+    b.connect(&a.handle())?;
+    let status = Status::on(&session.gpu)?;
+    let kernel = WriteInline {
+        qp: a.device_qp(),
+        source: KernelPtr::new(&source),
+        raddr: dst.addr(),
+        rkey: dst.rkey(),
+        bytes: u32::try_from(flags.bytes)?,
+        status: status.pointer(),
+    };
+    session.run(&kernel, Dim::new(1, flags.threads))?;
+    status.check(&session.gpu, &[&a])?;
+    compare(&data, &session.read(&dst, len)?)?;
+    session.fact("bytes", len);
+    session.passed(&format!("{len} bytes inside {threads} WQEs are equal on both sides"))
+}

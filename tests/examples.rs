@@ -1,0 +1,136 @@
+//! Every example, run as a user runs it: on the host SIMT device and the software NIC.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Where cargo puts the examples of the profile that this test was built with.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("path of this test");
+    let target = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    let path = target.join("examples").join(name);
+    assert!(path.exists(), "{} is not built; `cargo build --examples` first", path.display());
+    path
+}
+
+fn run(name: &str, args: &[impl AsRef<OsStr>]) -> Output {
+    Command::new(example(name))
+        .args(args)
+        .env_remove("WARPVERBS_GPU")
+        .env_remove("WARPVERBS_NIC")
+        .output()
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs on SIMT and the software NIC, and expects success with a last line that begins with
+/// `passed`. Returns that line.
+fn passes(name: &str, args: &[&str]) -> String {
+    let out = run(name, &[&["--gpu", "simt", "--nic", "soft"], args].concat());
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{name} {args:?}: {stdout}{stderr}");
+    let last = stdout.lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("passed"), "{name} {args:?} ends in {last:?}");
+    last
+}
+
+/// Expects failure: a cause on stderr that contains `words`, and no `passed` anywhere.
+fn fails(name: &str, args: &[&str], words: &[&str]) {
+    let out = run(name, args);
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(!out.status.success(), "{name} {args:?} succeeded: {stdout}");
+    for line in stdout.lines().chain(stderr.lines()) {
+        assert!(!line.starts_with("passed"), "{name} {args:?} failed and says {line:?}");
+    }
+    for word in words {
+        assert!(stderr.contains(word), "{name} {args:?}: {word:?} is not in {stderr:?}");
+    }
+}
+
+#[test]
+fn interchange_prints_its_eight_steps() {
+    let args = ["--gpu", "simt", "--nic", "soft", "--bytes", "1000", "--value", "42"];
+    let out = run("gpu_interchange", &args);
+    let stdout = text(&out.stdout);
+    assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
+    for step in 1..=8 {
+        assert!(stdout.contains(&format!("Step {step}: ")), "step {step} is not in {stdout}");
+    }
+    assert!(stdout.contains("All 1000 bytes verified with value 42"), "{stdout}");
+    assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{stdout}");
+}
+
+#[test]
+fn interchange_refuses_what_it_cannot_do() {
+    fails("gpu_interchange", &["--gpu", "simt", "--bytes", "0"], &["--bytes", "0"]);
+    fails("gpu_interchange", &["--gpu", "simt", "--value", "256"], &["--value", "256"]);
+    fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0"], &["--gpus"]);
+    fails("gpu_interchange", &["--gpu", "simt", "--bytes", "99999999999999"], &["--bytes"]);
+}
+
+#[test]
+fn a_file_is_carried_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for len in [0usize, 1, 4095, 4096, 4097, 300_001] {
+        let path = folder.path().join(len.to_string());
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+        std::fs::write(&path, &bytes).expect("a file");
+        let path = path.to_string_lossy();
+        let last = passes("loopback_send_recv", &["--file", &path, "--chunk", "4096"]);
+        assert!(last.contains(&format!("{len} bytes")), "{last}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_carried_is_named() {
+    fails("loopback_send_recv", &["--gpu", "simt", "--file", "/no/such/file"], &["/no/such/file"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_string_lossy().into_owned();
+    fails("loopback_send_recv", &["--gpu", "simt", "--file", &path], &[&path]);
+    let huge = folder.path().join("huge");
+    let file = std::fs::File::create(&huge).expect("a file");
+    file.set_len(1 << 40).expect("a sparse file");
+    let huge = huge.to_string_lossy();
+    fails("loopback_send_recv", &["--gpu", "simt", "--file", &huge], &[&huge, "1 TiB"]);
+}
+
+#[test]
+fn one_sided_examples_pass() {
+    passes("loopback_write", &["--bytes", "1"]);
+    passes("loopback_write", &["--bytes", "5000"]);
+    passes("loopback_write_inline", &[]);
+    passes("loopback_read", &["--bytes", "5000"]);
+    passes("loopback_atomic", &["--threads", "70"]);
+    passes("host_post", &["--bytes", "5000"]);
+}
+
+#[test]
+fn an_unknown_device_or_nic_is_named() {
+    for name in ["loopback_write", "loopback_send_recv", "host_post", "gpu_interchange"] {
+        fails(name, &["--gpu", "abacus"], &["abacus"]);
+        fails(name, &["--gpu", "simt", "--nic", "mlx5_77"], &["mlx5_77", "soft"]);
+        fails(name, &["--no-such-flag"], &["--no-such-flag"]);
+    }
+}
+
+#[test]
+fn json_is_one_line_on_stdout_and_words_on_stderr() {
+    let names = ["loopback_write", "loopback_send_recv", "gpu_interchange", "loopback_atomic"];
+    let file = file!();
+    for name in names {
+        let mut args = vec!["--gpu", "simt", "--nic", "soft", "--json"];
+        if name == "loopback_send_recv" {
+            args.extend(["--file", file]);
+        }
+        let out = run(name, &args);
+        let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+        assert!(out.status.success(), "{name}: {stderr}");
+        assert_eq!(stdout.lines().count(), 1, "{name}: {stdout}");
+        let json: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((&json["result"], &json["nic"]), (&"passed".into(), &"soft".into()), "{name}");
+        assert!(stderr.lines().last().is_some_and(|l| l.starts_with("passed")), "{name}: {stderr}");
+    }
+}
