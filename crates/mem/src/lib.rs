@@ -10,6 +10,8 @@ mod host;
 mod keys;
 mod region;
 mod ring;
+#[cfg(feature = "test-utils")]
+pub mod testing;
 
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};

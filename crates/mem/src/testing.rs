@@ -1,0 +1,142 @@
+//! For tests: memory that only a copy engine reaches, and an engine whose pace a test sets.
+
+use crate::{Backing, Copier, HostBuf, Kind, MemError, Region, Ticket};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A copy engine that carries copies out when it is told to, in the order in which they were
+/// started.
+#[derive(Debug, Default)]
+pub struct LazyCopier(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    started: u64,
+    done: u64,
+    waiting: VecDeque<(u64, u64, usize)>,
+    /// Copies that are carried out at once.
+    eager: u64,
+    broken: bool,
+}
+
+impl LazyCopier {
+    /// Carries out up to `count` copies that were started, or will be.
+    pub fn allow(&self, count: u64) {
+        let mut queue = self.queue();
+        queue.eager = queue.eager.saturating_add(count);
+        queue.go_on();
+    }
+
+    /// Copies started and not carried out.
+    pub fn waiting(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
+    /// Every copy fails from now on, those that wait included.
+    pub fn break_down(&self) {
+        let mut queue = self.queue();
+        queue.broken = true;
+        queue.waiting.clear();
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const BROKEN: MemError = MemError::CopyFailed { code: -1, what: "LazyCopier" };
+
+impl Queue {
+    fn go_on(&mut self) {
+        while self.eager > 0
+            && let Some((dst, src, len)) = self.waiting.pop_front()
+        {
+            self.eager -= 1;
+            crate::region::host_copy(dst, src, len);
+            self.done += 1;
+        }
+    }
+}
+
+// SAFETY: `host_copy` touches exactly the two ranges given to `start`; callers keep both valid
+// until `is_done` says so, or fails, after which nothing touches them.
+unsafe impl Copier for LazyCopier {
+    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, MemError> {
+        let mut queue = self.queue();
+        if queue.broken {
+            return Err(BROKEN);
+        }
+        queue.started += 1;
+        queue.waiting.push_back((dst, src, len));
+        let ticket = Ticket(queue.started);
+        queue.go_on();
+        Ok(ticket)
+    }
+
+    fn is_done(&self, ticket: Ticket) -> Result<bool, MemError> {
+        let queue = self.queue();
+        if queue.broken {
+            return Err(BROKEN);
+        }
+        Ok(ticket.0 <= queue.done)
+    }
+}
+
+/// Memory that calls itself that of CUDA device `device`.
+#[derive(Debug)]
+pub struct LazyMemory {
+    host: HostBuf,
+    device: u32,
+    copier: Arc<LazyCopier>,
+}
+
+impl LazyMemory {
+    /// `len` zeroed bytes: as only the copy engine may reach them, and as the test sees them.
+    pub fn new(
+        len: usize,
+        device: u32,
+        copier: &Arc<LazyCopier>,
+    ) -> Result<(Region, Region), MemError> {
+        let host = HostBuf::new(len)?;
+        let memory = Arc::new(Self { host, device, copier: copier.clone() });
+        let view = Region::from_arc(Arc::new(View(memory.clone()))).slice(0, len)?;
+        Ok((Region::from_arc(memory).slice(0, len)?, view))
+    }
+}
+
+// SAFETY: the bytes are those of the mapping that `host` owns.
+unsafe impl Backing for LazyMemory {
+    fn addr(&self) -> u64 {
+        self.host.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.host.len()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Cuda(self.device)
+    }
+
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        Some(self.copier.clone())
+    }
+}
+
+/// The same bytes as plain host memory.
+struct View(Arc<LazyMemory>);
+
+// SAFETY: the bytes are those of the mapping that the shared `LazyMemory` owns.
+unsafe impl Backing for View {
+    fn addr(&self) -> u64 {
+        self.0.host.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.host.len()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}

@@ -1,0 +1,240 @@
+//! Memory that only a copy engine reaches: the engine never waits for it, completions stay in
+//! order, and other QPs go on.
+
+use std::sync::Arc;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::{Access, Region};
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PairConfig, bytes, local, remote, sge};
+use warpverbs_nic::{Mr, QpAttrs, QpState, Step};
+
+/// A pair, and a buffer of 4 KiB on a device: its key, its bytes, its engine.
+struct Rig {
+    pair: Pair,
+    mr: Mr,
+    view: Region,
+    copier: Arc<LazyCopier>,
+}
+
+fn device(pair: &Pair, number: u32) -> (Mr, Region, Arc<LazyCopier>) {
+    let copier = Arc::new(LazyCopier::default());
+    let (region, view) = LazyMemory::new(4096, number, &copier).unwrap();
+    (pair.nic.reg_mr(&pair.pd, &region, Access::all()).unwrap(), view, copier)
+}
+
+fn rig() -> Rig {
+    let pair = Pair::new(PairConfig::default()).unwrap();
+    let (mr, view, copier) = device(&pair, 0);
+    Rig { pair, mr, view, copier }
+}
+
+/// Some steps: more than enough for all that can go on without copies.
+fn steps(pair: &Pair) {
+    for _ in 0..20 {
+        assert_ne!(pair.nic.step(), Step::Idle, "copies are under way");
+    }
+}
+
+#[test]
+fn writes_queue_up_behind_the_copy_engine_and_complete_in_order() {
+    let mut rig = rig();
+    let mut posted = Vec::new();
+    for i in 0..4u8 {
+        let to = remote(&rig.mr, u64::from(i) * 4);
+        posted.push(
+            rig.pair
+                .a
+                .post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(&[i + 1; 4]).signaled()),
+        );
+    }
+    steps(&rig.pair);
+    assert_eq!((rig.copier.waiting(), rig.pair.a.poll_send()), (4, None));
+    // The slots may be reused by then only if they were completed; the payload was copied.
+    rig.pair.a.sq.fill(0, 4096, 0xee).unwrap();
+    rig.pair.b.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
+    steps(&rig.pair);
+    assert!(rig.pair.b.poll_send().is_some(), "other QPs go on");
+    for index in posted {
+        assert_eq!(rig.pair.a.poll_send(), None);
+        rig.copier.allow(1);
+        rig.pair.nic.step();
+        let next = rig.pair.a.poll_send();
+        assert!(
+            matches!(next, Some(Cqe::Requester { wqe_counter, .. }) if wqe_counter == index as u16)
+        );
+    }
+    rig.pair.run();
+    assert_eq!(bytes(&rig.view, 0, 16), [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]);
+}
+
+#[test]
+fn a_flag_in_host_memory_does_not_overtake_data_on_a_device() {
+    let mut rig = rig();
+    let (data, flag) = (remote(&rig.mr, 0), remote(&rig.pair.mr_b, 0));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, data).inline(b"data"));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, flag).inline(b"flag").signaled());
+    steps(&rig.pair);
+    assert_eq!(bytes(rig.pair.mr_b.region(), 0, 4), [0; 4]);
+    rig.copier.allow(1);
+    rig.pair.run();
+    assert_eq!(bytes(rig.pair.mr_b.region(), 0, 4), b"flag");
+    assert!(rig.pair.a.poll_send().is_some());
+}
+
+#[test]
+fn engines_of_two_devices_do_not_overtake_each_other() {
+    let mut rig = rig();
+    let (second, view, engine) = device(&rig.pair, 1);
+    let (first, then) = (remote(&rig.mr, 0), remote(&second, 0));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, first).inline(b"one"));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, then).inline(b"two").signaled());
+    engine.allow(1);
+    steps(&rig.pair);
+    assert_eq!(bytes(&view, 0, 3), [0; 3]);
+    rig.copier.allow(1);
+    rig.pair.run();
+    assert_eq!(bytes(&view, 0, 3), b"two");
+}
+
+#[test]
+fn a_gather_mixes_kinds_of_memory() {
+    let mut rig = rig();
+    rig.copier.allow(u64::MAX);
+    rig.view.write(0, b"device").unwrap();
+    rig.pair.mr_a.region().write(0, b"host").unwrap();
+    let to = remote(&rig.pair.mr_b, 0);
+    let parts = [sge(&rig.mr, 0, 6), sge(&rig.pair.mr_a, 0, 4), sge(&rig.mr, 0, 3)];
+    rig.pair.a.post_wqe(|b, at| {
+        parts.iter().fold(WqeBuilder::write(b, at, to), |w, &s| w.sge(s)).signaled()
+    });
+    rig.pair.run();
+    assert_eq!(bytes(rig.pair.mr_b.region(), 0, 13), b"devicehostdev");
+}
+
+#[test]
+fn a_receive_completes_when_its_bytes_are_there() {
+    let mut rig = rig();
+    rig.pair.b.post_recv(&[sge(&rig.mr, 8, 8)]);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).inline(b"message").signaled());
+    steps(&rig.pair);
+    assert_eq!((rig.pair.b.poll_recv(), rig.pair.a.poll_send()), (None, None));
+    rig.copier.allow(1);
+    rig.pair.run();
+    assert!(matches!(rig.pair.b.poll_recv(), Some(Cqe::Receive { byte_cnt: 7, .. })));
+    assert!(rig.pair.a.poll_send().is_some());
+    assert_eq!(bytes(&rig.view, 8, 8), b"message\0");
+}
+
+#[test]
+fn atomics_on_a_device_come_one_at_a_time() {
+    let mut rig = rig();
+    let (word, here, there) =
+        (remote(&rig.mr, 16), local(&rig.pair.mr_a, 0), local(&rig.pair.mr_b, 0));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::fetch_add(b, at, word, 5, here).signaled());
+    rig.pair.b.post_wqe(|b, at| WqeBuilder::fetch_add(b, at, word, 7, there).signaled());
+    steps(&rig.pair);
+    assert_eq!(rig.copier.waiting(), 1, "the second has not read the word");
+    rig.copier.allow(u64::MAX);
+    rig.pair.run();
+    assert_eq!(bytes(&rig.view, 16, 8), 12u64.to_le_bytes());
+    assert_eq!(bytes(rig.pair.mr_a.region(), 0, 8), 0u64.to_le_bytes());
+    assert_eq!(bytes(rig.pair.mr_b.region(), 0, 8), 5u64.to_le_bytes());
+    // The word on the host, the result on the device.
+    let (word, back) = (remote(&rig.pair.mr_b, 0), local(&rig.mr, 24));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::compare_swap(b, at, word, 5, 6, back).signaled());
+    rig.pair.run();
+    assert_eq!(bytes(&rig.view, 24, 8), 5u64.to_le_bytes());
+    assert_eq!(bytes(rig.pair.mr_b.region(), 0, 8), 6u64.to_le_bytes());
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    let mut rig = rig();
+    rig.view.write(0, b"read me").unwrap();
+    let (from, to) = (remote(&rig.mr, 0), sge(&rig.pair.mr_a, 0, 7));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::read(b, at, from).sge(to));
+    let (again, out) = (sge(&rig.pair.mr_a, 0, 7), remote(&rig.mr, 100));
+    rig.pair.a.post_wqe(|b, at| {
+        WqeBuilder::write(b, at, out)
+            .sge(again)
+            .fence(warpverbs_mlx5::flags::Fence::Fence)
+            .signaled()
+    });
+    steps(&rig.pair);
+    assert_eq!(rig.copier.waiting(), 1);
+    rig.copier.allow(u64::MAX);
+    rig.pair.run();
+    assert_eq!(bytes(&rig.view, 100, 7), b"read me");
+}
+
+#[test]
+fn an_error_waits_for_what_is_in_flight() {
+    let mut rig = rig();
+    let (good, bad) = (remote(&rig.mr, 0), remote(&rig.mr, 4090));
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, good).inline(b"good").signaled());
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, bad).inline(b"too long").signaled());
+    steps(&rig.pair);
+    assert_eq!(rig.pair.a.qp.state(), QpState::Rts);
+    rig.copier.allow(1);
+    rig.pair.run();
+    assert!(matches!(rig.pair.a.poll_send(), Some(Cqe::Requester { wqe_counter: 0, .. })));
+    let error = rig.pair.a.poll_send();
+    assert!(
+        matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteAccess, .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_broken_copy_engine_is_an_error() {
+    let mut rig = rig();
+    let to = remote(&rig.mr, 0);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"lost"));
+    steps(&rig.pair);
+    rig.copier.break_down();
+    rig.pair.run();
+    let error = rig.pair.a.poll_send();
+    assert!(matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteOp, .. })), "{error:?}");
+}
+
+#[test]
+fn err_flushes_what_is_in_flight_after_its_copies() {
+    let mut rig = rig();
+    let to = remote(&rig.mr, 0);
+    for _ in 0..2 {
+        rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"x").signaled());
+    }
+    steps(&rig.pair);
+    rig.pair.a.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+    steps(&rig.pair);
+    rig.copier.allow(u64::MAX);
+    rig.pair.run();
+    for index in 0..2 {
+        let Some(Cqe::Error { syndrome: Syndrome::WrFlush, wqe_counter, .. }) =
+            rig.pair.a.poll_send()
+        else {
+            panic!("not flushed")
+        };
+        assert_eq!(wqe_counter, index);
+    }
+}
+
+#[test]
+fn everything_may_be_dropped_while_copies_are_under_way() {
+    let mut rig = rig();
+    let to = remote(&rig.mr, 0);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"last"));
+    steps(&rig.pair);
+    let Rig { pair, mr, view, copier } = rig;
+    drop(mr);
+    let allow = std::thread::spawn({
+        let copier = copier.clone();
+        move || copier.allow(u64::MAX)
+    });
+    // The QP waits for its copies, not the other way round.
+    drop(pair);
+    allow.join().unwrap();
+    assert_eq!(bytes(&view, 0, 4), b"last");
+}

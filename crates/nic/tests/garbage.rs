@@ -1,0 +1,166 @@
+//! Any bytes in any queue: success or a typed violation, never a panic, a hang, or a touch outside
+//! of registered memory.
+
+use proptest::prelude::*;
+use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, connect, local, remote, sge};
+use warpverbs_nic::{Config, Mr, QpAttrs, QpState};
+
+/// A registered page between two that are not.
+struct Guarded {
+    whole: Region,
+    mr: Mr,
+}
+
+const PAGE: usize = 4096;
+const GUARD: u8 = 0xc3;
+
+fn guarded(pair: &Pair) -> Guarded {
+    let whole = HostBuf::region(3 * PAGE).unwrap();
+    whole.fill(0, 3 * PAGE, GUARD).unwrap();
+    let mr = pair.nic.reg_mr(&pair.pd, &whole.slice(PAGE as u64, PAGE).unwrap(), Access::all());
+    Guarded { whole, mr: mr.unwrap() }
+}
+
+impl Guarded {
+    fn is_intact(&self) -> bool {
+        let guard = [GUARD; PAGE];
+        bytes(&self.whole, 0, PAGE) == guard && bytes(&self.whole, 2 * PAGE as u64, PAGE) == guard
+    }
+}
+
+/// A WQE that is right but for what is then done to it.
+fn good(
+    kind: u8,
+    from: &Mr,
+    to: &Mr,
+    offset: u64,
+    len: u32,
+    buf: &mut [u8],
+    at: warpverbs_mlx5::wqe::Position,
+) -> usize {
+    let (there, here, word) = (remote(to, offset), sge(from, offset, len.max(1)), local(from, 0));
+    let wqe = match kind % 8 {
+        0 => WqeBuilder::write(buf, at, there).sge(here),
+        1 => WqeBuilder::read(buf, at, there).sge(here).sge(here),
+        2 => WqeBuilder::send(buf, at).sge(here),
+        3 => WqeBuilder::write_imm(buf, at, there, 7).inline(&[7; 70]),
+        4 => WqeBuilder::fetch_add(buf, at, there, 1, word),
+        5 => WqeBuilder::compare_swap(buf, at, there, 1, 2, word),
+        6 => WqeBuilder::send_inval(buf, at, there.rkey).inline(&[1; 20]),
+        _ => WqeBuilder::local_inval(buf, at, there.rkey),
+    };
+    wqe.signaled().finish().unwrap().len()
+}
+
+#[derive(Clone, Debug)]
+enum Input {
+    /// Bytes that nobody meant.
+    Noise(Vec<u8>),
+    /// A right WQE, with some bytes changed.
+    Changed { kind: u8, offset: u64, len: u32, changes: Vec<(usize, u8)> },
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let changed = (
+        any::<u8>(),
+        0u64..8192,
+        0u32..8192,
+        prop::collection::vec((0usize..128, any::<u8>()), 0..4),
+    );
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 64..=256).prop_map(Input::Noise),
+        changed.prop_map(|(kind, offset, len, changes)| Input::Changed {
+            kind,
+            offset,
+            len,
+            changes
+        }),
+    ]
+}
+
+/// After an error both QPs start anew.
+fn revive(pair: &mut Pair) {
+    let none = QpAttrs::default();
+    for port in [&mut pair.a, &mut pair.b] {
+        port.qp.modify(QpState::Reset, &none).unwrap();
+        (port.posted, port.receives_posted) = (0, 0);
+        port.dbr.fill(0, 8, 0).unwrap();
+    }
+    connect(&pair.a, pair.b.qp.qpn(), none);
+    connect(&pair.b, pair.a.qp.qpn(), none);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_wqe_is_executed_or_named(inputs in prop::collection::vec((input(), any::<[u8; 64]>(), any::<bool>()), 1..12)) {
+        let a = PortConfig { log_sq: 4, ..PortConfig::default() };
+        let nic = Config { seed: Some(3), ..Config::default() };
+        let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
+        let (from, to) = (guarded(&pair), guarded(&pair));
+        for (input, receive, receive_is_good) in inputs {
+            if receive_is_good {
+                pair.b.post_recv(&[sge(&to.mr, 0, PAGE as u32)]);
+            } else {
+                pair.b.post_recv_bytes(&receive);
+            }
+            let before = pair.nic.stats().violations;
+            match input {
+                Input::Noise(noise) => {
+                    let whole = noise.len() / 64 * 64;
+                    pair.a.put_bytes(&noise[..whole]);
+                }
+                Input::Changed { kind, offset, len, changes } => {
+                    let mut buf = [0; 1024];
+                    let size = good(kind, &from.mr, &to.mr, offset, len, &mut buf, pair.a.position());
+                    for (at, byte) in changes {
+                        buf[at % size] ^= byte;
+                    }
+                    pair.a.put_bytes(&buf[..size]);
+                }
+            }
+            pair.a.record();
+            pair.a.ring();
+            pair.run_for(std::time::Duration::from_secs(2));
+            let mut failed = false;
+            while let Some(cqe) = pair.a.poll_send() {
+                failed |= matches!(cqe, Cqe::Error { .. });
+            }
+            while pair.b.poll_recv().is_some() {}
+            let state = pair.a.qp.state();
+            prop_assert_eq!(failed, state == QpState::Err);
+            prop_assert!(!failed || pair.nic.stats().violations > before, "an error without a violation");
+            prop_assert!(from.is_intact() && to.is_intact());
+            if failed || pair.b.qp.state() != QpState::Rts {
+                revive(&mut pair);
+            }
+        }
+    }
+
+    /// Any doorbell values and records.
+    #[test]
+    fn any_doorbell_is_survived(rings in prop::collection::vec((any::<[u8; 8]>(), any::<[u8; 8]>(), any::<bool>()), 1..40), policy in 0u8..3) {
+        use warpverbs_nic::DoorbellPolicy::{DoorbellFirst, DropThenRecover, RecordFirst};
+        let policy = [DoorbellFirst, RecordFirst, DropThenRecover { polls: 2 }][usize::from(policy)];
+        let nic = Config { policy, record_patience: 3, ..Config::default() };
+        let mut pair = Pair::new(PairConfig { nic, ..PairConfig::default() }).unwrap();
+        let qpn = pair.a.qp.qpn().to_be_bytes();
+        for (mut bell, record, own) in rings {
+            if own {
+                bell[4..7].copy_from_slice(&qpn[1..]);
+            }
+            pair.a.dbr.write(0, &record).unwrap();
+            pair.a.ring_bytes(bell);
+            pair.run();
+            while pair.a.poll_send().is_some() {}
+            while pair.a.poll_recv().is_some() {}
+            if pair.a.qp.state() == QpState::Err {
+                revive(&mut pair);
+            }
+        }
+    }
+}
