@@ -1,0 +1,211 @@
+//! A connection: requester and responder behind one set of methods.
+
+use warpverbs_wire::{Bth, Extension};
+
+use crate::requester::Requester;
+use crate::responder::Responder;
+use crate::{
+    Completion, Config, ConfigError, Event, Host, Instant, Place, PostError, Refused, Request,
+    State, Stats, Status, Transmit, WrId,
+};
+
+/// One end of a reliable connection.
+///
+/// Methods are of four kinds:
+/// * getters;
+/// * `handle_*`: the world has happened to the connection;
+/// * commands of the owner: [`start`](Self::start), [`post`](Self::post),
+///   [`receive_available`](Self::receive_available), [`drain`](Self::drain), …
+/// * `poll_*`: what the world should do now.
+///
+/// **Mutate, then drain.** After any `handle_*` or command: do what the returned [`Place`] says,
+/// call [`poll_completion`](Self::poll_completion) until `None`,
+/// [`poll_transmit`](Self::poll_transmit) until `None` or as long as the link takes packets, and
+/// call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). Several
+/// packets may be handled before the rest is drained; then their acknowledgements coalesce.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    state: State,
+    requester: Requester,
+    responder: Responder,
+    stats: Stats,
+    /// The last packet was a response: a request may go first.
+    responded: bool,
+}
+
+impl Connection {
+    /// A connection in [`State::ReadyToReceive`]. Allocates all memory that it will ever use.
+    ///
+    /// # Errors
+    /// An attribute out of range.
+    pub fn new(config: &Config) -> Result<Connection, ConfigError> {
+        config.check()?;
+        Ok(Connection {
+            config: *config,
+            state: State::ReadyToReceive,
+            requester: Requester::new(config),
+            responder: Responder::new(config),
+            stats: Stats::default(),
+            responded: false,
+        })
+    }
+
+    /// The attributes it was made with.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// What happened so far.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Lets requests be sent.
+    ///
+    /// # Errors
+    /// Any state but [`State::ReadyToReceive`].
+    pub fn start(&mut self) -> Result<(), Refused> {
+        self.on(Event::Start)
+    }
+
+    /// Holds the send queue: requests not yet begun wait until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// Any state but [`State::ReadyToSend`].
+    pub fn drain(&mut self) -> Result<(), Refused> {
+        self.on(Event::Drain)?;
+        self.requester.ask_again();
+        self.settle();
+        Ok(())
+    }
+
+    /// Lets the send queue go on.
+    ///
+    /// # Errors
+    /// Any state but [`State::Draining`] and [`State::Drained`].
+    pub fn resume(&mut self) -> Result<(), Refused> {
+        self.on(Event::Resume)
+    }
+
+    /// Gives up: everything posted is flushed.
+    pub fn fail(&mut self) {
+        self.requester.fail(None);
+        self.responder.fail();
+        self.settle();
+    }
+
+    /// The owner cannot gather or place the payload of a posted request: it fails with `status`
+    /// as soon as everything before it is complete, and the rest is flushed. Unknown requests are
+    /// ignored.
+    pub fn fail_request(&mut self, id: WrId, status: Status) {
+        self.requester.doom(id, status);
+        self.settle();
+    }
+
+    /// Takes a request. Requests may be posted in every state; they are flushed in
+    /// [`State::Error`] and wait where nothing is sent.
+    ///
+    /// # Errors
+    /// The request is malformed or the queue is full.
+    pub fn post(&mut self, request: Request) -> Result<(), PostError> {
+        self.requester.post(request)
+    }
+
+    /// A receive was posted after [`Host::receive`] had found none.
+    pub fn receive_available(&mut self) {
+        self.responder.receive_available();
+    }
+
+    /// A packet for this connection: the address, the partition and the ICRC were checked, and
+    /// the extension headers are those of the opcode. `payload_len` is without pad.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        bth: &Bth,
+        ext: &Extension,
+        payload_len: u32,
+        host: &mut impl Host,
+    ) -> Place {
+        if !self.state.responds() {
+            return Place::Nothing;
+        }
+        let place = if bth.opcode.is_response() {
+            self.requester.handle_response(now, bth, ext, payload_len, &mut self.stats)
+        } else {
+            self.responder.handle_request(bth, ext, payload_len, host, &mut self.stats)
+        };
+        self.settle();
+        place
+    }
+
+    /// Time has passed; harmless at any moment.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.state.responds() {
+            self.requester.handle_timeout(now, &mut self.stats);
+            self.settle();
+        }
+    }
+
+    /// The next packet to send. Its payload is to be gathered before the next call; if that fails,
+    /// [`fail_request`](Self::fail_request).
+    ///
+    /// In [`State::Error`] there may still be answers to what was executed before the failure.
+    pub fn poll_transmit(&mut self, now: Instant, host: &mut impl Host) -> Option<Transmit> {
+        let request_first = core::mem::take(&mut self.responded);
+        let mut transmit = match request_first {
+            true => self.poll_request(now),
+            false => None,
+        };
+        if transmit.is_none() && !self.responder.is_idle() {
+            transmit = self.responder.poll_transmit(host, &mut self.stats);
+            self.responded = transmit.is_some();
+            self.settle();
+        }
+        match transmit {
+            None if !request_first => self.poll_request(now),
+            transmit => transmit,
+        }
+    }
+
+    fn poll_request(&mut self, now: Instant) -> Option<Transmit> {
+        if !self.state.sends() {
+            return None;
+        }
+        let draining = self.state == State::Draining;
+        self.requester.poll_transmit(now, draining, &mut self.stats)
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); `None` is never.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.requester.retry.next_timer()
+    }
+
+    /// The next request or receive that is done.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.responder.poll_completion().or_else(|| self.requester.poll_completion())
+    }
+
+    fn on(&mut self, event: Event) -> Result<(), Refused> {
+        self.state = self.state.after(event)?;
+        Ok(())
+    }
+
+    /// Brings the state up to date with both halves: either's failure is the connection's.
+    fn settle(&mut self) {
+        let failed = self.requester.has_failed() || self.responder.has_failed();
+        if failed && self.on(Event::Fail).is_ok() {
+            self.requester.fail(None);
+            self.responder.fail();
+        }
+        if self.state == State::Draining && !self.requester.is_outstanding() {
+            // The table has this pair.
+            let _ = self.on(Event::Emptied);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a connection asks of its owner while it judges a request of the peer.
+
+use warpverbs_wire::{Credits, Rkey};
+
+/// What a request of the peer does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// Compare and swap, fetch and add.
+    Atomic,
+}
+
+/// A receive that is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// The owner's name for it.
+    pub id: u64,
+    /// Bytes that it can take.
+    pub room: u64,
+}
+
+/// An atomic to be done on 8 bytes of memory, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    /// Virtual address, a multiple of 8, checked.
+    pub va: u64,
+    /// Key of the region, checked.
+    pub rkey: Rkey,
+    /// What to do.
+    pub op: AtomicOp,
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Writes `swap` if the memory holds `compare`.
+    CompareSwap {
+        /// What the memory must hold.
+        compare: u64,
+        /// What to write.
+        swap: u64,
+    },
+    /// Adds, wrapping.
+    FetchAdd {
+        /// The summand.
+        add: u64,
+    },
+}
+
+/// The owner said no. Why is the owner's to record; the peer learns only the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("refused by the owner of the memory")]
+pub struct Denied;
+
+/// Keys, rights, receives and atomics of the owner. Methods that check have no effect.
+pub trait Host {
+    /// Whether the connection grants its peer this kind of request at all.
+    fn allows(&self, need: Need) -> bool;
+
+    /// The receive that the next message will consume, `None` if there is none.
+    ///
+    /// # Errors
+    /// The receive queue is broken: the peer gets a remote operational error.
+    fn receive(&mut self) -> Result<Option<Receive>, Denied>;
+
+    /// The receive just returned by [`receive`](Self::receive) is consumed.
+    fn take_receive(&mut self, id: u64);
+
+    /// Whether `len` bytes at `offset` of a receive may be written; called for every piece of a
+    /// message.
+    ///
+    /// # Errors
+    /// The receive's own memory forbids it: a remote operational error.
+    fn check_receive(&mut self, id: u64, offset: u32, len: u32) -> Result<(), Denied>;
+
+    /// Whether the peer may touch this range; called for a whole message when it begins, and
+    /// again for every piece of it just before the piece is written or read.
+    ///
+    /// # Errors
+    /// Key, bounds or rights forbid it: a remote access error.
+    fn check_rkey(&mut self, rkey: Rkey, va: u64, len: u32, need: Need) -> Result<(), Denied>;
+
+    /// Whether the peer may invalidate this key.
+    ///
+    /// # Errors
+    /// It may not: the connection fails without an answer.
+    fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied>;
+
+    /// Does an atomic and returns what the memory held. Everything placed before it must be in
+    /// memory by then.
+    ///
+    /// # Errors
+    /// The memory failed: a remote operational error.
+    fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied>;
+
+    /// Receives left, as told to the peer.
+    fn credits(&self) -> Credits {
+        Credits::UNLIMITED
+    }
+}

@@ -1,0 +1,141 @@
+//! Work requests: what the owner asks a connection to do.
+
+use warpverbs_wire::Rkey;
+
+/// The owner's name for a request, returned with everything that concerns it. Unique among those
+/// that are posted and not yet completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrId(pub u64);
+
+/// What is to be done. Payload is not part of it: [`crate::Transmit`] and [`crate::Place`] name
+/// bytes by request and offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImm {
+        /// The data.
+        imm: u32,
+    },
+    /// SEND that takes back a key of the peer.
+    SendInvalidate {
+        /// The key.
+        rkey: Rkey,
+    },
+    /// RDMA WRITE.
+    Write {
+        /// Virtual address at the peer.
+        va: u64,
+        /// Key of the peer's region.
+        rkey: Rkey,
+    },
+    /// RDMA WRITE that consumes a receive and delivers immediate data.
+    WriteImm {
+        /// Virtual address at the peer.
+        va: u64,
+        /// Key of the peer's region.
+        rkey: Rkey,
+        /// The data.
+        imm: u32,
+    },
+    /// RDMA READ.
+    Read {
+        /// Virtual address at the peer.
+        va: u64,
+        /// Key of the peer's region.
+        rkey: Rkey,
+    },
+    /// Compare and swap of 8 bytes.
+    CompareSwap {
+        /// Virtual address at the peer, a multiple of 8.
+        va: u64,
+        /// Key of the peer's region.
+        rkey: Rkey,
+        /// Swapped in if the memory holds `compare`.
+        swap: u64,
+        /// What the memory must hold.
+        compare: u64,
+    },
+    /// Fetch and add of 8 bytes.
+    FetchAdd {
+        /// Virtual address at the peer, a multiple of 8.
+        va: u64,
+        /// Key of the peer's region.
+        rkey: Rkey,
+        /// The summand.
+        add: u64,
+    },
+}
+
+impl Op {
+    /// Whether it counts against [`crate::Config::max_rd_atomic`]: only a response of its own
+    /// completes it.
+    pub const fn is_rd_atomic(self) -> bool {
+        matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
+    }
+
+    /// Whether it is an atomic.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Op::CompareSwap { .. } | Op::FetchAdd { .. })
+    }
+
+    /// Whether it consumes a receive at the peer.
+    pub const fn needs_receive(self) -> bool {
+        matches!(
+            self,
+            Op::Send | Op::SendImm { .. } | Op::SendInvalidate { .. } | Op::WriteImm { .. }
+        )
+    }
+}
+
+/// A work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The owner's name for it.
+    pub id: WrId,
+    /// What to do.
+    pub op: Op,
+    /// Bytes of payload, up to [`MAX_MESSAGE`]; atomics have 8.
+    pub len: u32,
+    /// Begin only when all READs and atomics before it are complete.
+    pub fence: bool,
+    /// The peer's owner wants to be woken by it.
+    pub solicited: bool,
+}
+
+/// The longest message (vol. 1, 9.7.1).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Why a request was not accepted. The caller's fault, nothing has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// So many are posted and their completions not polled.
+    #[error("the send queue is full: {depth} requests are outstanding")]
+    Full {
+        /// [`crate::Config::send_depth`].
+        depth: u32,
+    },
+    /// Above 2^31 bytes.
+    #[error("message of {len} bytes, expected at most {MAX_MESSAGE}")]
+    TooLong {
+        /// Bytes.
+        len: u32,
+    },
+    /// An atomic of another length than 8.
+    #[error("atomic of {len} bytes, expected 8")]
+    AtomicLength {
+        /// Bytes.
+        len: u32,
+    },
+    /// A READ or an atomic on a connection that was configured to have none.
+    #[error("READ or atomic, but max_rd_atomic is 0")]
+    NoRdAtomic,
+}
+
+impl Request {
+    /// A request without fence and not solicited.
+    pub const fn new(id: WrId, op: Op, len: u32) -> Request {
+        Request { id, op, len, fence: false, solicited: false }
+    }
+}

@@ -1,0 +1,378 @@
+//! Requester: turns requests into packets (vol. 1, 9.7.3). What answers do to it is in
+//! [`completer`](crate::completer).
+
+pub(crate) mod queue;
+pub(crate) mod retry;
+
+use queue::{Entry, SendQueue};
+use retry::{Due, Retry};
+use warpverbs_wire::{AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Reth};
+
+use crate::{
+    Completion, Config, Instant, MAX_MESSAGE, Op, Payload, PostError, Request, Stats, Status,
+    Transmit, WrId,
+};
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    config: Config,
+    mtu: u32,
+    pub(crate) queue: SendQueue,
+    pub(crate) retry: Retry,
+    /// The oldest position without answer.
+    pub(crate) una: u64,
+    /// The next position to send. `una ≤ cursor ≤ high`.
+    cursor: u64,
+    /// One past the highest position ever sent.
+    pub(crate) high: u64,
+    /// READ requests and atomics in `una..cursor`.
+    rd_atomic: u32,
+    /// Packets since the last that asked for an acknowledgement.
+    since_ack: u32,
+    /// The last message that the peer has a receive for; `None` is any.
+    pub(crate) limit: Option<Msn>,
+    /// A request that our own side cannot carry out: nothing from it on is sent.
+    doomed: Option<(WrId, Status)>,
+    /// Why the head failed, until it is polled.
+    failure: Option<Status>,
+    failed: bool,
+}
+
+impl Requester {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            config: *config,
+            mtu: config.mtu.bytes() as u32,
+            queue: SendQueue::new(config),
+            retry: Retry::new(config),
+            una: 0,
+            cursor: 0,
+            high: 0,
+            rd_atomic: 0,
+            since_ack: 0,
+            limit: None,
+            doomed: None,
+            failure: None,
+            failed: false,
+        }
+    }
+
+    pub(crate) fn post(&mut self, request: Request) -> Result<(), PostError> {
+        let Request { op, len, .. } = request;
+        if len > MAX_MESSAGE {
+            return Err(PostError::TooLong { len });
+        }
+        if op.is_atomic() && len != 8 {
+            return Err(PostError::AtomicLength { len });
+        }
+        if op.is_rd_atomic() && self.config.max_rd_atomic == 0 {
+            return Err(PostError::NoRdAtomic);
+        }
+        if self.queue.is_full() {
+            return Err(PostError::Full { depth: self.config.send_depth });
+        }
+        self.queue.push(request);
+        Ok(())
+    }
+
+    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
+        if let Some(entry) = self.queue.pop_done() {
+            return Some(Completion::Request { id: entry.request.id, result: Ok(()) });
+        }
+        if !self.failed {
+            return None;
+        }
+        //= [conn.flush]
+        let entry = self.queue.pop()?;
+        let status = self.failure.take().unwrap_or(Status::Flushed);
+        Some(Completion::Request { id: entry.request.id, result: Err(status) })
+    }
+
+    /// Whether the connection has failed here.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Fails the head with `status`, or only flushes.
+    pub(crate) fn fail(&mut self, status: Option<Status>) {
+        if !self.failed {
+            self.failed = true;
+            self.failure = status;
+            self.retry.stop();
+        }
+    }
+
+    /// Our own side cannot carry out `id`: it fails once everything before it is complete.
+    //= [req.local-error]
+    pub(crate) fn doom(&mut self, id: WrId, status: Status) {
+        if self.doomed.is_none() && self.queue.is_outstanding(id) {
+            self.doomed = Some((id, status));
+            self.check_doom();
+            self.ask_again();
+        }
+    }
+
+    pub(crate) fn check_doom(&mut self) {
+        let head = self.queue.head().map(|head| head.request.id);
+        if let Some((_, status)) = self.doomed.filter(|(id, _)| Some(*id) == head) {
+            self.fail(Some(status));
+        }
+    }
+
+    /// Whether requests are sent and not answered.
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.una < self.high
+    }
+
+    /// What is outstanding may not have asked for an acknowledgement, since more was to follow and
+    /// no longer does: send it again, asking.
+    pub(crate) fn ask_again(&mut self) {
+        if self.is_outstanding() && self.since_ack > 0 {
+            self.rewind();
+        }
+    }
+
+    //= [req.go-back-n]
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = self.una;
+        self.queue.seek_head();
+        self.rd_atomic = 0;
+        self.since_ack = self.config.ack_interval;
+    }
+
+    /// Position after the last one of the READ request that `position` belongs to.
+    pub(crate) fn chunk_end(&self, entry: &Entry, position: u64) -> u64 {
+        entry.chunk_end(position, self.config.read_chunk)
+    }
+
+    pub(crate) fn begins_chunk(&self, entry: &Entry, position: u64) -> bool {
+        entry.packets_before(position).is_multiple_of(self.config.read_chunk)
+    }
+
+    /// Everything before `to` is answered; a READ request or atomic ended there if `rd_atomic`.
+    pub(crate) fn advance(&mut self, to: u64, rd_atomic: bool) {
+        self.una = to;
+        if self.queue.head().is_some_and(|head| head.end() == to) {
+            self.queue.finish_head();
+        }
+        if self.cursor < to {
+            // Answered while it was about to be sent again.
+            self.cursor = to;
+            self.queue.seek_head();
+            self.rd_atomic = 0;
+        } else if rd_atomic {
+            self.rd_atomic -= 1;
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, stats: &mut Stats) {
+        loop {
+            match self.retry.on_time(now) {
+                Due::Nothing => return,
+                Due::Timeout => stats.timeouts += 1,
+                Due::Early => stats.early_resends += 1,
+                Due::RnrOver => {}
+                Due::Fail(status) => return self.fail(Some(status)),
+            }
+            self.rewind();
+        }
+    }
+
+    /// The next packet that may be sent now.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        draining: bool,
+        stats: &mut Stats,
+    ) -> Option<Transmit> {
+        if self.retry.waits_for_receive() {
+            return None;
+        }
+        let entry = *self.queue.current()?;
+        if !self.may_send(&entry, draining) {
+            return None;
+        }
+        let next = self.next_position(&entry);
+        let ack_request = self.check_ack_request(&entry, next, draining);
+        let (opcode, ext, payload) = segment(&entry, self.cursor, next, self.mtu);
+        let mut bth = Bth::new(opcode, self.config.dest_qpn, self.psn(self.cursor));
+        bth.ack_request = ack_request;
+        bth.solicited = entry.request.solicited && opcode.position().ends();
+        self.sent(now, &entry, next, ack_request, stats);
+        Some(Transmit { bth, ext, payload })
+    }
+
+    /// The checks of whether a packet of `entry` may leave, each one blocking until an answer.
+    fn may_send(&self, entry: &Entry, draining: bool) -> bool {
+        let begins = self.cursor == entry.first;
+        self.check_drain(begins, draining)
+            && self.check_doomed(entry)
+            && self.check_fence(entry, begins)
+            && self.check_rd_atomic(entry)
+            && self.check_window(entry)
+            && self.check_credits(entry)
+    }
+
+    //= [conn.drain]
+    fn check_drain(&self, begins: bool, draining: bool) -> bool {
+        !(draining && begins && self.cursor >= self.high)
+    }
+
+    fn check_doomed(&self, entry: &Entry) -> bool {
+        self.doomed.is_none_or(|(id, _)| id != entry.request.id)
+    }
+
+    //= [req.fence]
+    fn check_fence(&self, entry: &Entry, begins: bool) -> bool {
+        !(entry.request.fence && begins && self.rd_atomic > 0)
+    }
+
+    //= [req.max-rd-atomic]
+    fn check_rd_atomic(&self, entry: &Entry) -> bool {
+        !entry.request.op.is_rd_atomic() || self.rd_atomic < u32::from(self.config.max_rd_atomic)
+    }
+
+    //= [req.window]
+    fn check_window(&self, entry: &Entry) -> bool {
+        self.next_position(entry) - self.una <= u64::from(self.config.window)
+    }
+
+    /// One packet beyond the limit may go when nothing else is on the way: its answer brings new
+    /// credits.
+    //= [req.credits]
+    fn check_credits(&self, entry: &Entry) -> bool {
+        self.cursor < self.high || self.cursor == self.una || !self.is_beyond_limit(entry)
+    }
+
+    fn is_beyond_limit(&self, entry: &Entry) -> bool {
+        entry.request.op.needs_receive()
+            && self.limit.is_some_and(|limit| limit.is_before(entry.ssn))
+    }
+
+    /// The position after the packet at the cursor, or after the responses it asks for.
+    fn next_position(&self, entry: &Entry) -> u64 {
+        match entry.request.op {
+            Op::Read { .. } => self.chunk_end(entry, self.cursor),
+            _ => self.cursor + 1,
+        }
+    }
+
+    /// Asks for an acknowledgement where nothing later would bring one: at the end of what can be
+    /// sent now, and every [`Config::ack_interval`] packets.
+    //= [req.ack-request]
+    fn check_ack_request(&self, entry: &Entry, next: u64, draining: bool) -> bool {
+        let ends = next == entry.end();
+        let following = if ends { self.queue.following() } else { Some(entry) };
+        let blocked = match following {
+            None => true,
+            Some(following) => self.is_beyond_limit(following) || !self.check_doomed(following),
+        };
+        blocked
+            || entry.request.op.is_rd_atomic()
+            || (ends && draining)
+            || self.since_ack + 1 >= self.config.ack_interval
+            || next - self.una >= u64::from(self.config.window)
+    }
+
+    fn sent(&mut self, now: Instant, entry: &Entry, next: u64, ack: bool, stats: &mut Stats) {
+        stats.requests_sent += 1;
+        let again = self.cursor < self.high;
+        stats.resent += u64::from(again);
+        self.since_ack = if ack { 0 } else { self.since_ack + 1 };
+        self.rd_atomic += u32::from(entry.request.op.is_rd_atomic());
+        self.cursor = next;
+        self.high = self.high.max(next);
+        if next == entry.end() {
+            self.queue.step();
+        }
+        self.retry.on_sent(now, (ack && !again).then_some(next));
+    }
+
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    //= [req.psn]
+    fn psn(&self, position: u64) -> Psn {
+        self.config.sq_psn + (position % u64::from(Psn::MODULUS)) as u32
+    }
+
+    /// The position of a response's PSN if it is outstanding.
+    //= [comp.ghost]
+    pub(crate) fn outstanding_position(&self, psn: Psn) -> Option<u64> {
+        let offset = u64::try_from(psn.offset_from(self.psn(self.una))).ok()?;
+        let position = self.una + offset;
+        (position < self.high).then_some(position)
+    }
+
+    /// Whether a response repeats the last acknowledgement.
+    pub(crate) fn is_last_answered(&self, psn: Psn) -> bool {
+        psn + 1 == self.psn(self.una)
+    }
+}
+
+/// Headers and payload of the packet of `entry` at position `at`; `next` is the position after it.
+//= [req.segment]
+fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, Payload) {
+    let Request { id, op, len, .. } = entry.request;
+    let offset = u64::from(entry.packets_before(at)) * u64::from(mtu);
+    let end = (u64::from(entry.packets_before(next)) * u64::from(mtu)).min(u64::from(len));
+    let piece = (end - offset) as u32;
+    let (begins, ends) = (at == entry.first, next == entry.end());
+    let reth = |va: u64, rkey, dma_len| Reth { va, rkey, dma_len };
+    let (opcode, ext) = match op {
+        //= [req.read-split]
+        Op::Read { va, rkey } => {
+            let reth = reth(va.wrapping_add(offset), rkey, piece);
+            return (Opcode::ReadRequest, Extension::Reth(reth), Payload::Empty);
+        }
+        Op::CompareSwap { va, rkey, swap, compare } => {
+            let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
+            return (Opcode::CompareSwap, Extension::Atomic(atomic), Payload::Empty);
+        }
+        Op::FetchAdd { va, rkey, add } => {
+            let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
+            return (Opcode::FetchAdd, Extension::Atomic(atomic), Payload::Empty);
+        }
+        Op::Send => (send_opcode(begins, ends), Extension::Empty),
+        Op::SendImm { imm } if ends => {
+            let opcode = if begins { Opcode::SendOnlyImm } else { Opcode::SendLastImm };
+            (opcode, Extension::Imm(ImmDt { data: imm }))
+        }
+        Op::SendInvalidate { rkey } if ends => {
+            let opcode =
+                if begins { Opcode::SendOnlyInvalidate } else { Opcode::SendLastInvalidate };
+            (opcode, Extension::Ieth(Ieth { rkey }))
+        }
+        Op::SendImm { .. } | Op::SendInvalidate { .. } => {
+            (send_opcode(begins, ends), Extension::Empty)
+        }
+        Op::WriteImm { va, rkey, imm } if ends => {
+            let imm = ImmDt { data: imm };
+            match begins {
+                true => (Opcode::WriteOnlyImm, Extension::RethImm(reth(va, rkey, len), imm)),
+                false => (Opcode::WriteLastImm, Extension::Imm(imm)),
+            }
+        }
+        Op::Write { va, rkey } | Op::WriteImm { va, rkey, .. } => match (begins, ends) {
+            (true, true) => (Opcode::WriteOnly, Extension::Reth(reth(va, rkey, len))),
+            (true, false) => (Opcode::WriteFirst, Extension::Reth(reth(va, rkey, len))),
+            (false, false) => (Opcode::WriteMiddle, Extension::Empty),
+            (false, true) => (Opcode::WriteLast, Extension::Empty),
+        },
+    };
+    let payload = match piece {
+        0 => Payload::Empty,
+        len => Payload::Request { id, offset: offset as u32, len },
+    };
+    (opcode, ext, payload)
+}
+
+fn send_opcode(begins: bool, ends: bool) -> Opcode {
+    match (begins, ends) {
+        (true, true) => Opcode::SendOnly,
+        (true, false) => Opcode::SendFirst,
+        (false, false) => Opcode::SendMiddle,
+        (false, true) => Opcode::SendLast,
+    }
+}

@@ -1,0 +1,144 @@
+//! The send queue: requests from their posting until their completion is polled.
+
+use alloc::collections::VecDeque;
+
+use warpverbs_wire::Msn;
+
+use crate::{Config, Op, Request, WrId};
+
+/// A posted request and its place in the sequence of packets. Positions count packets from the
+/// start of the connection and never wrap; a PSN is the starting PSN plus a position.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) request: Request,
+    /// Position of its first packet; a READ takes one for each packet of its response.
+    pub(crate) first: u64,
+    pub(crate) packets: u32,
+    /// Sequence number of its (first) message, from 1.
+    pub(crate) ssn: Msn,
+}
+
+impl Entry {
+    /// One past its last position.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+
+    /// Packets before `position`, which is one of its own or its end.
+    pub(crate) fn packets_before(&self, position: u64) -> u32 {
+        (position - self.first) as u32
+    }
+
+    /// The position after the last that a READ request at `position` asks for: requests end at
+    /// multiples of `chunk`, wherever they begin, so that a repeated one lies within the original.
+    pub(crate) fn chunk_end(&self, position: u64, chunk: u32) -> u64 {
+        let chunks = u64::from(self.packets_before(position) / chunk) + 1;
+        self.end().min(self.first + chunks * u64::from(chunk))
+    }
+}
+
+/// Entries in order of posting: done, then being sent or awaiting answers, then not yet begun.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    entries: VecDeque<Entry>,
+    depth: u32,
+    mtu: u32,
+    chunk: u32,
+    /// Entries at the front that are complete and not yet polled.
+    done: usize,
+    /// The entry to send from next.
+    at: usize,
+    /// Position of the next entry posted.
+    tail: u64,
+    ssn: Msn,
+}
+
+impl SendQueue {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            entries: VecDeque::with_capacity(config.send_depth as usize),
+            depth: config.send_depth,
+            mtu: config.mtu.bytes() as u32,
+            chunk: config.read_chunk,
+            done: 0,
+            at: 0,
+            tail: 0,
+            ssn: Msn::default(),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= self.depth as usize
+    }
+
+    /// Takes a request that was checked; the queue is not full.
+    pub(crate) fn push(&mut self, request: Request) {
+        let packets = match request.op.is_atomic() {
+            true => 1,
+            false => request.len.div_ceil(self.mtu).max(1),
+        };
+        let messages = match request.op {
+            Op::Read { .. } => packets.div_ceil(self.chunk),
+            _ => 1,
+        };
+        let entry = Entry { request, first: self.tail, packets, ssn: self.ssn + 1 };
+        self.tail = entry.end();
+        self.ssn += messages;
+        self.entries.push_back(entry);
+    }
+
+    /// The oldest entry that is not complete.
+    pub(crate) fn head(&self) -> Option<&Entry> {
+        self.entries.get(self.done)
+    }
+
+    /// The entry to send from next.
+    pub(crate) fn current(&self) -> Option<&Entry> {
+        self.entries.get(self.at)
+    }
+
+    /// The entry after the current one.
+    pub(crate) fn following(&self) -> Option<&Entry> {
+        self.entries.get(self.at + 1)
+    }
+
+    /// The incomplete entry that has `position`.
+    pub(crate) fn find(&self, position: u64) -> Option<&Entry> {
+        self.entries.range(self.done..).find(|entry| position < entry.end())
+    }
+
+    /// Whether a request is posted and not complete.
+    pub(crate) fn is_outstanding(&self, id: WrId) -> bool {
+        self.entries.range(self.done..).any(|entry| entry.request.id == id)
+    }
+
+    /// The current entry is sent to its end.
+    pub(crate) fn step(&mut self) {
+        self.at += 1;
+    }
+
+    /// Back to the head, or forward to it.
+    pub(crate) fn seek_head(&mut self) {
+        self.at = self.done;
+    }
+
+    /// The head is complete.
+    pub(crate) fn finish_head(&mut self) {
+        self.done += 1;
+        self.at = self.at.max(self.done);
+    }
+
+    /// The oldest complete entry, once.
+    pub(crate) fn pop_done(&mut self) -> Option<Entry> {
+        self.done = self.done.checked_sub(1)?;
+        self.at -= 1;
+        self.entries.pop_front()
+    }
+
+    /// The oldest entry, complete or not.
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        self.done = self.done.saturating_sub(1);
+        self.at = self.at.saturating_sub(1);
+        self.entries.pop_front()
+    }
+}

@@ -1,0 +1,223 @@
+//! When to send again and when to give up: counters and timers (vol. 1, 9.7.6.1.3, 9.7.5.2.8).
+
+use core::time::Duration;
+
+use crate::{Config, Instant, Status};
+
+/// The timers of a connection.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    /// No progress for the acknowledgement timeout.
+    Ack,
+    /// No progress for some round trips.
+    Early,
+    /// The peer asked to wait; set means that nothing is sent.
+    Rnr,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Timers([Option<Instant>; 3]);
+
+impl Timers {
+    fn set(&mut self, timer: Timer, at: Option<Instant>) {
+        self.0[timer as usize] = at;
+    }
+
+    fn get(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
+    }
+
+    /// Clears the timer if it is due.
+    fn take_due(&mut self, timer: Timer, now: Instant) -> bool {
+        let due = self.get(timer).is_some_and(|at| at <= now);
+        if due {
+            self.set(timer, None);
+        }
+        due
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.0.into_iter().flatten().min()
+    }
+}
+
+/// The 3-bit code of an RNR retry counter that never runs out.
+const FOR_EVER: u8 = 7;
+/// An early resend waits for so many round trips, and for so many minima before the first sample.
+const EARLY_ROUND_TRIPS: u32 = 4;
+const EARLY_UNSAMPLED: u32 = 8;
+const EARLY_BACKOFF_MAX: u32 = 16;
+
+/// What to do because time has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    /// Send everything outstanding again, the timeout has passed.
+    Timeout,
+    /// Likewise, before the timeout.
+    Early,
+    /// Send again, the peer's wait is over.
+    RnrOver,
+    Fail(Status),
+}
+
+#[derive(Debug)]
+pub(crate) struct Retry {
+    timeout: Option<Duration>,
+    early_min: Option<Duration>,
+    retry: u8,
+    rnr_retry: u8,
+    retries_left: u8,
+    rnr_left: u8,
+    timers: Timers,
+    /// The oldest outstanding position at the last loss: one loss is answered once.
+    answered: Option<u64>,
+    /// A position and when it was sent: the round trip being measured.
+    sample: Option<(u64, Instant)>,
+    round_trip: Option<Duration>,
+    backoff: u32,
+}
+
+impl Retry {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            timeout: config.timeout.duration(),
+            early_min: config.early_resend,
+            retry: config.retry,
+            rnr_retry: config.rnr_retry,
+            retries_left: config.retry,
+            rnr_left: config.rnr_retry,
+            timers: Timers::default(),
+            answered: None,
+            sample: None,
+            round_trip: None,
+            backoff: 0,
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    pub(crate) fn waits_for_receive(&self) -> bool {
+        self.timers.get(Timer::Rnr).is_some()
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.timers = Timers::default();
+    }
+
+    /// A request left that is to be answered; `sampled` is the position after it if its round
+    /// trip can be measured.
+    pub(crate) fn on_sent(&mut self, now: Instant, sampled: Option<u64>) {
+        if let (Some(position), None) = (sampled, self.sample) {
+            self.sample = Some((position, now));
+        }
+        if self.timers.get(Timer::Ack).is_none() && self.timers.get(Timer::Early).is_none() {
+            self.arm(now);
+        }
+    }
+
+    /// Everything before `una` is answered; `outstanding` says whether anything else is sent.
+    //= [req.retry-reset]
+    pub(crate) fn on_progress(&mut self, now: Instant, una: u64, outstanding: bool) {
+        self.retries_left = self.retry;
+        self.rnr_left = self.rnr_retry;
+        self.answered = None;
+        self.backoff = 0;
+        if let Some((_, sent)) = self.sample.filter(|(position, _)| *position <= una) {
+            self.measure(now.since(sent));
+        }
+        match outstanding && !self.waits_for_receive() {
+            true => self.arm(now),
+            false => {
+                self.timers.set(Timer::Ack, None);
+                self.timers.set(Timer::Early, None);
+            }
+        }
+    }
+
+    /// A NAK or a gap in the responses says that the packet at `una` is lost. Whether to send
+    /// again: the first sign of a loss counts, its echoes do not.
+    //= [req.nak-sequence]
+    pub(crate) fn on_loss(&mut self, now: Instant, una: u64) -> Result<bool, Status> {
+        if self.answered == Some(una) || self.waits_for_receive() {
+            return Ok(false);
+        }
+        self.take_retry()?;
+        self.answered = Some(una);
+        self.sample = None;
+        self.arm(now);
+        Ok(true)
+    }
+
+    /// The peer has no receive for the packet at `una` and asks to wait. Whether to.
+    //= [req.rnr-wait]
+    pub(crate) fn on_rnr(&mut self, now: Instant, delay: Duration) -> Result<bool, Status> {
+        if self.waits_for_receive() {
+            return Ok(false);
+        }
+        if self.rnr_retry != FOR_EVER {
+            self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Status::RnrRetryExceeded)?;
+        }
+        self.timers = Timers::default();
+        self.timers.set(Timer::Rnr, Some(now + delay));
+        self.sample = None;
+        Ok(true)
+    }
+
+    /// Looks at one timer that is due; call until there is nothing.
+    //= [req.timeout]
+    pub(crate) fn on_time(&mut self, now: Instant) -> Due {
+        if self.timers.take_due(Timer::Rnr, now) {
+            return Due::RnrOver;
+        }
+        if self.timers.take_due(Timer::Ack, now) {
+            self.sample = None;
+            self.answered = None;
+            return match self.take_retry() {
+                Ok(()) => {
+                    self.arm(now);
+                    Due::Timeout
+                }
+                Err(status) => Due::Fail(status),
+            };
+        }
+        if self.timers.take_due(Timer::Early, now) {
+            self.sample = None;
+            self.answered = None;
+            self.backoff = (self.backoff + 1).min(EARLY_BACKOFF_MAX);
+            self.arm_early(now);
+            return Due::Early;
+        }
+        Due::Nothing
+    }
+
+    fn take_retry(&mut self) -> Result<(), Status> {
+        self.retries_left = self.retries_left.checked_sub(1).ok_or(Status::RetryExceeded)?;
+        Ok(())
+    }
+
+    fn arm(&mut self, now: Instant) {
+        self.timers.set(Timer::Ack, self.timeout.map(|timeout| now + timeout));
+        self.arm_early(now);
+    }
+
+    fn arm_early(&mut self, now: Instant) {
+        let delay = self.early_min.map(|min| match self.round_trip {
+            Some(round_trip) => min.max(round_trip * EARLY_ROUND_TRIPS),
+            None => min * EARLY_UNSAMPLED,
+        });
+        let delay = delay.map(|delay| delay.saturating_mul(1 << self.backoff));
+        self.timers.set(Timer::Early, delay.map(|delay| now + delay));
+    }
+
+    /// An average over about eight samples.
+    fn measure(&mut self, sample: Duration) {
+        self.sample = None;
+        self.round_trip = Some(match self.round_trip {
+            Some(average) => (average * 7 + sample) / 8,
+            None => sample,
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! A link that carries whole packets in one direction and does to them what networks do.
+
+use std::collections::BTreeMap;
+
+use super::rng::Rng;
+
+/// Probabilities for each packet, and times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) loss: f64,
+    pub(crate) duplication: f64,
+    /// One bit is flipped.
+    pub(crate) corruption: f64,
+    /// Delayed by up to `jitter` more.
+    pub(crate) reordering: f64,
+    pub(crate) delay: u64,
+    pub(crate) jitter: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) faults: Faults,
+    rng: Rng,
+    in_flight: BTreeMap<(u64, u64), Vec<u8>>,
+    sent: u64,
+}
+
+impl Link {
+    pub(crate) fn new(faults: Faults, seed: u64) -> Self {
+        Self { faults, rng: Rng::new(seed), in_flight: BTreeMap::new(), sent: 0 }
+    }
+
+    pub(crate) fn send(&mut self, now: u64, packet: &[u8]) {
+        let copies = 1 + u32::from(self.rng.chance(self.faults.duplication));
+        for _ in 0..copies {
+            if self.rng.chance(self.faults.loss) {
+                continue;
+            }
+            let mut packet = packet.to_vec();
+            if self.rng.chance(self.faults.corruption) {
+                let bit = self.rng.below(8 * packet.len() as u64) as usize;
+                packet[bit / 8] ^= 1 << (bit % 8);
+            }
+            let late = match self.rng.chance(self.faults.reordering) {
+                true => self.rng.below(self.faults.jitter.max(1)),
+                false => 0,
+            };
+            self.sent += 1;
+            self.in_flight.insert((now + self.faults.delay + late, self.sent), packet);
+        }
+    }
+
+    pub(crate) fn next_arrival(&self) -> Option<u64> {
+        self.in_flight.keys().next().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn arrive(&mut self, now: u64) -> Option<Vec<u8>> {
+        let entry = self.in_flight.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(entry.remove())
+    }
+}

@@ -1,0 +1,141 @@
+//! Random requests, and what must come of them: a model that executes them one after the other.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::common::host::{BASE, RKEY, apply};
+use crate::common::rng::Rng;
+use warpverbs_rc::{AtomicOp, Op, Received, ReceivedKind, Request, WrId};
+use warpverbs_wire::Rkey;
+
+pub(crate) const MEMORY: usize = 8192;
+pub(crate) const INVALIDATABLE: Rkey = Rkey(0x0bad_0001);
+
+/// A message that the peer's receives must see.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) received: Received,
+    /// What the receive must hold; a write with immediate leaves it alone.
+    pub(crate) payload: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) requests: Vec<(Request, Vec<u8>)>,
+    /// What the buffers of READs and atomics must hold in the end.
+    pub(crate) answers: HashMap<WrId, Vec<u8>>,
+    pub(crate) messages: Vec<Message>,
+    /// What the peer's memory must hold in the end.
+    pub(crate) memory: Vec<u8>,
+    pub(crate) atomics: u32,
+    /// Ranges of READs that a later change must wait for, with a fence.
+    unfenced: Vec<Range<usize>>,
+}
+
+impl Program {
+    pub(crate) fn random(rng: &mut Rng, requests: u64, mtu: usize) -> Program {
+        let mut program = Program {
+            requests: Vec::new(),
+            answers: HashMap::new(),
+            messages: Vec::new(),
+            memory: vec![0; MEMORY],
+            atomics: 0,
+            unfenced: Vec::new(),
+        };
+        for id in 0..requests {
+            program.add(rng, WrId(id), mtu);
+        }
+        program
+    }
+
+    fn add(&mut self, rng: &mut Rng, id: WrId, mtu: usize) {
+        let len = match rng.below(8) {
+            0 => 0,
+            1 => 8,
+            2 => mtu - 1,
+            3 => mtu,
+            4 => mtu + 1,
+            5 => 2 * mtu,
+            _ => rng.below(MEMORY as u64 * 3 / 4) as usize,
+        };
+        let len = len.min(MEMORY);
+        let start = rng.below((MEMORY - len) as u64 + 1) as usize;
+        let range = start..start + len;
+        let (va, rkey, imm) = (BASE + start as u64, RKEY, rng.next() as u32);
+        let (op, buffer) = match rng.below(9) {
+            0 => (Op::Send, rng.bytes(len)),
+            1 => (Op::SendImm { imm }, rng.bytes(len)),
+            2 => (Op::SendInvalidate { rkey: INVALIDATABLE }, rng.bytes(len)),
+            3 | 4 => (Op::Write { va, rkey }, rng.bytes(len)),
+            5 => (Op::WriteImm { va, rkey, imm }, rng.bytes(len)),
+            6 | 7 => (Op::Read { va, rkey }, vec![0xdd; len]),
+            _ => return self.add_atomic(rng, id),
+        };
+        let fence = rng.chance(0.05)
+            | (matches!(op, Op::Write { .. } | Op::WriteImm { .. }) && self.overlaps(&range));
+        let mut request = Request::new(id, op, len as u32);
+        request.solicited = rng.chance(0.3);
+        self.push(request, fence, buffer);
+        self.model(id, range);
+    }
+
+    fn add_atomic(&mut self, rng: &mut Rng, id: WrId) {
+        // Few words, so that atomics meet each other.
+        let start = 8 * rng.below(4) as usize;
+        let (va, rkey) = (BASE + start as u64, RKEY);
+        let original = u64::from_le_bytes(self.memory[start..start + 8].try_into().unwrap());
+        let op = match rng.below(3) {
+            0 => Op::FetchAdd { va, rkey, add: rng.next() },
+            1 => Op::CompareSwap { va, rkey, compare: original, swap: rng.next() },
+            _ => Op::CompareSwap { va, rkey, compare: rng.next(), swap: rng.next() },
+        };
+        let fence = self.overlaps(&(start..start + 8));
+        self.push(Request::new(id, op, 8), fence, vec![0xdd; 8]);
+        self.model(id, start..start + 8);
+    }
+
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.unfenced.iter().any(|read| read.start < range.end && range.start < read.end)
+    }
+
+    fn push(&mut self, mut request: Request, fence: bool, buffer: Vec<u8>) {
+        request.fence = fence;
+        if fence {
+            self.unfenced.clear();
+        }
+        self.requests.push((request, buffer));
+    }
+
+    /// Executes the last request.
+    fn model(&mut self, id: WrId, range: Range<usize>) {
+        let (request, buffer) = self.requests.last().expect("a request");
+        let message = |kind| Message {
+            received: Received { kind, len: request.len, solicited: request.solicited },
+            payload: buffer.clone(),
+        };
+        let atomic = match request.op {
+            Op::Send => return self.messages.push(message(ReceivedKind::Send)),
+            Op::SendImm { imm } => return self.messages.push(message(ReceivedKind::SendImm(imm))),
+            Op::SendInvalidate { rkey } => {
+                return self.messages.push(message(ReceivedKind::SendInvalidate(rkey)));
+            }
+            Op::Write { .. } => return self.memory[range].copy_from_slice(buffer),
+            Op::WriteImm { imm, .. } => {
+                let payload = Vec::new();
+                let message = Message { payload, ..message(ReceivedKind::WriteImm(imm)) };
+                self.memory[range].copy_from_slice(buffer);
+                return self.messages.push(message);
+            }
+            Op::Read { .. } => {
+                self.answers.insert(id, self.memory[range.clone()].to_vec());
+                return self.unfenced.push(range);
+            }
+            Op::CompareSwap { compare, swap, .. } => AtomicOp::CompareSwap { compare, swap },
+            Op::FetchAdd { add, .. } => AtomicOp::FetchAdd { add },
+        };
+        let original = u64::from_le_bytes(self.memory[range.clone()].try_into().unwrap());
+        self.answers.insert(id, original.to_le_bytes().to_vec());
+        self.memory[range].copy_from_slice(&apply(atomic, original).to_le_bytes());
+        self.atomics += 1;
+    }
+}
