@@ -223,3 +223,24 @@ const _: fn() = || {
     fn is_plain<T: FromBytes + IntoBytes>() {}
     is_plain::<PostState>();
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_counts_once_it_is_whole() {
+        let fault = Fault { claim: 1, status: 1, what: 2, expected: 9, ..Fault::default() };
+        assert_eq!(report(&fault), None);
+        let report = report(&Fault { claim: 2, ..fault }).unwrap();
+        assert_eq!((report.outcome, report.what), (Outcome::Timeout, WaitFor::Completion));
+    }
+
+    #[test]
+    fn codes_of_kernels_keep_what_they_say() {
+        assert_eq!(Outcome::from_code(0x0088_1304), Outcome::Requester(Syndrome::RemoteAccess));
+        assert_eq!(Outcome::from_code(0x0505), Outcome::Responder(Syndrome::WrFlush));
+        assert_eq!(Outcome::from_code(0x1_00ff), Outcome::Unknown(0x1_00ff));
+        assert_eq!(WaitFor::from_code(77), WaitFor::Unknown(77));
+    }
+}

@@ -17,7 +17,8 @@ fn a_nic_is_chosen_by_name_and_says_why() {
         assert_eq!(device.info().name, "soft0");
         assert!(device.why().starts_with("soft0: ") && !device.why().contains('\n'));
     }
-    let error = context.open(&NicChoice::Named("mlx5_7".into())).unwrap_err();
+    let choice = NicChoice::Named("mlx5_7".into());
+    let error = context.open(&choice).unwrap_err();
     assert_eq!(error.to_string(), "no NIC \"mlx5_7\"; there is soft0");
     assert_eq!(error.kind(), ErrorKind::BadCaller);
 }

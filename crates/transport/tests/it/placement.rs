@@ -3,7 +3,9 @@
 use crate::common::{Pair, word};
 use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice, Place};
-use warpverbs_transport::{Access, Context, EndpointConfig, QueuePlacement, SendFlags};
+use warpverbs_transport::{
+    Access, Context, EndpointConfig, Error, QueuePlacement, SendFlags, UsageError,
+};
 
 fn simt() -> Arc<dyn Gpu> {
     warpverbs_gpu::open(GpuChoice::Simt).unwrap()
@@ -44,4 +46,31 @@ fn buffers_of_a_device_are_registered_where_they_are() {
     assert_eq!(region.addr(), buffer.region().addr());
     let again = device.register(buffer, Access::empty()).unwrap();
     assert_ne!(region.lkey(), again.lkey());
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn an_endpoint_for_a_gpu_is_the_kernels_own() {
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let device = Context::new().unwrap().open("soft").unwrap();
+    let mut ends = [0, 1].map(|_| device.endpoint(&EndpointConfig::for_gpu(&gpu)).unwrap());
+    assert!(matches!(ends[0].host(), Err(UsageError::KernelPosted { .. })));
+    for _ in 0..2 {
+        let [a, b] = &mut ends;
+        a.connect(&b.handle()).unwrap();
+        b.connect(&a.handle()).unwrap();
+        let health = a.health().unwrap();
+        assert!(health.is_ok() && health.send.reserved == 0, "{health}");
+        a.abort().unwrap();
+        assert!(a.health().unwrap().aborted);
+        a.reset().unwrap();
+        b.reset().unwrap();
+    }
+    let on_gpu = EndpointConfig::for_gpu(&gpu).placement(QueuePlacement::Device);
+    assert!(matches!(device.endpoint(&on_gpu), Err(Error::Nic(_))));
+    let sink = device.endpoint(&on_gpu.consume_only(true)).unwrap();
+    assert_ne!(sink.device_qp().addr(), 0);
+    let buffer = gpu.alloc(1 << 20, Place::Device).unwrap();
+    let region = device.register(buffer, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    assert_eq!(region.kernel_addr(), region.addr());
 }
