@@ -17,8 +17,15 @@ proptest! {
 
     /// The collapsed CQ names exactly the indexes in [completed, published).
     #[test]
-    fn collapsed_window(completed in 0..1u64 << 40, in_flight in 0..=0x8000u64, counter: u16) {
+    fn collapsed_window(
+        completed in 0..1u64 << 40,
+        in_flight in prop_oneof![0..4u64, 0..=0x8000u64],
+        off_by in prop_oneof![0..3u16, any::<u16>()],
+        from_end: bool,
+    ) {
         let published = completed + in_flight;
+        let edge = if from_end { published } else { completed };
+        let counter = (edge as u16).wrapping_add(off_by).wrapping_sub(1);
         let brute = (completed..published).find(|&index| index as u16 == counter);
         prop_assert_eq!(collapsed_index(counter, completed, published), brute);
     }
