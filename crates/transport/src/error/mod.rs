@@ -44,7 +44,7 @@ pub enum Error {
     Memory(#[from] MemError),
 }
 
-/// Whose doing an [`Error`] is.
+/// Whose doing an [`Error`](enum@Error) is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
