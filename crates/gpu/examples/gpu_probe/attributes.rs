@@ -37,7 +37,7 @@ pub(crate) fn print(gpu: &CudaDevice) -> Result<(), GpuError> {
     println!("| NVRTC | {major}.{minor} |");
     println!("| memory, GiB | {} |", info.memory_bytes >> 30);
     println!("| cuMemcpyBatchAsync | {} |", context.driver().has_batch_copy());
-    println!("| copy path chosen | {:?} |", gpu.copy_path());
+    println!("| copy policy | {} |", gpu.copy_policy());
     for (name, number) in ATTRIBUTES {
         match context.driver().attribute(context.device(), number) {
             Ok(value) => println!("| {name} | {value} |"),

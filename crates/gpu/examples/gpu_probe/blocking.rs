@@ -67,7 +67,7 @@ fn steps(gpu: &Arc<CudaDevice>) -> Result<Vec<(&'static str, Step)>, GpuError> {
         ("Gpu::alloc 4 KiB device", with(|gpu| gpu.alloc(4096, Place::Device).map(drop))),
         ("Gpu::alloc 8 MiB device", with(|gpu| gpu.alloc(8 << 20, Place::Device).map(drop))),
         ("Gpu::alloc 64 KiB shared", with(|gpu| gpu.alloc(65_536, Place::Shared).map(drop))),
-        ("opening the device again", with(|gpu| crate::reopened(gpu, gpu.copy_path()).map(drop))),
+        ("opening the device again", with(|gpu| crate::reopened(gpu).map(drop))),
     ])
 }
 

@@ -1,10 +1,10 @@
 //! What copies cost, and which go on while kernels hold the device.
 
-use crate::common::{Spin, within};
-use crate::{BLOCKED, SPIN, micros, percentiles, reopened};
+use crate::common::{self, Spin, within};
+use crate::{BLOCKED, SPIN, micros, percentiles};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CudaDevice};
+use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, CudaDevice};
 use warpverbs_gpu::{Dim, Gpu, GpuError, Place};
 use warpverbs_mem::{HostBuf, Region, Ticket};
 
@@ -36,46 +36,63 @@ impl Route {
     }
 }
 
-fn paths(gpu: &CudaDevice) -> Vec<CopyPath> {
-    let mut paths = vec![CopyPath::Async, CopyPath::Peer, CopyPath::Bounce];
-    if gpu.context().driver().has_batch_copy() {
-        paths.insert(0, CopyPath::Batch);
-    }
-    paths
+fn policies(gpu: &CudaDevice) -> Vec<CopyPolicy> {
+    let paths = [CopyPath::Async, CopyPath::Peer, CopyPath::Bounce];
+    let batch = gpu.context().driver().has_batch_copy().then_some(CopyPath::Batch);
+    let fixed = batch.into_iter().chain(paths).map(CopyPolicy::Always);
+    fixed.chain([CopyPolicy::ByRoom]).collect()
+}
+
+fn engine(gpu: &CudaDevice, policy: CopyPolicy) -> Result<Arc<CopyEngine>, GpuError> {
+    CopyEngine::new(gpu.context(), policy).map(Arc::new)
+}
+
+fn device_memory(gpu: &CudaDevice) -> Result<Region, GpuError> {
+    gpu.alloc(LARGEST, Place::Device).map(|buffer| buffer.region().clone())
+}
+
+/// Inside the device, by each policy.
+fn inside(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
+    let (to, from) = (device_memory(gpu)?, device_memory(gpu)?);
+    let route = |policy| {
+        let (to, from) = (to.clone(), from.clone());
+        let name = format!("device → same device, {policy}");
+        Ok(Route { name, engine: engine(gpu, policy)?, to, from })
+    };
+    policies(gpu).into_iter().map(route).collect()
 }
 
 fn routes(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
-    let device = || gpu.alloc(LARGEST, Place::Device).map(|buffer| buffer.region().clone());
-    let (here, there, host) = (device()?, device()?, gpu.alloc(LARGEST, Place::Shared)?);
+    let (here, host) = (device_memory(gpu)?, gpu.alloc(LARGEST, Place::Shared)?);
     let pageable = HostBuf::region(LARGEST)?;
     pageable.fill(0, LARGEST, 1)?;
-    let engine = |path| Ok::<_, GpuError>(Arc::new(CopyEngine::new(gpu.context(), path)?));
-    let by = engine(CopyPath::Async)?;
-    let route = |name: &str, engine: &Arc<CopyEngine>, to: &Region, from: &Region| Route {
+    let by = engine(gpu, CopyPolicy::ByRoom)?;
+    let route = |name: &str, to: &Region, from: &Region| Route {
         name: name.to_owned(),
-        engine: engine.clone(),
+        engine: by.clone(),
         to: to.clone(),
         from: from.clone(),
     };
     let mut routes = vec![
-        route("pinned → device", &by, &here, host.region()),
-        route("device → pinned", &by, host.region(), &here),
-        route("pageable → device", &by, &here, &pageable),
-        route("device → pageable", &by, &pageable, &here),
+        route("pinned → device", &here, host.region()),
+        route("device → pinned", host.region(), &here),
+        route("pageable → device", &here, &pageable),
+        route("device → pageable", &pageable, &here),
     ];
-    for path in paths(gpu) {
-        let name = format!("device → same device, {path:?}");
-        routes.push(route(&name, &engine(path)?, &there, &here));
-    }
+    routes.extend(inside(gpu)?);
     Ok(routes)
 }
 
 pub(crate) fn print_latencies(gpu: &CudaDevice) -> Result<(), GpuError> {
     println!("## Copies on an idle device, started and polled by ticket\n");
     println!("Pipelined: 500 started in a row, time of all by 500.\n");
+    print_latency(routes(gpu)?)
+}
+
+fn print_latency(routes: Vec<Route>) -> Result<(), GpuError> {
     println!("| route | bytes | p50 µs | p99 µs | start alone p50 µs | pipelined µs |");
     println!("|---|---|---|---|---|---|");
-    for route in routes(gpu)? {
+    for route in routes {
         for len in SIZES {
             let rounds = if len > 1 << 16 { 100 } else { 1000 };
             (0..20).try_for_each(|_| route.run(len))?;
@@ -132,17 +149,77 @@ fn beside(route: &Arc<Route>, len: usize, mut spin: Spin) -> String {
     }
 }
 
-pub(crate) fn print_progress(gpu: &CudaDevice) -> Result<(), GpuError> {
-    println!("## Copies while a spinning kernel has every thread slot of the device\n");
+fn print_beside(routes: Vec<Route>, mut hold: impl FnMut() -> Spin) -> Result<(), GpuError> {
     println!("| route | {} |", SIZES.map(|len| len.to_string()).join(" | "));
     println!("|---|{}", "---|".repeat(SIZES.len()));
-    for route in routes(gpu)? {
+    for route in routes {
         let route = Arc::new(route);
         route.run(8)?;
-        let cells = SIZES.map(|len| beside(&route, len, Spin::fill(gpu, SPIN)));
+        let cells = SIZES.map(|len| beside(&route, len, hold()));
         println!("| {} | {} |", route.name, cells.join(" | "));
     }
     println!();
+    Ok(())
+}
+
+pub(crate) fn print_progress(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Copies while a spinning kernel has every thread slot of the device\n");
+    print_beside(routes(gpu)?, || Spin::fill(gpu, SPIN))
+}
+
+/// What the driver's copy kernel needs of a multiprocessor.
+pub(crate) fn print_room(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Copies while each multiprocessor holds two spinning blocks\n");
+    println!("| threads of a block | 8 | 65536 | 16777216 |\n|---|---|---|---|");
+    let mut routes = inside(gpu)?;
+    let route = Arc::new(routes.swap_remove(0));
+    for threads in [1024, 992, 960, 896, 768, 512, 256] {
+        let dim = Dim::new(gpu.info().sm_count * 2, threads);
+        let cells = [8, 65_536, LARGEST].map(|len| match Spin::start(gpu, dim, SPIN) {
+            Some(spin) => beside(&route, len, spin),
+            None => "the kernel does not start".to_owned(),
+        });
+        println!("| {threads} | {} |", cells.join(" | "));
+    }
+    println!("\nRoute: {}\n", route.name);
+    Ok(())
+}
+
+/// Between two devices, with either of them full.
+pub(crate) fn print_between(gpu: &CudaDevice) -> Result<(), GpuError> {
+    println!("## Copies between two devices\n");
+    let Ok(other) = common::open(u32::from(gpu.info().ordinal == 0)) else {
+        println!("There is one device only.\n");
+        return Ok(());
+    };
+    let (here, there) = (device_memory(gpu)?, device_memory(&other)?);
+    let routes = || -> Result<Vec<Route>, GpuError> {
+        let mut routes = Vec::new();
+        for path in [CopyPath::Peer, CopyPath::Bounce] {
+            let engine = engine(gpu, CopyPolicy::Always(path))?;
+            let route = |way: &str, to: &Region, from: &Region| Route {
+                name: format!("{way}, {path:?}"),
+                engine: engine.clone(),
+                to: to.clone(),
+                from: from.clone(),
+            };
+            routes.push(route("there → here", &here, &there));
+            routes.push(route("here → there", &there, &here));
+        }
+        Ok(routes)
+    };
+    for reach in [false, true] {
+        if reach {
+            gpu.enable_peer(&other)?;
+            other.enable_peer(gpu)?;
+        }
+        println!("Peer access: {reach}. Idle:\n");
+        print_latency(routes()?)?;
+        println!("The device of the engine is full:\n");
+        print_beside(routes()?, || Spin::fill(gpu, SPIN))?;
+        println!("The other device is full:\n");
+        print_beside(routes()?, || Spin::fill(&other, SPIN))?;
+    }
     Ok(())
 }
 
@@ -153,11 +230,9 @@ pub(crate) fn print_progress_beside_many(gpu: &CudaDevice) -> Result<(), GpuErro
     println!("CUDA_DEVICE_MAX_CONNECTIONS: {}\n", connections.as_deref().unwrap_or("not set"));
     println!("| kernels | all start | pinned → device, 8 B | device → same device, 8 B |");
     println!("|---|---|---|---|");
-    let device = reopened(gpu, gpu.copy_path())?;
-    let routes = routes(&device)?;
-    let chosen = format!("device → same device, {:?}", gpu.copy_path());
-    let pick = |name: &str| routes.iter().position(|route| route.name == name);
-    let (up, inside) = (pick("pinned → device").unwrap_or(0), pick(&chosen).unwrap_or(0));
+    let routes = routes(gpu)?;
+    // From pinned memory, and inside the device by room.
+    let (up, inside) = (0, routes.len() - 1);
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     for count in [1, 4, 8, 9, 16, 32, 33, 64] {
         let cell = |route: usize| {

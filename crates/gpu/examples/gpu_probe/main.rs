@@ -40,15 +40,17 @@ fn probe(ordinal: u32) -> Result<(), GpuError> {
     roundtrip::print(&gpu)?;
     copies::print_latencies(&gpu)?;
     copies::print_progress(&gpu)?;
+    copies::print_room(&gpu)?;
+    copies::print_between(&gpu)?;
     copies::print_progress_beside_many(&gpu)?;
     blocking::print(&gpu)?;
     window::print(&gpu)
 }
 
-/// Opens the device anew, for a copy path of its own.
-fn reopened(gpu: &CudaDevice, path: warpverbs_gpu::cuda::CopyPath) -> Result<CudaDevice, GpuError> {
+/// Opens the device anew.
+fn reopened(gpu: &CudaDevice) -> Result<CudaDevice, GpuError> {
     let cache = warpverbs_gpu::cuda::Cache::Off;
-    let options = warpverbs_gpu::cuda::CudaOptions { cache, copy: Some(path) };
+    let options = warpverbs_gpu::cuda::CudaOptions { cache, copy: None };
     CudaDevice::open(gpu.context().ordinal(), options)
 }
 

@@ -1,7 +1,7 @@
 //! From an image's source to a cubin for one architecture, by way of the cache.
 
 use super::cache::{Cache, SourceKey};
-use super::nvrtc::{Nvrtc, nvrtc};
+use super::nvrtc::{Compiled, Nvrtc, nvrtc};
 use crate::{GpuError, Image};
 
 /// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and
@@ -49,10 +49,14 @@ fn cubin_by(
         return Ok((cubin, Origin::Cached));
     }
     let name = format!("{}.cu", image.name);
-    let cubin = compiler.compile(image.source, &name, &options).map_err(|failure| {
+    let compiled = compiler.compile(image.source, &name, &options).map_err(|failure| {
         let log = format!("{}\n{}", failure.what, failure.log);
         GpuError::Compile { image: image.name, arch: arch.to_owned(), log }
     })?;
+    let Compiled { cubin, log } = compiled;
+    if !log.is_empty() {
+        tracing::warn!(image = image.name, arch, log, "the compiler has something to say");
+    }
     if let Err(error) = cache.store(&key, compiler.version(), &cubin) {
         // The kernel is there and right; only the next start will be slower.
         tracing::warn!(%error, "compiled kernel not kept");

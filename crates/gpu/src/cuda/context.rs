@@ -3,12 +3,13 @@
 use super::api::{Driver, driver};
 use super::heap::Heap;
 use super::module::Modules;
+use super::room::{Room, limit};
 use crate::GpuError;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// A device's primary context, which it shares with every other user of CUDA in this process.
 ///
@@ -21,6 +22,8 @@ pub struct Context {
     raw: sys::CUcontext,
     heap: Heap,
     modules: Modules,
+    room: Room,
+    multiprocessors: u32,
 }
 
 // SAFETY: a context handle may be used from any thread; the rest is `Sync` by itself.
@@ -36,17 +39,32 @@ pub fn device_count() -> Result<u32, GpuError> {
     Ok(count as u32)
 }
 
+// By itself, and held for no call of the driver: the copy engines look here.
+static CONTEXTS: RwLock<Vec<&'static Context>> = RwLock::new(Vec::new());
+
+fn known(wanted: impl Fn(&Context) -> bool) -> Option<&'static Context> {
+    let contexts = CONTEXTS.read().unwrap_or_else(PoisonError::into_inner);
+    contexts.iter().find(|context| wanted(context)).copied()
+}
+
 impl Context {
     /// The primary context of device `ordinal`.
     pub fn get(ordinal: u32) -> Result<&'static Self, GpuError> {
-        static CONTEXTS: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
-        let mut contexts = super::lock(&CONTEXTS);
-        if let Some(context) = contexts.iter().find(|context| context.ordinal == ordinal) {
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = super::lock(&MAKING);
+        if let Some(context) = known(|context| context.ordinal == ordinal) {
             return Ok(context);
         }
         let context: &'static Self = Box::leak(Box::new(Self::retain(ordinal)?));
-        contexts.push(context);
+        CONTEXTS.write().unwrap_or_else(PoisonError::into_inner).push(context);
         Ok(context)
+    }
+
+    /// The context whose device memory `[addr, addr + len)` is, as far as this crate allocated it;
+    /// `likely` is asked first.
+    pub(crate) fn owning(likely: &'static Self, addr: u64, len: u64) -> Option<&'static Self> {
+        let owns = |context: &Self| context.heap.allocation(addr, len).is_some();
+        if owns(likely) { Some(likely) } else { known(owns) }
     }
 
     fn retain(ordinal: u32) -> Result<Self, GpuError> {
@@ -64,8 +82,18 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a live local; `device` is a device of the driver.
         unsafe { driver.cuDevicePrimaryCtxRetain(&mut raw, device) }?;
-        let (heap, modules) = (Heap::default(), Modules::default());
-        Ok(Self { driver, ordinal, device, raw, heap, modules })
+        let get = |attribute: Attribute| driver.attribute(device, attribute as i32);
+        let threads = get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+        Ok(Self {
+            driver,
+            ordinal,
+            device,
+            raw,
+            heap: Heap::default(),
+            modules: Modules::default(),
+            room: Room::new(label(ordinal), limit(threads as u32)),
+            multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
+        })
     }
 
     /// Makes the context current on this thread until the guard is dropped; what was current
@@ -104,6 +132,14 @@ impl Context {
         &self.modules
     }
 
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    pub(crate) fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
     /// A device attribute.
     pub fn attribute(&self, attribute: Attribute) -> Result<i32, GpuError> {
         self.driver.attribute(self.device, attribute as i32)
@@ -118,8 +154,12 @@ impl Context {
 
     /// The device as people call it in messages: `cuda:0`.
     pub fn label(&self) -> String {
-        format!("cuda:{}", self.ordinal)
+        label(self.ordinal)
     }
+}
+
+fn label(ordinal: u32) -> String {
+    format!("cuda:{ordinal}")
 }
 
 /// What is known of device `ordinal`, without making a context on it.

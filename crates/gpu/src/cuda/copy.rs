@@ -1,89 +1,80 @@
 //! The copy engine: asynchronous copies on one stream, with tickets that the host polls by a load.
 //!
-//! After each copy the stream writes the copy's number to a word in pinned memory, after a fence
-//! (`cuStreamWriteValue64` with its default flag). Asking whether a copy has landed is then one
-//! acquire load, which pairs with that fence; no call of the driver, no lock.
-//!
 //! A copy must never wait for a kernel to end, since kernels wait for copies. Copies between host
-//! and device are done by a DMA engine, but one inside a device may be done by a kernel of the
-//! driver, which waits for room on a full device. [`CopyPath`] says how that is avoided.
+//! and device are done by a DMA engine and go on beside anything. One inside a device is done by a
+//! kernel of the driver, whichever call asks for it, and waits while the device is full; so may one
+//! between two devices. [`CopyPolicy::ByRoom`] lets the driver do such a copy while the launches
+//! of this crate leave [room](super::room) for it, else it goes by way of pinned host memory. Copies
+//! of both ways are on one stream, so they land in the order in which they were started.
 //!
 //! Host memory should be registered ([`Gpu::map`](crate::Gpu::map)): the driver stages copies of
 //! other host memory itself, and then a copy may have landed before `start` returns.
 
-use super::context::{Context, Priority, Stream};
+use super::context::Context;
+use super::line::Line;
 use super::lock;
 use super::pinned::SharedMem;
+use super::policy::{CopyPath, CopyPolicy};
+use super::room::Landing;
 use crate::GpuError;
 use cudarc::driver::sys;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use warpverbs_mem::{Copier, MemError, Region, Ticket};
 
-/// How bytes move from one place of a device to another place of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyPath {
-    /// `cuMemcpyBatchAsync` with the hint to overlap with compute: a DMA engine.
-    Batch,
-    /// `cuMemcpyAsync`: the driver chooses, perhaps a kernel.
-    Async,
-    /// `cuMemcpyPeerAsync` with the device as its own peer.
-    Peer,
-    /// Down to pinned host memory and up again: two DMA copies, on any driver.
-    Bounce,
-}
-
-impl CopyPath {
-    /// The best path that `context`'s driver has and that cannot wait for a kernel.
-    pub fn choose(context: &Context) -> Self {
-        if context.driver().has_batch_copy() { Self::Batch } else { Self::Bounce }
-    }
-}
-
+/// Bytes of a copy by way of host memory that are there at a time.
 const BOUNCE: usize = 1 << 20;
-/// Polls that find nothing between two questions to the driver whether the stream still lives.
-const POLLS_PER_QUERY: u64 = 4096;
+
+/// How many copies inside a device, or between two, went which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyCounts {
+    /// By the driver's own means.
+    pub direct: u64,
+    /// By way of pinned host memory.
+    pub bounced: u64,
+}
 
 /// Copies on one stream of one device. Other devices' memory is reached too.
 pub struct CopyEngine {
-    stream: Stream,
-    path: CopyPath,
+    line: Arc<Line>,
+    // The same, for the account of room.
+    landing: Arc<dyn Landing>,
+    policy: CopyPolicy,
     // The number of the last copy enqueued. Held while enqueueing, so that numbers reach the
     // stream in order.
     last: Mutex<u64>,
-    done: Region,
-    done_addr: u64,
-    polls: AtomicU64,
-    bounce: Option<Region>,
+    bounce: Region,
+    direct: AtomicU64,
+    bounced: AtomicU64,
 }
+
+/// The devices that the two ends of a copy lie on.
+type Ends = (&'static Context, &'static Context);
 
 impl CopyEngine {
     /// An engine on its own stream.
-    pub fn new(context: &'static Context, path: CopyPath) -> Result<Self, GpuError> {
-        let wide = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
-        if context.attribute(wide)? == 0 {
-            let what = "64-bit stream memory operations, which copies are counted with";
-            return Err(GpuError::Unsupported { device: context.label(), what });
-        }
-        let (done, done_addr) = SharedMem::region(context, 8)?;
-        let bounce = match path {
-            CopyPath::Bounce => Some(SharedMem::region(context, BOUNCE)?.0),
-            _ => None,
-        };
+    pub fn new(context: &'static Context, policy: CopyPolicy) -> Result<Self, GpuError> {
+        let line = Arc::new(Line::new(context)?);
         Ok(Self {
-            stream: Stream::new(context, Priority::Highest)?,
-            path,
+            landing: line.clone(),
+            line,
+            policy,
             last: Mutex::new(0),
-            done,
-            done_addr,
-            polls: AtomicU64::new(0),
-            bounce,
+            bounce: SharedMem::region(context, BOUNCE)?.0,
+            direct: AtomicU64::new(0),
+            bounced: AtomicU64::new(0),
         })
     }
 
     /// How copies inside the device are done.
-    pub fn path(&self) -> CopyPath {
-        self.path
+    pub fn policy(&self) -> CopyPolicy {
+        self.policy
+    }
+
+    /// How many went which way so far.
+    pub fn counts(&self) -> CopyCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        CopyCounts { direct: read(&self.direct), bounced: read(&self.bounced) }
     }
 
     /// Starts a copy between any two of: this device, another CUDA device, host memory.
@@ -91,53 +82,61 @@ impl CopyEngine {
     /// # Safety
     /// Both ranges must stay valid until the ticket is done.
     pub unsafe fn enqueue(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, GpuError> {
-        let context = self.stream.context();
+        let context = self.line.stream().context();
         let _entered = context.enter()?;
         let mut last = lock(&self.last);
-        // SAFETY: the ranges are valid until the copy has landed: the caller's obligation.
-        unsafe { self.copy(dst, src, len) }?;
         let number = *last + 1;
-        // If this failed after the copy was accepted, the context would be lost, the copy with it.
-        // SAFETY: the word is pinned memory that lives as long as the engine, mapped at this
-        // address and 8-byte aligned; the stream is live.
-        unsafe {
-            context.driver().cuStreamWriteValue64_v2(self.stream.raw(), self.done_addr, number, 0)
-        }?;
+        // SAFETY: the ranges are valid until the copy has landed: the caller's obligation.
+        let copied = unsafe { self.copy(dst, src, len, number) };
+        // Also after a refusal: a launch may be waiting for this number, and a part of the copy may
+        // be on its way. If this fails the context is lost, and the copy with it.
+        self.line.number(number)?;
         *last = number;
-        Ok(Ticket(number))
+        copied.map(|()| Ticket(number))
     }
 
     /// Whether the copy has landed.
     pub fn landed(&self, ticket: Ticket) -> Result<bool, GpuError> {
-        if self.counted()? >= ticket.0 {
-            return Ok(true);
-        }
-        // A stream that has failed never writes its word, and only the driver tells.
-        if self.polls.fetch_add(1, Ordering::Relaxed) % POLLS_PER_QUERY == POLLS_PER_QUERY - 1
-            && self.stream.is_idle()?
-        {
-            return Ok(self.counted()? >= ticket.0);
-        }
-        Ok(false)
+        self.line.landed(ticket.0)
     }
 
-    fn counted(&self) -> Result<u64, GpuError> {
-        // Acquire: pairs with the fence that the stream makes before it writes the word.
-        Ok(self.done.atomic_u64(0)?.load(Ordering::Acquire))
+    /// The way of copy `number` between two places in device memory.
+    fn path(&self, (to, from): Ends, number: u64) -> CopyPath {
+        let one_device = std::ptr::eq(to, from);
+        match self.policy {
+            CopyPolicy::Always(CopyPath::Bounce) => CopyPath::Bounce,
+            CopyPolicy::Always(path) if one_device => path,
+            CopyPolicy::Always(_) => CopyPath::Peer,
+            CopyPolicy::ByRoom => {
+                let room = [to, from].iter().all(|end| end.room().admit(&self.landing, number));
+                match room {
+                    false => CopyPath::Bounce,
+                    true if one_device => CopyPath::direct(to),
+                    true => CopyPath::Peer,
+                }
+            }
+        }
     }
 
-    unsafe fn copy(&self, dst: u64, src: u64, len: usize) -> Result<(), GpuError> {
-        let context = self.stream.context();
-        let inside = |addr| context.heap().allocation(addr, len as u64).is_some();
-        let (driver, stream) = (context.driver(), self.stream.raw());
-        let path = if inside(dst) && inside(src) { self.path } else { CopyPath::Async };
+    unsafe fn copy(&self, dst: u64, src: u64, len: usize, number: u64) -> Result<(), GpuError> {
+        let stream = self.line.stream();
+        let (driver, raw) = (stream.context().driver(), stream.raw());
+        let owner = |addr| Context::owning(stream.context(), addr, len as u64);
+        let Some((to, from)) = owner(dst).zip(owner(src)) else {
+            // One end is host memory.
+            // SAFETY: valid ranges (the caller), unified addressing, live stream.
+            return unsafe { driver.cuMemcpyAsync(dst, src, len, raw) };
+        };
+        let path = self.path((to, from), number);
+        let count = if path == CopyPath::Bounce { &self.bounced } else { &self.direct };
+        count.fetch_add(1, Ordering::Relaxed);
         match path {
             // SAFETY: valid ranges (the caller), unified addressing, live stream.
-            CopyPath::Async => unsafe { driver.cuMemcpyAsync(dst, src, len, stream) },
+            CopyPath::Async => unsafe { driver.cuMemcpyAsync(dst, src, len, raw) },
             CopyPath::Peer => {
-                let raw = context.raw();
-                // SAFETY: as above; both ranges belong to this context.
-                unsafe { driver.cuMemcpyPeerAsync(dst, raw, src, raw, len, stream) }
+                let (to, from) = (to.raw(), from.raw());
+                // SAFETY: as above; each range belongs to the context given with it.
+                unsafe { driver.cuMemcpyPeerAsync(dst, to, src, from, len, raw) }
             }
             // SAFETY: the same obligations.
             CopyPath::Batch => unsafe { self.copy_batch(dst, src, len) },
@@ -161,7 +160,7 @@ impl CopyEngine {
         // SAFETY: one copy and one attribute that holds from copy 0 on, all in live locals that
         // the call reads; valid ranges (the caller); the stream is live and not the default one.
         unsafe {
-            self.stream.context().driver().cuMemcpyBatchAsync_v2(
+            self.line.stream().context().driver().cuMemcpyBatchAsync_v2(
                 &mut dst,
                 &mut src,
                 &mut len,
@@ -169,21 +168,22 @@ impl CopyEngine {
                 &mut attributes,
                 &mut first,
                 1,
-                self.stream.raw(),
+                self.line.stream().raw(),
             )
         }
     }
 
     unsafe fn copy_bounce(&self, dst: u64, src: u64, len: usize) -> Result<(), GpuError> {
-        let Some(bounce) = &self.bounce else { return Ok(()) };
-        let (driver, stream) = (self.stream.context().driver(), self.stream.raw());
+        let stream = self.line.stream();
+        let (driver, stream, between) =
+            (stream.context().driver(), stream.raw(), self.bounce.addr());
         for at in (0..len).step_by(BOUNCE) {
             let (part, offset) = (BOUNCE.min(len - at), at as u64);
             // The stream's order keeps the parts, and other copies, out of each other's way.
             // SAFETY: a part of the caller's source; the buffer is `BOUNCE` long and the engine's.
-            unsafe { driver.cuMemcpyAsync(bounce.addr(), src + offset, part, stream) }?;
+            unsafe { driver.cuMemcpyAsync(between, src + offset, part, stream) }?;
             // SAFETY: the same part of the caller's destination.
-            unsafe { driver.cuMemcpyAsync(dst + offset, bounce.addr(), part, stream) }?;
+            unsafe { driver.cuMemcpyAsync(dst + offset, between, part, stream) }?;
         }
         Ok(())
     }

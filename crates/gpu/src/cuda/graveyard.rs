@@ -11,6 +11,7 @@
 
 use super::context::{Context, Stream};
 use super::lock;
+use super::room::Claim;
 use crate::{GpuError, KernelArgs};
 use std::sync::Mutex;
 use warpverbs_mem::Region;
@@ -42,6 +43,8 @@ pub(crate) struct Running {
     pub(crate) stream: Stream,
     /// What the kernel's parameters refer to.
     pub(crate) _args: KernelArgs,
+    /// Keeps copies inside the device off its kernel slots.
+    pub(crate) _claim: Claim,
 }
 
 impl Running {

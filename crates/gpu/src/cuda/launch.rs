@@ -4,6 +4,7 @@ use super::context::{Context, Priority, Stream};
 use super::graveyard::{self, Running};
 use super::lock;
 use super::module::Function;
+use super::room::{Claim, footprint};
 use crate::launch::{Dim, LaunchState};
 use crate::{GpuError, Kernel, LaunchError};
 use std::sync::{Arc, Mutex};
@@ -48,6 +49,7 @@ impl CudaLaunch {
         check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
         let stream = streams.take()?;
         let _entered = context.enter()?;
+        let claim = claim(context, function, dim)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
         graveyard::launching(|| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
@@ -70,7 +72,7 @@ impl CudaLaunch {
                 )
             }
         })?;
-        let running = Some(Running { stream, _args: args });
+        let running = Some(Running { stream, _args: args, _claim: claim });
         Ok(Self { streams: streams.clone(), kernel: entry.name, dim, running })
     }
 
@@ -83,6 +85,17 @@ impl CudaLaunch {
             other => other.into(),
         }
     }
+}
+
+/// Takes room for a launch; waits for copies that it would keep from landing.
+fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Claim, GpuError> {
+    let (driver, threads) = (context.driver(), dim.threads as i32);
+    let mut fitting = 0;
+    // SAFETY: the pointer is to a live local; a loaded function; a context is current.
+    unsafe {
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, function.raw, threads, 0)
+    }?;
+    context.room().claim(footprint(dim.blocks, context.multiprocessors(), fitting as u32))
 }
 
 fn check(

@@ -5,15 +5,18 @@
 //!
 //! | call | driver calls that may wait for running kernels | what is done about it |
 //! |---|---|---|
-//! | [`Gpu::launch`], [`Launch`] polls, copies, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; copy engines, never `cuMemset` |
+//! | [`Launch`] polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, never `cuMemset` |
+//! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
+//! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
 //! | dropping any buffer | `cuMemFree`, `cuMemHostUnregister` | put off until no launch runs |
-//! | [`Gpu::alloc`] of up to 1 MiB of device memory | `cuMemAlloc`, seldom | memory is divided here |
-//! | larger [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuMemAlloc`, `cuMemHostRegister`, `cuCtxEnablePeerAccess` | call before launching |
+//! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc` and `cuMemHostRegister` were not seen to | small device memory is divided here; else call before launching |
 //! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
 //!
 //! At most eight kernels that wait for one another or for copies should run at once on a device
 //! unless `CUDA_DEVICE_MAX_CONNECTIONS` (1 to 32, default 8) says more: beyond it, streams share
 //! hardware queues, and a kernel may stand behind one that waits for it.
+//!
+//! What was measured on which device is in `docs/gpu.md`.
 
 pub mod api;
 mod cache;
@@ -24,16 +27,20 @@ mod dmabuf;
 mod graveyard;
 mod heap;
 mod launch;
+mod line;
 mod module;
 mod nvrtc;
 mod pinned;
+mod policy;
+mod room;
 mod spans;
 mod transfer;
 
 pub use cache::{CACHE_ENV, Cache};
 pub use compile::{Origin, cubin, options};
-pub use copy::{CopyEngine, CopyPath};
-pub use nvrtc::{CompileFailure, NVRTC_ENV, Nvrtc, nvrtc};
+pub use copy::{CopyCounts, CopyEngine};
+pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
+pub use policy::{COPY_ENV, CopyPath, CopyPolicy};
 
 use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 use crate::launch::{Dim, Launch};
@@ -58,8 +65,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct CudaOptions {
     /// Where compiled kernels are kept.
     pub cache: Cache,
-    /// How bytes move inside the device; chosen by what the driver has if not given.
-    pub copy: Option<CopyPath>,
+    /// How bytes move inside the device; what [`COPY_ENV`] says if not given.
+    pub copy: Option<CopyPolicy>,
 }
 
 impl Default for CudaOptions {
@@ -82,21 +89,26 @@ impl CudaDevice {
     /// Opens device `ordinal`.
     pub fn open(ordinal: u32, options: CudaOptions) -> Result<Self, GpuError> {
         let context = Context::get(ordinal)?;
-        let path = options.copy.unwrap_or_else(|| CopyPath::choose(context));
-        tracing::info!(device = context.label(), copy = ?path, cache = ?options.cache, "opened");
+        let policy = options.copy.map_or_else(CopyPolicy::from_env, Ok)?;
+        tracing::info!(device = context.label(), copy = %policy, cache = ?options.cache, "opened");
         Ok(Self {
             info: context::describe(ordinal)?,
             context,
             cache: options.cache,
-            copier: Arc::new(CopyEngine::new(context, path)?),
+            copier: Arc::new(CopyEngine::new(context, policy)?),
             transfer: Transfer::new(context)?,
             streams: Streams::new(context),
         })
     }
 
     /// How bytes move inside the device.
-    pub fn copy_path(&self) -> CopyPath {
-        self.copier.path()
+    pub fn copy_policy(&self) -> CopyPolicy {
+        self.copier.policy()
+    }
+
+    /// How many copies inside the device, or to another, went which way.
+    pub fn copy_counts(&self) -> CopyCounts {
+        self.copier.counts()
     }
 
     /// Its primary context.

@@ -56,6 +56,15 @@ pub struct Nvrtc {
     _libraries: (Library, Option<Library>),
 }
 
+/// What a compilation gave.
+#[derive(Debug)]
+pub struct Compiled {
+    /// An ELF file for one architecture.
+    pub cubin: Vec<u8>,
+    /// The compiler's messages: warnings, and what options asked for; mostly empty.
+    pub log: String,
+}
+
 /// Why a compilation gave no cubin.
 #[derive(Debug)]
 pub struct CompileFailure {
@@ -127,7 +136,7 @@ impl Nvrtc {
         source: &str,
         name: &str,
         options: &[String],
-    ) -> Result<Vec<u8>, CompileFailure> {
+    ) -> Result<Compiled, CompileFailure> {
         let source = c_string("source", source)?;
         let name = c_string("name", name)?;
         let owned: Vec<CString> =
@@ -145,7 +154,7 @@ impl Nvrtc {
         if code != 0 {
             return Err(CompileFailure { what: self.error_name(code), log: program.log() });
         }
-        program.cubin()
+        Ok(Compiled { cubin: program.cubin()?, log: program.log() })
     }
 
     fn error_name(&self, code: c_int) -> String {

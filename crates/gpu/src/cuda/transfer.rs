@@ -1,9 +1,10 @@
 //! Reads and writes of device memory by the host, through a pinned buffer on a private stream.
 
 use super::context::Context;
-use super::copy::{CopyEngine, CopyPath};
+use super::copy::CopyEngine;
 use super::lock;
 use super::pinned::SharedMem;
+use super::policy::CopyPolicy;
 use crate::GpuError;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -28,8 +29,8 @@ struct Staging {
 impl Transfer {
     pub(crate) fn new(context: &'static Context) -> Result<Self, GpuError> {
         let (buffer, _) = SharedMem::region(context, STAGING)?;
-        // Only ever between host and device, so the path inside a device does not matter.
-        let engine = CopyEngine::new(context, CopyPath::Async)?;
+        // Only ever between host and device, so the policy does not matter.
+        let engine = CopyEngine::new(context, CopyPolicy::ByRoom)?;
         Ok(Self { engine, staging: Mutex::new(Staging { buffer, busy: None }) })
     }
 

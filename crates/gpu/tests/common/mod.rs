@@ -119,8 +119,22 @@ impl Spin {
         Self::start(gpu, Dim::new(gpu.info().sm_count * 2, 1024), limit).expect("blocks start")
     }
 
+    /// As [`Spin::fill`], with a launch whose deadline comes too soon: it is given up.
+    pub(crate) fn fill_and_abandon(gpu: &dyn Gpu, limit: Duration) -> impl FnOnce() {
+        let (dim, deadline) = (Dim::new(gpu.info().sm_count * 2, 1024), limit / 10);
+        let Self { launch, stop } =
+            Self::start_until(gpu, dim, limit, deadline).expect("blocks start");
+        let abandoned = launch.wait();
+        assert!(matches!(abandoned, Err(LaunchError::Deadline { .. })), "{abandoned:?}");
+        move || stop.store(1, Ordering::Release)
+    }
+
     /// As [`Spin::fill`] with the given blocks; `None` if they have not all started in a second.
     pub(crate) fn start(gpu: &dyn Gpu, dim: Dim, limit: Duration) -> Option<Self> {
+        Self::start_until(gpu, dim, limit, limit + Duration::from_secs(5))
+    }
+
+    fn start_until(gpu: &dyn Gpu, dim: Dim, limit: Duration, deadline: Duration) -> Option<Self> {
         let (buffer, slot) = Flags::take(gpu);
         let bytes = 8 * u64::from(dim.blocks);
         assert!(bytes <= Flags::STOP, "{} blocks are too many to watch", dim.blocks);
@@ -129,7 +143,6 @@ impl Spin {
             Arg::Ptr(KernelPtr::at(buffer, slot + Flags::STOP, 8).unwrap()),
             Arg::U64(limit.as_nanos() as u64),
         ];
-        let deadline = limit + Duration::from_secs(5);
         let launch = gpu.launch(&Call { name: "spin", args }, dim, deadline).unwrap();
         let word = |offset| buffer.region().atomic_u64(slot + offset).unwrap();
         let spin = Self { launch, stop: word(Flags::STOP) };

@@ -1,17 +1,20 @@
 //! What only a real NVIDIA GPU can show. `docs/gpu-testing.md` says how to run it.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod copies;
 
 use common::{Arg, Call, Spin, within};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{Cache, CopyPath, CudaDevice, CudaOptions};
+use warpverbs_gpu::cuda::{Cache, CudaDevice};
 use warpverbs_gpu::{
-    Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, KernelPtr, LaunchError, Place,
+    Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, KernelPtr, Launch, LaunchError, Place,
 };
-use warpverbs_mem::{HostBuf, MemError, Progress, Region, copy};
+use warpverbs_mem::{HostBuf, MemError, Region};
 
 const SPIN: Duration = Duration::from_secs(6);
 /// Far longer than anything here takes, and shorter than `SPIN`.
@@ -36,18 +39,6 @@ fn read_all(gpu: &dyn Gpu, buffer: &Buffer) -> Vec<u8> {
     let mut out = vec![0xa5; buffer.len()];
     gpu.read(buffer, 0, &mut out).unwrap();
     out
-}
-
-fn copied(dst: &Region, src: &Region, len: usize) {
-    let started = Instant::now();
-    match copy(dst, 0, src, 0, len).unwrap() {
-        Progress::Done => {}
-        Progress::Pending(pending) => {
-            while !pending.is_done().unwrap() {
-                assert!(started.elapsed() < PROMPT, "a copy of {len} bytes does not land");
-            }
-        }
-    }
 }
 
 fn add_one(gpu: &dyn Gpu, words: &Buffer, count: u32) {
@@ -156,87 +147,6 @@ fn host_memory_is_mapped_once_and_shared() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn every_copy_path_moves_the_right_bytes() {
-    let (_turn, default) = device();
-    let mut paths = vec![CopyPath::Async, CopyPath::Peer, CopyPath::Bounce];
-    paths.extend((default.copy_path() == CopyPath::Batch).then_some(CopyPath::Batch));
-    let data = random_bytes(3 << 20);
-    for path in paths {
-        let gpu = CudaDevice::open(0, CudaOptions { cache: Cache::Off, copy: Some(path) }).unwrap();
-        for len in [1, 8, 63, 4096, 65_537, 1 << 20, (2 << 20) + 3] {
-            let up = gpu.alloc(len, Place::Shared).unwrap();
-            let down = gpu.alloc(len, Place::Shared).unwrap();
-            let a = gpu.alloc(len, Place::Device).unwrap();
-            let b = gpu.alloc(len, Place::Device).unwrap();
-            up.region().write(0, &data[..len]).unwrap();
-            copied(a.region(), up.region(), len);
-            copied(b.region(), a.region(), len);
-            copied(down.region(), b.region(), len);
-            let mut out = vec![0; len];
-            down.region().read(0, &mut out).unwrap();
-            assert!(out == data[..len], "{path:?} {len}");
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn copies_land_in_the_order_they_were_started() {
-    let (_turn, gpu) = device();
-    let big = gpu.alloc(64 << 20, Place::Device).unwrap();
-    let other = gpu.alloc(64 << 20, Place::Device).unwrap();
-    let flag = gpu.alloc(8, Place::Device).unwrap();
-    let one = gpu.alloc(8, Place::Shared).unwrap();
-    let mut pending = Vec::new();
-    for _ in 0..8 {
-        pending.push(copy(big.region(), 0, other.region(), 0, 64 << 20).unwrap());
-        pending.push(copy(flag.region(), 0, one.region(), 0, 8).unwrap());
-    }
-    let started = Instant::now();
-    loop {
-        // Newest first: if a later one is done, every earlier one must be.
-        let done: Vec<bool> = pending
-            .iter()
-            .rev()
-            .map(|p| matches!(p, Progress::Pending(p) if p.is_done().unwrap()))
-            .collect();
-        let first_done = done.iter().position(|&d| d).unwrap_or(done.len());
-        assert!(done[first_done..].iter().all(|&d| d), "{done:?}");
-        if first_done == 0 {
-            break;
-        }
-        assert!(started.elapsed() < PROMPT);
-    }
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn copies_and_small_allocations_go_on_while_a_kernel_fills_the_device() {
-    let (_turn, gpu) = device();
-    let len = 1 << 20;
-    let data = random_bytes(len);
-    let host = gpu.alloc(len, Place::Shared).unwrap();
-    let (a, b) = (gpu.alloc(len, Place::Device).unwrap(), gpu.alloc(len, Place::Device).unwrap());
-    drop(gpu.alloc(4096, Place::Device).unwrap());
-    let mut spin = Spin::fill(&*gpu, SPIN);
-    let (worker, expected) = (gpu.clone(), data.clone());
-    let ended = within(PROMPT, move || {
-        host.region().write(0, &expected).unwrap();
-        copied(a.region(), host.region(), len);
-        copied(b.region(), a.region(), len);
-        let small = worker.alloc(4096, Place::Device).unwrap();
-        worker.write(&small, 0, &expected[..4096]).unwrap();
-        (read_all(&*worker, &b), read_all(&*worker, &small))
-    });
-    let was_running = spin.is_running();
-    spin.end().unwrap();
-    let (big, small) = ended.expect("a copy waits for the kernel");
-    assert!(was_running, "the kernel ended too early to show anything");
-    assert!(big == data && small == data[..4096]);
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
 fn dropping_anything_while_a_kernel_runs_returns_at_once() {
     let (_turn, gpu) = device();
     let large = gpu.alloc(8 << 20, Place::Device).unwrap();
@@ -270,28 +180,71 @@ fn a_loaded_kernel_runs_beside_a_spinning_one() {
     assert_eq!(read_all(&*gpu, &words)[..4], 40u32.to_le_bytes());
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_deadline_names_the_kernel_and_its_memory_stays() {
-    let (_turn, gpu) = device();
-    let started = gpu.alloc(8, Place::Shared).unwrap();
-    let stop = gpu.alloc(8, Place::Shared).unwrap();
+/// A spinning kernel's flags: device memory that it writes, shared memory that stops it.
+fn flags(gpu: &dyn Gpu) -> (Buffer, Buffer) {
+    (gpu.alloc(8, Place::Device).unwrap(), gpu.alloc(8, Place::Shared).unwrap())
+}
+
+/// Starts a kernel that alone keeps its flags, and something else beside them.
+fn lonely_spin(
+    gpu: &dyn Gpu,
+    (started, stop): (Buffer, Buffer),
+    deadline: Duration,
+) -> (Launch, Region, Weak<()>) {
+    let beside = Arc::new(());
+    let kept = Arc::downgrade(&beside);
     let args = vec![
-        Arg::Ptr((&started).into()),
+        Arg::Ptr(KernelPtr::new(&started).keeping(beside)),
         Arg::Ptr((&stop).into()),
         Arg::U64(SPIN.as_nanos() as u64),
     ];
     let call = Call { name: "spin", args };
-    let launch = gpu.launch(&call, Dim::new(1, 32), Duration::from_millis(100)).unwrap();
-    let stop_region = stop.region().clone();
-    drop((started, stop, call));
+    let launch = gpu.launch(&call, Dim::new(1, 32), deadline).unwrap();
+    (launch, stop.region().clone(), kept)
+}
+
+fn stop(region: &Region) {
+    region.atomic_u64(0).unwrap().store(1, Ordering::Release);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_launch_keeps_what_its_arguments_need_until_the_kernel_has_ended() {
+    let (_turn, gpu) = device();
+    let flags = flags(&*gpu);
+    let addr = flags.0.kernel_addr();
+    let (launch, stop_word, kept) = lonely_spin(&*gpu, flags, PROMPT);
+    // First fit would give the same place if it were free.
+    assert_ne!(gpu.alloc(8, Place::Device).unwrap().kernel_addr(), addr);
+    assert!(kept.strong_count() > 0);
+    stop(&stop_word);
+    launch.wait().unwrap();
+    assert_eq!(kept.strong_count(), 0);
+    assert_eq!(gpu.alloc(8, Place::Device).unwrap().kernel_addr(), addr);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_deadline_names_the_kernel_and_its_memory_stays() {
+    let (_turn, gpu) = device();
+    let flags = flags(&*gpu);
+    let addr = flags.0.kernel_addr();
+    let (launch, stop_word, kept) = lonely_spin(&*gpu, flags, Duration::from_millis(100));
     let late = launch.wait().unwrap_err();
     let LaunchError::Deadline { report, .. } = &late else { panic!("{late}") };
     assert!(report.contains("kernel spin"), "{report}");
-    stop_region.atomic_u64(0).unwrap().store(1, std::sync::atomic::Ordering::Release);
     let words = gpu.alloc(4096, Place::Device).unwrap();
     add_one(&*gpu, &words, 1024);
     assert_eq!(read_all(&*gpu, &words)[..4], 1u32.to_le_bytes());
+    assert_ne!(gpu.alloc(8, Place::Device).unwrap().kernel_addr(), addr);
+    assert!(kept.strong_count() > 0);
+    stop(&stop_word);
+    let asked = Instant::now();
+    while kept.strong_count() > 0 {
+        assert!(asked.elapsed() < PROMPT, "what an ended kernel kept is never let go");
+        // The end of a launch is when those given up are looked at.
+        add_one(&*gpu, &words, 1);
+    }
 }
 
 #[test]
@@ -360,28 +313,6 @@ fn a_dmabuf_is_exported_or_refused_by_type() {
     }
     let shared = gpu.alloc(4096, Place::Shared).unwrap();
     assert!(matches!(gpu.export_dmabuf(&shared), Err(GpuError::Unsupported { .. })));
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn two_gpus_copy_and_reach_each_other() {
-    let (_turn, first) = device();
-    let Ok(second) = common::open(1) else {
-        println!("one GPU only: nothing to test");
-        return;
-    };
-    let data = random_bytes(1 << 20);
-    let a = first.alloc(1 << 20, Place::Device).unwrap();
-    let b = second.alloc(1 << 20, Place::Device).unwrap();
-    first.write(&a, 0, &data).unwrap();
-    copied(b.region(), a.region(), 1 << 20);
-    assert!(read_all(&second, &b) == data);
-    second.enable_peer(&*first).unwrap();
-    second.enable_peer(&*first).unwrap();
-    // The second GPU's kernel counts in the first GPU's memory.
-    first.write(&a, 0, &[0; 4096]).unwrap();
-    add_one(&second, &a, 1024);
-    assert_eq!(read_all(&*first, &a)[..8], [1, 0, 0, 0, 1, 0, 0, 0]);
 }
 
 #[test]
