@@ -27,6 +27,7 @@ mod stats;
 #[cfg(feature = "test-utils")]
 pub mod testing;
 mod thread;
+mod validate;
 mod violation;
 
 pub use clock::{Clock, VirtualClock};
@@ -45,4 +46,5 @@ pub use qp::{
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NicStats, OpCounts, QpStats};
 pub use thread::EngineThread;
+pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};

@@ -14,7 +14,7 @@ mod run;
 mod timer;
 mod transfer;
 
-pub(crate) use run::Flight;
+pub(crate) use run::{Flight, classify};
 
 use crate::clock::Time;
 use crate::config::{Config, DoorbellPolicy};

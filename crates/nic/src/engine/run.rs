@@ -335,7 +335,7 @@ fn fetch<'a>(ring: &SendRing, index: u64, wqebbs: u64, out: &'a mut [Block; 16])
 
 /// Says more of a wrong index: a slot never written, or the WQE of an earlier lap.
 #[cold]
-fn classify(violation: WqeViolation, block: &Block, depth: u64) -> Rule {
+pub(crate) fn classify(violation: WqeViolation, block: &Block, depth: u64) -> Rule {
     let fill = block.as_bytes()[0];
     if matches!(fill, 0 | 0xff) && block.as_bytes().iter().all(|&byte| byte == fill) {
         return Rule::NeverWritten { fill };

@@ -1,0 +1,135 @@
+//! The engine's thread, and dropping anything in any order while it works.
+
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, Port, PortConfig, connect, remote, sge};
+use warpverbs_nic::{Config, Idle, QpAttrs, SoftNic, VirtualClock};
+
+fn nic() -> SoftNic {
+    let idle = Idle { spin: 100, yields: 100, sleep: Duration::from_micros(20) };
+    SoftNic::new(Config { idle, ..Config::default() }).unwrap()
+}
+
+fn pair(nic: &SoftNic) -> Pair {
+    let port = PortConfig::default();
+    let clock = VirtualClock::new();
+    Pair::on(nic.clone(), clock, &port, &port, QpAttrs::default()).unwrap()
+}
+
+/// Waits for a completion of `port`, for ten seconds at most.
+fn wait(port: &mut Port) -> Cqe {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(cqe) = port.poll_send() {
+            return cqe;
+        }
+        assert!(Instant::now() < deadline, "no completion in ten seconds");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_drives_the_nic() {
+    let nic = nic();
+    let mut pair = pair(&nic);
+    let engine = nic.spawn().unwrap();
+    let to = remote(&pair.mr_b, 0);
+    for i in 0..1000u64 {
+        let wqe = i.to_le_bytes();
+        pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(&wqe).signaled());
+        assert!(matches!(wait(&mut pair.a), Cqe::Requester { .. }));
+        let word = pair.mr_b.region().atomic_u64(0).unwrap();
+        assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), i);
+    }
+    drop(engine);
+    pair.a.post_wqe(|b, at| WqeBuilder::nop(b, at));
+    assert_eq!(pair.run(), 1, "the thread is gone, the NIC is not");
+}
+
+#[test]
+fn control_calls_get_through_to_a_busy_engine() {
+    let nic = nic();
+    let mut pair = pair(&nic);
+    let _engine = nic.spawn().unwrap();
+    let (from, to) = (sge(&pair.mr_a, 0, 8), remote(&pair.mr_b, 0));
+    for _ in 0..200 {
+        for _ in 0..8 {
+            pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).sge(from).signaled());
+        }
+        let port = Port::new(&nic, &pair.pd, &PortConfig::default()).unwrap();
+        connect(&port, port.qp.qpn(), QpAttrs::default());
+        assert_eq!(port.qp.stats().errors, 0);
+        drop(port);
+        for _ in 0..8 {
+            assert!(matches!(wait(&mut pair.a), Cqe::Requester { .. }));
+        }
+    }
+    assert_eq!(nic.take_violations(), []);
+}
+
+#[test]
+fn the_peer_vanishes_in_the_middle() {
+    let nic = nic();
+    let mut pair = pair(&nic);
+    let attrs = QpAttrs { timeout: Some(4), retry: Some(1), ..QpAttrs::default() };
+    let lonely = Port::new(&nic, &pair.pd, &PortConfig::default()).unwrap();
+    pair.a.qp.modify(warpverbs_nic::QpState::Reset, &QpAttrs::default()).unwrap();
+    connect(&lonely, pair.a.qp.qpn(), attrs);
+    connect(&pair.a, lonely.qp.qpn(), attrs);
+    let _engine = nic.spawn().unwrap();
+    let to = remote(&pair.mr_b, 0);
+    pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"x").signaled());
+    assert!(matches!(wait(&mut pair.a), Cqe::Requester { .. }));
+    drop(lonely);
+    pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"y").signaled());
+    let Cqe::Error { syndrome, .. } = wait(&mut pair.a) else { panic!("nobody answered") };
+    assert_eq!(syndrome, warpverbs_mlx5::syndrome::Syndrome::TransportRetryExc);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Everything a user can hold, dropped in any order, the engine at work or not.
+    #[test]
+    fn anything_may_be_dropped_first(order in Just((0..9usize).collect::<Vec<_>>()).prop_shuffle(), threaded: bool, posts in 1u64..60) {
+        let nic = nic();
+        let Pair { a: mut first, b: second, mr_a, mr_b, pd, nic: own, .. } = pair(&nic);
+        let big = HostBuf::region(4 << 20).unwrap();
+        let big_mr = nic.reg_mr(&pd, &big, Access::all()).unwrap();
+        let engine = threaded.then(|| nic.spawn().unwrap());
+        let (from, to) = (sge(&big_mr, 0, 4 << 20), remote(&big_mr, 0));
+        for i in 0..posts {
+            let long = i % 7 == 0;
+            first.post_wqe(|b, at| if long {
+                WqeBuilder::write(b, at, to).sge(from).signaled()
+            } else {
+                WqeBuilder::nop(b, at).signaled()
+            });
+        }
+        if !threaded {
+            nic.step();
+        }
+        let (mut first, mut second, mut nic) = (Some(first), Some(second), Some(nic));
+        let (mut mr_a, mut mr_b, mut big_mr) = (Some(mr_a), Some(mr_b), Some(big_mr));
+        let (mut pd, mut engine, mut own) = (Some(pd), engine, Some(own));
+        for which in order {
+            match which {
+                0 => drop(first.take()),
+                1 => drop(second.take()),
+                2 => drop(mr_a.take()),
+                3 => drop(mr_b.take()),
+                4 => drop(big_mr.take()),
+                5 => drop(pd.take()),
+                6 => drop(engine.take()),
+                7 => drop(own.take()),
+                _ => drop(nic.take()),
+            }
+            if let Some(nic) = &nic {
+                nic.step();
+            }
+        }
+    }
+}

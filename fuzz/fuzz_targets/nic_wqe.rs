@@ -1,0 +1,9 @@
+//! Any bytes as a script of posting to the software NIC.
+#![no_main]
+
+#[path = "../../crates/nic/tests/common/exercise.rs"]
+mod exercise;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    exercise::exercise(data);
+});
