@@ -96,7 +96,9 @@ impl Simulation {
                 return self.verify();
             }
             let event = self.pair.next_event().unwrap_or(u64::MAX);
-            let at = event.min(self.next_receive).max(self.pair.now);
+            let unposted = (0..2).any(|i| self.posted[i] < self.programs[i].requests.len());
+            let next_post = if unposted { self.pair.now + 1000 } else { u64::MAX };
+            let at = event.min(self.next_receive).min(next_post).max(self.pair.now);
             assert!(at < deadline, "hangs: {:#?}", self.pair.nodes.map(|node| node.connection));
             self.pair.now = at;
             self.pair.happen();
@@ -186,7 +188,7 @@ fn whatever_the_network_does() {
         return;
     }
     let runs = std::env::var("WARPVERBS_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let runs: u64 = runs.unwrap_or(2000);
+    let runs: u64 = runs.unwrap_or(10_000);
     let (mut sent, mut resent, mut failed, mut waits) = (0, 0, 0, 0);
     for seed in 0..runs {
         let stats = run(seed);
