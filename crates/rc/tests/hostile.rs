@@ -1,0 +1,243 @@
+//! A peer that sends anything: no panic, no byte written but where a checked request said, and
+//! packets outside what is outstanding have no effect.
+
+mod common;
+
+use common::host::{BASE, RKEY};
+use common::pair::Node;
+use proptest::prelude::*;
+use warpverbs_rc::{Completion, Config, Instant, Op, Place, Request, State, Status, WrId};
+use warpverbs_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Mtu, Opcode, Psn, Qpn, Reth,
+    Rkey, Syndrome,
+};
+
+/// What happens to the connection next.
+#[derive(Clone, Debug)]
+enum Event {
+    Packet { bth: Bth, ext: Extension, len: u32 },
+    Post(Op, u32),
+    Receive(usize),
+    Transmit,
+    Wait(u64),
+}
+
+fn header_values() -> impl Strategy<Value = Extension> {
+    // Near what is valid, so that many get far.
+    let va = prop_oneof![Just(BASE), BASE..BASE + 8192, any::<u64>()];
+    let rkey = prop_oneof![9 => Just(RKEY), 1 => any::<u32>().prop_map(Rkey)];
+    let dma_len = prop_oneof![0u32..3000, any::<u32>()];
+    let msn = (0u32..40).prop_map(Msn::from_low_bits);
+    let numbers = (any::<u8>(), any::<u32>(), any::<u64>(), any::<u64>());
+    (va, rkey, dma_len, msn, numbers, 0usize..8).prop_map(
+        |(va, rkey, dma_len, msn, (byte, data, first, second), kind)| {
+            let aeth = Aeth { syndrome: Syndrome::from_byte(byte), msn };
+            let reth = Reth { va, rkey, dma_len };
+            match kind {
+                0 => Extension::Empty,
+                1 => Extension::Imm(ImmDt { data }),
+                2 => Extension::Ieth(Ieth { rkey: Rkey(data) }),
+                3 => Extension::Reth(reth),
+                4 => Extension::RethImm(reth, ImmDt { data }),
+                5 => Extension::Aeth(aeth),
+                6 => Extension::AethAtomicAck(aeth, AtomicAckEth { original: first }),
+                _ => {
+                    let va = if byte < 200 { va & !7 } else { va };
+                    Extension::Atomic(AtomicEth { va, rkey, swap_add: first, compare: second })
+                }
+            }
+        },
+    )
+}
+
+fn packet() -> impl Strategy<Value = Event> {
+    let psn = prop_oneof![8 => 0u32..24, 1 => 0xff_fff0u32..=0xff_ffff, 1 => any::<u32>()];
+    let len = prop_oneof![Just(0u32), Just(256), 0u32..300, any::<u16>().prop_map(u32::from)];
+    // Mostly the headers of the opcode; sometimes others, which no parser yields.
+    let matching = header_values().prop_flat_map(|ext| {
+        let opcodes: Vec<Opcode> = (Opcode::ALL.iter().copied())
+            .filter(|opcode| opcode.headers() == ext.headers())
+            .collect();
+        (prop::sample::select(opcodes), Just(ext))
+    });
+    let any_pair = (prop::sample::select(Opcode::ALL), header_values());
+    let pair = prop_oneof![15 => matching, 1 => any_pair];
+    (pair, psn, len, any::<bool>()).prop_map(|((opcode, ext), psn, len, ack_request)| {
+        let bth = Bth::new(opcode, Qpn::from_low_bits(7), Psn::from_low_bits(psn));
+        Event::Packet { bth: Bth { ack_request, ..bth }, ext, len }
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let (va, rkey) = (BASE, RKEY);
+    let op = prop_oneof![
+        Just(Op::Send),
+        Just(Op::Write { va, rkey }),
+        Just(Op::Read { va, rkey }),
+        Just(Op::FetchAdd { va, rkey, add: 1 }),
+    ];
+    prop_oneof![
+        12 => packet(),
+        3 => (op, 0u32..1000).prop_map(|(op, len)| {
+            Event::Post(op, if op.is_atomic() { 8 } else { len })
+        }),
+        2 => (0usize..1000).prop_map(Event::Receive),
+        3 => Just(Event::Transmit),
+        1 => (0u64..100_000_000).prop_map(Event::Wait),
+    ]
+}
+
+fn config() -> Config {
+    Config {
+        mtu: Mtu::B256,
+        window: 8,
+        read_chunk: 2,
+        send_depth: 8,
+        max_rd_atomic: 2,
+        max_dest_rd_atomic: 2,
+        ..Config::new(Qpn::from_low_bits(7))
+    }
+}
+
+/// Whatever the peer sent is placed where it may be; `Node` panics on anything outside.
+fn place(node: &mut Node, place: Place, len: u32) {
+    let payload = vec![0x66; len as usize];
+    match place {
+        Place::Nothing => {}
+        Place::Region { rkey, va } => {
+            assert_eq!(rkey, RKEY);
+            node.memory.write(va, &payload);
+        }
+        Place::Receive { id, offset } => node.memory.scatter(id, offset, &payload),
+        Place::Request { id, offset } => {
+            let start = offset as usize;
+            node.buffers.get_mut(&id).unwrap()[start..start + len as usize].fill(0x66);
+        }
+        Place::Original { id, .. } => assert_eq!(node.buffers[&id].len(), 8),
+    }
+}
+
+fn run(events: Vec<Event>) {
+    let mut node = Node::new(&config(), 4096);
+    let (mut now, mut posted, mut receives) = (0u64, 0, 0);
+    for event in events {
+        match event {
+            Event::Packet { bth, ext, len } => {
+                let instant = Instant::from_nanos(now);
+                let answer =
+                    node.connection.handle_packet(instant, &bth, &ext, len, &mut node.memory);
+                place(&mut node, answer, len);
+            }
+            Event::Post(op, len) => {
+                let request = Request::new(WrId(posted), op, len);
+                posted += u64::from(node.post(request, vec![0; len as usize]));
+            }
+            Event::Receive(room) => {
+                node.memory.post(receives, room);
+                receives += 1;
+            }
+            Event::Transmit => {
+                for _ in 0..20 {
+                    let _ = node.transmit(now);
+                }
+            }
+            Event::Wait(nanos) => {
+                now += nanos;
+                node.connection.handle_timeout(Instant::from_nanos(now));
+            }
+        }
+        node.poll_completions();
+    }
+    check_order(&node, posted);
+}
+
+fn check_order(node: &Node, posted: u64) {
+    let mut expected = 0;
+    let mut failed = false;
+    for completion in &node.completions {
+        if let Completion::Request { id, result } = completion {
+            assert_eq!(id.0, expected, "completions are in order and none comes twice");
+            assert!(!failed || *result == Err(Status::Flushed));
+            failed |= result.is_err();
+            expected += 1;
+        }
+    }
+    assert!(expected <= posted);
+    assert!(!failed || (node.connection.state() == State::Error && expected == posted));
+}
+
+fn opcodes(responses: bool) -> impl Strategy<Value = Opcode> {
+    let all = Opcode::ALL.iter().copied();
+    prop::sample::select(all.filter(|op| op.is_response() == responses).collect::<Vec<_>>())
+}
+
+/// A connection with a message half arrived and requests outstanding.
+fn busy() -> Node {
+    let mut node = Node::new(&Config { rq_psn: Psn::from_low_bits(1000), ..config() }, 4096);
+    for (id, op) in [(0, Op::Send), (1, Op::Read { va: BASE, rkey: RKEY })] {
+        assert!(node.post(Request::new(WrId(id), op, 600), vec![0; 600]));
+    }
+    while node.transmit(0).is_some() {}
+    node
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_events(events in prop::collection::vec(event(), 0..60)) {
+        run(events);
+    }
+
+    /// Responses to nothing that is outstanding.
+    //= [comp.ghost]
+    #[test]
+    fn responses_nobody_asked_for(
+        steps in 8u32..0xff_fff0,
+        ext in header_values(),
+        len in 0u32..300,
+        opcode in opcodes(true),
+    ) {
+        let mut node = busy();
+        let before = format!("{:?}", without_stats(&node));
+        let psn = Psn::default() + steps;
+        let bth = Bth::new(opcode, Qpn::from_low_bits(7), psn);
+        let now = Instant::from_nanos(1);
+        let answer = node.connection.handle_packet(now, &bth, &ext, len, &mut node.memory);
+        prop_assert_eq!(answer, Place::Nothing);
+        prop_assert_eq!(node.connection.stats().ghosts, 1);
+        prop_assert_eq!(format!("{:?}", without_stats(&node)), before);
+    }
+
+    /// Requests that are old: at most one packet comes back, and it is no longer than the request
+    /// but for a READ that was really asked for.
+    //= [resp.duplicate] [resp.no-amplification]
+    #[test]
+    fn stale_requests_change_nothing(
+        back in 1u32..0x80_0000,
+        ext in header_values(),
+        len in 0u32..300,
+        opcode in opcodes(false),
+    ) {
+        let mut node = busy();
+        let before = node.memory.bytes.clone();
+        let psn = Psn::from_low_bits(1000) - back;
+        let bth = Bth::new(opcode, Qpn::from_low_bits(7), psn);
+        let now = Instant::from_nanos(1);
+        let answer = node.connection.handle_packet(now, &bth, &ext, len, &mut node.memory);
+        prop_assert_eq!(answer, Place::Nothing);
+        prop_assert_eq!(&node.memory.bytes, &before);
+        prop_assert_eq!(node.memory.atomics, 0);
+        prop_assert_eq!(node.connection.state(), State::ReadyToSend);
+        let answers = std::iter::from_fn(|| node.transmit(1)).count();
+        let owed = matches!(opcode.operation(), warpverbs_wire::Operation::Send | warpverbs_wire::Operation::Write);
+        prop_assert_eq!(answers, usize::from(owed));
+    }
+}
+
+fn without_stats(node: &Node) -> String {
+    let text = format!("{:?}", node.connection);
+    let (head, rest) = text.split_once("stats: Stats {").expect("statistics");
+    let (_, tail) = rest.split_once('}').expect("their end");
+    format!("{head}{tail}")
+}
