@@ -27,16 +27,6 @@ WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, 
   if constexpr (Which == Op::atomic) return add(thread, qp, remote, u64{1});
 }
 
-// Calls body with Op as a compile-time constant.
-template <class Body>
-WV_DEVICE void by_op(u32 op, Body body) {
-  switch (static_cast<Op>(op)) {
-    case Op::write: return body.template operator()<Op::write>();
-    case Op::read: return body.template operator()<Op::read>();
-    case Op::atomic: return body.template operator()<Op::atomic>();
-  }
-}
-
 // Nanoseconds and ticks of everything between its making and `into`.
 struct Stopwatch {
   u64 ns = now_ns();
@@ -48,26 +38,34 @@ struct Stopwatch {
   }
 };
 
+template <Op Which>
+WV_DEVICE void time_each(const Target& t, u32 bytes, u32 warmup, u32 iters, u64* samples,
+                         u64* report) {
+  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
+  Status status;
+  for (u32 i = 0; i < warmup && status.ok(); ++i) {
+    status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
+  }
+  const Stopwatch all;
+  for (u32 i = 0; i < iters && status.ok(); ++i) {
+    const u64 start = ticks();
+    status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
+    samples[i] = ticks() - start;
+  }
+  all.into(report);
+  note(report, status);
+}
+
 // One thread, one operation at a time, each from before its post to after its completion, in
 // ticks. report[1], [2]: all measured ones together, in nanoseconds and in ticks.
 WV_KERNEL(latency)(const Target* target, u32 op, u32 bytes, u32 warmup, u32 iters, u64* samples,
                    u64* report) {
   const Target t = *target;
-  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
-  by_op(op, [&]<Op Which>() {
-    Status status;
-    for (u32 i = 0; i < warmup && status.ok(); ++i) {
-      status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
-    }
-    const Stopwatch all;
-    for (u32 i = 0; i < iters && status.ok(); ++i) {
-      const u64 start = ticks();
-      status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
-      samples[i] = ticks() - start;
-    }
-    all.into(report);
-    note(report, status);
-  });
+  switch (static_cast<Op>(op)) {
+    case Op::write: return time_each<Op::write>(t, bytes, warmup, iters, samples, report);
+    case Op::read: return time_each<Op::read>(t, bytes, warmup, iters, samples, report);
+    case Op::atomic: return time_each<Op::atomic>(t, bytes, warmup, iters, samples, report);
+  }
 }
 
 // The caller's part of `total` that `parts` share.
@@ -89,6 +87,14 @@ WV_DEVICE Status stream_to(const Qp& qp, const Target& target, u32 bytes, u32 n)
   return quiet(warp, qp);
 }
 
+WV_DEVICE Status stream_op(Op op, const Qp& qp, const Target& target, u32 bytes, u32 n) {
+  switch (op) {
+    case Op::read: return stream_to<Op::read>(qp, target, bytes, n);
+    case Op::atomic: return stream_to<Op::atomic>(qp, target, bytes, n);
+    default: return stream_to<Op::write>(qp, target, bytes, n);
+  }
+}
+
 // `iters` operations on each of `count` targets by the whole grid, warps shared out over targets.
 // report[1]: complement of the earliest start, report[2]: the latest end, in nanoseconds.
 WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters, u64* report) {
@@ -101,7 +107,7 @@ WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters
     const Qp& qp = *reinterpret_cast<const Qp*>(target.qp);
     const u32 sharers = warps > count ? (warps - 1 - i) / count + 1 : 1;
     const u32 n = part_of(iters, sharers, warps > count ? me / count : 0);
-    by_op(op, [&]<Op Which>() { note(report, stream_to<Which>(qp, target, bytes, n)); });
+    note(report, stream_op(static_cast<Op>(op), qp, target, bytes, n));
   }
   if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
 }
