@@ -6,7 +6,8 @@ use crate::{GpuError, Image};
 
 /// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and
 /// what floating point there is must agree with the host SIMT device.
-const OPTIONS: [&str; 2] = ["-std=c++20", "-lineinfo"];
+/// `-default-device` is for lambdas, which kernels leave unmarked: nvcc takes them so, NVRTC does not.
+const OPTIONS: [&str; 3] = ["-std=c++20", "-lineinfo", "-default-device"];
 
 /// Where a cubin came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

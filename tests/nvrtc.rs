@@ -1,0 +1,73 @@
+//! Every kernel of this package compiles for NVIDIA GPUs, and the compiler has nothing to say.
+
+use std::collections::BTreeMap;
+use warpverbs::gpu::Image;
+use warpverbs::gpu::cuda::{nvrtc, options};
+use warpverbs::kernels;
+
+const IMAGES: [&Image; 7] = [
+    &kernels::faults::IMAGE,
+    &kernels::interchange::IMAGE,
+    &kernels::loopback::IMAGE,
+    &kernels::perf::IMAGE,
+    &kernels::selftest::IMAGE,
+    &kernels::stress::IMAGE,
+    &kernels::waits::IMAGE,
+];
+
+/// What `ptxas` says of each kernel: registers, stack and spills; lines past a kernel's first two
+/// are of functions that it calls.
+fn usage(log: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut usage: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut kernel = "";
+    for line in log.lines() {
+        if let Some(name) = line.split('\'').nth(1).filter(|_| line.contains("Compiling entry")) {
+            kernel = name;
+        } else if line.contains("Used ") || line.contains("spill") {
+            // The prefix differs from line to line, and ends with at least two blanks.
+            let fact = line.rsplit("  ").next().unwrap_or(line).trim_start_matches(": ");
+            usage.entry(kernel).or_default().push(fact);
+        }
+    }
+    usage
+}
+
+#[test]
+fn all_images_are_in_the_list() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut sources: Vec<String> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    sources.sort();
+    assert_eq!(sources, IMAGES.map(|image| image.name));
+}
+
+#[test]
+#[ignore = "needs NVRTC"]
+fn every_kernel_compiles_without_a_word_for_every_architecture() {
+    let nvrtc = nvrtc().unwrap();
+    for image in IMAGES {
+        for arch in ["sm_80", "sm_90", "sm_100"] {
+            let mut options = options(arch);
+            options.push("--ptxas-options=-v".to_owned());
+            let name = format!("{}.cu", image.name);
+            let compiled = nvrtc
+                .compile(image.source, &name, &options)
+                .unwrap_or_else(|failure| panic!("{arch}: {}\n{}", failure.what, failure.log));
+            let words: Vec<&str> = compiled
+                .log
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .filter(|line| !line.contains("ptxas info") && !line.contains("bytes stack frame"))
+                .collect();
+            assert!(words.is_empty(), "{name} for {arch}:\n{}", words.join("\n"));
+            let usage = usage(&compiled.log);
+            for entry in image.entries {
+                let facts = usage.get(entry.name).expect("facts of every kernel");
+                println!("{} {arch} {}: {}", image.name, entry.name, facts.join("; "));
+            }
+        }
+    }
+}
