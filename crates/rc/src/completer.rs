@@ -138,6 +138,7 @@ impl Requester {
             // Reserved, or of another service: discarded.
             NakCode::InvalidRdRequest | NakCode::Unknown(_) => return Ok(()),
         };
+        //= [exc.refusal-behind-read]
         if !self.reach(now, position, stats)? {
             return Ok(());
         }

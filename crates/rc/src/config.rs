@@ -43,6 +43,7 @@ pub struct Config {
     /// PSN of the first request expected; the peer's [`sq_psn`](Self::sq_psn).
     pub rq_psn: Psn,
     /// Time without progress after which requests are sent again.
+    //= [exc.exact-timeout]
     pub timeout: AckTimeout,
     /// Times that requests are sent again without progress, 0 to 7.
     pub retry: u8,

@@ -29,7 +29,9 @@ pub(crate) struct Requester {
     rd_atomic: u32,
     /// Packets since the last that asked for an acknowledgement.
     since_ack: u32,
-    /// The last message that the peer has a receive for; `None` is any.
+    /// The last message that the peer has a receive for; `None` is any, also before the peer has
+    /// said anything.
+    //= [exc.initial-credits]
     pub(crate) limit: Option<Msn>,
     /// A request that our own side cannot carry out: nothing from it on is sent.
     doomed: Option<(WrId, Status)>,
@@ -57,6 +59,7 @@ impl Requester {
         }
     }
 
+    //= [conn.post]
     pub(crate) fn post(&mut self, request: Request) -> Result<(), PostError> {
         let Request { op, len, .. } = request;
         if len > MAX_MESSAGE {

@@ -183,6 +183,7 @@ impl Retry {
                 Err(status) => Due::Fail(status),
             };
         }
+        //= [req.early-resend]
         if self.timers.take_due(Timer::Early, now) {
             self.sample = None;
             self.answered = None;

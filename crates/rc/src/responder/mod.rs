@@ -150,6 +150,7 @@ impl Responder {
             }
             Refusal::Access => Some(Syndrome::Nak(NakCode::RemoteAccessError)),
             Refusal::Operational { .. } => Some(Syndrome::Nak(NakCode::RemoteOperationalError)),
+            //= [exc.silent-invalidation]
             Refusal::Invalidation { .. } => None,
         };
         self.refused = true;

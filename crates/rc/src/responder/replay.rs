@@ -49,7 +49,7 @@ impl Replays {
     }
 
     /// The first PSN of the READ of which a repeated request at `psn` for `asked` is a part.
-    //= [resp.read-replay]
+    //= [resp.read-replay] [resp.no-amplification]
     pub(crate) fn read(&self, psn: Psn, asked: Range, mtu: u32) -> Option<Psn> {
         self.kept.iter().find_map(|replay| match *replay {
             Replay::Read { first, packets, range } if psn.is_in_window(first, packets) => {

@@ -1,0 +1,124 @@
+//! Queues are bounded: what does not fit is dropped before it has any effect, and comes again.
+
+mod common;
+
+use common::host::{BASE, RKEY};
+use common::pair::Node;
+use warpverbs_rc::{Completion, Config, Instant, Op, Place, PostError, Request, State, WrId};
+use warpverbs_wire::{Aeth, Bth, Extension, Mtu, NakCode, Opcode, Psn, Qpn, Reth, Syndrome};
+
+fn node() -> Node {
+    Node::new(&Config { mtu: Mtu::B256, send_depth: 3, ..Config::new(Qpn::default()) }, 4096)
+}
+
+fn handle(node: &mut Node, opcode: Opcode, psn: u32, ext: Extension) -> Place {
+    let bth = Bth::new(opcode, Qpn::default(), Psn::from_low_bits(psn));
+    let bth = Bth { ack_request: true, ..bth };
+    node.connection.handle_packet(Instant::default(), &bth, &ext, 0, &mut node.memory)
+}
+
+//= [resp.overrun]
+#[test]
+fn receives_that_nobody_polls() {
+    let mut node = node();
+    for id in 0..200 {
+        node.memory.post(id, 8);
+    }
+    for psn in 0..200 {
+        assert_eq!(handle(&mut node, Opcode::SendOnly, psn, Extension::Empty), Place::Nothing);
+    }
+    assert!(node.connection.stats().overruns > 0);
+    assert_eq!(node.connection.state(), State::ReadyToSend);
+    node.poll_completions();
+    let taken = node.completions.len() as u32;
+    assert!(taken < 200 && node.memory.taken.len() == taken as usize);
+    // The peer sends the rest again.
+    for psn in taken..200 {
+        let _ = handle(&mut node, Opcode::SendOnly, psn, Extension::Empty);
+        node.poll_completions();
+    }
+    let ids = node.completions.iter().map(|completion| match completion {
+        Completion::Receive { id, result: Ok(_) } => *id,
+        other => panic!("{other:?}"),
+    });
+    assert!(ids.eq(0..200));
+}
+
+//= [resp.overrun] [resp.nak-fatal]
+#[test]
+fn responses_that_nobody_sends() {
+    let mut node = node();
+    let reth = Extension::Reth(Reth { va: BASE, rkey: RKEY, dma_len: 8 });
+    // Sixteen READs are agreed on; between them writes that want acknowledgements.
+    for psn in 0..32 {
+        let opcode = if psn % 2 == 0 { Opcode::ReadRequest } else { Opcode::WriteOnly };
+        let reth = match opcode {
+            Opcode::WriteOnly => Extension::Reth(Reth { va: BASE, rkey: RKEY, dma_len: 0 }),
+            _ => reth,
+        };
+        assert_eq!(handle(&mut node, opcode, psn, reth), Place::Nothing);
+    }
+    assert_eq!(node.connection.stats().overruns, 0);
+    // Repeated many times, they take no more room.
+    for psn in (0..32).cycle().take(3200) {
+        if psn % 2 == 0 {
+            let _ = handle(&mut node, Opcode::ReadRequest, psn, reth);
+        } else {
+            let _ = handle(&mut node, Opcode::WriteMiddle, psn, Extension::Empty);
+        }
+    }
+    let answers = std::iter::from_fn(|| node.transmit(0)).count();
+    assert!(answers <= 68, "{answers}");
+    // A refusal goes out even if nothing else does.
+    let _ = handle(&mut node, Opcode::SendMiddle, 32, Extension::Empty);
+    let nak = node.connection.poll_transmit(Instant::default(), &mut node.memory).unwrap();
+    let Extension::Aeth(Aeth { syndrome, .. }) = nak.ext else { panic!("{nak:?}") };
+    assert_eq!(syndrome, Syndrome::Nak(NakCode::InvalidRequest));
+}
+
+//= [conn.post]
+#[test]
+fn bad_requests_are_refused_by_name() {
+    let mut node = node();
+    let mut post = |op, len| node.connection.post(Request::new(WrId(0), op, len));
+    let (va, rkey) = (BASE, RKEY);
+    let len = (1 << 31) + 1;
+    assert_eq!(post(Op::Send, len), Err(PostError::TooLong { len }));
+    let add = Op::FetchAdd { va, rkey, add: 1 };
+    assert_eq!(post(add, 4), Err(PostError::AtomicLength { len: 4 }));
+    for _ in 0..3 {
+        assert_eq!(post(Op::Send, 8), Ok(()));
+    }
+    assert_eq!(post(Op::Send, 8), Err(PostError::Full { depth: 3 }));
+    let config = Config { max_rd_atomic: 0, ..Config::new(Qpn::default()) };
+    let mut node = Node::new(&config, 64);
+    let read = Request::new(WrId(0), Op::Read { va, rkey }, 8);
+    assert_eq!(node.connection.post(read), Err(PostError::NoRdAtomic));
+}
+
+/// The longest message there is, at the smallest path MTU: 2^23 packets, of which no PSN is
+/// outstanding twice.
+//= [req.psn] [req.window]
+#[test]
+fn longest_message() {
+    let config = Config { mtu: Mtu::B256, ack_interval: 128, ..Config::new(Qpn::default()) };
+    let mut node = Node::new(&config, 64);
+    let write = Op::Write { va: BASE, rkey: RKEY };
+    node.connection.post(Request::new(WrId(1), write, 1 << 31)).unwrap();
+    let now = Instant::default();
+    let mut offset = 0;
+    while let Some(transmit) = node.connection.poll_transmit(now, &mut node.memory) {
+        assert_eq!(transmit.bth.psn.get(), offset / 256);
+        offset += transmit.payload.len();
+        if transmit.bth.ack_request {
+            let msn = warpverbs_wire::Msn::from_low_bits(u32::from(offset == 1 << 31));
+            let syndrome = Syndrome::Ack(warpverbs_wire::Credits::UNLIMITED);
+            let ack = Bth::new(Opcode::Acknowledge, Qpn::default(), transmit.bth.psn);
+            let ext = Extension::Aeth(Aeth { syndrome, msn });
+            let _ = node.connection.handle_packet(now, &ack, &ext, 0, &mut node.memory);
+        }
+    }
+    assert_eq!(offset, 1 << 31);
+    let done = Completion::Request { id: WrId(1), result: Ok(()) };
+    assert_eq!(node.connection.poll_completion(), Some(done));
+}
