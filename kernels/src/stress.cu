@@ -44,8 +44,8 @@ struct Place {
 
 constexpr u64 at_words = 40;
 constexpr u64 at_bytes = 136;
-static_assert(__builtin_offsetof(Cell, words) == at_words, "Cell");
-static_assert(__builtin_offsetof(Cell, bytes) == at_bytes, "Cell");
+static_assert(WV_OFFSETOF(Cell, words) == at_words, "Cell");
+static_assert(WV_OFFSETOF(Cell, bytes) == at_bytes, "Cell");
 
 // The source may change under a put of an earlier round; the put of this round is behind that one
 // and carries the new value.
