@@ -29,22 +29,30 @@ WV_DEVICE lane_mask whole_warp() {
 // Flat number of the calling thread in the launch.
 WV_DEVICE u64 global_thread() { return u64{block_index()} * block_size() + thread_index(); }
 
-// Calls `body(mask)` once, with the lanes that came here together and have the same key. On a
+// Calls `body(mask)` once, with the lanes that came here together and have the same two keys. On a
 // device whose lanes run in lockstep the groups take turns: a group that waits for another group
 // of its own warp must find it finished.
 template <class Body>
-WV_DEVICE auto with_group(u64 key, site where, Body body) {
+WV_DEVICE auto with_group(u64 key, u64 second, site where, Body body) {
 #if defined(WV_ARCH_LOCKSTEP)
   lane_mask left = active_mask(where);
   for (;;) {
-    const u64 chosen = shfl(left, key, lowest_bit(left));
-    const lane_mask group = ballot(left, key == chosen);
-    if (key == chosen) return body(group);
+    const u32 first = lowest_bit(left);
+    const u64 key_of_first = shfl(left, key, first);
+    const u64 second_of_first = shfl(left, second, first);
+    const bool same = key == key_of_first && second == second_of_first;
+    const lane_mask group = ballot(left, same);
+    if (same) return body(group);
     left &= ~group;
   }
 #else
-  return body(match_any(active_mask(where), key));
+  return body(match_any(match_any(active_mask(where), key), second));
 #endif
+}
+
+template <class Body>
+WV_DEVICE auto with_group(u64 key, site where, Body body) {
+  return with_group(key, 0, where, body);
 }
 
 }  // namespace wv

@@ -10,6 +10,8 @@ namespace impl {
 
 constexpr u64 no_base = ~u64{0};
 
+WV_DEVICE lane_mask only_me() { return lane_bit(lane_id()); }
+
 // Writes one lane's Op at `index`. `signalled`: somebody in its group wants a CQE behind it.
 template <class Op>
 WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled) {
@@ -74,17 +76,18 @@ WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags f
   }
 }
 
-// For callers who each have something to post: those who arrive together go together.
+// For callers who each have something to post: those who arrive together go together, if they take
+// as much of the ring and wait as long.
 template <class Op>
 WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Deadline deadline) {
-  // State addresses are below 2^57; the size of the Op keeps groups uniform.
-  const u64 key = qp.state ^ u64{op.wqebbs()} << 58;
-  return with_group(key, WV_SITE, [&](lane_mask together) {
+  // State addresses are below 2^57.
+  constexpr u64 kind = Op::max_wqebbs * warp_size <= 64 ? 0 : u64{1} << 57;
+  const u64 patience = (flags & no_wait) != 0 ? u64{1} << 63 : 0;
+  const u64 key = qp.state ^ kind ^ patience ^ u64{op.wqebbs()} << 58;
+  return with_group(key, deadline.ns, WV_SITE, [&](lane_mask together) {
     return post_group(qp, together, op, flags, deadline);
   });
 }
-
-WV_DEVICE lane_mask only_me() { return lane_bit(lane_id()); }
 
 // Once for the whole of `coop`.
 template <class Coop, class Op>
@@ -102,31 +105,36 @@ WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
 }
 
 // Receives: the same steps, without signalling and doorbell register.
-WV_DEVICE Posted post_receive_fitting(const Qp& qp, const Group& group, const Receive& op,
-                                      Deadline deadline) {
-  const RecvQueue q(qp);
-  Reserved r{};
-  if (group.leads()) r = reserve_recv(qp, q, group.count, deadline);
-  const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
-  if (base == no_base) return {Status{group.from_leader(r.status.code)}, 1, 0};
+WV_DEVICE Posted publish_receives(const RecvQueue& q, const Group& group, const Receive& op,
+                                  u64 base) {
+  // The leader's acquire of `completed` before the other lanes' stores to the slots.
   group.sync();
   op.write(q, base + group.rank);
   publish(q, group, base, group.count);
   return {Status{}, 1, base + group.rank};
 }
 
-WV_DEVICE Posted post_receive_group(const Qp& qp, lane_mask lanes, const Receive& op,
-                                    Deadline deadline) {
+WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline) {
+  const RecvQueue q(qp);
+  const Reserved r = reserve_recv(qp, q, 1, deadline);
+  if (!r.status.ok()) return {r.status, 1, 0};
+  return publish_receives(q, Group(only_me()), op, r.base);
+}
+
+// Together if there is room for all at once, else each by itself: room comes from those who consume
+// completions, and a lane that got its receive through may be one of them.
+WV_DEVICE Posted post_receives(const Qp& qp, lane_mask lanes, const Receive& op,
+                               Deadline deadline) {
+  const RecvQueue q(qp);
   const Group group(lanes);
-  const u32 depth = 1u << qp.log_rq;
-  const u32 fit = depth < group.count ? depth : group.count;
-  Posted posted{};
-  for (u32 turn = 0; turn * fit < group.count; ++turn) {
-    const bool mine = group.rank / fit == turn;
-    const lane_mask together = fit == group.count ? lanes : ballot(group.mask, mine);
-    if (mine) posted = post_receive_fitting(qp, Group(together), op, deadline);
+  u64 base = no_base;
+  if (group.leads() && group.count != 1) {
+    const Reserved r = try_reserve(q, group.count, [] {});
+    if (r.status.ok()) base = r.base;
   }
-  return posted;
+  base = group.from_leader(base);
+  if (base != no_base) return publish_receives(q, group, op, base);
+  return post_receive(qp, op, deadline);
 }
 
 }  // namespace impl

@@ -81,15 +81,13 @@ WV_DEVICE Posted receive(const Coop& coop, const Qp& qp, Local local, u32 bytes,
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   const impl::Receive op(local, bytes);
   if constexpr (Coop::alone) {
-    return with_group(qp.state, WV_SITE, [&](lane_mask together) {
-      return impl::post_receive_group(qp, together, op, deadline);
+    return with_group(qp.state, deadline.ns, WV_SITE, [&](lane_mask together) {
+      return impl::post_receives(qp, together, op, deadline);
     });
   } else {
     coop.sync();
     Posted posted{};
-    if (coop.thread_rank() == 0) {
-      posted = impl::post_receive_group(qp, impl::only_me(), op, deadline);
-    }
+    if (coop.thread_rank() == 0) posted = impl::post_receive(qp, op, deadline);
     return coop.broadcast(posted);
   }
 }

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Compiles every kernel with every compiler that is here, and looks at what came out. Installs
+# nothing; what is missing is skipped, and said so.
+#
+#   CXX     host compilers for the SIMT device      (default: g++ clang++)
+#   NVCC    nvcc of CUDA 13                         (default: nvcc on PATH)
+#   CLANG   a clang++ that knows amdgcn             (default: clang++)
+#   CUDA_ARCHS (default: 80 90 100)   HIP_ARCHS (default: gfx942 gfx90a)
+#   STRICT=1: what is skipped fails
+#
+# NVRTC has a test of its own: cargo test --test compile -- --ignored
+set -euo pipefail
+cd "$(dirname "$0")"
+
+CXX=${CXX:-g++ clang++}
+NVCC=${NVCC:-nvcc}
+CLANG=${CLANG:-clang++}
+CUDA_ARCHS=${CUDA_ARCHS:-80 90 100}
+HIP_ARCHS=${HIP_ARCHS:-gfx942 gfx90a}
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+failed=0
+
+skip() {
+  echo "SKIPPED: $1"
+  if [ "${STRICT:-0}" = 1 ]; then failed=1; fi
+}
+fail() {
+  echo "FAILED: $1"
+  failed=1
+}
+
+# Each public header by itself, then each kernel file.
+host() {
+  local cxx=$1 header file
+  command -v "$cxx" >/dev/null || { skip "$cxx is not here: kernels not compiled for the SIMT device with it"; return; }
+  local flags=(-std=c++20 -Wall -Wextra -Werror -Wno-unused-function -Iinclude -fsyntax-only -x c++)
+  for header in include/warpverbs/*.h include/warpverbs/mlx5/*.h; do
+    echo "#include \"${header#include/}\"" >"$out/one.cc"
+    "$cxx" "${flags[@]}" "$out/one.cc" || fail "$cxx: $header is not complete by itself"
+  done
+  for file in src/*.cu; do
+    "$cxx" "${flags[@]}" "$file" || fail "$cxx: $file"
+  done
+  echo "ok: $cxx, headers one by one and kernels, for the SIMT device"
+}
+
+# A queue's fast path has no business in local memory; `mixed` keeps an array of its own there.
+cuda() {
+  local arch=$1 file log
+  for file in src/*.cu; do
+    log=$("$NVCC" -cubin -arch="sm_$arch" -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v \
+      -o "$out/kernel.cubin" "$file" 2>&1) || { echo "$log"; fail "nvcc sm_$arch: $file"; continue; }
+    awk -v file="$file" -v arch="$arch" '
+      /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+      /bytes stack frame/ { stack = $0; sub(/^ */, "", stack); sub(/ bytes stack frame.*/, "", stack) }
+      /Used [0-9]+ registers/ {
+        match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5, RLENGTH - 5)
+        printf "   sm_%s %-18s %-16s %3d registers %3d bytes of stack\n", arch, file, name, registers, stack
+        if (stack + 0 > 0 && name != "mixed") bad = 1
+      }
+      END { exit bad }' <<<"$log" || fail "nvcc sm_$arch: $file keeps something in local memory"
+  done
+  echo "ok: nvcc sm_$arch"
+}
+
+# Every kernel of orderings.cu contains the instructions named in the comment on its first line.
+orderings() {
+  local arch=$1 name wanted instruction body
+  "$NVCC" -ptx -arch="sm_$arch" -std=c++20 -Iinclude -o "$out/orderings.ptx" check/orderings.cu
+  while IFS='|' read -r name wanted; do
+    body=$(awk -v name="$name" '$0 ~ "\\.entry " name "\\(" { on = 1 } on { print } on && /^}/ { exit }' "$out/orderings.ptx")
+    for instruction in $wanted; do
+      grep -qE "(^|[[:space:]])${instruction//./\\.}([[:space:]]|;)" <<<"$body" ||
+        fail "sm_$arch: $name has no $instruction"
+    done
+  done < <(sed -nE 's/^WV_KERNEL\(([a-z0-9_]+)\).*\/\/ (.*)$/\1|\2/p' check/orderings.cu)
+  echo "ok: orderings in PTX for sm_$arch"
+}
+
+hip() {
+  local arch=$1 file
+  if ! echo | "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -E - >/dev/null 2>&1; then
+    skip "$CLANG does not know $arch"
+    return
+  fi
+  for file in src/*.cu; do
+    [ "$file" = src/faults.cu ] && continue
+    "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 -O2 -Wall \
+      -Wno-unused-function -Iinclude -S -o "$out/kernel.s" "$file" || fail "$CLANG $arch: $file"
+  done
+  echo "ok: $CLANG $arch"
+}
+
+for cxx in $CXX; do host "$cxx"; done
+if command -v "$NVCC" >/dev/null; then
+  for arch in $CUDA_ARCHS; do
+    cuda "$arch"
+    orderings "$arch"
+  done
+else
+  skip "no nvcc: kernels not compiled for CUDA, orderings not compared"
+fi
+if command -v "$CLANG" >/dev/null; then
+  for arch in $HIP_ARCHS; do hip "$arch"; done
+else
+  skip "no clang: kernels not compiled for HIP"
+fi
+exit $failed
