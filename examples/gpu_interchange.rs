@@ -3,13 +3,13 @@
 
 mod common;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Parser;
 use common::{Common, DEADLINE, MAX_BYTES, Session, Status, check_bytes, words};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, GpuKind, KernelPtr, Place};
+use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, MemoryRegion};
 
@@ -36,23 +36,6 @@ fn main() -> ExitCode {
     common::main(run)
 }
 
-/// The two devices that `--gpus` names. A number is an ordinal of the kind that `--gpu` gave.
-fn devices(session: &Session, names: Option<&str>) -> Result<[Arc<dyn Gpu>; 2]> {
-    let Some(names) = names else { return Ok([session.gpu.clone(), session.gpu.clone()]) };
-    let expected =
-        || format!("--gpus is {names:?}, expected two devices, as in 0,1 or simt,cuda:0");
-    let (a, b) = names.split_once(',').with_context(expected)?;
-    let open = |name: &str| -> Result<Arc<dyn Gpu>> {
-        let choice = match (name.parse(), session.gpu.info().kind) {
-            (Ok(ordinal), GpuKind::Cuda) => GpuChoice::Cuda(ordinal),
-            (Ok(_), _) => GpuChoice::Simt,
-            (Err(_), _) => name.parse().with_context(expected)?,
-        };
-        Ok(gpu::open(choice)?)
-    };
-    Ok([open(a)?, open(b)?])
-}
-
 fn run(flags: Flags) -> Result<()> {
     let bytes = check_bytes(flags.bytes, 1, MAX_BYTES)? as u32;
     let Ok(value) = u8::try_from(flags.value) else {
@@ -62,7 +45,10 @@ fn run(flags: Flags) -> Result<()> {
     session.say(&format!("Transferring {bytes} bytes with value {value}\n"));
 
     session.say("Step 1: Initialising devices...");
-    let [sender, receiver] = devices(&session, flags.gpus.as_deref())?;
+    let [sender, receiver] = match &flags.gpus {
+        Some(names) => session.two_gpus(names)?,
+        None => [session.gpu.clone(), session.gpu.clone()],
+    };
     let name = |gpu: &Arc<dyn Gpu>| format!("{} #{}", gpu.info().name, gpu.info().ordinal);
     let way = format!("from {} to {}", name(&sender), name(&receiver));
     session.say(&format!("  {way}"));

@@ -1,4 +1,63 @@
-//! GPU kernels post RDMA work themselves, through queues in the format of a real NIC.
+//! GPU kernels post RDMA work themselves, through queues in the format of a real NIC; the NIC may be
+//! software, and the GPU may be the host.
+//!
+//! # Tour
+//!
+//! [`gpu::open`] gives a place where kernels run. [`transport::Context`] knows the NICs, and a
+//! [`transport::Device`] is one of them, opened: it registers memory and makes endpoints. Two
+//! endpoints are connected by exchanging their handles. [`transport::Endpoint::device_qp`] is what
+//! a kernel needs to post by itself; [`transport::Endpoint::host`] posts from the CPU through the
+//! same queues. The kernels of this package, with a launcher for each, are in [`kernels`]; your own
+//! are built in the same way by `warpverbs-kernel-build`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use warpverbs::gpu::{self, Dim, GpuChoice, KernelPtr, Place};
+//! use warpverbs::kernels::loopback::Write;
+//! use warpverbs::transport::{Access, Context, EndpointConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // `auto` takes the best there is; `simt` runs on any machine.
+//! let gpu = gpu::open(GpuChoice::Simt)?;
+//! let nic = Context::new()?.open("soft")?;
+//!
+//! let src = nic.register(gpu.alloc(4096, Place::Device)?, Access::empty())?;
+//! let dst = gpu.alloc(4096, Place::Device)?;
+//! let dst = nic.register(dst, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! gpu.write(src.buffer(), 0, &[42; 4096])?;
+//!
+//! let config = EndpointConfig::for_gpu(&gpu);
+//! let (a, b) = (nic.endpoint(&config)?, nic.endpoint(&config)?);
+//! a.connect(&b.handle())?;
+//! b.connect(&a.handle())?;
+//!
+//! // 64 threads, each of which writes 64 bytes to the peer and waits for its completion.
+//! let status = gpu.alloc(4, Place::Device)?;
+//! let kernel = Write {
+//!     qp: a.device_qp(),
+//!     laddr: src.addr(),
+//!     lkey: src.lkey(),
+//!     raddr: dst.addr(),
+//!     rkey: dst.rkey(),
+//!     bytes: 64,
+//!     status: KernelPtr::new(&status),
+//! };
+//! gpu.launch(&kernel, Dim::new(1, 64), Duration::from_secs(10))?.wait()?;
+//!
+//! let (mut word, mut arrived) = ([0; 4], [0; 4096]);
+//! gpu.read(&status, 0, &mut word)?;
+//! gpu.read(dst.buffer(), 0, &mut arrived)?;
+//! assert_eq!(word, [0; 4], "{}", a.health()?);
+//! assert_eq!(arrived, [42; 4096]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What holds
+//!
+//! - Every wait has a deadline, on the host and in a kernel; who gives up says what for.
+//! - Nothing is freed under a NIC or a kernel: whatever they may touch lives until they let go.
+//! - The first error of an endpoint stays, and [`transport::Endpoint::health`] explains it.
 #![deny(unsafe_code)]
 
 /// Devices that run kernels.

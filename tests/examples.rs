@@ -64,10 +64,18 @@ fn interchange_prints_its_eight_steps() {
 }
 
 #[test]
+fn interchange_goes_between_two_devices() {
+    let last = passes("gpu_interchange", &["--gpus", "0,1", "--bytes", "70000"]);
+    assert!(last.contains("from host SIMT #0 to host SIMT #1"), "{last}");
+    passes("gpu_interchange", &["--gpus", "simt,simt"]);
+}
+
+#[test]
 fn interchange_refuses_what_it_cannot_do() {
     fails("gpu_interchange", &["--gpu", "simt", "--bytes", "0"], &["--bytes", "0"]);
     fails("gpu_interchange", &["--gpu", "simt", "--value", "256"], &["--value", "256"]);
     fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0"], &["--gpus"]);
+    fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0,abacus"], &["--gpus", "abacus"]);
     fails("gpu_interchange", &["--gpu", "simt", "--bytes", "99999999999999"], &["--bytes"]);
 }
 
@@ -94,7 +102,11 @@ fn a_file_that_cannot_be_carried_is_named() {
     let file = std::fs::File::create(&huge).expect("a file");
     file.set_len(1 << 40).expect("a sparse file");
     let huge = huge.to_string_lossy();
-    fails("loopback_send_recv", &["--gpu", "simt", "--file", &huge], &[&huge, "1099511627776 bytes"]);
+    fails(
+        "loopback_send_recv",
+        &["--gpu", "simt", "--file", &huge],
+        &[&huge, "1099511627776 bytes"],
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! What every example shares: its flags, the device and NIC it opens, and how it ends.
 #![allow(dead_code, reason = "no example needs all of it")]
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser};
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, Kernel, KernelPtr, Place};
+use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
+use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Kernel, KernelPtr, Place};
 use warpverbs::transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
 
 /// Every wait of an example ends by then.
@@ -50,6 +51,25 @@ impl Session {
         session.fact("gpu", session.gpu.info().name.clone());
         session.fact("nic", session.nic.info().name.clone());
         Ok(session)
+    }
+
+    /// The devices that `--gpus A,B` names, each by its number among those of the kind that `--gpu`
+    /// gave, or by a name as `--gpu` takes.
+    pub(crate) fn two_gpus(&self, names: &str) -> Result<[Arc<dyn Gpu>; 2]> {
+        let expected =
+            || format!("--gpus is {names:?}, expected two devices, as in 0,1 or simt,cuda:0");
+        let (a, b) = names.split_once(',').with_context(expected)?;
+        let open = |name: &str| -> Result<Arc<dyn Gpu>> {
+            match (name.parse::<u32>(), self.gpu.info().kind) {
+                (Ok(ordinal), GpuKind::Simt) => {
+                    let config = SimtConfig { ordinal, ..SimtConfig::from_env()? };
+                    Ok(Arc::new(SimtDevice::new(config)?))
+                }
+                (Ok(ordinal), _) => Ok(gpu::open(GpuChoice::Cuda(ordinal))?),
+                (Err(_), _) => Ok(gpu::open(name.parse().with_context(expected)?)?),
+            }
+        };
+        Ok([open(a)?, open(b)?])
     }
 
     /// A line for people.

@@ -5,10 +5,25 @@ use super::rig::Lane;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
+use thiserror::Error;
 use warpverbs::transport::{Error, Posted, Poster, SendFlags};
 
 /// One in so many is signalled where only the rate counts.
 pub(crate) const SIGNAL_EVERY: u32 = 32;
+
+/// The NIC works, but a row would take too long.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{done} of {of} operations in {limit:?}; ask for fewer, or for more time")]
+pub(crate) struct TooSlow {
+    done: u32,
+    of: u32,
+    limit: Duration,
+}
+
+/// Fails if more than `limit` has passed since `start`.
+fn in_time(start: Instant, limit: Duration, done: u32, of: u32) -> Result<(), TooSlow> {
+    if start.elapsed() <= limit { Ok(()) } else { Err(TooSlow { done, of, limit }) }
+}
 
 /// Posts one operation that moves all of the lane's buffer.
 #[inline]
@@ -31,7 +46,9 @@ pub(crate) fn latency(
 ) -> Result<Summary> {
     let host = lane.link.near.host()?.with_timeout(limit);
     let mut samples = Vec::with_capacity(iters as usize);
+    let begin = Instant::now();
     for turn in 0..warmup + iters {
+        in_time(begin, limit, turn, warmup + iters)?;
         let start = Instant::now();
         let posted = post(&host, lane, op, SendFlags::SIGNALED)?;
         host.wait(posted)?;
@@ -54,10 +71,28 @@ pub(crate) fn stream(lanes: &[Lane], op: Op, iters: u32, limit: Duration) -> Res
             true => SendFlags::SIGNALED,
             false => SendFlags::UNSIGNALED,
         };
+        if turn % 1024 == 0 {
+            in_time(start, limit, turn, iters)?;
+        }
         for (host, lane) in hosts.iter().zip(lanes) {
             let _ = post(host, lane, op, flags)?;
         }
     }
     hosts.iter().try_for_each(Poster::quiet)?;
     Ok(start.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_takes_too_long_says_how_far_it_came() {
+        let start = Instant::now();
+        assert_eq!(in_time(start, Duration::from_secs(60), 1, 2), Ok(()));
+        std::thread::sleep(Duration::from_millis(2));
+        let limit = Duration::from_millis(1);
+        let error = in_time(start, limit, 7, 100);
+        assert_eq!(error, Err(TooSlow { done: 7, of: 100, limit }));
+    }
 }

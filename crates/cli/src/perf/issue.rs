@@ -67,7 +67,7 @@ struct IssueRow {
     qps: u32,
     wqes: u64,
     wqes_per_s: f64,
-    /// The same grid, 64-byte stores to the same rings.
+    /// The same grid, 64-byte stores to the first of the rings.
     stores_per_s: f64,
     /// WQEs that were left in the rings, read back and parsed.
     parsed: u64,

@@ -144,7 +144,7 @@ fn flag(gpu: &dyn Gpu, warmup: u32, iters: u32) -> Result<Summary> {
         let partner = scope.spawn(|| answer(&flags, &over));
         let ran = kernel::run(gpu, &kernel, Dim::new(1, 1), LIMIT);
         over.store(true, Ordering::Relaxed);
-        let answered = partner.join().unwrap_or_else(|_| panic!("the answering thread panicked"));
+        let answered = partner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         ran.and(answered)
     })?;
     kernel::summary(gpu, &samples, iters, report.times(gpu, &[])?)
