@@ -9,6 +9,17 @@ use crate::{
     State, Stats, Status, Transmit, WrId,
 };
 
+/// Why a connection was not started. Nothing has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// An attribute is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The connection was started before.
+    #[error(transparent)]
+    State(#[from] Refused),
+}
+
 /// One end of a reliable connection.
 ///
 /// Methods are of four kinds:
@@ -74,6 +85,21 @@ impl Connection {
         self.on(Event::Start)
     }
 
+    /// Lets requests be sent, with attributes that were not known before: those of the responder
+    /// and of the path stay as they were, all others are taken from `config`.
+    ///
+    /// # Errors
+    /// An attribute out of range; any state but [`State::ReadyToReceive`].
+    pub fn start_with(&mut self, config: &Config) -> Result<(), StartError> {
+        config.check()?;
+        self.on(Event::Start)?;
+        let Config { dest_qpn, mtu, rq_psn, min_rnr_timer, max_dest_rd_atomic, .. } = self.config;
+        let fixed = Config { dest_qpn, mtu, rq_psn, min_rnr_timer, max_dest_rd_atomic, ..*config };
+        self.requester = Requester::new(&fixed);
+        self.config = fixed;
+        Ok(())
+    }
+
     /// Holds the send queue: requests not yet begun wait until [`resume`](Self::resume).
     ///
     /// # Errors
@@ -108,13 +134,16 @@ impl Connection {
         self.settle();
     }
 
-    /// Takes a request. Requests may be posted in every state; they are flushed in
-    /// [`State::Error`] and wait where nothing is sent.
+    /// Takes a request. It is flushed in [`State::Error`] and waits in [`State::Draining`] and
+    /// [`State::Drained`].
     ///
     /// # Errors
-    /// The request is malformed or the queue is full.
+    /// The request is malformed, the queue is full, or the connection is not started.
     pub fn post(&mut self, request: Request) -> Result<(), PostError> {
-        self.requester.post(request)
+        match self.state {
+            State::ReadyToReceive => Err(PostError::NotStarted),
+            _ => self.requester.post(request),
+        }
     }
 
     /// A receive was posted after [`Host::receive`] had found none.

@@ -38,7 +38,7 @@ mod status;
 mod time;
 
 pub use config::{AckTimeout, Attribute, Config, ConfigError};
-pub use connection::Connection;
+pub use connection::{Connection, StartError};
 pub use host::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 pub use output::{Completion, Payload, Place, Received, ReceivedKind, Stats, Transmit};
 pub use request::{MAX_MESSAGE, Op, PostError, Request, WrId};

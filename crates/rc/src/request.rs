@@ -128,6 +128,9 @@ pub enum PostError {
         /// Bytes.
         len: u32,
     },
+    /// The connection is [`ReadyToReceive`](crate::State::ReadyToReceive) only.
+    #[error("the connection is not started")]
+    NotStarted,
     /// A READ or an atomic on a connection that was configured to have none.
     #[error("READ or atomic, but max_rd_atomic is 0")]
     NoRdAtomic,

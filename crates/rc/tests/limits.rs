@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::host::{BASE, RKEY};
+use common::host::{BASE, Memory, RKEY};
 use common::pair::Node;
-use warpverbs_rc::{Completion, Config, Instant, Op, Place, PostError, Request, State, WrId};
+use warpverbs_rc::{
+    Completion, Config, Connection, Instant, Op, Place, PostError, Request, StartError, State, WrId,
+};
 use warpverbs_wire::{Aeth, Bth, Extension, Mtu, NakCode, Opcode, Psn, Qpn, Reth, Syndrome};
 
 fn node() -> Node {
@@ -121,4 +123,39 @@ fn longest_message() {
     assert_eq!(offset, 1 << 31);
     let done = Completion::Request { id: WrId(1), result: Ok(()) };
     assert_eq!(node.connection.poll_completion(), Some(done));
+}
+
+/// A connection answers before the attributes of its own requests are known.
+//= [conn.post] [req.psn]
+#[test]
+fn attributes_of_requests_come_later() {
+    let config = Config { mtu: Mtu::B256, ..Config::new(Qpn::default()) };
+    let mut connection = Connection::new(&config).unwrap();
+    let mut memory = Memory::new(64);
+    memory.post(1, 8);
+    let now = Instant::default();
+    let bth = Bth::new(Opcode::SendOnly, Qpn::default(), Psn::default());
+    let _ = connection.handle_packet(now, &bth, &Extension::Empty, 0, &mut memory);
+    assert!(matches!(connection.poll_completion(), Some(Completion::Receive { id: 1, .. })));
+
+    let request = Request::new(WrId(0), Op::Send, 300);
+    assert_eq!(connection.post(request), Err(PostError::NotStarted));
+    let later = Config {
+        sq_psn: Psn::from_low_bits(77),
+        mtu: Mtu::B4096,
+        rq_psn: Psn::from_low_bits(500),
+        ..config
+    };
+    let bad = connection.start_with(&Config { retry: 8, ..later });
+    assert!(matches!(bad, Err(StartError::Config(_))));
+    connection.start_with(&later).unwrap();
+    assert!(matches!(connection.start_with(&later), Err(StartError::State(_))));
+    connection.post(request).unwrap();
+    let first = connection.poll_transmit(now, &mut memory).unwrap();
+    assert_eq!((first.bth.opcode, first.bth.psn.get()), (Opcode::SendFirst, 77));
+    // The responder goes on where it was.
+    assert_eq!(connection.config().rq_psn, config.rq_psn);
+    let bth = Bth { psn: Psn::from_low_bits(1), opcode: Opcode::SendMiddle, ..bth };
+    let _ = connection.handle_packet(now, &bth, &Extension::Empty, 0, &mut memory);
+    assert_eq!(connection.state(), State::Error);
 }
