@@ -92,7 +92,7 @@ pub struct LazyMemory {
 
 impl LazyMemory {
     /// `len` zeroed bytes: as only the copy engine may reach them, and as the test sees them.
-    pub fn new(
+    pub fn regions(
         len: usize,
         device: u32,
         copier: &Arc<LazyCopier>,

@@ -31,7 +31,7 @@ impl RingReport {
 /// Keys and addresses are not looked up, since they may have been given back by now.
 pub fn validate_ring(ring: &[u8], qpn: u32, from: u64, to: u64) -> Result<RingReport, NicError> {
     let depth = (ring.len() / WQEBB) as u64;
-    if ring.len() % WQEBB != 0 || !depth.is_power_of_two() || depth > 1 << 15 {
+    if !ring.len().is_multiple_of(WQEBB) || !depth.is_power_of_two() || depth > 1 << 15 {
         let (value, max) = (ring.len() as u64, 64 << 15);
         return Err(NicError::OutOfRange { what: "bytes of a ring", value, min: 64, max });
     }

@@ -20,7 +20,7 @@ struct Rig {
 
 fn device(pair: &Pair, number: u32) -> (Mr, Region, Arc<LazyCopier>) {
     let copier = Arc::new(LazyCopier::default());
-    let (region, view) = LazyMemory::new(4096, number, &copier).unwrap();
+    let (region, view) = LazyMemory::regions(4096, number, &copier).unwrap();
     (pair.nic.reg_mr(&pair.pd, &region, Access::all()).unwrap(), view, copier)
 }
 
@@ -96,6 +96,22 @@ fn engines_of_two_devices_do_not_overtake_each_other() {
     rig.copier.allow(1);
     rig.pair.run();
     assert_eq!(bytes(&view, 0, 3), b"two");
+}
+
+#[test]
+fn a_message_over_two_devices_is_not_overtaken() {
+    let mut rig = rig();
+    let (second, view, engine) = device(&rig.pair, 1);
+    rig.pair.b.post_recv(&[sge(&rig.mr, 0, 4), sge(&second, 0, 4)]);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).inline(b"leftright"[..8].as_ref()));
+    let over = remote(&rig.mr, 0);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, over).inline(b"over").signaled());
+    rig.copier.allow(2);
+    steps(&rig.pair);
+    assert_eq!(bytes(&rig.view, 0, 4), b"left", "half of the message is on its way");
+    engine.allow(1);
+    rig.pair.run();
+    assert_eq!((bytes(&rig.view, 0, 4), bytes(&view, 0, 4)), (b"over".to_vec(), b"righ".to_vec()));
 }
 
 #[test]

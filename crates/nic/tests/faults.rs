@@ -11,23 +11,28 @@ fn pair() -> Pair {
     Pair::new(PairConfig::default()).unwrap()
 }
 
-fn nop(pair: &mut Pair) {
-    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+/// Posts a WRITE, or every other time a NOP: one is executed the short way, the other is not.
+fn post(pair: &mut Pair) {
+    let to = remote(&pair.mr_b, 0);
+    pair.a.post_wqe(|buf, at| match at.index.0 % 2 {
+        0 => WqeBuilder::write(buf, at, to).inline(b"x").signaled(),
+        _ => WqeBuilder::nop(buf, at).signaled(),
+    });
 }
 
 #[test]
 fn cqes_are_delayed_by_steps_in_order() {
     let mut pair = pair();
     pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Steps(5)));
-    nop(&mut pair);
-    nop(&mut pair);
+    post(&mut pair);
+    post(&mut pair);
     pair.nic.step();
     for _ in 0..4 {
         pair.nic.step();
         assert_eq!(pair.a.poll_send(), None);
     }
     pair.nic.faults().delay_cqes(pair.a.send_cq(), None);
-    nop(&mut pair);
+    post(&mut pair);
     pair.run();
     for index in 0..3 {
         let next = pair.a.poll_send();
@@ -40,7 +45,7 @@ fn cqes_are_delayed_by_time() {
     let mut pair = pair();
     let delay = Duration::from_millis(3);
     pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Time(delay)));
-    nop(&mut pair);
+    post(&mut pair);
     pair.run();
     assert_eq!(pair.nic.next_timer(), Some(delay));
     pair.run_for(delay - Duration::from_nanos(1));
@@ -50,13 +55,32 @@ fn cqes_are_delayed_by_time() {
 }
 
 #[test]
+fn a_held_cqe_frees_the_ring_only_when_it_is_written() {
+    let mut pair = pair();
+    pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Steps(3)));
+    for _ in 0..64 {
+        post(&mut pair);
+    }
+    pair.run();
+    for index in 0..64 {
+        let next = pair.a.poll_send();
+        assert!(matches!(next, Some(Cqe::Requester { wqe_counter, .. }) if wqe_counter == index));
+    }
+    for _ in 0..64 {
+        post(&mut pair);
+    }
+    assert_eq!(pair.run(), 64);
+    assert_eq!(pair.nic.take_violations(), []);
+}
+
+#[test]
 fn a_lost_doorbell_is_covered_by_the_next() {
     let mut pair = pair();
     pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, None).unwrap();
-    nop(&mut pair);
+    post(&mut pair);
     assert_eq!(pair.run(), 0);
     assert_eq!(pair.nic.step(), Step::Idle);
-    nop(&mut pair);
+    post(&mut pair);
     assert_eq!(pair.run(), 2);
 }
 
@@ -64,7 +88,7 @@ fn a_lost_doorbell_is_covered_by_the_next() {
 fn a_lost_doorbell_is_recovered_from_the_record() {
     let mut pair = pair();
     pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, Some(10)).unwrap();
-    nop(&mut pair);
+    post(&mut pair);
     assert_eq!(pair.run(), 1);
     assert!(pair.a.poll_send().is_some());
 }
@@ -105,11 +129,17 @@ fn a_receiver_that_is_not_ready_becomes_so() {
 #[test]
 fn a_stuck_qp_waits_and_others_do_not() {
     let mut pair = pair();
+    // The first two make the QP know its peer: the short way is open.
+    post(&mut pair);
+    post(&mut pair);
+    assert_eq!(pair.run(), 2);
+    pair.mr_b.region().fill(0, 1, 0).unwrap();
+    while pair.a.poll_send().is_some() {}
     pair.nic.faults().stick(pair.a.qp.qpn(), true).unwrap();
-    nop(&mut pair);
+    post(&mut pair);
     pair.b.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     assert_eq!(pair.run(), 1);
-    assert_eq!(pair.a.poll_send(), None);
+    assert_eq!((pair.a.poll_send(), bytes(pair.mr_b.region(), 0, 1)), (None, vec![0]));
     pair.nic.faults().stick(pair.a.qp.qpn(), false).unwrap();
     assert_eq!(pair.run(), 1);
     assert!(pair.a.poll_send().is_some());
