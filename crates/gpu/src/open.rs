@@ -99,7 +99,9 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
 }
 
 fn open_best() -> Result<Opened, GpuError> {
-    match cuda::nvrtc().and_then(|_| open_cuda(0)) {
+    // The driver first: without one, a missing compiler is not what stands in the way.
+    let ready = cuda::api::driver().and_then(|_| cuda::nvrtc());
+    match ready.and_then(|_| open_cuda(0)) {
         Ok(gpu) => {
             let info = gpu.info();
             let why = format!("cuda:0: {} ({}) is there and usable", info.name, info.arch);
