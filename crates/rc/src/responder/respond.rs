@@ -18,6 +18,18 @@ pub(crate) enum Response {
     Atomic { psn: Psn, msn: Msn, original: u64, replay: bool },
 }
 
+impl Response {
+    /// PSN of its next packet.
+    fn psn(&self) -> Psn {
+        match *self {
+            Response::Ack { psn, .. }
+            | Response::Nak { psn, .. }
+            | Response::Atomic { psn, .. } => psn,
+            Response::Read(read) => read.psn,
+        }
+    }
+}
+
 /// What is left of the response to a READ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadResponse {
@@ -87,8 +99,14 @@ impl Responses {
         let same =
             |response: &Response| matches!(response, Response::Atomic { psn, .. } if *psn == at);
         if !self.queue.iter().any(same) {
-            self.queue.push_back(Response::Atomic { psn: at, msn, original, replay: true });
+            self.repeat(Response::Atomic { psn: at, msn, original, replay: true });
         }
+    }
+
+    /// Puts a repeated answer where its PSN belongs: a requester that lost it drops the later ones.
+    fn repeat(&mut self, response: Response) {
+        let later = self.queue.iter().position(|other| response.psn().is_before(other.psn()));
+        self.queue.insert(later.unwrap_or(self.queue.len()), response);
     }
 
     pub(crate) fn answer_read(&mut self, read: ReadResponse) {
@@ -105,7 +123,7 @@ impl Responses {
         });
         match same {
             Some(other) => *other = ReadResponse { replay: other.replay, ..read },
-            None => self.queue.push_back(Response::Read(read)),
+            None => self.repeat(Response::Read(read)),
         }
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Faults {
     pub(crate) reordering: f64,
     pub(crate) delay: u64,
     pub(crate) jitter: u64,
+    /// Nanoseconds that each packet occupies the link.
+    pub(crate) occupancy: u64,
 }
 
 #[derive(Debug)]
@@ -23,16 +25,19 @@ pub(crate) struct Link {
     rng: Rng,
     in_flight: BTreeMap<(u64, u64), Vec<u8>>,
     sent: u64,
+    /// When the link is done with what was sent.
+    pub(crate) busy_until: u64,
 }
 
 impl Link {
     pub(crate) fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, rng: Rng::new(seed), in_flight: BTreeMap::new(), sent: 0 }
+        Self { faults, rng: Rng::new(seed), in_flight: BTreeMap::new(), sent: 0, busy_until: 0 }
     }
 
     pub(crate) fn send(&mut self, now: u64, packet: &[u8]) {
         let copies = 1 + u32::from(self.rng.chance(self.faults.duplication));
         for _ in 0..copies {
+            self.busy_until = self.busy_until.max(now) + self.faults.occupancy;
             if self.rng.chance(self.faults.loss) {
                 continue;
             }
@@ -46,7 +51,8 @@ impl Link {
                 false => 0,
             };
             self.sent += 1;
-            self.in_flight.insert((now + self.faults.delay + late, self.sent), packet);
+            let at = self.busy_until + self.faults.delay + late;
+            self.in_flight.insert((at, self.sent), packet);
         }
     }
 

@@ -61,7 +61,8 @@ fn random_faults(rng: &mut Rng) -> Faults {
     };
     let (loss, duplication, corruption, reordering) = (rate(0.2), rate(0.2), rate(0.05), rate(0.2));
     let delay = 200 + rng.below(20_000);
-    Faults { loss, duplication, corruption, reordering, delay, jitter: 1 + rng.below(4 * delay) }
+    let jitter = 1 + rng.below(4 * delay);
+    Faults { loss, duplication, corruption, reordering, delay, jitter, occupancy: rng.below(500) }
 }
 
 impl Simulation {
