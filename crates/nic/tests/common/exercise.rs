@@ -140,7 +140,7 @@ fn command(pair: &mut Pair, script: &mut Script<'_>, mr: &Mr, outcome: &mut Outc
 /// Both QPs through RESET or ERR.
 fn restart(pair: &mut Pair, how: u8) {
     let none = QpAttrs::default();
-    if how % 2 == 0 {
+    if how.is_multiple_of(2) {
         pair.b.qp.modify(QpState::Err, &none).unwrap();
         return;
     }
