@@ -31,7 +31,10 @@ statuses! {
     Flushed = 0x05, "work request flushed";
     /// The response does not fit the request.
     BadResponse = 0x10, "bad response";
-    /// The peer refused the request as malformed or not allowed.
+    /// A write with immediate data that its key forbids ends the receive that it would consume.
+    LocalAccess = 0x11, "local access error";
+    /// The peer refused the request as malformed or not allowed; a receive ends with it if its
+    /// message wanted to invalidate a key that may not be.
     RemoteInvalidRequest = 0x12, "remote invalid request";
     /// The peer's key, bounds or rights forbid the access.
     RemoteAccess = 0x13, "remote access error";
@@ -41,4 +44,17 @@ statuses! {
     RetryExceeded = 0x15, "transport retries exceeded";
     /// The peer had no receive posted after all retries.
     RnrRetryExceeded = 0x16, "receiver-not-ready retries exceeded";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syndromes_ascend_and_differ() {
+        assert!(Status::ALL.is_sorted_by(|a, b| a.syndrome() < b.syndrome()));
+        assert_eq!(Status::RetryExceeded.syndrome(), 0x15);
+        assert_eq!(Status::RnrRetryExceeded.syndrome(), 0x16);
+        assert_eq!(Status::Flushed.syndrome(), 0x05);
+    }
 }

@@ -72,8 +72,9 @@ pub(crate) enum Refusal {
     Invalid,
     /// The same, since the receive is too small: it completes with an error.
     TooLong { receive: Receive },
-    /// NAK remote access error, the connection fails.
-    Access,
+    /// NAK remote access error, the connection fails; so does the receive that a write with
+    /// immediate data has at hand.
+    Access { receive: Option<Receive> },
     /// NAK remote operational error, the connection fails; so does the receive if one is at fault.
     Operational { receive: Option<Receive> },
     /// A key that may not be invalidated: the connection fails without an answer.
@@ -86,7 +87,8 @@ impl Refusal {
         match self {
             Refusal::TooLong { receive } => Some((receive, Status::LocalLength)),
             Refusal::Operational { receive } => Some((receive?, Status::LocalProtection)),
-            Refusal::Invalidation { receive } => Some((receive, Status::Flushed)),
+            Refusal::Access { receive } => Some((receive?, Status::LocalAccess)),
+            Refusal::Invalidation { receive } => Some((receive, Status::RemoteInvalidRequest)),
             _ => None,
         }
     }
@@ -278,24 +280,28 @@ fn check_rkey(
                 _ => Ok(()),
             }
         }
-        Accepted::Write { range, len, .. } => {
+        Accepted::Write { range, len, receive, .. } => {
             // The first packet vouches for the whole message, later ones for themselves: the key
             // may have been taken back in between.
             let begins = inbound.bth.opcode.position().begins();
             let vouched = if begins { len } else { range.len };
             check_range(Range { len: vouched, ..range }, Need::Write, host)
+                .map_err(|Denied| Refusal::Access { receive })
         }
-        Accepted::Read { range } => check_range(range, Need::Read, host),
+        Accepted::Read { range } => {
+            check_range(range, Need::Read, host).map_err(|Denied| Refusal::Access { receive: None })
+        }
         Accepted::Atomic(Atomic { va, rkey, .. }) => {
             check_range(Range { rkey, va, len: 8 }, Need::Atomic, host)
+                .map_err(|Denied| Refusal::Access { receive: None })
         }
     }
 }
 
-pub(crate) fn check_range(range: Range, need: Need, host: &mut impl Host) -> Result<(), Refusal> {
+pub(crate) fn check_range(range: Range, need: Need, host: &mut impl Host) -> Result<(), Denied> {
     let Range { rkey, va, len } = range;
     match len {
         0 => Ok(()),
-        _ => host.check_rkey(rkey, va, len, need).map_err(|Denied| Refusal::Access),
+        _ => host.check_rkey(rkey, va, len, need),
     }
 }

@@ -148,7 +148,7 @@ impl Responder {
             Refusal::Invalid | Refusal::TooLong { .. } => {
                 Some(Syndrome::Nak(NakCode::InvalidRequest))
             }
-            Refusal::Access => Some(Syndrome::Nak(NakCode::RemoteAccessError)),
+            Refusal::Access { .. } => Some(Syndrome::Nak(NakCode::RemoteAccessError)),
             Refusal::Operational { .. } => Some(Syndrome::Nak(NakCode::RemoteOperationalError)),
             //= [exc.silent-invalidation]
             Refusal::Invalidation { .. } => None,
@@ -161,7 +161,8 @@ impl Responder {
             return;
         }
         if let Some((receive, status)) = refusal.receive() {
-            if matches!(self.message, Message::None) {
+            // A message of several packets took its receive with the first one.
+            if !matches!(self.message, Message::Send { .. }) {
                 host.take_receive(receive.id);
             }
             self.message = Message::None;
