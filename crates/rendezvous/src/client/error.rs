@@ -1,0 +1,133 @@
+//! Why a call on a connected store failed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::protocol::{Opcode, ReplyError};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The argument is beyond a bound of ours; nothing was sent.
+    #[error("{call}: {what} of {size}, at most {limit} allowed")]
+    TooLarge {
+        /// The call.
+        call: Opcode,
+        /// What is too large.
+        what: &'static str,
+        /// How large.
+        size: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// Keys that did not come in time. The connection remains of use.
+    #[error("{call}: waited {waited:.1?} for {} of {total} keys: {}", missing.len(), Listed(missing))]
+    Missing {
+        /// The call.
+        call: Opcode,
+        /// Those that are not there.
+        missing: Vec<String>,
+        /// How many were waited for.
+        total: usize,
+        /// How long.
+        waited: Duration,
+    },
+    /// Not enough arrived at a barrier of the server in time. The connection remains of use.
+    #[error("barrier {key:?}: not all of {world_size} had arrived after {waited:.1?}")]
+    Barrier {
+        /// Its key.
+        key: String,
+        /// How many were to arrive.
+        world_size: i64,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The store did not take or answer a request in time.
+    #[error("{call}: the store at {peer} did not answer within {waited:.1?}")]
+    Silent {
+        /// The call.
+        call: Opcode,
+        /// The store.
+        peer: SocketAddr,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The store ended the connection, which is also how it refuses a request.
+    #[error(
+        "{call}: the store at {peer} ended the connection: it has stopped, or does not accept this request"
+    )]
+    Ended {
+        /// The call.
+        call: Opcode,
+        /// The store.
+        peer: SocketAddr,
+    },
+    /// The connection failed.
+    #[error("{call}: connection to the store at {peer} failed: {source}")]
+    Io {
+        /// The call.
+        call: Opcode,
+        /// The store.
+        peer: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The reply is not one of the protocol.
+    #[error("{call}: the peer at {peer} does not speak the store's protocol: {source}")]
+    Protocol {
+        /// The call.
+        call: Opcode,
+        /// The peer.
+        peer: SocketAddr,
+        /// What was wrong.
+        source: ReplyError,
+    },
+    /// An earlier call failed in the middle of a message; the connection is of no use any more.
+    #[error("{call}: the connection to the store at {peer} broke in an earlier call")]
+    Broken {
+        /// The call.
+        call: Opcode,
+        /// The store.
+        peer: SocketAddr,
+    },
+}
+
+impl ClientError {
+    pub(super) fn reply(
+        call: Opcode,
+        peer: SocketAddr,
+        waited: Duration,
+        source: ReplyError,
+    ) -> ClientError {
+        let source = match source {
+            ReplyError::Io(source) => source,
+            source => return ClientError::Protocol { call, peer, source },
+        };
+        match source.kind() {
+            io::ErrorKind::TimedOut => ClientError::Silent { call, peer, waited },
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => ClientError::Ended { call, peer },
+            _ => ClientError::Io { call, peer, source },
+        }
+    }
+}
+
+/// A list that stays readable however long it is.
+pub(crate) struct Listed<'a, T>(pub(crate) &'a [T]);
+
+impl<T: std::fmt::Display> std::fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 8;
+        for (index, item) in self.0.iter().take(SHOWN).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{item}")?;
+        }
+        match self.0.len().checked_sub(SHOWN) {
+            Some(more @ 1..) => write!(f, " and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}

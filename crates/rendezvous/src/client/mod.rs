@@ -1,0 +1,330 @@
+//! The store from the other side: blocking calls over one connection.
+
+mod connect;
+mod error;
+mod wait;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+pub use connect::{Answer, ConnectError};
+pub use error::ClientError;
+pub(crate) use error::Listed;
+
+use crate::protocol::{Opcode, ReplyError, Request, read};
+use crate::socket::Timed;
+use crate::{Deadline, Limits};
+
+/// PyTorch puts this before every key of its users.
+const PREFIX: &str = "/";
+
+/// The key, without [`PREFIX`], at which PyTorch's clients count themselves when they join.
+const JOINED: &str = "init/";
+
+/// Most bytes that are read and dropped when a connection is closed.
+const DROPPED: u64 = 4096;
+
+/// A connection to a store, PyTorch's or ours.
+///
+/// Keys are those of `torch.distributed.TCPStore`: what one side calls `k` is `k` for the other.
+/// Calls take no longer than [`Client::timeout`], except those that are given a [`Deadline`].
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    peer: SocketAddr,
+    timeout: Duration,
+    limits: Limits,
+    broken: bool,
+}
+
+impl Client {
+    /// Connects to the store at `host`, which may begin to listen later than this call, but not
+    /// later than `timeout`. The timeout becomes that of the calls.
+    pub fn connect(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+        limits: Limits,
+    ) -> Result<Client, ConnectError> {
+        let deadline = Deadline::after(timeout);
+        let stream = connect::connect(host, port, deadline)?;
+        let peer = stream.peer_addr().map_err(|source| ConnectError::Unreachable {
+            host: host.into(),
+            port,
+            waited: deadline.waited(),
+            attempts: 1,
+            source,
+        })?;
+        Ok(Client { stream, peer, timeout, limits, broken: false })
+    }
+
+    /// The store's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Changes how long a call may take.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Stores `value`. There is no reply: a refusal shows in the next call.
+    pub fn set(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
+        let key = &prefixed(key);
+        self.tell(&Request::Set { key: key.as_bytes(), value })
+    }
+
+    /// Stores `desired` if the value is `expected`, where an empty one stands for no key. Gives the
+    /// value that holds afterwards, or `expected` if there is no key and it is not empty.
+    pub fn compare_set(
+        &mut self,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> Result<Vec<u8>, ClientError> {
+        let key = &prefixed(key);
+        let limit = self.limits.value;
+        let request = Request::CompareSet { key: key.as_bytes(), expected, desired };
+        self.ask(&request, |from| read::bytes(from, "value", limit))
+    }
+
+    /// The value of `key`; waits until there is one.
+    pub fn get(&mut self, key: &str) -> Result<Vec<u8>, ClientError> {
+        let deadline = Deadline::after(self.timeout);
+        self.wait(&[key], deadline)?;
+        let key = &prefixed(key);
+        let limit = self.limits.value;
+        let request = Request::Get { key: key.as_bytes() };
+        self.ask_until(&request, deadline, |from| read::bytes(from, "value", limit))
+    }
+
+    /// Adds to the decimal number at `key`, which counts as 0 if there is none. Gives the sum.
+    pub fn add(&mut self, key: &str, delta: i64) -> Result<i64, ClientError> {
+        self.add_raw(&prefixed(key), delta)
+    }
+
+    fn add_raw(&mut self, key: &str, delta: i64) -> Result<i64, ClientError> {
+        let request = Request::Add { key: key.as_bytes(), delta };
+        self.ask(&request, |from| read::number(from))
+    }
+
+    /// Whether all `keys` are there.
+    pub fn check(&mut self, keys: &[&str]) -> Result<bool, ClientError> {
+        let keys = all_prefixed(keys);
+        let request = Request::Check { keys: keys.iter().map(String::as_bytes).collect() };
+        self.ask(&request, |from| Ok(read::flag(from)? == 0))
+    }
+
+    /// How many keys the store has, PyTorch's own included.
+    pub fn num_keys(&mut self) -> Result<i64, ClientError> {
+        self.ask(&Request::<&[u8]>::KeyCount, |from| read::number(from))
+    }
+
+    /// Removes `key`. Whether it was there.
+    pub fn delete_key(&mut self, key: &str) -> Result<bool, ClientError> {
+        let key = &prefixed(key);
+        let request = Request::Delete { key: key.as_bytes() };
+        Ok(self.ask(&request, |from| read::number(from))? > 0)
+    }
+
+    /// Adds to the end of a value, or stores it. There is no reply, as with [`Client::set`].
+    pub fn append(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
+        let key = &prefixed(key);
+        self.tell(&Request::Append { key: key.as_bytes(), value })
+    }
+
+    /// The values of `keys`, in order; waits until all are there.
+    pub fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, ClientError> {
+        let deadline = Deadline::after(self.timeout);
+        self.wait(keys, deadline)?;
+        let keys = all_prefixed(keys);
+        let (limit, total) = (self.limits.value, self.limits.message);
+        let request = Request::MultiGet { keys: keys.iter().map(String::as_bytes).collect() };
+        self.ask_until(&request, deadline, |from| {
+            read::many(from, "value", keys.len(), limit, total)
+        })
+    }
+
+    /// Stores several values. There is no reply, as with [`Client::set`].
+    pub fn multi_set(&mut self, pairs: &[(&str, &[u8])]) -> Result<(), ClientError> {
+        let keys: Vec<_> = pairs.iter().map(|(key, _)| prefixed(key)).collect();
+        let pairs =
+            keys.iter().zip(pairs).map(|(key, (_, value))| (key.as_bytes(), *value)).collect();
+        self.tell(&Request::MultiSet { pairs })
+    }
+
+    /// Whether multi_get, multi_set and append exist: always. The protocol does not ask.
+    pub fn has_extended_api(&self) -> bool {
+        true
+    }
+
+    /// Adds to the end of a queue. PyTorch's classic server does not know queues, and ends the
+    /// connection.
+    pub fn queue_push(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
+        let key = &prefixed(key);
+        self.tell(&Request::QueuePush { key: key.as_bytes(), value })
+    }
+
+    /// Takes from the front of a queue, if there is anything.
+    pub fn try_queue_pop(&mut self, key: &str) -> Result<Option<Vec<u8>>, ClientError> {
+        let key = &prefixed(key);
+        let limit = self.limits.value;
+        let request = Request::QueuePop { key: key.as_bytes() };
+        self.ask(&request, |from| match read::number(from)? {
+            got @ ..0 => Err(ReplyError::Negative { what: "queue length", got }),
+            0 => Ok(None),
+            1.. => read::bytes(from, "value", limit).map(Some),
+        })
+    }
+
+    /// Takes from the front of a queue; waits until there is something.
+    pub fn queue_pop(&mut self, key: &str) -> Result<Vec<u8>, ClientError> {
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            self.wait(&[key], deadline)?;
+            // Empty if somebody took it in between.
+            if let Some(value) = self.try_queue_pop(key)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Length of a queue.
+    pub fn queue_len(&mut self, key: &str) -> Result<i64, ClientError> {
+        let key = &prefixed(key);
+        let request = Request::QueueLen { key: key.as_bytes() };
+        self.ask(&request, |from| read::number(from))
+    }
+
+    /// The keys, without PyTorch's own. Stores of older PyTorch end the connection.
+    pub fn list_keys(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
+        let (limit, total, most) = (self.limits.key, self.limits.message, self.limits.keys);
+        let keys = self.ask(&Request::<&[u8]>::ListKeys, |from| {
+            let count = read::count(from, "number of keys", most)?;
+            read::many(from, "key", count, limit, total)
+        })?;
+        let users = keys.iter().filter_map(|key| key.strip_prefix(PREFIX.as_bytes()));
+        Ok(users.map(<[u8]>::to_vec).collect())
+    }
+
+    /// Counts this process among those that have joined, as PyTorch's clients do unless told not to
+    /// wait for workers. Gives how many have.
+    pub fn join_workers(&mut self) -> Result<i64, ClientError> {
+        self.add_raw(JOINED, 1)
+    }
+
+    /// Ends the connection, once the store has taken all that was sent or has gone itself.
+    pub fn close(self) -> Result<(), ClientError> {
+        let (call, peer, deadline) = (Opcode::Set, self.peer, Deadline::after(self.timeout));
+        // A store closes its end when it has read to the end of ours.
+        let ended = self.stream.shutdown(Shutdown::Write).and_then(|()| {
+            Timed { stream: &self.stream, deadline }.take(DROPPED).read_to_end(&mut Vec::new())
+        });
+        match ended.map_err(|error| error.kind()) {
+            Err(ErrorKind::TimedOut) => {
+                Err(ClientError::Silent { call, peer, waited: deadline.waited() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a request that has no reply.
+    fn tell<B: AsRef<[u8]>>(&mut self, request: &Request<B>) -> Result<(), ClientError> {
+        self.ask(request, |_| Ok(()))
+    }
+
+    fn ask<B: AsRef<[u8]>, T>(
+        &mut self,
+        request: &Request<B>,
+        reply: impl FnOnce(&mut Timed<'_>) -> Result<T, ReplyError>,
+    ) -> Result<T, ClientError> {
+        let deadline = Deadline::after(self.timeout);
+        self.ask_until(request, deadline, reply)
+    }
+
+    fn ask_until<B: AsRef<[u8]>, T>(
+        &mut self,
+        request: &Request<B>,
+        deadline: Deadline,
+        reply: impl FnOnce(&mut Timed<'_>) -> Result<T, ReplyError>,
+    ) -> Result<T, ClientError> {
+        let bytes = self.encode(request)?;
+        self.exchange(request.opcode(), &bytes, deadline, reply)
+    }
+
+    /// Sends `bytes` and reads what `reply` reads. A failure leaves the two ends out of step.
+    fn exchange<T>(
+        &mut self,
+        call: Opcode,
+        bytes: &[u8],
+        deadline: Deadline,
+        reply: impl FnOnce(&mut Timed<'_>) -> Result<T, ReplyError>,
+    ) -> Result<T, ClientError> {
+        let peer = self.peer;
+        if self.broken {
+            return Err(ClientError::Broken { call, peer });
+        }
+        let mut stream = Timed { stream: &self.stream, deadline };
+        let result =
+            stream.write_all(bytes).map_err(ReplyError::from).and_then(|()| reply(&mut stream));
+        self.broken = result.is_err();
+        result.map_err(|source| ClientError::reply(call, peer, deadline.waited(), source))
+    }
+
+    /// The bytes of a request that is within the bounds.
+    fn encode<B: AsRef<[u8]>>(&self, request: &Request<B>) -> Result<Vec<u8>, ClientError> {
+        let call = request.opcode();
+        let limits = &self.limits;
+        let within = |what, size, limit| match size > limit {
+            true => Err(ClientError::TooLarge { call, what, size, limit }),
+            false => Ok(()),
+        };
+        let key = |key: &B| within("key", key.as_ref().len(), limits.key);
+        let value = |value: &B| within("value", value.as_ref().len(), limits.value);
+        match request {
+            Request::Set { key: k, value: v }
+            | Request::Append { key: k, value: v }
+            | Request::QueuePush { key: k, value: v } => key(k).and_then(|()| value(v))?,
+            Request::CompareSet { key: k, expected, desired } => {
+                key(k).and_then(|()| value(expected)).and_then(|()| value(desired))?;
+            }
+            Request::Get { key: k }
+            | Request::Add { key: k, .. }
+            | Request::Delete { key: k }
+            | Request::QueuePop { key: k }
+            | Request::QueueLen { key: k }
+            | Request::Barrier { key: k, .. } => key(k)?,
+            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
+                within("number of keys", keys.len(), limits.keys_per_message)?;
+                keys.iter().try_for_each(key)?;
+            }
+            Request::MultiSet { pairs } => {
+                within("number of keys", pairs.len(), limits.keys_per_message)?;
+                pairs.iter().try_for_each(|(k, v)| key(k).and_then(|()| value(v)))?;
+            }
+            Request::Validate { .. }
+            | Request::Ping { .. }
+            | Request::KeyCount
+            | Request::CancelWait
+            | Request::ListKeys => {}
+        }
+        let mut bytes = Vec::new();
+        request.emit(&mut bytes);
+        within("message", bytes.len(), limits.message)?;
+        Ok(bytes)
+    }
+}
+
+fn prefixed(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+fn all_prefixed(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| prefixed(key)).collect()
+}

@@ -1,0 +1,125 @@
+//! Requests as values.
+
+use super::Opcode;
+
+/// A request. `B` holds a key or a value: owned where it was parsed, borrowed where it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are named by what they are; the opcodes say the rest")]
+pub enum Request<B = Vec<u8>> {
+    /// [`Opcode::Validate`], without reply.
+    Validate { magic: u32 },
+    /// [`Opcode::Set`], without reply.
+    Set { key: B, value: B },
+    /// [`Opcode::CompareSet`]; the reply is the value that holds afterwards, or `expected` where
+    /// there is no such key and `expected` is not empty.
+    CompareSet { key: B, expected: B, desired: B },
+    /// [`Opcode::Get`]; the reply is the value, empty where there is none.
+    Get { key: B },
+    /// [`Opcode::Add`]; the reply is the sum.
+    Add { key: B, delta: i64 },
+    /// [`Opcode::Check`]; the reply is 0 if all are there.
+    Check { keys: Vec<B> },
+    /// [`Opcode::Wait`]; the reply comes when all are there.
+    Wait { keys: Vec<B> },
+    /// [`Opcode::KeyCount`]; the reply is a number.
+    KeyCount,
+    /// [`Opcode::Delete`]; the reply is how many were removed.
+    Delete { key: B },
+    /// [`Opcode::Append`], without reply.
+    Append { key: B, value: B },
+    /// [`Opcode::MultiGet`]; the reply is as many values, without a count.
+    MultiGet { keys: Vec<B> },
+    /// [`Opcode::MultiSet`], without reply.
+    MultiSet { pairs: Vec<(B, B)> },
+    /// [`Opcode::CancelWait`]; the reply says so, also if nothing was waited for.
+    CancelWait,
+    /// [`Opcode::Ping`]; the reply is the nonce.
+    Ping { nonce: u32 },
+    /// [`Opcode::QueuePush`], without reply.
+    QueuePush { key: B, value: B },
+    /// [`Opcode::QueuePop`]; the reply is the length before, and a value unless that is 0.
+    QueuePop { key: B },
+    /// [`Opcode::QueueLen`]; the reply is a number.
+    QueueLen { key: B },
+    /// [`Opcode::ListKeys`]; the reply is a count and the keys.
+    ListKeys,
+    /// [`Opcode::Barrier`]; the reply comes when `world_size` have arrived at `key`.
+    Barrier { key: B, world_size: i64 },
+}
+
+impl<B: AsRef<[u8]>> Request<B> {
+    /// The opcode.
+    pub fn opcode(&self) -> Opcode {
+        match self {
+            Request::Validate { .. } => Opcode::Validate,
+            Request::Set { .. } => Opcode::Set,
+            Request::CompareSet { .. } => Opcode::CompareSet,
+            Request::Get { .. } => Opcode::Get,
+            Request::Add { .. } => Opcode::Add,
+            Request::Check { .. } => Opcode::Check,
+            Request::Wait { .. } => Opcode::Wait,
+            Request::KeyCount => Opcode::KeyCount,
+            Request::Delete { .. } => Opcode::Delete,
+            Request::Append { .. } => Opcode::Append,
+            Request::MultiGet { .. } => Opcode::MultiGet,
+            Request::MultiSet { .. } => Opcode::MultiSet,
+            Request::CancelWait => Opcode::CancelWait,
+            Request::Ping { .. } => Opcode::Ping,
+            Request::QueuePush { .. } => Opcode::QueuePush,
+            Request::QueuePop { .. } => Opcode::QueuePop,
+            Request::QueueLen { .. } => Opcode::QueueLen,
+            Request::ListKeys => Opcode::ListKeys,
+            Request::Barrier { .. } => Opcode::Barrier,
+        }
+    }
+
+    /// Appends the request's bytes to `out`.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.push(self.opcode().byte());
+        match self {
+            Request::Validate { magic: word } | Request::Ping { nonce: word } => {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            Request::Set { key, value }
+            | Request::Append { key, value }
+            | Request::QueuePush { key, value } => {
+                emit_bytes(out, key);
+                emit_bytes(out, value);
+            }
+            Request::CompareSet { key, expected, desired } => {
+                emit_bytes(out, key);
+                emit_bytes(out, expected);
+                emit_bytes(out, desired);
+            }
+            Request::Get { key }
+            | Request::Delete { key }
+            | Request::QueuePop { key }
+            | Request::QueueLen { key } => emit_bytes(out, key),
+            Request::Add { key, delta: number } | Request::Barrier { key, world_size: number } => {
+                emit_bytes(out, key);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
+                emit_len(out, keys.len());
+                keys.iter().for_each(|key| emit_bytes(out, key));
+            }
+            Request::MultiSet { pairs } => {
+                emit_len(out, pairs.len());
+                for (key, value) in pairs {
+                    emit_bytes(out, key);
+                    emit_bytes(out, value);
+                }
+            }
+            Request::KeyCount | Request::CancelWait | Request::ListKeys => {}
+        }
+    }
+}
+
+pub(super) fn emit_len(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(&(len as u64).to_le_bytes());
+}
+
+pub(super) fn emit_bytes(out: &mut Vec<u8>, bytes: &impl AsRef<[u8]>) {
+    emit_len(out, bytes.as_ref().len());
+    out.extend_from_slice(bytes.as_ref());
+}

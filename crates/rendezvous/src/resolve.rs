@@ -1,0 +1,58 @@
+//! Host names to addresses, with a deadline, which the resolver of the operating system lacks.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::Deadline;
+
+/// Why a host name gave no address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// The resolver said no.
+    #[error("host {host:?} has no address: {source}")]
+    Failed {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        source: std::io::Error,
+    },
+    /// The resolver said nothing in time.
+    #[error("host {host:?} was not resolved within {waited:.1?}")]
+    TimedOut {
+        /// The name.
+        host: String,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
+}
+
+/// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.
+pub(crate) fn resolve(
+    host: &str,
+    port: u16,
+    deadline: Deadline,
+) -> Result<Vec<SocketAddr>, ResolveError> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let failed = |source| ResolveError::Failed { host: host.into(), source };
+    let (sender, receiver) = mpsc::channel();
+    let name = host.to_owned();
+    thread::Builder::new()
+        .name("resolve".into())
+        .spawn(move || {
+            let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+            // Nobody listens any more once the deadline has passed.
+            let _ = sender.send(found);
+        })
+        .map_err(failed)?;
+    match receiver.recv_timeout(deadline.remaining().unwrap_or_default()) {
+        Ok(Ok(found)) if found.is_empty() => Err(failed(std::io::ErrorKind::NotFound.into())),
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(source)) => Err(failed(source)),
+        Err(_) => Err(ResolveError::TimedOut { host: host.into(), waited: deadline.waited() }),
+    }
+}

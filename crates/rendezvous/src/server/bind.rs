@@ -1,0 +1,71 @@
+//! The listening socket.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::ResolveError;
+
+/// Why a server could not listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody else listens there.
+    #[error("{addr} is in use by another process; choose another port or end that process")]
+    InUse {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// Another machine's address.
+    #[error("{addr} is not an address of this machine; say which of its addresses to bind to")]
+    NotLocal {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// Not allowed, as for ports below 1024.
+    #[error("not allowed to listen at {addr}")]
+    Denied {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The name has no address to try.
+    #[error("host {host:?} has no address to listen at")]
+    NoAddress {
+        /// The name.
+        host: String,
+    },
+    /// The name could not be resolved.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// Something else.
+    #[error("cannot listen at {addr}: {source}")]
+    Io {
+        /// The address.
+        addr: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// As many as the operating system allows: all ranks may connect in the same instant.
+const BACKLOG: i32 = 4096;
+
+pub(super) fn listen(addr: SocketAddr) -> Result<TcpListener, BindError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        // A job that restarts takes its port again although old connections linger in TIME_WAIT.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(|source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { addr },
+        io::ErrorKind::AddrNotAvailable => BindError::NotLocal { addr },
+        io::ErrorKind::PermissionDenied => BindError::Denied { addr },
+        _ => BindError::Io { addr, source },
+    })
+}

@@ -1,0 +1,171 @@
+use super::*;
+
+fn store() -> Store {
+    Store::new(Limits::default())
+}
+
+/// What `client` is told in answer; that others are told something is an error.
+fn ask(store: &mut Store, client: ClientId, request: Request) -> Option<Reply> {
+    let mut replies = Vec::new();
+    store.handle(client, request, &mut replies).unwrap();
+    assert!(replies.iter().all(|(to, _)| *to == client), "{replies:?}");
+    assert!(replies.len() <= 1, "{replies:?}");
+    replies.pop().map(|(_, reply)| reply)
+}
+
+fn effects(store: &mut Store, client: ClientId, request: Request) -> Replies {
+    let mut replies = Vec::new();
+    store.handle(client, request, &mut replies).unwrap();
+    replies
+}
+
+fn refusal(store: &mut Store, request: Request) -> Refusal {
+    let mut replies = Vec::new();
+    let refused = store.handle(0, request, &mut replies).unwrap_err();
+    assert_eq!(replies, []);
+    refused
+}
+
+fn key(name: &str) -> Vec<u8> {
+    name.into()
+}
+
+fn set(name: &str, value: &str) -> Request {
+    Request::Set { key: key(name), value: value.into() }
+}
+
+fn wait(names: &[&str]) -> Request {
+    Request::Wait { keys: names.iter().map(|name| key(name)).collect() }
+}
+
+#[test]
+fn compare_set_stores_only_what_was_expected() {
+    let mut store = store();
+    let mut swap = |expected: &str, desired: &str| {
+        let (expected, desired) = (expected.into(), desired.into());
+        let request = Request::CompareSet { key: key("k"), expected, desired };
+        match ask(&mut store, 0, request) {
+            Some(Reply::Value(value)) => String::from_utf8(value).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(swap("absent", "a"), "absent");
+    assert_eq!(swap("", "a"), "a");
+    assert_eq!(swap("", "b"), "a");
+    assert_eq!(swap("a", "b"), "b");
+}
+
+#[test]
+fn add_counts_in_decimal_and_refuses_the_rest() {
+    let mut store = store();
+    let add = |delta| Request::Add { key: key("n"), delta };
+    assert_eq!(ask(&mut store, 0, add(5)), Some(Reply::Number(5)));
+    assert_eq!(ask(&mut store, 0, add(-7)), Some(Reply::Number(-2)));
+    assert_eq!(
+        ask(&mut store, 0, Request::Get { key: key("n") }),
+        Some(Reply::Value(b"-2".into()))
+    );
+    assert_eq!(refusal(&mut store, add(i64::MIN)), Refusal::Overflow { key: "n".into() });
+    ask(&mut store, 0, set("n", "2 apples"));
+    assert_eq!(refusal(&mut store, add(1)), Refusal::NotANumber { key: "n".into() });
+}
+
+#[test]
+fn a_wait_ends_with_its_last_key() {
+    let mut store = store();
+    ask(&mut store, 0, set("a", ""));
+    assert_eq!(ask(&mut store, 1, wait(&["a"])), Some(Reply::Arrived));
+    assert_eq!(ask(&mut store, 1, wait(&["a", "b", "c", "b"])), None);
+    assert_eq!(ask(&mut store, 2, wait(&["c"])), None);
+    assert_eq!(effects(&mut store, 0, set("b", "")), []);
+    assert_eq!(effects(&mut store, 0, set("c", "")), [(1, Reply::Arrived), (2, Reply::Arrived)]);
+    assert_eq!(effects(&mut store, 0, set("c", "")), []);
+    assert_eq!(store.waiters.bytes(), 0);
+}
+
+#[test]
+fn cancelled_and_departed_waiters_are_not_woken() {
+    let mut store = store();
+    for client in 1..4 {
+        assert_eq!(ask(&mut store, client, wait(&["k", "l"])), None);
+    }
+    assert_eq!(ask(&mut store, 1, Request::CancelWait), Some(Reply::Cancelled));
+    store.remove(2, &mut Vec::new());
+    let request = Request::MultiSet { pairs: vec![(key("k"), vec![]), (key("l"), vec![])] };
+    assert_eq!(effects(&mut store, 0, request), [(3, Reply::Arrived)]);
+    assert_eq!(store.waiters.bytes(), 0);
+}
+
+#[test]
+fn a_second_wait_is_refused() {
+    let mut store = store();
+    assert_eq!(ask(&mut store, 0, wait(&["k"])), None);
+    assert_eq!(refusal(&mut store, wait(&["l"])), Refusal::WaitsAlready);
+    let barrier = Request::Barrier { key: key("b"), world_size: 2 };
+    assert_eq!(refusal(&mut store, barrier), Refusal::WaitsAlready);
+    assert_eq!(
+        ask(&mut store, 1, Request::Get { key: key("b") }),
+        Some(Reply::Value(vec![])),
+        "a barrier that was refused does not count"
+    );
+}
+
+#[test]
+fn a_barrier_opens_for_the_last() {
+    let mut store = store();
+    let arrive = || Request::Barrier { key: key("b"), world_size: 3 };
+    assert_eq!(effects(&mut store, 0, arrive()), []);
+    assert_eq!(effects(&mut store, 1, arrive()), []);
+    let mut woken = effects(&mut store, 2, arrive());
+    woken.sort_by_key(|(client, _)| *client);
+    assert_eq!(woken, [0, 1, 2].map(|client| (client, Reply::Arrived)));
+}
+
+#[test]
+fn a_push_wakes_one_and_a_departure_the_next() {
+    let mut store = store();
+    let push = |value: &str| Request::QueuePush { key: key("q"), value: value.into() };
+    let pop = || Request::QueuePop { key: key("q") };
+    for client in 1..4 {
+        assert_eq!(ask(&mut store, client, wait(&["q"])), None);
+    }
+    assert_eq!(effects(&mut store, 0, push("x")), [(1, Reply::Arrived)]);
+    let mut replies = Vec::new();
+    store.remove(1, &mut replies);
+    assert_eq!(replies, [(2, Reply::Arrived)]);
+    assert_eq!(ask(&mut store, 2, pop()), Some(Reply::Popped(1, Some(b"x".into()))));
+    assert_eq!(ask(&mut store, 2, pop()), Some(Reply::Popped(0, None)));
+    store.remove(2, &mut replies);
+    assert_eq!(replies.len(), 1, "it took what it was woken for");
+    assert_eq!(effects(&mut store, 0, push("y")), [(3, Reply::Arrived)]);
+    assert_eq!(ask(&mut store, 0, Request::QueueLen { key: key("q") }), Some(Reply::Number(1)));
+    assert_eq!(ask(&mut store, 0, Request::KeyCount), Some(Reply::Number(0)));
+    ask(&mut store, 0, pop());
+    assert_eq!(store.bytes(), 0);
+}
+
+#[test]
+fn bounds_are_kept() {
+    let limits =
+        Limits { value: 16, message: 64, keys: 3, memory: 3 * ENTRY + 40, ..Limits::default() };
+    let mut store = Store::new(limits);
+    let append = || Request::Append { key: key("a"), value: vec![0; 10] };
+    ask(&mut store, 0, append());
+    let refused = refusal(&mut store, append());
+    assert_eq!(refused, Refusal::ValueTooLong { key: "a".into(), size: 20, limit: 16 });
+    let request = Request::MultiGet { keys: vec![key("a"); 4] };
+    assert_eq!(refusal(&mut store, request), Refusal::ReplyTooLong { size: 72, limit: 64 });
+    ask(&mut store, 0, set("b", ""));
+    let request = Request::QueuePush { key: key("q"), value: vec![] };
+    assert_eq!(refusal(&mut store, request), Refusal::Full { limit: 3 * ENTRY + 40 });
+    ask(&mut store, 0, set("c", ""));
+    assert_eq!(refusal(&mut store, set("d", "")), Refusal::TooManyKeys { limit: 3 });
+    let far = "x".repeat(60);
+    assert_eq!(refusal(&mut store, wait(&[&far])), Refusal::Full { limit: 3 * ENTRY + 40 });
+    for name in ["a", "b", "c"] {
+        let deleted = ask(&mut store, 0, Request::Delete { key: key(name) });
+        assert_eq!(deleted, Some(Reply::Number(1)));
+    }
+    assert_eq!(ask(&mut store, 0, Request::Delete { key: key("a") }), Some(Reply::Number(0)));
+    assert_eq!(store.bytes(), 0);
+}

@@ -1,0 +1,115 @@
+//! Why ranks did not meet.
+
+use std::time::Duration;
+
+use super::config::JOB_NAME;
+use crate::client::Listed;
+use crate::{BindError, ClientError, ConnectError};
+
+/// Why ranks did not meet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorldError {
+    /// No such rank.
+    #[error(
+        "rank {rank} of {world_size}: expected a rank below the world size, and at most 65536 ranks"
+    )]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The size.
+        world_size: u32,
+    },
+    /// No name for a job.
+    #[error("job {job:?}: expected {JOB_NAME}")]
+    Job {
+        /// The name's beginning.
+        job: String,
+    },
+    /// This rank was to run the store.
+    #[error("store of rank 0: {0}")]
+    Bind(#[from] BindError),
+    /// No store.
+    #[error("store of the job: {0}")]
+    Connect(#[from] ConnectError),
+    /// A call on the store failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// No random numbers.
+    #[error("the operating system gives no random numbers: {0}")]
+    Random(#[from] getrandom::Error),
+    /// Ranks that did not come.
+    #[error("{call} {name:?}: waited {waited:.1?} for {} of {world_size} ranks: {}", ranks.len(), Listed(ranks))]
+    Missing {
+        /// What was to be done together.
+        call: &'static str,
+        /// Its name.
+        name: String,
+        /// Who did not come.
+        ranks: Vec<u32>,
+        /// How many ranks there are.
+        world_size: u32,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// Somebody else is this rank.
+    #[error(
+        "rank {rank} of job {job:?}, generation {generation}, has joined already; a restart at the \
+         same store needs a higher generation"
+    )]
+    RankTaken {
+        /// The rank.
+        rank: u32,
+        /// The job.
+        job: String,
+        /// Which start of it.
+        generation: u64,
+    },
+    /// The ranks do not agree how many they are.
+    #[error("rank {rank} was told that there are {ours} ranks, another that there are {theirs}")]
+    Size {
+        /// This rank.
+        rank: u32,
+        /// What it was told.
+        ours: u32,
+        /// What another was told.
+        theirs: u32,
+    },
+    /// Ranks of different versions.
+    #[error("the job's keys are of layout {theirs:?}, this rank's of {ours:?}: mixed versions")]
+    Layout {
+        /// This rank's: version and world size.
+        ours: String,
+        /// What the store has.
+        theirs: String,
+    },
+    /// A name that cannot be a key.
+    #[error("name of {size} bytes, expected 1 to {limit}")]
+    Name {
+        /// Its length.
+        size: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// Names that are never used again would add up.
+    #[error("{limit} different names are in use; use the same name again")]
+    TooManyNames {
+        /// The bound.
+        limit: usize,
+    },
+    /// A broadcast from nobody or from two.
+    #[error(
+        "broadcast from rank {root} of {world_size}: rank {rank} gave {}; the root gives bytes and \
+         the others none", if *given { "bytes" } else { "none" }
+    )]
+    Root {
+        /// The root.
+        root: u32,
+        /// This rank.
+        rank: u32,
+        /// How many ranks there are.
+        world_size: u32,
+        /// Whether it gave bytes.
+        given: bool,
+    },
+}

@@ -1,0 +1,233 @@
+//! All ranks of a job, and what they do together.
+//!
+//! Keys, as a client of PyTorch would write them:
+//!
+//! | key | value | written by |
+//! |---|---|---|
+//! | `warpverbs/JOB/GENERATION/world` | `1 WORLD_SIZE`: version of this layout, then the size | whoever is first |
+//! | `warpverbs/JOB/GENERATION/rank/RANK` | anything unique | each rank, to claim its number |
+//! | `warpverbs/JOB/GENERATION/exchange/NAME/SEQUENCE/RANK` | that rank's bytes | each rank |
+//! | `warpverbs/JOB/GENERATION/barrier/NAME/SEQUENCE/RANK` | `1` | each rank |
+//! | `warpverbs/JOB/GENERATION/broadcast/NAME/SEQUENCE/ROOT` | the bytes | the root |
+//! | `warpverbs/JOB/GENERATION/left/RANK` | `1` | each rank, when it leaves |
+//!
+//! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`.
+
+mod config;
+mod error;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub use config::{Host, MAX_WORLD_SIZE, WorldConfig};
+pub(crate) use config::{JOB_NAME, is_job_name};
+pub use error::WorldError;
+
+use crate::{Client, ClientError, Deadline, Server};
+
+/// Longest name of an exchange, barrier or broadcast, in bytes.
+const LONGEST_NAME: usize = 256;
+
+/// Most names that one world counts the uses of.
+const MOST_NAMES: usize = 1 << 16;
+
+/// Version of the keys' layout.
+const LAYOUT: u32 = 1;
+
+/// This rank among the others.
+///
+/// Every rank makes the same calls with the same names; calls of different names may come in any
+/// order. If some rank does not come within the timeout, the others get
+/// [`WorldError::Missing`], which names it.
+#[derive(Debug)]
+pub struct World {
+    rank: u32,
+    world_size: u32,
+    prefix: String,
+    client: Client,
+    /// How often each name has been used.
+    used: HashMap<String, u64>,
+    /// Declared last, so that the client is gone before its server.
+    server: Option<Server>,
+}
+
+impl World {
+    /// Meets the other ranks: runs the store if that is this rank's part, claims the rank's number,
+    /// and waits until all have joined.
+    pub fn join(config: &WorldConfig) -> Result<World, WorldError> {
+        config.check()?;
+        let deadline = Deadline::after(config.timeout);
+        let server = config.serve(deadline)?;
+        let (host, port) = match &server {
+            Some(server) => config::reachable(server.local_addr()),
+            None => (config.master_addr.clone(), config.master_port),
+        };
+        let client = Client::connect(&host, port, config.timeout, config.limits.clone())?;
+        let prefix = format!("warpverbs/{}/{}", config.job, config.generation);
+        let (rank, world_size) = (config.rank, config.world_size);
+        let mut world = World { rank, world_size, prefix, client, used: HashMap::new(), server };
+        // PyTorch's server may be waiting for this count.
+        world.client.join_workers()?;
+        world.agree()?;
+        world.claim(config)?;
+        world.gather("barrier", "join", b"1", deadline)?;
+        Ok(world)
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world_size(&self) -> u32 {
+        self.world_size
+    }
+
+    /// The store that this rank runs, if it does.
+    pub fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
+    /// The connection to the store, for keys of the caller's own.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// How long a call waits for the other ranks.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.client.set_timeout(timeout);
+    }
+
+    /// Gives `mine` to all ranks, and takes theirs. The result is indexed by rank.
+    pub fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
+        let deadline = Deadline::after(self.client.timeout());
+        let keys = self.gather("exchange", name, mine, deadline)?;
+        Ok(self.client.multi_get(&borrowed(&keys))?)
+    }
+
+    /// Returns once all ranks have called it.
+    pub fn barrier(&mut self, name: &str) -> Result<(), WorldError> {
+        let deadline = Deadline::after(self.client.timeout());
+        self.gather("barrier", name, b"1", deadline).map(drop)
+    }
+
+    /// Gives the bytes of rank `root`, which passes them, to all ranks, which pass `None`. The
+    /// root does not wait for the others. The bytes stay in the store.
+    pub fn broadcast(
+        &mut self,
+        name: &str,
+        root: u32,
+        mine: Option<&[u8]>,
+    ) -> Result<Vec<u8>, WorldError> {
+        if root >= self.world_size || mine.is_some() != (root == self.rank) {
+            let (rank, world_size) = (self.rank, self.world_size);
+            return Err(WorldError::Root { root, rank, world_size, given: mine.is_some() });
+        }
+        let (family, _) = self.family("broadcast", name)?;
+        let key = format!("{family}/{root}");
+        if let Some(mine) = mine {
+            self.client.set(&key, mine)?;
+            return Ok(mine.to_vec());
+        }
+        self.client.get(&key).map_err(|error| self.missing("broadcast", name, error))
+    }
+
+    /// Ends together: the rank that runs the store keeps it until the others have left as well.
+    pub fn leave(mut self) -> Result<(), WorldError> {
+        let mine = self.key(&format!("left/{}", self.rank));
+        self.client.set(&mine, b"1")?;
+        if self.server.is_none() {
+            // No reply to wait for: the store may go as soon as it knows.
+            return Ok(self.client.close()?);
+        }
+        let deadline = Deadline::after(self.client.timeout());
+        let keys: Vec<_> =
+            (0..self.world_size).map(|rank| self.key(&format!("left/{rank}"))).collect();
+        self.client
+            .wait(&borrowed(&keys), deadline)
+            .map_err(|error| self.missing("leave", "", error))
+    }
+
+    fn key(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.prefix)
+    }
+
+    /// The keys' beginning for this use of a name, and for the use before.
+    fn family(&mut self, kind: &str, name: &str) -> Result<(String, Option<String>), WorldError> {
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(WorldError::Name { size: name.len(), limit: LONGEST_NAME });
+        }
+        let stem = self.key(&format!("{kind}/{name}"));
+        if self.used.len() >= MOST_NAMES && !self.used.contains_key(&stem) {
+            return Err(WorldError::TooManyNames { limit: MOST_NAMES });
+        }
+        let uses = self.used.entry(stem.clone()).or_insert(0);
+        let now = *uses;
+        *uses += 1;
+        let before = now.checked_sub(1).map(|before| format!("{stem}/{before}"));
+        Ok((format!("{stem}/{now}"), before))
+    }
+
+    /// Stores `mine` under a name and waits for all ranks' keys, which it gives.
+    fn gather(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        mine: &[u8],
+        deadline: Deadline,
+    ) -> Result<Vec<String>, WorldError> {
+        let (family, before) = self.family(kind, name)?;
+        let keys: Vec<_> = (0..self.world_size).map(|rank| format!("{family}/{rank}")).collect();
+        self.client.set(&keys[self.rank as usize], mine)?;
+        self.client
+            .wait(&borrowed(&keys), deadline)
+            .map_err(|error| self.missing(kind, name, error))?;
+        if let Some(before) = before {
+            // Who is here has finished with the use before, so nobody reads its keys any more.
+            self.client.delete_key(&format!("{before}/{}", self.rank))?;
+        }
+        Ok(keys)
+    }
+
+    /// An error that names ranks instead of keys, each of which ends with its rank.
+    fn missing(&self, call: &'static str, name: &str, error: ClientError) -> WorldError {
+        let ClientError::Missing { missing, waited, .. } = error else { return error.into() };
+        let ranks = missing.iter().filter_map(|key| key.rsplit('/').next()?.parse().ok()).collect();
+        WorldError::Missing { call, name: name.into(), ranks, world_size: self.world_size, waited }
+    }
+
+    /// All ranks must mean the same world.
+    fn agree(&mut self) -> Result<(), WorldError> {
+        let (key, ours) = (self.key("world"), format!("{LAYOUT} {}", self.world_size));
+        let theirs = self.client.compare_set(&key, b"", ours.as_bytes())?;
+        if theirs == ours.as_bytes() {
+            return Ok(());
+        }
+        let theirs = String::from_utf8_lossy(&theirs).into_owned();
+        let layout = theirs.split(' ').next().and_then(|first| first.parse::<u32>().ok());
+        Err(match (layout, theirs.split_once(' ').and_then(|(_, size)| size.parse().ok())) {
+            (Some(LAYOUT), Some(theirs)) => {
+                WorldError::Size { rank: self.rank, ours: self.world_size, theirs }
+            }
+            _ => WorldError::Layout { ours, theirs },
+        })
+    }
+
+    /// Two processes must not be the same rank.
+    fn claim(&mut self, config: &WorldConfig) -> Result<(), WorldError> {
+        let mut token = [0; 16];
+        getrandom::fill(&mut token)?;
+        let token = token.map(|byte| format!("{byte:02x}")).concat();
+        let key = self.key(&format!("rank/{}", self.rank));
+        if self.client.compare_set(&key, b"", token.as_bytes())? == token.as_bytes() {
+            return Ok(());
+        }
+        let (job, generation) = (config.job.clone(), config.generation);
+        Err(WorldError::RankTaken { rank: self.rank, job, generation })
+    }
+}
+
+fn borrowed(keys: &[String]) -> Vec<&str> {
+    keys.iter().map(String::as_str).collect()
+}

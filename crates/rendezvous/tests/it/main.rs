@@ -1,0 +1,46 @@
+//! The store from both ends, and what stands on it.
+
+#[path = "../common/robust.rs"]
+mod robust;
+
+mod client;
+mod env;
+mod fake;
+mod protocol;
+mod server;
+mod torch;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use warpverbs_rendezvous::{Client, Limits, Server};
+
+/// Longer than anything takes that is going to happen at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(limits: Limits) -> Server {
+    Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap()
+}
+
+fn connect(server: &Server) -> Client {
+    connect_with(server, PATIENCE)
+}
+
+fn connect_with(server: &Server, timeout: Duration) -> Client {
+    let addr = server.local_addr();
+    Client::connect(&addr.ip().to_string(), addr.port(), timeout, Limits::default()).unwrap()
+}
+
+/// A port of this machine where nobody listens.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits for what another thread brings about.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

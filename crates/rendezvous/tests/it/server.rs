@@ -1,0 +1,220 @@
+//! The server against many clients, dying clients and hostile ones.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use warpverbs_rendezvous::protocol::{MAGIC, Opcode, ProtocolError, Request};
+use warpverbs_rendezvous::server::Cause;
+use warpverbs_rendezvous::store::Refusal;
+use warpverbs_rendezvous::{BindError, ClientError, Deadline, Limits, Server};
+
+use crate::{PATIENCE, connect, eventually, serve};
+
+/// A bare connection that has sent `bytes`.
+fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.local_addr()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The server may have closed it before it has read all.
+    let _ = stream.write_all(bytes);
+    stream
+}
+
+fn bytes_of(requests: &[Request]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Request::<&[u8]>::Validate { magic: MAGIC }.emit(&mut bytes);
+    requests.iter().for_each(|request| request.emit(&mut bytes));
+    bytes
+}
+
+/// The cause for which the server closes its only bare connection.
+fn cause(server: &Server) -> Cause {
+    let mut faults = Vec::new();
+    eventually("a connection closed for cause", || {
+        faults.extend(server.take_faults());
+        !faults.is_empty()
+    });
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults.remove(0).cause
+}
+
+fn is_ended(mut stream: TcpStream) -> bool {
+    // Reset, if the server had not read all that was sent.
+    !stream.read(&mut [0; 64]).is_ok_and(|read| read > 0)
+}
+
+#[test]
+fn many_clients_count_together() {
+    const CLIENTS: usize = 48;
+    let server = serve(Limits::default());
+    thread::scope(|scope| {
+        for rank in 0..CLIENTS {
+            let mut client = connect(&server);
+            scope.spawn(move || {
+                let (mine, next) = (format!("r{rank}"), format!("r{}", (rank + 1) % CLIENTS));
+                client.set(&mine, mine.as_bytes()).unwrap();
+                assert_eq!(client.get(&next).unwrap(), next.as_bytes());
+                for _ in 0..20 {
+                    client.add("count", 1).unwrap();
+                }
+                client.barrier("all", CLIENTS as i64, Deadline::after(PATIENCE)).unwrap();
+                assert_eq!(client.add("count", 0).unwrap(), 20 * CLIENTS as i64);
+            });
+        }
+    });
+    eventually("all have gone", || server.stats().connections == 0);
+    assert_eq!((server.stats().accepted, server.stats().faults), (CLIENTS as u64, 0));
+}
+
+#[test]
+fn a_client_that_dies_while_it_waits_is_forgotten() {
+    let server = serve(Limits::default());
+    let wait = || Request::Wait { keys: vec![b"/k".to_vec()] };
+    let quiet = raw(&server, &bytes_of(&[wait()]));
+    let abrupt = raw(&server, &bytes_of(&[wait()]));
+    eventually("both wait", || server.stats().requests == 2);
+    socket2::SockRef::from(&abrupt).set_linger(Some(Duration::ZERO)).unwrap();
+    drop((quiet, abrupt));
+    eventually("both have gone", || server.stats().connections == 0);
+    let mut client = connect(&server);
+    client.set("k", b"v").unwrap();
+    assert_eq!(client.get("k").unwrap(), b"v");
+}
+
+#[test]
+fn malformed_input_ends_its_connection_and_no_other() {
+    let server = serve(Limits { message: 1 << 20, ..Limits::default() });
+    let mut client = connect(&server);
+    let (opcode, limit) = (Opcode::Get, 8 << 10);
+    let with = |tail: &[u8]| [&bytes_of(&[]), tail].concat();
+    let ones = [0xff; 8];
+    let pairs = (0..16).map(|_| (b"/k".to_vec(), vec![0; 1 << 16])).collect();
+    let cases: Vec<(Vec<u8>, Cause)> = vec![
+        (b"GET / HTTP/1.1\r\n\r\n".into(), ProtocolError::UnknownOpcode(b'G').into()),
+        (vec![13, 1, 2, 3, 4], ProtocolError::NotValidated(Opcode::Ping).into()),
+        (vec![0, 1, 2, 3, 4], ProtocolError::WrongMagic(0x0403_0201).into()),
+        (with(&bytes_of(&[])), ProtocolError::ValidatedTwice.into()),
+        (
+            with(&[&[3][..], &ones].concat()),
+            ProtocolError::KeyTooLong { opcode, size: u64::MAX, limit }.into(),
+        ),
+        (
+            bytes_of(&[Request::MultiSet { pairs }]),
+            ProtocolError::MessageTooLong {
+                opcode: Opcode::MultiSet,
+                size: 9 + 16 * ((1 << 16) + 18),
+                limit: 1 << 20,
+            }
+            .into(),
+        ),
+        (
+            bytes_of(&[
+                Request::Set { key: b"/n".into(), value: b"seven".into() },
+                Request::Add { key: b"/n".into(), delta: 1 },
+            ]),
+            Refusal::NotANumber { key: "/n".into() }.into(),
+        ),
+    ];
+    for (bytes, expected) in cases {
+        let stream = raw(&server, &bytes);
+        assert_eq!(cause(&server), expected);
+        assert!(is_ended(stream), "{expected}");
+    }
+    drop(raw(&server, &with(&[3, 1])));
+    assert_eq!(cause(&server), ProtocolError::Truncated { have: 2 }.into());
+    client.set("k", b"v").unwrap();
+    assert_eq!(client.get("k").unwrap(), b"v");
+}
+
+#[test]
+fn slow_peers_are_sent_away_and_idle_ones_kept() {
+    let limit = Duration::from_millis(300);
+    let server = serve(Limits { message_time: limit, ..Limits::default() });
+    let mut idle = connect(&server);
+    idle.set("k", b"v").unwrap();
+    server.take_faults();
+    // Never validates; stops within a message; waits, which is not slow.
+    for bytes in [vec![], bytes_of(&[])[..3].to_vec(), [bytes_of(&[]), vec![3, 2]].concat()] {
+        let stream = raw(&server, &bytes);
+        assert_eq!(cause(&server), Cause::SlowToSend { limit });
+        assert!(is_ended(stream));
+    }
+    let mut waiting = raw(&server, &bytes_of(&[Request::Wait { keys: vec![b"/late".to_vec()] }]));
+    thread::sleep(2 * limit);
+    assert_eq!(idle.get("k").unwrap(), b"v");
+    idle.set("late", b"").unwrap();
+    let mut reply = [9];
+    waiting.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, [0]);
+}
+
+#[test]
+fn a_peer_that_does_not_read_gets_no_more() {
+    let limit = Duration::from_millis(200);
+    let server = serve(Limits { message_time: limit, ..Limits::default() });
+    connect(&server).set("big", &vec![7; 8 << 20]).unwrap();
+    eventually("the value is there", || server.stats().connections == 0);
+    let gets: Vec<_> = (0..8).map(|_| Request::Get { key: b"/big".to_vec() }).collect();
+    let _greedy = raw(&server, &bytes_of(&gets));
+    assert_eq!(cause(&server), Cause::SlowToRead { limit });
+    // The set and the first get, or the first two if one reply fits the socket's buffers.
+    assert!(server.stats().requests <= 4, "{:?}", server.stats());
+}
+
+#[test]
+fn connections_and_memory_are_bounded() {
+    let server = serve(Limits { connections: 2, memory: 100_000, ..Limits::default() });
+    let (mut first, second) = (connect(&server), connect(&server));
+    let third = raw(&server, &[]);
+    assert_eq!(cause(&server), Cause::TooManyConnections { limit: 2 });
+    assert!(is_ended(third));
+    first.set("k", &[0; 40_000]).unwrap();
+    assert_eq!(first.get("k").unwrap().len(), 40_000);
+    // The rest of the message never comes, so that only buffers grow.
+    drop(second);
+    eventually("one has gone", || server.stats().connections == 1);
+    let mut part = bytes_of(&[Request::Set { key: b"/l".into(), value: vec![0; 70_000] }]);
+    part.truncate(65_000);
+    let _stream = raw(&server, &part);
+    assert!(matches!(cause(&server), Cause::Memory { limit: 100_000, .. }));
+    assert_eq!(first.num_keys().unwrap(), 1);
+}
+
+#[test]
+fn a_server_listens_only_where_it_is_told() {
+    let server = serve(Limits::default());
+    let addr = server.local_addr();
+    assert!(addr.ip().is_loopback() && addr.port() != 0);
+    let taken = Server::bind(addr, Limits::default());
+    assert!(matches!(taken, Err(BindError::InUse { addr: at }) if at == addr), "{taken:?}");
+    // Loopback has all of 127.0.0.0/8 on Linux, and this server only one address of it.
+    let other = SocketAddr::new("127.0.0.2".parse().unwrap(), addr.port());
+    assert!(TcpStream::connect(other).is_err());
+    // An address reserved for documentation, which no machine has.
+    let far: SocketAddr = "192.0.2.1:0".parse().unwrap();
+    let refused = Server::bind(far, Limits::default());
+    assert!(matches!(refused, Err(BindError::NotLocal { addr }) if addr == far), "{refused:?}");
+    let deadline = Deadline::after(PATIENCE);
+    let named = Server::bind_host("localhost", 0, Limits::default(), deadline).unwrap();
+    assert!(named.local_addr().ip().is_loopback());
+}
+
+#[test]
+fn a_dropped_server_is_gone_at_once() {
+    let server = serve(Limits::default());
+    let addr = server.local_addr();
+    let mut client = connect(&server);
+    client.set("k", b"v").unwrap();
+    let waiter = thread::spawn({
+        let mut client = connect(&server);
+        move || client.get("never")
+    });
+    eventually("one waits", || server.stats().requests == 4);
+    drop(server);
+    assert!(matches!(waiter.join().unwrap(), Err(ClientError::Ended { .. })));
+    assert!(matches!(client.num_keys(), Err(ClientError::Ended { .. })));
+    assert!(matches!(client.num_keys(), Err(ClientError::Broken { .. })));
+    let again = Server::bind(addr, Limits::default()).unwrap();
+    assert_eq!(connect(&again).num_keys().unwrap(), 0);
+}

@@ -1,0 +1,161 @@
+//! Ranks that meet, and what is said of those that do not come.
+
+use std::thread;
+use std::time::Duration;
+
+use warpverbs_rendezvous::{BindError, Host, Limits, Server, World, WorldConfig, WorldError};
+
+use crate::{PATIENCE, connect, free_port, serve};
+
+fn config(rank: u32, world_size: u32, port: u16) -> WorldConfig {
+    WorldConfig {
+        rank,
+        world_size,
+        master_addr: "127.0.0.1".into(),
+        master_port: port,
+        host: Host::RankZero,
+        job: "test".into(),
+        generation: 0,
+        timeout: PATIENCE,
+        limits: Limits::default(),
+    }
+}
+
+/// At a store that outlives the world.
+fn guest(rank: u32, world_size: u32, server: &Server) -> WorldConfig {
+    WorldConfig { host: Host::Elsewhere, ..config(rank, world_size, server.local_addr().port()) }
+}
+
+/// Runs `act` as every rank at once, and gives the results by rank.
+fn all_ranks<T: Send>(configs: Vec<WorldConfig>, act: impl Fn(World) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let act = &act;
+        let start = |config: WorldConfig| scope.spawn(move || act(World::join(&config).unwrap()));
+        let threads: Vec<_> = configs.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_exchange_in_either_order_of_start() {
+    for reversed in [false, true] {
+        let port = free_port();
+        let mut configs: Vec<_> = (0..4).map(|rank| config(rank, 4, port)).collect();
+        if reversed {
+            configs.reverse();
+        }
+        let seen = all_ranks(configs, |mut world| {
+            let mine = vec![world.rank() as u8; 10 * world.rank() as usize];
+            let all = world.exchange("handle", &mine).unwrap();
+            world.barrier("between").unwrap();
+            let root = world.rank() == 2;
+            let word = world.broadcast("word", 2, root.then_some(b"hello")).unwrap();
+            world.leave().unwrap();
+            (all, word)
+        });
+        let expected: Vec<_> = (0..4).map(|rank| vec![rank; 10 * usize::from(rank)]).collect();
+        assert!(seen.iter().all(|(all, word)| *all == expected && word == b"hello"), "{seen:?}");
+    }
+}
+
+#[test]
+fn names_may_be_used_again_and_leave_nothing() {
+    let server = serve(Limits::default());
+    let configs = (0..3).map(|rank| guest(rank, 3, &server)).collect();
+    all_ranks(configs, |mut world| {
+        for round in 0..20_u8 {
+            let mine = [round, world.rank() as u8];
+            let all = world.exchange("again", &mine).unwrap();
+            assert_eq!(all, (0..3).map(|rank| vec![round, rank]).collect::<Vec<_>>());
+            world.barrier("again").unwrap();
+        }
+        world.leave().unwrap();
+    });
+    // Whoever has left has been heard. Of each kind the last use remains, and of each rank its claim and its leave.
+    let joined = connect(&server).list_keys().unwrap();
+    assert_eq!(joined.len(), 3 * (1 + 1 + 1 + 2) + 1, "{joined:?}");
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named() {
+    let server = serve(Limits::default());
+    let short = Duration::from_millis(800);
+    let error = World::join(&WorldConfig { timeout: short, ..guest(1, 4, &server) }).unwrap_err();
+    assert!(
+        matches!(&error, WorldError::Missing { call: "barrier", ranks, .. } if *ranks == [0, 2, 3]),
+        "{error}"
+    );
+    assert!(error.to_string().contains("3 of 4 ranks: 0, 2, 3"), "{error}");
+}
+
+#[test]
+fn a_rank_that_dies_is_named_by_the_others() {
+    let server = serve(Limits::default());
+    let configs = (0..3).map(|rank| guest(rank, 3, &server)).collect();
+    let errors = all_ranks(configs, |mut world| {
+        world.exchange("first", b"").unwrap();
+        if world.rank() == 1 {
+            return None;
+        }
+        world.set_timeout(Duration::from_millis(300));
+        let error = world.exchange("second", b"").unwrap_err();
+        let root = world.broadcast("word", 1, None).unwrap_err();
+        assert!(matches!(root, WorldError::Missing { ranks, .. } if ranks == [1]));
+        Some(error)
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(matches!(&error, WorldError::Missing { ranks, .. } if *ranks == [1]), "{error}");
+    }
+}
+
+#[test]
+fn a_restart_does_not_meet_what_an_earlier_one_left() {
+    let server = serve(Limits::default());
+    for generation in 0..2 {
+        let configs =
+            (0..2).map(|rank| WorldConfig { generation, ..guest(rank, 2, &server) }).collect();
+        let mine = generation.to_string();
+        let seen = all_ranks(configs, |mut world| world.exchange("x", mine.as_bytes()).unwrap());
+        assert!(seen.iter().flatten().all(|bytes| bytes == mine.as_bytes()), "{seen:?}");
+    }
+    let error = World::join(&guest(0, 2, &server)).unwrap_err();
+    assert!(matches!(error, WorldError::RankTaken { rank: 0, generation: 0, .. }), "{error}");
+    let error = World::join(&guest(0, 3, &server)).unwrap_err();
+    assert!(matches!(error, WorldError::Size { ours: 3, theirs: 2, .. }), "{error}");
+    connect(&server).set("warpverbs/future/0/world", b"2 sixteen ranks").unwrap();
+    let mixed = WorldConfig { job: "future".into(), ..guest(0, 2, &server) };
+    let error = World::join(&mixed).unwrap_err();
+    assert!(matches!(error, WorldError::Layout { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anybody_waits() {
+    let server = serve(Limits::default());
+    let port = server.local_addr().port();
+    let error = World::join(&config(0, 2, port)).unwrap_err();
+    assert!(matches!(error, WorldError::Bind(BindError::InUse { .. })), "{error}");
+    let error = World::join(&config(2, 2, port)).unwrap_err();
+    assert!(matches!(error, WorldError::Rank { rank: 2, world_size: 2 }), "{error}");
+    let job = WorldConfig { job: "a/b".into(), ..config(0, 1, port) };
+    assert!(matches!(World::join(&job), Err(WorldError::Job { .. })));
+    let mut world = World::join(&guest(0, 1, &server)).unwrap();
+    assert!(matches!(world.barrier(""), Err(WorldError::Name { size: 0, .. })));
+    assert!(matches!(world.broadcast("b", 1, None), Err(WorldError::Root { root: 1, .. })));
+    assert!(matches!(world.broadcast("b", 0, None), Err(WorldError::Root { given: false, .. })));
+    assert!(world.server().is_none() && world.client().num_keys().unwrap() > 0);
+}
+
+#[test]
+fn rank_zero_may_listen_elsewhere_and_stays_for_the_last() {
+    let port = free_port();
+    let host = Host::RankZeroAt(([0, 0, 0, 0], port).into());
+    let configs =
+        (0..2).map(|rank| WorldConfig { host: host.clone(), ..config(rank, 2, port) }).collect();
+    all_ranks(configs, |mut world| {
+        if world.rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+            world.broadcast("late", 1, Some(b"still there")).unwrap();
+        }
+        world.leave().unwrap();
+    });
+}
