@@ -8,9 +8,10 @@ namespace wv {
 namespace impl {
 
 // Waits until everything below `upto` is done, adding a signalled WQE where none would tell.
-WV_DEVICE Status complete(const Qp& qp, u64 upto, Deadline deadline) {
+WV_DEVICE Status complete(const Qp& qp, u64 upto, Deadline deadline, Expected expected = {}) {
   for (;;) {
-    const Waited waited = await_send<true, true>(qp, upto, wait_for::completion, deadline);
+    const Waited waited =
+        await_send<true, true>(qp, upto, wait_for::completion, deadline, expected);
     if (!waited.needs_tail) return waited.status;
     const Posted tail = post_group(qp, only_me(), Nop{}, 0, deadline);
     if (!tail.ok()) return tail.status;
@@ -45,7 +46,10 @@ WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Deadline de
     }
     coop.sync();
   }
-  return posted.ok() ? impl::complete(qp, posted.end(), deadline) : posted.status;
+  if (!posted.ok()) return posted.status;
+  impl::Expected own;
+  if (posted.wqebbs == 1) own.index = posted.index;
+  return impl::complete(qp, posted.end(), deadline, own);
 }
 
 template <class Coop>

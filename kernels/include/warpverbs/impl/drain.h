@@ -36,9 +36,16 @@ WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
   store<order::release, scope::system>(at<u32>(cq.dbr), mlx5::cq_set_ci(ci));
 }
 
+// A WQE of one WQEBB that the caller has posted and waits for: its completion says all without a
+// look at GPU memory, which a lone post would wait for. None by default.
+struct Expected {
+  u64 index = ~u64{0};
+};
+
 // `done` moved past the WQE that a completion names, or as it was if the completion is none of a
 // WQE in flight: older than `done`, or never rung.
-WV_DEVICE u64 past_wqe(const Qp& qp, QueueState* q, u64 done, u16 wqe_counter) {
+WV_DEVICE u64 past_wqe(const Qp& qp, QueueState* q, u64 done, u16 wqe_counter, Expected expected) {
+  if (mlx5::widen(done, wqe_counter) == expected.index) return expected.index + 1;
   const u64 published = load<order::relaxed, scope::gpu>(&q->published);
   const auto newest = mlx5::collapsed_index(done, published, wqe_counter);
   if (!newest.some) return done;
@@ -48,7 +55,7 @@ WV_DEVICE u64 past_wqe(const Qp& qp, QueueState* q, u64 done, u16 wqe_counter) {
 
 // One look at the send queue's completions; raises `done` and `completed` to what they say.
 template <bool ReturnCqes>
-WV_DEVICE Status drain_send(const Qp& qp, u64& done) {
+WV_DEVICE Status drain_send(const Qp& qp, u64& done, Expected expected = {}) {
   PostState* state = state_of(qp);
   QueueState* q = &state->sq;
   const u64 before = done;
@@ -56,7 +63,7 @@ WV_DEVICE Status drain_send(const Qp& qp, u64& done) {
   if (qp.send_cq.mode == cq_mode::collapsed) {
     const mlx5::CqeTail tail = cqe_tail(qp.send_cq.buf);
     if (tail.is_error()) return claim_cqe_error(state, qp.send_cq.buf, tail);
-    if (!tail.is_invalid()) done = past_wqe(qp, q, done, tail.wqe_counter());
+    if (!tail.is_invalid()) done = past_wqe(qp, q, done, tail.wqe_counter(), expected);
   } else {
     const u64 from = load<order::relaxed, scope::gpu>(&q->cq_ci);
     const u64 most = from + (u64{1} << qp.send_cq.log_size);
@@ -67,7 +74,7 @@ WV_DEVICE Status drain_send(const Qp& qp, u64& done) {
       if (!mlx5::owned_by_software(tail, ci, qp.send_cq.log_size)) break;
       ci += 1;
       if (tail.is_error()) status = claim_cqe_error(state, cqe, tail);
-      else done = past_wqe(qp, q, done, tail.wqe_counter());
+      else done = past_wqe(qp, q, done, tail.wqe_counter(), expected);
     }
     if (ci != from) {
       store<order::relaxed, scope::gpu>(&q->cq_ci, ci);
