@@ -8,7 +8,7 @@
 #   CUDA_ARCHS (default: 80 90 100)   HIP_ARCHS (default: gfx942 gfx90a)
 #   STRICT=1: what is skipped fails
 #
-# NVRTC has a test of its own: cargo test --test device -- --ignored every_kernel_compiles
+# NVRTC has a test of its own: cargo test --test nvrtc -- --ignored
 set -euo pipefail
 cd "$(dirname "$0")"
 

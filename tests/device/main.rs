@@ -2,7 +2,6 @@
 //! counted. On host SIMT under seeds, where a failure prints the seed that repeats it; the tests
 //! marked `needs a GPU` run the same on one.
 
-mod compile;
 mod errors;
 mod operations;
 mod stress;

@@ -127,8 +127,7 @@ fn four_thousand_lanes_go_ten_times_round_and_across_the_wrap() {
 }
 
 /// Small rings and whole warps: passes that end at the end of a word, WQEs that span words, laps that
-/// are ready from end to end before anybody looks. What each seed catches when a step of the
-/// protocol is left out stands in docs/ordering.md.
+/// are ready from end to end before anybody looks. See docs/ordering.md.
 #[test]
 fn full_rings_and_split_wqes_are_rung_for_whole() {
     let scopes = [Scope::Thread, Scope::EachOfWarp, Scope::EachOfBlock, Scope::Verbs];
