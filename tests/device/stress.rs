@@ -3,7 +3,6 @@
 use crate::world::{POLICIES, World, pattern, pointer};
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::stress as k;
-use warpverbs::nic::DoorbellPolicy;
 use warpverbs::transport::CqMode;
 
 /// Bytes of a cell, and of the part that counts, in `stress.cu`.
@@ -220,7 +219,7 @@ fn everything(world: &World) {
 #[test]
 #[ignore = "needs a GPU"]
 fn on_a_gpu_everything_is_done_once_and_in_order() {
-    for policy in [DoorbellPolicy::DoorbellFirst, DoorbellPolicy::RecordFirst] {
+    for policy in POLICIES {
         everything(&World::real("cuda", policy));
     }
 }
