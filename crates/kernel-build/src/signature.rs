@@ -277,7 +277,7 @@ mod tests {
             ("WV_KERNEL(k)(int a[3]) {}", "as a pointer"),
             ("WV_KERNEL(k)(u32) {}", "a type and a name"),
             ("WV_KERNEL(k)(u32 \u{e9}) {}", "a type and a name"),
-            ("WV_KERNEL(k)(u32 \u{e9}n) {}", "neither a pointer nor a number"),
+            ("WV_KERNEL(k)(u32 \u{e9}n) {}", "fixed-width"),
             ("WV_KERNEL(k)(unsigned int n) {}", "fixed-width"),
             ("WV_KERNEL(k)(u32* self) {}", "field of this name"),
             ("WV_KERNEL(k)(V<u32> v) {}", "templates"),
