@@ -15,6 +15,18 @@ pub(crate) fn launcher_name(kernel: &str) -> String {
         .collect()
 }
 
+/// A line of C++ comment as text for rustdoc, which would take `sums[0]` for a link and `<T>` for HTML.
+fn plain(line: &str) -> String {
+    let mut out = String::new();
+    for c in line.chars() {
+        if matches!(c, '[' | ']' | '<' | '>' | '*' | '_' | '`') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// A package's name as part of a symbol.
 pub(crate) fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
@@ -117,7 +129,7 @@ fn module(out: &mut String, unit: &Unit, package: &str) {
 fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize) {
     let launcher = launcher_name(&kernel.name);
     for line in &kernel.doc {
-        let _ = writeln!(out, "    /// {line}");
+        let _ = writeln!(out, "    /// {}", plain(line));
     }
     if !kernel.doc.is_empty() {
         let _ = writeln!(out, "    ///");
@@ -175,6 +187,11 @@ mod tests {
     fn unit(source: &str) -> Unit {
         let kernels = signature::parse(Path::new("u.cu"), source).unwrap();
         Unit { name: "u".to_owned(), text: source.to_owned(), kernels }
+    }
+
+    #[test]
+    fn comments_are_no_markup() {
+        assert_eq!(plain("sums[0]: of a<b>"), "sums\\[0\\]: of a\\<b\\>");
     }
 
     #[test]
