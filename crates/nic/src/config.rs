@@ -1,6 +1,6 @@
 //! What a software NIC is made with.
 
-use crate::{Clock, NicError};
+use crate::{Clock, LinkConfig, NicError};
 use std::time::Duration;
 
 /// Which of the two announcements of new work the NIC believes. Correct posting code works under
@@ -55,6 +55,8 @@ pub struct Config {
     pub watch_rewrites: bool,
     /// Bytes moved at most for one WQE before other QPs have their turn.
     pub slice_bytes: u64,
+    /// What the NIC is connected to.
+    pub link: LinkConfig,
     /// Time for the NIC's timers.
     pub clock: Clock,
     /// What the engine thread does while idle.
@@ -75,6 +77,7 @@ impl Default for Config {
             record_patience: 10_000,
             watch_rewrites: false,
             slice_bytes: 1 << 20,
+            link: LinkConfig::default(),
             clock: Clock::default(),
             idle: Idle::default(),
             violations_kept: 1024,
