@@ -28,14 +28,17 @@ pub struct FaultPlan {
     pub late: Duration,
 }
 
+/// A datagram under way: when it arrives, its number, where it goes, its bytes.
+type UnderWay = (Duration, u64, SocketAddr, Vec<u8>);
+
 /// `inner` with faults in what is sent.
 #[derive(Debug)]
 pub struct Faulty<L> {
     inner: L,
     plan: FaultPlan,
     rng: StdRng,
-    /// Datagrams under way, by arrival and number.
-    waiting: BinaryHeap<Reverse<(Duration, u64, SocketAddr, Vec<u8>)>>,
+    /// The next to arrive on top.
+    waiting: BinaryHeap<Reverse<UnderWay>>,
     count: u64,
 }
 
