@@ -14,7 +14,7 @@ use warpverbs_wire::{Psn, Qpn, RnrTimer};
 const DEPTH: u64 = 1024;
 /// Before this time no packet is taken for lost, however short round trips are: either end may be
 /// a thread that sleeps.
-const EARLY_RESEND: Duration = Duration::from_millis(1);
+const EARLY_RESEND: Duration = Duration::from_millis(2);
 
 impl Network {
     /// The path can be gone. Changes nothing.
