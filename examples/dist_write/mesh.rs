@@ -125,8 +125,11 @@ impl Mesh {
         if status != 0 {
             let broken = self.peers.iter().flat_map(|peer| &peer.endpoints);
             let mut health = broken.filter_map(|endpoint| endpoint.health().ok());
-            match health.find(|health| !health.is_ok()) {
-                Some(health) => bail!("the kernel ended with status {status:#x}\n{health}"),
+            match health.find(|health| !health.is_ok()).map(|health| health.to_string()) {
+                Some(health) => {
+                    let line = health.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+                    bail!("the kernel ended with status {status:#x}: {line}")
+                }
                 None => bail!("the kernel ended with status {status:#x}"),
             }
         }

@@ -106,10 +106,13 @@ fn post(side: &mut Side, from: &mut Host, to: &Host, rng: &mut StdRng, nth: u64)
 }
 
 /// Takes completions: of sends in order and successful, of messages in order, once, with the right
-/// bytes.
-fn poll(side: &mut Side, host: &mut Host, peer: &mut Side, seed: u64) {
+/// bytes. True if the requester has given up.
+fn poll(side: &mut Side, host: &mut Host, peer: &mut Side, seed: u64) -> bool {
     while let Some(cqe) = host.port.poll_send() {
         let (index, expected) = side.posted[side.seen];
+        if matches!(cqe, Cqe::Error { syndrome: Syndrome::TransportRetryExc, .. }) {
+            return true;
+        }
         let good = matches!(cqe, Cqe::Requester { wqe_counter, opcode, .. }
             if wqe_counter == index as u16 && opcode == expected);
         assert!(good, "seed {seed}: {cqe:?}, expected {expected:?} {index}");
@@ -126,6 +129,7 @@ fn poll(side: &mut Side, host: &mut Host, peer: &mut Side, seed: u64) {
         side.received += 1;
         receive(host, nth as u64 + 2);
     }
+    false
 }
 
 fn receive(host: &mut Host, nth: u64) {
@@ -133,7 +137,8 @@ fn receive(host: &mut Host, nth: u64) {
     host.port.post_recv(&[place]);
 }
 
-fn simulate(seed: u64) {
+/// True if everything arrived, false if eight losses in a row ended a connection.
+fn simulate(seed: u64) -> bool {
     let mut rng = StdRng::seed_from_u64(seed);
     let mtus = [Mtu::B256, Mtu::B512, Mtu::B1024];
     let mtu = Some(mtus[rng.random_range(0..3)]);
@@ -164,17 +169,23 @@ fn simulate(seed: u64) {
             net.run_for(Duration::from_micros(rng.random_range(0..100)));
         }
     }
+    let mut gave_up = false;
     let all = net.run_until(Duration::from_secs(60), |Net { a, b, .. }| {
         let [at_a, at_b] = &mut sides;
-        poll(at_a, a, at_b, seed);
-        poll(at_b, b, at_a, seed);
+        gave_up = poll(at_a, a, at_b, seed) || poll(at_b, b, at_a, seed);
+        if gave_up {
+            return true;
+        }
         let over = |side: &Side, peer: &Side| {
             side.seen == side.posted.len() && side.received == peer.sent.len()
         };
         over(at_a, at_b) && over(at_b, at_a)
     });
     assert!(all, "seed {seed} hangs: {:?} {:?}", net.a.nic.stats(), net.b.nic.stats());
-    check(&net, &sides, seed);
+    if !gave_up {
+        check(&net, &sides, seed);
+    }
+    !gave_up
 }
 
 fn check(net: &Net, sides: &[Side; 2], seed: u64) {
@@ -201,11 +212,13 @@ fn check(net: &Net, sides: &[Side; 2], seed: u64) {
 fn everything_arrives_once_and_in_order_whatever_the_link_does() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let Some(seed) = number("WARPVERBS_SEED") {
-        return simulate(seed);
+        println!("seed {seed}: everything arrived: {}", simulate(seed));
+        return;
     }
-    for seed in 0..number("WARPVERBS_RUNS").unwrap_or(300) {
-        simulate(seed);
-    }
+    let runs = number("WARPVERBS_RUNS").unwrap_or(300);
+    let given_up = (0..runs).filter(|&seed| !simulate(seed)).count() as u64;
+    // Eight losses in a row happen, but rarely.
+    assert!(given_up <= runs / 100, "{given_up} of {runs} connections were given up");
 }
 
 fn failed(cqe: Option<Cqe>) -> Option<(ErrorSide, Syndrome)> {

@@ -73,15 +73,16 @@ impl Net {
         attrs: QpAttrs,
     ) -> Result<Self, NicError> {
         let clock = VirtualClock::new();
-        let host = |name: &str, link| {
+        let host = |name: &str, seed, link| {
             let config = Config {
                 name: name.into(),
+                seed: Some(seed),
                 clock: Clock::Virtual(clock.clone()),
                 ..Config::default()
             };
             Host::on(SoftNic::with_link(config, link)?, ports)
         };
-        let (a, b) = (host("a", a)?, host("b", b)?);
+        let (a, b) = (host("a", 1, a)?, host("b", 2, b)?);
         a.connect(&b, attrs);
         b.connect(&a, attrs);
         Ok(Self { clock, a, b })
