@@ -42,22 +42,22 @@ fn run(flags: Flags) -> Result<()> {
         bail!("--value is {}, expected 0 to 255", flags.value);
     };
     let mut session = Session::open(&flags.common)?;
-    session.say(&format!("Transferring {bytes} bytes with value {value}\n"));
+    session.say(&format!("Transferring {bytes} bytes with value {value}\n"))?;
 
-    session.say("Step 1: Initialising devices...");
+    session.say("Step 1: Initialising devices...")?;
     let [sender, receiver] = match &flags.gpus {
         Some(names) => session.two_gpus(names)?,
         None => [session.gpu.clone(), session.gpu.clone()],
     };
     let name = |gpu: &Arc<dyn Gpu>| format!("{} #{}", gpu.info().name, gpu.info().ordinal);
     let way = format!("from {} to {}", name(&sender), name(&receiver));
-    session.say(&format!("  {way}"));
+    session.say(&format!("  {way}"))?;
 
-    session.say("Step 2: Looking at the NIC...");
+    session.say("Step 2: Looking at the NIC...")?;
     let info = session.nic.info();
-    session.say(&format!("  {} ({}): {}", info.name, info.provider, info.description));
+    session.say(&format!("  {} ({}): {}", info.name, info.provider, info.description))?;
 
-    session.say("Step 3: Compiling and loading kernels...");
+    session.say("Step 3: Loading kernels...")?;
     let start = Instant::now();
     for gpu in [&sender, &receiver] {
         gpu.load(&IMAGE)?;
@@ -66,20 +66,20 @@ fn run(flags: Flags) -> Result<()> {
         "  {} kernels on each side in {:?}",
         IMAGE.entries.len(),
         start.elapsed()
-    ));
+    ))?;
 
-    session.say("Step 4: Creating endpoints...");
+    session.say("Step 4: Creating endpoints...")?;
     let config = |gpu| EndpointConfig::for_gpu(gpu).timeout(DEADLINE);
     let near = session.nic.endpoint(&config(&sender))?;
     let far = session.nic.endpoint(&config(&receiver))?;
-    session.say(&format!("  QPN: send={:#x}, recv={:#x}", near.qpn(), far.qpn()));
+    session.say(&format!("  QPN: send={:#x}, recv={:#x}", near.qpn(), far.qpn()))?;
 
-    session.say("Step 5: Connecting endpoints...");
+    session.say("Step 5: Connecting endpoints...")?;
     near.connect(&far.handle())?;
     far.connect(&near.handle())?;
-    session.say(&format!("  send in {}, recv in {}", near.state(), far.state()));
+    session.say(&format!("  send in {}, recv in {}", near.state(), far.state()))?;
 
-    session.say("Step 6: Allocating, registering and filling buffers...");
+    session.say("Step 6: Allocating, registering and filling buffers...")?;
     let filled = |gpu: &Arc<dyn Gpu>, value, access| -> Result<MemoryRegion> {
         let region = session.nic.register(gpu.alloc(bytes as usize, Place::Device)?, access)?;
         let fill = Fill { data: KernelPtr::new(region.buffer()), bytes: bytes.into(), value };
@@ -89,14 +89,14 @@ fn run(flags: Flags) -> Result<()> {
     let src = filled(&sender, value, Access::empty())?;
     // Every byte of the destination differs from the one that is to come.
     let dst = filled(&receiver, !value, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    session.say(&format!("  lkey {:#010x}, rkey {:#010x}", src.lkey(), dst.rkey()));
+    session.say(&format!("  lkey {:#010x}, rkey {:#010x}", src.lkey(), dst.rkey()))?;
 
-    session.say("Step 7: Launching the kernel that posts the transfer...");
+    session.say("Step 7: Launching the kernel that posts the transfer...")?;
     let time = transfer(&session, &sender, &near, &src, &dst)?;
 
-    session.say("Step 8: Verifying on the receiving GPU...");
+    session.say("Step 8: Verifying on the receiving GPU...")?;
     verify(&receiver, &dst, value)?;
-    session.say(&format!("  All {bytes} bytes verified with value {value}\n"));
+    session.say(&format!("  All {bytes} bytes verified with value {value}\n"))?;
     session.fact("bytes", bytes);
     session.fact("value", value);
     session.fact("seconds", time.as_secs_f64());
@@ -128,7 +128,7 @@ fn transfer(
     status.check(gpu, &[endpoint])?;
     let [first, end, completed] = words(gpu, &trace)?;
     let rung = format!("WQEBBs {first}..{end} rung for, {completed} completed");
-    session.say(&format!("  {rung}, {time:?} with launch"));
+    session.say(&format!("  {rung}, {time:?} with launch"))?;
     Ok(time)
 }
 

@@ -46,7 +46,7 @@ fn write(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write(src.local(), dst.remote(), SIGNALED)?)?;
-    session.say(&format!("WRITE of {len} bytes"));
+    session.say(&format!("WRITE of {len} bytes"))?;
     compare(&data, &session.read(&dst, len)?)
 }
 
@@ -54,7 +54,7 @@ fn write_inline(session: &Session, host: &Poster<'_>) -> Result<()> {
     let data = sample(28);
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write_inline(&data, dst.remote(), SIGNALED)?)?;
-    session.say("WRITE of 28 bytes inside the WQE");
+    session.say("WRITE of 28 bytes inside the WQE")?;
     compare(&data, &session.read(&dst, data.len())?)
 }
 
@@ -63,7 +63,7 @@ fn read(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
     let theirs = session.buffer(&data, Access::REMOTE_READ)?;
     let ours = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     host.wait(host.post_read(ours.local(), theirs.remote(), SIGNALED)?)?;
-    session.say(&format!("READ of {len} bytes"));
+    session.say(&format!("READ of {len} bytes"))?;
     compare(&data, &session.read(&ours, len)?)
 }
 
@@ -74,7 +74,7 @@ fn atomics(session: &Session, host: &Poster<'_>) -> Result<()> {
     ensure!(old == start, "fetch-and-add found {old:#x}, expected {start:#x}");
     let old = host.compare_swap(word.remote(), start + 5, 42)?;
     ensure!(old == start + 5, "compare-and-swap found {old:#x}, expected {:#x}", start + 5);
-    session.say("fetch-and-add, compare-and-swap");
+    session.say("fetch-and-add, compare-and-swap")?;
     compare(&42u64.to_le_bytes(), &session.read(&word, 8)?)
 }
 
@@ -101,6 +101,6 @@ fn send(session: &Session, host: &Poster<'_>, peer: &Endpoint, len: usize) -> Re
             message.byte_len
         );
     }
-    session.say(&format!("SEND of {len} bytes in 4 messages"));
+    session.say(&format!("SEND of {len} bytes in 4 messages"))?;
     compare(&data, &session.read(&dst, len)?)
 }

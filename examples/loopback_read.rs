@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn run(flags: Flags) -> Result<()> {
     let threads = 2 * u64::from(check_threads(flags.threads)?);
-    let len = threads as usize * check_bytes(flags.bytes, 0, MAX_BYTES / threads)?;
+    let len = threads as usize * check_bytes(flags.bytes, 1, MAX_BYTES / threads)?;
     let mut session = Session::open(&flags.common)?;
     let data = sample(len);
     let theirs = session.buffer(&data, Access::REMOTE_READ)?;

@@ -67,7 +67,7 @@ fn run(flags: Flags) -> Result<()> {
     let len = data.len() as u64;
     let mut session = Session::open(&flags.common)?;
     let sent = hex(&data);
-    session.say(&format!("{}: {len} bytes\n  SHA-256 before  {sent}", path.display()));
+    session.say(&format!("{}: {len} bytes\n  SHA-256 before  {sent}", path.display()))?;
 
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
@@ -101,7 +101,7 @@ fn run(flags: Flags) -> Result<()> {
 
     let found = session.read(&dst, data.len())?;
     let received = hex(&found);
-    session.say(&format!("  SHA-256 after   {received}"));
+    session.say(&format!("  SHA-256 after   {received}"))?;
     let (sends, receives) = (sender.health()?.send, receiver.health()?.receive);
     let wqes = sends.published + receives.published;
     let cqes = sends.completed + receives.completed;
@@ -109,7 +109,7 @@ fn run(flags: Flags) -> Result<()> {
     session.say(&format!(
         "  {wqes} WQEs posted ({} sends, {} receives), {cqes} completed\n  {time:?}, {rate:.0} MB/s",
         sends.published, receives.published
-    ));
+    ))?;
     ensure!(sent == received, "SHA-256 is {received}, expected {sent}");
     compare(&data, &found)?;
     session.fact("file", path.display().to_string());

@@ -8,7 +8,7 @@
 #   CUDA_ARCHS (default: 80 90 100)   HIP_ARCHS (default: gfx942 gfx90a)
 #   STRICT=1: what is skipped fails
 #
-# NVRTC has a test of its own: cargo test --test compile -- --ignored
+# NVRTC has a test of its own: cargo test --test nvrtc -- --ignored
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -29,6 +29,10 @@ fail() {
   echo "FAILED: $1"
   failed=1
 }
+# Unless something failed so far.
+ok() {
+  if [ $failed = 0 ]; then echo "ok: $1"; fi
+}
 
 # Each public header by itself, then each kernel file.
 host() {
@@ -42,7 +46,7 @@ host() {
   for file in src/*.cu; do
     "$cxx" "${flags[@]}" "$file" || fail "$cxx: $file"
   done
-  echo "ok: $cxx, headers one by one and kernels, for the SIMT device"
+  ok "$cxx, headers one by one and kernels, for the SIMT device"
 }
 
 # A queue's fast path has no business in local memory; `mixed` keeps an array of its own there.
@@ -61,7 +65,7 @@ cuda() {
       }
       END { exit bad }' <<<"$log" || fail "nvcc sm_$arch: $file keeps something in local memory"
   done
-  echo "ok: nvcc sm_$arch"
+  ok "nvcc sm_$arch"
 }
 
 # Every kernel of orderings.cu contains the instructions named in the comment on its first line.
@@ -75,7 +79,7 @@ orderings() {
         fail "sm_$arch: $name has no $instruction"
     done
   done < <(sed -nE 's/^WV_KERNEL\(([a-z0-9_]+)\).*\/\/ (.*)$/\1|\2/p' check/orderings.cu)
-  echo "ok: orderings in PTX for sm_$arch"
+  ok "orderings in PTX for sm_$arch"
 }
 
 hip() {
@@ -89,7 +93,7 @@ hip() {
     "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 -O2 -Wall \
       -Wno-unused-function -Iinclude -S -o "$out/kernel.s" "$file" || fail "$CLANG $arch: $file"
   done
-  echo "ok: $CLANG $arch"
+  ok "$CLANG $arch"
 }
 
 for cxx in $CXX; do host "$cxx"; done

@@ -155,3 +155,17 @@ fn json_is_one_line_on_stdout_and_words_on_stderr() {
         assert!(stderr.lines().last().is_some_and(|l| l.starts_with("passed")), "{name}: {stderr}");
     }
 }
+
+#[test]
+fn a_reader_that_has_left_ends_an_example_without_a_word() {
+    for name in ["host_post", "gpu_interchange", "loopback_read"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let out = Command::new(example(name))
+            .args(["--gpu", "simt", "--nic", "soft"])
+            .stdout(writer)
+            .output()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!((out.status.code(), text(&out.stderr)), (Some(1), String::new()), "{name}");
+    }
+}

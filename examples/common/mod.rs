@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser};
 use serde_json::{Map, Value};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl Session {
         let opened = gpu::open_explained(choice)?;
         let nic = context.open(common.nic.as_str())?;
         if loud {
-            say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()));
+            say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
         }
         let mut session = Self { gpu: opened.gpu, nic, json: common.json, facts: Map::new() };
         session.fact("gpu", session.gpu.info().name.clone());
@@ -73,15 +74,18 @@ impl Session {
                     Ok(Arc::new(SimtDevice::new(config)?))
                 }
                 (Ok(ordinal), _) => Ok(gpu::open(GpuChoice::Cuda(ordinal))?),
-                (Err(_), _) => Ok(gpu::open(name.parse().with_context(expected)?)?),
+                (Err(_), _) => {
+                    let choice: GpuChoice = name.parse().with_context(expected)?;
+                    gpu::open(choice).with_context(|| format!("--gpus: {name}"))
+                }
             }
         };
         Ok([open(a)?, open(b)?])
     }
 
     /// A line for people.
-    pub(crate) fn say(&self, line: &str) {
-        say(self.json, line);
+    pub(crate) fn say(&self, line: &str) -> Result<()> {
+        say(self.json, line)
     }
 
     /// A field of the JSON line.
@@ -121,10 +125,9 @@ impl Session {
     pub(crate) fn passed(mut self, what: &str) -> Result<()> {
         if self.json {
             self.fact("result", "passed");
-            println!("{}", Value::Object(std::mem::take(&mut self.facts)));
+            print(io::stdout(), &Value::Object(std::mem::take(&mut self.facts)).to_string())?;
         }
-        say(self.json, &format!("passed: {what}"));
-        Ok(())
+        say(self.json, &format!("passed: {what}"))
     }
 }
 
@@ -201,8 +204,12 @@ pub(crate) fn check_threads(threads: u32) -> Result<u32> {
     Ok(threads)
 }
 
-fn say(json: bool, line: &str) {
-    if json { eprintln!("{line}") } else { println!("{line}") }
+fn say(json: bool, line: &str) -> Result<()> {
+    if json { print(io::stderr(), line) } else { print(io::stdout(), line) }
+}
+
+fn print(mut out: impl Write, line: &str) -> Result<()> {
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("output")
 }
 
 /// Parses the flags, runs the example, and tells the cause if it failed.
@@ -210,7 +217,11 @@ pub(crate) fn main<T: Parser>(example: impl FnOnce(T) -> Result<()>) -> ExitCode
     match example(T::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("failed: {error:#}");
+            let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            // Who reads the output has left, as `head` does: nobody is there to be told.
+            if cause != Some(io::ErrorKind::BrokenPipe) {
+                let _ = writeln!(io::stderr(), "failed: {error:#}");
+            }
             ExitCode::FAILURE
         }
     }

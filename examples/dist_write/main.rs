@@ -195,7 +195,7 @@ fn run(flags: &Flags) -> Result<()> {
 fn sweep(flags: &Flags, session: &Session, mesh: &mut Mesh) -> Result<Vec<Row>> {
     let first = mesh.rank() == 0;
     if first {
-        session.say("Index        Size      GB/s          µs      Mpps");
+        session.say("Index        Size      GB/s          µs      Mpps")?;
     }
     let dim = Dim::new(flags.blocks, flags.threads);
     let mut rows = Vec::new();
@@ -212,7 +212,7 @@ fn sweep(flags: &Flags, session: &Session, mesh: &mut Mesh) -> Result<Vec<Row>> 
         let writes = u64::from(flags.iters) * mesh.targets() as u64;
         let row = Row { index, size, time, writes };
         if first {
-            session.say(&row.line());
+            session.say(&row.line())?;
         }
         rows.push(row);
     }

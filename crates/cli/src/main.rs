@@ -3,6 +3,7 @@
 
 mod doctor;
 mod perf;
+mod print;
 mod stats;
 mod units;
 
@@ -32,7 +33,7 @@ struct Common {
     /// Where kernels run: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
-    /// What consumes the queues: auto or soft
+    /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     nic: String,
     /// Print JSON instead of tables
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            print::failure(&error);
             ExitCode::FAILURE
         }
     }

@@ -114,3 +114,17 @@ fn an_unknown_device_or_nic_is_named() {
     fails("perf nothing", &["nothing"]);
     fails("tune", &["tune"]);
 }
+
+#[test]
+fn a_reader_that_has_left_ends_the_program_without_a_word() {
+    for line in ["doctor", "doctor --json", "perf idle-qps -n 100 --idle 0"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let out = Command::new(env!("CARGO_BIN_EXE_warpverbs"))
+            .args(line.split_whitespace())
+            .stdout(writer)
+            .output()
+            .unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!((out.status.code(), text(&out.stderr)), (Some(1), String::new()), "{line}");
+    }
+}

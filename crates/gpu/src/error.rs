@@ -9,11 +9,19 @@ use warpverbs_mem::MemError;
 #[non_exhaustive]
 pub enum GpuError {
     /// A library that is loaded at run time is not there.
-    #[error("{library} cannot be loaded: {reason}")]
-    Library {
-        /// Name of the library.
+    #[error("no {library} here ({file} not found)")]
+    NotFound {
+        /// What the library is.
         library: &'static str,
-        /// What the loader said.
+        /// The first file name that was tried.
+        file: String,
+    },
+    /// A library that is loaded at run time is there, but of no use.
+    #[error("{library} cannot be used: {reason}")]
+    Library {
+        /// What the library is.
+        library: &'static str,
+        /// What the loader said, or what it lacks.
         reason: String,
     },
     /// No such device.

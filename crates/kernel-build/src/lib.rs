@@ -3,12 +3,14 @@
 //!
 //! ```no_run
 //! // build.rs
-//! fn main() -> Result<(), warpverbs_kernel_build::BuildError> {
-//!     warpverbs_kernel_build::Builder::new("kernels/src").include("kernels/include").compile()
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Where the device library's headers are; cargo sets it for packages that depend on `warpverbs`.
+//!     let headers = std::env::var("DEP_WARPVERBS_INCLUDE")?;
+//!     Ok(warpverbs_kernel_build::Builder::new("kernels").include(headers).compile()?)
 //! }
 //! ```
 //!
-//! and in the crate, which must depend on `warpverbs-gpu`:
+//! and in the crate, which must depend on `warpverbs` and `warpverbs-gpu`:
 //!
 //! ```ignore
 //! #[allow(unsafe_code)]

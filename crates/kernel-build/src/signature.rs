@@ -187,8 +187,8 @@ fn parameter(text: &str) -> Result<Parameter, &'static str> {
         return Err("neither templates nor default values are possible here");
     }
     let text = squeeze(text);
-    let name_at = text.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    let (cpp, name) = text.split_at(name_at.map_or(0, |at| at + 1));
+    let cpp = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let name = &text[cpp.len()..];
     let cpp = cpp.trim();
     if cpp.is_empty() || !is_identifier(name) {
         return Err("it needs a type and a name");
@@ -276,6 +276,8 @@ mod tests {
             ("WV_KERNEL(k)(Foo& f) {}", "references"),
             ("WV_KERNEL(k)(int a[3]) {}", "as a pointer"),
             ("WV_KERNEL(k)(u32) {}", "a type and a name"),
+            ("WV_KERNEL(k)(u32 \u{e9}) {}", "a type and a name"),
+            ("WV_KERNEL(k)(u32 \u{e9}n) {}", "fixed-width"),
             ("WV_KERNEL(k)(unsigned int n) {}", "fixed-width"),
             ("WV_KERNEL(k)(u32* self) {}", "field of this name"),
             ("WV_KERNEL(k)(V<u32> v) {}", "templates"),

@@ -1,7 +1,8 @@
 //! Moving bytes between regions, whatever they are made of.
 
 use crate::{Kind, MemError, Region};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Names one copy that a [`Copier`] has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,25 +32,62 @@ pub enum Progress {
     Pending(Pending),
 }
 
-/// A copy in flight.
-pub struct Pending {
+/// A copy in flight. Dropping it waits for the copy, but not for an engine that hangs: what such
+/// an engine may still touch is kept from being freed instead.
+pub struct Pending(Started);
+
+#[derive(Clone)]
+struct Started {
     copier: Arc<dyn Copier>,
     ticket: Ticket,
     _keep: [Region; 2],
 }
 
+impl Started {
+    /// The engine may still touch the ranges. One that failed does not.
+    fn is_under_way(&self) -> bool {
+        matches!(self.copier.is_done(self.ticket), Ok(false))
+    }
+}
+
+/// Copies take milliseconds; this long means that the engine hangs.
+const PATIENCE: Duration =
+    if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
+
+/// Copies of engines that hang, with the memory they may still touch.
+static HANGING: Mutex<Vec<Started>> = Mutex::new(Vec::new());
+
 impl Pending {
     /// Whether the bytes are in place. Never blocks.
     pub fn is_done(&self) -> Result<bool, MemError> {
-        self.copier.is_done(self.ticket)
+        self.0.copier.is_done(self.0.ticket)
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // The engine must be through with both ranges before they may be freed; it never waits for
-        // us, so this ends. A failed engine has stopped touching them.
-        while let Ok(false) = self.copier.is_done(self.ticket) {
+        if self.0.is_under_way() {
+            self.0.settle();
+        }
+    }
+}
+
+impl Started {
+    /// Waits for the copy, once for each engine that hangs.
+    #[cold]
+    fn settle(&self) {
+        let mut hanging = HANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let over: Vec<_> = hanging.extract_if(.., |copy| !copy.is_under_way()).collect();
+        let hangs = hanging.iter().any(|copy| Arc::ptr_eq(&copy.copier, &self.copier));
+        drop(hanging);
+        // Not under the lock: memory is given back.
+        drop(over);
+        let asked = Instant::now();
+        while self.is_under_way() {
+            if hangs || asked.elapsed() > PATIENCE {
+                HANGING.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
+                return;
+            }
             std::thread::yield_now();
         }
     }
@@ -101,5 +139,58 @@ pub fn copy(
     // SAFETY: both ranges are inside their regions (checked by `range`), and the regions are kept
     // alive by the `Pending` until the engine is done.
     let ticket = unsafe { copier.start(to, from, len) }?;
-    Ok(Progress::Pending(Pending { copier, ticket, _keep: [dst.clone(), src.clone()] }))
+    Ok(Progress::Pending(Pending(Started { copier, ticket, _keep: [dst.clone(), src.clone()] })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{LazyCopier, LazyMemory};
+    use crate::{Backing, HostBuf};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Host memory that says when it is given back.
+    struct Watched(HostBuf, Arc<AtomicBool>);
+
+    // SAFETY: the bytes are those of the mapping that the first field owns.
+    unsafe impl Backing for Watched {
+        fn addr(&self) -> u64 {
+            self.0.addr()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn kind(&self) -> Kind {
+            Kind::Host
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn start(copier: &Arc<LazyCopier>, freed: &Arc<AtomicBool>) -> Pending {
+        let (device, _) = LazyMemory::regions(64, 0, copier).unwrap();
+        let host = Region::new(Watched(HostBuf::new(64).unwrap(), freed.clone()));
+        match copy(&device, 0, &host, 0, 64).unwrap() {
+            Progress::Pending(pending) => pending,
+            Progress::Done => panic!("an engine has to do it"),
+        }
+    }
+
+    #[test]
+    fn dropping_a_copy_waits_for_no_engine_that_hangs_and_keeps_what_it_may_touch() {
+        let copier = Arc::new(LazyCopier::default());
+        let freed = Arc::<AtomicBool>::default();
+        let (first, second) = (start(&copier, &freed), start(&copier, &freed));
+        drop(first);
+        drop(second);
+        assert!(!freed.load(Ordering::Relaxed), "the engine may still read it");
+        copier.allow(u64::MAX);
+        // The next engine that hangs is an occasion to look at the others.
+        drop(start(&Arc::new(LazyCopier::default()), &Arc::default()));
+        assert!(freed.load(Ordering::Relaxed));
+    }
 }

@@ -10,7 +10,7 @@ mod host;
 mod keys;
 mod region;
 mod ring;
-#[cfg(feature = "test-utils")]
+#[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
 
 pub use cells::{Cell, Cells};

@@ -31,6 +31,12 @@ impl Words {
         Ok(Self { addr, keep })
     }
 
+    /// 2^`log` items of `item` bytes; a number that no region holds where 64 bits do not hold it.
+    fn of_items(region: &Region, log: u8, item: u64, align: u64) -> Result<Self, MemError> {
+        let count = 1u64.checked_shl(log.into()).unwrap_or(u64::MAX);
+        Self::new(region, count.saturating_mul(item), align)
+    }
+
     /// The 64-bit word at byte `offset`, a multiple of 8 that is inside.
     #[inline]
     fn u64_at(&self, offset: u64) -> &AtomicU64 {
@@ -69,7 +75,7 @@ pub struct SendRing {
 impl SendRing {
     /// The first 2^`log` WQEBBs of `region`, which must be 64-byte aligned.
     pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
-        Ok(Self { words: Words::new(region, 64 << log, 64)?, mask: (1 << log) - 1 })
+        Ok(Self { words: Words::of_items(region, log, 64, 64)?, mask: (1 << log) - 1 })
     }
 
     /// The WQEBB at `index`, which is masked. Relaxed loads: the acquire is that of the doorbell
@@ -95,7 +101,7 @@ impl ReceiveRing {
     /// If a WQE would be shorter than 16 or longer than 1024 bytes.
     pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
         assert!((4..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
-        let words = Words::new(region, 1 << (log + log_stride), 16)?;
+        let words = Words::of_items(region, log, 1 << log_stride, 16)?;
         Ok(Self { words, mask: (1 << log) - 1, log_stride })
     }
 
@@ -176,7 +182,7 @@ pub struct CompletionRing {
 impl CompletionRing {
     /// The first 2^`log` CQEs of `region`, 64-byte aligned, all bytes set to 0xff: no CQE is valid.
     pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
-        let ring = Self { words: Words::new(region, 64 << log, 64)?, mask: (1 << log) - 1 };
+        let ring = Self { words: Words::of_items(region, log, 64, 64)?, mask: (1 << log) - 1 };
         region.fill(0, 64 << log, 0xff)?;
         Ok(ring)
     }
@@ -204,7 +210,7 @@ pub struct DoorbellPage {
 impl DoorbellPage {
     /// The first `count` doorbells of `region`.
     pub fn new(region: &Region, count: usize) -> Result<Self, MemError> {
-        Ok(Self { words: Words::new(region, count as u64 * 8, 8)?, count })
+        Ok(Self { words: Words::new(region, (count as u64).saturating_mul(8), 8)?, count })
     }
 
     /// Doorbells.
@@ -264,6 +270,18 @@ mod tests {
         assert!(ReceiveRing::new(&odd, 3, 4).is_ok());
         assert!(QueueRecord::new(&region.slice(4, 8).unwrap()).is_err());
         assert!(QueueRecord::for_srq(&region.slice(4, 4).unwrap()).is_ok());
+    }
+
+    #[test]
+    fn sizes_beyond_64_bits_are_refused() {
+        let region = HostBuf::region(4096).unwrap();
+        let refused = |error| matches!(error, MemError::OutOfBounds { len: u64::MAX, .. });
+        for log in [58, 60, 64, 255] {
+            assert!(SendRing::new(&region, log).is_err_and(refused), "{log}");
+            assert!(CompletionRing::new(&region, log).is_err_and(refused), "{log}");
+            assert!(ReceiveRing::new(&region, log, 6).is_err_and(refused), "{log}");
+        }
+        assert!(DoorbellPage::new(&region, 1 << 61).is_err_and(refused));
     }
 
     #[test]

@@ -47,12 +47,13 @@ pub(crate) enum Due {
     Time(u64),
 }
 
-/// A CQE and the send index that it makes known, if it is of a send queue.
+/// A CQE of a QP, and the send index that it makes known, if it is of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) cqe: Cqe,
-    /// Slot and QPN of the send queue, and the index.
-    pub(crate) reports: Option<(u32, u32, u64)>,
+    /// Slot of the QP.
+    pub(crate) slot: u32,
+    pub(crate) reports: Option<u64>,
 }
 
 /// There was no room for a CQE.

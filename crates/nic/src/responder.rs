@@ -233,6 +233,7 @@ pub(crate) fn take(
     link: u16,
     events: &mut Events,
 ) {
+    rq.open.push_back(index);
     match &mut rq.source {
         Receives::None => {}
         Receives::Own(own) => own.taken = index + 1,

@@ -41,6 +41,8 @@ impl Drop for EngineThread {
 
 /// Slices done under one taking of the lock, at most.
 const SLICES: u32 = 4096;
+/// Times the engine makes way before it takes the lock, whoever waits for it.
+const COURTESY: u32 = 64;
 
 /// Looks at memory that take as long as one that asks the system for datagrams.
 const SYSTEM_CALL: u32 = 16;
@@ -57,8 +59,11 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
     let Idle { spin, yields, sleep } = patience(nic);
     let mut idle = 0u32;
     while !stop.load(Ordering::Acquire) {
-        // Whoever waits gets the lock first.
-        while nic.waiting.load(Ordering::Relaxed) != 0 {
+        // Whoever waits gets the lock first; but calls without end must not stop the engine.
+        for _ in 0..COURTESY {
+            if nic.waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
             thread::yield_now();
         }
         let mut core = nic.lock_unannounced();

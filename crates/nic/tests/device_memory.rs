@@ -7,7 +7,7 @@ use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, local, remote, sge};
+use warpverbs_nic::testing::{Pair, PairConfig, bytes, connect, local, remote, sge};
 use warpverbs_nic::{Mr, QpAttrs, QpState, Step};
 
 /// A pair, and a buffer of 4 KiB on a device: its key, its bytes, its engine.
@@ -253,4 +253,104 @@ fn everything_may_be_dropped_while_copies_are_under_way() {
     drop(pair);
     allow.join().unwrap();
     assert_eq!(bytes(&view, 0, 4), b"last");
+}
+
+/// A SEND to a receive on the device, started and not finished; two more receives are posted.
+fn half_sent(rig: &mut Rig) {
+    for _ in 0..3 {
+        rig.pair.b.post_recv(&[sge(&rig.mr, 0, 8)]);
+    }
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).inline(b"message").signaled());
+    steps(&rig.pair);
+}
+
+fn flushed(cqe: Option<Cqe>) -> Option<u16> {
+    match cqe {
+        Some(Cqe::Error { syndrome: Syndrome::WrFlush, wqe_counter, .. }) => Some(wqe_counter),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_receive_is_completed_once_whatever_becomes_of_the_message() {
+    type End = fn(&mut Rig);
+    let ends: [(&str, End); 4] = [
+        ("the engine breaks down", |rig| {
+            rig.copier.break_down();
+            rig.pair.run();
+        }),
+        ("the receiver fails first", |rig| {
+            rig.pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+        }),
+        ("the sender is reset", |rig| {
+            rig.copier.allow(u64::MAX);
+            rig.pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+            rig.pair.run();
+            rig.pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+        }),
+        ("the sender fails and the message arrives", |rig| {
+            rig.pair.a.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+            rig.copier.allow(u64::MAX);
+            rig.pair.run();
+            assert!(matches!(rig.pair.b.poll_recv(), Some(Cqe::Receive { .. })));
+            rig.pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+        }),
+    ];
+    for (name, end) in ends {
+        let mut rig = rig();
+        half_sent(&mut rig);
+        end(&mut rig);
+        let first = u16::from(name.ends_with("arrives"));
+        for index in first..3 {
+            assert_eq!(flushed(rig.pair.b.poll_recv()), Some(index), "{name}");
+        }
+        rig.copier.allow(u64::MAX);
+        rig.pair.run();
+        assert_eq!(rig.pair.b.poll_recv(), None, "{name}");
+    }
+}
+
+#[test]
+fn a_message_from_before_a_reset_completes_no_receive_after_it() {
+    let mut rig = rig();
+    half_sent(&mut rig);
+    rig.pair.b.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    rig.pair.b.receives_posted = 0;
+    connect(&rig.pair.b, rig.pair.a.qp.qpn(), QpAttrs::default());
+    rig.copier.allow(u64::MAX);
+    rig.pair.run();
+    assert_eq!(rig.pair.b.poll_recv(), None);
+}
+
+#[test]
+fn only_the_first_of_several_copies_that_fail_is_the_error() {
+    let mut rig = rig();
+    let to = remote(&rig.mr, 0);
+    for _ in 0..3 {
+        rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"lost").signaled());
+    }
+    steps(&rig.pair);
+    rig.copier.break_down();
+    rig.pair.run();
+    let error = rig.pair.a.poll_send();
+    assert!(matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteOp, .. })), "{error:?}");
+    assert_eq!([(); 2].map(|()| flushed(rig.pair.a.poll_send())), [Some(1), Some(2)]);
+    assert_eq!(rig.pair.b.qp.state(), QpState::Err, "0x14 ends the peer as well");
+}
+
+#[test]
+fn the_engine_does_not_wait_for_one_copy_because_another_failed() {
+    let mut rig = rig();
+    let (second, _, broken) = device(&rig.pair, 1);
+    broken.break_down();
+    rig.pair.b.post_recv(&[sge(&rig.mr, 0, 4), sge(&second, 0, 4)]);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).inline(b"leftrest").signaled());
+    rig.pair.b.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
+    steps(&rig.pair);
+    assert!(rig.pair.b.poll_send().is_some(), "other QPs go on");
+    assert_eq!((rig.copier.waiting(), rig.pair.a.poll_send()), (1, None), "not before it landed");
+    rig.copier.allow(1);
+    rig.pair.run();
+    let error = rig.pair.a.poll_send();
+    assert!(matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteOp, .. })), "{error:?}");
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, remote};
-use warpverbs_nic::{Delay, NicError, Step};
+use warpverbs_nic::testing::{Pair, PairConfig, bytes, connect, remote};
+use warpverbs_nic::{Delay, NicError, QpAttrs, QpState, Step};
 
 fn pair() -> Pair {
     Pair::new(PairConfig::default()).unwrap()
@@ -150,4 +150,25 @@ fn faults_of_unknown_qps_are_refused() {
     let pair = pair();
     let refused = pair.nic.faults().stick(0xabcdef, true);
     assert_eq!(refused, Err(NicError::UnknownQp { qpn: 0xabcdef }));
+}
+
+#[test]
+fn a_held_cqe_of_a_qp_that_was_reset_is_never_written() {
+    let mut pair = pair();
+    pair.nic.faults().delay_cqes(pair.a.send_cq(), Some(Delay::Steps(5)));
+    for _ in 0..3 {
+        post(&mut pair);
+    }
+    pair.nic.step();
+    pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    (pair.a.posted, pair.b.posted) = (0, 0);
+    connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
+    pair.run();
+    assert_eq!(pair.a.poll_send(), None);
+    // The ring is as free as that of a new QP: all of it, and no more.
+    for _ in 0..64 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    }
+    assert_eq!(pair.run(), 64);
+    assert_eq!(pair.nic.take_violations(), []);
 }

@@ -289,6 +289,7 @@ fn refusals_are_those_of_loopback() {
     let found = refusal(&mut net, |b, at| WqeBuilder::send(b, at).inline(b"four").signaled());
     let event = Some(AsyncEvent::QpRequestError { qpn });
     assert_eq!(found, (Some(Syndrome::RemoteInvalReq), Some(Syndrome::LocalLength), event));
+    assert_eq!(net.b.port.poll_recv(), None);
 
     let mut net = perfect(quick());
     let found = refusal(&mut net, |b, at| WqeBuilder::send(b, at).inline(b"x").signaled());

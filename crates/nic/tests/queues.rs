@@ -7,9 +7,11 @@ use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_mlx5::num::{Qpn, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, local, remote};
+use warpverbs_nic::testing::{
+    Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge,
+};
 use warpverbs_nic::{
-    AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Violation,
+    AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Step, Violation,
 };
 
 fn with(nic: Config, log_sq: u8) -> Pair {
@@ -362,4 +364,57 @@ fn violations_are_bounded_counted_and_sent() {
     assert_eq!(pair.nic.violation_counts()["doorbell.index"], 10);
     assert_eq!((heard.try_iter().count(), pair.nic.stats().violations), (10, 10));
     assert!(kept[0].to_string().contains("producer index 0xff07 is before 0x0000"), "{}", kept[0]);
+}
+
+#[test]
+fn the_overrun_of_a_cq_that_is_gone_does_not_end_qps_of_the_next() {
+    let mut pair = with(Config::default(), 4);
+    let config = PortConfig { log_cq: 1, ..PortConfig::default() };
+    let mut full = Port::new(&pair.nic, &pair.pd, &config).unwrap();
+    connect(&full, pair.b.qp.qpn(), QpAttrs::default());
+    for _ in 0..3 {
+        full.post_recv(&[]);
+    }
+    // Three flushes into a CQ of two, found by a control call.
+    full.qp.modify(QpState::Err, &QpAttrs::default()).unwrap();
+    let cqns = [full.send_cq().cqn(), full.recv_cq().cqn()];
+    drop(full);
+    let next = Port::new(&pair.nic, &pair.pd, &config).unwrap();
+    assert_eq!([next.send_cq().cqn(), next.recv_cq().cqn()], cqns, "the same places");
+    connect(&next, pair.b.qp.qpn(), QpAttrs::default());
+    pair.run();
+    assert_eq!(next.qp.state(), QpState::Rts);
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn a_turn_ends_after_the_bytes_of_a_slice() {
+    let mut pair = with(Config { slice_bytes: 4096, ..Config::default() }, 4);
+    let (from, to) = (sge(&pair.mr_a, 0, 4096), remote(&pair.mr_b, 0));
+    for _ in 0..16 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
+    }
+    for _ in 0..3 {
+        pair.b.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+        assert_eq!(pair.nic.step(), Step::Busy(2), "one long WRITE, and the other QP");
+        assert!(pair.b.poll_send().is_some());
+    }
+    assert_eq!(pair.run(), 13);
+}
+
+#[test]
+fn a_consume_only_qp_can_be_held_back() {
+    let a = PortConfig { consume_only: true, ..PortConfig::default() };
+    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    let none = QpAttrs::default();
+    pair.a.qp.modify(QpState::Sqd, &none).unwrap();
+    pair.a.put_bytes(&[0xa5; 64]);
+    pair.a.ring();
+    pair.run();
+    assert_eq!(pair.a.poll_send(), None);
+    pair.a.qp.modify(QpState::Rts, &none).unwrap();
+    pair.run();
+    assert!(pair.a.poll_send().is_some());
 }

@@ -1,5 +1,6 @@
 //! Receiver not ready, shared receive queues, and receives in odd numbers.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
@@ -8,7 +9,7 @@ use warpverbs_mlx5::recv::build_srq;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{Pair, PairConfig, Port, PortConfig, Receives, bytes, connect, sge};
-use warpverbs_nic::{AsyncEvent, QpAttrs, QueueKind, Rule, Srq, SrqConfig, rnr_delay};
+use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, QueueKind, Rule, Srq, SrqConfig, rnr_delay};
 
 fn rnr(retries: u8) -> Pair {
     let attrs = QpAttrs { rnr_retry: Some(retries), min_rnr_timer: Some(14), ..QpAttrs::default() };
@@ -99,7 +100,7 @@ impl TestSrq {
         self.buf.write(u64::from(number) * 64, &slot).unwrap();
         self.posted += 1;
         let word = self.dbr.atomic_u32(0).unwrap();
-        word.store(record_word(self.posted), std::sync::atomic::Ordering::Release);
+        word.store(record_word(self.posted), Ordering::Release);
     }
 }
 
@@ -172,4 +173,29 @@ fn a_broken_srq_link_ends_the_srq() {
     let first = pair.nic.take_violations()[0];
     let rule = Rule::SrqLink { found: 8, depth: 8 };
     assert_eq!((first.queue, first.rule), (QueueKind::Shared, rule));
+}
+
+#[test]
+fn a_reset_mends_a_receive_queue_whose_counter_made_no_sense() {
+    let mut pair = rnr(7);
+    pair.b.dbr.atomic_u32(0).unwrap().store(record_word(65), Ordering::Release);
+    pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at));
+    pair.run();
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    let said = pair.nic.take_violations();
+    pair.run();
+    assert_eq!(pair.nic.take_violations(), [], "said before: {said:?}");
+    let qpns = [pair.b.qp.qpn(), pair.a.qp.qpn()];
+    for (port, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(qpns) {
+        port.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+        (port.posted, port.receives_posted) = (0, 0);
+        port.dbr.fill(0, 8, 0).unwrap();
+        connect(port, peer, QpAttrs::default());
+    }
+    while pair.a.poll_send().is_some() {}
+    pair.b.post_recv(&[]);
+    pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at).signaled());
+    pair.run();
+    assert!(matches!(pair.b.poll_recv(), Some(Cqe::Receive { .. })));
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Requester { .. })));
 }

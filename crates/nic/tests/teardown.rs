@@ -1,6 +1,8 @@
 //! The engine's thread, and dropping anything in any order while it works.
 
 use proptest::prelude::*;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
@@ -132,4 +134,30 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn control_calls_without_end_do_not_stop_the_engine() {
+    let nic = nic();
+    let mut pair = pair(&nic);
+    let engine = nic.spawn().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    nic.stats();
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..100 {
+                pair.a.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
+                assert!(matches!(wait(&mut pair.a), Cqe::Requester { .. }));
+            }
+            drop(engine);
+        }));
+        stop.store(true, Ordering::Relaxed);
+        done.unwrap();
+    });
 }

@@ -5,22 +5,13 @@ mod common;
 
 use common::host::{BASE, RKEY};
 use common::pair::Node;
+use common::peer::{Event, config, packets, run};
 use proptest::prelude::*;
-use warpverbs_rc::{Completion, Config, Instant, Op, Place, Request, State, Status, WrId};
+use warpverbs_rc::{Config, Instant, Op, Place, Request, State, WrId};
 use warpverbs_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Mtu, Opcode, Psn, Qpn, Reth,
-    Rkey, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Qpn, Reth, Rkey,
+    Syndrome,
 };
-
-/// What happens to the connection next.
-#[derive(Clone, Debug)]
-enum Event {
-    Packet { bth: Bth, ext: Extension, len: u32 },
-    Post(Op, u32),
-    Receive(usize),
-    Transmit,
-    Wait(u64),
-}
 
 fn header_values() -> impl Strategy<Value = Extension> {
     // Near what is valid, so that many get far.
@@ -79,91 +70,13 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         12 => packet(),
         3 => (op, 0u32..1000).prop_map(|(op, len)| {
-            Event::Post(op, if op.is_atomic() { 8 } else { len })
+            let len = if op.is_atomic() { 8 } else { len };
+            Event::Post(Request::new(WrId(0), op, len))
         }),
         2 => (0usize..1000).prop_map(Event::Receive),
         3 => Just(Event::Transmit),
         1 => (0u64..100_000_000).prop_map(Event::Wait),
     ]
-}
-
-fn config() -> Config {
-    Config {
-        mtu: Mtu::B256,
-        window: 8,
-        read_chunk: 2,
-        send_depth: 8,
-        max_rd_atomic: 2,
-        max_dest_rd_atomic: 2,
-        ..Config::new(Qpn::from_low_bits(7))
-    }
-}
-
-/// Whatever the peer sent is placed where it may be; `Node` panics on anything outside.
-fn place(node: &mut Node, place: Place, len: u32) {
-    let payload = vec![0x66; len as usize];
-    match place {
-        Place::Nothing => {}
-        Place::Region { rkey, va } => {
-            assert_eq!(rkey, RKEY);
-            node.memory.write(va, &payload);
-        }
-        Place::Receive { id, offset } => node.memory.scatter(id, offset, &payload),
-        Place::Request { id, offset } => {
-            let start = offset as usize;
-            node.buffers.get_mut(&id).unwrap()[start..start + len as usize].fill(0x66);
-        }
-        Place::Original { id, .. } => assert_eq!(node.buffers[&id].len(), 8),
-    }
-}
-
-fn run(events: Vec<Event>) {
-    let mut node = Node::new(&config(), 4096);
-    let (mut now, mut posted, mut receives) = (0u64, 0, 0);
-    for event in events {
-        match event {
-            Event::Packet { bth, ext, len } => {
-                let instant = Instant::from_nanos(now);
-                let answer =
-                    node.connection.handle_packet(instant, &bth, &ext, len, &mut node.memory);
-                place(&mut node, answer, len);
-            }
-            Event::Post(op, len) => {
-                let request = Request::new(WrId(posted), op, len);
-                posted += u64::from(node.post(request, vec![0; len as usize]));
-            }
-            Event::Receive(room) => {
-                node.memory.post(receives, room);
-                receives += 1;
-            }
-            Event::Transmit => {
-                for _ in 0..20 {
-                    let _ = node.transmit(now);
-                }
-            }
-            Event::Wait(nanos) => {
-                now += nanos;
-                node.connection.handle_timeout(Instant::from_nanos(now));
-            }
-        }
-        node.poll_completions();
-    }
-    check_order(&node, posted);
-}
-
-fn check_order(node: &Node, posted: u64) {
-    let mut expected = 0;
-    let mut failed = false;
-    for completion in &node.completions {
-        if let Completion::Request { id, result } = completion {
-            assert_eq!(id.0, expected, "completions are in order and none comes twice");
-            assert!(!failed || *result == Err(Status::Flushed));
-            failed |= result.is_err();
-            expected += 1;
-        }
-    }
-    assert!(expected <= posted);
-    assert!(!failed || (node.connection.state() == State::Error && expected == posted));
 }
 
 fn opcodes(responses: bool) -> impl Strategy<Value = Opcode> {
@@ -189,7 +102,13 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events(events in prop::collection::vec(event(), 0..60)) {
-        run(events);
+        run(&config(), events);
+    }
+
+    /// The body of the fuzz target.
+    #[test]
+    fn any_script(script in prop::collection::vec(any::<u8>(), 0..1000)) {
+        packets(&script);
     }
 
     /// Responses to nothing that is outstanding.
@@ -243,4 +162,12 @@ fn without_stats(node: &Node) -> String {
     let (head, rest) = text.split_once("stats: Stats {").expect("statistics");
     let (_, tail) = rest.split_once('}').expect("their end");
     format!("{head}{tail}")
+}
+
+#[test]
+fn the_fuzzers_corpus_passes() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/rc_packets");
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let ran = paths.map(|path| packets(&std::fs::read(path).unwrap())).count();
+    assert!(ran > 0, "no corpus");
 }

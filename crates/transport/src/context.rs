@@ -103,7 +103,10 @@ impl Context {
                 return Ok(Device::new(provider.open(&info.name)?, why));
             }
         }
-        self.open_soft("the software NIC, for no provider of RDMA devices finds one here")
+        self.open_soft(match self.providers.is_empty() {
+            true => "the software NIC, since this build drives no RDMA device",
+            false => "the software NIC, since there is no RDMA device here",
+        })
     }
 
     fn open_named(&self, name: &str) -> Result<Device, Error> {

@@ -7,9 +7,9 @@ use crate::post::host::HostQueues;
 use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
 use crate::{EndpointConfig, EndpointHandle, Error, Poster, UsageError};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::{Buffer, KernelPtr};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::export::CqMode;
@@ -28,14 +28,16 @@ pub struct Endpoint {
 pub(crate) struct Core {
     // In this order: the QP dies first, then its keys, then its memory.
     pub(crate) qp: Arc<dyn QueuePair>,
-    _scratch_key: Box<dyn MemoryKey>,
     /// None if only kernels can post.
     pub(crate) queues: Option<HostQueues>,
+    _scratch_key: Box<dyn MemoryKey>,
     pub(crate) memory: Memory,
     config: EndpointConfig,
     handle: EndpointHandle,
-    /// QP number of the peer, 0 while there is none.
+    /// QP number of the peer, 0 while there is none. Posters go by it, so it is set when the QP is
+    /// ready to send, and only by the holder of `connecting`.
     peer: AtomicU32,
+    connecting: Mutex<()>,
     /// The exported QP.
     exported: Buffer,
     _doorbells: Option<Buffer>,
@@ -84,6 +86,7 @@ impl Endpoint {
             config,
             handle,
             peer,
+            connecting: Mutex::new(()),
             exported,
             _doorbells: doorbells,
             device,
@@ -118,7 +121,8 @@ impl Endpoint {
         if *peer == core.handle {
             return Err(UsageError::ConnectToSelf { qpn }.into());
         }
-        if let Err(peer) = core.peer.compare_exchange(0, peer.qpn, AcqRel, Acquire) {
+        let _connecting = core.connecting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = self.peer() {
             return Err(UsageError::AlreadyConnected { qpn, peer }.into());
         }
         let config = &core.config;
@@ -136,7 +140,10 @@ impl Endpoint {
             rnr_retry: config.rnr_retry,
             min_rnr_timer: config.min_rnr_timer,
         };
-        core.qp.connect(&path).inspect_err(|_| core.peer.store(0, Release))
+        core.qp.connect(&path)?;
+        // Release, pairs with the posters' acquire: no doorbell comes before the QP listens.
+        core.peer.store(peer.qpn, Release);
+        Ok(())
     }
 
     /// The host's way to post. Fails if the posting state is in GPU memory.
@@ -174,6 +181,7 @@ impl Endpoint {
     pub fn reset(&mut self) -> Result<(), Error> {
         let qpn = self.qpn();
         let core = Arc::get_mut(&mut self.core).ok_or(UsageError::StillLent { qpn })?;
+        core.give_receives_back();
         core.qp.reset()?;
         core.memory.reset()?;
         core.peer.store(0, Release);
@@ -184,6 +192,26 @@ impl Endpoint {
     /// [`Endpoint::device_qp`] gave.
     pub fn close(self) {
         drop(self);
+    }
+}
+
+impl Core {
+    /// Returns to the shared queue what this endpoint took from it and nobody asked for.
+    fn give_receives_back(&self) {
+        let (Some(queues), Some(srq)) = (&self.queues, &self.config.srq) else { return };
+        // What is on its way is flushed.
+        if let Err(error) = self.qp.fail() {
+            tracing::warn!(%error, "receives of a shared queue are lost");
+        }
+        while let Some(taken) = queues.take_recv() {
+            srq.give_back(&taken);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.give_receives_back();
     }
 }
 

@@ -32,7 +32,10 @@ fn root() -> io::Result<PathBuf> {
 }
 
 fn tracked(root: &Path) -> io::Result<Vec<PathBuf>> {
-    let out = Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root).output()?;
+    let out = Command::new("git")
+        .args(["ls-files", "-z", "-co", "--exclude-standard"])
+        .current_dir(root)
+        .output()?;
     if !out.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
     }
@@ -63,7 +66,11 @@ fn links(root: &Path, file: &Path, text: &str) -> usize {
         for target in line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
             let outside = target.is_empty() || target.contains("://") || target.contains(' ');
             if !outside && !base.join(target).exists() {
-                println!("{}:{}: link to {target}, which does not exist", file.display(), number + 1);
+                println!(
+                    "{}:{}: link to {target}, which does not exist",
+                    file.display(),
+                    number + 1
+                );
                 found += 1;
             }
         }
@@ -80,7 +87,13 @@ mod tests {
         let text = "x\n".repeat(MAX_LINES + 1);
         assert_eq!(length(Path::new("a.rs"), &text), 1);
         assert_eq!(length(Path::new("a.md"), &text), 0);
-        assert_eq!(length(Path::new("kernels/include/warpverbs/qp.h"), &"x\n".repeat(MAX_HEADER_LINES + 1)), 1);
+        assert_eq!(
+            length(
+                Path::new("kernels/include/warpverbs/qp.h"),
+                &"x\n".repeat(MAX_HEADER_LINES + 1)
+            ),
+            1
+        );
     }
 
     #[test]

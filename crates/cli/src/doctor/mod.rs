@@ -48,8 +48,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     } else {
         text::render(&report)
     };
-    println!("{}", text.trim_end());
-    Ok(())
+    crate::print::line(text.trim_end())
 }
 
 fn report(root: &Root) -> Report {

@@ -17,7 +17,7 @@ use warpverbs::transport::Context;
 pub(crate) struct IdleArgs {
     #[command(flatten)]
     nic: super::NicOnly,
-    /// Idle queue pairs beside the busy one, ascending
+    /// Idle queue pairs beside the busy one, made in connected twos
     #[arg(long, value_delimiter = ',', default_value = "0,2,16,64,256,1024")]
     idle: Vec<u32>,
     /// 8-byte WRITEs per row
@@ -42,7 +42,7 @@ struct IdleRow {
 }
 
 impl Row for IdleRow {
-    const HEADS: &'static [&'static str] = &["idle QPs", "messages", "relative", "data"];
+    const HEADS: &'static [&'static str] = &["idle QPs", "message rate", "relative", "data"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
         }
         let rate = best_rate(&rig, &busy, args.iters)?;
         let relative = rows.first().map_or(1.0, |first| rate / first.messages_per_s);
-        let messages = args.iters;
-        rows.push(IdleRow { idle: count, messages, messages_per_s: rate, relative, data: "equal" });
+        let (idle, messages) = (2 * idlers.len() as u32, args.iters);
+        rows.push(IdleRow { idle, messages, messages_per_s: rate, relative, data: "equal" });
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -24,16 +24,17 @@ pub(crate) struct IssueArgs {
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// WQEs per thread
-    #[arg(short = 'n', long, default_value_t = 2000)]
-    iters: u32,
+    /// WQEs per thread [default: 2000 on a GPU, 50 on the host]
+    #[arg(short = 'n', long)]
+    iters: Option<u32>,
     /// Queue pairs, one row each
     #[arg(short = 'q', long, value_delimiter = ',', default_value = "1,8,32")]
     qps: Vec<u32>,
     /// Grids as BLOCKSxTHREADS, one row each
-    #[arg(short = 'g', long, value_delimiter = ',', value_parser = parse_grid,
-        default_value = "1x1,1x32,1x128,8x128,32x128,132x128")]
-    grids: Vec<Dim>,
+    ///
+    /// [default: 1x1,1x32,1x128,8x128,32x128,132x128 on a GPU, up to 8x128 on the host]
+    #[arg(short = 'g', long, value_delimiter = ',', value_parser = parse_grid)]
+    grids: Option<Vec<Dim>>,
     /// WQEBBs of a send queue
     #[arg(long, default_value_t = 8192)]
     depth: u32,
@@ -52,6 +53,18 @@ enum Ring {
     /// One after the other.
     Both,
 }
+
+/// Grids unless told otherwise. The host SIMT device runs a launch on one thread, so there the
+/// larger ones would only take longer.
+const GRIDS: [Dim; 6] = [
+    Dim::new(1, 1),
+    Dim::new(1, 32),
+    Dim::new(1, 128),
+    Dim::new(8, 128),
+    Dim::new(32, 128),
+    Dim::new(132, 128),
+];
+const GRIDS_ON_HOST: usize = 4;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The grid and the rates that are wanted of it, on one queue pair of an H200.
@@ -98,11 +111,11 @@ fn parse_grid(text: &str) -> Result<Dim, String> {
 
 impl IssueArgs {
     fn check(&self) -> Result<(), PlanError> {
-        within("-n", self.iters.into(), 1, 1_000_000)?;
+        within("-n", self.iters.unwrap_or(1).into(), 1, 1_000_000)?;
         for &qps in &self.qps {
             within("-q", qps.into(), 1, 256)?;
         }
-        for grid in &self.grids {
+        for grid in self.grids.iter().flatten() {
             within("blocks of -g", grid.blocks.into(), 1, 4096)?;
             within("threads of -g", grid.threads.into(), 1, 1024)?;
         }
@@ -138,22 +151,36 @@ pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     let common = crate::Common { gpu: args.gpu.clone(), nic: "soft".to_owned(), json: args.json };
     let rig = Rig::open(&common)?;
     kernel::load(&*rig.gpu)?;
-    let placements = args.placements(rig.gpu.info().kind);
-    let bar = progress(placements.len() * args.qps.len() * args.grids.len());
     let mut rows = Vec::new();
+    let end = measure(&rig, args, &mut rows);
+    let findings = rows.iter().filter_map(finding).collect();
+    let measured = Measured::new("perf issue", rig.chosen(true), rows).with(findings);
+    measured.print_up_to(end, args.json)
+}
+
+fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> {
+    let kind = rig.gpu.info().kind;
+    let (iters, grids) = match kind {
+        GpuKind::Simt => (50, &GRIDS[..GRIDS_ON_HOST]),
+        _ => (2000, &GRIDS[..]),
+    };
+    let iters = args.iters.unwrap_or(iters);
+    let grids = args.grids.as_deref().unwrap_or(grids);
+    let placements = args.placements(kind);
+    let bar = progress(placements.len() * args.qps.len() * grids.len());
     for &(name, placement) in &placements {
         for &qps in &args.qps {
-            for &grid in &args.grids {
-                let row = row(&rig, args, (name, placement), qps, grid);
-                let named = || format!("{name} ring, {grid:?} on {qps} queue pairs");
+            for &grid in grids {
+                let row = row(rig, (args.depth, iters), (name, placement), qps, grid);
+                let Dim { blocks, threads, .. } = grid;
+                let named = || format!("{name} ring, {blocks}x{threads} on {qps} queue pairs");
                 rows.push(row.with_context(named)?);
                 bar.inc(1);
             }
         }
     }
     bar.finish_and_clear();
-    let findings = rows.iter().filter_map(finding).collect();
-    Measured::new("perf issue", rig.chosen(true), rows).with(findings).print(args.json)
+    Ok(())
 }
 
 fn finding(row: &IssueRow) -> Option<Finding> {
@@ -169,23 +196,23 @@ fn finding(row: &IssueRow) -> Option<Finding> {
 
 fn row(
     rig: &Rig,
-    args: &IssueArgs,
+    (depth, each_posts): (u32, u32),
     (ring, placement): (&'static str, QueuePlacement),
     qps: u32,
     grid: Dim,
 ) -> Result<IssueRow> {
     let lanes: Vec<Lane> = (0..qps as usize)
-        .map(|i| Lane::new(rig, i, rig.consuming(placement, args.depth, LIMIT)?, 8, Mem::Pinned))
+        .map(|i| Lane::new(rig, i, rig.consuming(placement, depth, LIMIT)?, 8, Mem::Pinned))
         .collect::<Result<_>>()?;
     let threads = u64::from(grid.blocks) * u64::from(grid.threads);
-    let each = (threads * u64::from(args.iters)).div_ceil(qps.into());
+    let each = (threads * u64::from(each_posts)).div_ceil(qps.into());
     let iters = u32::try_from(each).context("WQEs per queue pair")?;
     let time = kernel::stream(rig, &lanes, Op::Write, iters, grid, LIMIT)?;
     let mut left = Left::default();
     for lane in &lanes {
-        left += ring::check(&*rig.gpu, lane, args.depth, iters.into())?;
+        left += ring::check(&*rig.gpu, lane, depth, iters.into())?;
     }
-    let stores = stores(&*rig.gpu, &lanes[0], grid, args.iters)?;
+    let stores = stores(&*rig.gpu, &lanes[0], grid, each_posts)?;
     let wqes = u64::from(iters) * u64::from(qps);
     Ok(IssueRow {
         ring,
@@ -194,7 +221,7 @@ fn row(
         qps,
         wqes,
         wqes_per_s: wqes as f64 / time.as_secs_f64(),
-        stores_per_s: (threads * u64::from(args.iters)) as f64 / stores.as_secs_f64(),
+        stores_per_s: (threads * u64::from(each_posts)) as f64 / stores.as_secs_f64(),
         parsed: left.wqes,
     })
 }

@@ -41,7 +41,7 @@ impl Row for LoopbackRow {
         "max",
         "mean",
         "bandwidth",
-        "messages",
+        "message rate",
         "data",
     ];
 
@@ -69,13 +69,18 @@ pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
     if plan.posters.contains(&Poster::Kernel) {
         kernel::load(&*rig.gpu)?;
     }
-    let bar = progress(plan.posters.len() * plan.qps.len() * plan.sizes.len());
     let mut rows = Vec::new();
+    let end = measure(&rig, &plan, &mut rows);
+    Measured::new("perf loopback", rig.chosen(true), rows).print_up_to(end, args.common.json)
+}
+
+fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
+    let bar = progress(plan.posters.len() * plan.qps.len() * plan.sizes.len());
     for &poster in &plan.posters {
         for &qps in &plan.qps {
             for &bytes in &plan.sizes {
                 bar.set_message(format!("{poster:?} {} × {qps}", units::bytes(bytes)));
-                let row = row(&rig, &plan, poster, qps, bytes).with_context(|| {
+                let row = row(rig, plan, poster, qps, bytes).with_context(|| {
                     format!("{poster:?}, {} on {qps} queue pairs", units::bytes(bytes))
                 })?;
                 rows.push(row);
@@ -84,7 +89,7 @@ pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    Measured::new("perf loopback", rig.chosen(true), rows).print(args.common.json)
+    Ok(())
 }
 
 /// Sets up, prepares, measures, compares.

@@ -34,7 +34,7 @@ pub(crate) enum PerfCommand {
 /// For measurements that need no device.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NicOnly {
-    /// What consumes the queues: auto or soft
+    /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     nic: String,
     /// Print JSON instead of tables

@@ -1,5 +1,6 @@
 //! What a measurement prints: a table or JSON on stdout, progress on a terminal's stderr.
 
+use crate::print;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -82,23 +83,33 @@ impl<R: Row> Measured<R> {
 
     /// Prints everything to stdout.
     pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
-        if json {
-            println!("{}", serde_json::to_string_pretty(self).context("the rows as JSON")?);
-            return Ok(());
+        print::line(match json {
+            true => serde_json::to_string_pretty(self).context("the rows as JSON")?,
+            false => self.text(),
+        })
+    }
+
+    /// Prints the rows there are, then passes on what ended the measurement before its last row.
+    pub(crate) fn print_up_to(&self, end: anyhow::Result<()>, json: bool) -> anyhow::Result<()> {
+        if end.is_ok() || !self.rows.is_empty() {
+            self.print(json)?;
         }
+        end
+    }
+
+    fn text(&self) -> String {
+        let mut lines = Vec::new();
         if let Some(gpu) = &self.setting.gpu {
-            println!("kernels on {}: {}", gpu.name, gpu.why);
+            lines.push(format!("kernels on {}: {}", gpu.name, gpu.why));
         }
-        println!("queues consumed by {}: {}", self.setting.nic.name, self.setting.nic.why);
-        println!("{}", self.table());
-        for finding in &self.findings {
-            let verdict = if finding.met { "met" } else { "missed" };
-            println!(
-                "{}: {:.2} (wanted {}: {verdict})",
-                finding.what, finding.value, finding.wanted
-            );
-        }
-        Ok(())
+        let nic = &self.setting.nic;
+        lines.push(format!("queues consumed by {}: {}", nic.name, nic.why));
+        lines.push(self.table());
+        lines.extend(self.findings.iter().map(|Finding { what, value, wanted, met }| {
+            let verdict = if *met { "met" } else { "missed" };
+            format!("{what}: {value:.2} (wanted {wanted}: {verdict})")
+        }));
+        lines.join("\n")
     }
 
     fn table(&self) -> String {

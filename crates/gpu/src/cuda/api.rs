@@ -23,7 +23,7 @@ pub(crate) const OUT_OF_MEMORY: i64 = 2;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 pub(crate) const NOT_SUPPORTED: i64 = 801;
 
-const LIBRARY: &str = "libcuda";
+const LIBRARY: &str = "NVIDIA driver";
 
 macro_rules! driver_api {
     (
@@ -219,7 +219,8 @@ fn missing(call: &'static str) -> GpuError {
     GpuError::Library { library: LIBRARY, reason: format!("this driver has no {call}") }
 }
 
-/// Loads the first of `names` that there is; the error tells what the loader said of the first.
+/// Loads the first of `names` that there is. If none is, the error names the first; if one is there
+/// but cannot be loaded, it tells what the loader said of that.
 pub(crate) fn open_library(what: &'static str, names: &[&str]) -> Result<Library, GpuError> {
     open_first(what, names).map(|(library, _)| library)
 }
@@ -229,20 +230,28 @@ pub(crate) fn open_first<'a>(
     what: &'static str,
     names: &[&'a str],
 ) -> Result<(Library, &'a str), GpuError> {
-    let mut first = None;
+    let mut reason = None;
     for name in names {
         // SAFETY: the vendor's library may be loaded and initialised from any thread.
         match unsafe { Library::new(*name) } {
             Ok(library) => return Ok((library, name)),
             Err(error) => {
                 // The loader's own words are the source of `libloading`'s error.
-                first.get_or_insert_with(|| {
-                    error.source().map_or_else(|| error.to_string(), ToString::to_string)
-                });
+                let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                // The same words about another file mean that something `name` needs is missing.
+                let absent = words.starts_with(&format!("{name}:"))
+                    && words.ends_with("No such file or directory");
+                reason = reason.or((!absent).then_some(words));
             }
         }
     }
-    Err(GpuError::Library { library: what, reason: first.unwrap_or_default() })
+    Err(match reason {
+        Some(reason) => GpuError::Library { library: what, reason },
+        None => GpuError::NotFound {
+            library: what,
+            file: names.first().copied().unwrap_or_default().to_owned(),
+        },
+    })
 }
 
 /// The function called `name` in `library`; `what` names the library in an error.
@@ -266,11 +275,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_library_is_an_error_with_the_loaders_words() {
-        let error = open_library("libnowhere", &["libwv-nowhere.so.1", "libwv-nowhere.so"]);
+    fn a_missing_library_is_named() {
+        let error = open_library("wonder", &["libwv-nowhere.so.1", "libwv-nowhere.so"]);
         let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(text.starts_with("libnowhere cannot be loaded:"), "{text}");
-        assert!(text.contains("libwv-nowhere.so.1"), "{text}");
+        assert_eq!(text, "no wonder here (libwv-nowhere.so.1 not found)");
+    }
+
+    #[test]
+    fn a_library_that_does_not_load_is_an_error_with_the_loaders_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libwv-text.so");
+        std::fs::write(&path, "no library").unwrap();
+        let error = open_library("wonder", &["libwv-nowhere.so.1", path.to_str().unwrap()]);
+        let text = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(text.starts_with("wonder cannot be used: "), "{text}");
+        assert!(text.contains("libwv-text.so"), "{text}");
     }
 
     #[test]

@@ -81,13 +81,13 @@ mod tests {
     };
 
     fn no_compiler() -> Result<&'static Nvrtc, GpuError> {
-        Err(GpuError::Library { library: "libnvrtc", reason: "not here".to_owned() })
+        Err(GpuError::NotFound { library: "NVRTC", file: "libnvrtc.so".to_owned() })
     }
 
     #[test]
     fn without_compiler_and_cache_the_missing_library_is_named() {
         let refused = cubin_by(no_compiler(), &GOOD, "sm_90", &Cache::Off);
-        assert!(matches!(refused, Err(GpuError::Library { library: "libnvrtc", .. })));
+        assert!(matches!(refused, Err(GpuError::NotFound { library: "NVRTC", .. })));
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         let found = cubin_by(no_compiler(), &GOOD, "sm_90", &cache).unwrap();
         assert_eq!(found, (b"cubin".to_vec(), Origin::CachedWithoutCompiler));
         let other = cubin_by(no_compiler(), &GOOD, "sm_80", &cache);
-        assert!(matches!(other, Err(GpuError::Library { .. })));
+        assert!(matches!(other, Err(GpuError::NotFound { .. })));
     }
 
     #[test]

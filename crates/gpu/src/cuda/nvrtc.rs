@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 use std::sync::OnceLock;
 
-const LIBRARY: &str = "libnvrtc";
+const LIBRARY: &str = "NVRTC";
 
 /// Names an NVRTC library that stands outside the loader's path.
 pub const NVRTC_ENV: &str = "WARPVERBS_NVRTC";

@@ -95,10 +95,10 @@ impl fmt::Display for Site {
 /// Kind of the last memory operation, as `wv::simt::op`.
 pub(crate) fn op_name(op: u32) -> &'static str {
     match op {
-        1 => "load of",
-        2 => "store to",
-        3 => "update of",
-        4 => "fence at",
-        _ => "operation on",
+        1 => "load",
+        2 => "store",
+        3 => "update",
+        4 => "fence",
+        _ => "operation",
     }
 }

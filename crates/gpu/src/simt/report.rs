@@ -4,29 +4,49 @@ use super::abi::{RawSite, op_name};
 use super::fault::Collective;
 use super::lane::{Lane, Status};
 use super::warp::Warp;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Lines of a report; what is beyond is only counted.
-const LINES: usize = 48;
+const LINES: usize = 24;
+
+/// Lanes of a warp at the same place, whatever addresses they were at.
+struct Group {
+    text: String,
+    mask: u32,
+    pauses: u64,
+    addrs: BTreeSet<u64>,
+}
 
 /// Describes all unfinished lanes; `queued` blocks have not begun.
 pub(crate) fn report<'a>(warps: impl Iterator<Item = &'a Warp>, queued: u32) -> String {
     let mut lines = Vec::new();
     for warp in warps {
-        let mut groups: Vec<(String, u32, u64)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for (i, lane) in warp.lanes.iter().enumerate() {
             let Some(text) = describe(lane) else { continue };
-            match groups.iter_mut().find(|(known, ..)| *known == text) {
-                Some((_, mask, pauses)) => {
-                    *mask |= 1 << i;
-                    *pauses = (*pauses).max(lane.pauses);
+            match groups.iter_mut().find(|group| group.text == text) {
+                Some(group) => {
+                    group.mask |= 1 << i;
+                    group.pauses = group.pauses.max(lane.pauses);
+                    group.addrs.extend(address(lane));
                 }
-                None => groups.push((text, 1 << i, lane.pauses)),
+                None => groups.push(Group {
+                    text,
+                    mask: 1 << i,
+                    pauses: lane.pauses,
+                    addrs: address(lane).into_iter().collect(),
+                }),
             }
         }
-        for (text, mask, pauses) in groups {
+        for Group { text, mask, pauses, addrs } in groups {
             let (block, index) = (warp.block_index, warp.index);
             let mut line = format!("block {block} warp {index} lanes {mask:#010x}: {text}");
+            let _ = match (addrs.first(), addrs.last()) {
+                (Some(low), Some(high)) if low != high => write!(line, " of {low:#x} to {high:#x}"),
+                (Some(only), _) => write!(line, " of {only:#x}"),
+                (None, _) => Ok(()),
+            };
             if pauses > 0 {
                 let _ = write!(line, "; paused up to {pauses} times");
             }
@@ -64,10 +84,17 @@ fn describe(lane: &Lane) -> Option<String> {
 
 fn last_operation(lane: &Lane) -> String {
     let abi = &lane.shared.abi;
-    let (op, addr) = (op_name(abi.op.get()), abi.addr.get());
+    let op = op_name(abi.op.get());
     let site = RawSite { file: abi.file.get(), line: abi.line.get() };
     if site == RawSite::NONE {
         return "no memory operation yet".to_owned();
     }
-    format!("last {op} {addr:#x} at {}", site.resolve())
+    format!("last {op} at {}", site.resolve())
+}
+
+/// Of the last memory operation, if it has one.
+fn address(lane: &Lane) -> Option<u64> {
+    let abi = &lane.shared.abi;
+    let site = RawSite { file: abi.file.get(), line: abi.line.get() };
+    (site != RawSite::NONE && abi.addr.get() != 0).then(|| abi.addr.get())
 }

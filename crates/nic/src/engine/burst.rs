@@ -39,7 +39,7 @@ impl Core {
             return 0;
         }
         let (mut done, mut bytes, mut cqes, mut overrun) = (0, 0, 0, false);
-        while done < budget && q.next != upto && !overrun {
+        while done < budget && bytes < self.slice_bytes && q.next != upto && !overrun {
             let Short::Done(len, signaled) = write(keys, q, rq, self.slice_bytes) else { break };
             let index = q.next;
             q.next += 1;

@@ -26,8 +26,8 @@ impl Core {
             }
             return;
         }
-        let (cq, reports) = (q.cq, Some((slot, q.qpn.get(), upto)));
-        self.hold(cq, Entry { cqe, reports });
+        let cq = q.cq;
+        self.hold(cq, Entry { cqe, slot, reports: Some(upto) });
     }
 
     /// Raises the event that CE = 3 asks for.
@@ -41,35 +41,36 @@ impl Core {
         }
     }
 
-    /// Writes a CQE of a receive queue.
-    pub(crate) fn complete_receive(&mut self, cq_slot: u32, cqe: Cqe) {
+    /// Writes a CQE of the receive queue in `slot`.
+    pub(crate) fn complete_receive(&mut self, slot: u32, cqe: Cqe) {
+        let Some(cq_slot) = self.receives.get(slot).map(|rq| rq.cq) else { return };
         let Some(cq) = self.cqs.get_mut(cq_slot) else { return };
         if cq.delay.is_some() || !cq.held.is_empty() {
-            self.hold(cq_slot, Entry { cqe, reports: None });
+            self.hold(cq_slot, Entry { cqe, slot, reports: None });
         } else if cq.publish(&cqe) == Err(Overrun) {
             self.overrun.push(cq_slot);
         }
     }
 
-    /// The payload of a message is in place: its receive is completed, unless its QP is gone.
-    /// False if it is.
+    /// The payload of a message is in place: its receive is completed, unless its QP is gone or
+    /// was reset or flushed meanwhile. False if it was.
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> bool {
-        let Delivery { slot, qpn, kind, index, byte_cnt, solicited } = *delivery;
+        let Delivery { slot, qpn, kind, index, byte_cnt, solicited, .. } = *delivery;
         let Some(rq) = self.receives.get_mut(slot) else { return false };
-        if rq.qpn != qpn || !rq.state.responds() {
+        if rq.qpn != qpn || rq.life != delivery.life || !rq.close(index) {
             return false;
         }
         rq.receives += 1;
         rq.received_bytes += u64::from(byte_cnt);
-        let (cq, srqn, pd) = (rq.cq, self.srqn_of(slot), self.receives.get(slot).map(|rq| rq.pd));
-        if let (ReceiveKind::SendInval(rkey), Some(pd)) = (kind, pd) {
+        let (pd, srqn) = (rq.pd, self.srqn_of(slot));
+        if let ReceiveKind::SendInval(rkey) = kind {
             // It was checked at the start; if it failed by now, the key is gone anyway.
             let _ = self.keys.invalidate(pd, rkey.0);
         }
         let qpn = Qpn::new(qpn).unwrap_or_default();
         let wqe_counter = index as u16;
         let cqe = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
-        self.complete_receive(cq, cqe);
+        self.complete_receive(slot, cqe);
         true
     }
 
@@ -86,7 +87,7 @@ impl Core {
             vendor: syndrome.usual_vendor(),
             srqn,
         };
-        self.complete_receive(rq.cq, cqe);
+        self.complete_receive(slot, cqe);
     }
 
     /// Number of the SRQ of the QP in `slot`, 0 without.
@@ -129,9 +130,8 @@ impl Core {
             };
             while cq.held.front().is_some_and(|held| is_due(held.due)) {
                 let Some(held) = cq.held.pop_front() else { break };
-                if let Some((slot, qpn, upto)) = held.entry.reports
-                    && let Some(q) = self.sends.get_mut(slot)
-                    && q.qpn.get() == qpn
+                if let Some(upto) = held.entry.reports
+                    && let Some(q) = self.sends.get_mut(held.entry.slot)
                 {
                     q.reported = q.reported.max(upto);
                 }
@@ -143,6 +143,15 @@ impl Core {
                 self.holding.swap_remove(i);
             } else {
                 i += 1;
+            }
+        }
+    }
+
+    /// CQEs of the QP in `slot` that are held back are not written any more.
+    pub(crate) fn forget_held(&mut self, slot: u32) {
+        for cq in &self.holding {
+            if let Some(cq) = self.cqs.get_mut(*cq) {
+                cq.held.retain(|held| held.entry.slot != slot);
             }
         }
     }
@@ -169,7 +178,8 @@ impl Core {
     #[cold]
     pub(crate) fn fail_overrun(&mut self) {
         for cq_slot in std::mem::take(&mut self.overrun) {
-            let Some(cq) = self.cqs.get(cq_slot) else { continue };
+            // Another CQ may have the slot by now.
+            let Some(cq) = self.cqs.get(cq_slot).filter(|cq| cq.dead) else { continue };
             self.events.push(AsyncEvent::CqOverrun { cqn: cq.cqn });
             let users: Vec<u32> = (0..self.sends.high_water() as u32)
                 .filter(|&slot| {

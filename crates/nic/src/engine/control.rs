@@ -2,7 +2,7 @@
 
 use super::{Core, Flight};
 use crate::event::AsyncEvent;
-use crate::qp::receive::{ReceiveQueue, Receives};
+use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::qp::state::transition;
 use crate::qp::{Path, QpAttrs, QpState};
@@ -58,17 +58,21 @@ impl Core {
     pub(crate) fn remove_qp(&mut self, slot: u32) -> Garbage {
         self.past += self.qp_stats(slot);
         let (send, receive) = (self.sends.remove(slot), self.receives.remove(slot));
-        self.bells.clear(slot);
         self.net.remove(slot);
-        if self.atomic_owner == Some(slot) {
-            self.atomic_owner = None;
-        }
+        self.quieten(slot);
         self.run.retain(|queued| *queued != slot);
         self.watched.retain(|watched| *watched != slot);
         if let Some(q) = &send {
             self.by_qpn.remove(&q.qpn.get());
         }
         Garbage { _queues: send.zip(receive), ..Garbage::default() }
+    }
+
+    /// Nothing that was under way for the QP in `slot` is heard of any more.
+    fn quieten(&mut self, slot: u32) {
+        self.bells.clear(slot);
+        self.forget_held(slot);
+        self.release_atomic(slot);
     }
 
     /// Brings the QP in `slot` to another state.
@@ -91,12 +95,12 @@ impl Core {
         let mut garbage = Garbage::default();
         if to == QpState::Reset {
             garbage._flight = q.reset();
-            reset_receives(rq);
-            self.bells.clear(slot);
-            if self.atomic_owner == Some(slot) {
-                self.atomic_owner = None;
-            }
+            rq.reset();
+            self.quieten(slot);
         }
+        let (Some(q), Some(rq)) = (self.sends.get_mut(slot), self.receives.get_mut(slot)) else {
+            return Ok(garbage);
+        };
         let from = q.state;
         (q.state, rq.state, q.drained) = (to, to, false);
         q.attrs.merge(attrs);
@@ -151,11 +155,4 @@ impl Core {
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
         self.events.pop()
     }
-}
-
-fn reset_receives(rq: &mut ReceiveQueue) {
-    if let Receives::Own(own) = &mut rq.source {
-        (own.taken, own.posted) = (0, 0);
-    }
-    rq.refuse = 0;
 }

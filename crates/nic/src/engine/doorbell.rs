@@ -1,6 +1,7 @@
 //! Hearing doorbells and deciding how far a send queue is announced.
 
 use super::Core;
+use super::run::Advance;
 use crate::config::DoorbellPolicy;
 use crate::qp::QpState;
 use crate::qp::send::{Notice, SendQueue};
@@ -52,13 +53,14 @@ impl Bells {
         u64::from_ne_bytes(self.page.load(slot)) != self.seen[slot]
     }
 
-    /// The first rung doorbell of the window at the cursor, if any; else the cursor moves on.
+    /// The first rung doorbell of the window at the cursor, if any. The cursor moves past it, so
+    /// that one that is rung without end does not hold up the others.
     #[inline]
     fn scan(&mut self) -> Option<u32> {
         let end = (self.cursor + WINDOW).min(self.seen.len());
         match self.page.find_change(&self.seen[..end], self.cursor) {
             Some(slot) => {
-                self.cursor = slot;
+                self.cursor = slot + 1;
                 Some(slot as u32)
             }
             None => {
@@ -256,16 +258,12 @@ impl Core {
         if self.watch_rewrites {
             remember(q, before);
         }
-        if q.ring.is_none() && q.state == QpState::Rts {
-            self.consume(slot);
-        } else {
-            self.enqueue(slot);
-        }
+        self.enqueue(slot);
     }
 
     /// A QP that only consumes: everything announced is done.
-    fn consume(&mut self, slot: u32) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
+    pub(crate) fn consume(&mut self, slot: u32) -> Advance {
+        let Some(q) = self.sends.get_mut(slot) else { return Advance::Nothing };
         let upto = q.posted;
         (q.next, q.retired) = (upto, upto);
         let cqe = Cqe::Requester {
@@ -275,6 +273,7 @@ impl Core {
             byte_cnt: 0,
         };
         self.complete_send(slot, cqe, upto);
+        Advance::Done
     }
 }
 
@@ -308,5 +307,31 @@ fn remember(q: &mut SendQueue, before: u64) {
     q.snapshot.resize(q.depth as usize, [0; 8]);
     for index in before..q.posted {
         q.snapshot[(index % q.depth) as usize] = ring.load(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+    use warpverbs_mem::HostBuf;
+
+    #[test]
+    fn a_doorbell_that_never_rests_is_heard_once_a_round() {
+        let region = HostBuf::region(8 * 8).unwrap();
+        let mut bells = Bells::new(DoorbellPage::new(&region, 8).unwrap());
+        (0..8).for_each(|slot| bells.clear(slot));
+        let mut heard = Vec::new();
+        for round in 0..100 {
+            // Another value before every look, and a neighbour that rings now and then.
+            region.atomic_u64(3 * 8).unwrap().fetch_add(1, Relaxed);
+            region.atomic_u64(5 * 8).unwrap().store(round / 10, Relaxed);
+            let Some(slot) = bells.scan() else { break };
+            bells.take(slot);
+            heard.push(slot);
+        }
+        assert_eq!(heard, [3]);
+        region.atomic_u64(5 * 8).unwrap().store(7, Relaxed);
+        assert_eq!((bells.scan(), bells.scan(), bells.scan()), (Some(3), Some(5), None));
     }
 }

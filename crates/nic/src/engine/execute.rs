@@ -79,6 +79,8 @@ impl Work {
 pub(crate) struct Delivery {
     pub(crate) slot: u32,
     pub(crate) qpn: u32,
+    /// [`ReceiveQueue::life`] at the time.
+    pub(crate) life: u32,
     pub(crate) kind: ReceiveKind,
     pub(crate) index: u64,
     pub(crate) byte_cnt: u32,
@@ -323,8 +325,8 @@ fn delivery(
     len: u64,
     solicited: bool,
 ) -> Delivery {
-    let ReceiveQueue { slot, qpn, .. } = *rq;
-    Delivery { slot, qpn, kind, index: receive.index, byte_cnt: len as u32, solicited }
+    let ReceiveQueue { slot, qpn, life, .. } = *rq;
+    Delivery { slot, qpn, life, kind, index: receive.index, byte_cnt: len as u32, solicited }
 }
 
 fn read(

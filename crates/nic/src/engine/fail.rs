@@ -9,6 +9,7 @@ use crate::qp::state::{Event, after_error};
 use crate::qp::{OnSendError, QpState, ack_timeout, rnr_delay};
 use crate::responder::Refusal;
 use crate::violation::{QueueKind, Rule};
+use warpverbs_mem::MemError;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -29,6 +30,8 @@ impl Core {
         rule: Option<Rule>,
     ) {
         let Some(q) = self.sends.get_mut(slot) else { return };
+        // After the first error, whatever else goes wrong is its consequence.
+        let syndrome = if q.state.flushes_sends() { Syndrome::WrFlush } else { syndrome };
         let flushed = syndrome == Syndrome::WrFlush;
         q.retired = ticket.index + ticket.wqebbs;
         if flushed {
@@ -86,13 +89,11 @@ impl Core {
         if to != QpState::Err {
             return;
         }
-        match rq.source {
-            Receives::None => {}
-            Receives::Own(_) => {
-                self.flush_receives(slot);
-                self.watch_receives(slot);
-            }
-            Receives::Shared(_) => self.events.push(AsyncEvent::LastWqeReached { qpn }),
+        let shared = matches!(rq.source, Receives::Shared(_));
+        self.flush_receives(slot);
+        match shared {
+            true => self.events.push(AsyncEvent::LastWqeReached { qpn }),
+            false => self.watch_receives(slot),
         }
     }
 
@@ -114,24 +115,26 @@ impl Core {
         self.fail_ticket(slot, &ticket, Syndrome::WrFlush, None);
     }
 
-    /// Flushes every receive that is posted to the QP itself. How many there were.
+    /// Flushes every receive that the QP has taken, or that is posted to the QP itself. How many
+    /// there were.
     fn flush_receives(&mut self, slot: u32) -> u32 {
         let mut flushed = 0;
         while let Some(rq) = self.receives.get_mut(slot) {
-            let Receives::Own(own) = &mut rq.source else { break };
-            match own.next() {
+            let next = match (rq.open.pop_front(), &mut rq.source) {
+                (Some(index), _) => Ok(Some(index)),
+                (None, Receives::Own(own)) => own.take_next(),
+                (None, _) => Ok(None),
+            };
+            match next {
                 Ok(None) => break,
                 Ok(Some(index)) => {
-                    own.taken = index + 1;
                     rq.flushed += 1;
                     flushed += 1;
                     self.fail_receive(slot, index, Syndrome::WrFlush);
                 }
                 Err(rule) => {
-                    // Believed no further; said once.
-                    let (qpn, at) = (rq.qpn, own.taken);
-                    rq.source = Receives::None;
-                    self.report(qpn, QueueKind::Receive, at, rule);
+                    let qpn = rq.qpn;
+                    self.report(qpn, QueueKind::Receive, 0, rule);
                     break;
                 }
             }
@@ -179,6 +182,18 @@ impl Core {
         }
         self.sleep(slot, crate::clock::nanos(rnr_delay(timer)));
         Advance::Nothing
+    }
+
+    /// A copy engine failed. Whose memory it was is not known; the peer hears of it as well.
+    #[cold]
+    pub(crate) fn fail_copy(&mut self, slot: u32, ticket: &Ticket, error: &MemError) {
+        tracing::warn!(%error, slot, "copy failed");
+        let Some(q) = self.sends.get(slot) else { return };
+        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        self.fail_ticket(slot, ticket, Syndrome::RemoteOp, None);
+        if self.receives.get(peer).is_some_and(|rq| rq.answers(from, to)) {
+            self.end(peer, Some(Syndrome::LocalQpOp));
+        }
     }
 
     /// The peer refused a request: IBTA table "responder error behaviour".
@@ -271,11 +286,7 @@ impl Core {
         let rq = self.receives.get_mut(slot)?;
         match &mut rq.source {
             Receives::None => None,
-            Receives::Own(own) => {
-                let index = own.next().ok()??;
-                own.taken = index + 1;
-                Some(index)
-            }
+            Receives::Own(own) => own.take_next().ok()?,
             Receives::Shared(srq) => {
                 let srq = self.srqs.get_mut(*srq)?;
                 let (number, link, _) = srq.peek(&mut self.scratch).ok()??;

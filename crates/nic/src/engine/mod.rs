@@ -136,13 +136,14 @@ impl Core {
         if !self.holding.is_empty() {
             self.release_held();
         }
-        let (mut done, mut moving) = (0, false);
+        let (mut done, mut bytes, mut moving) = (0, 0, false);
         for _ in 0..self.run.len() {
             let Some(slot) = self.run.pop_front() else { break };
             let ran = self.run_queue(slot, BURST);
             done += ran.done;
+            bytes += ran.bytes;
             moving |= ran.moving;
-            if done >= SLICE {
+            if done >= SLICE || bytes >= u64::from(SLICE / BURST) * self.slice_bytes {
                 break;
             }
         }

@@ -41,6 +41,7 @@ pub(crate) struct Ticket {
 /// How far a turn of a QP came.
 pub(crate) struct Ran {
     pub(crate) done: u32,
+    pub(crate) bytes: u64,
     /// Copies are under way.
     pub(crate) moving: bool,
 }
@@ -60,9 +61,15 @@ impl Core {
     /// One turn of the QP in `slot`, which is taken off the run list and comes back to its end if
     /// it has more to do.
     pub(crate) fn run_queue(&mut self, slot: u32, budget: u32) -> Ran {
-        let mut ran = Ran { done: self.burst(slot, budget), moving: false };
+        let from = self.moved(slot);
+        let mut ran = Ran { done: self.burst(slot, budget), bytes: 0, moving: false };
         let mut started = 0;
         let again = loop {
+            ran.bytes = self.moved(slot) - from;
+            if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
+                ran.moving |= started > 0;
+                break true;
+            }
             match self.advance(slot) {
                 Advance::Done => ran.done += 1,
                 Advance::Started => started += 1,
@@ -74,10 +81,6 @@ impl Core {
                 }
                 Advance::Nothing => break false,
             }
-            if ran.done + started >= budget {
-                ran.moving |= started > 0;
-                break true;
-            }
         };
         if let Some(q) = self.sends.get_mut(slot) {
             q.queued = again;
@@ -86,6 +89,11 @@ impl Core {
             }
         }
         ran
+    }
+
+    /// Bytes that the QP in `slot` has moved so far.
+    fn moved(&self, slot: u32) -> u64 {
+        self.sends.get(slot).map_or(0, |q| q.stats.bytes)
     }
 
     #[inline]
@@ -132,14 +140,13 @@ impl Core {
             Err(error) => {
                 let Flight { ticket, .. } = q.flight.pop_front()?;
                 self.release_atomic(slot);
-                tracing::warn!(%error, slot, "copy failed");
-                self.fail_ticket(slot, &ticket, Syndrome::RemoteOp, None);
+                self.fail_copy(slot, &ticket, &error);
             }
         }
         Some(Advance::Done)
     }
 
-    fn release_atomic(&mut self, slot: u32) {
+    pub(crate) fn release_atomic(&mut self, slot: u32) {
         if self.atomic_owner == Some(slot) {
             self.atomic_owner = None;
         }
@@ -155,7 +162,7 @@ impl Core {
             return self.fail_ticket(slot, &ticket, Syndrome::TransportRetryExc, None);
         }
         let Some(q) = self.sends.get_mut(slot) else { return };
-        if q.state == QpState::Err {
+        if q.state.flushes_sends() {
             return self.fail_ticket(slot, &ticket, Syndrome::WrFlush, None);
         }
         q.retired = ticket.index + ticket.wqebbs;
@@ -176,7 +183,7 @@ impl Core {
     fn start_next(&mut self, slot: u32) -> Advance {
         let Self { sends, keys, receives, srqs, by_qpn, events, net, .. } = self;
         let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
-        let Some(ring) = &q.ring else { return Advance::Nothing };
+        let Some(ring) = &q.ring else { return self.consume(slot) };
         let (index, announced) = (q.next, q.posted - q.next);
         let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
         let block = ring.load(index);
@@ -279,9 +286,8 @@ impl Core {
                 Advance::Done
             }
             Stop::Copy(error) => {
-                tracing::warn!(%error, slot, "copy refused");
                 self.pass(slot, &ticket);
-                self.fail_ticket(slot, &ticket, Syndrome::RemoteOp, None);
+                self.fail_copy(slot, &ticket, &error);
                 Advance::Done
             }
         }

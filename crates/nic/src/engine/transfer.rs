@@ -30,6 +30,8 @@ pub(crate) struct Transfer {
     /// Bytes not yet handed to memory or to a copy engine.
     left: u64,
     pending: VecDeque<Pending>,
+    /// Why no more bytes are handed over. Told when nothing is under way any more.
+    error: Option<MemError>,
 }
 
 impl std::fmt::Debug for Transfer {
@@ -158,18 +160,35 @@ impl Transfer {
                 VecDeque::from([Piece { region, offset: 0, len }])
             }
         };
-        let mut transfer = Self { from, to: own(to), left: len, pending: VecDeque::new() };
+        let mut transfer =
+            Self { from, to: own(to), left: len, pending: VecDeque::new(), error: None };
         let done = transfer.advance(slice)?;
         Ok((!done).then_some(transfer))
     }
 
     /// All bytes were handed over; only copy engines may still be at work.
     pub(crate) fn is_issued(&self) -> bool {
-        self.left == 0
+        self.left == 0 && self.error.is_none()
     }
 
-    /// Goes on by at most `slice` bytes. True once all bytes are in place.
+    /// Goes on by at most `slice` bytes. True once all bytes are in place. Neither end nor error
+    /// comes before all copies have landed, so that dropping it then waits for nothing.
     pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
+        if let Err(error) = self.hand_over(slice) {
+            (self.error, self.left) = (Some(error), 0);
+        }
+        while let Some(first) = self.pending.front() {
+            match first.is_done() {
+                Ok(false) => return Ok(false),
+                Ok(true) => {}
+                Err(error) => (self.error, self.left) = (Some(error), 0),
+            }
+            self.pending.pop_front();
+        }
+        self.error.take().map_or(Ok(self.left == 0), Err)
+    }
+
+    fn hand_over(&mut self, slice: u64) -> Result<(), MemError> {
         let mut budget = slice;
         while self.left > 0 && budget > 0 {
             let (Some(src), Some(dst)) = (self.from.front_mut(), self.to.front_mut()) else {
@@ -196,12 +215,6 @@ impl Transfer {
             self.left -= now;
             budget -= now;
         }
-        while let Some(first) = self.pending.front() {
-            if !first.is_done()? {
-                return Ok(false);
-            }
-            self.pending.pop_front();
-        }
-        Ok(self.left == 0)
+        Ok(())
     }
 }

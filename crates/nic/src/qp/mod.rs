@@ -95,7 +95,7 @@ impl RqConfig {
                 let ring =
                     ReceiveRing::new(buf, *log_rq, *log_stride).map_err(memory("RQ buffer"))?;
                 let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
-                Receives::Own(OwnReceives { ring, record, taken: 0, posted: 0 })
+                Receives::Own(OwnReceives { ring, record, taken: 0, posted: 0, broken: false })
             }
         })
     }
@@ -172,6 +172,8 @@ impl QpConfig {
             min_rnr_timer: 0,
             max_dest_rd_atomic: 0,
             source: self.rq.open(&self.dbr)?,
+            open: VecDeque::new(),
+            life: 0,
             cq: self.recv_cq.0.slot,
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),

@@ -2,6 +2,7 @@
 
 use super::QpState;
 use crate::violation::Rule;
+use std::collections::VecDeque;
 use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing};
 
 /// Receives posted to the QP itself.
@@ -13,22 +14,32 @@ pub(crate) struct OwnReceives {
     pub(crate) taken: u64,
     /// One past the last receive known to be posted.
     pub(crate) posted: u64,
+    /// The record made no sense: it is believed no further.
+    pub(crate) broken: bool,
 }
 
 impl OwnReceives {
     /// The index of the next receive, if one is posted. The record is read only when those known
     /// have run out.
     pub(crate) fn next(&mut self) -> Result<Option<u64>, Rule> {
-        if self.taken == self.posted {
+        if self.taken == self.posted && !self.broken {
             let more = self.record.receive().wrapping_sub(self.posted as u16);
             let posted = self.posted + u64::from(more);
             let (outstanding, depth) = (posted - self.taken, self.ring.depth());
             if outstanding > depth {
+                self.broken = true;
                 return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });
             }
             self.posted = posted;
         }
         Ok((self.taken != self.posted).then_some(self.taken))
+    }
+
+    /// Takes the next receive, if one is posted.
+    pub(crate) fn take_next(&mut self) -> Result<Option<u64>, Rule> {
+        let next = self.next()?;
+        self.taken += u64::from(next.is_some());
+        Ok(next)
     }
 }
 
@@ -59,6 +70,10 @@ pub(crate) struct ReceiveQueue {
     pub(crate) min_rnr_timer: u8,
     pub(crate) max_dest_rd_atomic: u8,
     pub(crate) source: Receives,
+    /// Receives that were taken and are not complete: their payload is on its way.
+    pub(crate) open: VecDeque<u64>,
+    /// Counts RESETs, so that what was on its way before one is told apart.
+    pub(crate) life: u32,
     /// Slot of the CQ.
     pub(crate) cq: u32,
     pub(crate) remote_hint: KeyHint,
@@ -75,5 +90,21 @@ impl ReceiveQueue {
     #[inline]
     pub(crate) fn answers(&self, from: u32, qpn: u32) -> bool {
         self.qpn == qpn && !self.remote && self.state.responds() && self.peer_qpn == Some(from)
+    }
+
+    /// Receive `index` is about to be completed; false if it is not open (any more).
+    pub(crate) fn close(&mut self, index: u64) -> bool {
+        let at = self.open.iter().position(|&open| open == index);
+        at.and_then(|at| self.open.remove(at)).is_some()
+    }
+
+    /// Forgets all work.
+    pub(crate) fn reset(&mut self) {
+        if let Receives::Own(own) = &mut self.source {
+            (own.taken, own.posted, own.broken) = (0, 0, false);
+        }
+        self.open.clear();
+        self.life = self.life.wrapping_add(1);
+        self.refuse = 0;
     }
 }

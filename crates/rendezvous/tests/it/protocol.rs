@@ -47,8 +47,6 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn requests_survive_any_cut(requests in vec(request(), 1..6), cut in 1..40usize) {
         let mut bytes = Vec::new();

@@ -94,7 +94,7 @@ pub enum UsageError {
         expected: &'static str,
     },
     /// No NIC of that name.
-    #[error("no NIC \"{asked}\"; there is {found}")]
+    #[error("no NIC is called {asked:?}; expected auto, soft or one of: {found}")]
     NoSuchNic {
         /// What was asked for.
         asked: String,

@@ -252,7 +252,8 @@ impl HostQueues {
         }
     }
 
-    /// Takes one completion off the receive CQ; `None` if there is none, or somebody else is at it.
+    /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or somebody
+    /// else is at it. The first bad one becomes the endpoint's error.
     pub(crate) fn take_recv(&self) -> Option<Cqe> {
         let cq = &self.recv_cq;
         elect(&self.recv, || {
@@ -264,18 +265,13 @@ impl HostQueues {
             let raw = cq.entry(ci, tail);
             self.recv.cq_ci().store(ci + 1, Relaxed);
             cq.set_ci(ci + 1);
-            match Cqe::parse(&raw) {
-                Ok(cqe @ Cqe::Receive { .. }) => {
-                    if self.rq.is_some() {
-                        retire(&self.recv, self.recv.completed().load(Relaxed) + 1);
-                    }
-                    Some(cqe)
-                }
-                _ => {
-                    self.claim_error(&raw);
-                    None
-                }
+            let cqe = Cqe::parse(&raw);
+            if !matches!(cqe, Ok(Cqe::Receive { .. })) {
+                self.claim_error(&raw);
+            } else if self.rq.is_some() {
+                retire(&self.recv, self.recv.completed().load(Relaxed) + 1);
             }
+            cqe.ok()
         })?
     }
 

@@ -59,13 +59,14 @@ impl Poster<'_> {
     /// is still delivered.
     pub fn poll_recv(&self) -> Result<Option<Received>, Error> {
         let index = self.q.recv.completed().load(Acquire);
-        match self.q.take_recv() {
+        let taken = self.q.take_recv();
+        if let (Some(cqe), Some(srq)) = (&taken, self.srq) {
+            srq.give_back(cqe);
+        }
+        match taken {
             Some(Cqe::Receive { wqe_counter, kind, byte_cnt, .. }) => {
                 let index = match self.srq {
-                    Some(srq) => {
-                        srq.give_back(wqe_counter);
-                        wqe_counter.into()
-                    }
+                    Some(_) => wqe_counter.into(),
                     None => warpverbs_mlx5::num::WqeIndex(wqe_counter).widen(index),
                 };
                 let kind = match kind {

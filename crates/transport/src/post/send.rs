@@ -251,7 +251,7 @@ impl Poster<'_> {
         let q = self.q;
         let wqe = wqe.finish().map_err(UsageError::from)?;
         let n = (wqe.len() / WQEBB) as u64;
-        if self.peer.load(Relaxed) == 0 {
+        if self.peer.load(Acquire) == 0 {
             return Err(UsageError::NotConnected { qpn: q.qpn.get() }.into());
         }
         q.check()?;

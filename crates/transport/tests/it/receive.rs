@@ -3,7 +3,7 @@
 use crate::common::{Pair, bytes};
 use std::time::Duration;
 use warpverbs_transport::{
-    EndpointConfig, Error, QueueKind, ReceivedKind, SendFlags, UsageError, WaitError,
+    Endpoint, EndpointConfig, Error, QueueKind, ReceivedKind, SendFlags, UsageError, WaitError,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -109,4 +109,43 @@ fn endpoints_share_a_receive_queue_through_many_laps() {
         assert_eq!(bytes(&pair.dst, 0, 8), n.to_le_bytes());
         srq.post_recv(pair.dst.local().slice(0, 8).unwrap()).unwrap();
     }
+}
+
+#[test]
+fn a_shared_queue_gets_back_what_its_endpoints_took() {
+    let pair = Pair::new(&EndpointConfig::host());
+    let srq = pair.device.srq(4, 1).unwrap();
+    let config = EndpointConfig::host().recv_depth(4).srq(&srq);
+    let fill = || {
+        let posted = std::iter::from_fn(|| srq.post_recv(pair.dst.local().slice(0, 8).ok()?).ok());
+        posted.count()
+    };
+    assert_eq!(fill(), 3);
+    let connected = || {
+        let sender = pair.device.endpoint(&EndpointConfig::host()).unwrap();
+        let receiver = pair.device.endpoint(&config).unwrap();
+        sender.connect(&receiver.handle()).unwrap();
+        receiver.connect(&sender.handle()).unwrap();
+        (sender, receiver)
+    };
+    let send = |sender: &Endpoint, data: &[u8]| {
+        let host = sender.host().unwrap();
+        host.wait(host.post_send_inline(data, SIGNALED)?)
+    };
+
+    let (sender, receiver) = connected();
+    send(&sender, &[1; 9]).unwrap_err();
+    let error = receiver.host().unwrap().wait_recv().unwrap_err();
+    assert!(matches!(error, Error::Work(_)), "{error}");
+    assert_eq!(fill(), 1, "the receive that was too small");
+
+    let (sender, receiver) = connected();
+    send(&sender, &[1; 8]).unwrap();
+    drop(receiver);
+    assert_eq!(fill(), 1, "a message that nobody asked for");
+
+    let (sender, mut receiver) = connected();
+    send(&sender, &[1; 8]).unwrap();
+    receiver.reset().unwrap();
+    assert_eq!(fill(), 1, "a message from before a reset");
 }

@@ -1,9 +1,9 @@
 //! Many threads on one endpoint, beyond its depth and across the 16-bit wrap.
 
 use crate::common::{POLICIES, Pair, word};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use warpverbs_transport::{CqMode, EndpointConfig, SendFlags};
+use warpverbs_transport::{Context, CqMode, EndpointConfig, Error, SendFlags, UsageError};
 
 /// Each of `threads` adds 1 to its own word and to a shared one, `rounds` times; the shared word's
 /// old values must be all different.
@@ -104,4 +104,32 @@ fn messages_are_taken_exactly_once_by_many_threads() {
         a.quiet().unwrap();
     });
     assert_eq!(sum.into_inner(), MESSAGES * (MESSAGES - 1) / 2);
+}
+
+#[test]
+fn work_posted_while_connecting_is_refused_or_done() {
+    let device = Context::new().unwrap().open("soft").unwrap();
+    for _ in 0..200 {
+        let [a, b] = [(); 2].map(|()| device.endpoint(&EndpointConfig::host()).unwrap());
+        let tried = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let host = a.host().unwrap();
+                let posted = loop {
+                    match host.post_nop(SendFlags::SIGNALED) {
+                        Ok(posted) => break posted,
+                        Err(Error::Usage(UsageError::NotConnected { .. })) => {
+                            tried.store(true, Ordering::Relaxed);
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                };
+                host.wait(posted).unwrap();
+            });
+            while !tried.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            a.connect(&b.handle()).unwrap();
+        });
+    }
 }

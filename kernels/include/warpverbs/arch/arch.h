@@ -46,7 +46,9 @@ WV_DEVICE auto with_group(u64 key, u64 second, site where, Body body) {
     left &= ~group;
   }
 #else
-  return body(match_any(match_any(active_mask(where), key), second));
+  lane_mask group = active_mask(where);
+  if (group != lane_bit(lane_id())) group = match_any(match_any(group, key), second);
+  return body(group);
 #endif
 }
 

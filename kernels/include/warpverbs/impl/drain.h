@@ -40,12 +40,14 @@ WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
 // look at GPU memory, which a lone post would wait for. None by default.
 struct Expected {
   u64 index = ~u64{0};
+  WV_DEVICE bool known() const { return index != ~u64{0}; }
 };
 
 // `done` moved past the WQE that a completion names, or as it was if the completion is none of a
 // WQE in flight: older than `done`, or never rung.
 WV_DEVICE u64 past_wqe(const Qp& qp, QueueState* q, u64 done, u16 wqe_counter, Expected expected) {
-  if (mlx5::widen(done, wqe_counter) == expected.index) return expected.index + 1;
+  // No older completion has these 16 bits: a ring is at most half as long as they count.
+  if (expected.known() && wqe_counter == static_cast<u16>(expected.index)) return expected.index + 1;
   const u64 published = load<order::relaxed, scope::gpu>(&q->published);
   const auto newest = mlx5::collapsed_index(done, published, wqe_counter);
   if (!newest.some) return done;

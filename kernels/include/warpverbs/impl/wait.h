@@ -27,9 +27,11 @@ struct Patience {
 };
 
 // The poll token: 0 free, 1 taken. Looks first, so that waiters do not fight over the line.
+WV_DEVICE bool seize(QueueState* q) {
+  return compare_exchange<order::acquire, scope::gpu>(&q->poll_token, 0, 1) == 0;
+}
 WV_DEVICE bool try_elect(QueueState* q) {
-  return load<order::relaxed, scope::gpu>(&q->poll_token) == 0 &&
-         compare_exchange<order::acquire, scope::gpu>(&q->poll_token, 0, 1) == 0;
+  return load<order::relaxed, scope::gpu>(&q->poll_token) == 0 && seize(q);
 }
 WV_DEVICE void resign(QueueState* q) {
   store<order::release, scope::gpu>(&q->poll_token, 0);
@@ -81,17 +83,24 @@ WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline dead
   const Timer timer(qp, deadline);
   Patience patience;
   Waited waited{};
-  u64 done;
+  u64 done = 0;
+  // Who has just posted alone does not expect to find it done: it goes for the token at once.
+  bool elected = expected.known() && seize(q);
   for (;;) {
-    // Acquire, pairs with the release in drain_send.
-    done = load<order::acquire, scope::gpu>(&q->completed);
-    if (done >= upto) return waited;
-    waited.status = error_of(state);
-    if (!waited.status.ok()) return waited;
-    if (try_elect(q)) {
+    if (!elected) {
+      // Acquire, pairs with the release in drain_send.
+      done = load<order::acquire, scope::gpu>(&q->completed);
+      if (done >= upto) return waited;
+      waited.status = error_of(state);
+      if (!waited.status.ok()) return waited;
+      elected = try_elect(q);
+    }
+    if (elected) {
       // The last poller may have moved it between our look and our election.
       done = load<order::relaxed, scope::gpu>(&q->completed);
-      if (done < upto) waited = poll_until<StopAtTail, ReturnCqes>(qp, upto, timer, done, expected);
+      if (expected.known() || done < upto) {
+        waited = poll_until<StopAtTail, ReturnCqes>(qp, upto, timer, done, expected);
+      }
       resign(q);
       break;
     }

@@ -47,7 +47,13 @@ impl Core {
     fn received(&mut self, slot: u32, index: u64, result: Result<Received, Status>) {
         let Received { kind, len, solicited } = match result {
             Ok(received) => received,
-            Err(status) => return self.fail_receive(slot, index, syndrome(status)),
+            Err(status) => {
+                // Else it would be flushed with those that are open.
+                if self.receives.get_mut(slot).is_some_and(|rq| rq.close(index)) {
+                    self.fail_receive(slot, index, syndrome(status));
+                }
+                return;
+            }
         };
         let kind = match kind {
             ReceivedKind::Send => ReceiveKind::Send,
@@ -55,8 +61,9 @@ impl Core {
             ReceivedKind::SendInvalidate(rkey) => ReceiveKind::SendInval(Rkey(rkey.0)),
             ReceivedKind::WriteImm(imm) => ReceiveKind::WriteImm(imm),
         };
-        let qpn = self.receives.get(slot).map_or(0, |rq| rq.qpn);
-        self.deliver(&Delivery { slot, qpn, kind, index, byte_cnt: len, solicited });
+        let Some(rq) = self.receives.get(slot) else { return };
+        let (qpn, life) = (rq.qpn, rq.life);
+        self.deliver(&Delivery { slot, qpn, life, kind, index, byte_cnt: len, solicited });
     }
 
     /// A request of the peer was refused, which ends this QP.
