@@ -110,6 +110,15 @@ fn a_file_that_cannot_be_carried_is_named() {
 }
 
 #[test]
+fn two_processes_write_into_each_other() {
+    passes("dist_write", &["--two-proc", "-e", "4096", "-n", "16", "-q", "2", "-t", "64"]);
+    fails("dist_write", &["--two-proc", "--gpu", "abacus"], &["abacus", "rank"]);
+    fails("dist_write", &["--gpu", "simt", "-t", "33"], &["--threads", "33"]);
+    let alone = ["--rank", "0", "--world-size", "1", "--master-addr", "127.0.0.1"];
+    fails("dist_write", &alone, &["expected two or more"]);
+}
+
+#[test]
 fn one_sided_examples_pass() {
     passes("loopback_write", &["--bytes", "1"]);
     passes("loopback_write", &["--bytes", "5000"]);

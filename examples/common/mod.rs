@@ -44,10 +44,17 @@ pub(crate) struct Session {
 impl Session {
     /// Opens both, and says in one line which and why.
     pub(crate) fn open(common: &Common) -> Result<Self> {
+        Self::open_on(common, Context::new()?, true)
+    }
+
+    /// The same, with NICs of `context`; `loud` is for one of several processes to say it.
+    pub(crate) fn open_on(common: &Common, context: Context, loud: bool) -> Result<Self> {
         let choice: GpuChoice = common.gpu.parse()?;
         let opened = gpu::open_explained(choice)?;
-        let nic = Context::new()?.open(common.nic.as_str())?;
-        say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
+        let nic = context.open(common.nic.as_str())?;
+        if loud {
+            say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
+        }
         let mut session = Self { gpu: opened.gpu, nic, json: common.json, facts: Map::new() };
         session.fact("gpu", session.gpu.info().name.clone());
         session.fact("nic", session.nic.info().name.clone());

@@ -1,6 +1,6 @@
 //! What a software NIC is made with.
 
-use crate::{Clock, NicError};
+use crate::{Clock, LinkConfig, NicError};
 use std::time::Duration;
 
 /// Which of the two announcements of new work the NIC believes. Correct posting code works under
@@ -21,7 +21,8 @@ pub enum DoorbellPolicy {
     },
 }
 
-/// What the engine thread does while there is nothing to do.
+/// What the engine thread does while there is nothing to do. On a NIC with a link, where each poll
+/// asks the system, a sixteenth of the polls count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
     /// Idle polls, back to back, before the thread begins to yield its core.
@@ -55,6 +56,8 @@ pub struct Config {
     pub watch_rewrites: bool,
     /// Bytes moved at most for one WQE before other QPs have their turn.
     pub slice_bytes: u64,
+    /// What the NIC is connected to.
+    pub link: LinkConfig,
     /// Time for the NIC's timers.
     pub clock: Clock,
     /// What the engine thread does while idle.
@@ -75,6 +78,7 @@ impl Default for Config {
             record_patience: 10_000,
             watch_rewrites: false,
             slice_bytes: 1 << 20,
+            link: LinkConfig::default(),
             clock: Clock::default(),
             idle: Idle::default(),
             violations_kept: 1024,

@@ -1,6 +1,7 @@
 //! Why a control call was refused.
 
 use crate::qp::{AttrMask, QpState};
+use std::net::SocketAddr;
 use thiserror::Error;
 use warpverbs_mem::{AccessError, KeyError, MemError};
 
@@ -56,6 +57,20 @@ pub enum NicError {
         /// The number given.
         qpn: u32,
     },
+    /// The link could not be opened.
+    #[error("cannot open a UDP link at {addr}: {kind}")]
+    Link {
+        /// The address to bind to.
+        addr: SocketAddr,
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
+    /// A link needs an address that peers can send to, not "any".
+    #[error("a link needs the address of one interface, got {addr}")]
+    UnspecifiedAddress {
+        /// The address given.
+        addr: SocketAddr,
+    },
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]
     Spawn(std::io::ErrorKind),
@@ -92,6 +107,28 @@ pub enum ModifyError {
         to: QpState,
         /// What was given in vain.
         unexpected: AttrMask,
+    },
+    /// The path leads over the network, and the NIC has no link.
+    #[error("the path leads to {peer}, but the NIC has no link")]
+    NoLink {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// The peer cannot be reached from the link's address.
+    #[error("the path leads to {peer}, which {local} does not reach")]
+    Unreachable {
+        /// The peer.
+        peer: SocketAddr,
+        /// The link's own address.
+        local: SocketAddr,
+    },
+    /// The link does not carry packets of this size.
+    #[error("the path MTU is {mtu}, the link carries at most {max}")]
+    MtuTooLarge {
+        /// The MTU given, in bytes.
+        mtu: u32,
+        /// The link's.
+        max: u32,
     },
     /// An attribute is too large for its field.
     #[error("{attr} is {value}, at most {max}")]

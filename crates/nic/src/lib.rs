@@ -2,8 +2,8 @@
 //!
 //! Queues are plain memory: a poster (a thread, a GPU kernel) writes WQEs, doorbell records and
 //! doorbells there in the format of the hardware, and the NIC, a function called
-//! [`SoftNic::step`], reads them, moves the bytes and writes CQEs. QPs of one NIC are connected to
-//! each other. What hardware would punish with a hang or a vague syndrome is reported as a typed
+//! [`SoftNic::step`], reads them, moves the bytes and writes CQEs. QPs are connected to others of the
+//! same NIC, or over a [`Link`] to those of other NICs, in packets of RoCEv2. What hardware would punish with a hang or a vague syndrome is reported as a typed
 //! [`Violation`] besides.
 //!
 //! Nothing that is read from a queue is trusted: a WQE is copied once, then parsed, then checked,
@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod event;
 mod fault;
+pub mod link;
 mod nic;
 mod pd;
 mod qp;
@@ -37,6 +38,7 @@ pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use event::AsyncEvent;
 pub use fault::Faults;
+pub use link::{Link, LinkConfig, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use qp::{
@@ -44,7 +46,7 @@ pub use qp::{
     TRANSITIONS, Transition, ack_timeout, rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
-pub use stats::{NicStats, OpCounts, QpStats};
+pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use thread::EngineThread;
 pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};

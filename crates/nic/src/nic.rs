@@ -7,13 +7,14 @@ use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::qp::{Qp, QpConfig};
 use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
 use crate::thread::EngineThread;
-use crate::{AsyncEvent, Config, NicError, NicStats, Violation};
+use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, Violation};
 use crossbeam::channel::Receiver;
 use crossbeam::utils::CachePadded;
 use rand::SeedableRng;
 use rand::rngs::{StdRng, SysRng};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,7 +68,23 @@ impl Shared {
 impl SoftNic {
     /// A NIC without objects. Nothing is executed until [`Self::step`] is called, by
     /// [`Self::spawn`]'s thread or by hand.
+    ///
+    /// # Errors
+    /// A parameter out of range; a link that cannot be opened.
     pub fn new(config: Config) -> Result<Self, NicError> {
+        let link = config.link.open()?;
+        Self::build(config, link)
+    }
+
+    /// As [`Self::new`], on a link that was made by hand, instead of [`Config::link`]'s.
+    ///
+    /// # Errors
+    /// A parameter out of range.
+    pub fn with_link(config: Config, link: Box<dyn Link>) -> Result<Self, NicError> {
+        Self::build(config, Some(link))
+    }
+
+    fn build(config: Config, link: Option<Box<dyn Link>>) -> Result<Self, NicError> {
         config.check()?;
         let bytes = config.max_qps as usize * 8;
         let memory = |source| NicError::Memory { what: "doorbell page", source };
@@ -79,7 +96,7 @@ impl SoftNic {
             Some(seed) => StdRng::seed_from_u64(seed ^ 0x5eed),
             None => StdRng::try_from_rng(&mut SysRng).map_err(|_| KeyError::NoEntropy)?,
         };
-        let core = Mutex::new(Core::new(&config, page, keys, rng));
+        let core = Mutex::new(Core::new(&config, page, keys, rng, link));
         let (waiting, next_pd) = (CachePadded::default(), AtomicU32::new(1));
         Ok(Self(Arc::new(Shared { config, doorbells, core, waiting, next_pd })))
     }
@@ -103,6 +120,16 @@ impl SoftNic {
     /// What the NIC was made with.
     pub fn config(&self) -> &Config {
         &self.0.config
+    }
+
+    /// Where peers reach the NIC, if it has a link.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.lock().net.local()
+    }
+
+    /// The largest path MTU of the link, if there is one.
+    pub fn max_mtu(&self) -> Option<Mtu> {
+        self.0.lock().net.max_mtu()
     }
 
     /// The doorbells of all QPs, 8 bytes each; see [`Qp::doorbell_offset`]. Whole pages, page

@@ -9,10 +9,11 @@ use crate::slots::Slots;
 use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, QueueKind, Rule};
 use arrayvec::ArrayVec;
-use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
+use std::ops::Range;
+use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Span};
 use warpverbs_mlx5::num::{MAX_MESSAGE, Rkey};
 use warpverbs_mlx5::recv;
-use warpverbs_mlx5::wqe::{Remote, Sges};
+use warpverbs_mlx5::wqe::{Remote, Sge, Sges};
 
 /// Pieces of memory, in order: at most as many as a WQE has segments.
 pub(crate) type Spans<'a> = ArrayVec<Span<'a>, 64>;
@@ -136,13 +137,14 @@ pub(crate) fn check_alignment(addr: u64, size: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The first `len` bytes of a receive's segments, checked for local write access.
+/// A range of a receive's bytes, checked for local write access; `index` is the receive's.
 pub(crate) fn check_scatter<'k>(
     keys: &'k KeyTable,
     rq: &mut ReceiveQueue,
     srqs: &mut Slots<SharedReceiveQueue>,
-    receive: &Receive<'_>,
-    len: u64,
+    index: u64,
+    sges: impl Iterator<Item = Sge>,
+    range: Range<u64>,
     out: &mut Spans<'k>,
 ) -> Result<(), Refusal> {
     let (pd, hint) = match &rq.source {
@@ -152,12 +154,13 @@ pub(crate) fn check_scatter<'k>(
         },
         _ => (rq.pd, &mut rq.scatter_hint),
     };
-    gather(keys, hint, pd, &receive.sges, len, Access::LOCAL_WRITE, out).map_err(
-        |(segment, error)| Refusal::Operational {
+    let needed = Access::LOCAL_WRITE;
+    gather_range(keys, hint, pd, sges, range, needed, out).map_err(|(segment, error)| {
+        Refusal::Operational {
             rule: Rule::Key { side: KeySide::Receive, segment, error },
-            receive: Some(receive.index),
-        },
-    )
+            receive: Some(index),
+        }
+    })
 }
 
 /// A SEND_INVAL's key may be invalidated.
@@ -165,11 +168,11 @@ pub(crate) fn check_invalidate(
     keys: &KeyTable,
     rq: &ReceiveQueue,
     rkey: Rkey,
-    receive: &Receive<'_>,
+    receive: u64,
 ) -> Result<(), Refusal> {
     keys.check_invalidate(rq.pd, rkey.0).map_err(|error| Refusal::Invalidation {
         rule: Rule::Key { side: KeySide::Remote, segment: 0, error },
-        receive: receive.index,
+        receive,
     })
 }
 
@@ -184,19 +187,40 @@ pub(crate) fn gather<'k>(
     len: u64,
     needed: Access,
     out: &mut Spans<'k>,
-) -> Result<(), (u8, warpverbs_mem::AccessError)> {
-    let mut left = len;
-    for (segment, sge) in sges.iter().enumerate() {
+) -> Result<(), (u8, AccessError)> {
+    gather_range(keys, hint, pd, sges.iter(), 0..len, needed, out)
+}
+
+/// As [`gather`], for the bytes of `range` among those of all segments.
+#[inline]
+pub(crate) fn gather_range<'k>(
+    keys: &'k KeyTable,
+    hint: &mut KeyHint,
+    pd: u32,
+    sges: impl Iterator<Item = Sge>,
+    range: Range<u64>,
+    needed: Access,
+    out: &mut Spans<'k>,
+) -> Result<(), (u8, AccessError)> {
+    let (mut skip, mut left) = (range.start, range.end - range.start);
+    for (segment, sge) in sges.enumerate() {
         if left == 0 {
             break;
         }
-        let used = left.min(u64::from(sge.len)) as u32;
+        let len = u64::from(sge.len);
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let used = left.min(len - skip) as u32;
+        // An address that wraps is beyond every region.
         let span = keys
-            .lookup(hint, pd, sge.lkey.0, sge.addr, used, needed)
+            .lookup(hint, pd, sge.lkey.0, sge.addr.wrapping_add(skip), used, needed)
             .map_err(|error| (segment as u8, error))?;
         // A WQE has at most 63 segments, a receive at most 64.
         out.push(span);
         left -= u64::from(used);
+        skip = 0;
     }
     Ok(())
 }

@@ -49,6 +49,8 @@ pub struct QpStats {
     pub rnr_naks: u64,
     /// Times no answer came.
     pub timeouts: u64,
+    /// Packets sent again.
+    pub resent: u64,
     /// Receives consumed.
     pub receives: u64,
     /// Payload bytes that peers sent into receives.
@@ -66,6 +68,7 @@ impl AddAssign for QpStats {
             flushed,
             rnr_naks,
             timeouts,
+            resent,
             receives,
             received_bytes,
         } = other;
@@ -79,9 +82,36 @@ impl AddAssign for QpStats {
         self.flushed += flushed;
         self.rnr_naks += rnr_naks;
         self.timeouts += timeouts;
+        self.resent += resent;
         self.receives += receives;
         self.received_bytes += received_bytes;
     }
+}
+
+/// Datagrams of a NIC's link. Those that arrived and are counted under a fault were dropped without
+/// an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetStats {
+    /// Handed to the link.
+    pub sent: u64,
+    /// Their bytes, BTH to ICRC.
+    pub sent_bytes: u64,
+    /// That the link could not send.
+    pub send_errors: u64,
+    /// That arrived, whatever they were.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// ICRC wrong.
+    pub bad_icrc: u64,
+    /// Another partition.
+    pub wrong_pkey: u64,
+    /// Not a packet of reliable connection.
+    pub malformed: u64,
+    /// For a QP that does not exist or is not on the network.
+    pub unknown_qp: u64,
+    /// From another address than the QP's peer.
+    pub wrong_source: u64,
 }
 
 /// Counters of a NIC since it was made.
@@ -99,4 +129,6 @@ pub struct NicStats {
     pub violations: u64,
     /// Events dropped because nobody polled them.
     pub events_lost: u64,
+    /// The link's counters; all 0 without a link.
+    pub net: NetStats,
 }

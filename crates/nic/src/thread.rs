@@ -44,8 +44,19 @@ const SLICES: u32 = 4096;
 /// Times the engine makes way before it takes the lock, whoever waits for it.
 const COURTESY: u32 = 64;
 
-fn drive(nic: &Shared, stop: &AtomicBool) {
+/// Looks at memory that take as long as one that asks the system for datagrams.
+const SYSTEM_CALL: u32 = 16;
+
+fn patience(nic: &Shared) -> Idle {
     let Idle { spin, yields, sleep } = nic.config().idle;
+    match nic.lock().net.local() {
+        None => Idle { spin, yields, sleep },
+        Some(_) => Idle { spin: spin / SYSTEM_CALL, yields: yields / SYSTEM_CALL, sleep },
+    }
+}
+
+fn drive(nic: &Shared, stop: &AtomicBool) {
+    let Idle { spin, yields, sleep } = patience(nic);
     let mut idle = 0u32;
     while !stop.load(Ordering::Acquire) {
         // Whoever waits gets the lock first; but calls without end must not stop the engine.

@@ -5,7 +5,8 @@ use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use thiserror::Error;
-use warpverbs_mem::AccessError;
+use warpverbs_mem::{AccessError, Kind};
+use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv::RecvViolation;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeViolation;
@@ -186,6 +187,18 @@ pub enum Rule {
         /// Bits that the QP grants.
         granted: u32,
     },
+    /// Memory that only a copy engine reaches, on a QP whose peer is on the network.
+    #[error("{kind} memory on a QP whose peer is on the network, expected host memory")]
+    MemoryKind {
+        /// The memory.
+        kind: Kind,
+    },
+    /// The operation has no packet: extended atomics, on a QP whose peer is on the network.
+    #[error("{opcode:?} has no packet, and the QP's peer is on the network")]
+    NoPacket {
+        /// The opcode.
+        opcode: SendOpcode,
+    },
     /// READs and atomics need a resource that was set to zero.
     #[error("READ or atomic on a QP with {attr} 0")]
     NoReadResources {
@@ -214,6 +227,8 @@ impl Rule {
             Self::AtomicAlignment { .. } => "raddr.raddr",
             Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
             Self::NotAllowed { .. } => "qp.access",
+            Self::MemoryKind { .. } => "mr.kind",
+            Self::NoPacket { .. } => "ctrl.opcode",
             Self::NoReadResources { attr } => attr,
         }
     }
@@ -232,7 +247,9 @@ impl Rule {
             | Self::NeverWritten { .. }
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
+            | Self::NoPacket { .. }
             | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
+            Self::MemoryKind { .. } => Syndrome::LocalProt,
             Self::MessageLength { .. } => Syndrome::LocalLength,
             Self::AtomicAlignment { .. }
             | Self::ReceiveTooSmall { .. }

@@ -73,8 +73,9 @@ impl Endpoint {
             nic: device.nic.id(),
             qpn: qpn.get(),
             psn: random_psn()?,
-            mtu: config.mtu,
+            mtu: device.nic.max_mtu().map_or(config.mtu, |max| config.mtu.min(max)),
             max_rd_atomic: config.rd_atomic,
+            addr: device.nic.addr(),
         };
         let (config, peer) = (config.clone(), AtomicU32::new(0));
         let core = Core {
@@ -128,7 +129,8 @@ impl Endpoint {
         let path = PathSpec {
             dest_qpn: peer.qpn,
             dest_nic: peer.nic,
-            mtu: config.mtu.min(peer.mtu),
+            dest_addr: peer.addr,
+            mtu: core.handle.mtu.min(peer.mtu),
             rq_psn: peer.psn,
             sq_psn: core.handle.psn,
             max_dest_rd_atomic: config.rd_atomic,

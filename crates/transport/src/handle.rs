@@ -3,6 +3,7 @@
 use crate::HandleError;
 use crate::wire::{Frame, Reader};
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use warpverbs_nic::Mtu;
 
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
@@ -21,7 +22,7 @@ impl fmt::Debug for NicId {
     }
 }
 
-/// How to reach an [`Endpoint`](crate::Endpoint): 36 bytes that its peer needs to connect.
+/// How to reach an [`Endpoint`](crate::Endpoint): 56 bytes that its peer needs to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "RdmaEndpointHandle")]
 pub struct EndpointHandle {
@@ -30,9 +31,10 @@ pub struct EndpointHandle {
     pub(crate) psn: u32,
     pub(crate) mtu: Mtu,
     pub(crate) max_rd_atomic: u8,
+    pub(crate) addr: Option<SocketAddr>,
 }
 
-const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 1, body: 28 };
+const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 2, body: 48 };
 
 impl EndpointHandle {
     /// The NIC the endpoint is on.
@@ -60,6 +62,11 @@ impl EndpointHandle {
         self.max_rd_atomic
     }
 
+    /// Where its NIC is reached over the network, if it is on one.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.addr
+    }
+
     /// The handle as versioned bytes, to be sent to the peer by any means.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(FRAME.body);
@@ -67,6 +74,9 @@ impl EndpointHandle {
         body.extend_from_slice(&self.qpn.to_le_bytes());
         body.extend_from_slice(&self.psn.to_le_bytes());
         body.extend_from_slice(&[self.mtu as u8, self.max_rd_atomic, 0, 0]);
+        body.extend_from_slice(&gid(self.addr));
+        body.extend_from_slice(&self.addr.map_or(0, |addr| addr.port()).to_le_bytes());
+        body.extend_from_slice(&[0, 0]);
         FRAME.wrap(&body)
     }
 
@@ -79,6 +89,9 @@ impl EndpointHandle {
         FRAME.field("qpn", qpn.into(), (1..1 << 24).contains(&qpn), "1 to 0xffffff")?;
         FRAME.field("psn", psn.into(), psn < 1 << 24, "0 to 0xffffff")?;
         FRAME.field("reserved", reserved.into(), reserved == 0, "0")?;
+        let addr = addr(body.take(), u16::from_le_bytes(body.take()))?;
+        let reserved = u16::from_le_bytes(body.take());
+        FRAME.field("reserved2", reserved.into(), reserved == 0, "0")?;
         let bad_mtu = HandleError::Field {
             what: FRAME.what,
             field: "mtu",
@@ -86,8 +99,27 @@ impl EndpointHandle {
             expected: "1 to 5",
         };
         let mtu = mtu_of_code(mtu).ok_or(bad_mtu)?;
-        Ok(Self { nic, qpn, psn, mtu, max_rd_atomic })
+        Ok(Self { nic, qpn, psn, mtu, max_rd_atomic, addr })
     }
+}
+
+/// The address as a GID: IPv6, or IPv4 mapped into it; zeros without.
+fn gid(addr: Option<SocketAddr>) -> [u8; 16] {
+    match addr.map(|addr| addr.ip()) {
+        None => [0; 16],
+        Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
+        Some(IpAddr::V6(ip)) => ip.octets(),
+    }
+}
+
+/// The address of a GID and a port: both are zero, or neither.
+fn addr(gid: [u8; 16], port: u16) -> Result<Option<SocketAddr>, HandleError> {
+    let ip = Ipv6Addr::from(gid).to_canonical();
+    let expected = "0 without an address, else not";
+    FRAME.field("port", port.into(), ip.is_unspecified() == (port == 0), expected)?;
+    let unicast = !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    FRAME.field("gid", gid[0].into(), unicast, "the address of one host")?;
+    Ok((port != 0).then_some(SocketAddr::new(ip, port)))
 }
 
 #[cfg(test)]
@@ -96,8 +128,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn handle() -> impl Strategy<Value = EndpointHandle> {
-        (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>()).prop_map(
-            |(nic, qpn, psn, mtu, max_rd_atomic)| EndpointHandle {
+        let ip = prop_oneof![
+            (1u32..0xe000_0000).prop_map(|ip| IpAddr::from(ip.to_be_bytes())),
+            (1u128..0xff << 120).prop_map(|ip| Ipv6Addr::from(ip).to_canonical()),
+        ];
+        let addr = prop::option::of((ip, 1u16..).prop_map(SocketAddr::from));
+        (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>(), addr).prop_map(
+            |(nic, qpn, psn, mtu, max_rd_atomic, addr)| EndpointHandle {
+                addr,
                 nic: NicId(nic),
                 qpn,
                 psn,
@@ -111,55 +149,61 @@ mod tests {
         #[test]
         fn bytes_come_back_as_the_same_handle(handle in handle()) {
             let bytes = handle.to_bytes();
-            prop_assert_eq!(bytes.len(), 36);
+            prop_assert_eq!(bytes.len(), 56);
             prop_assert_eq!(EndpointHandle::from_bytes(&bytes), Ok(handle));
         }
 
         #[test]
-        fn what_parses_is_what_was_written(bytes in prop::collection::vec(any::<u8>(), 0..48)) {
+        fn what_parses_is_what_was_written(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(handle) = EndpointHandle::from_bytes(&bytes) {
                 prop_assert_eq!(handle.to_bytes(), bytes);
             }
         }
 
         #[test]
-        fn one_changed_byte_never_passes_for_the_same(handle in handle(), at in 0usize..36, by in 1u8..) {
+        fn one_changed_byte_never_passes_for_the_same(handle in handle(), at in 0usize..56, by in 1u8..) {
             let mut bytes = handle.to_bytes();
             bytes[at] ^= by;
             match EndpointHandle::from_bytes(&bytes) {
                 Ok(other) => prop_assert_eq!(other.to_bytes(), bytes),
                 Err(HandleError::Magic { .. }) => prop_assert!(at < 4),
-                Err(HandleError::Version { .. }) => prop_assert!((4..6).contains(&at)),
+                Err(HandleError::Version { .. } | HandleError::Outdated { .. }) => {
+                    prop_assert!((4..6).contains(&at));
+                }
                 Err(error) => prop_assert!(matches!(error, HandleError::Field { .. }), "{}", error),
             }
         }
 
         #[test]
-        fn cut_or_padded_is_refused(handle in handle(), len in 0usize..60) {
+        fn cut_or_padded_is_refused(handle in handle(), len in 0usize..80) {
             let mut bytes = handle.to_bytes();
             bytes.resize(len, 0);
             match EndpointHandle::from_bytes(&bytes) {
-                Ok(_) => prop_assert_eq!(len, 36),
-                Err(HandleError::Truncated { found, .. }) => prop_assert!(found == len && len < 36),
-                Err(HandleError::Trailing { extra, .. }) => prop_assert_eq!(extra + 36, len),
+                Ok(_) => prop_assert_eq!(len, 56),
+                Err(HandleError::Truncated { found, .. }) => prop_assert!(found == len && len < 56),
+                Err(HandleError::Trailing { extra, .. }) => prop_assert_eq!(extra + 56, len),
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
     }
 
     #[test]
-    fn a_handle_of_a_later_program_is_told_apart() {
+    fn a_handle_of_another_program_is_told_apart() {
         let handle = EndpointHandle {
             nic: NicId([7; 16]),
             qpn: 1,
             psn: 0,
             mtu: Mtu::B1024,
             max_rd_atomic: 16,
+            addr: None,
         };
         let mut bytes = handle.to_bytes();
-        bytes[4] = 2;
+        bytes[4] = 1;
+        let error = EndpointHandle::from_bytes(&bytes[..36]).unwrap_err();
+        assert_eq!(error.to_string(), "endpoint handle of version 1, this program reads from 2 on");
+        bytes[4] = 3;
         bytes.extend([0; 24]);
         let error = EndpointHandle::from_bytes(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "endpoint handle of version 2, this program reads up to 1");
+        assert_eq!(error.to_string(), "endpoint handle of version 3, this program reads up to 2");
     }
 }

@@ -40,7 +40,9 @@ impl Frame {
         if version > self.version {
             return Err(HandleError::Version { what, found: version, newest: self.version });
         }
-        self.field("version", u64::from(version), version == self.version, "1")?;
+        if version < self.version {
+            return Err(HandleError::Outdated { what, found: version, oldest: self.version });
+        }
         let length = usize::from(u16::from_le_bytes(*length));
         let right = length == HEADER + self.body;
         self.field("length", length as u64, right, "that of its version")?;

@@ -82,17 +82,27 @@ impl Amo {
 pub(crate) struct Returned {
     bytes: [u8; 8],
     len: usize,
+    old: u64,
 }
 
 impl Returned {
     fn four(old: u32) -> Self {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&result4_bytes(old));
-        Self { bytes, len: 4 }
+        Self { bytes, len: 4, old: u64::from(old) }
     }
 
-    fn eight(old: u64) -> Self {
-        Self { bytes: Result8::default().bytes(old), len: 8 }
+    pub(crate) fn eight(old: u64) -> Self {
+        Self { bytes: Result8::default().bytes(old), len: 8, old }
+    }
+
+    /// What the word held.
+    pub(crate) fn value(&self) -> u64 {
+        self.old
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 
     pub(crate) fn as_source(&self) -> Source<'_> {

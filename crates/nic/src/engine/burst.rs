@@ -70,6 +70,7 @@ impl Core {
 /// Nothing but the next WQE itself can be in the way.
 fn is_plain(q: &SendQueue, rq: &ReceiveQueue, cq: &CompletionQueue) -> bool {
     let free = q.state == QpState::Rts
+        && !q.remote
         && !q.stuck
         && q.wake.is_none()
         && q.poison.is_none()

@@ -5,7 +5,7 @@ use crate::event::AsyncEvent;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::qp::state::transition;
-use crate::qp::{QpAttrs, QpState};
+use crate::qp::{Path, QpAttrs, QpState};
 use crate::stats::{NicStats, QpStats};
 use crate::{ModifyError, NicError};
 use rand::Rng;
@@ -58,6 +58,7 @@ impl Core {
     pub(crate) fn remove_qp(&mut self, slot: u32) -> Garbage {
         self.past += self.qp_stats(slot);
         let (send, receive) = (self.sends.remove(slot), self.receives.remove(slot));
+        self.net.remove(slot);
         self.quieten(slot);
         self.run.retain(|queued| *queued != slot);
         self.watched.retain(|watched| *watched != slot);
@@ -86,6 +87,7 @@ impl Core {
         };
         transition(q.state, to, attrs.given())?;
         attrs.check_ranges()?;
+        self.net.check_path(attrs)?;
         if to == QpState::Err {
             self.end(slot, None);
             return Ok(Garbage::default());
@@ -99,12 +101,18 @@ impl Core {
         let (Some(q), Some(rq)) = (self.sends.get_mut(slot), self.receives.get_mut(slot)) else {
             return Ok(garbage);
         };
+        let from = q.state;
         (q.state, rq.state, q.drained) = (to, to, false);
         q.attrs.merge(attrs);
         q.restore_retries();
         let merged = q.attrs;
         q.peer_qpn = merged.dest_qpn.unwrap_or(0);
         rq.peer_qpn = merged.dest_qpn;
+        q.remote = merged.path.is_some_and(Path::is_network);
+        rq.remote = q.remote;
+        if q.remote || to == QpState::Reset {
+            self.net.follow(slot, (from, to), &merged, q.depth);
+        }
         rq.access = merged.access.unwrap_or(Access::empty());
         rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
         rq.max_dest_rd_atomic = merged.max_dest_rd_atomic.unwrap_or(0);
@@ -120,6 +128,11 @@ impl Core {
         stats.receives = rq.receives;
         stats.received_bytes = rq.received_bytes;
         stats.flushed += rq.flushed;
+        if let Some(conn) = self.net.conn_stats(slot) {
+            stats.timeouts += conn.timeouts;
+            stats.rnr_naks += conn.rnr_waits;
+            stats.resent += conn.resent;
+        }
         stats
     }
 
@@ -135,6 +148,7 @@ impl Core {
             steps: self.steps,
             violations: self.log.total,
             events_lost: self.events.lost,
+            net: self.net.stats,
         }
     }
 

@@ -4,6 +4,7 @@
 //! for a receive, for an answer) is simply executed again later.
 
 use super::atomic::{Amo, RemoteAtomic};
+use super::net::Outgoing;
 use super::transfer::{Source, Transfer, begin, is_uniform, lane};
 use crate::event::Events;
 use crate::qp::receive::ReceiveQueue;
@@ -46,6 +47,8 @@ pub(crate) struct Started {
 #[derive(Debug)]
 pub(crate) enum Work {
     Nothing,
+    /// A connection over the network carries it out; its completion says when it is over.
+    Remote(Outgoing),
     Copy(Transfer),
     Atomic(Box<RemoteAtomic>),
 }
@@ -55,6 +58,7 @@ impl Work {
     pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
         match self {
             Self::Nothing => Ok(true),
+            Self::Remote(_) => Ok(false),
             Self::Copy(transfer) => transfer.advance(slice),
             Self::Atomic(atomic) => atomic.advance(),
         }
@@ -63,7 +67,7 @@ impl Work {
     /// A later WQE of the same lane may start.
     pub(crate) fn is_issued(&self) -> bool {
         match self {
-            Self::Nothing => true,
+            Self::Nothing | Self::Remote(_) => true,
             Self::Copy(transfer) => transfer.is_issued(),
             Self::Atomic(_) => false,
         }
@@ -104,7 +108,7 @@ impl From<MemError> for Stop {
     }
 }
 
-fn local(rule: Rule) -> Stop {
+pub(super) fn local(rule: Rule) -> Stop {
     Stop::Local { syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp), rule }
 }
 
@@ -181,7 +185,7 @@ fn check_message(len: u64) -> Result<(), Stop> {
 
 /// The requester's own segments, checked.
 #[inline]
-fn gather<'k>(
+pub(super) fn gather<'k>(
     keys: &'k KeyTable,
     q: &mut SendQueue,
     sges: &Sges<'_>,
@@ -297,17 +301,18 @@ fn send(
     let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
     responder::check_length(len, Some(&receive)).map_err(refused)?;
     let mut to = Spans::new();
-    responder::check_scatter(keys, rq, env.srqs, &receive, len, &mut to).map_err(refused)?;
+    let (index, link) = receive.place();
+    responder::check_scatter(keys, rq, env.srqs, index, receive.sges.iter(), 0..len, &mut to)
+        .map_err(refused)?;
     let kind = match with {
         SendWith::Nothing => ReceiveKind::Send,
         SendWith::Imm(imm) => ReceiveKind::SendImm(imm),
         SendWith::Invalidate(rkey) => {
-            responder::check_invalidate(keys, rq, rkey, &receive).map_err(refused)?;
+            responder::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
             ReceiveKind::SendInval(rkey)
         }
     };
     let delivery = delivery(rq, &receive, kind, len, solicited);
-    let (index, link) = receive.place();
     let commit = || responder::take(rq, env.srqs, index, link, env.events);
     let work = start(q, source(&payload, &from), &to, len, env.slice, commit)?;
     Ok(Started { work, brought: 0, delivery: Some(delivery) })
@@ -345,7 +350,7 @@ fn read(
 }
 
 /// READs and atomics need initiator depth, and no more of them may be under way than that.
-fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
+pub(super) fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
     let max = q.attrs.max_rd_atomic.unwrap_or(0);
     if max == 0 {
         return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));

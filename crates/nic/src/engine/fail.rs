@@ -49,15 +49,16 @@ impl Core {
             vendor: syndrome.usual_vendor(),
             srqn: 0,
         };
-        let (upto, on_error) = (q.retired, q.on_error);
+        let (upto, on_error, remote) = (q.retired, q.on_error, q.remote);
         // CE = 1 asks for the first error alone.
         if !(flushed && ticket.completion == Completion::OnFirstError) {
             self.complete_send(slot, cqe, upto);
         }
         if !flushed {
             let event = match on_error {
-                OnSendError::StopAll => Event::Fatal,
-                OnSendError::StopSends => Event::SendError,
+                OnSendError::StopSends if !remote => Event::SendError,
+                // A connection fails as a whole.
+                OnSendError::StopAll | OnSendError::StopSends => Event::Fatal,
             };
             self.end_by(slot, event, Some(syndrome));
         }
@@ -80,6 +81,9 @@ impl Core {
             self.events.push(AsyncEvent::QpFatal { qpn, syndrome: syndrome.value() });
         }
         self.enqueue(slot);
+        if to == QpState::Err {
+            self.fail_connection(slot);
+        }
         let Some(rq) = self.receives.get_mut(slot) else { return };
         rq.state = to;
         if to != QpState::Err {
@@ -270,7 +274,7 @@ impl Core {
         }
     }
 
-    fn end_srq(&mut self, slot: Option<u32>) {
+    pub(crate) fn end_srq(&mut self, slot: Option<u32>) {
         if let Some(srq) = slot.and_then(|slot| self.srqs.get_mut(slot)) {
             srq.dead = true;
             self.events.push(AsyncEvent::SrqError { srqn: srq.srqn });

@@ -10,16 +10,19 @@ mod control;
 mod doorbell;
 mod execute;
 mod fail;
+mod net;
 mod run;
 mod timer;
 mod transfer;
 
+pub(crate) use net::Network;
 pub(crate) use run::{Flight, classify};
 
 use crate::clock::Time;
 use crate::config::{Config, DoorbellPolicy};
 use crate::cq::CompletionQueue;
 use crate::event::Events;
+use crate::link::Link;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::slots::Slots;
@@ -63,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) rng: StdRng,
     pub(crate) time: Time,
     pub(crate) steps: u64,
+    pub(crate) net: Network,
     policy: DoorbellPolicy,
     record_patience: u32,
     pub(crate) watch_rewrites: bool,
@@ -84,7 +88,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: &Config, page: DoorbellPage, keys: KeyTable, rng: StdRng) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        page: DoorbellPage,
+        keys: KeyTable,
+        rng: StdRng,
+        link: Option<Box<dyn Link>>,
+    ) -> Self {
         let max = config.max_qps;
         Self {
             bells: doorbell::Bells::new(page),
@@ -100,6 +110,7 @@ impl Core {
             rng,
             time: Time::start(config.clock.clone()),
             steps: 0,
+            net: Network::new(link),
             policy: config.policy,
             record_patience: config.record_patience,
             watch_rewrites: config.watch_rewrites,
@@ -139,7 +150,9 @@ impl Core {
         if !self.overrun.is_empty() {
             self.fail_overrun();
         }
-        let idle = done == 0 && !moving && !heard && self.run.is_empty();
+        let served = self.serve_network();
+        let waits = served || self.is_network_pending() || !self.run.is_empty();
+        let idle = done == 0 && !moving && !heard && !waits;
         // What is polled for rarely is polled for at least whenever nothing else is to be done.
         let recovered = !self.watched.is_empty()
             && (idle || self.steps.is_multiple_of(64))
@@ -171,7 +184,8 @@ impl Core {
     /// Time to the next timer, if one runs.
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let held = self.held_until();
-        let due = [self.timers.next(), held].into_iter().flatten().min()?;
+        let due = [self.timers.next(), held, self.net.next_timer()];
+        let due = due.into_iter().flatten().min()?;
         Some(due.saturating_sub(self.time.now()))
     }
 }

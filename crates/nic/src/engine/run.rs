@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::execute::{self, Delivery, Env, Started, Stop, Work};
+use super::net;
 use crate::event::AsyncEvent;
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
@@ -72,6 +73,8 @@ impl Core {
             match self.advance(slot) {
                 Advance::Done => ran.done += 1,
                 Advance::Started => started += 1,
+                // A connection says when it is done.
+                Advance::Moving if self.sends.get(slot).is_some_and(|q| q.remote) => break false,
                 Advance::Moving => {
                     ran.moving = true;
                     break true;
@@ -110,7 +113,7 @@ impl Core {
                 self.flush_next(slot);
                 Advance::Done
             }
-            QpState::Sqd if q.flight.is_empty() && !q.drained => {
+            QpState::Sqd if !q.drained && (q.flight.is_empty() || self.net.is_drained(slot)) => {
                 q.drained = true;
                 let qpn = q.qpn.get();
                 self.events.push(AsyncEvent::SqDrained { qpn });
@@ -151,7 +154,7 @@ impl Core {
 
     /// Retires a WQE whose bytes are all in place.
     #[inline]
-    fn finish(&mut self, slot: u32, ticket: Ticket, delivery: Option<Delivery>) {
+    pub(crate) fn finish(&mut self, slot: u32, ticket: Ticket, delivery: Option<Delivery>) {
         if let Some(delivery) = &delivery
             && !self.deliver(delivery)
         {
@@ -178,7 +181,7 @@ impl Core {
     /// Fetches, parses and starts the next WQE.
     #[inline]
     fn start_next(&mut self, slot: u32) -> Advance {
-        let Self { sends, keys, receives, srqs, by_qpn, events, .. } = self;
+        let Self { sends, keys, receives, srqs, by_qpn, events, net, .. } = self;
         let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
         let Some(ring) = &q.ring else { return self.consume(slot) };
         let (index, announced) = (q.next, q.posted - q.next);
@@ -219,6 +222,14 @@ impl Core {
             bytes: parsed.op.byte_len(),
             brought: 0,
         };
+        if q.remote
+            && let Some(posted) = net::post(net, keys, q, &parsed)
+        {
+            return match posted {
+                Ok(started) => self.started(slot, ticket, started),
+                Err(stop) => self.stopped(slot, ticket, stop),
+            };
+        }
         let (scratch, atomic_owner) = (&mut *self.scratch, &mut self.atomic_owner);
         let slice = self.slice_bytes;
         let mut env = Env { keys, receives, srqs, by_qpn, events, scratch, atomic_owner, slice };

@@ -3,6 +3,7 @@
 use crate::ModifyError;
 use bitflags::bitflags;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::Access;
 
@@ -50,6 +51,15 @@ pub enum Path {
     /// The peer is a QP of the same NIC.
     #[default]
     Loopback,
+    /// The peer is reached by the NIC's link, at this address. Of the port only its link makes
+    /// use: what arrives is known by its IP address and QP number.
+    Network(SocketAddr),
+}
+
+impl Path {
+    pub(crate) fn is_network(self) -> bool {
+        matches!(self, Self::Network(_))
+    }
 }
 
 /// Largest payload of one packet; the values are those of the QP context.
@@ -73,6 +83,10 @@ impl Mtu {
     /// Bytes.
     pub fn bytes(self) -> u32 {
         128 << self as u8
+    }
+
+    pub(crate) fn on_wire(self) -> warpverbs_wire::Mtu {
+        warpverbs_wire::Mtu::ALL[usize::from(self as u8) - 1]
     }
 }
 
@@ -123,6 +137,13 @@ impl QpAttrs {
             max_dest_rd_atomic: Some(16),
             ..Self::default()
         }
+    }
+
+    /// RTR towards QP `dest_qpn` of the NIC at `peer`; MTU 1024, which every Ethernet carries, other
+    /// attributes at usual values.
+    pub fn rtr_to(peer: SocketAddr, dest_qpn: u32) -> Self {
+        let path = Some(Path::Network(peer));
+        Self { path, mtu: Some(Mtu::B1024), ..Self::rtr(dest_qpn) }
     }
 
     /// RTS with usual values: an answer is missed after 67 ms, seven retries, receiver-not-ready

@@ -63,6 +63,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) state: QpState,
     /// The QP whose requests are answered.
     pub(crate) peer_qpn: Option<u32>,
+    /// The peer is on the network: QPs of this NIC are not answered.
+    pub(crate) remote: bool,
     /// What the peer may do.
     pub(crate) access: Access,
     pub(crate) min_rnr_timer: u8,
@@ -87,7 +89,7 @@ impl ReceiveQueue {
     /// This is QP `qpn`, and it answers requests of QP `from`.
     #[inline]
     pub(crate) fn answers(&self, from: u32, qpn: u32) -> bool {
-        self.qpn == qpn && self.state.responds() && self.peer_qpn == Some(from)
+        self.qpn == qpn && !self.remote && self.state.responds() && self.peer_qpn == Some(from)
     }
 
     /// Receive `index` is about to be completed; false if it is not open (any more).

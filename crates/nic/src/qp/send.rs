@@ -73,6 +73,8 @@ pub(crate) struct SendQueue {
     /// What is wrong with the announcement itself; the next WQE fails for it.
     pub(crate) poison: Option<Rule>,
     pub(crate) peer_qpn: u32,
+    /// The peer is on the network.
+    pub(crate) remote: bool,
     /// Where the peer was found last.
     pub(crate) peer_slot: u32,
     pub(crate) retries_left: u8,
@@ -96,6 +98,7 @@ impl SendQueue {
         (self.wake, self.poison, self.first_error) = (None, None, None);
         (self.notice, self.lose, self.drained) = (Notice::None, 0, false);
         self.attrs = QpAttrs::default();
+        self.remote = false;
         self.restore_retries();
         std::mem::take(&mut self.flight)
     }

@@ -1,10 +1,13 @@
-//! For tests: queues in host memory, two connected QPs, and posting by hand.
+//! For tests: queues in host memory, two connected QPs on one NIC or two, and posting
+//! by hand.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
 
+mod net;
 mod pair;
 mod port;
 
-pub use pair::{Pair, PairConfig, bytes, connect, local, remote, sge};
+pub use net::{Host, Net, addresses};
+pub use pair::{Pair, PairConfig, bytes, connect, connect_over, local, remote, sge};
 pub use port::{Port, PortConfig, Receives};

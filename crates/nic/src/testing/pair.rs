@@ -2,6 +2,7 @@
 
 use super::{Port, PortConfig};
 use crate::{Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
+use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::num::{Lkey, Rkey};
@@ -104,9 +105,19 @@ impl Pair {
 
 /// Brings a port to RTS towards `dest_qpn`. Attributes given in `attrs` replace the usual ones.
 pub fn connect(port: &Port, dest_qpn: u32, attrs: QpAttrs) {
+    connect_with(port, QpAttrs::rtr(dest_qpn), attrs);
+}
+
+/// As [`connect`], to a QP of the NIC at `peer`.
+pub fn connect_over(port: &Port, peer: SocketAddr, dest_qpn: u32, attrs: QpAttrs) {
+    connect_with(port, QpAttrs::rtr_to(peer, dest_qpn), attrs);
+}
+
+fn connect_with(port: &Port, mut rtr: QpAttrs, attrs: QpAttrs) {
     let mut init = QpAttrs::init(ALL);
     init.access = attrs.access.or(init.access);
-    let (mut rtr, mut rts) = (QpAttrs::rtr(dest_qpn), QpAttrs::rts());
+    let mut rts = QpAttrs::rts();
+    rtr.mtu = attrs.mtu.or(rtr.mtu);
     rtr.min_rnr_timer = attrs.min_rnr_timer.or(rtr.min_rnr_timer);
     rtr.max_dest_rd_atomic = attrs.max_dest_rd_atomic.or(rtr.max_dest_rd_atomic);
     rts.timeout = attrs.timeout.or(rts.timeout);

@@ -45,6 +45,16 @@ pub enum HandleError {
         /// The newest known here.
         newest: u16,
     },
+    /// Made by an earlier program.
+    #[error("{what} of version {found}, this program reads from {oldest} on")]
+    Outdated {
+        /// What was parsed.
+        what: &'static str,
+        /// Its version.
+        found: u16,
+        /// The oldest read here.
+        oldest: u16,
+    },
     /// A field is out of range.
     #[error("{what}: {field} is {value:#x}, expected {expected}")]
     Field {

@@ -200,7 +200,7 @@ pub enum UsageError {
         qpn: u32,
     },
     /// The peer is behind a NIC that this one has no way to.
-    #[error("the peer is on another NIC; {nic} reaches only itself")]
+    #[error("the peer is on another NIC, and {nic} and it are not on one network")]
     Unreachable {
         /// The own NIC.
         nic: String,

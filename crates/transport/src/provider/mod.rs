@@ -7,6 +7,7 @@ pub(crate) use soft::Soft;
 use crate::{Error, NicId};
 use std::any::Any;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::export::CqMode;
@@ -39,6 +40,16 @@ pub trait Nic: Send + Sync + fmt::Debug {
 
     /// Two endpoints reach each other without a network iff their NICs have the same identity.
     fn id(&self) -> NicId;
+
+    /// Where peers on other NICs reach it, if it is on a network.
+    fn addr(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// The largest path MTU of that network.
+    fn max_mtu(&self) -> Option<Mtu> {
+        None
+    }
 
     /// The memory that holds doorbell registers; a GPU maps it to ring them.
     fn doorbells(&self) -> &Region;
@@ -141,6 +152,8 @@ pub struct PathSpec {
     pub dest_qpn: u32,
     /// The peer's NIC; the own one for loopback.
     pub dest_nic: NicId,
+    /// Where that NIC is reached over the network.
+    pub dest_addr: Option<SocketAddr>,
     /// Path MTU.
     pub mtu: Mtu,
     /// First sequence number the peer sends.

@@ -7,11 +7,13 @@ use crate::{Error, NicId, UsageError};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_mem::{Access, Region};
 use warpverbs_nic::{
-    AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, Mr, NicError, OnSendError, Pd, Qp,
-    QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
+    AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
+    UdpConfig,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -66,7 +68,12 @@ impl Soft {
         NicInfo {
             name: self.config.name.clone(),
             provider: "soft",
-            description: "software NIC in this process, loopback".into(),
+            description: match self.config.link {
+                LinkConfig::Udp(UdpConfig { bind, .. }) => {
+                    format!("software NIC in this process, RoCEv2 at {bind}")
+                }
+                LinkConfig::Loopback => "software NIC in this process, loopback".into(),
+            },
         }
     }
 }
@@ -122,6 +129,14 @@ impl Nic for SoftDevice {
 
     fn id(&self) -> NicId {
         self.running.id
+    }
+
+    fn addr(&self) -> Option<SocketAddr> {
+        self.running.nic.local_addr()
+    }
+
+    fn max_mtu(&self) -> Option<Mtu> {
+        self.running.nic.max_mtu()
     }
 
     fn doorbells(&self) -> &Region {
@@ -257,10 +272,13 @@ impl QueuePair for SoftQp {
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
-        if path.dest_nic != self.running.id {
-            return Err(UsageError::Unreachable { nic: self.info.clone() }.into());
-        }
+        let to = match path.dest_addr {
+            _ if path.dest_nic == self.running.id => Path::Loopback,
+            Some(addr) if self.running.nic.local_addr().is_some() => Path::Network(addr),
+            _ => return Err(UsageError::Unreachable { nic: self.info.clone() }.into()),
+        };
         let rtr = QpAttrs {
+            path: Some(to),
             mtu: Some(path.mtu),
             rq_psn: Some(path.rq_psn),
             min_rnr_timer: Some(path.min_rnr_timer),

@@ -5,6 +5,7 @@ mod connect;
 mod errors;
 mod lifetimes;
 mod misuse;
+mod network;
 mod ops;
 mod placement;
 mod receive;

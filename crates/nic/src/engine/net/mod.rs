@@ -1,0 +1,206 @@
+//! QPs whose peer is on the network: each drives a connection (`warpverbs-rc`) instead of executing
+//! its WQEs here.
+//!
+//! ```text
+//! WQE ─► parse ─► post ─► connection ─► transmit: payload gathered into the packet ─► link
+//! link ─► arrive: ICRC, source, partition, QPN ─► connection ─► place, at once
+//!                                                     └─► settle: CQEs, as for every QP
+//! ```
+//!
+//! What the peer asks for is judged by [`owner::Owner`], which stands on `responder.rs` as the
+//! loopback does.
+
+mod arrive;
+mod owner;
+mod post;
+mod settle;
+mod state;
+mod transmit;
+
+pub(super) use post::post;
+
+use super::Core;
+use crate::link::Link;
+use crate::responder::Refusal;
+use crate::stats::NetStats;
+use arrayvec::ArrayVec;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+use transmit::Train;
+use warpverbs_mlx5::wqe::Sge;
+use warpverbs_rc::{Connection, Instant};
+
+/// Where the payload of a WQE under way lies. Keys are looked up again for every packet, so memory
+/// may go away at any time.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Bytes(Box<[u8]>),
+    One(Sge),
+    Many(Box<[Sge]>),
+}
+
+impl Outgoing {
+    fn sges(&self) -> &[Sge] {
+        match self {
+            Self::Bytes(_) => &[],
+            Self::One(sge) => std::slice::from_ref(sge),
+            Self::Many(sges) => sges,
+        }
+    }
+}
+
+/// A receive that a message of the peer goes into, or was last looked at for one.
+#[derive(Debug, Default)]
+pub(crate) struct AtHand {
+    index: u64,
+    link: u16,
+    sges: ArrayVec<Sge, 64>,
+}
+
+/// This end of a connection.
+#[derive(Debug)]
+struct End {
+    conn: Connection,
+    peer: SocketAddr,
+    at_hand: AtHand,
+    /// Why a request of the peer ended the connection.
+    refusal: Option<Refusal>,
+    /// The earliest timer that is set for it.
+    armed: Option<u64>,
+    /// In the list of those to be served.
+    queued: bool,
+}
+
+/// All connections, and what they share.
+pub(crate) struct Network {
+    /// Absent without a link, and while it hands over what arrived.
+    link: Option<Box<dyn Link>>,
+    local: Option<SocketAddr>,
+    /// By slot of the QP.
+    ends: Vec<Option<Box<End>>>,
+    live: usize,
+    /// Slots with something to complete or to send.
+    queue: VecDeque<u32>,
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// What is being built.
+    train: Train,
+    /// What the link did not take yet.
+    blocked: VecDeque<Train>,
+    /// Emptied trains, for their memory.
+    spare: Vec<Vec<u8>>,
+    pub(crate) stats: NetStats,
+}
+
+impl Network {
+    pub(crate) fn new(link: Option<Box<dyn Link>>) -> Self {
+        Self {
+            local: link.as_ref().map(|link| link.local()),
+            link,
+            ends: Vec::new(),
+            live: 0,
+            queue: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            train: Train::default(),
+            blocked: VecDeque::new(),
+            spare: Vec::new(),
+            stats: NetStats::default(),
+        }
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    pub(crate) fn max_mtu(&self) -> Option<crate::Mtu> {
+        self.link.as_ref().map(|link| link.max_mtu())
+    }
+
+    fn end(&self, slot: u32) -> Option<&End> {
+        self.ends.get(slot as usize)?.as_deref()
+    }
+
+    fn end_mut(&mut self, slot: u32) -> Option<&mut End> {
+        self.ends.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// The QP in `slot` has something to complete or to send.
+    fn enqueue(&mut self, slot: u32) {
+        if let Some(end) = self.end_mut(slot)
+            && !end.queued
+        {
+            end.queued = true;
+            self.queue.push_back(slot);
+        }
+    }
+
+    /// Sets the timer of a connection, unless an earlier one is set: that one looks again.
+    fn arm(&mut self, slot: u32) {
+        let Some(end) = self.end_mut(slot) else { return };
+        let Some(due) = end.conn.poll_timeout().map(Instant::as_nanos) else { return };
+        if end.armed.is_none_or(|armed| due < armed) {
+            end.armed = Some(due);
+            self.timers.push(Reverse((due, slot)));
+        }
+    }
+
+    /// The next moment at which a connection or the link has something to do.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        let first = self.timers.peek().map(|Reverse((due, _))| *due);
+        let link = self.link.as_ref().and_then(|link| link.next_event());
+        [first, link.map(crate::clock::nanos)].into_iter().flatten().min()
+    }
+}
+
+impl Core {
+    /// One look at the link, then at every connection that has something to do. Whether anything
+    /// was achieved.
+    pub(super) fn serve_network(&mut self) -> bool {
+        if self.net.link.is_none() || self.net.live == 0 && self.net.blocked.is_empty() {
+            return false;
+        }
+        let now = self.time.now();
+        let mut busy = self.hear(now) > 0;
+        self.ring_timers(now);
+        busy |= self.send_blocked(now);
+        for _ in 0..self.net.queue.len() {
+            let Some(slot) = self.net.queue.pop_front() else { break };
+            if let Some(end) = self.net.end_mut(slot) {
+                end.queued = false;
+                busy = true;
+                self.settle(slot);
+                self.transmit(slot, now);
+                self.settle(slot);
+                self.net.arm(slot);
+            }
+        }
+        busy
+    }
+
+    fn ring_timers(&mut self, now: u64) {
+        while let Some(Reverse((due, slot))) = self.net.timers.peek().copied()
+            && due <= now
+        {
+            self.net.timers.pop();
+            let Some(end) = self.net.end_mut(slot).filter(|end| end.armed == Some(due)) else {
+                continue;
+            };
+            end.armed = None;
+            if end.conn.poll_timeout().is_some_and(|due| due.as_nanos() <= now) {
+                end.conn.handle_timeout(Instant::from_nanos(now));
+                self.net.enqueue(slot);
+            }
+            self.net.arm(slot);
+        }
+    }
+
+    /// Something of the connections waits to be done, not for time.
+    pub(super) fn is_network_pending(&self) -> bool {
+        !self.net.queue.is_empty() || !self.net.blocked.is_empty()
+    }
+}
+
+fn duration(now: u64) -> Duration {
+    Duration::from_nanos(now)
+}

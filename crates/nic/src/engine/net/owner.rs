@@ -1,0 +1,141 @@
+//! What a connection asks about memory and receives, answered by the checks of `responder.rs`.
+
+use super::AtHand;
+use crate::engine::atomic::Amo;
+use crate::event::Events;
+use crate::qp::receive::ReceiveQueue;
+use crate::responder::{self, Refusal, Spans};
+use crate::slots::Slots;
+use crate::srq::SharedReceiveQueue;
+use crate::violation::Rule;
+use std::ops::Range;
+use warpverbs_mem::{Access, KeyTable, Kind, Span};
+use warpverbs_mlx5::num::Rkey as Key;
+use warpverbs_mlx5::wqe::Remote;
+use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
+use warpverbs_wire::Rkey;
+
+/// The responder's side of a QP, for the time of one call.
+pub(super) struct Owner<'a> {
+    pub(super) keys: &'a KeyTable,
+    pub(super) rq: &'a mut ReceiveQueue,
+    pub(super) srqs: &'a mut Slots<SharedReceiveQueue>,
+    pub(super) events: &'a mut Events,
+    pub(super) scratch: &'a mut [u64; 128],
+    pub(super) at_hand: &'a mut AtHand,
+    /// The last refusal that ends the connection.
+    pub(super) refusal: &'a mut Option<Refusal>,
+}
+
+fn right(need: Need) -> Access {
+    match need {
+        Need::Write => Access::REMOTE_WRITE,
+        Need::Read => Access::REMOTE_READ,
+        Need::Atomic => Access::REMOTE_ATOMIC,
+    }
+}
+
+/// Packets are gathered and scattered by the CPU.
+pub(super) fn check_kind(span: &Span<'_>) -> Result<(), Rule> {
+    match span.region.kind() {
+        Kind::Host => Ok(()),
+        kind => Err(Rule::MemoryKind { kind }),
+    }
+}
+
+impl<'a> Owner<'a> {
+    fn deny(&mut self, refusal: Refusal) -> Denied {
+        *self.refusal = Some(refusal);
+        Denied
+    }
+
+    /// The range that a peer named, checked.
+    pub(super) fn range(
+        &mut self,
+        rkey: Rkey,
+        va: u64,
+        len: u32,
+        need: Need,
+    ) -> Result<Option<Span<'a>>, Refusal> {
+        let remote = Remote { addr: va, rkey: Key(rkey.0) };
+        let span = responder::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
+        span.as_ref().map_or(Ok(()), check_kind).map_err(Refusal::Access)?;
+        Ok(span)
+    }
+
+    /// A range of the receive at hand, checked.
+    pub(super) fn scatter(&mut self, range: Range<u64>) -> Result<Spans<'a>, Refusal> {
+        let Self { keys, rq, srqs, at_hand, .. } = self;
+        let (index, sges) = (at_hand.index, at_hand.sges.iter().copied());
+        let mut out = Spans::new();
+        responder::check_scatter(keys, rq, srqs, index, sges, range, &mut out)?;
+        let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
+        out.iter().try_for_each(check_kind).map_err(broken)?;
+        Ok(out)
+    }
+}
+
+impl Host for Owner<'_> {
+    fn allows(&self, need: Need) -> bool {
+        responder::check_op_valid(self.rq, right(need)).is_ok()
+    }
+
+    fn receive(&mut self) -> Result<Option<Receive>, Denied> {
+        match responder::check_receive(self.rq, self.srqs, self.scratch) {
+            Ok(receive) => {
+                let (index, link) = receive.place();
+                // A receive has at most 64 segments.
+                let sges = receive.sges.iter().take(64).collect();
+                let room = receive.sges.byte_len();
+                *self.at_hand = AtHand { index, link, sges };
+                Ok(Some(Receive { id: index, room }))
+            }
+            Err(Refusal::NotReady { .. }) => {
+                self.rq.refuse = self.rq.refuse.saturating_sub(1);
+                Ok(None)
+            }
+            Err(refusal) => Err(self.deny(refusal)),
+        }
+    }
+
+    fn take_receive(&mut self, _id: u64) {
+        let AtHand { index, link, .. } = *self.at_hand;
+        responder::take(self.rq, self.srqs, index, link, self.events);
+    }
+
+    fn check_receive(&mut self, _id: u64, offset: u32, len: u32) -> Result<(), Denied> {
+        let start = u64::from(offset);
+        match self.scatter(start..start + u64::from(len)) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(self.deny(refusal)),
+        }
+    }
+
+    fn check_rkey(&mut self, rkey: Rkey, va: u64, len: u32, need: Need) -> Result<(), Denied> {
+        match self.range(rkey, va, len, need) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(self.deny(refusal)),
+        }
+    }
+
+    fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
+        let receive = self.at_hand.index;
+        responder::check_invalidate(self.keys, self.rq, Key(rkey.0), receive)
+            .map_err(|refusal| self.deny(refusal))
+    }
+
+    fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied> {
+        let Atomic { va, rkey, op } = *atomic;
+        let span = self.range(rkey, va, 8, Need::Atomic).map_err(|refusal| self.deny(refusal))?;
+        let amo = match op {
+            AtomicOp::CompareSwap { compare, swap } => Amo::compare_swap(compare, swap),
+            AtomicOp::FetchAdd { add } => Amo::fetch_add(add),
+        };
+        let done = span.map(|span| amo.on_host(span.region, span.offset));
+        match done {
+            Some(Ok(old)) => Ok(old.value()),
+            // The address is aligned, the region may not be.
+            _ => Err(self.deny(Refusal::Invalid(Rule::AtomicAlignment { addr: va, size: 8 }))),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! From a parsed WQE to a request of the connection: local checks, then [`Connection::post`].
+//!
+//! [`Connection::post`]: warpverbs_rc::Connection::post
+
+use super::owner::check_kind;
+use super::{Network, Outgoing};
+use crate::engine::execute::{Started, Stop, Work, check_initiator, gather, local};
+use crate::qp::send::SendQueue;
+use crate::responder::Spans;
+use crate::violation::{KeySide, Rule};
+use warpverbs_mem::{Access, KeyTable};
+use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
+use warpverbs_rc::{Op as NetOp, PostError, Request, WrId};
+use warpverbs_wire::Rkey;
+
+/// What of a WQE the connection needs.
+struct Posting {
+    op: NetOp,
+    len: u32,
+    outgoing: Outgoing,
+    /// Bytes for the CQE.
+    brought: u32,
+}
+
+/// Whether the WQE is the connection's: NOP and LOCAL_INVAL are not.
+fn leaves(op: &Op<'_>) -> bool {
+    !matches!(op, Op::Nop | Op::LocalInval { .. })
+}
+
+/// Posts `wqe`, the next of `q`. `None`: nothing of it leaves this NIC.
+pub(in crate::engine) fn post(
+    net: &mut Network,
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    wqe: &Wqe<'_>,
+) -> Option<Result<Started, Stop>> {
+    leaves(&wqe.op).then(|| start(net, keys, q, wqe))
+}
+
+fn start(
+    net: &mut Network,
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    wqe: &Wqe<'_>,
+) -> Result<Started, Stop> {
+    let Posting { op, len, outgoing, brought } = posting(keys, q, wqe)?;
+    let end = net.end_mut(q.slot).ok_or(Stop::NoAnswer)?;
+    let request = Request {
+        id: WrId(q.next),
+        op,
+        len,
+        fence: wqe.flags.fence.waits_for_reads(),
+        solicited: wqe.flags.solicited,
+    };
+    end.conn.post(request).map_err(|error| match error {
+        // It stays in the ring until there is room.
+        PostError::Full { .. } => Stop::Drain,
+        PostError::TooLong { .. } => {
+            let max = u64::from(warpverbs_rc::MAX_MESSAGE);
+            local(Rule::MessageLength { len: len.into(), max })
+        }
+        PostError::NotStarted => Stop::NoAnswer,
+        PostError::AtomicLength { .. } | PostError::NoRdAtomic => {
+            local(Rule::NoReadResources { attr: "max_rd_atomic" })
+        }
+    })?;
+    net.enqueue(q.slot);
+    Ok(Started { work: Some(Work::Remote(outgoing)), brought, delivery: None })
+}
+
+fn posting(keys: &KeyTable, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {
+    let place = |Remote { addr, rkey }: Remote| (addr, Rkey(rkey.0));
+    match wqe.op {
+        Op::Write { remote, payload, imm } => {
+            let (va, rkey) = place(remote);
+            let op = match imm {
+                None => NetOp::Write { va, rkey },
+                Some(imm) => NetOp::WriteImm { va, rkey, imm },
+            };
+            sending(keys, q, op, payload)
+        }
+        Op::Send { with, payload } => {
+            let op = match with {
+                SendWith::Nothing => NetOp::Send,
+                SendWith::Imm(imm) => NetOp::SendImm { imm },
+                SendWith::Invalidate(rkey) => NetOp::SendInvalidate { rkey: Rkey(rkey.0) },
+            };
+            sending(keys, q, op, payload)
+        }
+        Op::Read { remote, local } => {
+            check_initiator(q)?;
+            check_own(keys, q, &local, Access::LOCAL_WRITE)?;
+            let (va, rkey) = place(remote);
+            let len = local.byte_len() as u32;
+            Ok(Posting { op: NetOp::Read { va, rkey }, len, outgoing: kept(&local), brought: len })
+        }
+        Op::CompareSwap { remote, compare, swap, result } => {
+            let (va, rkey) = place(remote);
+            atomic(keys, q, NetOp::CompareSwap { va, rkey, swap, compare }, result)
+        }
+        Op::FetchAdd { remote, add, result } => {
+            let (va, rkey) = place(remote);
+            atomic(keys, q, NetOp::FetchAdd { va, rkey, add }, result)
+        }
+        // Extended atomics have no packet.
+        _ => Err(local(Rule::NoPacket { opcode: wqe.op.opcode() })),
+    }
+}
+
+fn sending(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    op: NetOp,
+    payload: Payload<'_>,
+) -> Result<Posting, Stop> {
+    let outgoing = match &payload {
+        Payload::Inline(bytes) => Outgoing::Bytes((*bytes).into()),
+        Payload::Sges(sges) => {
+            check_own(keys, q, sges, Access::empty())?;
+            kept(sges)
+        }
+    };
+    Ok(Posting { op, len: payload.byte_len() as u32, outgoing, brought: 0 })
+}
+
+fn atomic(keys: &KeyTable, q: &mut SendQueue, op: NetOp, result: Sge) -> Result<Posting, Stop> {
+    check_initiator(q)?;
+    let result = Sge { len: 8, ..result };
+    let span = keys
+        .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, 8, Access::LOCAL_WRITE)
+        .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
+    check_kind(&span).map_err(local)?;
+    Ok(Posting { op, len: 8, outgoing: Outgoing::One(result), brought: 8 })
+}
+
+/// The requester's own segments are its own, and host memory.
+fn check_own(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    sges: &Sges<'_>,
+    needed: Access,
+) -> Result<(), Stop> {
+    let mut spans = Spans::new();
+    gather(keys, q, sges, needed, &mut spans)?;
+    spans.iter().try_for_each(check_kind).map_err(local)
+}
+
+fn kept(sges: &Sges<'_>) -> Outgoing {
+    match sges.single() {
+        Some(sge) => Outgoing::One(sge),
+        None => Outgoing::Many(sges.iter().collect()),
+    }
+}

@@ -1,0 +1,139 @@
+//! States of a QP whose peer is on the network, carried over to its connection.
+
+use super::{AtHand, End, Network};
+use crate::ModifyError;
+use crate::engine::Core;
+use crate::link::Link;
+use crate::qp::{Path, QpAttrs, QpState};
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpverbs_rc::{AckTimeout, Config, Connection, State};
+use warpverbs_wire::{Psn, Qpn, RnrTimer};
+
+/// Work requests that a connection holds at most; later ones wait in the ring.
+const DEPTH: u64 = 1024;
+/// Before this time no packet is taken for lost, however short round trips are: either end may be
+/// a thread that sleeps.
+const EARLY_RESEND: Duration = Duration::from_millis(2);
+
+impl Network {
+    /// The path can be gone. Changes nothing.
+    pub(crate) fn check_path(&self, attrs: &QpAttrs) -> Result<(), ModifyError> {
+        let Some(Path::Network(peer)) = attrs.path else { return Ok(()) };
+        let link = self.link.as_ref().ok_or(ModifyError::NoLink { peer })?;
+        let local = link.local();
+        if peer.is_ipv4() != local.is_ipv4() || peer.ip().is_unspecified() || peer.port() == 0 {
+            return Err(ModifyError::Unreachable { peer, local });
+        }
+        let (mtu, max) = (attrs.mtu.unwrap_or_default(), link.max_mtu());
+        if mtu > max {
+            return Err(ModifyError::MtuTooLarge { mtu: mtu.bytes(), max: max.bytes() });
+        }
+        Ok(())
+    }
+
+    /// Attributes in the connection's terms. Ranges were checked.
+    fn config(&self, attrs: &QpAttrs, depth: u64) -> Config {
+        let mtu = attrs.mtu.unwrap_or_default();
+        let buffer = self.link.as_ref().map_or(1 << 20, |link| link.window_bytes());
+        let window = (buffer / (mtu.bytes() as usize + 512)).clamp(8, 256) as u32;
+        let psn = |psn: Option<u32>| Psn::from_low_bits(psn.unwrap_or(0));
+        Config {
+            mtu: mtu.on_wire(),
+            sq_psn: psn(attrs.sq_psn),
+            rq_psn: psn(attrs.rq_psn),
+            timeout: AckTimeout::from_code(attrs.timeout.unwrap_or(0)).unwrap_or(AckTimeout::NEVER),
+            retry: attrs.retry.unwrap_or(0),
+            rnr_retry: attrs.rnr_retry.unwrap_or(0),
+            min_rnr_timer: RnrTimer::from_code(attrs.min_rnr_timer.unwrap_or(0)),
+            max_rd_atomic: attrs.max_rd_atomic.unwrap_or(0),
+            max_dest_rd_atomic: attrs.max_dest_rd_atomic.unwrap_or(0),
+            send_depth: depth.min(DEPTH) as u32,
+            window,
+            read_chunk: (window / 2).max(1),
+            ack_interval: (window / 4).clamp(1, 32),
+            early_resend: Some(EARLY_RESEND),
+            ..Config::new(Qpn::from_low_bits(attrs.dest_qpn.unwrap_or(0)))
+        }
+    }
+
+    /// The connection of a QP goes along from `from` to `to`.
+    pub(crate) fn follow(
+        &mut self,
+        slot: u32,
+        (from, to): (QpState, QpState),
+        attrs: &QpAttrs,
+        depth: u64,
+    ) {
+        let config = self.config(attrs, depth);
+        match (from, to) {
+            (QpState::Init, QpState::Rtr) => {
+                if let (Some(Path::Network(peer)), Ok(conn)) =
+                    (attrs.path, Connection::new(&config))
+                {
+                    self.insert(slot, peer, conn);
+                }
+            }
+            (QpState::Rtr, QpState::Rts) => self.change(slot, |conn| {
+                // The state was RTR, and every attribute is in range.
+                let _ = conn.start_with(&config);
+            }),
+            (_, QpState::Sqd) => self.change(slot, |conn| {
+                let _ = conn.drain();
+            }),
+            (QpState::Sqd, QpState::Rts) => self.change(slot, |conn| {
+                let _ = conn.resume();
+            }),
+            (_, QpState::Reset) => self.remove(slot),
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Connection)) {
+        if let Some(end) = self.end_mut(slot) {
+            change(&mut end.conn);
+            self.enqueue(slot);
+        }
+    }
+
+    fn insert(&mut self, slot: u32, peer: SocketAddr, conn: Connection) {
+        self.remove(slot);
+        let at = slot as usize;
+        if self.ends.len() <= at {
+            self.ends.resize_with(at + 1, || None);
+        }
+        let (at_hand, refusal, armed) = (AtHand::default(), None, None);
+        let end = End { conn, peer, at_hand, refusal, armed, queued: false };
+        self.ends[at] = Some(Box::new(end));
+        self.live += 1;
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if self.ends.get_mut(slot as usize).and_then(Option::take).is_some() {
+            self.live -= 1;
+            self.queue.retain(|queued| *queued != slot);
+        }
+    }
+
+    /// Nothing that was begun is outstanding in SQD.
+    pub(crate) fn is_drained(&self, slot: u32) -> bool {
+        self.end(slot).is_some_and(|end| end.conn.state() == State::Drained)
+    }
+
+    /// The counters of a connection.
+    pub(crate) fn conn_stats(&self, slot: u32) -> Option<&warpverbs_rc::Stats> {
+        self.end(slot).map(|end| end.conn.stats())
+    }
+}
+
+impl Core {
+    /// The QP in `slot` has gone to ERR: so does its connection. What it held is flushed before
+    /// anything that the QP still holds.
+    pub(in crate::engine) fn fail_connection(&mut self, slot: u32) {
+        if let Some(end) = self.net.end_mut(slot) {
+            end.conn.fail();
+            self.net.enqueue(slot);
+            self.settle(slot);
+        }
+    }
+}

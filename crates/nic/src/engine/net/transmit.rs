@@ -1,0 +1,235 @@
+//! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
+//! over it, several packets of a connection to the link at a time.
+
+use super::owner::Owner;
+use super::{Network, Outgoing, duration};
+use crate::engine::Core;
+use crate::engine::execute::Work;
+use crate::link::{Sent, TrainLimits};
+use crate::qp::send::SendQueue;
+use crate::responder::{Spans, gather_range};
+use crate::violation::{KeySide, Rule};
+use std::net::SocketAddr;
+use warpverbs_mem::{Access, KeyTable};
+use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
+use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
+
+/// Packets of one connection before the next one has its turn.
+const TURN: u32 = 64;
+
+/// Datagrams of one length, but for the last, to one peer.
+#[derive(Debug, Default)]
+pub(super) struct Train {
+    to: Option<SocketAddr>,
+    bytes: Vec<u8>,
+    /// Length of every datagram but the last.
+    segment: usize,
+    count: usize,
+}
+
+impl Train {
+    fn takes(&self, len: usize, limits: TrainLimits) -> bool {
+        self.count == 0
+            || len <= self.segment
+                && self.bytes.len() == self.segment * self.count
+                && self.count < limits.segments
+                && self.bytes.len() + len <= limits.bytes
+    }
+}
+
+impl Network {
+    /// Hands the train to the link.
+    fn depart(&mut self, now: u64) {
+        let bytes = self.spare.pop().unwrap_or_default();
+        let train = std::mem::replace(&mut self.train, Train { bytes, ..Train::default() });
+        if train.count > 0 && !self.blocked.is_empty() {
+            self.blocked.push_back(train);
+        } else if let Err(train) = self.dispatch(train, now) {
+            self.blocked.push_back(train);
+        }
+    }
+
+    fn dispatch(&mut self, mut train: Train, now: u64) -> Result<(), Train> {
+        if let (Some(to), Some(link), 1..) = (train.to, &mut self.link, train.count) {
+            let (count, len) = (train.count as u64, train.bytes.len() as u64);
+            match link.send(duration(now), to, &train.bytes, train.segment) {
+                Sent::Taken => {
+                    self.stats.sent += count;
+                    self.stats.sent_bytes += len;
+                }
+                Sent::Blocked => return Err(train),
+                Sent::Lost(kind) => {
+                    tracing::debug!(%to, ?kind, "datagrams not sent");
+                    self.stats.send_errors += count;
+                }
+            }
+        }
+        train.bytes.clear();
+        if self.spare.len() < 4 {
+            self.spare.push(train.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Offers again what the link did not take. Whether there is any left.
+    pub(super) fn send_blocked(&mut self, now: u64) -> bool {
+        while let Some(train) = self.net.blocked.pop_front() {
+            if let Err(train) = self.net.dispatch(train, now) {
+                self.net.blocked.push_front(train);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link go.
+    pub(super) fn transmit(&mut self, slot: u32, now: u64) {
+        for _ in 0..TURN {
+            if !self.net.blocked.is_empty() {
+                break;
+            }
+            let Some(transmit) = self.poll_transmit(slot, now) else {
+                return self.net.depart(now);
+            };
+            self.pack(slot, &transmit, now);
+        }
+        self.net.depart(now);
+        self.net.enqueue(slot);
+    }
+
+    fn poll_transmit(&mut self, slot: u32, now: u64) -> Option<Transmit> {
+        let Self { net, keys, receives, srqs, events, scratch, .. } = self;
+        let end = net.end_mut(slot)?;
+        let (at_hand, refusal) = (&mut end.at_hand, &mut end.refusal);
+        let rq = receives.get_mut(slot)?;
+        let mut owner = Owner { keys, rq, srqs, events, scratch, at_hand, refusal };
+        end.conn.poll_transmit(Instant::from_nanos(now), &mut owner)
+    }
+
+    /// Adds a packet to the train. One whose payload cannot be gathered is left out, and its
+    /// request fails.
+    fn pack(&mut self, slot: u32, transmit: &Transmit, now: u64) {
+        let Transmit { bth, ext, payload } = transmit;
+        let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
+        let Some(to) = self.net.end(slot).map(|end| end.peer) else { return };
+        let Some(limits) = self.net.link.as_ref().map(|link| link.train_limits()) else { return };
+        if !self.net.train.takes(len, limits) {
+            self.net.depart(now);
+        }
+        let mut train = std::mem::take(&mut self.net.train);
+        let start = train.bytes.len();
+        train.bytes.resize(start + len, 0);
+        let datagram = &mut train.bytes[start..];
+        let built = Transport::emit_around(
+            bth,
+            ext,
+            payload.len() as usize,
+            &mut datagram[..len - icrc::LEN],
+        );
+        let gathered = match built {
+            Ok(range) => self.fill(slot, payload, &mut datagram[range]),
+            Err(error) => {
+                // The connection makes packets that fit its MTU.
+                tracing::error!(%error, "packet not built");
+                false
+            }
+        };
+        let sealed = gathered && self.net.seal(to, train.count, datagram);
+        if sealed {
+            (train.to, train.count) = (Some(to), train.count + 1);
+            train.segment = if start == 0 { len } else { train.segment };
+        } else {
+            train.bytes.truncate(start);
+        }
+        self.net.train = train;
+    }
+
+    /// Gathers a packet's payload. False if it cannot be had.
+    fn fill(&mut self, slot: u32, payload: &Payload, out: &mut [u8]) -> bool {
+        match *payload {
+            Payload::Empty => true,
+            Payload::Request { id, offset, .. } => {
+                let Some(q) = self.sends.get_mut(slot) else { return false };
+                let gathered = gather_request(&self.keys, q, id, offset, out);
+                if let Err(rule) = gathered {
+                    self.fail_request(slot, id, rule);
+                }
+                gathered.is_ok()
+            }
+            Payload::Region { rkey, va, len } => {
+                let Some(rq) = self.receives.get_mut(slot) else { return false };
+                let right = Access::REMOTE_READ;
+                let found = self.keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
+                // It was checked for this very call.
+                found.is_ok_and(|span| span.region.read(span.offset, out).is_ok())
+            }
+        }
+    }
+
+    /// A request under way can no longer have its own memory: it fails in its turn.
+    pub(super) fn fail_request(&mut self, slot: u32, id: WrId, rule: Option<Rule>) {
+        if let Some(rule) = rule {
+            self.report_send(slot, id.0, rule);
+        }
+        if let Some(end) = self.net.end_mut(slot) {
+            end.conn.fail_request(id, Status::LocalProtection);
+        }
+        self.net.enqueue(slot);
+    }
+}
+
+impl Network {
+    /// Puts the ICRC behind a packet. `id` is its number in the train, its IPv4 identification.
+    fn seal(&self, to: SocketAddr, id: usize, datagram: &mut [u8]) -> bool {
+        let Some(local) = self.local else { return false };
+        let Some(mut ip) = Ip::new(local.ip(), to.ip()) else { return false };
+        if let Ip::V4(ip) = &mut ip {
+            ip.id = id as u16;
+        }
+        let envelope = Envelope { ip, udp: Udp { src_port: local.port() } };
+        envelope.seal(datagram).is_ok()
+    }
+}
+
+/// What the WQE that was posted as `id` carries.
+pub(super) fn outgoing(q: &SendQueue, id: WrId) -> Option<&Outgoing> {
+    let at = q.flight.binary_search_by_key(&id.0, |flight| flight.ticket.index).ok()?;
+    match &q.flight[at].work {
+        Work::Remote(outgoing) => Some(outgoing),
+        _ => None,
+    }
+}
+
+/// The bytes from `offset` of a request's payload. `None` as error: nobody's fault that has a name.
+fn gather_request(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    id: WrId,
+    offset: u32,
+    out: &mut [u8],
+) -> Result<(), Option<Rule>> {
+    let mut hint = std::mem::take(&mut q.local_hint);
+    let (pd, start) = (q.pd, offset as usize);
+    let sges = match outgoing(q, id).ok_or(None)? {
+        Outgoing::Bytes(bytes) => {
+            out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(None)?);
+            return Ok(());
+        }
+        outgoing => outgoing.sges(),
+    };
+    let (sges, range) = (sges.iter().copied(), start as u64..(start + out.len()) as u64);
+    let mut spans = Spans::new();
+    let gathered = gather_range(keys, &mut hint, pd, sges, range, Access::empty(), &mut spans);
+    q.local_hint = hint;
+    gathered
+        .map_err(|(segment, error)| Some(Rule::Key { side: KeySide::Local, segment, error }))?;
+    let mut rest = out;
+    for span in &spans {
+        let (now, later) = rest.split_at_mut(span.len as usize);
+        span.region.read(span.offset, now).map_err(|_| None)?;
+        rest = later;
+    }
+    Ok(())
+}

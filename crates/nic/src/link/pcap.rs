@@ -1,0 +1,126 @@
+//! A link that writes what a capture would show.
+//!
+//! The classic format of pcap, nanoseconds, link type 101 (packets begin with the IP header). What a
+//! socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
+//! destination port is always 4791, as the ICRC has it, whatever port the link uses.
+
+use super::{Link, Sent, TrainLimits};
+use crate::Mtu;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpverbs_wire::{Envelope, Ip, Udp};
+
+/// Nanosecond stamps, native order.
+const MAGIC: u32 = 0xa1b2_3c4d;
+const LINK_TYPE_RAW: u32 = 101;
+const SNAP: u32 = 65535;
+
+/// `inner`, with everything that it sends and receives written to `out`.
+pub struct Pcap<L, W> {
+    inner: L,
+    file: File<W>,
+}
+
+struct File<W> {
+    out: W,
+    packet: Vec<u8>,
+    failed: bool,
+}
+
+impl<L: Link, W: Write + Send> Pcap<L, W> {
+    /// Wraps a link, and writes the file's header.
+    ///
+    /// # Errors
+    /// What `out` says. Later errors end the capture, not the link.
+    pub fn new(inner: L, mut out: W) -> io::Result<Self> {
+        for word in [MAGIC, 2 | 4 << 16, 0, 0, SNAP, LINK_TYPE_RAW] {
+            out.write_all(&word.to_ne_bytes())?;
+        }
+        Ok(Self { inner, file: File { out, packet: Vec::new(), failed: false } })
+    }
+}
+
+impl<W: Write> File<W> {
+    fn put(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8]) {
+        self.failed = self.failed || self.try_put(now, envelope, datagram).is_err();
+    }
+
+    fn try_put(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8]) -> io::Result<()> {
+        self.packet.clear();
+        self.packet.resize(envelope.len() + datagram.len(), 0);
+        let rest = envelope.emit(datagram.len(), &mut self.packet).map_err(io::Error::other)?;
+        rest.copy_from_slice(datagram);
+        let len = self.packet.len() as u32;
+        for word in [now.as_secs() as u32, now.subsec_nanos(), len, len] {
+            self.out.write_all(&word.to_ne_bytes())?;
+        }
+        self.out.write_all(&self.packet)?;
+        self.out.flush()
+    }
+}
+
+pub(crate) fn envelope(from: SocketAddr, to: SocketAddr) -> Option<Envelope> {
+    let ip = Ip::new(from.ip(), to.ip())?;
+    Some(Envelope { ip, udp: Udp { src_port: from.port() } })
+}
+
+impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
+    fn local(&self) -> SocketAddr {
+        self.inner.local()
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        self.inner.max_mtu()
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.inner.window_bytes()
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        self.inner.train_limits()
+    }
+
+    fn hides_ip_id(&self) -> bool {
+        self.inner.hides_ip_id()
+    }
+
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        let sent = self.inner.send(now, to, train, segment);
+        if sent == Sent::Taken
+            && let Some(mut envelope) = envelope(self.inner.local(), to)
+        {
+            for (id, datagram) in (0..).zip(train.chunks(segment.max(1))) {
+                if let Ip::V4(ip) = &mut envelope.ip {
+                    ip.id = id;
+                }
+                self.file.put(now, &envelope, datagram);
+            }
+        }
+        sent
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+        let Self { inner, file } = self;
+        let local = inner.local();
+        inner.receive(now, &mut |from, datagram| {
+            if let Some(envelope) = envelope(from, local) {
+                let explained = envelope.open_any_id(datagram).map(|(_, envelope)| envelope);
+                file.put(now, &explained.unwrap_or(envelope), datagram);
+            }
+            sink(from, datagram);
+        })
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        self.inner.next_event()
+    }
+}
+
+impl<L: fmt::Debug, W> fmt::Debug for Pcap<L, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pcap({:?})", self.inner)
+    }
+}

@@ -1,0 +1,140 @@
+//! UDP sockets, in batches, with segmentation by the kernel where it can.
+
+use super::{Link, PORT, Sent, TrainLimits};
+use crate::{Mtu, NicError};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// Bytes asked of the kernel for either direction; it may grant less.
+const BUFFER: usize = 8 << 20;
+/// Room for one datagram, or for what the kernel joined of several.
+const RECEIVE: usize = 1 << 16;
+
+/// How a UDP link is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Address and port to bind to: an address of one interface. Port 0 takes any free port.
+    pub bind: SocketAddr,
+    /// The largest path MTU. `None`: 4096 on this machine's own addresses 127.0.0.0/8 and ::1, 1024
+    /// otherwise, which every Ethernet carries.
+    pub max_mtu: Option<Mtu>,
+}
+
+impl UdpConfig {
+    /// Port 4791 at `address`.
+    pub fn new(address: IpAddr) -> Self {
+        Self { bind: SocketAddr::new(address, PORT), max_mtu: None }
+    }
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    max_mtu: Mtu,
+    window: usize,
+    buffers: Box<[u8]>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl Udp {
+    /// Binds.
+    ///
+    /// # Errors
+    /// "Any" as address; what the system refuses, such as a port in use.
+    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+        let UdpConfig { bind, max_mtu } = *config;
+        if bind.ip().is_unspecified() || bind.ip().is_multicast() {
+            return Err(NicError::UnspecifiedAddress { addr: bind });
+        }
+        let opened = open(bind).map_err(|error| NicError::Link { addr: bind, kind: error.kind() });
+        let (socket, state, local) = opened?;
+        let usual = if bind.ip().is_loopback() { Mtu::B4096 } else { Mtu::B1024 };
+        let granted = state.recv_buffer_size((&socket).into()).unwrap_or(RECEIVE);
+        Ok(Self {
+            socket,
+            state,
+            local,
+            max_mtu: max_mtu.unwrap_or(usual),
+            // The kernel counts its own overhead, about as much as small packets have payload.
+            window: granted / 2,
+            buffers: vec![0; RECEIVE * BATCH_SIZE].into(),
+            metas: [RecvMeta::default(); BATCH_SIZE],
+        })
+    }
+}
+
+fn open(bind: SocketAddr) -> io::Result<(UdpSocket, UdpSocketState, SocketAddr)> {
+    let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
+    // What the kernel does not grant costs speed only.
+    let _ = socket.set_recv_buffer_size(BUFFER);
+    let _ = socket.set_send_buffer_size(BUFFER);
+    socket.bind(&bind.into())?;
+    let socket = UdpSocket::from(socket);
+    // Also sets non-blocking, don't-fragment, and joining on arrival.
+    let state = UdpSocketState::new((&socket).into())?;
+    let local = socket.local_addr()?;
+    Ok((socket, state, local))
+}
+
+impl Link for Udp {
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        self.max_mtu
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.window
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        let bytes = warpverbs_wire::Envelope::MAX_DATAGRAM;
+        TrainLimits { segments: self.state.max_gso_segments().max(1), bytes }
+    }
+
+    fn hides_ip_id(&self) -> bool {
+        self.local.is_ipv4()
+    }
+
+    fn send(&mut self, _now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents: train,
+            segment_size: (segment < train.len()).then_some(segment),
+            src_ip: None,
+        };
+        match self.state.try_send((&self.socket).into(), &transmit) {
+            Ok(()) => Sent::Taken,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
+            Err(error) => Sent::Lost(error.kind()),
+        }
+    }
+
+    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+        let received = {
+            let mut chunks = self.buffers.chunks_exact_mut(RECEIVE);
+            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            self.state.recv((&self.socket).into(), &mut slices, &mut self.metas)
+        };
+        // Errors are those of datagrams sent earlier, or that there is nothing.
+        let filled = received.unwrap_or(0);
+        let mut datagrams = 0;
+        for (buffer, meta) in self.buffers.chunks_exact(RECEIVE).zip(&self.metas[..filled]) {
+            for datagram in buffer[..meta.len.min(RECEIVE)].chunks(meta.stride.max(1)) {
+                sink(meta.addr, datagram);
+                datagrams += 1;
+            }
+        }
+        datagrams
+    }
+}

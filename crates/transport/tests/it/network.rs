@@ -1,0 +1,102 @@
+//! Endpoints on NICs that only a network joins, as in two processes.
+
+use crate::common::{all_access, bytes, word};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use warpverbs_nic::{Config, LinkConfig, UdpConfig};
+use warpverbs_transport::{
+    Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, Mtu, QpState,
+    RemoteRegion, SendFlags, UsageError,
+};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// What one process has.
+struct Rank {
+    device: Device,
+    endpoint: Endpoint,
+    memory: MemoryRegion,
+}
+
+fn device() -> Device {
+    let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B2048) });
+    let config = Config { link, ..Config::default() };
+    Context::builder().soft_config(config).build().unwrap().open("soft").unwrap()
+}
+
+fn rank(config: &EndpointConfig) -> Rank {
+    let device = device();
+    let endpoint = device.endpoint(config).unwrap();
+    let memory = device.alloc_host(1 << 20, all_access()).unwrap();
+    Rank { device, endpoint, memory }
+}
+
+/// Connects by bytes alone; what each knows of the other's memory.
+fn meet(a: &Rank, b: &Rank) -> [RemoteRegion; 2] {
+    let [to_a, to_b] = [a, b].map(|rank| rank.endpoint.handle().to_bytes());
+    a.endpoint.connect(&EndpointHandle::from_bytes(&to_b).unwrap()).unwrap();
+    b.endpoint.connect(&EndpointHandle::from_bytes(&to_a).unwrap()).unwrap();
+    [a, b].map(|rank| RemoteRegion::from_bytes(&rank.memory.remote().to_bytes()).unwrap())
+}
+
+#[test]
+fn every_operation_crosses_the_network() {
+    let config = EndpointConfig::host();
+    let (a, b) = (rank(&config), rank(&config));
+    let handle = a.endpoint.handle();
+    assert_eq!(
+        (handle.mtu(), handle.addr().unwrap().ip()),
+        (Mtu::B2048, Ipv4Addr::LOCALHOST.into())
+    );
+    assert!(a.device.info().description.contains("RoCEv2 at 127.0.0.1"));
+    let [_, there] = meet(&a, &b);
+    let (here, host) = (a.memory.local(), a.endpoint.host().unwrap());
+    let data: Vec<u8> = (0..1 << 20).map(|i: u32| (i * 7 + i / 256) as u8).collect();
+    a.memory.write(0, &data).unwrap();
+    host.wait(host.post_write(here, there, SIGNALED).unwrap()).unwrap();
+    assert_eq!(bytes(&b.memory, 0, 1 << 20), data);
+
+    b.memory.write(0, b"from b").unwrap();
+    let (part, source) = (here.slice(64, 6).unwrap(), there.slice(0, 6).unwrap());
+    host.wait(host.post_read(part, source, SIGNALED).unwrap()).unwrap();
+    assert_eq!(bytes(&a.memory, 64, 6), b"from b");
+
+    b.memory.write(8, &40u64.to_le_bytes()).unwrap();
+    let counter = there.slice(8, 8).unwrap();
+    assert_eq!(host.fetch_add(counter, 2).unwrap(), 40);
+    assert_eq!(host.compare_swap(counter, 42, 1).unwrap(), 42);
+    assert_eq!(word(&b.memory, 8), 1);
+
+    let peer = b.endpoint.host().unwrap();
+    peer.post_recv(b.memory.local().slice(128, 64).unwrap()).unwrap();
+    host.wait(host.post_send_inline(b"a message", SIGNALED).unwrap()).unwrap();
+    let received = peer.wait_recv().unwrap();
+    assert_eq!(received.byte_len, 9);
+    assert_eq!(bytes(&b.memory, 128, 9), b"a message");
+}
+
+#[test]
+fn a_dead_peer_ends_a_wait_with_its_cause() {
+    let config = EndpointConfig::host().timers(10, 12).retries(1, 1);
+    let (a, b) = (rank(&config), rank(&config));
+    let [_, there] = meet(&a, &b);
+    drop(b);
+    let host = a.endpoint.host().unwrap().with_timeout(Duration::from_secs(10));
+    let error = host.wait(host.post_write_inline(b"x", there, SIGNALED).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Work(_)), "{error}");
+    assert!(error.to_string().contains("retr"), "{error}");
+    assert_eq!(a.endpoint.state(), QpState::Err);
+}
+
+#[test]
+fn a_peer_without_a_network_is_refused() {
+    let here = rank(&EndpointConfig::host());
+    let loopback = Context::new().unwrap().open("soft").unwrap();
+    let far = loopback.endpoint(&EndpointConfig::host()).unwrap();
+    for (own, peer) in [(&here.endpoint, &far), (&far, &here.endpoint)] {
+        let error = own.connect(&peer.handle()).unwrap_err();
+        assert!(matches!(error, Error::Usage(UsageError::Unreachable { .. })), "{error}");
+        assert_eq!((own.peer(), own.state()), (None, QpState::Init));
+    }
+}
