@@ -22,6 +22,11 @@ pub unsafe trait Copier: Send + Sync {
 
     /// Whether the copy, and every earlier one, has landed. Never blocks.
     fn is_done(&self, ticket: Ticket) -> Result<bool, MemError>;
+
+    /// A copy that takes longer than this means that the engine hangs. Real ones take milliseconds.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(10)
+    }
 }
 
 /// How far a [`copy`] has come.
@@ -49,10 +54,6 @@ impl Started {
         matches!(self.copier.is_done(self.ticket), Ok(false))
     }
 }
-
-/// Copies take milliseconds; this long means that the engine hangs.
-const PATIENCE: Duration =
-    if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
 
 /// Copies of engines that hang, with the memory they may still touch.
 static HANGING: Mutex<Vec<Started>> = Mutex::new(Vec::new());
@@ -84,7 +85,7 @@ impl Started {
         drop(over);
         let asked = Instant::now();
         while self.is_under_way() {
-            if hangs || asked.elapsed() > PATIENCE {
+            if hangs || asked.elapsed() > self.copier.patience() {
                 HANGING.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
                 return;
             }

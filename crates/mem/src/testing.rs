@@ -3,6 +3,7 @@
 use crate::{Backing, Copier, HostBuf, Kind, MemError, Region, Ticket};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A copy engine that carries copies out when it is told to, in the order in which they were
 /// started.
@@ -79,6 +80,11 @@ unsafe impl Copier for LazyCopier {
             return Err(BROKEN);
         }
         Ok(ticket.0 <= queue.done)
+    }
+
+    /// Short: a test that holds it back does not mean to wait.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(20)
     }
 }
 
