@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, MemoryRegion};
+use warpverbs_units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel
 #[derive(Parser)]
@@ -19,7 +20,7 @@ struct Flags {
     #[command(flatten)]
     common: Common,
     /// Bytes to move
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value = "1K", value_parser = parse_size)]
     bytes: u64,
     /// Value of every byte
     #[arg(long, default_value_t = 42)]

@@ -7,6 +7,7 @@ use clap::Parser;
 use common::{Common, MAX_BYTES, Session, check_bytes, compare, poison, sample};
 use std::process::ExitCode;
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, Poster, SendFlags};
+use warpverbs_units::parse_size;
 
 /// Every operation, posted by the host
 #[derive(Parser)]
@@ -14,7 +15,7 @@ struct Flags {
     #[command(flatten)]
     common: Common,
     /// Bytes to move
-    #[arg(long, default_value_t = 65536)]
+    #[arg(long, default_value = "64K", value_parser = parse_size)]
     bytes: u64,
 }
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::SendRecv;
 use warpverbs::transport::Access;
+use warpverbs_units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
 #[derive(Parser)]
@@ -23,8 +24,8 @@ struct Flags {
     #[arg(long)]
     file: Option<PathBuf>,
     /// Bytes of one message
-    #[arg(long, default_value_t = 65536)]
-    chunk: u32,
+    #[arg(long, default_value = "64K", value_parser = parse_size)]
+    chunk: u64,
     /// Receives posted at a time
     #[arg(long, default_value_t = 64)]
     depth: u32,
@@ -58,6 +59,7 @@ fn run(flags: Flags) -> Result<()> {
         "--chunk is {chunk}, expected 1 to {}",
         (1u32 << 31) - 1
     );
+    let chunk = chunk as u32;
     ensure!((1..=256).contains(&depth), "--depth is {depth}, expected 1 to 256");
     let path = match flags.file {
         Some(path) => path,

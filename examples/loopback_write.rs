@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Write;
 use warpverbs::transport::Access;
+use warpverbs_units::parse_size;
 
 /// RDMA WRITEs, posted by a kernel
 #[derive(Parser)]
@@ -18,7 +19,7 @@ struct Flags {
     #[command(flatten)]
     common: Common,
     /// Bytes that each thread moves
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value = "1000", value_parser = parse_size)]
     bytes: u64,
     /// Threads per block; there are two blocks
     #[arg(long, default_value_t = 64)]

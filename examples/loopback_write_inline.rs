@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::WriteInline;
 use warpverbs::transport::{Access, EndpointConfig};
+use warpverbs_units::parse_size;
 
 /// RDMA WRITEs with inline payload, posted by a kernel
 #[derive(Parser)]
@@ -17,7 +18,7 @@ struct Flags {
     #[command(flatten)]
     common: Common,
     /// Bytes that each thread moves, 1 to 220
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100", value_parser = parse_size)]
     bytes: u64,
     /// Threads of the one block
     #[arg(long, default_value_t = 64)]

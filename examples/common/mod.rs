@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Kernel, KernelPtr, Place};
+use warpverbs::nic::Config;
 use warpverbs::transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
 
 /// Every wait of an example ends by then.
@@ -44,7 +45,7 @@ pub(crate) struct Session {
 impl Session {
     /// Opens both, and says in one line which and why.
     pub(crate) fn open(common: &Common) -> Result<Self> {
-        Self::open_on(common, Context::new()?, true)
+        Self::open_on(common, context(Config::default())?, true)
     }
 
     /// The same, with NICs of `context`; `loud` is for one of several processes to say it.
@@ -210,6 +211,11 @@ fn say(json: bool, line: &str) -> Result<()> {
 
 fn print(mut out: impl Write, line: &str) -> Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush()).context("output")
+}
+
+/// NICs, the software NIC made as `config` and the environment say.
+pub(crate) fn context(config: Config) -> Result<Context> {
+    Ok(Context::builder().soft_config(config.with_env()?).build()?)
 }
 
 /// Parses the flags, runs the example, and tells the cause if it failed.

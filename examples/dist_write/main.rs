@@ -23,6 +23,7 @@ use warpverbs::gpu::Dim;
 use warpverbs::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs::transport::Context;
 use warpverbs_rendezvous as rendezvous;
+use warpverbs_units::parse_size;
 
 /// Kernels of several processes write into each other's memory
 #[derive(Parser)]
@@ -55,10 +56,10 @@ struct Flags {
     #[arg(long, default_value_t = 30)]
     wait: u64,
     /// Smallest message, in bytes
-    #[arg(short = 'b', long, default_value_t = 8)]
+    #[arg(short = 'b', long, default_value = "8", value_parser = parse_size)]
     begin: u64,
     /// Largest message, in bytes
-    #[arg(short = 'e', long, default_value_t = 1 << 20)]
+    #[arg(short = 'e', long, default_value = "1M", value_parser = parse_size)]
     end: u64,
     /// Factor from one size to the next
     #[arg(short = 'f', long, default_value_t = 4)]
@@ -175,8 +176,9 @@ fn run(flags: &Flags) -> Result<()> {
     let own = flags.bind.map_or_else(|| own_address(master), Ok)?;
     let bind = SocketAddr::new(own, flags.udp_port);
     let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
-    let context = Context::builder().soft_config(Config { link, ..Config::default() });
-    let mut session = Session::open_on(&flags.common, context.build()?, launch.rank == 0)?;
+    let config = Config { link, ..Config::default() }.with_env()?.for_process(launch.rank);
+    let context = Context::builder().soft_config(config).build()?;
+    let mut session = Session::open_on(&flags.common, context, launch.rank == 0)?;
     let timeout = Duration::from_secs(flags.wait);
     let config = rendezvous::WorldConfig { timeout, ..rendezvous::WorldConfig::new(&launch) };
     let mut mesh = Mesh::new(&session, rendezvous::World::join(&config)?, flags.end, flags.qps)?;

@@ -5,10 +5,10 @@ mod doctor;
 mod perf;
 mod print;
 mod stats;
-mod units;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
+use warpverbs_units as units;
 
 /// GPU kernels that drive an RDMA NIC themselves
 #[derive(Parser)]

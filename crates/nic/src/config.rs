@@ -1,6 +1,8 @@
 //! What a software NIC is made with.
 
+use crate::link::FaultPlan;
 use crate::{Clock, LinkConfig, NicError};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Which of the two announcements of new work the NIC believes. Correct posting code works under
@@ -58,6 +60,10 @@ pub struct Config {
     pub slice_bytes: u64,
     /// What the NIC is connected to.
     pub link: LinkConfig,
+    /// What goes wrong with what it sends over the link.
+    pub faults: FaultPlan,
+    /// A file that gets everything on the link, as a capture would show it.
+    pub capture: Option<PathBuf>,
     /// Time for the NIC's timers.
     pub clock: Clock,
     /// What the engine thread does while idle.
@@ -79,6 +85,8 @@ impl Default for Config {
             watch_rewrites: false,
             slice_bytes: 1 << 20,
             link: LinkConfig::default(),
+            faults: FaultPlan::default(),
+            capture: None,
             clock: Clock::default(),
             idle: Idle::default(),
             violations_kept: 1024,

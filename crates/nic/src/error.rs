@@ -1,7 +1,9 @@
 //! Why a control call was refused.
 
+use crate::link::PlanError;
 use crate::qp::{AttrMask, QpState};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use thiserror::Error;
 use warpverbs_mem::{AccessError, KeyError, MemError};
 
@@ -70,6 +72,30 @@ pub enum NicError {
     UnspecifiedAddress {
         /// The address given.
         addr: SocketAddr,
+    },
+    /// The capture's file could not be written.
+    #[error("cannot write the capture {}: {kind}", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
+    /// Faults or a capture for a NIC without a link.
+    #[error("{what} was asked for, but the NIC has no link: everything stays in this process")]
+    NoWire {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A variable of the environment has a value that will not do.
+    #[error("{variable} is {value:?}: {source}")]
+    Variable {
+        /// Its name.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        source: PlanError,
     },
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]

@@ -70,9 +70,10 @@ impl SoftNic {
     /// [`Self::spawn`]'s thread or by hand.
     ///
     /// # Errors
-    /// A parameter out of range; a link that cannot be opened.
+    /// A parameter out of range; a link or capture that cannot be opened, or a capture or faults
+    /// without a link.
     pub fn new(config: Config) -> Result<Self, NicError> {
-        let link = config.link.open()?;
+        let link = config.open_link()?;
         Self::build(config, link)
     }
 

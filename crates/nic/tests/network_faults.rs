@@ -10,7 +10,7 @@ use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
-use warpverbs_nic::link::FaultPlan;
+use warpverbs_nic::link::{Chance, FaultPlan};
 use warpverbs_nic::testing::{Host, Net, PortConfig, bytes, local, remote, sge};
 use warpverbs_nic::{AsyncEvent, Mtu, QpAttrs, QpState};
 
@@ -23,7 +23,8 @@ const RESULTS: u64 = 57_344;
 const MESSAGE: u64 = 1024;
 
 fn plan(rng: &mut StdRng) -> FaultPlan {
-    let mut up_to = |max: u16| if rng.random() { rng.random_range(0..=max) } else { 0 };
+    let mut up_to =
+        |max: u32| Chance::thousandths(if rng.random() { rng.random_range(0..=max) } else { 0 });
     FaultPlan {
         loss: up_to(200),
         duplicate: up_to(200),

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::QpAttrs;
 use warpverbs_nic::link::{Pcap, cable};
-use warpverbs_nic::testing::{Net, PortConfig, addresses, remote, sge};
+use warpverbs_nic::testing::{Host, Net, PortConfig, addresses, bytes, remote, sge};
+use warpverbs_nic::{Config, LinkConfig, NicError, QpAttrs, SoftNic, UdpConfig};
 use warpverbs_wire::{Checks, Opcode, Packet};
 
 /// A file that can be read while it is written.
@@ -27,6 +27,21 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(bytes[..4].try_into().unwrap())
 }
 
+/// The packets of a capture, which must all be right, with the seconds of their stamps.
+fn packets(bytes: &[u8]) -> Vec<(u32, Packet<'_>)> {
+    let (head, mut rest) = bytes.split_at(24);
+    assert_eq!((word(head), word(&head[20..])), (0xa1b2_3c4d, 101));
+    let mut packets = vec![];
+    while !rest.is_empty() {
+        let len = word(&rest[8..]) as usize;
+        assert_eq!(word(&rest[12..]) as usize, len);
+        let packet = Packet::parse(&rest[16..16 + len], &Checks::STRICT).unwrap();
+        packets.push((word(rest), packet));
+        rest = &rest[16 + len..];
+    }
+    packets
+}
+
 #[test]
 fn both_directions_are_captured_as_they_were_sent() {
     let (at_a, at_b) = addresses();
@@ -41,21 +56,70 @@ fn both_directions_are_captured_as_they_were_sent() {
     assert!(net.a.port.poll_send().is_some());
 
     let bytes = file.0.lock().unwrap().clone();
-    let (head, mut rest) = bytes.split_at(24);
-    assert_eq!((word(head), word(&head[20..])), (0xa1b2_3c4d, 101));
+    let packets = packets(&bytes);
     let mut opcodes = vec![];
-    while !rest.is_empty() {
-        let len = word(&rest[8..]) as usize;
-        assert_eq!(word(&rest[12..]) as usize, len);
-        let packet = Packet::parse(&rest[16..16 + len], &Checks::STRICT).unwrap();
+    for (_, packet) in &packets {
         let opcode = packet.transport.bth.opcode;
         let source = if opcode.is_response() { at_b } else { at_a };
         assert_eq!(packet.envelope.ip.src(), source.ip());
         opcodes.push(opcode);
-        rest = &rest[16 + len..];
     }
     assert_eq!(
         opcodes,
         [Opcode::WriteFirst, Opcode::WriteMiddle, Opcode::WriteLast, Opcode::Acknowledge]
     );
+}
+
+#[test]
+fn a_configured_capture_shows_what_the_faults_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let udp = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+    let host = |faults: &str, process: u32| {
+        let faults = faults.parse().unwrap();
+        let capture = Some(folder.path().join("wire.pcap"));
+        let config = Config { link: LinkConfig::Udp(udp), faults, capture, ..Config::default() };
+        Host::on(SoftNic::new(config.for_process(process)).unwrap(), &PortConfig::default())
+            .unwrap()
+    };
+    let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let (mut a, b) = (host("loss=20%,seed=5", 0), host("dup=100%", 1));
+    let attrs = QpAttrs { timeout: Some(8), retry: Some(7), ..QpAttrs::default() };
+    a.connect(&b, attrs);
+    b.connect(&a, attrs);
+    a.mr.region().write(0, &[7; 3000]).unwrap();
+    let (from, to) = (sge(&a.mr, 0, 3000), remote(&b.mr, 0));
+    let end = Instant::now() + Duration::from_secs(10);
+    for _ in 0..16 {
+        a.port.post_wqe(|b, at| WqeBuilder::write(b, at, to).sge(from).signaled());
+        while a.port.poll_send().is_none() {
+            a.nic.step();
+            b.nic.step();
+            assert!(Instant::now() < end, "{:?} {:?}", a.nic.stats(), b.nic.stats());
+        }
+    }
+    assert_eq!(bytes(b.mr.region(), 0, 3000), [7; 3000]);
+
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let (at_a, at_b) = (read("wire.0.pcap"), read("wire.1.pcap"));
+    let (at_a, at_b) = (packets(&at_a), packets(&at_b));
+    let requests = |packets: &[(u32, Packet<'_>)]| {
+        packets.iter().filter(|(_, p)| !p.transport.bth.opcode.is_response()).count()
+    };
+    let lost = a.nic.stats().net.sent - requests(&at_a) as u64;
+    assert!(lost > 0, "the losses are in the capture");
+    // Nothing is lost between the two sockets, so both have seen the same requests.
+    assert_eq!(requests(&at_a), requests(&at_b));
+    let acknowledged = at_b.len() - requests(&at_b);
+    assert_eq!(acknowledged % 2, 0, "every answer is there twice");
+    assert!(at_a.iter().all(|(second, _)| u64::from(*second) >= before.as_secs()));
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_named() {
+    let udp = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+    let capture = Some("/no/such/folder/wire.pcap".into());
+    let config = Config { link: LinkConfig::Udp(udp), capture, ..Config::default() };
+    let error = SoftNic::new(config).unwrap_err();
+    assert!(matches!(error, NicError::Capture { .. }), "{error}");
+    assert!(error.to_string().contains("/no/such/folder/wire.pcap: entity not found"), "{error}");
 }

@@ -22,14 +22,14 @@ pub struct ContextBuilder {
 }
 
 enum SoftSource {
-    Config(Config),
+    Config(Box<Config>),
     Stepped(SoftNic),
 }
 
 impl ContextBuilder {
     /// Makes the software NIC as `config` says.
     pub fn soft_config(mut self, config: Config) -> Self {
-        self.soft = Some(SoftSource::Config(config));
+        self.soft = Some(SoftSource::Config(Box::new(config)));
         self
     }
 
@@ -49,7 +49,7 @@ impl ContextBuilder {
     pub fn build(self) -> Result<Context, Error> {
         let soft = match self.soft {
             Some(SoftSource::Stepped(nic)) => Soft::stepped(nic)?,
-            Some(SoftSource::Config(config)) => Soft::new(config),
+            Some(SoftSource::Config(config)) => Soft::new(*config),
             None => Soft::new(Config::default()),
         };
         Ok(Context { soft: Box::new(soft), providers: self.providers })

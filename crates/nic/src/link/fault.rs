@@ -1,6 +1,6 @@
 //! A link that loses, doubles, reorders, corrupts and delays what is sent, by seed.
 
-use super::{Link, Sent, TrainLimits};
+use super::{Chance, FaultPlan, Link, Sent, TrainLimits};
 use crate::Mtu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -8,25 +8,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Which faults a link has. Probabilities are in thousandths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultPlan {
-    /// Draws everything below.
-    pub seed: u64,
-    /// Datagrams that vanish.
-    pub loss: u16,
-    /// Datagrams that arrive twice.
-    pub duplicate: u16,
-    /// Datagrams that are held back for `late`, so that others overtake them.
-    pub reorder: u16,
-    /// Datagrams of which one bit is turned over.
-    pub corrupt: u16,
-    /// How long every datagram takes.
-    pub delay: Duration,
-    /// How much longer one that is held back takes.
-    pub late: Duration,
-}
 
 /// A datagram under way: when it arrives, its number, where it goes, its bytes.
 type UnderWay = (Duration, u64, SocketAddr, Vec<u8>);
@@ -49,8 +30,10 @@ impl<L: Link> Faulty<L> {
         Self { inner, plan, rng, waiting: BinaryHeap::new(), count: 0 }
     }
 
-    fn happens(&mut self, thousandths: u16) -> bool {
-        thousandths != 0 && self.rng.random_range(0..1000) < thousandths
+    fn happens(&mut self, chance: Chance) -> bool {
+        // Nothing is drawn for faults that a plan does not have: the others stay as they were.
+        chance != Chance::NEVER
+            && self.rng.random_range(0..Chance::ALWAYS.millionths()) < chance.millionths()
     }
 
     fn carry(&mut self, now: Duration, to: SocketAddr, datagram: &[u8]) {

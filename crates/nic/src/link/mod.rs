@@ -5,15 +5,18 @@
 
 mod cable;
 mod fault;
+mod open;
 mod pcap;
+mod plan;
 mod udp;
 
 pub use cable::{Cable, cable};
-pub use fault::{FaultPlan, Faulty};
+pub use fault::Faulty;
 pub use pcap::Pcap;
+pub use plan::{Chance, FaultPlan, PlanError};
 pub use udp::{Udp, UdpConfig};
 
-use crate::{Mtu, NicError};
+use crate::Mtu;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -121,13 +124,4 @@ pub enum LinkConfig {
     Loopback,
     /// Other hosts, by UDP. QPs of the same NIC are still reached without it.
     Udp(UdpConfig),
-}
-
-impl LinkConfig {
-    pub(crate) fn open(&self) -> Result<Option<Box<dyn Link>>, NicError> {
-        Ok(match self {
-            Self::Loopback => None,
-            Self::Udp(config) => Some(Box::new(Udp::bind(config)?)),
-        })
-    }
 }

@@ -25,6 +25,8 @@ pub struct Pcap<L, W> {
 
 struct File<W> {
     out: W,
+    /// Stamp of time zero.
+    since: Duration,
     packet: Vec<u8>,
     failed: bool,
 }
@@ -38,13 +40,29 @@ impl<L: Link, W: Write + Send> Pcap<L, W> {
         for word in [MAGIC, 2 | 4 << 16, 0, 0, SNAP, LINK_TYPE_RAW] {
             out.write_all(&word.to_ne_bytes())?;
         }
-        Ok(Self { inner, file: File { out, packet: Vec::new(), failed: false } })
+        Ok(Self {
+            inner,
+            file: File { out, since: Duration::ZERO, packet: Vec::new(), failed: false },
+        })
+    }
+
+    /// Stamps packets with `since` and the time on the NIC's clock together; otherwise with the
+    /// latter alone.
+    pub fn since(mut self, since: Duration) -> Self {
+        self.file.since = since;
+        self
     }
 }
 
 impl<W: Write> File<W> {
     fn put(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8]) {
-        self.failed = self.failed || self.try_put(now, envelope, datagram).is_err();
+        if self.failed {
+            return;
+        }
+        if let Err(error) = self.try_put(now, envelope, datagram) {
+            tracing::warn!(%error, "the capture ends here: it cannot be written any more");
+            self.failed = true;
+        }
     }
 
     fn try_put(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8]) -> io::Result<()> {
@@ -52,7 +70,7 @@ impl<W: Write> File<W> {
         self.packet.resize(envelope.len() + datagram.len(), 0);
         let rest = envelope.emit(datagram.len(), &mut self.packet).map_err(io::Error::other)?;
         rest.copy_from_slice(datagram);
-        let len = self.packet.len() as u32;
+        let (len, now) = (self.packet.len() as u32, self.since + now);
         for word in [now.as_secs() as u32, now.subsec_nanos(), len, len] {
             self.out.write_all(&word.to_ne_bytes())?;
         }

@@ -65,16 +65,19 @@ impl Soft {
     }
 
     fn info(&self) -> NicInfo {
-        NicInfo {
-            name: self.config.name.clone(),
-            provider: "soft",
-            description: match self.config.link {
-                LinkConfig::Udp(UdpConfig { bind, .. }) => {
-                    format!("software NIC in this process, RoCEv2 at {bind}")
-                }
-                LinkConfig::Loopback => "software NIC in this process, loopback".into(),
-            },
+        let Config { name, link, faults, capture, .. } = &self.config;
+        let mut description = "software NIC in this process, ".to_owned();
+        description += &match link {
+            LinkConfig::Udp(UdpConfig { bind, .. }) => format!("RoCEv2 at {bind}"),
+            LinkConfig::Loopback => "loopback".into(),
+        };
+        if !faults.is_none() {
+            description += &format!(", faults {faults}");
         }
+        if let Some(capture) = capture {
+            description += &format!(", capture in {}", capture.display());
+        }
+        NicInfo { name: name.clone(), provider: "soft", description }
     }
 }
 

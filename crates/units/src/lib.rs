@@ -1,4 +1,5 @@
-//! Numbers for people: sizes, times and rates at three or four digits.
+//! Numbers for people: sizes, times and rates at three or four digits; sizes read back.
+#![forbid(unsafe_code)]
 
 /// `value` with the first unit in which it is below `step`.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
@@ -18,27 +19,30 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
 }
 
 /// Bytes in powers of 1024: `4 KiB`.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
 /// Nanoseconds: `3.07 µs`.
-pub(crate) fn nanos(ns: f64) -> String {
+pub fn nanos(ns: f64) -> String {
     scaled(ns, 1000.0, &["ns", "µs", "ms", "s"])
 }
 
 /// Bytes a second in powers of 1000: `11.2 GB/s`.
-pub(crate) fn rate(bytes_per_s: f64) -> String {
+pub fn rate(bytes_per_s: f64) -> String {
     scaled(bytes_per_s, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
 /// Events a second: `4.31 M/s`.
-pub(crate) fn per_second(n: f64) -> String {
+pub fn per_second(n: f64) -> String {
     scaled(n, 1000.0, &["/s", "k/s", "M/s", "G/s"])
 }
 
 /// A size as the user types it: digits and an optional K, M or G (powers of 1024).
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// What stands there instead, and what was expected.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
