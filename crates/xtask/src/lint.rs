@@ -1,5 +1,6 @@
 //! Limits on tracked files, and that every relative link in a document leads somewhere.
 
+use crate::workspace::root;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,14 +22,6 @@ pub(crate) fn run() -> io::Result<usize> {
         }
     }
     Ok(found)
-}
-
-fn root() -> io::Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors()
-        .nth(2)
-        .map(Path::to_path_buf)
-        .ok_or_else(|| io::Error::other(format!("{} has no workspace above it", here.display())))
 }
 
 fn tracked(root: &Path) -> io::Result<Vec<PathBuf>> {

@@ -1,29 +1,36 @@
-//! Upkeep of the workspace: `cargo xtask lint` checks what no compiler does.
+//! Upkeep of the workspace: what no compiler checks, and tests that need machines of their own.
 #![forbid(unsafe_code)]
 
 mod lint;
+mod vm;
+mod workspace;
 
+use clap::Parser;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask lint    file lengths and links between documents";
+/// Upkeep of the workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Checks file lengths and links between documents.
+    Lint,
+    /// Boots two virtual machines and lets their NICs talk to each other.
+    #[command(subcommand)]
+    Vm(vm::Task),
+}
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["lint"] => lint::run(),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+    let outcome = match Task::parse() {
+        Task::Lint => lint::run().map_err(Into::into).and_then(|found| match found {
+            0 => Ok(()),
+            _ => Err(anyhow::anyhow!("{found} finding(s)")),
+        }),
+        Task::Vm(task) => vm::run(&task),
     };
     match outcome {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(found) => {
-            eprintln!("xtask lint: {found} finding(s)");
-            ExitCode::FAILURE
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: {error}");
+            eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }

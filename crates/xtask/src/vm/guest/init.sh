@@ -1,0 +1,33 @@
+#!/bin/busybox sh
+# Process 1 of a guest: devices, modules, the address, then one server for each port.
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /tmp
+mount -t tmpfs tmp /dev/shm
+mount -t tmpfs tmp /tmp
+while read -r module; do
+  insmod "/modules/$module" || echo "insmod $module failed"
+done </modules/order
+for word in $(cat /proc/cmdline); do
+  case $word in
+    wv.addr=*) addr=${word#*=} ;;
+    wv.mtu=*) mtu=${word#*=} ;;
+    wv.shell) shell=1 ;;
+  esac
+done
+ulimit -l unlimited
+ip link set lo up
+ip link set eth0 mtu "$mtu"
+ip addr add "$addr/24" dev eth0
+ip link set eth0 up
+for port in /sys/class/virtio-ports/*; do
+  serve "/dev/${port##*/}" &
+done
+if [ -n "$shell" ]; then
+  echo "This is $addr; rxe-up makes rxe0, exit ends both guests."
+  setsid cttyhack sh
+  poweroff -f
+fi
+while :; do sleep 3600; done

@@ -1,0 +1,81 @@
+//! Two virtual machines whose NICs talk to each other: Linux's `rdma_rxe`, and ours.
+//!
+//! A guest is Debian's kernel with a root file system of busybox, the programs under test, and the
+//! libraries they need, all in memory. Nothing of the host is mounted, and nothing needs root.
+
+mod accel;
+mod bed;
+mod channel;
+mod guest;
+mod image;
+mod kernel;
+mod skip;
+mod smoke;
+
+use anyhow::Result;
+use bed::Bed;
+use clap::{Args, Subcommand, ValueEnum};
+use skip::Skip;
+use std::path::PathBuf;
+
+/// What two guests are booted for.
+#[derive(Subcommand)]
+pub(crate) enum Task {
+    /// Linux's RoCEv2 at both ends, with Debian's own programs: does the bed work?
+    Smoke(Options),
+    /// A shell in guest 1 (10.99.0.1), with guest 2 (10.99.0.2) beside it.
+    Shell(Options),
+}
+
+/// How the guests are made.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Path MTU in bytes; without it, all that the task knows.
+    #[arg(long, value_enum)]
+    mtu: Option<Mtu>,
+    /// How guests are executed.
+    #[arg(long, value_enum, default_value = "auto")]
+    accel: accel::Choice,
+    /// Fails where guests cannot be booted, instead of a warning.
+    #[arg(long)]
+    require: bool,
+    /// Keeps the consoles of the guests.
+    #[arg(long)]
+    keep_logs: bool,
+    /// Captures what guest 1 sends and receives, for Wireshark.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+}
+
+/// Path MTUs that are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mtu {
+    #[value(name = "1024")]
+    B1024,
+    #[value(name = "4096")]
+    B4096,
+}
+
+impl Mtu {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::B1024 => 1024,
+            Self::B4096 => 4096,
+        }
+    }
+}
+
+/// Runs a task. What this machine lacks for it is said loudly, and fails only under `--require`.
+pub(crate) fn run(task: &Task) -> Result<()> {
+    let (options, outcome) = match task {
+        Task::Smoke(options) => (options, smoke::run(options)),
+        Task::Shell(options) => (options, Bed::shell(options, &[])),
+    };
+    match outcome {
+        Err(error) if error.is::<Skip>() && !options.require => {
+            println!("\n******** SKIPPED, nothing was tried: {error} ********\n");
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}

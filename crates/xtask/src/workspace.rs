@@ -1,0 +1,23 @@
+//! Where things of this workspace lie.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of the root manifest.
+pub(crate) fn root() -> io::Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .ok_or_else(|| io::Error::other(format!("{} has no workspace above it", here.display())))
+}
+
+/// The folder of build outputs that this program itself was built into.
+pub(crate) fn target() -> io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    program
+        .ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .ok_or_else(|| io::Error::other(format!("{} is in no folder", program.display())))
+}
