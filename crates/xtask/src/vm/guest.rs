@@ -235,11 +235,12 @@ fn path(path: &Path) -> Result<String> {
     }
 }
 
-/// The last lines of a log, each indented.
+/// The last lines of a log, or those from a kernel's panic on, each indented.
 fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(TAIL)..];
-    last.iter().map(|line| format!("    {line}\n")).collect()
+    let panic = lines.iter().position(|line| line.contains("Kernel panic"));
+    let from = panic.unwrap_or(lines.len().saturating_sub(TAIL));
+    lines[from..].iter().take(TAIL).map(|line| format!("    {line}\n")).collect()
 }

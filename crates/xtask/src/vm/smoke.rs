@@ -31,7 +31,10 @@ fn broken(bed: &mut Bed) -> Result<()> {
     let failed = bed.one.run("echo why; exit 3", LIMIT)?;
     ensure!((failed.status, &*failed.text) == (3, "why\n"), "a failing command left {failed:?}");
     let hung = bed.one.run("echo begun; sleep 1000", Duration::from_secs(2))?;
-    ensure!(hung.status == 137 && hung.text.starts_with("begun\n"), "a hanging command left {hung:?}");
+    ensure!(
+        hung.status == 137 && hung.text.starts_with("begun\n"),
+        "a hanging command left {hung:?}"
+    );
     let crash = bed.two.run("echo c >/proc/sysrq-trigger", LIMIT);
     let told = crash.err().context("a guest survives its panic")?.to_string();
     for expected in ["the machine has ended", "Kernel panic"] {
