@@ -1,6 +1,7 @@
 //! Upkeep of the workspace: what no compiler checks, and tests that need machines of their own.
 #![forbid(unsafe_code)]
 
+mod bindgen;
 mod lint;
 mod vm;
 mod workspace;
@@ -14,6 +15,8 @@ use std::process::ExitCode;
 enum Task {
     /// Checks file lengths and links between documents.
     Lint,
+    /// Writes the declarations of libibverbs anew, with the program bindgen.
+    BindgenVerbs,
     /// Boots two virtual machines and lets their NICs talk to each other.
     #[command(subcommand)]
     Vm(vm::Task),
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
             0 => Ok(()),
             _ => Err(anyhow::anyhow!("{found} finding(s)")),
         }),
+        Task::BindgenVerbs => bindgen::run(),
         Task::Vm(task) => vm::run(&task),
     };
     match outcome {

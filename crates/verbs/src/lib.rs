@@ -1,0 +1,33 @@
+//! libibverbs for Rust, loaded at run time: nothing is linked, nothing is needed to build.
+//!
+//! Three layers: [`sys`] has the declarations and the functions, [`result`] makes each call return
+//! a `Result`, and the types of this page own what they stand for.
+//!
+//! ```no_run
+//! use warpverbs_mem::{Access, HostBuf};
+//! use warpverbs_verbs::{Cq, Mr, Pd, Qp, QpAttrs, QpOptions, QpState, Registration, Verbs};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let verbs = Verbs::load()?;
+//! let context = verbs.device("rxe0")?.open()?;
+//! let gid = context.choose_gid(1)?;
+//! let pd = Pd::new(&context)?;
+//! let cq = Cq::new(&context, 256)?;
+//! let mr = Mr::register(&pd, &HostBuf::region(4096)?, Registration::new(Access::LOCAL_WRITE))?;
+//! let qp = Qp::new(&pd, &QpOptions::new(&cq))?;
+//! qp.modify(QpState::Init, &QpAttrs::init(1, Access::REMOTE_WRITE))?;
+//! # let _ = (gid, mr);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What an object stands on stays alive while the object does, so everything may be dropped in any
+//! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
+//! work requests are plain numbers: the device checks them against what is registered.
+
+pub mod result;
+mod safe;
+pub mod sys;
+
+pub use result::CallError;
+pub use safe::*;

@@ -1,0 +1,78 @@
+//! Each call of libibverbs as a function that returns a [`Result`]: no objects, no ownership.
+//!
+//! The library reports failures in three ways: a null pointer with `errno` set, a positive error
+//! number, or −1 with `errno` set. Here all three are a [`CallError`].
+
+mod device;
+mod event;
+mod memory;
+mod queue;
+
+pub use device::*;
+pub use event::*;
+pub use memory::*;
+pub use queue::*;
+
+use nix::errno::Errno;
+use std::ffi::c_int;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// A call of libibverbs that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// The function.
+    pub call: &'static str,
+    /// What it reported.
+    pub errno: Errno,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {}", self.call, self.errno)
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl CallError {
+    fn last(call: &'static str) -> Self {
+        Self { call, errno: Errno::last() }
+    }
+
+    /// This library is too old to have the function.
+    fn absent(call: &'static str) -> Self {
+        Self { call, errno: Errno::EOPNOTSUPP }
+    }
+}
+
+/// A return value of 0, of an error number, or of −1 with `errno` set.
+fn check(call: &'static str, code: c_int) -> Result<(), CallError> {
+    match code {
+        0 => Ok(()),
+        -1 => Err(CallError::last(call)),
+        code => Err(CallError { call, errno: Errno::from_raw(code.saturating_abs()) }),
+    }
+}
+
+/// A pointer, null if `errno` is set.
+fn object<T>(call: &'static str, pointer: *mut T) -> Result<NonNull<T>, CallError> {
+    NonNull::new(pointer).ok_or_else(|| CallError::last(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_fail_is_understood() {
+        assert_eq!(check("f", 0), Ok(()));
+        assert_eq!(check("f", 22), Err(CallError { call: "f", errno: Errno::EINVAL }));
+        assert_eq!(check("f", -22), Err(CallError { call: "f", errno: Errno::EINVAL }));
+        Errno::ENOMEM.set();
+        let last = CallError { call: "f", errno: Errno::ENOMEM };
+        assert_eq!(check("f", -1), Err(last));
+        assert_eq!(object::<u8>("f", std::ptr::null_mut()), Err(last));
+        assert_eq!(last.to_string(), "f failed: ENOMEM: Out of memory");
+    }
+}

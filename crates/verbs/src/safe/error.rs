@@ -1,0 +1,103 @@
+//! What can go wrong.
+
+use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError};
+use crate::CallError;
+use thiserror::Error;
+use warpverbs_mem::Access;
+
+/// A request that libibverbs, the kernel or the device refused, or that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// libibverbs cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A call failed, and there is nothing to add.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A call failed, and something can be done about it.
+    #[error("{source}; {advice}")]
+    Advised {
+        /// The call.
+        source: CallError,
+        /// What to do.
+        advice: String,
+    },
+    /// No device has this name, or it is not among the selected ones.
+    #[error("no RDMA device {asked:?}; {found}")]
+    NoDevice {
+        /// What was asked for.
+        asked: String,
+        /// What there is, or why there is nothing.
+        found: String,
+    },
+    /// `WARPVERBS_NICS` cannot be followed.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// A number is outside of what the device has.
+    #[error("{what} is {value}, supported are {min} to {max}")]
+    OutOfRange {
+        /// The parameter.
+        what: &'static str,
+        /// The value given.
+        value: u64,
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// Remote writes and atomics need local write access (IBTA C10-54).
+    #[error("access {asked:?} needs LOCAL_WRITE as well")]
+    NeedsLocalWrite {
+        /// The rights asked for.
+        asked: Access,
+    },
+    /// Objects of two contexts cannot be used together.
+    #[error("the {object} is of another context than the protection domain")]
+    OtherContext {
+        /// Which one.
+        object: &'static str,
+    },
+    /// No GID of the port can be used.
+    #[error("port {port} of {device} has no GID of kind {wanted:?}; {found}")]
+    NoGid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// What was looked for.
+        wanted: Vec<GidKind>,
+        /// What there is, and what to do.
+        found: String,
+    },
+    /// The device, or this kernel or library, cannot do it.
+    #[error("{device} cannot do this: {what}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// What it cannot do.
+        what: &'static str,
+    },
+    /// A QP did not change its state or attributes.
+    #[error(transparent)]
+    Modify(#[from] Box<ModifyError>),
+    /// A work request does not fit its list.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// Work requests were not taken.
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+/// `value` of `what` must be between `min` and `max`.
+pub(super) fn in_range(
+    what: &'static str,
+    value: u64,
+    min: u64,
+    max: u64,
+) -> Result<(), VerbsError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(VerbsError::OutOfRange { what, value, min, max })
+}

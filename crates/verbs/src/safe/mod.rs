@@ -1,0 +1,42 @@
+//! Objects that own what they stand for.
+
+mod access;
+mod attr;
+mod channel;
+mod completion;
+mod context;
+mod cq;
+mod device;
+mod error;
+mod event;
+mod gid;
+mod load;
+mod mr;
+mod pd;
+mod port;
+mod post;
+mod qp;
+mod select;
+mod srq;
+mod wait;
+
+pub use attr::{AtomicSupport, DeviceAttr, DeviceFlags, OnDemandOps, OnDemandPaging};
+pub use channel::{CompChannel, CqEvent};
+pub use completion::{Completion, WcOpcode, WcStatus};
+pub use context::Context;
+pub use cq::{Cq, CqOptions};
+pub use device::{Device, Transport};
+pub use error::VerbsError;
+pub use event::{AsyncEvent, EventKind, EventSource};
+pub use gid::{Gid, GidChoice, GidEntry, GidKind};
+pub use load::{LIBRARY_ENV, LoadError, Verbs};
+pub use mr::{Mr, Registration};
+pub use pd::Pd;
+pub use port::{LinkLayer, Mtu, PortAttr, PortState};
+pub use post::{Data, ListError, PostError, RecvList, Remote, SendFlags, SendList, SendOp, Sge};
+pub use qp::{
+    Alternate, AttrMask, Finding, GlobalRoute, Migration, ModifyError, Path, Qp, QpAttrs, QpCaps,
+    QpOptions, QpState, TRANSITIONS, Transition,
+};
+pub use select::{NICS_ENV, Selection, SelectionError};
+pub use srq::{Srq, SrqOptions};

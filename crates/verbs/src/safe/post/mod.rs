@@ -1,0 +1,118 @@
+//! Lists of work requests: filled, posted with one call, and used again.
+//!
+//! A list allocates when it is made and never after. What is posted is copied by the provider, so
+//! a list may be cleared as soon as it was posted; the memory that entries name must stay
+//! registered until the completion.
+
+mod recv;
+mod send;
+
+pub use recv::RecvList;
+pub use send::{Data, Remote, SendFlags, SendList, SendOp};
+
+use crate::{CallError, sys};
+use thiserror::Error;
+
+/// A piece of registered memory. Address and key are plain numbers; the device checks them.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Sge(sys::ibv_sge);
+
+impl Sge {
+    /// `len` bytes at `addr`, under the local key `lkey`.
+    #[inline]
+    pub fn new(addr: u64, len: u32, lkey: u32) -> Self {
+        Self(sys::ibv_sge { addr, length: len, lkey })
+    }
+
+    /// First byte.
+    pub fn addr(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u32 {
+        self.0.length
+    }
+
+    /// Local key.
+    pub fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+
+    pub(super) fn raw(self) -> sys::ibv_sge {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for Sge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sge({:#x}+{:#x}, lkey {:#010x})", self.addr(), self.len(), self.lkey())
+    }
+}
+
+/// A work request does not fit its list. The list is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// All requests are in use.
+    #[error("the list has its {capacity} work requests")]
+    Full {
+        /// Requests it has room for.
+        capacity: usize,
+    },
+    /// Too few entries are left.
+    #[error("{needed} entries are needed, {left} of {capacity} are left")]
+    Sges {
+        /// Entries of the request.
+        needed: usize,
+        /// Entries left.
+        left: usize,
+        /// Entries the list has room for.
+        capacity: usize,
+    },
+    /// Too few bytes of inline data are left.
+    #[error("{needed} bytes of inline data are needed, {left} of {capacity} are left")]
+    Inline {
+        /// Bytes of the request.
+        needed: usize,
+        /// Bytes left.
+        left: usize,
+        /// Bytes the list has room for.
+        capacity: usize,
+    },
+}
+
+/// Not all of a list was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{source}: {posted} of {total} work requests were posted")]
+pub struct PostError {
+    /// The call, and what it reported: `ENOMEM` as a rule if the queue is full.
+    pub source: CallError,
+    /// Requests from the beginning of the list that were posted.
+    pub posted: usize,
+    /// Requests of the list.
+    pub total: usize,
+}
+
+/// A call's failure as that of a list: `bad` is the first request that was not posted.
+fn failed<W>(source: CallError, bad: *const W, list: &[W]) -> PostError {
+    let offset = (bad as usize).wrapping_sub(list.as_ptr() as usize) / size_of::<W>();
+    // A provider that names none of our requests has posted nothing that is known of.
+    let posted = if offset < list.len() { offset } else { 0 };
+    PostError { source, posted, total: list.len() }
+}
+
+/// `count` entries beginning at `used` of `sges`, taken over from `from`.
+fn take_sges(sges: &mut [sys::ibv_sge], used: usize, from: &[Sge]) -> Result<usize, ListError> {
+    let (capacity, needed) = (sges.len(), from.len());
+    let left = capacity - used;
+    if needed > left {
+        return Err(ListError::Sges { needed, left, capacity });
+    }
+    for (to, from) in sges[used..].iter_mut().zip(from) {
+        *to = from.0;
+    }
+    Ok(used + needed)
+}

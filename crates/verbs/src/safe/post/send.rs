@@ -1,0 +1,333 @@
+//! Lists of sends.
+
+use super::{ListError, PostError, Sge, failed, take_sges};
+use crate::{CallError, sys};
+use bitflags::bitflags;
+use std::fmt;
+use std::ptr::null_mut;
+
+bitflags! {
+    /// How a request is posted (`enum ibv_send_flags`); inline data need no flag here.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SendFlags: u32 {
+        /// Waits until earlier READs and atomics of the QP are done.
+        const FENCE = sys::IBV_SEND_FENCE;
+        /// Success is reported too.
+        const SIGNALED = sys::IBV_SEND_SIGNALED;
+        /// Wakes a peer that waits for solicited completions.
+        const SOLICITED = sys::IBV_SEND_SOLICITED;
+    }
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// First byte.
+    pub addr: u64,
+    /// The peer's key.
+    pub rkey: u32,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImm(u32),
+    /// SEND that takes back a key of the peer's.
+    SendInvalidate(u32),
+    /// WRITE.
+    Write(Remote),
+    /// WRITE with immediate data.
+    WriteImm(Remote, u32),
+    /// READ.
+    Read(Remote),
+    /// 64-bit fetch and add; the old value comes back.
+    FetchAdd {
+        /// Eight bytes of the peer, aligned.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+    },
+    /// 64-bit compare and swap; the old value comes back.
+    CompareSwap {
+        /// Eight bytes of the peer, aligned.
+        remote: Remote,
+        /// What must be there.
+        compare: u64,
+        /// What is put there then.
+        swap: u64,
+    },
+    /// Takes back a key of one's own.
+    LocalInvalidate(u32),
+}
+
+/// The local side of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// Registered memory, read or written by the device.
+    Sges(&'a [Sge]),
+    /// Bytes that are copied now. At most what the QP has room for.
+    Inline(&'a [u8]),
+}
+
+/// Sends to be posted together.
+pub struct SendList {
+    wrs: Box<[sys::ibv_send_wr]>,
+    sges: Box<[sys::ibv_sge]>,
+    inline: Box<[u8]>,
+    len: usize,
+    sges_used: usize,
+    inline_used: usize,
+}
+
+// SAFETY: pointers in the list lead into the list, and only while it is being posted.
+unsafe impl Send for SendList {}
+// SAFETY: as above; a shared list is only read.
+unsafe impl Sync for SendList {}
+
+impl fmt::Debug for SendList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendList({} of {} requests)", self.len, self.wrs.len())
+    }
+}
+
+impl SendList {
+    /// Room for `requests`, with `sges` entries and `inline` bytes for all of them together. A
+    /// request with inline data takes one entry.
+    pub fn new(requests: usize, sges: usize, inline: usize) -> Self {
+        Self {
+            wrs: vec![sys::zeroed(); requests].into(),
+            sges: vec![sys::zeroed(); sges].into(),
+            inline: vec![0; inline].into(),
+            len: 0,
+            sges_used: 0,
+            inline_used: 0,
+        }
+    }
+
+    /// Appends a request; `id` comes back with its completion.
+    #[inline]
+    pub fn push(
+        &mut self,
+        id: u64,
+        op: SendOp,
+        data: Data<'_>,
+        flags: SendFlags,
+    ) -> Result<(), ListError> {
+        let capacity = self.wrs.len();
+        if self.len == capacity {
+            return Err(ListError::Full { capacity });
+        }
+        let first = self.sges_used;
+        let inline = match data {
+            Data::Sges(sges) => {
+                self.sges_used = take_sges(&mut self.sges, first, sges)?;
+                0
+            }
+            Data::Inline(bytes) => {
+                self.push_inline(bytes)?;
+                sys::IBV_SEND_INLINE
+            }
+        };
+        let wr = &mut self.wrs[self.len];
+        wr.wr_id = id;
+        wr.num_sge = (self.sges_used - first) as i32;
+        wr.send_flags = flags.bits() | inline;
+        encode(wr, op);
+        self.len += 1;
+        Ok(())
+    }
+
+    fn push_inline(&mut self, bytes: &[u8]) -> Result<(), ListError> {
+        let (capacity, needed) = (self.inline.len(), bytes.len());
+        let left = capacity - self.inline_used;
+        if needed > left {
+            return Err(ListError::Inline { needed, left, capacity });
+        }
+        let place = &mut self.inline[self.inline_used..][..needed];
+        place.copy_from_slice(bytes);
+        // The provider copies from there when the list is posted.
+        let sge = Sge::new(place.as_ptr() as u64, needed as u32, 0);
+        self.sges_used = take_sges(&mut self.sges, self.sges_used, &[sge])?;
+        self.inline_used += needed;
+        Ok(())
+    }
+
+    /// Requests in the list.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Requests it has room for.
+    pub fn capacity(&self) -> usize {
+        self.wrs.len()
+    }
+
+    /// Identifier of the request at `index`, from 0.
+    pub fn id(&self, index: usize) -> Option<u64> {
+        self.wrs[..self.len].get(index).map(|wr| wr.wr_id)
+    }
+
+    /// Sets [`SendFlags::SIGNALED`] on the last request, so that its completion tells of all.
+    pub fn signal_last(&mut self) {
+        if let Some(wr) = self.wrs[..self.len].last_mut() {
+            wr.send_flags |= sys::IBV_SEND_SIGNALED;
+        }
+    }
+
+    /// Empties the list.
+    pub fn clear(&mut self) {
+        (self.len, self.sges_used, self.inline_used) = (0, 0, 0);
+    }
+
+    /// Chains requests and entries, calls `post` with the first request, and tells how far it came.
+    #[inline]
+    pub(in crate::safe) fn post(
+        &mut self,
+        post: impl FnOnce(*mut sys::ibv_send_wr) -> Result<(), (CallError, *mut sys::ibv_send_wr)>,
+    ) -> Result<(), PostError> {
+        let Some(last) = self.len.checked_sub(1) else { return Ok(()) };
+        let sges = self.sges.as_mut_ptr();
+        let wrs = self.wrs.as_mut_ptr();
+        let mut used = 0;
+        for (at, wr) in self.wrs[..=last].iter_mut().enumerate() {
+            wr.sg_list = sges.wrapping_add(used);
+            used += wr.num_sge as usize;
+            wr.next = if at == last { null_mut() } else { wrs.wrapping_add(at + 1) };
+        }
+        post(self.wrs.as_mut_ptr()).map_err(|(error, bad)| failed(error, bad, &self.wrs[..=last]))
+    }
+}
+
+#[inline]
+fn encode(wr: &mut sys::ibv_send_wr, op: SendOp) {
+    let (opcode, remote) = match op {
+        SendOp::Send => (sys::IBV_WR_SEND, None),
+        SendOp::SendImm(imm) => {
+            wr.__bindgen_anon_1.imm_data = imm.to_be();
+            (sys::IBV_WR_SEND_WITH_IMM, None)
+        }
+        SendOp::SendInvalidate(rkey) => {
+            wr.__bindgen_anon_1.invalidate_rkey = rkey;
+            (sys::IBV_WR_SEND_WITH_INV, None)
+        }
+        SendOp::Write(remote) => (sys::IBV_WR_RDMA_WRITE, Some(remote)),
+        SendOp::WriteImm(remote, imm) => {
+            wr.__bindgen_anon_1.imm_data = imm.to_be();
+            (sys::IBV_WR_RDMA_WRITE_WITH_IMM, Some(remote))
+        }
+        SendOp::Read(remote) => (sys::IBV_WR_RDMA_READ, Some(remote)),
+        SendOp::FetchAdd { remote, add } => {
+            wr.wr.atomic = atomic(remote, add, 0);
+            (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, None)
+        }
+        SendOp::CompareSwap { remote, compare, swap } => {
+            wr.wr.atomic = atomic(remote, compare, swap);
+            (sys::IBV_WR_ATOMIC_CMP_AND_SWP, None)
+        }
+        SendOp::LocalInvalidate(rkey) => {
+            wr.__bindgen_anon_1.invalidate_rkey = rkey;
+            (sys::IBV_WR_LOCAL_INV, None)
+        }
+    };
+    wr.opcode = opcode;
+    if let Some(Remote { addr, rkey }) = remote {
+        wr.wr.rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: addr, rkey };
+    }
+}
+
+fn atomic(
+    remote: Remote,
+    compare_add: u64,
+    swap: u64,
+) -> sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+    let Remote { addr: remote_addr, rkey } = remote;
+    sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+
+    const REMOTE: Remote = Remote { addr: 0x1000, rkey: 7 };
+
+    #[test]
+    fn requests_are_chained_with_their_entries_and_inline_bytes() {
+        let mut list = SendList::new(3, 4, 16);
+        let sges = [Sge::new(0x10, 1, 2), Sge::new(0x20, 3, 4)];
+        list.push(1, SendOp::Send, Data::Sges(&sges), SendFlags::FENCE).unwrap();
+        list.push(2, SendOp::WriteImm(REMOTE, 0xabcd), Data::Inline(b"hello"), SendFlags::empty())
+            .unwrap();
+        list.push(3, SendOp::Read(REMOTE), Data::Sges(&sges[1..]), SendFlags::SIGNALED).unwrap();
+        let mut seen = Vec::new();
+        list.post(|first| {
+            let mut wr = first;
+            while !wr.is_null() {
+                // SAFETY: a chain of live requests.
+                let now = unsafe { *wr };
+                // SAFETY: each has its entries.
+                let sges = unsafe { std::slice::from_raw_parts(now.sg_list, now.num_sge as usize) };
+                seen.push((now, sges.to_vec()));
+                wr = now.next;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen.iter().map(|(wr, _)| wr.wr_id).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(seen.iter().map(|(_, s)| s.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!((seen[0].1[1].addr, seen[2].1[0].lkey), (0x20, 4));
+        assert_eq!(seen[1].0.send_flags, sys::IBV_SEND_INLINE);
+        // SAFETY: bytes of the list's own.
+        let bytes = unsafe { std::slice::from_raw_parts(seen[1].1[0].addr as *const u8, 5) };
+        assert_eq!(bytes, b"hello");
+        // SAFETY: the field of this operation.
+        let imm = unsafe { seen[1].0.__bindgen_anon_1.imm_data };
+        // SAFETY: as above.
+        let rdma = unsafe { seen[1].0.wr.rdma };
+        assert_eq!((u32::from_be(imm), rdma.remote_addr, rdma.rkey), (0xabcd, 0x1000, 7));
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_the_list_as_it_was() {
+        let mut list = SendList::new(2, 2, 4);
+        let sges = [Sge::new(0, 1, 0); 3];
+        let flags = SendFlags::empty();
+        let refused = list.push(1, SendOp::Send, Data::Sges(&sges), flags);
+        assert_eq!(refused, Err(ListError::Sges { needed: 3, left: 2, capacity: 2 }));
+        let refused = list.push(1, SendOp::Send, Data::Inline(b"12345"), flags);
+        assert_eq!(refused, Err(ListError::Inline { needed: 5, left: 4, capacity: 4 }));
+        assert!(list.is_empty());
+        for id in 0..2 {
+            list.push(id, SendOp::Send, Data::Inline(b"12"), flags).unwrap();
+        }
+        let refused = list.push(2, SendOp::Send, Data::Sges(&[]), flags);
+        assert_eq!(refused, Err(ListError::Full { capacity: 2 }));
+        list.clear();
+        list.push(9, SendOp::Send, Data::Inline(b"1234"), flags).unwrap();
+        assert_eq!((list.len(), list.id(0), list.id(1)), (1, Some(9), None));
+    }
+
+    #[test]
+    fn a_failure_tells_how_many_were_posted() {
+        let mut list = SendList::new(4, 0, 0);
+        for id in 0..3 {
+            list.push(id, SendOp::Send, Data::Sges(&[]), SendFlags::empty()).unwrap();
+        }
+        let source = CallError { call: "ibv_post_send", errno: Errno::ENOMEM };
+        let outcome = |list: &mut SendList, skip: usize| {
+            list.post(|first| Err((source, first.wrapping_add(skip))))
+        };
+        assert_eq!(outcome(&mut list, 2), Err(PostError { source, posted: 2, total: 3 }));
+        assert_eq!(outcome(&mut list, 0), Err(PostError { source, posted: 0, total: 3 }));
+        let nowhere = list.post(|_| Err((source, null_mut())));
+        assert_eq!(nowhere, Err(PostError { source, posted: 0, total: 3 }));
+    }
+}

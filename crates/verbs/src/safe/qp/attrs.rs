@@ -1,0 +1,376 @@
+//! Attributes of a QP: what its owner sets on the way from RESET to RTS.
+
+use super::QpState;
+use crate::safe::{Gid, Mtu, access};
+use crate::sys;
+use bitflags::bitflags;
+use std::fmt;
+use warpverbs_mem::Access;
+
+bitflags! {
+    /// Names of attributes, with the bits of `enum ibv_qp_attr_mask`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct AttrMask: u32 {
+        /// [`QpAttrs::cur_state`].
+        const CUR_STATE = sys::IBV_QP_CUR_STATE;
+        /// [`QpAttrs::sqd_notify`].
+        const SQD_NOTIFY = sys::IBV_QP_EN_SQD_ASYNC_NOTIFY;
+        /// [`QpAttrs::access`].
+        const ACCESS = sys::IBV_QP_ACCESS_FLAGS;
+        /// [`QpAttrs::pkey_index`].
+        const PKEY_INDEX = sys::IBV_QP_PKEY_INDEX;
+        /// [`QpAttrs::port`].
+        const PORT = sys::IBV_QP_PORT;
+        /// [`QpAttrs::path`].
+        const PATH = sys::IBV_QP_AV;
+        /// [`QpAttrs::mtu`].
+        const MTU = sys::IBV_QP_PATH_MTU;
+        /// [`QpAttrs::timeout`].
+        const TIMEOUT = sys::IBV_QP_TIMEOUT;
+        /// [`QpAttrs::retry`].
+        const RETRY = sys::IBV_QP_RETRY_CNT;
+        /// [`QpAttrs::rnr_retry`].
+        const RNR_RETRY = sys::IBV_QP_RNR_RETRY;
+        /// [`QpAttrs::rq_psn`].
+        const RQ_PSN = sys::IBV_QP_RQ_PSN;
+        /// [`QpAttrs::max_rd_atomic`].
+        const MAX_RD_ATOMIC = sys::IBV_QP_MAX_QP_RD_ATOMIC;
+        /// [`QpAttrs::alternate`].
+        const ALTERNATE = sys::IBV_QP_ALT_PATH;
+        /// [`QpAttrs::min_rnr_timer`].
+        const MIN_RNR_TIMER = sys::IBV_QP_MIN_RNR_TIMER;
+        /// [`QpAttrs::sq_psn`].
+        const SQ_PSN = sys::IBV_QP_SQ_PSN;
+        /// [`QpAttrs::max_dest_rd_atomic`].
+        const MAX_DEST_RD_ATOMIC = sys::IBV_QP_MAX_DEST_RD_ATOMIC;
+        /// [`QpAttrs::migration`].
+        const MIGRATION = sys::IBV_QP_PATH_MIG_STATE;
+        /// [`QpAttrs::dest_qpn`].
+        const DEST_QPN = sys::IBV_QP_DEST_QPN;
+    }
+}
+
+impl fmt::Display for AttrMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+/// A route by GIDs; always there on Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// The peer's GID.
+    pub dgid: Gid,
+    /// Index of the own GID, of the same kind.
+    pub sgid_index: u8,
+    /// Hops at most.
+    pub hop_limit: u8,
+    /// Traffic class; on RoCEv2 the IP header's.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits; on RoCEv2 it spreads connections over UDP source ports.
+    pub flow_label: u32,
+}
+
+/// How the peer is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Own port, from 1.
+    pub port: u8,
+    /// The peer's local identifier; 0 on Ethernet.
+    pub dlid: u16,
+    /// Service level; on Ethernet the priority.
+    pub sl: u8,
+    /// Low bits of the own local identifier.
+    pub src_path_bits: u8,
+    /// Rate limit (`enum ibv_rate`); 0 for none.
+    pub static_rate: u8,
+    /// Route by GIDs.
+    pub global: Option<GlobalRoute>,
+}
+
+impl Path {
+    /// By GID over Ethernet, 64 hops at most.
+    pub fn roce(port: u8, sgid_index: u8, dgid: Gid) -> Self {
+        let global =
+            GlobalRoute { dgid, sgid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
+        Self { port, dlid: 0, sl: 0, src_path_bits: 0, static_rate: 0, global: Some(global) }
+    }
+
+    /// By local identifier inside an InfiniBand subnet.
+    pub fn infiniband(port: u8, dlid: u16) -> Self {
+        Self { port, dlid, sl: 0, src_path_bits: 0, static_rate: 0, global: None }
+    }
+
+    fn to_raw(self) -> sys::ibv_ah_attr {
+        let route = self.global.unwrap_or(GlobalRoute {
+            dgid: Gid::default(),
+            sgid_index: 0,
+            hop_limit: 0,
+            traffic_class: 0,
+            flow_label: 0,
+        });
+        sys::ibv_ah_attr {
+            grh: sys::ibv_global_route {
+                dgid: sys::ibv_gid { raw: route.dgid.0 },
+                flow_label: route.flow_label,
+                sgid_index: route.sgid_index,
+                hop_limit: route.hop_limit,
+                traffic_class: route.traffic_class,
+            },
+            dlid: self.dlid,
+            sl: self.sl,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            is_global: self.global.is_some().into(),
+            port_num: self.port,
+        }
+    }
+
+    fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
+        // SAFETY: sixteen bytes, whichever way they are looked at.
+        let dgid = Gid(unsafe { raw.grh.dgid.raw });
+        let global = (raw.is_global != 0).then_some(GlobalRoute {
+            dgid,
+            sgid_index: raw.grh.sgid_index,
+            hop_limit: raw.grh.hop_limit,
+            traffic_class: raw.grh.traffic_class,
+            flow_label: raw.grh.flow_label,
+        });
+        Self {
+            port: raw.port_num,
+            dlid: raw.dlid,
+            sl: raw.sl,
+            src_path_bits: raw.src_path_bits,
+            static_rate: raw.static_rate,
+            global,
+        }
+    }
+}
+
+/// A second path, taken when the first fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alternate {
+    /// How the peer is reached then.
+    pub path: Path,
+    /// Partition key, by index.
+    pub pkey_index: u16,
+    /// Code of the time after which an answer is missed.
+    pub timeout: u8,
+}
+
+/// Where a QP with an alternate path stands (`enum ibv_mig_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Migration {
+    /// On the alternate path, or without one.
+    Migrated = sys::IBV_MIG_MIGRATED,
+    /// The new alternate path is being agreed on.
+    Rearm = sys::IBV_MIG_REARM,
+    /// Will change over when the first path fails.
+    Armed = sys::IBV_MIG_ARMED,
+}
+
+/// Attributes given with a transition; `None` is "not given".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpAttrs {
+    /// What peers may do through this QP: the remote rights of [`Access`].
+    pub access: Option<Access>,
+    /// Own port, from 1.
+    pub port: Option<u8>,
+    /// Partition key, by index.
+    pub pkey_index: Option<u16>,
+    /// How the peer is reached.
+    pub path: Option<Path>,
+    /// Path MTU.
+    pub mtu: Option<Mtu>,
+    /// The peer's QP number, 24 bits.
+    pub dest_qpn: Option<u32>,
+    /// First packet sequence number expected, 24 bits.
+    pub rq_psn: Option<u32>,
+    /// READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// How long a sender is asked to wait when no receive is posted: a code, 0 to 31.
+    pub min_rnr_timer: Option<u8>,
+    /// Time until an answer is missed, 4.096 µs × 2^code: a code, 0 (never) to 31.
+    pub timeout: Option<u8>,
+    /// Times a request is sent again when no answer comes, 0 to 7.
+    pub retry: Option<u8>,
+    /// Times a request is sent again when the peer has no receive, 0 to 7; 7 is for ever.
+    pub rnr_retry: Option<u8>,
+    /// First packet sequence number sent, 24 bits.
+    pub sq_psn: Option<u32>,
+    /// READs and atomics of this QP that may be outstanding.
+    pub max_rd_atomic: Option<u8>,
+    /// A second path.
+    pub alternate: Option<Alternate>,
+    /// What is to become of the second path.
+    pub migration: Option<Migration>,
+    /// An event tells when the send queue is drained ([`QpState::Sqd`]).
+    pub sqd_notify: Option<bool>,
+    /// The state that the owner takes it to be in.
+    pub cur_state: Option<QpState>,
+}
+
+impl QpAttrs {
+    /// INIT on `port`, with these rights for peers and the first partition key.
+    pub fn init(port: u8, access: Access) -> Self {
+        let (port, access, pkey_index) = (Some(port), Some(access), Some(0));
+        Self { port, access, pkey_index, ..Self::default() }
+    }
+
+    /// RTR towards QP `dest_qpn`, other attributes at usual values.
+    pub fn rtr(path: Path, mtu: Mtu, dest_qpn: u32, rq_psn: u32) -> Self {
+        Self {
+            path: Some(path),
+            mtu: Some(mtu),
+            dest_qpn: Some(dest_qpn),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(1),
+            min_rnr_timer: Some(12),
+            ..Self::default()
+        }
+    }
+
+    /// RTS with usual values: an answer is missed after 67 ms, seven retries, receiver-not-ready
+    /// for ever, one READ or atomic at a time.
+    pub fn rts(sq_psn: u32) -> Self {
+        Self {
+            timeout: Some(14),
+            retry: Some(7),
+            rnr_retry: Some(7),
+            sq_psn: Some(sq_psn),
+            max_rd_atomic: Some(1),
+            ..Self::default()
+        }
+    }
+
+    /// Which attributes are given.
+    pub fn given(&self) -> AttrMask {
+        AttrMask::from_bits_truncate(self.to_raw().1)
+    }
+
+    pub(super) fn to_raw(self) -> (sys::ibv_qp_attr, u32) {
+        let mut raw: sys::ibv_qp_attr = sys::zeroed();
+        let mut mask = AttrMask::empty();
+        macro_rules! set {
+            ($($field:ident => $bit:ident, $($place:ident).+ $(, $convert:expr)?;)*) => {$(
+                if let Some(value) = self.$field {
+                    $(let value = $convert(value);)?
+                    raw.$($place).+ = value;
+                    mask |= AttrMask::$bit;
+                }
+            )*};
+        }
+        set! {
+            access => ACCESS, qp_access_flags, access::qp_flags;
+            port => PORT, port_num;
+            pkey_index => PKEY_INDEX, pkey_index;
+            path => PATH, ah_attr, Path::to_raw;
+            mtu => MTU, path_mtu, |mtu| mtu as u32;
+            dest_qpn => DEST_QPN, dest_qp_num;
+            rq_psn => RQ_PSN, rq_psn;
+            max_dest_rd_atomic => MAX_DEST_RD_ATOMIC, max_dest_rd_atomic;
+            min_rnr_timer => MIN_RNR_TIMER, min_rnr_timer;
+            timeout => TIMEOUT, timeout;
+            retry => RETRY, retry_cnt;
+            rnr_retry => RNR_RETRY, rnr_retry;
+            sq_psn => SQ_PSN, sq_psn;
+            max_rd_atomic => MAX_RD_ATOMIC, max_rd_atomic;
+            migration => MIGRATION, path_mig_state, |state| state as u32;
+            sqd_notify => SQD_NOTIFY, en_sqd_async_notify, u8::from;
+            cur_state => CUR_STATE, cur_qp_state, QpState::to_raw;
+        }
+        if let Some(alternate) = self.alternate {
+            raw.alt_ah_attr = alternate.path.to_raw();
+            raw.alt_port_num = alternate.path.port;
+            raw.alt_pkey_index = alternate.pkey_index;
+            raw.alt_timeout = alternate.timeout;
+            mask |= AttrMask::ALTERNATE;
+        }
+        (raw, mask.bits())
+    }
+
+    /// Of `raw`, what `mask` names.
+    pub(super) fn from_raw(raw: &sys::ibv_qp_attr, mask: AttrMask) -> Self {
+        let has = |bit| mask.contains(bit);
+        let mut out = Self::default();
+        macro_rules! get {
+            ($($field:ident => $bit:ident, $value:expr;)*) => {
+                $(if has(AttrMask::$bit) { out.$field = $value; })*
+            };
+        }
+        get! {
+            access => ACCESS, Some(access::from_flags(raw.qp_access_flags));
+            port => PORT, Some(raw.port_num);
+            pkey_index => PKEY_INDEX, Some(raw.pkey_index);
+            path => PATH, Some(Path::from_raw(&raw.ah_attr));
+            mtu => MTU, Mtu::from_raw(raw.path_mtu);
+            dest_qpn => DEST_QPN, Some(raw.dest_qp_num);
+            rq_psn => RQ_PSN, Some(raw.rq_psn);
+            max_dest_rd_atomic => MAX_DEST_RD_ATOMIC, Some(raw.max_dest_rd_atomic);
+            min_rnr_timer => MIN_RNR_TIMER, Some(raw.min_rnr_timer);
+            timeout => TIMEOUT, Some(raw.timeout);
+            retry => RETRY, Some(raw.retry_cnt);
+            rnr_retry => RNR_RETRY, Some(raw.rnr_retry);
+            sq_psn => SQ_PSN, Some(raw.sq_psn);
+            max_rd_atomic => MAX_RD_ATOMIC, Some(raw.max_rd_atomic);
+            migration => MIGRATION, migration(raw.path_mig_state);
+            sqd_notify => SQD_NOTIFY, Some(raw.en_sqd_async_notify != 0);
+            cur_state => CUR_STATE, Some(QpState::from_raw(raw.cur_qp_state));
+        }
+        if has(AttrMask::ALTERNATE) {
+            let path = Path { port: raw.alt_port_num, ..Path::from_raw(&raw.alt_ah_attr) };
+            let (pkey_index, timeout) = (raw.alt_pkey_index, raw.alt_timeout);
+            out.alternate = Some(Alternate { path, pkey_index, timeout });
+        }
+        out
+    }
+}
+
+fn migration(raw: u32) -> Option<Migration> {
+    [Migration::Migrated, Migration::Rearm, Migration::Armed].into_iter().find(|&m| m as u32 == raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_survive_the_way_to_the_library_and_back() {
+        let dgid = Gid([7; 16]);
+        let path = Path::roce(1, 3, dgid);
+        let all = QpAttrs {
+            access: Some(Access::REMOTE_READ | Access::REMOTE_WRITE),
+            port: Some(1),
+            pkey_index: Some(2),
+            alternate: Some(Alternate { path: Path::infiniband(2, 9), pkey_index: 4, timeout: 5 }),
+            migration: Some(Migration::Rearm),
+            sqd_notify: Some(true),
+            cur_state: Some(QpState::Rtr),
+            timeout: Some(10),
+            retry: Some(1),
+            rnr_retry: Some(2),
+            sq_psn: Some(0x1234),
+            max_rd_atomic: Some(3),
+            ..QpAttrs::rtr(path, Mtu::B2048, 0x77, 0x4321)
+        };
+        let (raw, mask) = all.to_raw();
+        assert_eq!(mask, AttrMask::all().bits(), "every attribute has its bit");
+        assert_eq!(QpAttrs::from_raw(&raw, AttrMask::all()), all);
+        assert_eq!(QpAttrs::from_raw(&raw, AttrMask::empty()), QpAttrs::default());
+        assert_eq!(all.given(), AttrMask::all());
+    }
+
+    #[test]
+    fn usual_values_are_what_the_transitions_need() {
+        use super::super::state::transition;
+        let given = [
+            (QpState::Reset, QpState::Init, QpAttrs::init(1, Access::empty())),
+            (QpState::Init, QpState::Rtr, QpAttrs::rtr(Path::infiniband(1, 1), Mtu::B1024, 1, 0)),
+            (QpState::Rtr, QpState::Rts, QpAttrs::rts(0)),
+        ];
+        for (from, to, attrs) in given {
+            assert_eq!(transition(from, to).unwrap().required, attrs.given(), "{from} → {to}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Queue pairs of the reliable connection.
+
+mod attrs;
+mod explain;
+mod state;
+
+pub use attrs::{Alternate, AttrMask, GlobalRoute, Migration, Path, QpAttrs};
+pub use explain::{Finding, ModifyError};
+pub use state::{QpState, TRANSITIONS, Transition};
+
+use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
+use crate::{CallError, result, sys};
+use nix::errno::Errno;
+use std::fmt;
+use std::ptr::{NonNull, null_mut};
+
+/// What a QP has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCaps {
+    /// Sends.
+    pub max_send_wr: u32,
+    /// Receives; 0 with a shared queue.
+    pub max_recv_wr: u32,
+    /// Entries of one send.
+    pub max_send_sge: u32,
+    /// Entries of one receive.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data of one send.
+    pub max_inline: u32,
+}
+
+/// How a QP is made.
+#[derive(Clone, Debug)]
+pub struct QpOptions {
+    /// Where sends complete.
+    pub send_cq: Cq,
+    /// Where receives complete.
+    pub recv_cq: Cq,
+    /// Where receives come from, instead of an own queue.
+    pub srq: Option<Srq>,
+    /// What it must have room for, at least.
+    pub caps: QpCaps,
+    /// Every send is reported, whatever its flags.
+    pub signal_all: bool,
+}
+
+impl QpOptions {
+    /// Both queues complete in `cq`; 128 sends and receives of one entry, no inline data.
+    pub fn new(cq: &Cq) -> Self {
+        let caps = QpCaps {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let (send_cq, recv_cq) = (cq.clone(), cq.clone());
+        Self { send_cq, recv_cq, srq: None, caps, signal_all: false }
+    }
+}
+
+/// An RC queue pair, destroyed on drop: what is in flight then is given up.
+pub struct Qp {
+    ptr: NonNull<sys::ibv_qp>,
+    pd: Pd,
+    options: QpOptions,
+    qpn: u32,
+}
+
+// SAFETY: libibverbs allows the use of a QP from any thread.
+unsafe impl Send for Qp {}
+// SAFETY: as above, at the same time too: providers lock its queues.
+unsafe impl Sync for Qp {}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` and destroyed once, here; events are acknowledged as soon as they
+        // are read.
+        if let Err(error) = unsafe { result::destroy_qp(self.pd.context().api(), self.ptr) } {
+            tracing::warn!(qpn = self.qpn, %error, "QP not destroyed");
+        }
+    }
+}
+
+impl fmt::Debug for Qp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Qp({:#x} of {})", self.qpn, self.context().device().name())
+    }
+}
+
+impl Qp {
+    /// A QP in the state RESET.
+    pub fn new(pd: &Pd, options: &QpOptions) -> Result<Self, VerbsError> {
+        pd.check_context("send CQ", options.send_cq.context())?;
+        pd.check_context("receive CQ", options.recv_cq.context())?;
+        if let Some(srq) = &options.srq {
+            pd.check_context("SRQ", srq.context())?;
+        }
+        let mut attr: sys::ibv_qp_init_attr = sys::zeroed();
+        attr.send_cq = options.send_cq.ptr().as_ptr();
+        attr.recv_cq = options.recv_cq.ptr().as_ptr();
+        attr.srq = options.srq.as_ref().map_or(null_mut(), |srq| srq.ptr().as_ptr());
+        attr.qp_type = sys::IBV_QPT_RC;
+        attr.sq_sig_all = options.signal_all.into();
+        attr.cap.max_send_wr = options.caps.max_send_wr;
+        attr.cap.max_recv_wr = options.caps.max_recv_wr;
+        attr.cap.max_send_sge = options.caps.max_send_sge;
+        attr.cap.max_recv_sge = options.caps.max_recv_sge;
+        attr.cap.max_inline_data = options.caps.max_inline;
+        // SAFETY: live objects of one context.
+        let made = unsafe { result::create_qp(pd.context().api(), pd.ptr(), &mut attr) };
+        let ptr = made.map_err(|error| too_much(pd, &options.caps, error))?;
+        let caps = QpCaps {
+            max_send_wr: attr.cap.max_send_wr,
+            max_recv_wr: attr.cap.max_recv_wr,
+            max_send_sge: attr.cap.max_send_sge,
+            max_recv_sge: attr.cap.max_recv_sge,
+            max_inline: attr.cap.max_inline_data,
+        };
+        // SAFETY: a live QP, whose number does not change.
+        let qpn = unsafe { (*ptr.as_ptr()).qp_num };
+        Ok(Self { ptr, pd: pd.clone(), options: QpOptions { caps, ..options.clone() }, qpn })
+    }
+
+    /// Its number, 24 bits.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// What it has room for.
+    pub fn caps(&self) -> QpCaps {
+        self.options.caps
+    }
+
+    /// Where sends complete.
+    pub fn send_cq(&self) -> &Cq {
+        &self.options.send_cq
+    }
+
+    /// Where receives complete.
+    pub fn recv_cq(&self) -> &Cq {
+        &self.options.recv_cq
+    }
+
+    /// Where receives come from, if not from an own queue.
+    pub fn srq(&self) -> Option<&Srq> {
+        self.options.srq.as_ref()
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+
+    /// Moves it to `state` with the attributes that are given. A refusal names those that the
+    /// transition lacks or does not allow, and those beyond what the device has.
+    pub fn modify(&self, state: QpState, attrs: &QpAttrs) -> Result<(), VerbsError> {
+        let (mut raw, mask) = attrs.to_raw();
+        raw.qp_state = state.to_raw();
+        let mask = mask | sys::IBV_QP_STATE;
+        // SAFETY: a live QP.
+        let done = unsafe { result::modify_qp(self.context().api(), self.ptr, &mut raw, mask) };
+        done.map_err(|source| {
+            let from = self.query(AttrMask::empty()).map(|(state, _)| state).ok();
+            explain::explain(self.context(), self.qpn, from, state, attrs, source).into()
+        })
+    }
+
+    /// Its state, as the device has it.
+    pub fn state(&self) -> Result<QpState, VerbsError> {
+        Ok(self.query(AttrMask::empty())?.0)
+    }
+
+    /// Its state and the attributes named by `mask`.
+    pub fn query(&self, mask: AttrMask) -> Result<(QpState, QpAttrs), VerbsError> {
+        let bits = mask.bits() | sys::IBV_QP_STATE;
+        // SAFETY: a live QP.
+        let (raw, _) = unsafe { result::query_qp(self.context().api(), self.ptr, bits) }?;
+        Ok((QpState::from_raw(raw.qp_state), QpAttrs::from_raw(&raw, mask)))
+    }
+
+    /// Posts all sends of `list`, which may then be used again.
+    #[inline]
+    pub fn post_send(&self, list: &mut SendList) -> Result<(), PostError> {
+        // SAFETY: a live QP, and a chain of the list's own; inline data are copied now.
+        list.post(|first| unsafe { result::post_send(self.ptr, first) })
+    }
+
+    /// Posts all receives of `list`, which may then be used again.
+    #[inline]
+    pub fn post_recv(&self, list: &mut RecvList) -> Result<(), PostError> {
+        if self.options.srq.is_some() {
+            // Providers do not all look.
+            let source = CallError { call: "ibv_post_recv", errno: Errno::EINVAL };
+            return Err(PostError { source, posted: 0, total: list.len() });
+        }
+        // SAFETY: a live QP, and a chain of the list's own.
+        list.post(|first| unsafe { result::post_recv(self.ptr, first) })
+    }
+}
+
+/// A QP that was not made, because it should have had more than the device has, as far as it tells.
+fn too_much(pd: &Pd, caps: &QpCaps, error: CallError) -> VerbsError {
+    let Ok(attr) = pd.context().attr() else { return error.into() };
+    let rows = [
+        ("max_send_wr", caps.max_send_wr, attr.max_qp_wr),
+        ("max_recv_wr", caps.max_recv_wr, attr.max_qp_wr),
+        ("max_send_sge", caps.max_send_sge, attr.max_sge),
+        ("max_recv_sge", caps.max_recv_sge, attr.max_sge),
+    ];
+    let beyond = rows.iter().map(|&(what, value, max)| in_range(what, value.into(), 0, max.into()));
+    beyond.filter_map(Result::err).next().unwrap_or(VerbsError::Call(error))
+}

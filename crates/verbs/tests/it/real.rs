@@ -1,0 +1,24 @@
+//! The libibverbs of this machine, if there is one. Devices are not needed.
+
+use warpverbs_verbs::{LoadError, Verbs};
+
+#[test]
+fn all_functions_are_found_with_their_versions() {
+    // SAFETY: the real library.
+    let verbs = match unsafe { Verbs::load_from("libibverbs.so.1") } {
+        Err(LoadError::NotFound { file }) => return eprintln!("SKIPPED: no {file}"),
+        other => other.expect("the installed libibverbs loads"),
+    };
+    // Debian 12 has rdma-core 44; what this crate takes for optional is older.
+    let api = verbs.api();
+    assert!(api.ibv_reg_dmabuf_mr.is_some() && api._ibv_query_gid_table.is_some(), "{api:?}");
+    match verbs.all_devices() {
+        Ok(devices) => {
+            for device in &devices {
+                eprintln!("{device:?}: {:?}, node {}", device.transport(), device.node());
+            }
+        }
+        // A kernel without RDMA.
+        Err(error) => eprintln!("{error}"),
+    }
+}
