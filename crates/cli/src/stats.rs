@@ -13,8 +13,12 @@ pub(crate) struct Summary {
     pub(crate) mean_ns: f64,
     /// Half of the samples are at most this.
     pub(crate) p50_ns: u64,
+    /// 90 of 100 samples are at most this.
+    pub(crate) p90_ns: u64,
     /// 99 of 100 samples are at most this.
     pub(crate) p99_ns: u64,
+    /// 999 of 1000 samples are at most this.
+    pub(crate) p99_9_ns: u64,
     /// Largest.
     pub(crate) max_ns: u64,
 }
@@ -25,13 +29,15 @@ impl Summary {
         samples.sort_unstable();
         let (min_ns, max_ns) = (*samples.first()?, *samples.last()?);
         let sum: u128 = samples.iter().map(|&s| u128::from(s)).sum();
-        let rank = |per_cent: usize| samples[(samples.len() * per_cent).div_ceil(100).max(1) - 1];
+        let rank = |per_mille: usize| samples[(samples.len() * per_mille).div_ceil(1000).max(1) - 1];
         Some(Self {
             samples: samples.len(),
             min_ns,
             mean_ns: sum as f64 / samples.len() as f64,
-            p50_ns: rank(50),
-            p99_ns: rank(99),
+            p50_ns: rank(500),
+            p90_ns: rank(900),
+            p99_ns: rank(990),
+            p99_9_ns: rank(999),
             max_ns,
         })
     }
@@ -48,7 +54,10 @@ mod tests {
             (summary.min_ns, summary.p50_ns, summary.p99_ns, summary.max_ns),
             (1, 100, 198, 200)
         );
+        assert_eq!((summary.p90_ns, summary.p99_9_ns), (180, 200));
         assert_eq!((summary.mean_ns, summary.samples), (100.5, 200));
+        let summary = Summary::of((1..=10_000).collect()).unwrap();
+        assert_eq!((summary.p90_ns, summary.p99_ns, summary.p99_9_ns), (9000, 9900, 9990));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod kernel;
 mod latency;
 mod loopback;
 mod memcpy;
+mod net;
 mod output;
 mod pattern;
 mod plan;
@@ -19,6 +20,18 @@ use clap::{Args, Subcommand};
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum PerfCommand {
+    /// RDMA WRITE between two processes or hosts
+    #[command(subcommand)]
+    Write(net::NetCommand),
+    /// RDMA READ between two processes or hosts
+    #[command(subcommand)]
+    Read(net::NetCommand),
+    /// SEND between two processes or hosts
+    #[command(subcommand)]
+    Send(net::NetCommand),
+    /// Fetch-and-add between two processes or hosts
+    #[command(subcommand)]
+    Atomic(net::NetCommand),
     /// Messages of every size through the loopback: latency, rate and bandwidth
     Loopback(plan::LoopbackArgs),
     /// Large messages beside the memcpy of the same buffers
@@ -51,6 +64,10 @@ impl NicOnly {
 
 pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
     match command {
+        PerfCommand::Write(command) => net::run(net::NetOp::Write, command),
+        PerfCommand::Read(command) => net::run(net::NetOp::Read, command),
+        PerfCommand::Send(command) => net::run(net::NetOp::Send, command),
+        PerfCommand::Atomic(command) => net::run(net::NetOp::Atomic, command),
         PerfCommand::Loopback(args) => loopback::run(args),
         PerfCommand::Memcpy(args) => memcpy::run(args),
         PerfCommand::Latency(args) => latency::run(args),

@@ -112,11 +112,15 @@ impl<R: Row> Measured<R> {
         lines.join("\n")
     }
 
+    /// Columns in which no row has anything are left out.
     fn table(&self) -> String {
+        let rows: Vec<_> = self.rows.iter().map(Row::cells).collect();
+        let used = |column: usize| rows.iter().any(|row| !row[column].is_empty());
+        let used: Vec<usize> = (0..R::HEADS.len()).filter(|&column| used(column)).collect();
         let mut builder = Builder::default();
-        builder.push_record(R::HEADS.iter().copied());
-        for row in &self.rows {
-            builder.push_record(row.cells());
+        builder.push_record(used.iter().map(|&column| R::HEADS[column]));
+        for row in &rows {
+            builder.push_record(used.iter().map(|&column| row[column].as_str()));
         }
         let mut table = builder.build();
         table.with(Style::rounded());

@@ -222,7 +222,7 @@ pub(crate) fn within(
 }
 
 /// Source and destination per queue pair.
-fn memory(qps: u64, bytes: u64) -> Result<(), PlanError> {
+pub(crate) fn memory(qps: u64, bytes: u64) -> Result<(), PlanError> {
     let need = 2 * qps * bytes;
     if need <= MAX_MEMORY {
         return Ok(());

@@ -1,0 +1,187 @@
+//! The end that measures.
+
+use super::control::Control;
+use super::lane::Lane;
+use super::messages::{EngineMode, Group, Loss, Measure, Message, Part};
+use super::request::Request;
+use super::row::NetRow;
+use super::side::{Role, Side};
+use super::timed::{self, Amount, Watch};
+use crate::perf::output::progress;
+use crate::stats::Summary;
+use crate::units;
+use anyhow::{Context as _, Result};
+use std::time::Duration;
+
+/// How long the server may take to set something up, or to check data.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A connection to a server that has agreed to measure.
+pub(crate) struct Client {
+    control: Control,
+    pub(crate) side: Side,
+    /// Timed parts so far.
+    parts: u32,
+}
+
+impl Client {
+    pub(crate) fn connect(request: &Request, host: &str, port: u16) -> Result<Self> {
+        let mut control = Control::connect(host, port, request.wait)?;
+        control.during("while it was told what to measure");
+        control.send(&Message::Setup(request.setup))?;
+        match control.wait("ready", ANSWER, || std::thread::sleep(Duration::from_micros(100)))? {
+            Message::Ready => {}
+            other => return Err(control.out_of_turn(&other, "ready").into()),
+        }
+        let at = (control.local()?.ip(), request.udp_port);
+        let side = Side::open(Role::Client, request.setup, at, None)?;
+        Ok(Self { control, side, parts: 0 })
+    }
+
+    /// What is measured with, in words.
+    pub(crate) fn describe(&self) -> String {
+        let (setup, peer) = (&self.side.setup, self.control.peer());
+        let at = self.side.addr().map(|addr| addr.to_string()).unwrap_or_default();
+        let engine = match setup.engine {
+            EngineMode::Inline => "engine on the measuring thread",
+            EngineMode::Thread => "engine on its own thread",
+        };
+        let loss = match setup.loss {
+            Some(Loss { per_mille, seed }) => {
+                format!(", {} % loss (seed {seed})", f64::from(per_mille) / 10.0)
+            }
+            None => String::new(),
+        };
+        format!("RoCEv2 from {at} to {}, {engine}{loss}", peer.ip())
+    }
+
+    /// Adds a row for each number of queue pairs and size, until one fails.
+    pub(crate) fn measure(&mut self, request: &Request, rows: &mut Vec<NetRow>) -> Result<()> {
+        let outcome = self.rows(request, rows);
+        let last = match &outcome {
+            Ok(()) => Message::End,
+            Err(error) => Message::Failed(format!("{error:#}")),
+        };
+        // Where the server is gone, the outcome says so already.
+        let _ = self.control.send(&last);
+        outcome
+    }
+
+    fn rows(&mut self, request: &Request, rows: &mut Vec<NetRow>) -> Result<()> {
+        let bar = progress(request.qps.len() * request.sizes.len());
+        for &qps in &request.qps {
+            let max = request.sizes.last().copied().unwrap_or(1);
+            let lanes = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
+            for &bytes in &request.sizes {
+                bar.set_message(format!("{} × {qps}", units::bytes(bytes)));
+                let row = self.row(request, &lanes, bytes).with_context(|| {
+                    format!("{} on {qps} queue pairs", units::bytes(bytes))
+                })?;
+                rows.push(row);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn meet(&mut self, qps: u32, max_bytes: u64) -> Result<Vec<Lane>> {
+        let mut lanes = self.side.lanes(qps, max_bytes)?;
+        let ends = lanes.iter().map(Lane::end).collect();
+        self.control.during("while queue pairs were made");
+        self.control.send(&Message::Group(Group { qps, max_bytes, ends }))?;
+        match self.wait("group")? {
+            Message::Group(group) => self.side.connect(&mut lanes, &group.ends)?,
+            other => return Err(self.control.out_of_turn(&other, "group").into()),
+        }
+        Ok(lanes)
+    }
+
+    fn row(&mut self, request: &Request, lanes: &[Lane], bytes: u64) -> Result<NetRow> {
+        let mut row = NetRow::new(request.setup.op, bytes, lanes.len() as u32);
+        if request.latency {
+            row.latency = Some(self.latency(request, &lanes[..1], bytes)?);
+        }
+        if request.bandwidth {
+            let (messages, time) = self.bandwidth(request, lanes, bytes)?;
+            row.add_rate(messages, time);
+        }
+        Ok(row)
+    }
+
+    fn latency(&mut self, request: &Request, lanes: &[Lane], bytes: u64) -> Result<Summary> {
+        let part = self.begin(Measure::Latency, lanes, bytes)?;
+        let (side, much) = (&self.side, (request.warmup, request.amount));
+        let watch = &mut Watch::new(side, &mut self.control);
+        let timed = match request.setup.op.is_ping_pong() {
+            true => timed::ping_pong(side, &lanes[0], &part, much, watch),
+            false => timed::one_by_one(side, &lanes[0], &part, much, watch),
+        };
+        let (samples, turns) = self.cause(timed)?;
+        self.end(lanes, &part, vec![turns])?;
+        Summary::of(samples).context("no samples")
+    }
+
+    fn bandwidth(
+        &mut self,
+        request: &Request,
+        lanes: &[Lane],
+        bytes: u64,
+    ) -> Result<(u64, Duration)> {
+        let part = self.begin(Measure::Bandwidth, lanes, bytes)?;
+        let side = &self.side;
+        let watch = &mut Watch::new(side, &mut self.control);
+        let timed = timed::stream(side, lanes, &part, Amount::Operations(request.warmup), watch)
+            .and_then(|(before, _)| {
+                let (counts, time) = timed::stream(side, lanes, &part, request.amount, watch)?;
+                Ok((before, counts, time))
+            });
+        let (before, counts, time) = self.cause(timed)?;
+        let all = before.iter().zip(&counts).map(|(before, count)| before + count).collect();
+        self.end(lanes, &part, all)?;
+        Ok((counts.iter().sum(), time))
+    }
+
+    /// Has both ends prepare their memory.
+    fn begin(&mut self, measure: Measure, lanes: &[Lane], bytes: u64) -> Result<Part> {
+        let part = Part { measure, number: self.parts, bytes };
+        self.parts += 1;
+        self.control.during("while it prepared");
+        self.control.send(&Message::Part(part))?;
+        lanes.iter().try_for_each(|lane| lane.prepare(&part))?;
+        match self.wait("go")? {
+            Message::Go => {}
+            other => return Err(self.control.out_of_turn(&other, "go").into()),
+        }
+        self.control.during("in the middle of a measurement");
+        Ok(part)
+    }
+
+    /// Has both ends compare their memory.
+    fn end(&mut self, lanes: &[Lane], part: &Part, counts: Vec<u64>) -> Result<()> {
+        self.control.during("while it compared data");
+        self.control.send(&Message::Stop(counts.clone()))?;
+        lanes.iter().zip(&counts).try_for_each(|(lane, count)| lane.verify(part, *count))?;
+        match self.wait("verified")? {
+            Message::Verified => Ok(()),
+            other => Err(self.control.out_of_turn(&other, "verified").into()),
+        }
+    }
+
+    /// The engine goes on while the server is waited for: it may still need an answer.
+    fn wait(&mut self, awaited: &'static str) -> Result<Message> {
+        let (engine, mut fruitless) = (&self.side.engine, 0u32);
+        Ok(self.control.wait(awaited, ANSWER, || {
+            engine.turn(fruitless);
+            fruitless = fruitless.saturating_add(1);
+        })?)
+    }
+
+    /// A queue pair fails because its peer has ended: that is the better reason, if it is the case.
+    fn cause<T>(&mut self, timed: Result<T>) -> Result<T> {
+        timed.map_err(|error| match self.control.poll() {
+            Err(ended) => anyhow::Error::from(ended).context(format!("{error:#}")),
+            Ok(_) => error,
+        })
+    }
+}

@@ -1,0 +1,301 @@
+//! The TCP connection over which client and server agree. It never waits inside the system, so
+//! that whoever waits for a message can drive a NIC meanwhile, and notices a peer that has ended.
+
+use super::messages::Message;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// What both ends send first: a name, and the version of [`Message`].
+const PREAMBLE: [u8; 8] = *b"wvperf\x01\x00";
+/// Bytes of a message at most: 4096 queue pairs, each described by some 300 digits.
+const LONGEST: usize = 4 << 20;
+/// How long the preamble of a peer may take.
+const GREETING: Duration = Duration::from_secs(5);
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Why two ends do not understand each other.
+#[derive(Debug, Error)]
+pub(crate) enum ControlError {
+    /// Nobody there.
+    #[error("no server at {host} port {port}: {source} (tried for {waited:.1?})")]
+    Unreachable { host: String, port: u16, waited: Duration, source: io::Error },
+    /// No address for this name.
+    #[error("host {host:?} has no address: {source}")]
+    Unknown { host: String, source: io::Error },
+    /// Nowhere to listen.
+    #[error("cannot listen at {addr}: {source}")]
+    Bind { addr: SocketAddr, source: io::Error },
+    /// No client.
+    #[error("no client came to {addr} within {waited:.0?}")]
+    NoClient { addr: SocketAddr, waited: Duration },
+    /// Somebody else's protocol.
+    #[error("{peer} is no `warpverbs perf`: it began with {found:02x?}")]
+    Stranger { peer: SocketAddr, found: Vec<u8> },
+    /// Another version.
+    #[error("{peer} speaks version {theirs} of perf's protocol, this program version {ours}")]
+    Version { peer: SocketAddr, theirs: u16, ours: u16 },
+    /// The other process is gone.
+    #[error("the {who} at {peer} ended the connection{}", after(during))]
+    Ended { who: &'static str, peer: SocketAddr, during: &'static str },
+    /// The connection failed.
+    #[error("connection to the {who} at {peer}: {source}")]
+    Io { who: &'static str, peer: SocketAddr, source: io::Error },
+    /// No message in time.
+    #[error("the {who} at {peer} did not send {awaited:?} within {waited:.1?}")]
+    Silent { who: &'static str, peer: SocketAddr, awaited: &'static str, waited: Duration },
+    /// Bytes that are no message.
+    #[error("the {who} at {peer} sent what is no message: {why}")]
+    Malformed { who: &'static str, peer: SocketAddr, why: String },
+    /// A message out of turn.
+    #[error("the {who} at {peer} sent {found:?}, expected {expected:?}")]
+    OutOfTurn { who: &'static str, peer: SocketAddr, found: &'static str, expected: &'static str },
+    /// The other side says why it ends.
+    #[error("the {who} at {peer}: {why}")]
+    Theirs { who: &'static str, peer: SocketAddr, why: String },
+}
+
+fn after(during: &str) -> String {
+    if during.is_empty() { String::new() } else { format!(" {during}") }
+}
+
+/// Listens for one client.
+pub(crate) struct Listener(TcpListener);
+
+impl Listener {
+    pub(crate) fn bind(addr: SocketAddr) -> Result<Self, ControlError> {
+        let bound = TcpListener::bind(addr).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        bound.map(Self).map_err(|source| ControlError::Bind { addr, source })
+    }
+
+    pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// The first client that comes within `limit`.
+    pub(crate) fn accept(self, limit: Duration) -> Result<Control, ControlError> {
+        let start = Instant::now();
+        let addr = self.addr().unwrap_or(SocketAddr::from(([0; 4], 0)));
+        loop {
+            match self.0.accept() {
+                Ok((stream, peer)) => return Control::greet(stream, peer, "client"),
+                Err(_) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => return Err(ControlError::NoClient { addr, waited: limit }),
+            }
+        }
+    }
+}
+
+/// A connection to the other side.
+#[derive(Debug)]
+pub(crate) struct Control {
+    stream: TcpStream,
+    peer: SocketAddr,
+    who: &'static str,
+    /// Bytes that arrived and are no whole message yet.
+    inbox: Vec<u8>,
+    /// What is being done, told if the peer ends meanwhile.
+    during: &'static str,
+}
+
+impl Control {
+    /// Connects to a server, which may begin to listen within `limit`.
+    pub(crate) fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, ControlError> {
+        let start = Instant::now();
+        let unknown = |source| ControlError::Unknown { host: host.into(), source };
+        let found: Vec<_> = (host, port).to_socket_addrs().map_err(unknown)?.collect();
+        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+        loop {
+            for addr in &found {
+                let left = limit.saturating_sub(start.elapsed()).max(AGAIN);
+                match TcpStream::connect_timeout(addr, left) {
+                    Ok(stream) => return Self::greet(stream, *addr, "server"),
+                    Err(error) => last = error,
+                }
+            }
+            if start.elapsed() + AGAIN >= limit {
+                let (host, waited) = (host.to_owned(), start.elapsed());
+                return Err(ControlError::Unreachable { host, port, waited, source: last });
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn greet(
+        stream: TcpStream,
+        peer: SocketAddr,
+        who: &'static str,
+    ) -> Result<Self, ControlError> {
+        let mut control = Self { stream, peer, who, inbox: Vec::new(), during: "" };
+        control.prepare().map_err(|source| control.io(source))?;
+        control.write(&PREAMBLE)?;
+        let start = Instant::now();
+        while control.inbox.len() < PREAMBLE.len() {
+            control.fill()?;
+            if start.elapsed() > GREETING {
+                let (who, waited) = (control.who, GREETING);
+                return Err(ControlError::Silent { who, peer, awaited: "preamble", waited });
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let found: Vec<u8> = control.inbox.drain(..PREAMBLE.len()).collect();
+        let version = |bytes: &[u8]| u16::from_le_bytes([bytes[6], bytes[7]]);
+        if found[..6] != PREAMBLE[..6] {
+            return Err(ControlError::Stranger { peer, found });
+        }
+        let (theirs, ours) = (version(&found), version(&PREAMBLE));
+        if theirs != ours {
+            return Err(ControlError::Version { peer, theirs, ours });
+        }
+        Ok(control)
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        self.stream.set_nodelay(true)
+    }
+
+    /// The own address on the way to the peer.
+    pub(crate) fn local(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// The other side's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Says what is being done, for an error that comes meanwhile.
+    pub(crate) fn during(&mut self, what: &'static str) {
+        self.during = what;
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), ControlError> {
+        let body = serde_json::to_vec(message).map_err(|error| self.malformed(error))?;
+        let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(body);
+        self.write(&bytes)
+    }
+
+    /// A message, if one has arrived. The peer's word that it failed is an error.
+    pub(crate) fn poll(&mut self) -> Result<Option<Message>, ControlError> {
+        let told = self.take()?;
+        if told.is_some() {
+            return self.judge(told);
+        }
+        // What was said before the end counts before the end.
+        let filled = self.fill();
+        let told = self.take()?;
+        if told.is_none() {
+            filled?;
+        }
+        self.judge(told)
+    }
+
+    /// Waits for a message, at most `limit`, while `turn` does something of use.
+    pub(crate) fn wait(
+        &mut self,
+        awaited: &'static str,
+        limit: Duration,
+        mut turn: impl FnMut(),
+    ) -> Result<Message, ControlError> {
+        let start = Instant::now();
+        loop {
+            if let Some(message) = self.poll()? {
+                return Ok(message);
+            }
+            let waited = start.elapsed();
+            if waited > limit {
+                let (who, peer) = (self.who, self.peer);
+                return Err(ControlError::Silent { who, peer, awaited, waited });
+            }
+            turn();
+        }
+    }
+
+    /// A message that came out of turn.
+    pub(crate) fn out_of_turn(&self, found: &Message, expected: &'static str) -> ControlError {
+        let (who, peer, found) = (self.who, self.peer, found.name());
+        ControlError::OutOfTurn { who, peer, found, expected }
+    }
+
+    fn judge(&self, message: Option<Message>) -> Result<Option<Message>, ControlError> {
+        match message {
+            Some(Message::Failed(why)) => {
+                Err(ControlError::Theirs { who: self.who, peer: self.peer, why })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A whole message of the inbox.
+    fn take(&mut self) -> Result<Option<Message>, ControlError> {
+        let Some(head) = self.inbox.first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_le_bytes(*head) as usize;
+        if len > LONGEST {
+            return Err(self.malformed(format!("{len} bytes, at most {LONGEST} are allowed")));
+        }
+        let Some(body) = self.inbox.get(4..4 + len) else { return Ok(None) };
+        let message = serde_json::from_slice(body).map_err(|error| self.malformed(error))?;
+        self.inbox.drain(..4 + len);
+        Ok(Some(message))
+    }
+
+    /// Takes what has arrived.
+    fn fill(&mut self) -> Result<(), ControlError> {
+        let mut chunk = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(self.ended()),
+                Ok(n) => self.inbox.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.io(error)),
+            }
+            if self.inbox.len() > LONGEST {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), ControlError> {
+        let start = Instant::now();
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if start.elapsed() > GREETING {
+                        return Err(self.io(ErrorKind::TimedOut.into()));
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&self) -> ControlError {
+        ControlError::Ended { who: self.who, peer: self.peer, during: self.during }
+    }
+
+    fn io(&self, source: io::Error) -> ControlError {
+        match source.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+                self.ended()
+            }
+            _ => ControlError::Io { who: self.who, peer: self.peer, source },
+        }
+    }
+
+    fn malformed(&self, why: impl ToString) -> ControlError {
+        ControlError::Malformed { who: self.who, peer: self.peer, why: why.to_string() }
+    }
+}

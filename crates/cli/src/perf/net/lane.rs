@@ -1,0 +1,177 @@
+//! One end of a queue pair, with what it moves.
+
+use super::messages::{End, Measure, NetOp, Part};
+use super::side::Role;
+use crate::perf::pattern::{compare, pattern, poison};
+use anyhow::{Context as _, Result, bail, ensure};
+use std::sync::atomic::{AtomicU8, Ordering};
+use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion};
+
+/// One end of a queue pair.
+pub(crate) struct Lane {
+    pub(crate) endpoint: Endpoint,
+    /// What the operation moves: source or destination.
+    pub(crate) main: MemoryRegion,
+    /// Memory for answers, on the first queue pair.
+    pub(crate) back: Option<MemoryRegion>,
+    /// The peer's, once connected.
+    pub(crate) peer_main: RemoteRegion,
+    pub(crate) peer_back: Option<RemoteRegion>,
+    role: Role,
+    op: NetOp,
+    index: u32,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        role: Role,
+        op: NetOp,
+        index: u32,
+        endpoint: Endpoint,
+        main: MemoryRegion,
+        back: Option<MemoryRegion>,
+    ) -> Self {
+        let peer_main = RemoteRegion::new(0, 0, 0);
+        Self { endpoint, main, back, peer_main, peer_back: None, role, op, index }
+    }
+
+    /// What its peer needs.
+    pub(crate) fn end(&self) -> End {
+        End {
+            handle: hex(&self.endpoint.handle().to_bytes()),
+            main: hex(&self.main.remote().to_bytes()),
+            back: self.back.as_ref().map(|back| hex(&back.remote().to_bytes())),
+        }
+    }
+
+    /// Connects to what the peer sent, and offers memory for so many of its messages.
+    pub(crate) fn connect(&mut self, end: &End, receives: u32) -> Result<()> {
+        let region = |digits: &str| anyhow::Ok(RemoteRegion::from_bytes(&unhex(digits)?)?);
+        self.peer_main = region(&end.main)?;
+        self.peer_back = end.back.as_deref().map(region).transpose()?;
+        self.endpoint.connect(&EndpointHandle::from_bytes(&unhex(&end.handle)?)?)?;
+        if let (NetOp::Send, Some(inbox)) = (self.op, self.inbox()) {
+            let host = self.endpoint.host()?;
+            for _ in 0..receives {
+                host.post_recv(inbox.local())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where messages of the peer arrive at this end.
+    pub(crate) fn inbox(&self) -> Option<&MemoryRegion> {
+        match self.role {
+            Role::Server => Some(&self.main),
+            Role::Client => self.back.as_ref(),
+        }
+    }
+
+    /// Puts data where a part takes them from, and what differs in every byte where they go.
+    pub(crate) fn prepare(&self, part: &Part) -> Result<()> {
+        self.main.write(0, &self.data(part, false, self.is_source()))?;
+        if let Some(back) = &self.back {
+            back.write(0, &self.data(part, true, !self.is_source()))?;
+        }
+        if let (true, Some(inbox)) = (self.counts_turns(part), self.inbox()) {
+            Self::last_byte(inbox, part)?.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// A ping-pong of WRITEs counts in its last byte.
+    fn counts_turns(&self, part: &Part) -> bool {
+        part.measure == Measure::Latency && self.op == NetOp::Write
+    }
+
+    /// Compares every byte at this end with what `messages` operations make of it.
+    pub(crate) fn verify(&self, part: &Part, messages: u64) -> Result<()> {
+        if messages == 0 {
+            return Ok(());
+        }
+        if self.op == NetOp::Atomic {
+            return self.verify_counter(part, messages);
+        }
+        let counts = self.counts_turns(part);
+        let check = |region: &MemoryRegion, back| -> Result<()> {
+            let mut expected = self.data(part, back, true);
+            if let (true, Some(last)) = (counts, expected.last_mut()) {
+                *last = messages as u8;
+            }
+            let mut found = vec![0; expected.len()];
+            region.read(0, &mut found)?;
+            Ok(compare(self.index as usize, &expected, &found)?)
+        };
+        check(&self.main, false)?;
+        match &self.back {
+            Some(back) if part.measure == Measure::Latency => check(back, true),
+            _ => Ok(()),
+        }
+    }
+
+    /// The server's word has counted all; the client got the value before the last.
+    fn verify_counter(&self, part: &Part, messages: u64) -> Result<()> {
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).context("8 bytes");
+        let first = word(&self.data(part, false, false))?;
+        let (mut found, add) = ([0; 8], messages - u64::from(self.role == Role::Client));
+        self.main.read(0, &mut found)?;
+        let (found, expected) = (word(&found)?, first.wrapping_add(add));
+        let pair = self.index;
+        ensure!(
+            found == expected,
+            "queue pair {pair}: the counter is {found:#x}, expected {expected:#x}"
+        );
+        Ok(())
+    }
+
+    /// The byte that counts turns of a ping-pong.
+    pub(crate) fn last_byte<'r>(region: &'r MemoryRegion, part: &Part) -> Result<&'r AtomicU8> {
+        Ok(region.region().atomic_u8(part.bytes - 1)?)
+    }
+
+    /// Whether the bytes in `main` go out from this end. An atomic's word is the server's: the
+    /// client is the source of nothing, nor is the server.
+    fn is_source(&self) -> bool {
+        match self.op {
+            NetOp::Write | NetOp::Send => self.role == Role::Client,
+            NetOp::Read => self.role == Role::Server,
+            NetOp::Atomic => false,
+        }
+    }
+
+    /// Bytes of a part, or those that differ from each of them.
+    fn data(&self, part: &Part, back: bool, source: bool) -> Vec<u8> {
+        let tag = u64::from(part.number) << 13 | u64::from(self.index) << 1 | u64::from(back);
+        let data = pattern(tag, part.bytes as usize);
+        if source { data } else { poison(&data) }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &str) -> Result<Vec<u8>> {
+    let pair = |pair: &[u8]| match pair {
+        [high @ (b'0'..=b'9' | b'a'..=b'f'), low @ (b'0'..=b'9' | b'a'..=b'f')] => {
+            let value = |digit: u8| (digit as char).to_digit(16).unwrap_or_default() as u8;
+            Ok(value(*high) << 4 | value(*low))
+        }
+        other => bail!("{other:?} are no two hexadecimal digits"),
+    };
+    digits.as_bytes().chunks(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_read_back_and_others_refused() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&bytes)).unwrap(), bytes);
+        for bad in ["0", "0g", "é", "+1", "AB"] {
+            assert!(unhex(bad).is_err(), "{bad}");
+        }
+    }
+}

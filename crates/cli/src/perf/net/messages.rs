@@ -1,0 +1,151 @@
+//! What client and server of a measurement say to each other: one JSON object per message.
+
+use serde::{Deserialize, Serialize};
+
+/// Which operation is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NetOp {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// SEND into a posted receive.
+    Send,
+    /// 64-bit fetch-and-add.
+    Atomic,
+}
+
+impl NetOp {
+    /// As the user writes it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::Atomic => "atomic",
+        }
+    }
+
+    /// Whether latency is half of a message there and one back; otherwise it is one operation.
+    pub(crate) fn is_ping_pong(self) -> bool {
+        matches!(self, Self::Write | Self::Send)
+    }
+}
+
+/// Who runs the NIC's engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EngineMode {
+    /// The thread that posts and polls: one core at each end.
+    Inline,
+    /// A thread of its own.
+    Thread,
+}
+
+/// Datagrams that the link loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    /// Of a thousand.
+    pub(crate) per_mille: u16,
+    /// Draws which ones.
+    pub(crate) seed: u64,
+}
+
+/// What holds for the whole measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) op: NetOp,
+    pub(crate) engine: EngineMode,
+    /// Bytes of the path MTU at most.
+    pub(crate) mtu: Option<u32>,
+    /// Messages of a queue pair that may be under way.
+    pub(crate) tx_depth: u32,
+    pub(crate) loss: Option<Loss>,
+    /// Seconds after which a row is given up.
+    pub(crate) row_limit_s: u64,
+}
+
+/// Queue pairs that are made together, and used for one row after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) qps: u32,
+    /// Bytes of the largest message.
+    pub(crate) max_bytes: u64,
+    /// One end of each queue pair.
+    pub(crate) ends: Vec<End>,
+}
+
+/// What a peer has to know of one queue pair, in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// `EndpointHandle`.
+    pub(crate) handle: String,
+    /// `RemoteRegion` of the memory that the operation is on.
+    pub(crate) main: String,
+    /// That of the memory for answers, where there is one.
+    pub(crate) back: Option<String>,
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Measure {
+    /// One operation at a time, on the first queue pair.
+    Latency,
+    /// All queue pairs, as many messages under way as they may have.
+    Bandwidth,
+}
+
+/// One timed part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) measure: Measure,
+    /// Number of the part: its data differ from all others'.
+    pub(crate) number: u32,
+    pub(crate) bytes: u64,
+}
+
+/// Everything that is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// Client: what is to be measured.
+    Setup(Setup),
+    /// Server: it can be.
+    Ready,
+    /// Either: its ends of the queue pairs, the client first.
+    Group(Group),
+    /// Server: it has connected as well.
+    Connected,
+    /// Client: prepare for this.
+    Part(Part),
+    /// Server: prepared.
+    Go,
+    /// Client: the timed part is over, with so many messages on each queue pair.
+    Stop(Vec<u64>),
+    /// Server: every byte at its end is right.
+    Verified,
+    /// Client: that was all.
+    End,
+    /// Either: why it ends.
+    Failed(String),
+}
+
+impl Message {
+    /// Its kind, for a reader who expected another.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Setup(_) => "setup",
+            Self::Ready => "ready",
+            Self::Group(_) => "group",
+            Self::Connected => "connected",
+            Self::Part(_) => "part",
+            Self::Go => "go",
+            Self::Stop(_) => "stop",
+            Self::Verified => "verified",
+            Self::End => "end",
+            Self::Failed(_) => "failed",
+        }
+    }
+}

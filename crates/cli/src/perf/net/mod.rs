@@ -1,0 +1,125 @@
+//! `perf write|read|send|atomic`: two processes, on one machine or two, and RoCEv2 between them.
+
+mod client;
+mod control;
+mod lane;
+mod local;
+mod messages;
+mod request;
+mod row;
+mod server;
+mod side;
+mod timed;
+
+pub(crate) use messages::NetOp;
+
+use super::output::{Chosen, Measured, Setting};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use client::Client;
+use local::LocalServer;
+use request::{MeasureArgs, Request};
+use server::Serve;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Which end this process is.
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum NetCommand {
+    /// Waits for a client, and does what that asks for
+    Server(ServerArgs),
+    /// Measures against a server
+    Client(ClientArgs),
+    /// Measures between this process and a second one, which it starts
+    Local(LocalArgs),
+}
+
+/// The TCP port of perftest.
+const PORT: u16 = 18515;
+
+/// Options of a server: everything else is the client's to say.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServerArgs {
+    /// Address to listen at; packets go over the interface on which the client comes
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    bind: IpAddr,
+    /// TCP port where client and server meet; 0 is any
+    #[arg(short = 'p', long, default_value_t = PORT)]
+    port: u16,
+    /// UDP port of the NIC; 0 is any, 4791 the standard
+    #[arg(long, default_value_t = 0)]
+    udp_port: u16,
+    /// Seconds to wait for a client
+    #[arg(long, default_value_t = 300)]
+    wait: u64,
+}
+
+/// Options of a client.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClientArgs {
+    /// Host name or address of the server
+    host: String,
+    /// TCP port where client and server meet
+    #[arg(short = 'p', long, default_value_t = PORT)]
+    port: u16,
+    /// UDP port of the NIC; 0 is any, 4791 the standard
+    #[arg(long, default_value_t = 0)]
+    udp_port: u16,
+    /// Seconds to look for the server
+    #[arg(long, default_value_t = 5)]
+    wait: u64,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+/// Options of both ends on one machine.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LocalArgs {
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+pub(crate) fn run(op: NetOp, command: &NetCommand) -> Result<()> {
+    match command {
+        NetCommand::Server(args) => server::run(&Serve {
+            op,
+            listen: SocketAddr::new(args.bind, args.port),
+            udp_port: args.udp_port,
+            wait: Duration::from_secs(args.wait),
+        }),
+        NetCommand::Client(args) => {
+            let wait = Duration::from_secs(args.wait);
+            let request = args.measure.request(op, args.udp_port, wait)?;
+            measure(&args.measure, &request, &args.host, args.port)
+        }
+        NetCommand::Local(args) => {
+            let request = args.measure.request(op, 0, Duration::from_secs(5))?;
+            let server = LocalServer::start(op)?;
+            let (host, port) = (server.addr.ip().to_string(), server.addr.port());
+            measure(&args.measure, &request, &host, port)?;
+            server.finish()
+        }
+    }
+}
+
+fn measure(args: &MeasureArgs, request: &Request, host: &str, port: u16) -> Result<()> {
+    let mut client = Client::connect(request, host, port)?;
+    let mut rows = Vec::new();
+    let end = client.measure(request, &mut rows);
+    let measured = Measured::new(command(request.setup.op), setting(&client), rows);
+    measured.print_up_to(end, args.json)
+}
+
+fn command(op: NetOp) -> &'static str {
+    match op {
+        NetOp::Write => "perf write",
+        NetOp::Read => "perf read",
+        NetOp::Send => "perf send",
+        NetOp::Atomic => "perf atomic",
+    }
+}
+
+fn setting(client: &Client) -> Setting {
+    let name = client.side.device.info().name.clone();
+    Setting { gpu: None, nic: Chosen::new(name, &client.describe()) }
+}

@@ -1,0 +1,243 @@
+//! What the user asked for, checked in full before anything is set up; and what a client asks of a
+//! server, checked by the same rules.
+
+use super::messages::{EngineMode, Group, Loss, NetOp, Setup};
+use super::side::mtu;
+use super::timed::Amount;
+use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, PlanError, within};
+use crate::units::parse_size;
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is measured, and how it is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MeasureArgs {
+    /// Smallest message (K, M, G are powers of 1024)
+    #[arg(short = 'b', long, value_parser = parse_size, default_value = "8")]
+    min: u64,
+    /// Largest message [default: 8 for atomics, else 1M]
+    #[arg(short = 'e', long, value_parser = parse_size)]
+    max: Option<u64>,
+    /// Factor from one message size to the next
+    #[arg(short = 'f', long, default_value_t = 8)]
+    factor: u64,
+    /// Queue pairs, one row each: 1,16,256
+    #[arg(short = 'q', long, value_delimiter = ',', default_value = "1")]
+    qps: Vec<u32>,
+    /// Operations per queue pair, instead of a time
+    #[arg(short = 'n', long, conflicts_with = "duration")]
+    iters: Option<u32>,
+    /// Seconds of each measurement
+    #[arg(short = 'D', long, default_value_t = 0.5)]
+    duration: f64,
+    /// Operations before measuring
+    #[arg(short = 'w', long, default_value_t = 200)]
+    warmup: u32,
+    /// Operations of a queue pair that may be under way
+    #[arg(long, default_value_t = 128)]
+    tx_depth: u32,
+    /// Path MTU at most: 256, 512, 1024, 2048 or 4096 [default: 4096 on this machine, else 1024]
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Latency only: one operation at a time
+    #[arg(long, conflicts_with = "bw")]
+    lat: bool,
+    /// Bandwidth and message rate only
+    #[arg(long)]
+    bw: bool,
+    /// Who runs the NIC's engine, at both ends: the thread that measures, or one of its own
+    #[arg(long, value_enum, default_value = "inline")]
+    engine: EngineMode,
+    /// Datagrams that both ends' links lose: 1% or 0.1%, up to 50%
+    #[arg(long, value_parser = parse_loss)]
+    loss: Option<u16>,
+    /// Which of them
+    #[arg(long, requires = "loss", default_value_t = 1)]
+    seed: u64,
+    /// Seconds after which a measurement is given up
+    #[arg(long, default_value_t = 30)]
+    row_limit: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw bandwidth and latency against size
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// A checked request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) setup: Setup,
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) qps: Vec<u32>,
+    pub(crate) latency: bool,
+    pub(crate) bandwidth: bool,
+    pub(crate) amount: Amount,
+    pub(crate) warmup: u64,
+    /// UDP port of the client's NIC, 0 for any.
+    pub(crate) udp_port: u16,
+    /// How long to look for the server.
+    pub(crate) wait: Duration,
+}
+
+impl MeasureArgs {
+    /// Checks everything that can be checked without a server.
+    pub(crate) fn request(&self, op: NetOp, udp_port: u16, wait: Duration) -> Result<Request> {
+        let atomic = op == NetOp::Atomic;
+        let max = self.max.unwrap_or(if atomic { 8 } else { self.min.max(1 << 20) });
+        within("-b", self.min, 1, MAX_MESSAGE)?;
+        within("-e", max, self.min, MAX_MESSAGE)?;
+        within("-f", self.factor, 2, 1 << 20)?;
+        within("-w", self.warmup.into(), 1, MAX_ITERS.into())?;
+        if atomic && (self.min, max) != (8, 8) {
+            let why = "an atomic is 8 bytes";
+            return Err(PlanError::Conflict { flag: "-b or -e", with: "atomic", why }.into());
+        }
+        for &qps in &self.qps {
+            check_memory(qps, max)?;
+        }
+        let sizes = plan::sizes(self.min, max, self.factor);
+        within("-q", (self.qps.len() * sizes.len()) as u64, 1, u64::from(MAX_PARTS) / 2)?;
+        let setup = Setup {
+            op,
+            engine: self.engine,
+            mtu: self.mtu,
+            tx_depth: self.tx_depth,
+            loss: self.loss.map(|per_mille| Loss { per_mille, seed: self.seed }),
+            row_limit_s: self.row_limit,
+        };
+        check_setup(&setup)?;
+        Ok(Request {
+            setup,
+            sizes,
+            qps: self.qps.clone(),
+            latency: !self.bw,
+            bandwidth: !self.lat,
+            amount: self.amount()?,
+            warmup: self.warmup.into(),
+            udp_port,
+            wait,
+        })
+    }
+
+    fn amount(&self) -> Result<Amount, PlanError> {
+        if let Some(n) = self.iters {
+            return Ok(Amount::Operations(within("-n", n.into(), 1, MAX_ITERS.into())?));
+        }
+        let millis = (self.duration * 1e3) as u64;
+        within("-D in milliseconds", millis, 1, self.row_limit.saturating_mul(900))?;
+        Ok(Amount::Time(Duration::from_millis(millis)))
+    }
+}
+
+/// Timed parts of a connection at most: the data of each differ.
+pub(crate) const MAX_PARTS: u32 = 2048;
+
+/// What holds for a whole measurement.
+pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
+    within("--tx-depth", setup.tx_depth.into(), 1, 16384)?;
+    within("--row-limit", setup.row_limit_s, 1, 3600)?;
+    if let Some(Loss { per_mille, .. }) = setup.loss {
+        within("--loss in thousandths", per_mille.into(), 0, 500)?;
+    }
+    setup.mtu.map(mtu).transpose()?;
+    Ok(())
+}
+
+/// What a client wants made.
+pub(crate) fn check_group(group: &Group) -> Result<(), PlanError> {
+    within("message size", group.max_bytes, 1, MAX_MESSAGE)?;
+    check_memory(group.qps, group.max_bytes)
+}
+
+fn check_memory(qps: u32, bytes: u64) -> Result<(), PlanError> {
+    within("-q", qps.into(), 1, MAX_QPS.into())?;
+    plan::memory(qps.into(), bytes)
+}
+
+/// Per cent, or a fraction: in thousandths.
+fn parse_loss(text: &str) -> Result<u16, String> {
+    let bad = || format!("{text:?} is no loss; expected such as 1%, 0.5% or 0.01, at most 50%");
+    let (digits, whole) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 10.0),
+        None => (text, 1000.0),
+    };
+    let value = digits.parse::<f64>().map_err(|_| bad())? * whole;
+    // Thousandths are all that the link knows.
+    let rounded = value.round();
+    if (0.0..=500.0).contains(&rounded) && (value - rounded).abs() < 1e-6 {
+        Ok(rounded as u16)
+    } else {
+        Err(bad())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: MeasureArgs,
+    }
+
+    fn request(op: NetOp, line: &str) -> Result<Request, String> {
+        let words = std::iter::once("perf").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.args.request(op, 0, Duration::ZERO).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_asked_for_is_what_is_done() {
+        let plain = request(NetOp::Write, "").unwrap();
+        assert_eq!(plain.sizes.last(), Some(&(1 << 20)));
+        assert_eq!((plain.latency, plain.bandwidth), (true, true));
+        assert_eq!(plain.amount, Amount::Time(Duration::from_millis(500)));
+        let other = request(NetOp::Read, "-b 64 -e 4K -f 64 -q 1,16 -n 7 --lat --loss 1%").unwrap();
+        assert_eq!((other.sizes, other.qps), (vec![64, 4096], vec![1, 16]));
+        assert_eq!((other.latency, other.bandwidth), (true, false));
+        assert_eq!(other.amount, Amount::Operations(7));
+        assert_eq!(other.setup.loss, Some(Loss { per_mille: 10, seed: 1 }));
+        assert_eq!(request(NetOp::Atomic, "").unwrap().sizes, [8]);
+    }
+
+    #[test]
+    fn a_bad_value_names_its_flag() {
+        for (line, words) in [
+            ("-b 0", "-b is 0"),
+            ("-b 64 -e 8", "-e is 8"),
+            ("-f 1", "-f is 1"),
+            ("-q 1,5000", "-q is 5000"),
+            ("-q 64 -e 1G", "lower -e or -q"),
+            ("-n 0", "-n is 0"),
+            ("-n 5 -D 2", "cannot be used with"),
+            ("-D 0", "-D in milliseconds is 0"),
+            ("-D 1e9", "-D in milliseconds"),
+            ("-w 0", "-w is 0"),
+            ("--tx-depth 0", "--tx-depth is 0"),
+            ("--mtu 1500", "--mtu is 1500"),
+            ("--lat --bw", "cannot be used with"),
+            ("--seed 4", "--loss"),
+            ("--row-limit 0", "--row-limit is 0"),
+        ] {
+            let error = request(NetOp::Write, line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        assert!(request(NetOp::Atomic, "-e 64").unwrap_err().contains("8 bytes"));
+    }
+
+    #[test]
+    fn loss_is_read_in_thousandths() {
+        for (text, loss) in [("1%", 10), ("0.1%", 1), ("0.01", 10), ("50%", 500), ("0", 0)] {
+            assert_eq!(parse_loss(text), Ok(loss), "{text}");
+        }
+        for bad in ["", "%", "51%", "-1%", "0.01%", "nan", "inf", "1", "one"] {
+            assert!(parse_loss(bad).is_err(), "{bad}");
+        }
+    }
+}

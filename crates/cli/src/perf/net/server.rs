@@ -1,0 +1,138 @@
+//! The end that follows: it offers its memory, answers where the operation wants an answer, and
+//! checks what arrived.
+
+use super::control::{Control, Listener};
+use super::lane::Lane;
+use super::messages::{Group, Measure, Message, NetOp, Part, Setup};
+use super::side::{Role, Side};
+use super::timed::{self, Watch};
+use crate::print;
+use anyhow::{Result, bail, ensure};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What the server is told on its command line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serve {
+    pub(crate) op: NetOp,
+    /// Where to listen for the client.
+    pub(crate) listen: SocketAddr,
+    /// UDP port of its NIC, 0 for any.
+    pub(crate) udp_port: u16,
+    /// How long to wait for the client.
+    pub(crate) wait: Duration,
+}
+
+/// How long the client may prepare something, or think.
+const BETWEEN: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(serve: &Serve) -> Result<()> {
+    let listener = Listener::bind(serve.listen)?;
+    // `perf … local` reads the address from here.
+    print::line(format_args!("{LISTENING}{}", listener.addr()?))?;
+    let mut control = listener.accept(serve.wait)?;
+    let outcome = follow(serve, &mut control);
+    if let Err(error) = &outcome {
+        // The client may have been the first to fail; then it does not listen any more.
+        let _ = control.send(&Message::Failed(format!("{error:#}")));
+    }
+    outcome
+}
+
+/// Begins the line that tells where a server listens.
+pub(crate) const LISTENING: &str = "waiting for a client at ";
+
+fn follow(serve: &Serve, control: &mut Control) -> Result<()> {
+    let setup = match control.wait("setup", BETWEEN, nap)? {
+        Message::Setup(setup) => setup,
+        other => return Err(control.out_of_turn(&other, "setup").into()),
+    };
+    check(serve, &setup)?;
+    let side = Side::open(Role::Server, setup, (control.local()?.ip(), serve.udp_port), None)?;
+    control.send(&Message::Ready)?;
+    let mut lanes = Vec::new();
+    loop {
+        let mut fruitless = 0u32;
+        let message = control.wait("part", BETWEEN, || {
+            side.engine.turn(fruitless);
+            fruitless = fruitless.saturating_add(1);
+        })?;
+        match message {
+            Message::Group(group) => {
+                // The old ones make room first.
+                drop(std::mem::take(&mut lanes));
+                lanes = meet(&side, control, &group)?;
+            }
+            Message::Part(part) => measure(&side, control, &lanes, &part)?,
+            Message::End => return Ok(()),
+            other => return Err(control.out_of_turn(&other, "group, part or end").into()),
+        }
+    }
+}
+
+fn nap() {
+    std::thread::sleep(Duration::from_micros(100));
+}
+
+/// What a client asks for is checked as the command line is: it comes from outside.
+fn check(serve: &Serve, setup: &Setup) -> Result<()> {
+    let (ours, theirs) = (serve.op.word(), setup.op.word());
+    ensure!(ours == theirs, "this server measures {ours}, the client {theirs}");
+    super::request::check_setup(setup)?;
+    Ok(())
+}
+
+fn meet(side: &Side, control: &mut Control, group: &Group) -> Result<Vec<Lane>> {
+    super::request::check_group(group)?;
+    let mut lanes = side.lanes(group.qps, group.max_bytes)?;
+    side.connect(&mut lanes, &group.ends)?;
+    let ends = lanes.iter().map(Lane::end).collect();
+    control.send(&Message::Group(Group { ends, ..*group }))?;
+    Ok(lanes)
+}
+
+fn measure(side: &Side, control: &mut Control, lanes: &[Lane], part: &Part) -> Result<()> {
+    let Some(first) = lanes.first() else { bail!("a part without queue pairs") };
+    ensure!(
+        (1..=first.main.len() as u64).contains(&part.bytes),
+        "a part of {} bytes, at most {} were announced",
+        part.bytes,
+        first.main.len()
+    );
+    let lanes = match part.measure {
+        Measure::Latency => &lanes[..1],
+        Measure::Bandwidth => lanes,
+    };
+    lanes.iter().try_for_each(|lane| lane.prepare(part))?;
+    control.send(&Message::Go)?;
+    let mut watch = Watch::new(side, control);
+    let (mine, message) = match (part.measure, side.setup.op) {
+        (Measure::Latency, NetOp::Write | NetOp::Send) => {
+            let (turns, message) = timed::answer(side, first, part, &mut watch)?;
+            (Some(vec![turns]), message)
+        }
+        (Measure::Bandwidth, NetOp::Send) => {
+            let (counts, message) = timed::receive(lanes, part, &mut watch)?;
+            (Some(counts), message)
+        }
+        _ => (None, idle(&mut watch)?),
+    };
+    let Message::Stop(counts) = message else {
+        return Err(control.out_of_turn(&message, "stop").into());
+    };
+    ensure!(counts.len() == lanes.len(), "{} counts, expected {}", counts.len(), lanes.len());
+    if let Some(mine) = mine {
+        ensure!(mine == counts, "{mine:?} messages arrived, {counts:?} were sent");
+    }
+    lanes.iter().zip(&counts).try_for_each(|(lane, count)| lane.verify(part, *count))?;
+    Ok(control.send(&Message::Verified)?)
+}
+
+/// Serves until the client speaks.
+fn idle(watch: &mut Watch<'_>) -> Result<Message> {
+    loop {
+        if let Some(message) = watch.pause()? {
+            return Ok(message);
+        }
+    }
+}

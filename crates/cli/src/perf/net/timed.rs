@@ -1,0 +1,438 @@
+//! The timed parts, posted by the host. Nothing here waits inside `transport`: whoever waits drives
+//! the engine, and looks now and then whether the peer still lives.
+
+use super::control::Control;
+use super::lane::Lane;
+use super::messages::{Message, NetOp, Part};
+use super::side::{Engine, Role, Side};
+use anyhow::{Context as _, Result, bail};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use warpverbs::transport::{LocalRegion, Poster, RemoteRegion, SendFlags};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Amount {
+    /// Operations on each queue pair.
+    Operations(u64),
+    /// As many as there is time for.
+    Time(Duration),
+}
+
+/// The peer lives, but a part takes too long.
+#[derive(Debug, Error)]
+#[error("nothing for {after:?}, or not at an end within it; ask for less, or for a longer --row-limit")]
+pub(crate) struct TooSlow {
+    after: Duration,
+}
+
+/// Turns without news between looks at clock and control connection.
+const LOOK_EVERY: u32 = 1024;
+/// Between looks at the control connection.
+const CONTROL_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits on behalf of a timed part.
+pub(crate) struct Watch<'a> {
+    engine: &'a Engine,
+    control: &'a mut Control,
+    start: Instant,
+    limit: Duration,
+    looked: Instant,
+    fruitless: u32,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(side: &'a Side, control: &'a mut Control) -> Self {
+        let start = Instant::now();
+        let (engine, limit) = (&side.engine, side.row_limit());
+        Self { engine, control, start, limit, looked: start, fruitless: 0 }
+    }
+
+    /// There was news.
+    #[inline]
+    pub(crate) fn news(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// There was none: lets the engine go on. What the peer says meanwhile, if anything.
+    #[inline]
+    pub(crate) fn pause(&mut self) -> Result<Option<Message>> {
+        self.engine.turn(self.fruitless);
+        self.fruitless += 1;
+        if self.fruitless.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(None) }
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<Option<Message>> {
+        let now = Instant::now();
+        if now - self.start > self.limit {
+            return Err(TooSlow { after: self.limit }.into());
+        }
+        if now - self.looked < CONTROL_EVERY {
+            return Ok(None);
+        }
+        self.looked = now;
+        Ok(self.control.poll()?)
+    }
+
+    /// As [`Self::pause`], where the peer has nothing to say but that it failed.
+    #[inline]
+    fn pause_alone(&mut self) -> Result<()> {
+        match self.pause()? {
+            None => Ok(()),
+            Some(message) => Err(self.control.out_of_turn(&message, "nothing yet").into()),
+        }
+    }
+}
+
+/// Posts the same operation again and again, at most `depth` under way.
+struct Feed<'l> {
+    poster: Poster<'l>,
+    op: NetOp,
+    local: LocalRegion,
+    remote: RemoteRegion,
+    depth: u64,
+    /// One in so many is signalled.
+    every: u64,
+    /// Operations so far.
+    posted: u64,
+    /// Index after the last, and the index below which all are complete.
+    end: u64,
+    completed: u64,
+}
+
+impl<'l> Feed<'l> {
+    fn new(
+        lane: &'l Lane,
+        side: &Side,
+        local: LocalRegion,
+        remote: RemoteRegion,
+    ) -> Result<Self> {
+        let (poster, depth) = (lane.endpoint.host()?, u64::from(side.setup.tx_depth));
+        let every = (depth / 4).clamp(1, 32);
+        let completed = poster.poll()?;
+        let (op, end) = (side.setup.op, completed);
+        Ok(Self { poster, op, local, remote, depth, every, posted: 0, end, completed })
+    }
+
+    /// From the client's memory to the server's, or as the operation goes.
+    fn forth(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
+        let local = lane.main.local().slice(0, part.bytes)?;
+        Self::new(lane, side, local, lane.peer_main.slice(0, part.bytes)?)
+    }
+
+    /// From the server's memory for answers to the client's.
+    fn back(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
+        let (back, peer) = (lane.back.as_ref(), lane.peer_back);
+        let (back, peer) = back.zip(peer).context("no memory for answers")?;
+        Self::new(lane, side, back.local().slice(0, part.bytes)?, peer.slice(0, part.bytes)?)
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> Result<bool> {
+        if self.end - self.completed < self.depth {
+            return Ok(true);
+        }
+        self.completed = self.poster.poll()?;
+        Ok(self.end - self.completed < self.depth)
+    }
+
+    #[inline]
+    fn post(&mut self, signaled: bool) -> Result<()> {
+        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::UNSIGNALED };
+        let (host, local, remote) = (&self.poster, self.local, self.remote);
+        let posted = match self.op {
+            NetOp::Write => host.post_write(local, remote, flags)?,
+            NetOp::Read => host.post_read(local, remote, flags)?,
+            NetOp::Send => host.post_send(local, flags)?,
+            NetOp::Atomic => host.post_fetch_add(local, remote, 1, flags)?,
+        };
+        self.posted += 1;
+        self.end = posted.end();
+        Ok(())
+    }
+
+    /// Posts at most `burst`, `quota` in all; whether anything went on.
+    fn fill(&mut self, quota: u64, burst: u32) -> Result<bool> {
+        let before = (self.posted, self.completed);
+        for _ in 0..burst {
+            if self.posted >= quota || !self.has_room()? {
+                break;
+            }
+            let turn = self.posted + 1;
+            self.post(turn.is_multiple_of(self.every) || turn == quota)?;
+        }
+        if self.posted >= quota && self.completed < self.end {
+            self.completed = self.poster.poll()?;
+        }
+        Ok(before != (self.posted, self.completed))
+    }
+
+    fn is_over(&self, quota: u64) -> bool {
+        self.posted >= quota && self.completed >= self.end
+    }
+}
+
+/// Operations posted to one queue pair before the next has its turn.
+const BURST: u32 = 16;
+
+/// Operations on all queue pairs, as many under way as they may have, and how long they took. How
+/// many there were on each.
+pub(crate) fn stream(
+    side: &Side,
+    lanes: &[Lane],
+    part: &Part,
+    amount: Amount,
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<u64>, Duration)> {
+    let feeds = lanes.iter().map(|lane| Feed::forth(lane, side, part));
+    let mut feeds: Vec<Feed<'_>> = feeds.collect::<Result<_>>()?;
+    let (mut quotas, time) = match amount {
+        Amount::Operations(n) => (vec![n; feeds.len()], Duration::MAX),
+        Amount::Time(time) => (vec![u64::MAX; feeds.len()], time),
+    };
+    let (start, mut closing) = (Instant::now(), false);
+    loop {
+        let (mut news, mut over) = (false, true);
+        for (feed, quota) in feeds.iter_mut().zip(&quotas) {
+            news |= feed.fill(*quota, BURST)?;
+            over &= feed.is_over(*quota);
+        }
+        if over {
+            break;
+        }
+        if news {
+            watch.news();
+            watch.engine.push();
+        } else {
+            watch.pause_alone()?;
+        }
+        let now = start.elapsed();
+        if now > watch.limit {
+            return Err(TooSlow { after: watch.limit }.into());
+        }
+        if !closing && now >= time {
+            closing = true;
+            // The last of each queue pair is signalled.
+            quotas = feeds.iter().map(|feed| feed.posted + 1).collect();
+        }
+    }
+    let time = start.elapsed();
+    Ok((feeds.iter().map(|feed| feed.posted).collect(), time))
+}
+
+/// One operation after the other, each from post to completion: nanoseconds of each.
+pub(crate) fn one_by_one(
+    side: &Side,
+    lane: &Lane,
+    part: &Part,
+    (warmup, amount): (u64, Amount),
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<u64>, u64)> {
+    let mut feed = Feed::forth(lane, side, part)?;
+    let mut clock = Clock::new(warmup, amount);
+    while !clock.is_over() {
+        feed.post(true)?;
+        watch.engine.push();
+        while feed.poster.poll()? < feed.end {
+            watch.pause_alone()?;
+        }
+        watch.news();
+        clock.tick();
+    }
+    Ok((clock.samples, feed.posted))
+}
+
+/// A message there, and one back, again and again: nanoseconds of half a round trip.
+pub(crate) fn ping_pong(
+    side: &Side,
+    lane: &Lane,
+    part: &Part,
+    (warmup, amount): (u64, Amount),
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<u64>, u64)> {
+    let mut rally = Rally::new(side, lane, part)?;
+    let mut clock = Clock::new(warmup, amount);
+    while !clock.is_over() {
+        rally.hit()?;
+        watch.engine.push();
+        while !rally.arrived()? {
+            watch.pause_alone()?;
+        }
+        watch.news();
+        clock.tick();
+    }
+    let halves = clock.samples.iter().map(|ns| ns / 2).collect();
+    Ok((halves, rally.turn))
+}
+
+/// The server's half of [`ping_pong`], until the client says that it is over: how many messages
+/// there were of its own.
+pub(crate) fn answer(
+    side: &Side,
+    lane: &Lane,
+    part: &Part,
+    watch: &mut Watch<'_>,
+) -> Result<(u64, Message)> {
+    let mut rally = Rally::new(side, lane, part)?;
+    loop {
+        while !rally.arrived()? {
+            if let Some(message) = watch.pause()? {
+                return Ok((rally.turn, message));
+            }
+        }
+        watch.news();
+        rally.hit()?;
+        watch.engine.push();
+    }
+}
+
+/// Takes what is sent to every queue pair, until the client says that it is over and everything
+/// that it has sent is there.
+pub(crate) fn receive(
+    lanes: &[Lane],
+    part: &Part,
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<u64>, Message)> {
+    let inboxes = lanes.iter().map(|lane| Ok((lane.endpoint.host()?, lane.main.local())));
+    let inboxes: Vec<_> = inboxes.collect::<Result<_>>()?;
+    let (mut counts, mut over) = (vec![0u64; lanes.len()], None);
+    loop {
+        let mut news = false;
+        for ((host, inbox), count) in inboxes.iter().zip(&mut counts) {
+            while take(host, *inbox, part)? {
+                (*count, news) = (*count + 1, true);
+            }
+        }
+        let message = if news {
+            watch.news();
+            watch.engine.push();
+            None
+        } else {
+            watch.pause()?
+        };
+        over = over.or(message);
+        if let Some(Message::Stop(sent)) = &over
+            && (*sent == counts || sent.len() != counts.len())
+        {
+            break;
+        } else if matches!(over, Some(ref message) if !matches!(message, Message::Stop(_))) {
+            break;
+        }
+    }
+    Ok((counts, over.unwrap_or(Message::End)))
+}
+
+/// Takes one message, and offers its memory again; whether there was one.
+#[inline]
+fn take(host: &Poster<'_>, inbox: LocalRegion, part: &Part) -> Result<bool> {
+    let Some(received) = host.poll_recv()? else { return Ok(false) };
+    if u64::from(received.byte_len) != part.bytes {
+        bail!("a message of {} bytes arrived, expected {}", received.byte_len, part.bytes);
+    }
+    host.post_recv(inbox)?;
+    Ok(true)
+}
+
+/// One end of a ping-pong.
+struct Rally<'l> {
+    feed: Feed<'l>,
+    inbox: LocalRegion,
+    part: Part,
+    /// Bytes that count turns, going out and coming in.
+    out: &'l AtomicU8,
+    incoming: &'l AtomicU8,
+    /// Messages of this end so far.
+    turn: u64,
+    /// Messages of the peer so far.
+    heard: u64,
+}
+
+impl<'l> Rally<'l> {
+    fn new(side: &Side, lane: &'l Lane, part: &Part) -> Result<Self> {
+        let back = lane.back.as_ref().context("no memory for answers")?;
+        let (feed, out, inbox) = match side.role {
+            Role::Client => (Feed::forth(lane, side, part)?, &lane.main, back),
+            Role::Server => (Feed::back(lane, side, part)?, back, &lane.main),
+        };
+        Ok(Self {
+            feed,
+            inbox: inbox.local(),
+            part: *part,
+            out: Lane::last_byte(out, part)?,
+            incoming: Lane::last_byte(inbox, part)?,
+            turn: 0,
+            heard: 0,
+        })
+    }
+
+    #[inline]
+    fn hit(&mut self) -> Result<()> {
+        self.turn += 1;
+        if self.feed.op == NetOp::Write {
+            // Only now may the bytes change: the peer has all of the message before.
+            self.out.store(self.turn as u8, Ordering::Release);
+        }
+        let signaled = self.turn.is_multiple_of(self.feed.every);
+        if signaled {
+            self.feed.completed = self.feed.poster.poll()?;
+        }
+        self.feed.post(signaled)
+    }
+
+    #[inline]
+    fn arrived(&mut self) -> Result<bool> {
+        let next = self.heard + 1;
+        let there = match self.feed.op {
+            NetOp::Write => self.incoming.load(Ordering::Acquire) == next as u8,
+            _ => take(&self.feed.poster, self.inbox, &self.part)?,
+        };
+        if there {
+            self.heard = next;
+        }
+        Ok(there)
+    }
+}
+
+/// Times turns, each from the end of the one before.
+struct Clock {
+    warmup: u64,
+    amount: Amount,
+    turns: u64,
+    begin: Instant,
+    last: Instant,
+    samples: Vec<u64>,
+}
+
+impl Clock {
+    fn new(warmup: u64, amount: Amount) -> Self {
+        let now = Instant::now();
+        let room = match amount {
+            Amount::Operations(n) => n as usize,
+            Amount::Time(_) => 1 << 17,
+        };
+        let samples = Vec::with_capacity(room);
+        Self { warmup, amount, turns: 0, begin: now, last: now, samples }
+    }
+
+    #[inline]
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.turns += 1;
+        if self.turns > self.warmup {
+            self.samples.push((now - self.last).as_nanos() as u64);
+        } else {
+            self.begin = now;
+        }
+        self.last = now;
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        match self.amount {
+            Amount::Operations(n) => self.samples.len() as u64 >= n,
+            Amount::Time(time) => !self.samples.is_empty() && self.last - self.begin >= time,
+        }
+    }
+}
