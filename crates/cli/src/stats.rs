@@ -29,7 +29,8 @@ impl Summary {
         samples.sort_unstable();
         let (min_ns, max_ns) = (*samples.first()?, *samples.last()?);
         let sum: u128 = samples.iter().map(|&s| u128::from(s)).sum();
-        let rank = |per_mille: usize| samples[(samples.len() * per_mille).div_ceil(1000).max(1) - 1];
+        let rank =
+            |per_mille: usize| samples[(samples.len() * per_mille).div_ceil(1000).max(1) - 1];
         Some(Self {
             samples: samples.len(),
             min_ns,

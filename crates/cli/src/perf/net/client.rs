@@ -1,8 +1,8 @@
 //! The end that measures.
 
 use super::control::Control;
-use super::lane::Lane;
-use super::messages::{EngineMode, Group, Loss, Measure, Message, Part};
+use super::lane::{Lane, explained};
+use super::messages::{EngineMode, Group, Measure, Message, Part};
 use super::request::Request;
 use super::row::NetRow;
 use super::side::{Role, Side};
@@ -28,13 +28,13 @@ impl Client {
     pub(crate) fn connect(request: &Request, host: &str, port: u16) -> Result<Self> {
         let mut control = Control::connect(host, port, request.wait)?;
         control.during("while it was told what to measure");
-        control.send(&Message::Setup(request.setup))?;
+        control.send(&Message::Setup(request.setup.clone()))?;
         match control.wait("ready", ANSWER, || std::thread::sleep(Duration::from_micros(100)))? {
             Message::Ready => {}
             other => return Err(control.out_of_turn(&other, "ready").into()),
         }
         let at = (control.local()?.ip(), request.udp_port);
-        let side = Side::open(Role::Client, request.setup, at, None)?;
+        let side = Side::open(Role::Client, request.setup.clone(), at, None)?;
         Ok(Self { control, side, parts: 0 })
     }
 
@@ -46,13 +46,11 @@ impl Client {
             EngineMode::Inline => "engine on the measuring thread",
             EngineMode::Thread => "engine on its own thread",
         };
-        let loss = match setup.loss {
-            Some(Loss { per_mille, seed }) => {
-                format!(", {} % loss (seed {seed})", f64::from(per_mille) / 10.0)
-            }
+        let faults = match &setup.faults {
+            Some(faults) => format!(", both ends' links with {faults}"),
             None => String::new(),
         };
-        format!("RoCEv2 from {at} to {}, {engine}{loss}", peer.ip())
+        format!("RoCEv2 from {at} to {}, {engine}{faults}", peer.ip())
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.
@@ -74,9 +72,10 @@ impl Client {
             let lanes = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
             for &bytes in &request.sizes {
                 bar.set_message(format!("{} × {qps}", units::bytes(bytes)));
-                let row = self.row(request, &lanes, bytes).with_context(|| {
-                    format!("{} on {qps} queue pairs", units::bytes(bytes))
-                })?;
+                let row = self.row(request, &lanes, bytes);
+                let row = row
+                    .map_err(|error| explained(error, &lanes))
+                    .with_context(|| format!("{} on {qps} queue pairs", units::bytes(bytes)))?;
                 rows.push(row);
                 bar.inc(1);
             }

@@ -126,11 +126,7 @@ impl Control {
         }
     }
 
-    fn greet(
-        stream: TcpStream,
-        peer: SocketAddr,
-        who: &'static str,
-    ) -> Result<Self, ControlError> {
+    fn greet(stream: TcpStream, peer: SocketAddr, who: &'static str) -> Result<Self, ControlError> {
         let mut control = Self { stream, peer, who, inbox: Vec::new(), during: "" };
         control.prepare().map_err(|source| control.io(source))?;
         control.write(&PREAMBLE)?;

@@ -147,6 +147,20 @@ impl Lane {
     }
 }
 
+/// The error, and what the first queue pair that is not well says of itself: a poll may show only
+/// what followed from it.
+pub(crate) fn explained(error: anyhow::Error, lanes: &[Lane]) -> anyhow::Error {
+    let mut all = lanes.iter().filter_map(|lane| lane.endpoint.health().ok());
+    match all.find(|health| !health.is_ok()) {
+        Some(health) => {
+            let health = health.to_string();
+            let line = health.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+            anyhow::anyhow!("{error:#} [{line}]")
+        }
+        None => error,
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

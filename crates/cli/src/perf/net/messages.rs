@@ -43,17 +43,8 @@ pub(crate) enum EngineMode {
     Thread,
 }
 
-/// Datagrams that the link loses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Loss {
-    /// Of a thousand.
-    pub(crate) per_mille: u16,
-    /// Draws which ones.
-    pub(crate) seed: u64,
-}
-
 /// What holds for the whole measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) op: NetOp,
     pub(crate) engine: EngineMode,
@@ -61,7 +52,9 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u32>,
     /// Messages of a queue pair that may be under way.
     pub(crate) tx_depth: u32,
-    pub(crate) loss: Option<Loss>,
+    /// What goes wrong on both ends' links, as [`FaultPlan`](warpverbs::nic::link::FaultPlan) is
+    /// written.
+    pub(crate) faults: Option<String>,
     /// Seconds after which a row is given up.
     pub(crate) row_limit_s: u64,
 }

@@ -1,7 +1,7 @@
 //! What the user asked for, checked in full before anything is set up; and what a client asks of a
 //! server, checked by the same rules.
 
-use super::messages::{EngineMode, Group, Loss, NetOp, Setup};
+use super::messages::{EngineMode, Group, NetOp, Setup};
 use super::side::mtu;
 use super::timed::Amount;
 use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, PlanError, within};
@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use warpverbs::nic::link::{Chance, FaultPlan};
 
 /// What is measured, and how it is told.
 #[derive(Args, Clone, Debug)]
@@ -50,9 +51,9 @@ pub(crate) struct MeasureArgs {
     /// Who runs the NIC's engine, at both ends: the thread that measures, or one of its own
     #[arg(long, value_enum, default_value = "inline")]
     engine: EngineMode,
-    /// Datagrams that both ends' links lose: 1% or 0.1%, up to 50%
-    #[arg(long, value_parser = parse_loss)]
-    loss: Option<u16>,
+    /// Datagrams that both ends' links lose, such as 1% or 0.1%
+    #[arg(long)]
+    loss: Option<Chance>,
     /// Which of them
     #[arg(long, requires = "loss", default_value_t = 1)]
     seed: u64,
@@ -106,7 +107,9 @@ impl MeasureArgs {
             engine: self.engine,
             mtu: self.mtu,
             tx_depth: self.tx_depth,
-            loss: self.loss.map(|per_mille| Loss { per_mille, seed: self.seed }),
+            faults: self.loss.map(|loss| {
+                FaultPlan { loss, seed: self.seed, ..FaultPlan::default() }.to_string()
+            }),
             row_limit_s: self.row_limit,
         };
         check_setup(&setup)?;
@@ -140,8 +143,9 @@ pub(crate) const MAX_PARTS: u32 = 2048;
 pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
     within("--tx-depth", setup.tx_depth.into(), 1, 16384)?;
     within("--row-limit", setup.row_limit_s, 1, 3600)?;
-    if let Some(Loss { per_mille, .. }) = setup.loss {
-        within("--loss in thousandths", per_mille.into(), 0, 500)?;
+    if let Some(faults) = &setup.faults {
+        let FaultPlan { loss, .. } = faults.parse()?;
+        within("--loss in millionths", loss.millionths().into(), 0, 500_000)?;
     }
     setup.mtu.map(mtu).transpose()?;
     Ok(())
@@ -156,23 +160,6 @@ pub(crate) fn check_group(group: &Group) -> Result<(), PlanError> {
 fn check_memory(qps: u32, bytes: u64) -> Result<(), PlanError> {
     within("-q", qps.into(), 1, MAX_QPS.into())?;
     plan::memory(qps.into(), bytes)
-}
-
-/// Per cent, or a fraction: in thousandths.
-fn parse_loss(text: &str) -> Result<u16, String> {
-    let bad = || format!("{text:?} is no loss; expected such as 1%, 0.5% or 0.01, at most 50%");
-    let (digits, whole) = match text.strip_suffix('%') {
-        Some(digits) => (digits, 10.0),
-        None => (text, 1000.0),
-    };
-    let value = digits.parse::<f64>().map_err(|_| bad())? * whole;
-    // Thousandths are all that the link knows.
-    let rounded = value.round();
-    if (0.0..=500.0).contains(&rounded) && (value - rounded).abs() < 1e-6 {
-        Ok(rounded as u16)
-    } else {
-        Err(bad())
-    }
 }
 
 #[cfg(test)]
@@ -202,7 +189,7 @@ mod tests {
         assert_eq!((other.sizes, other.qps), (vec![64, 4096], vec![1, 16]));
         assert_eq!((other.latency, other.bandwidth), (true, false));
         assert_eq!(other.amount, Amount::Operations(7));
-        assert_eq!(other.setup.loss, Some(Loss { per_mille: 10, seed: 1 }));
+        assert_eq!(other.setup.faults.as_deref(), Some("loss=1%,seed=1"));
         assert_eq!(request(NetOp::Atomic, "").unwrap().sizes, [8]);
     }
 
@@ -223,21 +210,13 @@ mod tests {
             ("--mtu 1500", "--mtu is 1500"),
             ("--lat --bw", "cannot be used with"),
             ("--seed 4", "--loss"),
+            ("--loss 1", "no probability"),
+            ("--loss 51%", "--loss in millionths is 510000"),
             ("--row-limit 0", "--row-limit is 0"),
         ] {
             let error = request(NetOp::Write, line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
         }
         assert!(request(NetOp::Atomic, "-e 64").unwrap_err().contains("8 bytes"));
-    }
-
-    #[test]
-    fn loss_is_read_in_thousandths() {
-        for (text, loss) in [("1%", 10), ("0.1%", 1), ("0.01", 10), ("50%", 500), ("0", 0)] {
-            assert_eq!(parse_loss(text), Ok(loss), "{text}");
-        }
-        for bad in ["", "%", "51%", "-1%", "0.01%", "nan", "inf", "1", "one"] {
-            assert!(parse_loss(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! checks what arrived.
 
 use super::control::{Control, Listener};
-use super::lane::Lane;
+use super::lane::{Lane, explained};
 use super::messages::{Group, Measure, Message, NetOp, Part, Setup};
 use super::side::{Role, Side};
 use super::timed::{self, Watch};
@@ -63,7 +63,9 @@ fn follow(serve: &Serve, control: &mut Control) -> Result<()> {
                 drop(std::mem::take(&mut lanes));
                 lanes = meet(&side, control, &group)?;
             }
-            Message::Part(part) => measure(&side, control, &lanes, &part)?,
+            Message::Part(part) => {
+                measure(&side, control, &lanes, &part).map_err(|error| explained(error, &lanes))?;
+            }
             Message::End => return Ok(()),
             other => return Err(control.out_of_turn(&other, "group, part or end").into()),
         }

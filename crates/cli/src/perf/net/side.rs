@@ -1,17 +1,14 @@
 //! One end of a measurement: its NIC, and queue pairs with their memory.
 
 use super::lane::Lane;
-use super::messages::{End, EngineMode, Loss, NetOp, Setup};
+use super::messages::{End, EngineMode, NetOp, Setup};
 use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{Gpu, Place};
-use warpverbs::nic::link::{FaultPlan, Faulty, Udp};
-use warpverbs::nic::{Config, EngineThread, Link, SoftNic, Step, UdpConfig};
-use warpverbs::transport::{
-    Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice,
-};
+use warpverbs::nic::{Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig};
+use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,16 +77,12 @@ impl Side {
     ) -> Result<Self> {
         let bind = SocketAddr::new(at.0.to_canonical(), at.1);
         let max_mtu = setup.mtu.map(mtu).transpose()?;
-        let udp = Udp::bind(&UdpConfig { bind, max_mtu })?;
-        let link: Box<dyn Link> = match setup.loss {
-            None => Box::new(udp),
-            Some(Loss { per_mille, seed }) => {
-                let seed = seed.wrapping_add(u64::from(role == Role::Server));
-                let plan = FaultPlan { seed, loss: per_mille, ..FaultPlan::default() };
-                Box::new(Faulty::new(udp, plan))
-            }
-        };
-        let nic = SoftNic::with_link(Config { max_qps: MAX_QPS, ..Config::default() }, link)?;
+        let link = LinkConfig::Udp(UdpConfig { bind, max_mtu });
+        let mut config = Config { max_qps: MAX_QPS, link, ..Config::default() }.with_env()?;
+        if let Some(faults) = &setup.faults {
+            config.faults = faults.parse()?;
+        }
+        let nic = SoftNic::new(config.for_process(u32::from(role == Role::Server)))?;
         let thread = match setup.engine {
             EngineMode::Thread => Some(nic.spawn()?),
             EngineMode::Inline => None,

@@ -22,7 +22,9 @@ pub(crate) enum Amount {
 
 /// The peer lives, but a part takes too long.
 #[derive(Debug, Error)]
-#[error("nothing for {after:?}, or not at an end within it; ask for less, or for a longer --row-limit")]
+#[error(
+    "nothing for {after:?}, or not at an end within it; ask for less, or for a longer --row-limit"
+)]
 pub(crate) struct TooSlow {
     after: Duration,
 }
@@ -103,12 +105,7 @@ struct Feed<'l> {
 }
 
 impl<'l> Feed<'l> {
-    fn new(
-        lane: &'l Lane,
-        side: &Side,
-        local: LocalRegion,
-        remote: RemoteRegion,
-    ) -> Result<Self> {
+    fn new(lane: &'l Lane, side: &Side, local: LocalRegion, remote: RemoteRegion) -> Result<Self> {
         let (poster, depth) = (lane.endpoint.host()?, u64::from(side.setup.tx_depth));
         let every = (depth / 4).clamp(1, 32);
         let completed = poster.poll()?;
