@@ -81,6 +81,23 @@ fn reads_and_atomics_are_measured_too() {
 }
 
 #[test]
+fn every_operation_is_measured_between_two_processes() {
+    for op in ["write", "read", "send", "atomic"] {
+        let sizes = if op == "atomic" { "" } else { "-b 1 -e 9000 -f 3000" };
+        let document = json(&format!("perf {op} local {sizes} -q 1,3 -n 40 -w 5 --json"));
+        assert_eq!(document["command"], format!("perf {op}"));
+        let rows = document["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), if op == "atomic" { 2 } else { 6 }, "{rows:?}");
+        for row in rows {
+            assert_eq!(row["data"], "equal", "{row}");
+            assert_eq!(row["latency"]["samples"], 40, "{row}");
+            assert_eq!(row["messages"].as_u64(), row["qps"].as_u64().map(|qps| 40 * qps), "{row}");
+            assert!(row["messages_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        }
+    }
+}
+
+#[test]
 fn comparisons_have_their_yardstick_in_the_same_run() {
     let memcpy = json("perf memcpy -b 64K -e 1M -f 16 -n 8 --json");
     assert_eq!(memcpy["rows"].as_array().map(Vec::len), Some(2));

@@ -1,6 +1,7 @@
 //! Upkeep of the workspace: what no compiler checks, and tests that need machines of their own.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bindgen;
 mod lint;
 mod vm;
@@ -20,6 +21,8 @@ enum Task {
     /// Boots two virtual machines and lets their NICs talk to each other.
     #[command(subcommand)]
     Vm(vm::Task),
+    /// Measures UCX over TCP and this project beside each other, on this machine.
+    BenchPeers(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         }),
         Task::BindgenVerbs => bindgen::run(),
         Task::Vm(task) => vm::run(&task),
+        Task::BenchPeers(bench) => bench::run(&bench),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,41 @@
+//! The project's own benchmark: `warpverbs perf … local`.
+
+use crate::workspace;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Builds the program in release; where it is.
+pub(crate) fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--package", "warpverbs-cli", "--message-format=json"]);
+    let out = command.current_dir(workspace::root()?).stderr(Stdio::inherit()).output()?;
+    ensure!(out.status.success(), "the build of warpverbs-cli ended with {}", out.status);
+    let text = String::from_utf8_lossy(&out.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs =
+        messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.next_back().context("cargo named no program")
+}
+
+/// Rows of one run; every byte was compared, or it fails.
+pub(crate) fn run(program: &PathBuf, line: &str) -> Result<Vec<Value>> {
+    let mut command = Command::new(program);
+    command.arg("perf").args(line.split_whitespace()).arg("--json").stderr(Stdio::inherit());
+    // What the user exported for other runs would change these.
+    command.env_remove("WARPVERBS_FAULT").env_remove("WARPVERBS_PCAP");
+    let out = command.output().with_context(|| program.display().to_string())?;
+    ensure!(out.status.success(), "warpverbs perf {line}: {}", out.status);
+    let mut document: Value = serde_json::from_slice(&out.stdout).context("its JSON")?;
+    match document["rows"].take() {
+        Value::Array(rows) if !rows.is_empty() => Ok(rows),
+        _ => anyhow::bail!("warpverbs perf {line}: no rows"),
+    }
+}
+
+/// A number of a row.
+pub(crate) fn number(row: &Value, pointer: &str) -> Result<f64> {
+    row.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("{pointer} of {row}"))
+}
