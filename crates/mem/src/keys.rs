@@ -132,6 +132,7 @@ struct Entry {
     pd: u32,
     access: Access,
     validity: Validity,
+    tag: u32,
     region: Region,
 }
 
@@ -149,6 +150,8 @@ pub struct Span<'a> {
     pub offset: u64,
     /// Bytes.
     pub len: u32,
+    /// What was given with the key when it was made; 0 if nothing was.
+    pub tag: u32,
 }
 
 /// Fewer than the 2^24 indexes, so that random ones stay hard to hit and quick to find.
@@ -176,6 +179,17 @@ impl KeyTable {
     /// Registers `region` and returns its key, never 0, never an index of 0 or 1 (0x100 is the
     /// terminator lkey of a receive WQE).
     pub fn insert(&mut self, pd: u32, region: &Region, access: Access) -> Result<u32, KeyError> {
+        self.insert_tagged(pd, region, access, 0)
+    }
+
+    /// As [`Self::insert`], with a word that every [`Span`] found by the key brings along.
+    pub fn insert_tagged(
+        &mut self,
+        pd: u32,
+        region: &Region,
+        access: Access,
+        tag: u32,
+    ) -> Result<u32, KeyError> {
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !access.contains(Access::LOCAL_WRITE)
         {
@@ -194,7 +208,8 @@ impl KeyTable {
                 break key;
             }
         };
-        let entry = Entry { key, pd, access, validity: Validity::Live, region: region.clone() };
+        let (validity, region) = (Validity::Live, region.clone());
+        let entry = Entry { key, pd, access, validity, tag, region };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(entry);
@@ -260,7 +275,7 @@ impl KeyTable {
         let inside = offset <= region_len && u64::from(len) <= region_len - offset;
         let granted =
             entry.validity == Validity::Live && entry.pd == pd && entry.access.contains(needed);
-        (inside && granted).then_some(Span { region: &entry.region, offset, len })
+        (inside && granted).then_some(Span { region: &entry.region, offset, len, tag: entry.tag })
     }
 
     /// As [`Self::find`], with the reason of a refusal; existence, validity, domain, right and

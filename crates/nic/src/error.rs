@@ -1,7 +1,7 @@
 //! Why a control call was refused.
 
 use crate::link::PlanError;
-use crate::qp::{AttrMask, QpState};
+use crate::qp::{AttrMask, Path, QpState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -58,6 +58,18 @@ pub enum NicError {
     UnknownQp {
         /// The number given.
         qpn: u32,
+    },
+    /// The number of a carrier's QP is another QP's.
+    #[error("QP number {qpn:#x} is in use")]
+    QpnTaken {
+        /// The number.
+        qpn: u32,
+    },
+    /// No other device can carry this.
+    #[error("{what} cannot be carried by another device")]
+    NotCarried {
+        /// What was asked for.
+        what: &'static str,
     },
     /// The link could not be opened.
     #[error("cannot open a UDP link at {addr}: {kind}")]
@@ -139,6 +151,14 @@ pub enum ModifyError {
     NoLink {
         /// The peer.
         peer: SocketAddr,
+    },
+    /// A QP that another device carries has no other path, and other QPs have not that one.
+    #[error("the path is {path:?}, and the QP is {}carried by another device", if *carried { "" } else { "not " })]
+    WrongPath {
+        /// The path given.
+        path: Path,
+        /// Whether the QP is carried.
+        carried: bool,
     },
     /// The peer cannot be reached from the link's address.
     #[error("the path leads to {peer}, which {local} does not reach")]

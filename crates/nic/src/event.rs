@@ -51,6 +51,15 @@ pub enum AsyncEvent {
         /// The SRQ.
         srqn: u32,
     },
+    /// A port of the device that carries QPs came up or went down (`PORT_ACTIVE`, `PORT_ERR`).
+    Port {
+        /// Its number, from 1.
+        port: u8,
+        /// It is up.
+        active: bool,
+    },
+    /// The device that carries QPs is gone, or does not work any more (`DEVICE_FATAL`).
+    DeviceFatal,
     /// A WQE that asked for an event (CE = 3) completed.
     Completion {
         /// The CQ.

@@ -10,6 +10,7 @@
 //! then executed. See `docs/nic.md` for its way through the files.
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod clock;
 mod config;
 mod cq;
@@ -31,6 +32,10 @@ mod thread;
 mod validate;
 mod violation;
 
+pub use carrier::{
+    Arrived, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion, Gone, Posted,
+    ReceiveCarrier, RecvList, Request, SendList, Source, WorkRequest,
+};
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
 pub use cq::{Cq, CqConfig, CqMode, Delay};

@@ -1,7 +1,8 @@
 //! The NIC as its users hold it.
 
+use crate::carrier::{Carrier, ReceiveCarrier};
 use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
-use crate::engine::{Core, Step};
+use crate::engine::{Core, SharedEnd, Step};
 use crate::fault::Faults;
 use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::qp::{Qp, QpConfig};
@@ -150,7 +151,24 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
-        let key = self.0.lock().keys.insert(pd.number(), region, access)?;
+        self.reg_carried_mr(pd, region, access, 0)
+    }
+
+    /// As [`Self::reg_mr`], for memory that is also registered, under the same addresses, with the
+    /// device that carries QPs of the domain: `device_lkey` is its key there, not 0.
+    pub fn reg_carried_mr(
+        &self,
+        pd: &Pd,
+        region: &Region,
+        access: Access,
+        device_lkey: u32,
+    ) -> Result<Mr, NicError> {
+        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
+            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
+        }
+        let mut core = self.0.lock();
+        let key = core.keys.insert_tagged(pd.number(), region, access, device_lkey)?;
+        drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }
 
@@ -166,21 +184,62 @@ impl SoftNic {
 
     /// A new SRQ.
     pub fn create_srq(&self, pd: &Pd, config: &SrqConfig) -> Result<Srq, NicError> {
+        self.make_srq(pd, config, None)
+    }
+
+    /// A new SRQ whose receives go to another device, for QPs that it carries.
+    pub fn create_carried_srq(
+        &self,
+        pd: &Pd,
+        config: &SrqConfig,
+        carrier: Box<dyn ReceiveCarrier>,
+    ) -> Result<Srq, NicError> {
+        self.make_srq(pd, config, Some(carrier))
+    }
+
+    fn make_srq(
+        &self,
+        pd: &Pd,
+        config: &SrqConfig,
+        carrier: Option<Box<dyn ReceiveCarrier>>,
+    ) -> Result<Srq, NicError> {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
         let mut core = self.0.lock();
         let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
         let srqn = core.srqs.next().ok_or(exhausted.clone())? + 1;
-        let srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
+        let mut srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
+        let carried = carrier.is_some();
+        srq.carried = carrier.map(SharedEnd::new);
         let slot = core.srqs.insert(srq).ok_or(exhausted)?;
+        if carried {
+            core.proxy.insert_shared(slot);
+        }
         drop(core);
-        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn })))
+        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn, carried })))
     }
 
     /// A new QP, in RESET.
     pub fn create_qp(&self, pd: &Pd, config: QpConfig) -> Result<Qp, NicError> {
-        Qp::create(&self.0, pd, config)
+        Qp::create(&self.0, pd, config, None)
+    }
+
+    /// A new QP, in RESET, whose work another device carries out. It has the carrier's QP number, and
+    /// its path is [`Path::Carried`](crate::Path::Carried).
+    pub fn create_carried_qp(
+        &self,
+        pd: &Pd,
+        config: QpConfig,
+        carrier: Box<dyn Carrier>,
+    ) -> Result<Qp, NicError> {
+        Qp::create(&self.0, pd, config, Some(carrier))
+    }
+
+    /// Passes on what a device that carries QPs has to say besides completions. A QP that it says has
+    /// failed goes to ERR.
+    pub fn raise(&self, event: AsyncEvent) {
+        self.0.lock().raise(event);
     }
 
     /// The oldest event not yet polled.

@@ -1,6 +1,7 @@
 //! Shared receive queues.
 
 use crate::NicError;
+use crate::engine::SharedEnd;
 use crate::nic::Shared;
 use crate::pd::Pd;
 use crate::violation::Rule;
@@ -39,6 +40,8 @@ pub(crate) struct SharedReceiveQueue {
     /// An invalid WQE or link: nothing is given any more.
     pub(crate) dead: bool,
     pub(crate) hint: KeyHint,
+    /// The SRQ of another device that its receives go to.
+    pub(crate) carried: Option<SharedEnd>,
 }
 
 impl SharedReceiveQueue {
@@ -65,6 +68,7 @@ impl SharedReceiveQueue {
             limit: 0,
             dead: false,
             hint: KeyHint::default(),
+            carried: None,
         })
     }
 
@@ -105,9 +109,21 @@ impl SharedReceiveQueue {
         self.taken += 1;
     }
 
+    /// Goes back to `head`: the last `count` were not taken after all.
+    pub(crate) fn untake(&mut self, head: u16, count: u64) {
+        self.head = head;
+        self.taken -= count;
+    }
+
     /// Whether a limit is set and fewer are left; the limit is spent by that.
     pub(crate) fn below_limit(&mut self) -> Option<u16> {
-        let left = (self.posted - self.taken) as u16;
+        self.below_limit_with(0)
+    }
+
+    /// As [`Self::below_limit`], with `more` receives at another device.
+    pub(crate) fn below_limit_with(&mut self, more: u32) -> Option<u16> {
+        let left = (self.posted - self.taken).saturating_add(more.into());
+        let left = left.min(u16::MAX.into()) as u16;
         (left < self.limit).then(|| {
             self.limit = 0;
             left
@@ -126,6 +142,7 @@ pub(crate) struct SrqInner {
     pub(crate) pd: Pd,
     pub(crate) slot: u32,
     pub(crate) srqn: u32,
+    pub(crate) carried: bool,
 }
 
 impl Srq {
@@ -146,7 +163,10 @@ impl Srq {
 impl Drop for SrqInner {
     fn drop(&mut self) {
         // Memory is given back after the lock.
-        let removed = self.nic.lock().srqs.remove(self.slot);
+        let mut core = self.nic.lock();
+        let removed = core.srqs.remove(self.slot);
+        core.proxy.remove_shared(self.slot);
+        drop(core);
         drop(removed);
     }
 }

@@ -199,6 +199,35 @@ pub enum Rule {
         /// The opcode.
         opcode: SendOpcode,
     },
+    /// The operation is none that another device could carry out: extended atomics and LOCAL_INVAL,
+    /// on a carried QP.
+    #[error("{opcode:?} cannot be carried out by another device")]
+    NotCarried {
+        /// The opcode.
+        opcode: SendOpcode,
+    },
+    /// Memory that is not registered with the device that carries the QP.
+    #[error("key {key:#010x} is not registered with the device that carries the QP")]
+    KeyNotCarried {
+        /// The key.
+        key: u32,
+    },
+    /// More than the device that carries the QP takes.
+    #[error("{found} {what}, the device that carries the QP takes {max}")]
+    CarrierLimit {
+        /// Of what.
+        what: &'static str,
+        /// How many the WQE has.
+        found: u64,
+        /// How many there may be.
+        max: u64,
+    },
+    /// The device that carries the QP refused what passed every check.
+    #[error("the device that carries the QP refused it: errno {errno}")]
+    CarrierRefused {
+        /// As the device's library said.
+        errno: i32,
+    },
     /// READs and atomics need a resource that was set to zero.
     #[error("READ or atomic on a QP with {attr} 0")]
     NoReadResources {
@@ -228,7 +257,9 @@ impl Rule {
             Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
             Self::NotAllowed { .. } => "qp.access",
             Self::MemoryKind { .. } => "mr.kind",
-            Self::NoPacket { .. } => "ctrl.opcode",
+            Self::NoPacket { .. } | Self::NotCarried { .. } => "ctrl.opcode",
+            Self::KeyNotCarried { .. } => "data.lkey",
+            Self::CarrierLimit { .. } | Self::CarrierRefused { .. } => "carrier",
             Self::NoReadResources { attr } => attr,
         }
     }
@@ -248,8 +279,11 @@ impl Rule {
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
             | Self::NoPacket { .. }
+            | Self::NotCarried { .. }
+            | Self::CarrierLimit { .. }
+            | Self::CarrierRefused { .. }
             | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
-            Self::MemoryKind { .. } => Syndrome::LocalProt,
+            Self::MemoryKind { .. } | Self::KeyNotCarried { .. } => Syndrome::LocalProt,
             Self::MessageLength { .. } => Syndrome::LocalLength,
             Self::AtomicAlignment { .. }
             | Self::ReceiveTooSmall { .. }

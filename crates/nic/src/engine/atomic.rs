@@ -188,6 +188,6 @@ impl RemoteAtomic {
 
 fn return_to(result: &Region, old: &Returned) -> Result<Option<Transfer>, MemError> {
     let len = result.len() as u32;
-    let to = [Span { region: result, offset: 0, len }];
+    let to = [Span { region: result, offset: 0, len, tag: 0 }];
     super::transfer::begin(old.as_source(), &to, u64::from(len), u64::MAX, result.kind())
 }

@@ -62,8 +62,9 @@ impl Core {
         }
         rq.receives += 1;
         rq.received_bytes += u64::from(byte_cnt);
-        let (pd, srqn) = (rq.pd, self.srqn_of(slot));
-        if let ReceiveKind::SendInval(rkey) = kind {
+        let (pd, carried, srqn) = (rq.pd, rq.carried, self.srqn_of(slot));
+        // The key of a carried QP's message is the device's, which has seen to it.
+        if let (ReceiveKind::SendInval(rkey), false) = (kind, carried) {
             // It was checked at the start; if it failed by now, the key is gone anyway.
             let _ = self.keys.invalidate(pd, rkey.0);
         }
@@ -76,6 +77,17 @@ impl Core {
 
     /// Completes a receive with an error.
     pub(crate) fn fail_receive(&mut self, slot: u32, index: u64, syndrome: Syndrome) {
+        self.fail_receive_as(slot, index, syndrome, syndrome.usual_vendor());
+    }
+
+    /// As [`Self::fail_receive`], with the vendor's syndrome.
+    pub(crate) fn fail_receive_as(
+        &mut self,
+        slot: u32,
+        index: u64,
+        syndrome: Syndrome,
+        vendor: u8,
+    ) {
         let srqn = self.srqn_of(slot);
         let Some(rq) = self.receives.get(slot) else { return };
         let cqe = Cqe::Error {
@@ -84,7 +96,7 @@ impl Core {
             wqe_counter: index as u16,
             opcode: SendOpcode::Nop,
             syndrome,
-            vendor: syndrome.usual_vendor(),
+            vendor,
             srqn,
         };
         self.complete_receive(slot, cqe);

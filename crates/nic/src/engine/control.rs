@@ -1,5 +1,6 @@
 //! Control calls that change what the engine works on.
 
+use super::proxy::End;
 use super::{Core, Flight};
 use crate::event::AsyncEvent;
 use crate::qp::receive::ReceiveQueue;
@@ -16,6 +17,7 @@ use warpverbs_mem::Access;
 /// dropped after the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
+    _end: Option<Box<End>>,
     _flight: VecDeque<Flight>,
     _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
 }
@@ -29,6 +31,18 @@ impl Core {
             if (2..0xff_ffff).contains(&qpn) && !self.by_qpn.contains_key(&qpn) {
                 return qpn;
             }
+        }
+    }
+
+    /// The number of a QP of another device, if no QP has it.
+    pub(crate) fn claim_qpn(&self, qpn: u32) -> Result<u32, NicError> {
+        if !(2..0xff_ffff).contains(&qpn) {
+            let (value, min, max) = (u64::from(qpn), 2, 0xff_fffe);
+            return Err(NicError::OutOfRange { what: "QP number of a carrier", value, min, max });
+        }
+        match self.by_qpn.contains_key(&qpn) {
+            true => Err(NicError::QpnTaken { qpn }),
+            false => Ok(qpn),
         }
     }
 
@@ -59,13 +73,14 @@ impl Core {
         self.past += self.qp_stats(slot);
         let (send, receive) = (self.sends.remove(slot), self.receives.remove(slot));
         self.net.remove(slot);
+        let _end = self.proxy.remove(slot);
         self.quieten(slot);
         self.run.retain(|queued| *queued != slot);
         self.watched.retain(|watched| *watched != slot);
         if let Some(q) = &send {
             self.by_qpn.remove(&q.qpn.get());
         }
-        Garbage { _queues: send.zip(receive), ..Garbage::default() }
+        Garbage { _queues: send.zip(receive), _end, ..Garbage::default() }
     }
 
     /// Nothing that was under way for the QP in `slot` is heard of any more.
@@ -88,6 +103,7 @@ impl Core {
         transition(q.state, to, attrs.given())?;
         attrs.check_ranges()?;
         self.net.check_path(attrs)?;
+        self.proxy.check_path(slot, attrs.path)?;
         if to == QpState::Err {
             self.end(slot, None);
             return Ok(Garbage::default());
@@ -97,6 +113,7 @@ impl Core {
             garbage._flight = q.reset();
             rq.reset();
             self.quieten(slot);
+            self.proxy.reset(slot);
         }
         let (Some(q), Some(rq)) = (self.sends.get_mut(slot), self.receives.get_mut(slot)) else {
             return Ok(garbage);
@@ -108,7 +125,7 @@ impl Core {
         let merged = q.attrs;
         q.peer_qpn = merged.dest_qpn.unwrap_or(0);
         rq.peer_qpn = merged.dest_qpn;
-        q.remote = merged.path.is_some_and(Path::is_network);
+        q.remote = merged.path.is_some_and(|path| path != Path::Loopback);
         rq.remote = q.remote;
         if q.remote || to == QpState::Reset {
             self.net.follow(slot, (from, to), &merged, q.depth);

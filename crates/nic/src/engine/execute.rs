@@ -49,7 +49,9 @@ pub(crate) enum Work {
     Nothing,
     /// A connection over the network carries it out; its completion says when it is over.
     Remote(Outgoing),
-    Copy(Transfer),
+    /// Another device carries it out, likewise.
+    Carried,
+    Copy(Box<Transfer>),
     Atomic(Box<RemoteAtomic>),
 }
 
@@ -58,7 +60,7 @@ impl Work {
     pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
         match self {
             Self::Nothing => Ok(true),
-            Self::Remote(_) => Ok(false),
+            Self::Remote(_) | Self::Carried => Ok(false),
             Self::Copy(transfer) => transfer.advance(slice),
             Self::Atomic(atomic) => atomic.advance(),
         }
@@ -67,7 +69,7 @@ impl Work {
     /// A later WQE of the same lane may start.
     pub(crate) fn is_issued(&self) -> bool {
         match self {
-            Self::Nothing | Self::Remote(_) => true,
+            Self::Nothing | Self::Remote(_) | Self::Carried => true,
             Self::Copy(transfer) => transfer.is_issued(),
             Self::Atomic(_) => false,
         }
@@ -218,7 +220,7 @@ fn start(
     q.lane = if shared { lane } else { Kind::Host };
     let work = if len == 0 { None } else { begin(from, to, len, slice, lane)? };
     commit();
-    Ok(work.map(Work::Copy))
+    Ok(work.map(|copy| Work::Copy(Box::new(copy))))
 }
 
 /// WQEs of one queue that may be in the hands of a copy engine.
@@ -390,7 +392,11 @@ fn atomic(
         let to = [result];
         q.lane = Kind::Host;
         let work = begin(old.as_source(), &to, size.into(), u64::MAX, result.region.kind())?;
-        return Ok(Started { work: work.map(Work::Copy), brought: size, delivery: None });
+        return Ok(Started {
+            work: work.map(|copy| Work::Copy(Box::new(copy))),
+            brought: size,
+            delivery: None,
+        });
     }
     if env.atomic_owner.is_some() {
         return Err(Stop::Drain);

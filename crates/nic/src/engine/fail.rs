@@ -29,9 +29,24 @@ impl Core {
         syndrome: Syndrome,
         rule: Option<Rule>,
     ) {
+        self.fail_ticket_as(slot, ticket, syndrome, rule, syndrome.usual_vendor());
+    }
+
+    /// As [`Self::fail_ticket`], with the vendor's syndrome.
+    pub(crate) fn fail_ticket_as(
+        &mut self,
+        slot: u32,
+        ticket: &Ticket,
+        syndrome: Syndrome,
+        rule: Option<Rule>,
+        vendor: u8,
+    ) {
         let Some(q) = self.sends.get_mut(slot) else { return };
         // After the first error, whatever else goes wrong is its consequence.
-        let syndrome = if q.state.flushes_sends() { Syndrome::WrFlush } else { syndrome };
+        let (syndrome, vendor) = match q.state.flushes_sends() && syndrome != Syndrome::WrFlush {
+            true => (Syndrome::WrFlush, Syndrome::WrFlush.usual_vendor()),
+            false => (syndrome, vendor),
+        };
         let flushed = syndrome == Syndrome::WrFlush;
         q.retired = ticket.index + ticket.wqebbs;
         if flushed {
@@ -46,7 +61,7 @@ impl Core {
             wqe_counter: ticket.index as u16,
             opcode: ticket.opcode,
             syndrome,
-            vendor: syndrome.usual_vendor(),
+            vendor,
             srqn: 0,
         };
         let (upto, on_error, remote) = (q.retired, q.on_error, q.remote);
@@ -83,10 +98,12 @@ impl Core {
         self.enqueue(slot);
         if to == QpState::Err {
             self.fail_connection(slot);
+            self.fail_carrier(slot);
         }
         let Some(rq) = self.receives.get_mut(slot) else { return };
         rq.state = to;
-        if to != QpState::Err {
+        // What another device has comes back from there first.
+        if to != QpState::Err || rq.carried {
             return;
         }
         let shared = matches!(rq.source, Receives::Shared(_));
@@ -117,7 +134,7 @@ impl Core {
 
     /// Flushes every receive that the QP has taken, or that is posted to the QP itself. How many
     /// there were.
-    fn flush_receives(&mut self, slot: u32) -> u32 {
+    pub(crate) fn flush_receives(&mut self, slot: u32) -> u32 {
         let mut flushed = 0;
         while let Some(rq) = self.receives.get_mut(slot) {
             let next = match (rq.open.pop_front(), &mut rq.source) {
@@ -145,7 +162,7 @@ impl Core {
     /// Receives that were posted to a QP after it went to ERR. Whether there were any.
     pub(crate) fn flush_late_receives(&mut self, slot: u32) -> bool {
         let in_error = self.receives.get(slot).is_some_and(|rq| rq.state == QpState::Err);
-        in_error && self.flush_receives(slot) > 0
+        in_error && !self.proxy.is_flushing(slot) && self.flush_receives(slot) > 0
     }
 
     /// Nobody answers: again later, until patience ends.

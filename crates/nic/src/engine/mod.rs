@@ -11,11 +11,13 @@ mod doorbell;
 mod execute;
 mod fail;
 mod net;
+mod proxy;
 mod run;
 mod timer;
 mod transfer;
 
 pub(crate) use net::Network;
+pub(crate) use proxy::{Proxy, SharedEnd};
 pub(crate) use run::{Flight, classify};
 
 use crate::clock::Time;
@@ -67,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) time: Time,
     pub(crate) steps: u64,
     pub(crate) net: Network,
+    pub(crate) proxy: Proxy,
     policy: DoorbellPolicy,
     record_patience: u32,
     pub(crate) watch_rewrites: bool,
@@ -111,6 +114,7 @@ impl Core {
             time: Time::start(config.clock.clone()),
             steps: 0,
             net: Network::new(link),
+            proxy: Proxy::default(),
             policy: config.policy,
             record_patience: config.record_patience,
             watch_rewrites: config.watch_rewrites,
@@ -150,7 +154,7 @@ impl Core {
         if !self.overrun.is_empty() {
             self.fail_overrun();
         }
-        let served = self.serve_network();
+        let served = self.serve_network() | (self.proxy.has_ends() && self.serve_carried());
         let waits = served || self.is_network_pending() || !self.run.is_empty();
         let idle = done == 0 && !moving && !heard && !waits;
         // What is polled for rarely is polled for at least whenever nothing else is to be done.
@@ -184,7 +188,7 @@ impl Core {
     /// Time to the next timer, if one runs.
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let held = self.held_until();
-        let due = [self.timers.next(), held, self.net.next_timer()];
+        let due = [self.timers.next(), held, self.net.next_timer(), self.proxy.next_timer()];
         let due = due.into_iter().flatten().min()?;
         Some(due.saturating_sub(self.time.now()))
     }

@@ -13,7 +13,7 @@ use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::WqeIndex;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{self, Position, WqeViolation};
+use warpverbs_mlx5::wqe::{self, Position, Wqe, WqeViolation};
 use zerocopy::{IntoBytes, transmute_ref};
 
 /// A WQE that was started and is not finished.
@@ -38,6 +38,21 @@ pub(crate) struct Ticket {
     pub(crate) brought: u32,
 }
 
+impl Ticket {
+    /// Of the WQE at `index`, before it is known what it brings.
+    #[inline]
+    pub(crate) fn of(wqe: &Wqe<'_>, index: u64) -> Self {
+        Self {
+            index,
+            wqebbs: wqe.wqebbs() as u64,
+            opcode: wqe.op.opcode(),
+            completion: wqe.flags.completion,
+            bytes: wqe.op.byte_len(),
+            brought: 0,
+        }
+    }
+}
+
 /// How far a turn of a QP came.
 pub(crate) struct Ran {
     pub(crate) done: u32,
@@ -51,6 +66,8 @@ pub(crate) enum Advance {
     Done,
     /// A WQE was started and is not finished.
     Started,
+    /// So many were handed to another device.
+    Posted(u32),
     /// Nothing before copies end.
     Moving,
     /// Nothing before something happens.
@@ -70,9 +87,10 @@ impl Core {
                 ran.moving |= started > 0;
                 break true;
             }
-            match self.advance(slot) {
+            match self.advance(slot, budget - ran.done - started) {
                 Advance::Done => ran.done += 1,
                 Advance::Started => started += 1,
+                Advance::Posted(count) => started += count,
                 // A connection says when it is done.
                 Advance::Moving if self.sends.get(slot).is_some_and(|q| q.remote) => break false,
                 Advance::Moving => {
@@ -97,7 +115,7 @@ impl Core {
     }
 
     #[inline]
-    fn advance(&mut self, slot: u32) -> Advance {
+    fn advance(&mut self, slot: u32, budget: u32) -> Advance {
         let Some(q) = self.sends.get_mut(slot) else { return Advance::Nothing };
         if !q.flight.is_empty()
             && let Some(advance) = self.advance_flight(slot)
@@ -108,6 +126,7 @@ impl Core {
         match q.state {
             QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
             QpState::Rts if q.poison.is_some() => self.fail_poisoned(slot),
+            QpState::Rts if q.next != q.posted && q.carried => self.carry(slot, budget),
             QpState::Rts if q.next != q.posted => self.start_next(slot),
             QpState::Err | QpState::Sqe if q.next != q.posted && q.flight.is_empty() => {
                 self.flush_next(slot);
@@ -184,44 +203,21 @@ impl Core {
         let Self { sends, keys, receives, srqs, by_qpn, events, net, .. } = self;
         let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
         let Some(ring) = &q.ring else { return self.consume(slot) };
-        let (index, announced) = (q.next, q.posted - q.next);
-        let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
+        let index = q.next;
         let block = ring.load(index);
-        let first: &[u8; 64] = transmute_ref!(&block);
-        let wqebbs = wqe::peek(first) as u64;
-        let raw = match wqebbs {
-            1 => first.as_slice(),
-            _ => fetch(ring, index, wqebbs, &mut self.long),
-        };
-        let parsed = match wqe::parse(raw, at) {
-            Ok(wqe) if wqebbs <= announced => wqe,
-            Ok(_) => {
-                return self.refuse(
-                    slot,
-                    first,
-                    wqebbs,
-                    Rule::BeyondAnnounced { wqebbs, announced },
-                );
-            }
-            Err(violation) => {
-                let rule = classify(violation, &block, q.depth);
-                return self.refuse(slot, first, wqebbs, rule);
+        let (raw, parsed) = match read_wqe(q, ring, &block, index, &mut self.long) {
+            Ok(read) => read,
+            Err((wqebbs, rule)) => {
+                return self.refuse(slot, transmute_ref!(&block), wqebbs, rule);
             }
         };
         if !q.snapshot.is_empty()
-            && let Some(rule) = rewritten(q, raw)
+            && let Some(rule) = rewritten(q, index, raw)
         {
             self.report_send(slot, index, rule);
             return self.start_next_unwatched(slot);
         }
-        let ticket = Ticket {
-            index,
-            wqebbs,
-            opcode: parsed.op.opcode(),
-            completion: parsed.flags.completion,
-            bytes: parsed.op.byte_len(),
-            brought: 0,
-        };
+        let ticket = Ticket::of(&parsed, index);
         if q.remote
             && let Some(posted) = net::post(net, keys, q, &parsed)
         {
@@ -269,7 +265,7 @@ impl Core {
 
     /// The next WQE cannot start, now or at all.
     #[cold]
-    fn stopped(&mut self, slot: u32, ticket: Ticket, stop: Stop) -> Advance {
+    pub(crate) fn stopped(&mut self, slot: u32, ticket: Ticket, stop: Stop) -> Advance {
         let Some(q) = self.sends.get_mut(slot) else { return Advance::Nothing };
         // What is in flight comes first: completions are in order, and so are errors.
         if matches!(stop, Stop::Drain) || !q.flight.is_empty() {
@@ -302,7 +298,13 @@ impl Core {
 
     /// The bytes of the next slot are no WQE: it fails once what is in flight has ended.
     #[cold]
-    fn refuse(&mut self, slot: u32, first: &[u8; 64], wqebbs: u64, rule: Rule) -> Advance {
+    pub(crate) fn refuse(
+        &mut self,
+        slot: u32,
+        first: &[u8; 64],
+        wqebbs: u64,
+        rule: Rule,
+    ) -> Advance {
         let Some(q) = self.sends.get_mut(slot) else { return Advance::Nothing };
         if !q.flight.is_empty() {
             return Advance::Moving;
@@ -341,6 +343,31 @@ fn idle(q: &SendQueue) -> Advance {
     if q.flight.is_empty() { Advance::Nothing } else { Advance::Moving }
 }
 
+/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. If it is none: how many WQEBBs it
+/// says it has, and what is wrong.
+#[inline(always)]
+pub(crate) fn read_wqe<'a>(
+    q: &SendQueue,
+    ring: &SendRing,
+    block: &'a Block,
+    index: u64,
+    long: &'a mut [Block; 16],
+) -> Result<(&'a [u8], Wqe<'a>), (u64, Rule)> {
+    let announced = q.posted - index;
+    let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
+    let first: &[u8; 64] = transmute_ref!(block);
+    let wqebbs = wqe::peek(first) as u64;
+    let raw = match wqebbs {
+        1 => first.as_slice(),
+        _ => fetch(ring, index, wqebbs, long),
+    };
+    match wqe::parse(raw, at) {
+        Ok(wqe) if wqebbs <= announced => Ok((raw, wqe)),
+        Ok(_) => Err((wqebbs, Rule::BeyondAnnounced { wqebbs, announced })),
+        Err(violation) => Err((wqebbs, classify(violation, block, q.depth))),
+    }
+}
+
 /// The WQEBBs of a long WQE, wrap undone.
 fn fetch<'a>(ring: &SendRing, index: u64, wqebbs: u64, out: &'a mut [Block; 16]) -> &'a [u8] {
     let blocks = &mut out[..wqebbs as usize];
@@ -368,9 +395,9 @@ pub(crate) fn classify(violation: WqeViolation, block: &Block, depth: u64) -> Ru
 }
 
 /// The first word that differs from what was there at the doorbell.
-fn rewritten(q: &SendQueue, raw: &[u8]) -> Option<Rule> {
+pub(crate) fn rewritten(q: &SendQueue, index: u64, raw: &[u8]) -> Option<Rule> {
     for (i, now) in raw.chunks_exact(64).enumerate() {
-        let was = q.snapshot[((q.next + i as u64) % q.depth) as usize];
+        let was = q.snapshot[((index + i as u64) % q.depth) as usize];
         for (word, (now, was)) in now.chunks_exact(8).zip(was).enumerate() {
             let found = now.try_into().map_or(0, u64::from_ne_bytes);
             if found != was {

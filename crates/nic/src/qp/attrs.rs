@@ -54,12 +54,8 @@ pub enum Path {
     /// The peer is reached by the NIC's link, at this address. Of the port only its link makes
     /// use: what arrives is known by its IP address and QP number.
     Network(SocketAddr),
-}
-
-impl Path {
-    pub(crate) fn is_network(self) -> bool {
-        matches!(self, Self::Network(_))
-    }
+    /// The QP is carried by another device, which knows the peer.
+    Carried,
 }
 
 /// Largest payload of one packet; the values are those of the QP context.

@@ -9,6 +9,7 @@ pub use attrs::{AttrMask, Mtu, Path, QpAttrs, ack_timeout, rnr_delay};
 pub use send::FirstError;
 pub use state::{Event, QpState, TRANSITIONS, Transition};
 
+use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::nic::Shared;
 use crate::pd::Pd;
@@ -120,7 +121,30 @@ impl QpConfig {
         Ok(())
     }
 
-    fn halves(&self, qpn: Qpn, pd: &Pd) -> Result<(SendQueue, ReceiveQueue), NicError> {
+    /// A QP that another device carries takes receives of that device, and executes its WQEs.
+    fn check_carried(&self, carrier: Option<&dyn Carrier>) -> Result<(), NicError> {
+        let foreign = Err(NicError::Foreign { what: "SRQ", owner: "kind of QP" });
+        match &self.rq {
+            RqConfig::Srq(srq) if srq.0.carried != carrier.is_some() => return foreign,
+            _ => {}
+        }
+        if carrier.is_some() && self.consume_only {
+            return Err(NicError::NotCarried { what: "a QP that only consumes" });
+        }
+        let sends = carrier.map_or(1, |carrier| carrier.limits().send_depth);
+        if sends == 0 {
+            let (value, min, max) = (0, 1, u64::from(u32::MAX));
+            return Err(NicError::OutOfRange { what: "send depth of a carrier", value, min, max });
+        }
+        Ok(())
+    }
+
+    fn halves(
+        &self,
+        qpn: Qpn,
+        pd: &Pd,
+        carried: bool,
+    ) -> Result<(SendQueue, ReceiveQueue), NicError> {
         in_range("log_sq", self.log_sq, 0, 15)?;
         let ring = match self.consume_only {
             true => None,
@@ -148,6 +172,7 @@ impl QpConfig {
             drained: false,
             poison: None,
             peer_qpn: 0,
+            carried,
             remote: false,
             peer_slot: 0,
             retries_left: 0,
@@ -167,6 +192,7 @@ impl QpConfig {
             pd: pd.number(),
             state: QpState::Reset,
             peer_qpn: None,
+            carried,
             remote: false,
             access: Access::empty(),
             min_rnr_timer: 0,
@@ -201,12 +227,25 @@ struct QpInner {
 }
 
 impl Qp {
-    pub(crate) fn create(nic: &Arc<Shared>, pd: &Pd, config: QpConfig) -> Result<Self, NicError> {
+    pub(crate) fn create(
+        nic: &Arc<Shared>,
+        pd: &Pd,
+        config: QpConfig,
+        carrier: Option<Box<dyn Carrier>>,
+    ) -> Result<Self, NicError> {
         config.check_owner(nic, pd)?;
+        config.check_carried(carrier.as_deref())?;
         let mut core = nic.lock();
-        let qpn = core.draw_qpn();
-        let (send, receive) = config.halves(Qpn::new(qpn).unwrap_or_default(), pd)?;
+        let qpn = match &carrier {
+            Some(carrier) => core.claim_qpn(carrier.qpn())?,
+            None => core.draw_qpn(),
+        };
+        let number = Qpn::new(qpn).unwrap_or_default();
+        let (send, receive) = config.halves(number, pd, carrier.is_some())?;
         let slot = core.insert_qp(send, receive)?;
+        if let Some(carrier) = carrier {
+            core.proxy.insert(slot, carrier);
+        }
         drop(core);
         Ok(Self(Arc::new(QpInner { nic: nic.clone(), slot, qpn, _keep: (pd.clone(), config) })))
     }

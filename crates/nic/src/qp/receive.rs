@@ -63,7 +63,9 @@ pub(crate) struct ReceiveQueue {
     pub(crate) state: QpState,
     /// The QP whose requests are answered.
     pub(crate) peer_qpn: Option<u32>,
-    /// The peer is on the network: QPs of this NIC are not answered.
+    /// Another device takes the messages. Does not change.
+    pub(crate) carried: bool,
+    /// The peer is not a QP of this NIC: those are not answered.
     pub(crate) remote: bool,
     /// What the peer may do.
     pub(crate) access: Access,

@@ -73,7 +73,9 @@ pub(crate) struct SendQueue {
     /// What is wrong with the announcement itself; the next WQE fails for it.
     pub(crate) poison: Option<Rule>,
     pub(crate) peer_qpn: u32,
-    /// The peer is on the network.
+    /// Another device executes the WQEs. Does not change.
+    pub(crate) carried: bool,
+    /// The peer is not a QP of this NIC.
     pub(crate) remote: bool,
     /// Where the peer was found last.
     pub(crate) peer_slot: u32,

@@ -1,7 +1,7 @@
 //! Two connected ports on one NIC, and memory that both may use.
 
 use super::{Port, PortConfig};
-use crate::{Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
+use crate::{Clock, Config, Mr, NicError, Path, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf, Region};
@@ -111,6 +111,11 @@ pub fn connect(port: &Port, dest_qpn: u32, attrs: QpAttrs) {
 /// As [`connect`], to a QP of the NIC at `peer`.
 pub fn connect_over(port: &Port, peer: SocketAddr, dest_qpn: u32, attrs: QpAttrs) {
     connect_with(port, QpAttrs::rtr_to(peer, dest_qpn), attrs);
+}
+
+/// As [`connect`], for a port that another device carries.
+pub fn connect_carried(port: &Port, dest_qpn: u32, attrs: QpAttrs) {
+    connect_with(port, QpAttrs { path: Some(Path::Carried), ..QpAttrs::rtr(dest_qpn) }, attrs);
 }
 
 fn connect_with(port: &Port, mut rtr: QpAttrs, attrs: QpAttrs) {

@@ -1,7 +1,7 @@
 //! One QP with its queues and CQs in host memory.
 
 use crate::{
-    Cq, CqConfig, CqMode, NicError, OnSendError, Pd, Qp, QpConfig, RqConfig, SoftNic, Srq,
+    Carrier, Cq, CqConfig, CqMode, NicError, OnSendError, Pd, Qp, QpConfig, RqConfig, SoftNic, Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
@@ -118,6 +118,25 @@ pub struct Port {
 impl Port {
     /// Makes the queues, the CQs and the QP, in RESET.
     pub fn new(nic: &SoftNic, pd: &Pd, config: &PortConfig) -> Result<Self, NicError> {
+        Self::make(nic, pd, config, None)
+    }
+
+    /// As [`Self::new`], carried by another device.
+    pub fn carried(
+        nic: &SoftNic,
+        pd: &Pd,
+        config: &PortConfig,
+        carrier: Box<dyn Carrier>,
+    ) -> Result<Self, NicError> {
+        Self::make(nic, pd, config, Some(carrier))
+    }
+
+    fn make(
+        nic: &SoftNic,
+        pd: &Pd,
+        config: &PortConfig,
+        carrier: Option<Box<dyn Carrier>>,
+    ) -> Result<Self, NicError> {
         let send = Consumer::new(nic, config.cq_mode, config.log_cq)?;
         let recv = Consumer::new(nic, CqMode::Ring, config.log_cq)?;
         let (sq, dbr) = (host(64 << config.log_sq)?, host(64)?);
@@ -129,19 +148,20 @@ impl Port {
             Receives::Shared(srq) => (host(64)?, 0, RqConfig::Srq(srq.clone())),
             Receives::None => (host(64)?, 0, RqConfig::None),
         };
-        let qp = nic.create_qp(
-            pd,
-            QpConfig {
-                send_cq: send.cq.clone(),
-                recv_cq: recv.cq.clone(),
-                sq: sq.clone(),
-                log_sq: config.log_sq,
-                rq: rq_config,
-                dbr: dbr.clone(),
-                on_send_error: config.on_send_error,
-                consume_only: config.consume_only,
-            },
-        )?;
+        let qp = QpConfig {
+            send_cq: send.cq.clone(),
+            recv_cq: recv.cq.clone(),
+            sq: sq.clone(),
+            log_sq: config.log_sq,
+            rq: rq_config,
+            dbr: dbr.clone(),
+            on_send_error: config.on_send_error,
+            consume_only: config.consume_only,
+        };
+        let qp = match carrier {
+            Some(carrier) => nic.create_carried_qp(pd, qp, carrier)?,
+            None => nic.create_qp(pd, qp)?,
+        };
         Ok(Self {
             qp,
             sq,

@@ -1,0 +1,108 @@
+//! What one WQE of a carried QP costs the engine: read, parsed, checked, translated, handed to a
+//! carrier that does nothing, completed and retired. Instructions, by the difference of two runs
+//! under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
+//!
+//! ```text
+//! cargo run --release -p warpverbs-nic --features test-utils --example carried_cost
+//! ```
+
+use std::error::Error;
+use std::process::Command;
+use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mlx5::num::Rkey;
+use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
+use warpverbs_nic::testing::{Port, PortConfig, connect_carried, sge};
+use warpverbs_nic::{
+    Carrier, CarrierLimits, Completion, Config, Gone, Posted, QpAttrs, RecvList, SendList, SoftNic,
+};
+
+/// WQEs between two signalled ones.
+const BATCH: usize = 32;
+
+/// A device that has always just done everything.
+#[derive(Debug, Default)]
+struct Null {
+    done: Vec<u64>,
+}
+
+impl Carrier for Null {
+    fn qpn(&self) -> u32 {
+        0x77
+    }
+
+    fn limits(&self) -> CarrierLimits {
+        let (send_depth, recv_depth) = (1024, 0);
+        CarrierLimits { send_depth, recv_depth, send_sges: 16, recv_sges: 1, inline_bytes: 256 }
+    }
+
+    #[inline(never)]
+    fn post_send(&mut self, list: &SendList) -> Posted {
+        self.done.extend(list.last_id());
+        Posted { count: list.len(), refused: None }
+    }
+
+    fn post_recv(&mut self, list: &RecvList) -> Posted {
+        Posted { count: list.len(), refused: None }
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone> {
+        let count = self.done.len().min(out.len());
+        for (id, slot) in self.done.drain(..count).zip(out) {
+            *slot = Completion { id, ..Completion::default() };
+        }
+        Ok(count)
+    }
+
+    fn fail(&mut self) {}
+}
+
+/// Posts and retires `batches` batches.
+fn carry(batches: usize) -> Result<(), Box<dyn Error>> {
+    let nic = SoftNic::new(Config::default())?;
+    let pd = nic.alloc_pd();
+    let config = PortConfig { log_sq: 10, ..PortConfig::default() };
+    let mut port = Port::carried(&nic, &pd, &config, Box::new(Null::default()))?;
+    connect_carried(&port, 0x78, QpAttrs::default());
+    let mr = nic.reg_carried_mr(&pd, &HostBuf::region(4096)?, Access::LOCAL_WRITE, 0x1234)?;
+    let (from, to) = (sge(&mr, 0, 8), Remote { addr: 0x1000, rkey: Rkey(5) });
+    for _ in 0..batches {
+        for i in 1..=BATCH {
+            port.put(|buf, at| {
+                let wqe = WqeBuilder::write(buf, at, to).sge(from);
+                let wqe = if i == BATCH { wqe.signaled() } else { wqe };
+                wqe.finish().map(<[u8]>::len)
+            })?;
+        }
+        port.record();
+        port.ring();
+        nic.step();
+        if port.poll_send().is_none() {
+            return Err("a batch was not completed".into());
+        }
+    }
+    Ok(())
+}
+
+/// Instructions inside `SoftNic::step` for so many batches, by callgrind.
+fn instructions(batches: usize) -> Result<u64, Box<dyn Error>> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--collect-atstart=no", "--toggle-collect=*SoftNic*step*"])
+        .arg(std::env::current_exe()?)
+        .arg(batches.to_string())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
+    let (_, count) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
+    Ok(count.trim().parse()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if let Some(batches) = std::env::args().nth(1) {
+        return carry(batches.parse()?);
+    }
+    let (few, many) = (instructions(100)?, instructions(1100)?);
+    let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
+    println!("carried: {per_wqe:.1} instructions per WQE, target at most 500");
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! QPs whose work another device carries out: the software NIC reads, checks and completes their
+//! queues, and a [`Carrier`] takes the work requests to, say, a QP of libibverbs.
+//!
+//! The NIC keeps the order. What it hands over in one list is posted in that order; what a carrier
+//! reports as done may come late and in any portions, but the work of one queue in order, as on
+//! every verbs device. Nothing here knows which library drives the device.
+
+mod list;
+mod status;
+
+pub(crate) use list::Header;
+pub use list::{RecvList, SendList};
+pub use status::CarrierStatus;
+
+use std::fmt;
+use thiserror::Error;
+
+/// What a carrier's queues take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarrierLimits {
+    /// Send work requests outstanding at most.
+    pub send_depth: u32,
+    /// Receives outstanding at most; 0 if they come from an SRQ, or not at all.
+    pub recv_depth: u32,
+    /// Entries of a send's list at most.
+    pub send_sges: u32,
+    /// Entries of a receive's list at most.
+    pub recv_sges: u32,
+    /// Bytes that the device copies when they are posted; longer inline data is refused.
+    pub inline_bytes: u32,
+}
+
+/// A QP of another device, and its completion queue, which holds all that may be outstanding. The
+/// NIC calls it with its lock held: no call may wait.
+///
+/// The owner of the device brings the carrier's QP to RTR and RTS before this NIC's, and to RESET
+/// after it. Dropping it ends everything that it still has to do with the memory of its work.
+pub trait Carrier: Send + fmt::Debug {
+    /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
+    fn qpn(&self) -> u32;
+
+    /// What its queues take. Does not change.
+    fn limits(&self) -> CarrierLimits;
+
+    /// Posts the requests of a list from its first on. What it does not take is offered again
+    /// later, unless it was refused.
+    fn post_send(&mut self, list: &SendList) -> Posted;
+
+    /// Posts receives, from the first on.
+    fn post_recv(&mut self, list: &RecvList) -> Posted;
+
+    /// Takes completions, as many as there are and as `out` holds. No error but the end of the
+    /// device comes this way.
+    fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone>;
+
+    /// Brings the device's QP to ERR, if it is not there: all that is outstanding completes.
+    fn fail(&mut self);
+}
+
+/// A shared receive queue of another device. What it takes is reported by the carriers of its QPs.
+pub trait ReceiveCarrier: Send + fmt::Debug {
+    /// Receives outstanding at most, and entries of a receive's list at most.
+    fn limits(&self) -> (u32, u32);
+
+    /// Posts receives, from the first on.
+    fn post_recv(&mut self, list: &RecvList) -> Posted;
+}
+
+/// The device is gone, or never answers again: nothing posted to it will complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the device that carries the QP is gone")]
+pub struct Gone;
+
+/// How much of a list was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// So many, from the first on.
+    pub count: usize,
+    /// Why the next one was not: an `errno` of the device. `None` if all were posted, or if its
+    /// queue is full for now.
+    pub refused: Option<i32>,
+}
+
+/// What a work request asks for. Addresses and keys are the peer's, as its device knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SEND.
+    Send,
+    /// SEND with immediate data: the number whose big-endian bytes are on the wire.
+    SendImm(u32),
+    /// SEND that invalidates a key of the receiver.
+    SendInvalidate(u32),
+    /// WRITE.
+    Write {
+        /// First byte.
+        addr: u64,
+        /// Its key.
+        rkey: u32,
+    },
+    /// WRITE with immediate data.
+    WriteImm {
+        /// First byte.
+        addr: u64,
+        /// Its key.
+        rkey: u32,
+        /// As in [`Request::SendImm`].
+        imm: u32,
+    },
+    /// READ.
+    Read {
+        /// First byte.
+        addr: u64,
+        /// Its key.
+        rkey: u32,
+    },
+    /// 8-byte compare-and-swap, operands in the CPU's order.
+    CompareSwap {
+        /// The word.
+        addr: u64,
+        /// Its key.
+        rkey: u32,
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+    },
+    /// 8-byte fetch-and-add, operand in the CPU's order.
+    FetchAdd {
+        /// The word.
+        addr: u64,
+        /// Its key.
+        rkey: u32,
+        /// Value to add.
+        add: u64,
+    },
+}
+
+/// Memory of the own side, under the device's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedSge {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Key of the device.
+    pub lkey: u32,
+}
+
+/// Bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// To be copied before the call returns.
+    Inline(&'a [u8]),
+    /// In registered memory, or where the answer goes.
+    Sges(&'a [CarriedSge]),
+}
+
+/// One send work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRequest<'a> {
+    /// To be given back with its completion.
+    pub id: u64,
+    /// What to do.
+    pub request: Request,
+    /// What to send, or where the answer goes.
+    pub source: Source<'a>,
+    /// It completes visibly also if it succeeds.
+    pub signaled: bool,
+    /// It waits for READs and atomics before it.
+    pub fence: bool,
+    /// The receiver is to be told by an event.
+    pub solicited: bool,
+}
+
+/// What a message brought besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrived {
+    /// SEND.
+    #[default]
+    Send,
+    /// SEND with immediate data, as in [`Request::SendImm`].
+    SendImm(u32),
+    /// SEND that invalidated this key of the device.
+    SendInvalidate(u32),
+    /// WRITE with immediate data.
+    WriteImm(u32),
+}
+
+/// A finished work request or receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// As it was posted.
+    pub id: u64,
+    /// How it ended.
+    pub status: CarrierStatus,
+    /// The device's own code of an error; a CQE has room for its low 8 bits.
+    pub vendor: u32,
+    /// Bytes of the message, of a receive that succeeded.
+    pub byte_len: u32,
+    /// What came, if it is a receive that succeeded.
+    pub arrived: Arrived,
+}

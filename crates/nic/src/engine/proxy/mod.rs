@@ -1,0 +1,318 @@
+//! QPs that a [`Carrier`] carries: their WQEs are parsed and checked here and executed by another
+//! device.
+//!
+//! ```text
+//! WQE ─► parse ─► post: keys translated, a list of requests ─► carrier ─► device
+//! receive record ─► receive: forwarded as it advances ─► carrier ─► device
+//! device ─► carrier ─► settle: retired in order, CQEs as for every QP
+//!                         └─► flush: once a QP failed and the device has let go of all
+//! ```
+//!
+//! A WQE stays in `flight` from its post to its retirement. The device is asked for a completion of
+//! the last request of every list, and wherever the poster asked for one; it reports in order, so
+//! each completion retires all before it.
+
+mod flush;
+mod post;
+mod receive;
+mod settle;
+
+use super::Core;
+use crate::carrier::{Carrier, CarrierLimits, Completion, ReceiveCarrier, RecvList, SendList};
+use crate::qp::{Path, QpState};
+use crate::{Gone, ModifyError};
+use warpverbs_mlx5::syndrome::Syndrome;
+
+/// Idle carriers that one slice polls, besides those with work outstanding.
+const WINDOW: usize = 16;
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// Batches of one carrier in one slice.
+const BATCHES: usize = 4;
+
+/// The identity of work at a device: what it is, in which life of its QP, and its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Id {
+    kind: WorkKind,
+    /// Low 14 bits count: what comes from before a RESET is told apart.
+    life: u16,
+    /// 48 bits.
+    index: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkKind {
+    Send,
+    Receive,
+    /// A receive of an SRQ, which has no life.
+    Shared,
+}
+
+const LIFE: u16 = (1 << 14) - 1;
+const INDEX: u64 = (1 << 48) - 1;
+
+impl Id {
+    #[inline]
+    fn pack(self) -> u64 {
+        let kind = match self.kind {
+            WorkKind::Send => 0,
+            WorkKind::Receive => 1,
+            WorkKind::Shared => 2,
+        };
+        kind << 62 | u64::from(self.life & LIFE) << 48 | self.index & INDEX
+    }
+
+    #[inline]
+    fn unpack(id: u64) -> Option<Self> {
+        let kind = match id >> 62 {
+            0 => WorkKind::Send,
+            1 => WorkKind::Receive,
+            2 => WorkKind::Shared,
+            _ => return None,
+        };
+        Some(Self { kind, life: (id >> 48) as u16 & LIFE, index: id & INDEX })
+    }
+}
+
+/// A QP's end at the other device.
+#[derive(Debug)]
+pub(crate) struct End {
+    carrier: Box<dyn Carrier>,
+    limits: CarrierLimits,
+    life: u16,
+    /// Send work requests at the device.
+    outstanding: u32,
+    /// Receives of the QP's own queue at the device.
+    receives: u32,
+    /// The device did not take all that it had room for: it is offered again.
+    stalled: bool,
+    /// The QP failed: until then what is at the device may come back.
+    flushing: Option<u64>,
+    /// A receive that could not be forwarded ended the QP.
+    broken: Option<(u64, Syndrome)>,
+    gone: bool,
+    /// In the list of those with something outstanding.
+    busy: bool,
+}
+
+impl End {
+    fn is_busy(&self) -> bool {
+        self.outstanding > 0 || self.stalled || self.flushing.is_some()
+    }
+}
+
+/// An SRQ's end at the other device.
+#[derive(Debug)]
+pub(crate) struct SharedEnd {
+    pub(super) carrier: Box<dyn ReceiveCarrier>,
+    depth: u32,
+    sges: u32,
+    outstanding: u32,
+}
+
+impl SharedEnd {
+    pub(crate) fn new(carrier: Box<dyn ReceiveCarrier>) -> Self {
+        let (depth, sges) = carrier.limits();
+        Self { carrier, depth, sges, outstanding: 0 }
+    }
+}
+
+/// All carried QPs, and what they share.
+#[derive(Debug, Default)]
+pub(crate) struct Proxy {
+    /// By slot of the QP.
+    ends: Vec<Option<Box<End>>>,
+    /// Slots in use.
+    live: Vec<u32>,
+    /// Those with something outstanding.
+    busy: Vec<u32>,
+    cursor: usize,
+    /// Slots of SRQs.
+    shared: Vec<u32>,
+    list: SendList,
+    receives: RecvList,
+    completions: Vec<Completion>,
+}
+
+impl Proxy {
+    #[inline]
+    fn end(&self, slot: u32) -> Option<&End> {
+        self.ends.get(slot as usize)?.as_deref()
+    }
+
+    #[inline]
+    fn end_mut(&mut self, slot: u32) -> Option<&mut End> {
+        self.ends.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn insert(&mut self, slot: u32, carrier: Box<dyn Carrier>) {
+        let at = slot as usize;
+        if self.ends.len() <= at {
+            self.ends.resize_with(at + 1, || None);
+        }
+        let limits = carrier.limits();
+        self.ends[at] = Some(Box::new(End {
+            carrier,
+            limits,
+            life: 0,
+            outstanding: 0,
+            receives: 0,
+            stalled: false,
+            flushing: None,
+            broken: None,
+            gone: false,
+            busy: false,
+        }));
+        self.live.push(slot);
+    }
+
+    /// The end is to be dropped without a lock held.
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<End>> {
+        let end = self.ends.get_mut(slot as usize)?.take()?;
+        self.live.retain(|live| *live != slot);
+        self.busy.retain(|busy| *busy != slot);
+        Some(end)
+    }
+
+    pub(crate) fn insert_shared(&mut self, srq: u32) {
+        self.shared.push(srq);
+    }
+
+    pub(crate) fn remove_shared(&mut self, srq: u32) {
+        self.shared.retain(|shared| *shared != srq);
+    }
+
+    /// What was under way for the QP is forgotten. Its device's QP is reset after this.
+    pub(crate) fn reset(&mut self, slot: u32) {
+        let Some(end) = self.end_mut(slot) else { return };
+        end.life = end.life.wrapping_add(1) & LIFE;
+        (end.outstanding, end.receives) = (0, 0);
+        (end.stalled, end.flushing, end.broken) = (false, None, None);
+    }
+
+    /// A QP takes the path of its kind. Changes nothing.
+    pub(crate) fn check_path(&self, slot: u32, path: Option<Path>) -> Result<(), ModifyError> {
+        let carried = self.end(slot).is_some();
+        match path {
+            Some(path) if (path == Path::Carried) != carried => {
+                Err(ModifyError::WrongPath { path, carried })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mark_busy(&mut self, slot: u32) {
+        if let Some(end) = self.end_mut(slot)
+            && !end.busy
+        {
+            end.busy = true;
+            self.busy.push(slot);
+        }
+    }
+
+    /// Whether the device may still have receives of the QP.
+    pub(crate) fn is_flushing(&self, slot: u32) -> bool {
+        self.end(slot).is_some_and(|end| end.flushing.is_some())
+    }
+
+    /// The next moment at which somebody's patience ends.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        self.busy.iter().filter_map(|&slot| self.end(slot)?.flushing).min()
+    }
+
+    pub(crate) fn has_ends(&self) -> bool {
+        !self.live.is_empty()
+    }
+}
+
+impl Core {
+    /// One look at every carrier with work outstanding and at some of the others. Whether anything
+    /// was achieved.
+    pub(super) fn serve_carried(&mut self) -> bool {
+        let mut busy = false;
+        for i in 0..self.proxy.shared.len() {
+            let Some(&srq) = self.proxy.shared.get(i) else { break };
+            busy |= self.forward_shared(srq);
+        }
+        let mut i = 0;
+        while let Some(&slot) = self.proxy.busy.get(i) {
+            busy |= self.serve_end(slot);
+            match self.proxy.end_mut(slot) {
+                Some(end) if end.is_busy() => i += 1,
+                Some(end) => {
+                    end.busy = false;
+                    self.proxy.busy.swap_remove(i);
+                }
+                None => i += 1,
+            }
+        }
+        for _ in 0..self.proxy.live.len().min(WINDOW) {
+            self.proxy.cursor = (self.proxy.cursor + 1) % self.proxy.live.len();
+            let slot = self.proxy.live[self.proxy.cursor];
+            if self.proxy.end(slot).is_some_and(|end| !end.busy) {
+                busy |= self.serve_end(slot);
+            }
+        }
+        busy
+    }
+
+    fn serve_end(&mut self, slot: u32) -> bool {
+        let mut busy = self.take_completions(slot);
+        busy |= self.forward_receives(slot);
+        if let Some(end) = self.proxy.end_mut(slot)
+            && std::mem::take(&mut end.stalled)
+        {
+            self.enqueue(slot);
+        }
+        busy | self.end_flush(slot)
+    }
+
+    /// Completions of one carrier. Whether there were any.
+    fn take_completions(&mut self, slot: u32) -> bool {
+        let mut any = false;
+        for _ in 0..BATCHES {
+            let mut done = std::mem::take(&mut self.proxy.completions);
+            done.resize(BATCH, Completion::default());
+            let polled = match self.proxy.end_mut(slot) {
+                Some(end) if !end.gone => end.carrier.poll(&mut done),
+                _ => Ok(0),
+            };
+            let count = match polled {
+                Ok(count) => count.min(BATCH),
+                Err(Gone) => {
+                    self.lose_device(slot);
+                    0
+                }
+            };
+            done[..count].iter().for_each(|completion| self.settle_carried(slot, completion));
+            self.proxy.completions = done;
+            any |= count > 0;
+            if count < BATCH {
+                break;
+            }
+        }
+        any
+    }
+
+    /// The states in which the device's receive queue takes receives.
+    fn takes_receives(&self, slot: u32) -> bool {
+        let state = self.receives.get(slot).map(|rq| rq.state);
+        state.is_some_and(|state| state == QpState::Init || state.responds())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_come_back() {
+        for kind in [WorkKind::Send, WorkKind::Receive, WorkKind::Shared] {
+            for (life, index) in [(0, 0), (LIFE, INDEX), (5, 0x1234_5678_9abc)] {
+                let id = Id { kind, life, index };
+                assert_eq!(Id::unpack(id.pack()), Some(id));
+            }
+        }
+        assert_eq!(Id::unpack(3 << 62), None);
+    }
+}

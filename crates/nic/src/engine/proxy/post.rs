@@ -1,0 +1,335 @@
+//! From announced WQEs to a list of work requests: parsed and checked as every WQE, keys
+//! translated, posted together.
+
+use super::{End, Id, Proxy, WorkKind};
+use crate::carrier::{CarriedSge, CarrierLimits, Header, Request, SendList, Source, WorkRequest};
+use crate::engine::Core;
+use crate::engine::execute::{Stop, Work, local};
+use crate::engine::run::{Advance, Flight, Ticket, read_wqe, rewritten};
+use crate::qp::FirstError;
+use crate::qp::send::SendQueue;
+use crate::violation::{KeySide, Log, QueueKind, Rule, Violation};
+use warpverbs_mem::{Access, Block, KeyTable, Span};
+use warpverbs_mlx5::flags::Flags;
+use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey, WqeIndex};
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe, parse, peek};
+use zerocopy::{transmute, transmute_ref};
+
+/// Requests of one list at most.
+const LIST: u32 = 32;
+
+/// Why the next WQE is not in the list.
+enum Halt {
+    /// Its bytes are none.
+    Refused {
+        first: [u8; 64],
+        wqebbs: u64,
+        rule: Rule,
+    },
+    Stopped(Ticket, Stop),
+}
+
+impl Halt {
+    /// A QP that only consumes is not carried, so this does not happen.
+    #[cold]
+    fn no_ring() -> Self {
+        Self::Refused { first: [0; 64], wqebbs: 1, rule: Rule::NeverWritten { fill: 0 } }
+    }
+}
+
+impl Core {
+    /// Posts announced WQEs of a carried QP in one list, as far as device, list and `budget` go.
+    pub(in crate::engine) fn carry(&mut self, slot: u32, budget: u32) -> Advance {
+        let Self { sends, keys, proxy, long, log, .. } = self;
+        let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
+        let Proxy { ends, list, .. } = proxy;
+        let Some(Some(end)) = ends.get_mut(slot as usize) else { return Advance::Nothing };
+        let room = (end.limits.send_depth - end.outstanding).min(LIST).min(budget);
+        if room == 0 || end.stalled {
+            return Advance::Moving;
+        }
+        list.clear();
+        let (mut staged, mut halt) = (0, None);
+        while staged < room && q.next != q.posted {
+            if !stage_plain(keys, q, end, list)
+                && let Err(why) = stage(keys, q, end, long, list, log)
+            {
+                halt = Some(why);
+                break;
+            }
+            staged += 1;
+        }
+        match halt {
+            _ if staged > 0 => self.post_list(slot, staged),
+            Some(halt) => match *halt {
+                Halt::Refused { first, wqebbs, rule } => self.refuse(slot, &first, wqebbs, rule),
+                Halt::Stopped(ticket, stop) => self.stopped(slot, ticket, stop),
+            },
+            None => Advance::Moving,
+        }
+    }
+
+    /// Posts the list, of the last `staged` WQEs in flight. What the device does not take goes back
+    /// into the ring.
+    fn post_list(&mut self, slot: u32, mut staged: u32) -> Advance {
+        let Self { sends, proxy, .. } = self;
+        let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
+        let Proxy { ends, list, .. } = proxy;
+        let Some(Some(end)) = ends.get_mut(slot as usize) else { return Advance::Nothing };
+        let (mut rest, mut refused) = (0, None);
+        if !list.is_empty() {
+            // Whatever comes next, the end of this list will be known.
+            list.signal_last();
+            let posted = end.carrier.post_send(list);
+            let taken = posted.count.min(list.len());
+            (rest, refused) = (list.len() - taken, posted.refused);
+            end.outstanding += taken as u32;
+            end.stalled = rest > 0 && refused.is_none();
+        }
+        while rest > 0
+            && let Some(flight) = q.flight.pop_back()
+        {
+            rest -= usize::from(matches!(flight.work, Work::Carried));
+            q.next = flight.ticket.index;
+            staged -= 1;
+        }
+        self.proxy.mark_busy(slot);
+        if let Some(errno) = refused {
+            self.refuse_request(slot, errno);
+            return Advance::Done;
+        }
+        if staged == 0 { Advance::Moving } else { Advance::Posted(staged) }
+    }
+
+    /// The device refused a request that passed every check: nothing after it can be posted.
+    #[cold]
+    fn refuse_request(&mut self, slot: u32, errno: i32) {
+        let Some(q) = self.sends.get_mut(slot) else { return };
+        let (index, rule) = (q.next, Rule::CarrierRefused { errno });
+        let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
+        q.stats.errors += 1;
+        q.first_error.get_or_insert(FirstError { index, syndrome, rule: Some(rule) });
+        self.report_send(slot, index, rule);
+        self.end(slot, Some(syndrome));
+    }
+}
+
+/// The short way for the commonest: a WRITE of one segment, in one WQEBB, that passes every check.
+/// Whatever is not plainly fine is left for [`stage`].
+#[inline]
+fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> bool {
+    let (index, Some(ring)) = (q.next, &q.ring) else { return false };
+    let block = ring.load(index);
+    let raw: &[u8; 64] = transmute_ref!(&block);
+    if peek(raw) != 1 || !q.snapshot.is_empty() {
+        return false;
+    }
+    let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
+    let Ok(Wqe { op, flags, .. }) = parse(raw, at) else { return false };
+    let Op::Write { remote, payload: Payload::Sges(sges), imm: None } = op else { return false };
+    let Some(Sge { addr, len, lkey: Lkey(key) }) = sges.single() else { return false };
+    let found = keys.find(&mut q.local_hint, q.pd, key, addr, len, Access::empty());
+    let Some(Span { tag: lkey @ 1.., .. }) = found else { return false };
+    if u64::from(len) > MAX_MESSAGE {
+        return false;
+    }
+    list.add(CarriedSge { addr, len, lkey });
+    let request = Request::Write { addr: remote.addr, rkey: remote.rkey.0 };
+    list.close(Header::of(end, index, flags), request, 1);
+    let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
+    let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
+    q.next = index + 1;
+    q.flight.push_back(Flight { ticket, work: Work::Carried, delivery: None, reads: false });
+    true
+}
+
+impl Header {
+    #[inline]
+    fn of(end: &End, index: u64, flags: Flags) -> Self {
+        Self {
+            id: Id { kind: WorkKind::Send, life: end.life, index }.pack(),
+            signaled: flags.completion.is_signaled(),
+            fence: flags.fence.waits_for_reads(),
+            solicited: flags.solicited,
+        }
+    }
+}
+
+/// Parses and checks the next WQE, puts its request into the list, and takes the WQE for started.
+#[inline]
+fn stage(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    end: &End,
+    long: &mut [Block; 16],
+    list: &mut SendList,
+    log: &mut Log,
+) -> Result<(), Box<Halt>> {
+    let index = q.next;
+    let Some(ring) = &q.ring else { return Err(Box::new(Halt::no_ring())) };
+    let block = ring.load(index);
+    let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
+        Ok(read) => read,
+        Err((wqebbs, rule)) => {
+            let first = transmute!(block);
+            return Err(Box::new(Halt::Refused { first, wqebbs, rule }));
+        }
+    };
+    if !q.snapshot.is_empty()
+        && let Some(rule) = rewritten(q, index, raw)
+    {
+        log.push(Violation { qpn: q.qpn.get(), queue: QueueKind::Send, index, rule });
+    }
+    let mut ticket = Ticket::of(&wqe, index);
+    let header = Header::of(end, index, wqe.flags);
+    match translate(keys, q, &end.limits, &wqe.op, header, list) {
+        Ok(true) => {
+            ticket.brought = match wqe.op {
+                Op::Write { .. } | Op::Send { .. } => 0,
+                _ => ticket.bytes as u32,
+            };
+        }
+        Ok(false) => {}
+        Err(stop) => {
+            list.forget();
+            return Err(Box::new(Halt::Stopped(ticket, *stop)));
+        }
+    }
+    q.next = index + ticket.wqebbs;
+    let work = if matches!(wqe.op, Op::Nop) { Work::Nothing } else { Work::Carried };
+    q.flight.push_back(Flight { ticket, work, delivery: None, reads: ticket.brought > 0 });
+    Ok(())
+}
+
+/// Puts the request of a WQE into the list. False: the device has nothing to do for it.
+#[inline]
+fn translate(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    limits: &CarrierLimits,
+    op: &Op<'_>,
+    header: Header,
+    list: &mut SendList,
+) -> Result<bool, Box<Stop>> {
+    let (request, payload) = match *op {
+        Op::Write { remote: Remote { addr, rkey: Rkey(rkey) }, payload, imm } => match imm {
+            None => (Request::Write { addr, rkey }, payload),
+            Some(imm) => (Request::WriteImm { addr, rkey, imm }, payload),
+        },
+        Op::Send { with, payload } => match with {
+            SendWith::Nothing => (Request::Send, payload),
+            SendWith::Imm(imm) => (Request::SendImm(imm), payload),
+            SendWith::Invalidate(rkey) => (Request::SendInvalidate(rkey.0), payload),
+        },
+        Op::Nop => return Ok(false),
+        _ => return fetching(keys, q, limits, op, header, list).map(|()| true),
+    };
+    match payload {
+        Payload::Sges(sges) => {
+            own(keys, q, limits.send_sges, &sges, Access::empty(), list)?;
+            list.close(header, request, sges.len());
+        }
+        Payload::Inline(bytes) => {
+            let (found, max) = (bytes.len() as u64, u64::from(limits.inline_bytes));
+            if found > max {
+                return Err(broken(Rule::CarrierLimit { what: "inline bytes", found, max }));
+            }
+            let Header { id, signaled, fence, solicited } = header;
+            let source = Source::Inline(bytes);
+            list.push(WorkRequest { id, request, source, signaled, fence, solicited });
+        }
+    }
+    Ok(true)
+}
+
+/// READs and atomics.
+fn fetching(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    limits: &CarrierLimits,
+    op: &Op<'_>,
+    header: Header,
+    list: &mut SendList,
+) -> Result<(), Box<Stop>> {
+    let (request, result) = match *op {
+        Op::Read { remote: Remote { addr, rkey: Rkey(rkey) }, local } => {
+            check_initiator(q)?;
+            own(keys, q, limits.send_sges, &local, Access::LOCAL_WRITE, list)?;
+            list.close(header, Request::Read { addr, rkey }, local.len());
+            return Ok(());
+        }
+        Op::CompareSwap { remote: Remote { addr, rkey: Rkey(rkey) }, compare, swap, result } => {
+            (Request::CompareSwap { addr, rkey, compare, swap }, result)
+        }
+        Op::FetchAdd { remote: Remote { addr, rkey: Rkey(rkey) }, add, result } => {
+            (Request::FetchAdd { addr, rkey, add }, result)
+        }
+        _ => return Err(broken(Rule::NotCarried { opcode: op.opcode() })),
+    };
+    check_initiator(q)?;
+    list.add(piece(keys, q, 0, Sge { len: 8, ..result }, Access::LOCAL_WRITE)?);
+    list.close(header, request, 1);
+    Ok(())
+}
+
+#[cold]
+fn broken(rule: Rule) -> Box<Stop> {
+    Box::new(local(rule))
+}
+
+fn check_initiator(q: &SendQueue) -> Result<(), Box<Stop>> {
+    match q.attrs.max_rd_atomic {
+        Some(1..) => Ok(()),
+        _ => Err(broken(Rule::NoReadResources { attr: "max_rd_atomic" })),
+    }
+}
+
+/// The requester's own segments, checked and under the device's keys.
+#[inline]
+fn own(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    max: u32,
+    sges: &Sges<'_>,
+    needed: Access,
+    list: &mut SendList,
+) -> Result<(), Box<Stop>> {
+    let (len, found) = (sges.byte_len(), sges.len() as u64);
+    if len > MAX_MESSAGE {
+        return Err(broken(Rule::MessageLength { len, max: MAX_MESSAGE }));
+    }
+    if found > u64::from(max) {
+        return Err(broken(Rule::CarrierLimit { what: "segments", found, max: max.into() }));
+    }
+    for (segment, sge) in sges.iter().enumerate() {
+        list.add(piece(keys, q, segment as u8, sge, needed)?);
+    }
+    Ok(())
+}
+
+#[inline]
+fn piece(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    segment: u8,
+    sge: Sge,
+    needed: Access,
+) -> Result<CarriedSge, Box<Stop>> {
+    let Sge { addr, len, lkey: Lkey(key) } = sge;
+    match keys.find(&mut q.local_hint, q.pd, key, addr, len, needed) {
+        Some(Span { tag: lkey @ 1.., .. }) => Ok(CarriedSge { addr, len, lkey }),
+        _ => Err(unfit(keys, q, segment, sge, needed)),
+    }
+}
+
+/// Why a segment will not do.
+#[cold]
+fn unfit(keys: &KeyTable, q: &mut SendQueue, segment: u8, sge: Sge, needed: Access) -> Box<Stop> {
+    let Sge { addr, len, lkey: Lkey(key) } = sge;
+    broken(match keys.lookup(&mut q.local_hint, q.pd, key, addr, len, needed) {
+        Err(error) => Rule::Key { side: KeySide::Local, segment, error },
+        Ok(_) => Rule::KeyNotCarried { key },
+    })
+}

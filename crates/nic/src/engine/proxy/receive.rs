@@ -1,0 +1,184 @@
+//! Receives go to the device as their doorbell records advance.
+
+use super::{Id, SharedEnd, WorkKind};
+use crate::carrier::{CarriedSge, RecvList};
+use crate::engine::Core;
+use crate::event::AsyncEvent;
+use crate::qp::receive::Receives;
+use crate::violation::{KeySide, QueueKind, Rule};
+use arrayvec::ArrayVec;
+use warpverbs_mem::{Access, KeyHint, KeyTable};
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::Sges;
+
+/// Receives of one list at most.
+const LIST: usize = 32;
+
+/// A receive's entries under the device's keys.
+fn translate(
+    keys: &KeyTable,
+    hint: &mut KeyHint,
+    pd: u32,
+    max: u32,
+    sges: &Sges<'_>,
+) -> Result<ArrayVec<CarriedSge, 64>, Rule> {
+    if sges.len() > max as usize {
+        let (found, max) = (sges.len() as u64, u64::from(max));
+        return Err(Rule::CarrierLimit { what: "segments", found, max });
+    }
+    let mut out = ArrayVec::new();
+    for (segment, sge) in sges.iter().enumerate() {
+        let span = keys
+            .lookup(hint, pd, sge.lkey.0, sge.addr, sge.len, Access::LOCAL_WRITE)
+            .map_err(|error| Rule::Key { side: KeySide::Receive, segment: segment as u8, error })?;
+        if span.tag == 0 {
+            return Err(Rule::KeyNotCarried { key: sge.lkey.0 });
+        }
+        out.push(CarriedSge { addr: sge.addr, len: sge.len, lkey: span.tag });
+    }
+    Ok(out)
+}
+
+/// The syndrome with which a receive completes that breaks `rule`.
+fn syndrome(rule: &Rule) -> Syndrome {
+    match rule {
+        Rule::Key { .. } | Rule::KeyNotCarried { .. } => Syndrome::LocalProt,
+        _ => Syndrome::LocalQpOp,
+    }
+}
+
+impl Core {
+    /// Forwards receives of a QP's own queue. Whether there were any.
+    pub(super) fn forward_receives(&mut self, slot: u32) -> bool {
+        if !self.takes_receives(slot) {
+            return false;
+        }
+        let Self { receives, proxy, keys, scratch, .. } = self;
+        let Some(rq) = receives.get_mut(slot) else { return false };
+        let Receives::Own(own) = &mut rq.source else { return false };
+        let Some(Some(end)) = proxy.ends.get_mut(slot as usize) else { return false };
+        let room = (end.limits.recv_depth - end.receives).min(LIST as u32) as usize;
+        let (list, from) = (&mut proxy.receives, own.taken);
+        list.clear();
+        let mut fault = None;
+        while list.len() < room {
+            let index = match own.next() {
+                Ok(Some(index)) => index,
+                Ok(None) => break,
+                Err(rule) => {
+                    fault = Some((own.taken, rule, false));
+                    break;
+                }
+            };
+            let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
+            let translated = parsed.and_then(|sges| {
+                translate(keys, &mut rq.scatter_hint, rq.pd, end.limits.recv_sges, &sges)
+            });
+            own.taken = index + 1;
+            match translated {
+                Ok(sges) => {
+                    list.push(Id { kind: WorkKind::Receive, life: end.life, index }.pack(), &sges);
+                }
+                Err(rule) => {
+                    fault = Some((index, rule, true));
+                    break;
+                }
+            }
+        }
+        if list.is_empty() && fault.is_none() {
+            return false;
+        }
+        let posted = if list.is_empty() { None } else { Some(end.carrier.post_recv(list)) };
+        let (count, refused) = posted.map_or((0, None), |p| (p.count.min(list.len()), p.refused));
+        end.receives += count as u32;
+        rq.open.extend(from..from + count as u64);
+        if count < list.len() {
+            // The rest is offered again.
+            own.taken = from + count as u64;
+            fault = refused.map(|errno| (own.taken, Rule::CarrierRefused { errno }, false));
+        }
+        if let Some((index, rule, consumed)) = fault {
+            if consumed {
+                rq.open.push_back(index);
+                end.broken = Some((index, syndrome(&rule)));
+            }
+            let qpn = rq.qpn;
+            self.report(qpn, QueueKind::Receive, index, rule);
+            self.end(slot, Some(syndrome(&rule)));
+        }
+        count > 0 || fault.is_some()
+    }
+
+    /// Forwards receives of an SRQ. Whether there were any.
+    pub(super) fn forward_shared(&mut self, slot: u32) -> bool {
+        let Self { srqs, proxy, keys, scratch, .. } = self;
+        let Some(srq) = srqs.get_mut(slot) else { return false };
+        let Some(SharedEnd { depth, sges: max, outstanding, .. }) = &srq.carried else {
+            return false;
+        };
+        let (room, max) = ((depth - outstanding).min(LIST as u32) as usize, *max);
+        let list: &mut RecvList = &mut proxy.receives;
+        list.clear();
+        // Links, to go back to what the device does not take.
+        let mut heads = ArrayVec::<u16, { LIST + 1 }>::new();
+        let mut fault = None;
+        while list.len() < room {
+            let pd = srq.pd;
+            let mut hint = std::mem::take(&mut srq.hint);
+            let next = srq.peek(scratch).and_then(|next| match next {
+                None => Ok(None),
+                Some((number, link, sges)) => {
+                    Ok(Some((number, link, translate(keys, &mut hint, pd, max, &sges)?)))
+                }
+            });
+            srq.hint = hint;
+            match next {
+                Ok(None) => break,
+                Ok(Some((number, link, sges))) => {
+                    let id = Id { kind: WorkKind::Shared, life: 0, index: number.into() };
+                    list.push(id.pack(), &sges);
+                    heads.push(number);
+                    srq.take(link);
+                }
+                Err(rule) => {
+                    fault = Some(rule);
+                    break;
+                }
+            }
+        }
+        let mut count = 0;
+        if !list.is_empty()
+            && let Some(end) = &mut srq.carried
+        {
+            let posted = end.carrier.post_recv(list);
+            count = posted.count.min(list.len());
+            end.outstanding += count as u32;
+            if count < list.len() {
+                srq.untake(heads[count], (list.len() - count) as u64);
+                fault = posted.refused.map(|errno| Rule::CarrierRefused { errno });
+            }
+        }
+        if let Some(rule) = fault {
+            let srqn = srq.srqn;
+            srq.dead = true;
+            self.report(0, QueueKind::Shared, 0, rule);
+            self.events.push(AsyncEvent::SrqError { srqn });
+        }
+        count > 0 || fault.is_some()
+    }
+
+    /// The device has filled, or given back, a receive of an SRQ.
+    pub(super) fn shared_came_back(&mut self, slot: u32) {
+        let source = self.receives.get(slot).map(|rq| &rq.source);
+        let Some(Receives::Shared(srq)) = source else { return };
+        let Some(srq) = self.srqs.get_mut(*srq) else { return };
+        let at_device = srq.carried.as_mut().map_or(0, |end| {
+            end.outstanding = end.outstanding.saturating_sub(1);
+            end.outstanding
+        });
+        if let Some(left) = srq.below_limit_with(at_device) {
+            self.events.push(AsyncEvent::SrqLimit { srqn: srq.srqn, left });
+        }
+    }
+}
