@@ -37,6 +37,25 @@ pub struct EndpointHandle {
 const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 2, body: 48 };
 
 impl EndpointHandle {
+    /// A queue pair that some other program made on its NIC, known by what that program tells: its
+    /// address and UDP port (4791 for every RoCEv2 NIC), its number, the packet sequence number its
+    /// send queue begins with (both 24 bits), its path MTU, and how many READs and atomics it
+    /// serves at a time.
+    ///
+    /// # Errors
+    /// A number of more than 24 bits, or 0; an address that is not one host's.
+    pub fn foreign(
+        addr: SocketAddr,
+        qpn: u32,
+        psn: u32,
+        mtu: Mtu,
+        max_rd_atomic: u8,
+    ) -> Result<Self, HandleError> {
+        // Two NICs at one address are one.
+        let nic = NicId(gid(Some(addr)));
+        Self::from_bytes(&Self { nic, qpn, psn, mtu, max_rd_atomic, addr: Some(addr) }.to_bytes())
+    }
+
     /// The NIC the endpoint is on.
     pub fn nic(&self) -> NicId {
         self.nic
@@ -185,6 +204,22 @@ mod tests {
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
+    }
+
+    #[test]
+    fn a_queue_pair_of_another_program_is_checked_as_well() {
+        let addr: SocketAddr = "10.0.0.1:4791".parse().unwrap();
+        let handle = EndpointHandle::foreign(addr, 17, 0xff_ffff, Mtu::B1024, 16).unwrap();
+        assert_eq!((handle.addr(), handle.qpn(), handle.psn()), (Some(addr), 17, 0xff_ffff));
+        let refused = |addr: &str, qpn, psn| {
+            let addr = addr.parse().unwrap();
+            EndpointHandle::foreign(addr, qpn, psn, Mtu::B1024, 16).unwrap_err().to_string()
+        };
+        assert!(refused("10.0.0.1:4791", 0, 0).contains("qpn"));
+        assert!(refused("10.0.0.1:4791", 1, 1 << 24).contains("psn"));
+        assert!(refused("10.0.0.1:0", 1, 0).contains("port"));
+        assert!(refused("0.0.0.0:4791", 1, 0).contains("port"));
+        assert!(refused("224.0.0.1:4791", 1, 0).contains("gid"));
     }
 
     #[test]

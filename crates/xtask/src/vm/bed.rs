@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The address of guest 1; guest 2 has the next.
+/// The address of guest 1.
 pub(crate) const FIRST: &str = "10.99.0.1";
+/// The address of guest 2.
+pub(crate) const SECOND: &str = "10.99.0.2";
 /// Room for the largest path MTU and its headers.
 const LINK_MTU: u32 = 9000;
 

@@ -14,18 +14,23 @@ use std::process::Command;
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
 /// Linux's RoCEv2 in software. Once it is there, UDP port 4791 is taken.
 const RXE_MODULES: [&str; 4] = ["crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe"];
+/// Faults in what an interface sends.
+const NETEM_MODULES: [&str; 1] = ["sch_netem"];
 /// Debian's programs in every guest, and the packages that have them.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("rdma", "iproute2"),
+    ("tc", "iproute2"),
     ("ibv_devinfo", "ibverbs-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
     ("ib_write_bw", "perftest"),
     ("ib_write_lat", "perftest"),
 ];
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("init", include_str!("guest/init.sh")),
     ("bin/serve", include_str!("guest/serve.sh")),
+    ("bin/modules-of", include_str!("guest/modules-of.sh")),
     ("bin/rxe-up", include_str!("guest/rxe-up.sh")),
+    ("bin/netem", include_str!("guest/netem.sh")),
 ];
 
 /// Files by their names in the guest.
@@ -46,6 +51,7 @@ impl Image {
         }
         image.modules("order", kernel, &MODULES)?;
         image.modules("rxe", kernel, &RXE_MODULES)?;
+        image.modules("netem", kernel, &NETEM_MODULES)?;
         for (name, package) in PROGRAMS {
             image.program(&find(name, package)?)?;
         }

@@ -8,6 +8,7 @@ mod bed;
 mod channel;
 mod guest;
 mod image;
+mod interop;
 mod kernel;
 mod skip;
 mod smoke;
@@ -23,6 +24,14 @@ use std::path::PathBuf;
 pub(crate) enum Task {
     /// Linux's RoCEv2 at both ends, with Debian's own programs: does the bed work?
     Smoke(Options),
+    /// Linux's RoCEv2 in guest 1 and ours in guest 2, through every operation both ways.
+    Interop {
+        #[command(flatten)]
+        options: Options,
+        /// A file that gets every case as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// A shell in guest 1 (10.99.0.1), with guest 2 (10.99.0.2) beside it.
     Shell(Options),
 }
@@ -69,6 +78,7 @@ impl Mtu {
 pub(crate) fn run(task: &Task) -> Result<()> {
     let (options, outcome) = match task {
         Task::Smoke(options) => (options, smoke::run(options)),
+        Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };
     match outcome {

@@ -7,9 +7,7 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /tmp
 mount -t tmpfs tmp /dev/shm
 mount -t tmpfs tmp /tmp
-while read -r module; do
-  insmod "/modules/$module" || echo "insmod $module failed"
-done </modules/order
+modules-of order
 for word in $(cat /proc/cmdline); do
   case $word in
     wv.addr=*) addr=${word#*=} ;;

@@ -1,0 +1,168 @@
+//! Two NICs go through a list of cases together: every operation, sizes around what packets are cut
+//! by, and requests that must be refused. One program runs beside each NIC; they talk over TCP.
+#![forbid(unsafe_code)]
+
+mod case;
+mod play;
+mod report;
+mod side;
+mod talk;
+
+use anyhow::{Context as _, Result, ensure};
+use case::{Group, Traits};
+use clap::{Parser, Subcommand};
+use play::Row;
+use report::Report;
+use serde::{Deserialize, Serialize};
+use side::{Rdma, Side, Soft};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use talk::Talk;
+
+/// The TCP port of the two programs, unless another is given.
+const PORT: u16 = 7471;
+
+/// Two RoCEv2 NICs go through a list of cases together.
+#[derive(Parser)]
+#[command(name = "warpverbs-interop")]
+struct Flags {
+    /// The NIC of this side: `soft`, or an RDMA device such as `rxe0`.
+    #[arg(long)]
+    nic: String,
+    /// Address of the interface to use.
+    #[arg(long)]
+    bind: IpAddr,
+    /// TCP port of the program that serves.
+    #[arg(long, default_value_t = PORT)]
+    port: u16,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Waits for the other program and does as it says.
+    Serve,
+    /// Goes through the cases with the program at `host`, and tells what came of them.
+    Run {
+        /// Address of the program that serves.
+        host: IpAddr,
+        /// Path MTUs, bytes.
+        #[arg(long, value_delimiter = ',', default_value = "1024,4096")]
+        mtu: Vec<u32>,
+        /// The network loses packets: only what must work is tried.
+        #[arg(long)]
+        lossy: bool,
+        /// A file that gets every case as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+}
+
+/// What each program says of its NIC.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    version: u32,
+    nic: String,
+    /// What it does as a responder, see [`Traits`].
+    invalidates: bool,
+    rxe: bool,
+    kernels: bool,
+}
+
+/// What is tried next; `None` is the end.
+type Next = Option<(bool, Group)>;
+
+/// The name of our own NIC.
+const SOFT: &str = "soft";
+/// Of the lines that the programs exchange.
+const VERSION: u32 = 1;
+
+fn main() -> ExitCode {
+    match run(&Flags::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: &Flags) -> Result<()> {
+    let mut side = open(flags)?;
+    let mut talk = match &flags.role {
+        Role::Serve => Talk::accept(SocketAddr::new(flags.bind, flags.port))?,
+        Role::Run { host, .. } => Talk::connect(SocketAddr::new(*host, flags.port))?,
+    };
+    // Keys of ours can be invalidated, and kernels post to us.
+    let (soft, rxe) = (flags.nic == SOFT, side.is_rxe());
+    let own = Hello { version: VERSION, nic: side.name(), invalidates: soft, rxe, kernels: soft };
+    talk.tell(&own)?;
+    let theirs: Hello = talk.hear()?;
+    ensure!(theirs.version == VERSION, "the other program speaks version {}", theirs.version);
+    match &flags.role {
+        Role::Serve => {
+            while let Some((asks, group)) = talk.hear::<Next>()? {
+                play::group(&mut *side, &mut talk, &group, asks)?;
+            }
+            Ok(())
+        }
+        Role::Run { mtu, lossy, json, .. } => {
+            let rows = lead(&mut *side, &mut talk, [&own, &theirs], mtu, *lossy)?;
+            tell(
+                &Report { nics: [&own.nic, &theirs.nic], lossy: *lossy, rows: &rows },
+                json.as_deref(),
+            )
+        }
+    }
+}
+
+fn open(flags: &Flags) -> Result<Box<dyn Side>> {
+    match flags.nic.as_str() {
+        SOFT => Ok(Box::new(Soft::new(flags.bind)?)),
+        name => Ok(Box::new(Rdma::new(name, flags.bind)?)),
+    }
+}
+
+fn lead(
+    side: &mut dyn Side,
+    talk: &mut Talk,
+    [own, theirs]: [&Hello; 2],
+    mtus: &[u32],
+    lossy: bool,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &mtu in mtus {
+        for asks in [true, false] {
+            let (requester, responder) = if asks { (own, theirs) } else { (theirs, own) };
+            let traits = Traits {
+                mtu,
+                lossy,
+                invalidates: responder.invalidates,
+                asks_rxe: responder.rxe,
+                kernels: requester.kernels,
+            };
+            for group in case::groups(&traits) {
+                talk.tell(&Some((!asks, &group)))?;
+                let tried = play::group(side, talk, &group, asks)?;
+                let from = &requester.nic;
+                rows.extend(tried.into_iter().map(|row| Row { from: from.clone(), ..row }));
+            }
+        }
+    }
+    talk.tell(&Next::None)?;
+    Ok(rows)
+}
+
+fn tell(report: &Report<'_>, json: Option<&Path>) -> Result<()> {
+    if let Some(file) = json {
+        let text = serde_json::to_string(report)?;
+        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
+    }
+    println!("{}", report.text());
+    let wrong = report.rows.iter().filter(|row| !row.problems.is_empty()).count();
+    ensure!(wrong == 0, "{wrong} of {} cases went wrong", report.rows.len());
+    println!("{} cases, all as they must be", report.rows.len());
+    Ok(())
+}
