@@ -28,6 +28,8 @@
 pub mod result;
 mod safe;
 pub mod sys;
+#[cfg(feature = "test-utils")]
+pub mod testing;
 
 pub use result::CallError;
 pub use safe::*;

@@ -74,7 +74,7 @@ impl Context {
         self.verbs().api()
     }
 
-    pub(super) fn ptr(&self) -> NonNull<sys::ibv_context> {
+    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_context> {
         self.inner.ptr
     }
 

@@ -1,5 +1,11 @@
-//! The crate against what is installed: the C compiler, and the real libibverbs.
+//! The crate against what is installed (the C compiler, the real libibverbs), and its objects on a
+//! library without devices.
 
+mod device;
 mod layout;
+mod life;
+mod modify;
+mod pair;
 mod real;
 mod tools;
+mod work;

@@ -1,0 +1,156 @@
+//! A libibverbs without a kernel, for tests: two devices, `fake0` (RoCE, of today) and `fake1`
+//! (InfiniBand, a driver of before extensions), whose QPs reach each other inside the process.
+//!
+//! It is written in C over rdma-core's own headers (`fake/` in this crate) and compiled when a
+//! test asks for it. Work is done while it is posted; a send to a QP without a receive fails at
+//! once; a dmabuf may be any file, and no byte of it can be moved. `FAKE_IBVERBS_FAIL` in the
+//! environment, `ibv_reg_mr:12,ibv_create_qp:22`, makes calls fail with these error numbers.
+
+use crate::Verbs;
+use libloading::os::unix::{Library, Symbol};
+use std::ffi::{CString, c_char, c_int};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const SOURCES: [(&str, &str); 5] = [
+    ("fake.h", include_str!("../fake/fake.h")),
+    ("device.c", include_str!("../fake/device.c")),
+    ("object.c", include_str!("../fake/object.c")),
+    ("work.c", include_str!("../fake/work.c")),
+    ("versions.map", include_str!("../fake/versions.map")),
+];
+
+/// Path of the library, compiled once for this process. Without a C compiler or rdma-core's
+/// headers it is `None`, and stderr says that the test was skipped.
+pub fn fake_library() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| match build() {
+        Ok(path) => Some(path),
+        Err(why) => {
+            eprintln!("{why}");
+            None
+        }
+    });
+    if built.is_none() {
+        eprintln!(
+            "SKIPPED: needs a C compiler and rdma-core's headers (Debian: gcc, libibverbs-dev)"
+        );
+    }
+    built.as_deref()
+}
+
+/// Next to the test's own program, so that it goes when build outputs go; built anew when the
+/// sources are others.
+fn build() -> io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let mut hasher = DefaultHasher::new();
+    SOURCES.hash(&mut hasher);
+    let folder = folder.join(format!("fake-ibverbs-{:016x}", hasher.finish()));
+    std::fs::create_dir_all(&folder)?;
+    let library = folder.join("libibverbs-fake.so");
+    if library.exists() {
+        return Ok(library);
+    }
+    for (name, text) in SOURCES {
+        std::fs::write(folder.join(name), text)?;
+    }
+    // Renamed when it is whole: other tests may be building it too.
+    let own = folder.join(format!("{}.so", std::process::id()));
+    let mut command = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+    command.args(["-D_GNU_SOURCE", "-std=gnu11", "-shared", "-fPIC", "-O1", "-Wall", "-pthread"]);
+    command.args(["device.c", "object.c", "work.c", "-Wl,--version-script=versions.map", "-o"]);
+    let out = command.arg(&own).current_dir(&folder).output()?;
+    if !out.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
+    }
+    std::fs::rename(own, &library)?;
+    Ok(library)
+}
+
+/// The loaded library, for one test at a time.
+pub struct Fake {
+    verbs: Verbs,
+    fail: Symbol<unsafe extern "C" fn(*const c_char, c_int) -> c_int>,
+    live: Symbol<unsafe extern "C" fn(c_int) -> c_int>,
+    mr_access: Symbol<unsafe extern "C" fn(u32) -> c_int>,
+    port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What of each kind is alive in the library, over all devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Live {
+    pub contexts: i32,
+    pub pds: i32,
+    pub mrs: i32,
+    pub channels: i32,
+    pub cqs: i32,
+    pub qps: i32,
+    pub srqs: i32,
+}
+
+/// The library, loaded; `None` where it cannot be built.
+pub fn fake() -> Option<Fake> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let path = fake_library()?.to_str().expect("a path in UTF-8");
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: it behaves as libibverbs does.
+    let verbs = unsafe { Verbs::load_from(path) }.expect("the fake library loads");
+    // SAFETY: loaded already.
+    let library = unsafe { Library::new(path) }.expect("loaded twice");
+    // SAFETY: the library's function, with this signature; `verbs` keeps the library loaded.
+    let fail = unsafe { library.get(b"fake_fail") }.expect("fake_fail");
+    // SAFETY: as above.
+    let live = unsafe { library.get(b"fake_live") }.expect("fake_live");
+    // SAFETY: as above.
+    let mr_access = unsafe { library.get(b"fake_mr_access") }.expect("fake_mr_access");
+    // SAFETY: as above.
+    let port_event = unsafe { library.get(b"fake_port_event") }.expect("fake_port_event");
+    Some(Fake { verbs, fail, live, mr_access, port_event, _turn: turn })
+}
+
+impl Fake {
+    /// The library.
+    pub fn verbs(&self) -> Verbs {
+        self.verbs
+    }
+
+    /// The next call of `call` fails with this error number.
+    pub fn fail_next(&self, call: &str, errno: i32) {
+        let call = CString::new(call).expect("no NUL");
+        // SAFETY: a live string, which is copied.
+        assert_eq!(unsafe { (self.fail)(call.as_ptr(), errno) }, 0, "too many failures at once");
+    }
+
+    /// What is alive.
+    pub fn live(&self) -> Live {
+        // SAFETY: any number may be asked for.
+        let count = |kind| unsafe { (self.live)(kind) };
+        Live {
+            contexts: count(0),
+            pds: count(1),
+            mrs: count(2),
+            channels: count(3),
+            cqs: count(4),
+            qps: count(5),
+            srqs: count(6),
+        }
+    }
+
+    /// The access flags with which the memory of this key is registered.
+    pub fn mr_access(&self, key: u32) -> Option<u32> {
+        // SAFETY: any number may be asked for.
+        u32::try_from(unsafe { (self.mr_access)(key) }).ok()
+    }
+
+    /// Reports an event of this type for port 1 of `context`.
+    pub fn port_event(&self, context: &crate::Context, event_type: u32) {
+        // SAFETY: a live context of the library's.
+        unsafe { (self.port_event)(context.ptr().as_ptr(), event_type as c_int) }
+    }
+}
