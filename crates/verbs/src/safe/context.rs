@@ -54,7 +54,8 @@ impl Eq for Context {}
 impl Context {
     pub(super) fn open(device: &Device) -> Result<Self, VerbsError> {
         // SAFETY: the device holds its list.
-        let ptr = unsafe { result::open_device(device.verbs().api(), device.ptr()) }?;
+        let ptr = unsafe { result::open_device(device.verbs().api(), device.ptr()) }
+            .map_err(|error| VerbsError::not_opened(error, &device.node()))?;
         let context = Self { inner: Arc::new(Inner { device: device.clone(), ptr }) };
         wait::set_nonblocking(context.async_fd())?;
         Ok(context)

@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError};
+use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError, advice};
 use crate::CallError;
 use thiserror::Error;
 use warpverbs_mem::Access;
@@ -14,7 +14,7 @@ pub enum VerbsError {
     Load(#[from] LoadError),
     /// A call failed, and there is nothing to add.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(CallError),
     /// A call failed, and something can be done about it.
     #[error("{source}; {advice}")]
     Advised {
@@ -87,6 +87,26 @@ pub enum VerbsError {
     /// Work requests were not taken.
     #[error(transparent)]
     Post(#[from] PostError),
+}
+
+/// With what can be done about it, if anything is known.
+impl From<CallError> for VerbsError {
+    fn from(source: CallError) -> Self {
+        match advice::on_call(&source, &advice::Facts::of_this_process()) {
+            Some(advice) => Self::Advised { source, advice },
+            None => Self::Call(source),
+        }
+    }
+}
+
+impl VerbsError {
+    /// A device that is listed, with this node, did not open.
+    pub(super) fn not_opened(source: CallError, node: &str) -> Self {
+        match advice::on_open(&source, node, &advice::Facts::of_this_process()) {
+            Some(advice) => Self::Advised { source, advice },
+            None => Self::Call(source),
+        }
+    }
 }
 
 /// `value` of `what` must be between `min` and `max`.

@@ -1,6 +1,6 @@
 //! The library, loaded once.
 
-use super::{Device, Selection, VerbsError, device};
+use super::{Device, Selection, VerbsError, advice, device};
 use crate::sys::{Api, LoadFailure};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,6 +107,11 @@ impl Verbs {
         Ok(Selection::from_env()?.apply(self.all_devices()?, Device::name)?)
     }
 
+    /// Why [`Self::all_devices`] is empty, and what to do about it, as far as this machine tells.
+    pub fn why_no_device(self) -> String {
+        advice::on_no_devices(&advice::Facts::of_this_process())
+    }
+
     /// The selected device of this name.
     pub fn device(self, name: &str) -> Result<Device, VerbsError> {
         let devices = self.devices()?;
@@ -114,7 +119,7 @@ impl Verbs {
         devices.into_iter().find(|d| d.name() == name).ok_or_else(|| VerbsError::NoDevice {
             asked: name.to_owned(),
             found: match names.len() {
-                0 => "libibverbs finds none".to_owned(),
+                0 => self.why_no_device(),
                 _ => format!("there are {}", names.join(", ")),
             },
         })

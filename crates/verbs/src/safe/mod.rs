@@ -1,6 +1,7 @@
 //! Objects that own what they stand for.
 
 mod access;
+mod advice;
 mod attr;
 mod channel;
 mod completion;
