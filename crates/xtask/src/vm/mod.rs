@@ -12,6 +12,7 @@ mod interop;
 mod kernel;
 mod skip;
 mod smoke;
+mod verbs;
 
 use anyhow::Result;
 use bed::Bed;
@@ -32,6 +33,8 @@ pub(crate) enum Task {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Our crate over libibverbs, on Linux's RoCEv2 at both ends.
+    Verbs(Options),
     /// A shell in guest 1 (10.99.0.1), with guest 2 (10.99.0.2) beside it.
     Shell(Options),
 }
@@ -79,6 +82,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
     let (options, outcome) = match task {
         Task::Smoke(options) => (options, smoke::run(options)),
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
+        Task::Verbs(options) => (options, verbs::run(options)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };
     match outcome {

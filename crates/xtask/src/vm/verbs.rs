@@ -1,0 +1,37 @@
+//! Our safe layer over libibverbs on Linux's RoCEv2, at both ends.
+
+use super::Options;
+use super::bed::{Bed, FIRST};
+use crate::workspace;
+use anyhow::{Context as _, Result, ensure};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const PROGRAM: &str = "verbs_ping_pong";
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut bed = Bed::boot(options, &[program()?])?;
+    Bed::rxe(&mut bed.one)?;
+    Bed::rxe(&mut bed.two)?;
+    for flags in ["-s 64 -n 200", "-s 5000 -n 100 --events"] {
+        let line = format!("{PROGRAM} {flags}");
+        let text = bed.pair(&line, &format!("{line} {FIRST}"), LIMIT)?;
+        ensure!(text.lines().any(|line| line == "passed"), "{text}");
+        print!("{text}");
+    }
+    Ok(())
+}
+
+/// The example, built as this program was.
+fn program() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "warpverbs-verbs", "--example", PROGRAM])
+        .current_dir(workspace::root()?)
+        .status()
+        .context("cargo")?;
+    ensure!(status.success(), "{PROGRAM} does not build");
+    Ok(workspace::target()?.join("debug/examples").join(PROGRAM))
+}
