@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The folder of the root manifest.
 pub(crate) fn root() -> io::Result<PathBuf> {
@@ -20,4 +21,14 @@ pub(crate) fn target() -> io::Result<PathBuf> {
         .nth(2)
         .map(Path::to_path_buf)
         .ok_or_else(|| io::Error::other(format!("{} is in no folder", program.display())))
+}
+
+/// Runs `cargo build` with `arguments`, into [`target`].
+pub(crate) fn build(arguments: &[&str]) -> io::Result<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet"]).args(arguments).current_dir(root()?);
+    if cargo.env("CARGO_TARGET_DIR", target()?).status()?.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("`cargo build {}` fails", arguments.join(" "))))
 }

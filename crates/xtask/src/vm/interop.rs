@@ -3,9 +3,8 @@
 use super::Options;
 use super::bed::{Bed, FIRST, SECOND};
 use crate::workspace;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// For all cases on an emulated machine, with room.
@@ -19,15 +18,8 @@ const THEIR_FAULTS: &str = "loss 1% duplicate 1% corrupt 0.5%";
 
 /// Builds one of the workspace's programs; where it lies.
 pub(crate) fn program(package: &str, release: bool) -> Result<PathBuf> {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--package", package]).current_dir(workspace::root()?);
-    build.env("CARGO_TARGET_DIR", workspace::target()?);
-    if release {
-        build.arg("--release");
-    }
-    if !build.status()?.success() {
-        bail!("{package} does not build");
-    }
+    let arguments = ["--package", package, "--release"];
+    workspace::build(&arguments[..if release { 3 } else { 2 }])?;
     Ok(workspace::target()?.join(if release { "release" } else { "debug" }).join(package))
 }
 

@@ -3,9 +3,8 @@
 use super::Options;
 use super::bed::{Bed, FIRST};
 use crate::workspace;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -26,12 +25,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The example, built as this program was.
 fn program() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "warpverbs-verbs", "--example", PROGRAM])
-        .current_dir(workspace::root()?)
-        .status()
-        .context("cargo")?;
-    ensure!(status.success(), "{PROGRAM} does not build");
+    workspace::build(&["--package", "warpverbs-verbs", "--example", PROGRAM])?;
     Ok(workspace::target()?.join("debug/examples").join(PROGRAM))
 }
