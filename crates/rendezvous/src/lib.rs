@@ -41,4 +41,4 @@ pub use limits::Limits;
 pub use resolve::ResolveError;
 pub use server::{BindError, Server};
 pub use store::Store;
-pub use world::{Host, MAX_WORLD_SIZE, World, WorldConfig, WorldError};
+pub use world::{Host, Loss, MAX_WORLD_SIZE, World, WorldConfig, WorldError};

@@ -76,7 +76,11 @@ impl Client {
 
     /// Stores `value`. There is no reply: a refusal shows in the next call.
     pub fn set(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
-        let key = &prefixed(key);
+        self.set_raw(&prefixed(key), value)
+    }
+
+    /// As [`Client::set`], with the key as it travels.
+    pub(crate) fn set_raw(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
         self.tell(&Request::Set { key: key.as_bytes(), value })
     }
 

@@ -2,11 +2,14 @@
 
 mod refusal;
 mod waiters;
+mod wills;
 
 use std::collections::{HashMap, VecDeque};
 
 pub use refusal::Refusal;
 use waiters::Waiters;
+pub(crate) use wills::PREFIX as WILL_PREFIX;
+use wills::Wills;
 
 use crate::Limits;
 use crate::protocol::{Reply, Request};
@@ -30,6 +33,7 @@ pub struct Store {
     waiters: Waiters,
     /// Clients that were woken to take from a queue and have said nothing since.
     invited: HashMap<ClientId, Vec<u8>>,
+    wills: Wills,
     bytes: usize,
 }
 
@@ -42,6 +46,7 @@ impl Store {
             queues: HashMap::new(),
             waiters: Waiters::default(),
             invited: HashMap::new(),
+            wills: Wills::new(),
             bytes: 0,
         }
     }
@@ -64,7 +69,12 @@ impl Store {
         let reply = match request {
             Request::Validate { .. } => return Ok(()),
             Request::Ping { nonce } => Reply::Nonce(nonce),
-            Request::Set { key, value } => return self.set(key, value, replies),
+            Request::Set { key, value } => {
+                return match Self::will_target(&key) {
+                    Some(target) => self.leave_will(client, target, value),
+                    None => self.set(key, value, replies),
+                };
+            }
             Request::CompareSet { key, expected, desired } => {
                 Reply::Value(self.compare_set(key, expected, desired, replies)?)
             }
@@ -108,6 +118,7 @@ impl Store {
     /// The connection of `client` has gone.
     pub fn remove(&mut self, client: ClientId, replies: &mut Replies) {
         self.waiters.cancel(client);
+        self.carry_out_will(client, replies);
         if let Some(key) = self.invited.remove(&client) {
             // It was woken for something that it will not take; the next in line may.
             if self.queues.contains_key(&key) {

@@ -169,3 +169,28 @@ fn bounds_are_kept() {
     assert_eq!(ask(&mut store, 0, Request::Delete { key: key("a") }), Some(Reply::Number(0)));
     assert_eq!(store.bytes(), 0);
 }
+
+#[test]
+fn a_will_is_carried_out_when_its_client_goes() {
+    let mut store = store();
+    let will = |target: &str, value: &str| set(&format!("/warpverbs-will/{target}"), value);
+    let value = |store: &mut Store, name: &str| ask(store, 9, Request::Get { key: key(name) });
+    let text = |text: &str| Some(Reply::Value(text.into()));
+    let empty = store.bytes();
+    for (client, name) in [(1, "a"), (2, "a"), (3, "b")] {
+        assert_eq!(ask(&mut store, client, will(name, &format!("from {client}"))), None);
+    }
+    // A will replaces the one before; an empty one takes it back.
+    ask(&mut store, 3, will("b", ""));
+    assert_eq!(effects(&mut store, 4, wait(&["/a"])), []);
+    let mut replies = Vec::new();
+    for client in [2, 1, 3] {
+        store.remove(client, &mut replies);
+    }
+    assert_eq!(replies, [(4, Reply::Arrived)]);
+    // The first one counts.
+    assert_eq!(value(&mut store, "/a"), text("from 2"));
+    assert_eq!(value(&mut store, "/b"), text(""));
+    ask(&mut store, 1, Request::Delete { key: key("/a") });
+    assert_eq!(store.bytes(), empty);
+}

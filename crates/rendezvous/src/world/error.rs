@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Loss;
 use super::config::JOB_NAME;
 use crate::client::Listed;
 use crate::{BindError, ClientError, ConnectError};
@@ -51,6 +52,20 @@ pub enum WorldError {
         world_size: u32,
         /// How long it was waited.
         waited: Duration,
+    },
+    /// A rank that had joined is not there any more.
+    #[error("rank {rank} {loss}")]
+    Lost {
+        /// The first one that was lost.
+        rank: u32,
+        /// What became of it.
+        loss: Loss,
+    },
+    /// While the ranks were joining, one was not let in.
+    #[error("a rank could not join: {cause}")]
+    Refused {
+        /// What that rank said.
+        cause: String,
     },
     /// Somebody else is this rank.
     #[error(

@@ -10,20 +10,25 @@
 //! | `warpverbs/JOB/GENERATION/barrier/NAME/SEQUENCE/RANK` | `1` | each rank |
 //! | `warpverbs/JOB/GENERATION/broadcast/NAME/SEQUENCE/ROOT` | the bytes | the root |
 //! | `warpverbs/JOB/GENERATION/left/RANK` | `1` | each rank, when it leaves |
+//! | `warpverbs/JOB/GENERATION/lost` | `RANK gone`, `RANK failed CAUSE`: the first loss | the rank itself, or our store |
+//! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
 //!
 //! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`.
 
 mod config;
 mod error;
+mod loss;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use config::reachable;
 pub use config::{Host, MAX_WORLD_SIZE, WorldConfig};
 pub(crate) use config::{JOB_NAME, is_job_name};
 pub use error::WorldError;
+pub use loss::Loss;
 
-use crate::{Client, ClientError, Deadline, Server};
+use crate::{Client, Deadline, Server};
 
 /// Longest name of an exchange, barrier or broadcast, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -38,13 +43,18 @@ const LAYOUT: u32 = 1;
 ///
 /// Every rank makes the same calls with the same names; calls of different names may come in any
 /// order. If some rank does not come within the timeout, the others get
-/// [`WorldError::Missing`], which names it.
+/// [`WorldError::Missing`], which names it. If a rank that had joined ends without
+/// [`World::leave`], they get [`WorldError::Lost`] within a second (more in worlds above 64
+/// ranks), unless the store is PyTorch's, which does not say.
 #[derive(Debug)]
 pub struct World {
     rank: u32,
     world_size: u32,
     prefix: String,
     client: Client,
+    rank_zero_serves: bool,
+    /// Whether all have met.
+    joined: bool,
     /// How often each name has been used.
     used: HashMap<String, u64>,
     /// Declared last, so that the client is gone before its server.
@@ -59,18 +69,28 @@ impl World {
         let deadline = Deadline::after(config.timeout);
         let server = config.serve(deadline)?;
         let (host, port) = match &server {
-            Some(server) => config::reachable(server.local_addr()),
+            Some(server) => reachable(server.local_addr()),
             None => (config.master_addr.clone(), config.master_port),
         };
         let client = Client::connect(&host, port, config.timeout, config.limits.clone())?;
-        let prefix = format!("warpverbs/{}/{}", config.job, config.generation);
-        let (rank, world_size) = (config.rank, config.world_size);
-        let mut world = World { rank, world_size, prefix, client, used: HashMap::new(), server };
+        let mut world = World {
+            rank: config.rank,
+            world_size: config.world_size,
+            prefix: format!("warpverbs/{}/{}", config.job, config.generation),
+            client,
+            rank_zero_serves: config.host != Host::Elsewhere,
+            joined: false,
+            used: HashMap::new(),
+            server,
+        };
         // PyTorch's server may be waiting for this count.
-        world.client.join_workers()?;
-        world.agree()?;
-        world.claim(config)?;
+        world.client.join_workers().map_err(|error| world.refine(error))?;
+        if let Err(error) = world.agree().and_then(|()| world.claim(config)) {
+            return Err(world.turn_away(error));
+        }
+        world.make_will().map_err(|error| world.refine(error))?;
         world.gather("barrier", "join", b"1", deadline)?;
+        world.joined = true;
         Ok(world)
     }
 
@@ -103,7 +123,7 @@ impl World {
     pub fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
         let deadline = Deadline::after(self.client.timeout());
         let keys = self.gather("exchange", name, mine, deadline)?;
-        Ok(self.client.multi_get(&borrowed(&keys))?)
+        self.client.multi_get(&borrowed(&keys)).map_err(|error| self.refine(error))
     }
 
     /// Returns once all ranks have called it.
@@ -127,16 +147,19 @@ impl World {
         let (family, _) = self.family("broadcast", name)?;
         let key = format!("{family}/{root}");
         if let Some(mine) = mine {
-            self.client.set(&key, mine)?;
+            self.client.set(&key, mine).map_err(|error| self.refine(error))?;
             return Ok(mine.to_vec());
         }
-        self.client.get(&key).map_err(|error| self.missing("broadcast", name, error))
+        let deadline = Deadline::after(self.client.timeout());
+        self.await_all("broadcast", name, std::slice::from_ref(&key), deadline)?;
+        self.client.get(&key).map_err(|error| self.refine(error))
     }
 
     /// Ends together: the rank that runs the store keeps it until the others have left as well.
     pub fn leave(mut self) -> Result<(), WorldError> {
         let mine = self.key(&format!("left/{}", self.rank));
-        self.client.set(&mine, b"1")?;
+        self.withdraw_will().map_err(|error| self.refine(error))?;
+        self.client.set(&mine, b"1").map_err(|error| self.refine(error))?;
         if self.server.is_none() {
             // No reply to wait for: the store may go as soon as it knows.
             return Ok(self.client.close()?);
@@ -144,9 +167,7 @@ impl World {
         let deadline = Deadline::after(self.client.timeout());
         let keys: Vec<_> =
             (0..self.world_size).map(|rank| self.key(&format!("left/{rank}"))).collect();
-        self.client
-            .wait(&borrowed(&keys), deadline)
-            .map_err(|error| self.missing("leave", "", error))
+        self.await_all("leave", "", &keys, deadline)
     }
 
     fn key(&self, rest: &str) -> String {
@@ -179,22 +200,15 @@ impl World {
     ) -> Result<Vec<String>, WorldError> {
         let (family, before) = self.family(kind, name)?;
         let keys: Vec<_> = (0..self.world_size).map(|rank| format!("{family}/{rank}")).collect();
-        self.client.set(&keys[self.rank as usize], mine)?;
-        self.client
-            .wait(&borrowed(&keys), deadline)
-            .map_err(|error| self.missing(kind, name, error))?;
+        let own = &keys[self.rank as usize];
+        self.client.set(own, mine).map_err(|error| self.refine(error))?;
+        self.await_all(kind, name, &keys, deadline)?;
         if let Some(before) = before {
             // Who is here has finished with the use before, so nobody reads its keys any more.
-            self.client.delete_key(&format!("{before}/{}", self.rank))?;
+            let old = format!("{before}/{}", self.rank);
+            self.client.delete_key(&old).map_err(|error| self.refine(error))?;
         }
         Ok(keys)
-    }
-
-    /// An error that names ranks instead of keys, each of which ends with its rank.
-    fn missing(&self, call: &'static str, name: &str, error: ClientError) -> WorldError {
-        let ClientError::Missing { missing, waited, .. } = error else { return error.into() };
-        let ranks = missing.iter().filter_map(|key| key.rsplit('/').next()?.parse().ok()).collect();
-        WorldError::Missing { call, name: name.into(), ranks, world_size: self.world_size, waited }
     }
 
     /// All ranks must mean the same world.

@@ -1,9 +1,9 @@
 //! Ranks that meet, and what is said of those that do not come.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use warpverbs_rendezvous::{BindError, Host, Limits, Server, World, WorldConfig, WorldError};
+use warpverbs_rendezvous::{BindError, Host, Limits, Loss, Server, World, WorldConfig, WorldError};
 
 use crate::{PATIENCE, connect, free_port, serve};
 
@@ -89,23 +89,121 @@ fn ranks_that_do_not_come_are_named() {
 }
 
 #[test]
-fn a_rank_that_dies_is_named_by_the_others() {
+fn a_rank_that_is_late_is_named_by_the_others() {
     let server = serve(Limits::default());
     let configs = (0..3).map(|rank| guest(rank, 3, &server)).collect();
+    let done = std::sync::Barrier::new(3);
     let errors = all_ranks(configs, |mut world| {
         world.exchange("first", b"").unwrap();
         if world.rank() == 1 {
+            done.wait();
             return None;
         }
         world.set_timeout(Duration::from_millis(300));
         let error = world.exchange("second", b"").unwrap_err();
         let root = world.broadcast("word", 1, None).unwrap_err();
         assert!(matches!(root, WorldError::Missing { ranks, .. } if ranks == [1]));
+        done.wait();
         Some(error)
     });
     for error in errors.into_iter().flatten() {
         assert!(matches!(&error, WorldError::Missing { ranks, .. } if *ranks == [1]), "{error}");
     }
+}
+
+/// What each of three ranks meets in `wait` when rank 1 ends by `end`, at a store of rank 0's.
+fn after_the_end_of_rank_1(
+    end: impl Fn(World) + Sync,
+    wait: impl Fn(&mut World) -> Result<(), WorldError> + Sync,
+) -> Vec<WorldError> {
+    let port = free_port();
+    let configs = (0..3).map(|rank| config(rank, 3, port)).collect();
+    let errors = all_ranks(configs, |mut world| {
+        world.exchange("first", b"").unwrap();
+        if world.rank() == 1 {
+            end(world);
+            return None;
+        }
+        let start = Instant::now();
+        let error = wait(&mut world).unwrap_err();
+        assert!(start.elapsed() < PATIENCE / 2, "{error} after {:?}", start.elapsed());
+        world.fail(&error.to_string());
+        Some(error)
+    });
+    errors.into_iter().flatten().collect()
+}
+
+type Wait = dyn Fn(&mut World) -> Result<(), WorldError> + Sync;
+
+#[test]
+fn a_rank_whose_connection_ends_is_named_at_once() {
+    let waits: [&Wait; 4] = [
+        &|world| world.exchange("second", b"").map(drop),
+        &|world| world.barrier("second"),
+        &|world| world.broadcast("word", 1, None).map(drop),
+        &|world| match world.loss_within(PATIENCE) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        },
+    ];
+    for wait in waits {
+        let errors = after_the_end_of_rank_1(drop, wait);
+        assert_eq!(errors.len(), 2);
+        for error in errors {
+            assert!(matches!(error, WorldError::Lost { rank: 1, loss: Loss::Gone }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_tells_the_others_why() {
+    let barrier = |world: &mut World| world.barrier("second");
+    for error in after_the_end_of_rank_1(|world| world.fail("no such GPU"), barrier) {
+        assert_eq!(error.to_string(), "rank 1 failed: no such GPU");
+    }
+}
+
+#[test]
+fn a_store_that_goes_is_rank_zero_that_goes() {
+    let port = free_port();
+    let configs = (0..3).map(|rank| config(rank, 3, port)).collect();
+    let errors = all_ranks(configs, |mut world| {
+        world.exchange("first", b"").unwrap();
+        (world.rank() != 0).then(|| world.barrier("second").unwrap_err())
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(matches!(error, WorldError::Lost { rank: 0, loss: Loss::Gone }), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
+    let port = free_port();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| World::join(&config(0, 3, port)).unwrap_err());
+        let error = World::join(&config(1, 4, port)).unwrap_err();
+        assert!(matches!(error, WorldError::Size { ours: 4, theirs: 3, .. }), "{error}");
+        let waiting = waiting.join().unwrap();
+        assert!(matches!(waiting, WorldError::Refused { .. }), "{waiting}");
+        assert!(
+            waiting.to_string().contains("rank 1 was told that there are 4 ranks"),
+            "{waiting}"
+        );
+    });
+    // Once all have met, nobody is disturbed by a stranger.
+    let server = serve(Limits::default());
+    let configs = (0..2).map(|rank| guest(rank, 2, &server)).collect();
+    all_ranks(configs, |mut world| {
+        world.barrier("met").unwrap();
+        if world.rank() == 1 {
+            assert!(matches!(
+                World::join(&guest(1, 2, &server)).unwrap_err(),
+                WorldError::RankTaken { rank: 1, .. }
+            ));
+        }
+        world.barrier("undisturbed").unwrap();
+        world.leave().unwrap();
+    });
 }
 
 #[test]

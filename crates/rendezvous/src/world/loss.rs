@@ -1,0 +1,221 @@
+//! What the ranks of a world are told when one of them is lost.
+//!
+//! The first loss counts. It stands at the key `lost`, written by the rank itself if it fails, or by
+//! our store if the rank's connection ends.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{World, WorldError};
+use crate::store::WILL_PREFIX;
+use crate::{ClientError, Deadline};
+
+/// Where the first loss stands.
+const LOST: &str = "lost";
+/// Where it stands why a rank was not let in.
+const REFUSED: &str = "refused";
+
+/// How long a wait for other ranks lasts before it is asked whether one is lost. In large worlds
+/// each question is dear, so it is asked less often.
+const SLICE: Duration = Duration::from_millis(250);
+const RANKS_PER_SLICE: u32 = 32;
+
+/// How long a failed rank that runs the store keeps it, so that the others hear of the failure.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// Longest cause that is handed on, in bytes.
+const LONGEST_CAUSE: usize = 2048;
+
+/// Why a rank is not there any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its connection to the store ended without a word, as that of a killed process does.
+    Gone,
+    /// It failed, and said why.
+    Failed(String),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Gone => f.write_str("is gone: its connection to the store ended"),
+            Loss::Failed(cause) => write!(f, "failed: {cause}"),
+        }
+    }
+}
+
+fn encode(rank: u32, loss: &Loss) -> String {
+    match loss {
+        Loss::Gone => format!("{rank} gone"),
+        Loss::Failed(cause) => {
+            let mut end = cause.len().min(LONGEST_CAUSE);
+            while !cause.is_char_boundary(end) {
+                end -= 1;
+            }
+            format!("{rank} failed {}", &cause[..end])
+        }
+    }
+}
+
+fn decode(value: &[u8]) -> Option<(u32, Loss)> {
+    let text = String::from_utf8_lossy(value);
+    let (rank, rest) = text.split_once(' ')?;
+    let loss = match rest.split_once(' ') {
+        Some(("failed", cause)) => Loss::Failed(cause.to_owned()),
+        None if rest == "gone" => Loss::Gone,
+        _ => return None,
+    };
+    Some((rank.parse().ok()?, loss))
+}
+
+impl World {
+    /// Whether all ranks are there, as far as the store knows.
+    ///
+    /// # Errors
+    /// [`WorldError::Lost`] names the first rank that was lost.
+    pub fn check(&mut self) -> Result<(), WorldError> {
+        let (lost, refused) = (self.key(LOST), self.key(REFUSED));
+        let keys = if self.joined { vec![&*lost] } else { vec![&*lost, &*refused] };
+        let present = self.client.present(&keys).map_err(|error| self.refine(error))?;
+        if present.first() == Some(&true) {
+            let value = self.client.get(&lost).map_err(|error| self.refine(error))?;
+            if let Some((rank, loss)) = decode(&value) {
+                return Err(WorldError::Lost { rank, loss });
+            }
+        }
+        if present.get(1) == Some(&true) {
+            let value = self.client.get(&refused).map_err(|error| self.refine(error))?;
+            return Err(WorldError::Refused { cause: String::from_utf8_lossy(&value).into() });
+        }
+        Ok(())
+    }
+
+    /// The loss of another rank, if there is one by `patience` from now: what to look for when a
+    /// peer does not answer.
+    pub fn loss_within(&mut self, patience: Duration) -> Option<WorldError> {
+        let deadline = Deadline::after(patience);
+        loop {
+            match self.check() {
+                Err(error @ WorldError::Lost { .. }) => return Some(error),
+                Err(_) => return None,
+                Ok(()) if deadline.passed() => return None,
+                Ok(()) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    /// Ends with a failure, of which the other ranks are told, each in its next call. The rank that
+    /// runs the store keeps it for them, 5 s at most.
+    pub fn fail(mut self, cause: &str) {
+        let value = encode(self.rank, &Loss::Failed(cause.to_owned()));
+        let key = self.key(LOST);
+        // The store may be gone as well; there is nobody else to tell.
+        let _ = self.client.compare_set(&key, b"", value.as_bytes());
+        self.depart();
+    }
+
+    /// Lets the other ranks that are about to join know why this one is not let in.
+    pub(super) fn turn_away(mut self, error: WorldError) -> WorldError {
+        let key = self.key(REFUSED);
+        let _ = self.client.compare_set(&key, b"", error.to_string().as_bytes());
+        self.depart();
+        error
+    }
+
+    /// Goes without having failed the others by that. The store stays until all have gone.
+    fn depart(mut self) {
+        let _ = self.withdraw_will();
+        let Some(server) = self.server.take() else {
+            let _ = self.client.close();
+            return;
+        };
+        drop(self);
+        let deadline = Deadline::after(FAREWELL);
+        while server.stats().connections > 0 && !deadline.passed() {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    pub(super) fn make_will(&mut self) -> Result<(), ClientError> {
+        let value = encode(self.rank, &Loss::Gone);
+        let key = self.will_key();
+        self.client.set_raw(&key, value.as_bytes())
+    }
+
+    pub(super) fn withdraw_will(&mut self) -> Result<(), ClientError> {
+        let key = self.will_key();
+        self.client.set_raw(&key, b"")
+    }
+
+    fn will_key(&self) -> String {
+        format!("{WILL_PREFIX}{}", self.key(LOST))
+    }
+
+    /// Waits for `keys`, and for no rank that is lost.
+    pub(super) fn await_all(
+        &mut self,
+        call: &'static str,
+        name: &str,
+        keys: &[String],
+        deadline: Deadline,
+    ) -> Result<(), WorldError> {
+        let slice = SLICE * (1 + self.world_size / RANKS_PER_SLICE);
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        loop {
+            let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
+            let missing = match self.client.wait(&keys, part) {
+                Ok(()) => return Ok(()),
+                Err(ClientError::Missing { missing, .. }) => missing,
+                Err(error) => return Err(self.refine(error)),
+            };
+            self.check()?;
+            if deadline.passed() {
+                return Err(self.missing(call, name, &missing, deadline.waited()));
+            }
+        }
+    }
+
+    /// An error that names ranks instead of keys, each of which ends with its rank.
+    fn missing(
+        &self,
+        call: &'static str,
+        name: &str,
+        keys: &[String],
+        waited: Duration,
+    ) -> WorldError {
+        let ranks = keys.iter().filter_map(|key| key.rsplit('/').next()?.parse().ok()).collect();
+        WorldError::Missing { call, name: name.into(), ranks, world_size: self.world_size, waited }
+    }
+
+    /// A store that has gone is a rank that has gone, where a rank runs it.
+    pub(super) fn refine(&self, error: ClientError) -> WorldError {
+        let ended = matches!(
+            error,
+            ClientError::Ended { .. } | ClientError::Io { .. } | ClientError::Broken { .. }
+        );
+        match self.rank_zero_serves && self.rank != 0 && ended {
+            true => WorldError::Lost { rank: 0, loss: Loss::Gone },
+            false => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_travels_as_text() {
+        let failed = Loss::Failed("row 3: 5 bytes are wrong".into());
+        for loss in [Loss::Gone, failed, Loss::Failed(String::new())] {
+            assert_eq!(decode(encode(7, &loss).as_bytes()), Some((7, loss)));
+        }
+        let long = encode(1, &Loss::Failed("é".repeat(9999)));
+        assert!(long.len() <= LONGEST_CAUSE + 16);
+        for bad in ["", "gone", "x gone", "1", "1 left", "1 failing x"] {
+            assert_eq!(decode(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}
