@@ -1,54 +1,8 @@
 //! Every example, run as a user runs it: on the host SIMT device and the software NIC.
 
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod common;
 
-/// Where cargo puts the examples of the profile that this test was built with.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("path of this test");
-    let target = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-    let path = target.join("examples").join(name);
-    assert!(path.exists(), "{} is not built; `cargo build --examples` first", path.display());
-    path
-}
-
-fn run(name: &str, args: &[impl AsRef<OsStr>]) -> Output {
-    Command::new(example(name))
-        .args(args)
-        .env_remove("WARPVERBS_GPU")
-        .env_remove("WARPVERBS_NIC")
-        .output()
-        .unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Runs on SIMT and the software NIC, and expects success with a last line that begins with
-/// `passed`. Returns that line.
-fn passes(name: &str, args: &[&str]) -> String {
-    let out = run(name, &[&["--gpu", "simt", "--nic", "soft"], args].concat());
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(out.status.success(), "{name} {args:?}: {stdout}{stderr}");
-    let last = stdout.lines().last().unwrap_or_default().to_owned();
-    assert!(last.starts_with("passed"), "{name} {args:?} ends in {last:?}");
-    last
-}
-
-/// Expects failure: a cause on stderr that contains `words`, and no `passed` anywhere.
-fn fails(name: &str, args: &[&str], words: &[&str]) {
-    let out = run(name, args);
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(!out.status.success(), "{name} {args:?} succeeded: {stdout}");
-    for line in stdout.lines().chain(stderr.lines()) {
-        assert!(!line.starts_with("passed"), "{name} {args:?} failed and says {line:?}");
-    }
-    for word in words {
-        assert!(stderr.contains(word), "{name} {args:?}: {word:?} is not in {stderr:?}");
-    }
-}
+use common::{example, fails, passes, run, text};
 
 #[test]
 fn interchange_prints_its_eight_steps() {
@@ -110,15 +64,6 @@ fn a_file_that_cannot_be_carried_is_named() {
 }
 
 #[test]
-fn two_processes_write_into_each_other() {
-    passes("dist_write", &["--two-proc", "-e", "4096", "-n", "16", "-q", "2", "-t", "64"]);
-    fails("dist_write", &["--two-proc", "--gpu", "abacus"], &["abacus", "rank"]);
-    fails("dist_write", &["--gpu", "simt", "-t", "33"], &["--threads", "33"]);
-    let alone = ["--rank", "0", "--world-size", "1", "--master-addr", "127.0.0.1"];
-    fails("dist_write", &alone, &["expected two or more"]);
-}
-
-#[test]
 fn one_sided_examples_pass() {
     passes("loopback_write", &["--bytes", "1"]);
     passes("loopback_write", &["--bytes", "5000"]);
@@ -161,7 +106,7 @@ fn a_reader_that_has_left_ends_an_example_without_a_word() {
     for name in ["host_post", "gpu_interchange", "loopback_read"] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let out = Command::new(example(name))
+        let out = example(name)
             .args(["--gpu", "simt", "--nic", "soft"])
             .stdout(writer)
             .output()

@@ -45,13 +45,15 @@ pub(crate) struct Session {
 impl Session {
     /// Opens both, and says in one line which and why.
     pub(crate) fn open(common: &Common) -> Result<Self> {
-        Self::open_on(common, context(Config::default())?, true)
+        Self::open_on(common, Config::default().with_env()?, true)
     }
 
-    /// The same, with NICs of `context`; `loud` is for one of several processes to say it.
-    pub(crate) fn open_on(common: &Common, context: Context, loud: bool) -> Result<Self> {
+    /// The same, the software NIC made as `config` says; `loud` is for one of several processes to
+    /// say it.
+    pub(crate) fn open_on(common: &Common, config: Config, loud: bool) -> Result<Self> {
         let choice: GpuChoice = common.gpu.parse()?;
         let opened = gpu::open_explained(choice)?;
+        let context = Context::builder().soft_config(config).build()?;
         let nic = context.open(common.nic.as_str())?;
         if loud {
             say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
@@ -205,17 +207,26 @@ pub(crate) fn check_threads(threads: u32) -> Result<u32> {
     Ok(threads)
 }
 
+/// An error and its causes, each once: many an error's own text ends in that of its cause.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line += &format!(": {cause}");
+        }
+    }
+    line
+}
+
 fn say(json: bool, line: &str) -> Result<()> {
     if json { print(io::stderr(), line) } else { print(io::stdout(), line) }
 }
 
 fn print(mut out: impl Write, line: &str) -> Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush()).context("output")
-}
-
-/// NICs, the software NIC made as `config` and the environment say.
-pub(crate) fn context(config: Config) -> Result<Context> {
-    Ok(Context::builder().soft_config(config.with_env()?).build()?)
 }
 
 /// Parses the flags, runs the example, and tells the cause if it failed.
@@ -226,7 +237,7 @@ pub(crate) fn main<T: Parser>(example: impl FnOnce(T) -> Result<()>) -> ExitCode
             let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
             // Who reads the output has left, as `head` does: nobody is there to be told.
             if cause != Some(io::ErrorKind::BrokenPipe) {
-                let _ = writeln!(io::stderr(), "failed: {error:#}");
+                let _ = writeln!(io::stderr(), "failed: {}", one_line(&error));
             }
             ExitCode::FAILURE
         }

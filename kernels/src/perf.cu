@@ -1,22 +1,10 @@
 // What `warpverbs perf` measures: kernel-posted work, and beside it what the machine does without
 // any queue. Times go to `report`: [0] the first bad wv::Status, [1] and [2] as each kernel says.
-#include "warpverbs/warpverbs.h"
+#include "target.h"
 
 using namespace wv;
 
-struct Target {
-  u64 qp, laddr, raddr;
-  u32 lkey, rkey;
-};
-static_assert(sizeof(Target) == 32, "as the host writes it");
-
 enum class Op : u32 { write, read, atomic };
-
-WV_D void note(u64* report, Status status) {
-  if (!status.ok()) {
-    (void)compare_exchange<order::relaxed, scope::gpu>(report, 0, u64{status.code});
-  }
-}
 
 template <Op Which, class Coop>
 WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, u32 bytes) {
@@ -101,7 +89,7 @@ WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters
   const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
   const u32 warps = grid_size() * warps_per_block;
   const u32 me = block_index() * warps_per_block + warp_index();
-  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  if (lane_id() == 0) note_start(report);
   for (u32 i = me % count; i < count; i += warps) {
     const Target target = targets[i];
     const Qp& qp = *reinterpret_cast<const Qp*>(target.qp);
@@ -109,7 +97,7 @@ WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters
     const u32 n = part_of(iters, sharers, warps > count ? me / count : 0);
     note(report, stream_op(static_cast<Op>(op), qp, target, bytes, n));
   }
-  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+  if (lane_id() == 0) note_end(report);
 }
 
 // What no queue can beat: every thread stores whole WQEBBs into the send queue's ring. The queue
@@ -118,14 +106,14 @@ WV_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report) {
   const u64 mask = (u64{1} << qp->log_sq) - 1;
   const u64 threads = u64{grid_size()} * block_size();
   u8* ring = reinterpret_cast<u8*>(qp->sq);
-  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  if (lane_id() == 0) note_start(report);
   for (u32 i = 0; i < rounds; ++i) {
     const u64 index = global_thread() + i * threads;
     u8* wqebb = ring + (index & mask) * mlx5::wqebb_bytes;
     for (u32 k = 0; k < 4; ++k) write16(wqebb + 16 * k, vec16{index, i});
   }
   fence<order::release, scope::system>();
-  if (lane_id() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+  if (lane_id() == 0) note_end(report);
 }
 
 // out: the bytes of the send queue's ring.

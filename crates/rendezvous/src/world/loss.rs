@@ -116,7 +116,7 @@ impl World {
         self.depart();
     }
 
-    /// Lets the other ranks that are about to join know why this one is not let in.
+    /// Lets the other ranks that are about to join know why this one does not.
     pub(super) fn turn_away(mut self, error: WorldError) -> WorldError {
         let key = self.key(REFUSED);
         let _ = self.client.compare_set(&key, b"", error.to_string().as_bytes());

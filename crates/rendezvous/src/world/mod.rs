@@ -89,7 +89,9 @@ impl World {
             return Err(world.turn_away(error));
         }
         world.make_will().map_err(|error| world.refine(error))?;
-        world.gather("barrier", "join", b"1", deadline)?;
+        if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
+            return Err(world.turn_away(error));
+        }
         world.joined = true;
         Ok(world)
     }

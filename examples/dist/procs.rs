@@ -1,11 +1,12 @@
-//! Both ranks of a world of two, started by one command.
+//! All ranks of a world, started on this machine by one command.
 
 use anyhow::{Context as _, Result, bail};
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// How long the other rank may go on when one has failed: it ends by itself, and says why.
+/// How long other ranks may go on when one has failed: they end by themselves, and say why.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Processes that do not outlive this one's interest in them.
@@ -21,23 +22,37 @@ impl Drop for Ranks {
     }
 }
 
-pub(crate) fn run() -> Result<()> {
+/// The flags of this process without the ones that made it start others.
+fn flags_of_a_rank() -> Vec<OsString> {
+    let mut value_follows = false;
+    let mut flags: Vec<_> = std::env::args_os().skip(1).collect();
+    flags.retain(|flag| {
+        let own = value_follows || flag == "--two-proc" || flag == "--procs";
+        value_follows = flag == "--procs";
+        !own && !flag.to_string_lossy().starts_with("--procs=")
+    });
+    flags
+}
+
+pub(super) fn run(procs: u32) -> Result<()> {
     // Given back at once: rank 0 takes it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let program = std::env::current_exe().context("this program's path")?;
-    let flags: Vec<_> = std::env::args_os().skip(1).filter(|flag| flag != "--two-proc").collect();
     let mut ranks = Ranks(Vec::new());
-    for rank in ["0", "1"] {
+    for rank in 0..procs {
         let mut command = Command::new(&program);
-        command.args(&flags).args(["--rank", rank, "--world-size", "2"]);
+        command.args(flags_of_a_rank());
+        command.args(["--rank", &rank.to_string(), "--world-size", &procs.to_string()]);
         command.args(["--master-addr", "127.0.0.1", "--master-port", &port.to_string()]);
         ranks.0.push(command.spawn().with_context(|| format!("rank {rank} does not start"))?);
     }
-    let (mut ended, mut failed) = ([false; 2], None);
-    while ended != [true; 2] {
+    let (mut running, mut failed) = (procs, None);
+    let mut ended = vec![false; ranks.0.len()];
+    while running > 0 {
         for (rank, child) in ranks.0.iter_mut().enumerate() {
             if let (false, Some(status)) = (ended[rank], child.try_wait()?) {
                 ended[rank] = true;
+                running -= 1;
                 if !status.success() {
                     failed.get_or_insert((rank, status, Instant::now()));
                 }

@@ -1,0 +1,196 @@
+//! One rank: its device and NIC, and the others.
+
+use super::mesh::{Link, Mesh};
+use crate::common::{DEADLINE, Session, words};
+use anyhow::{Context as _, Result, bail, ensure};
+use std::time::{Duration, Instant};
+use warpverbs::gpu::{Dim, Kernel, KernelPtr, Place};
+use warpverbs::transport::{Access, MemoryRegion};
+use warpverbs_rendezvous::World;
+
+/// How often it is asked, while a kernel runs, whether all ranks are there.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a peer that does not answer may take to be known as lost.
+const VERDICT: Duration = Duration::from_secs(1);
+/// Words of a kernel's report: its first bad status, the complement of its earliest start, its
+/// latest end, and whatever it counted.
+const REPORT: usize = 4;
+
+pub(crate) struct Rank<'r> {
+    pub(crate) session: &'r Session,
+    world: &'r mut World,
+}
+
+impl<'r> Rank<'r> {
+    pub(super) fn new(session: &'r Session, world: &'r mut World) -> Self {
+        Self { session, world }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.world.rank()
+    }
+
+    pub(crate) fn world_size(&self) -> u32 {
+        self.world.world_size()
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.number() == 0
+    }
+
+    pub(crate) fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let own = self.number();
+        (0..self.world_size()).filter(move |&rank| rank != own)
+    }
+
+    pub(crate) fn barrier(&mut self, name: &str) -> Result<()> {
+        Ok(self.world.barrier(name)?)
+    }
+
+    /// Bytes of every rank, by rank.
+    pub(crate) fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.world.exchange(name, mine)?)
+    }
+
+    /// All ranks were started with the same flags, as far as these matter to the others.
+    pub(super) fn agree(&mut self, plan: &str) -> Result<()> {
+        let all = self.exchange("plan", plan.as_bytes())?;
+        for (rank, other) in all.iter().enumerate() {
+            let other = String::from_utf8_lossy(other);
+            ensure!(other == plan, "started with `{plan}`, rank {rank} with `{other}`");
+        }
+        Ok(())
+    }
+
+    /// Host memory that GPU and NIC share: the packets of a NIC in software are made by the CPU.
+    pub(crate) fn memory(&self, bytes: u64, access: Access) -> Result<MemoryRegion> {
+        let buffer = self.session.gpu.alloc(usize::try_from(bytes)?, Place::Shared)?;
+        Ok(self.session.nic.register(buffer, access)?)
+    }
+
+    /// Runs a kernel that is given its report, to its end or until a rank is lost. What it counted,
+    /// and how long it took.
+    pub(crate) fn time(
+        &mut self,
+        mesh: &Mesh,
+        dim: Dim,
+        kernel: impl FnOnce(KernelPtr) -> Box<dyn Kernel>,
+    ) -> Result<(u64, Duration)> {
+        let report = self.session.gpu.alloc(8 * REPORT, Place::Device)?;
+        let broken = self.supervise(mesh, &*kernel(KernelPtr::new(&report)), dim)?;
+        let [status, start, end, counted]: [u64; REPORT] = words(&self.session.gpu, &report)?;
+        if status != 0 || broken.is_some() {
+            // A peer that was killed is first noticed by its silence.
+            if let Some(loss) = self.world.loss_within(VERDICT) {
+                return Err(loss.into());
+            }
+            let blame = broken.or_else(|| mesh.blame());
+            bail!(blame.unwrap_or_else(|| format!("the kernel ended with status {status:#x}")));
+        }
+        let took = end.checked_sub(!start).filter(|&took| took > 0);
+        Ok((counted, Duration::from_nanos(took.context("the device's clock stood still")?)))
+    }
+
+    /// Waits for a kernel, and for no rank that is lost: a kernel that waits for a message of such
+    /// a rank would not notice. If a queue pair breaks, the kernel's work with all others ends too,
+    /// and what is returned says why.
+    fn supervise(&mut self, mesh: &Mesh, kernel: &dyn Kernel, dim: Dim) -> Result<Option<String>> {
+        let mut launch = self.session.gpu.launch(kernel, dim, 2 * DEADLINE)?;
+        let (mut looked, mut spins, mut blame) = (Instant::now(), 0u32, None);
+        while !launch.is_done()? {
+            if blame.is_none() && looked.elapsed() > LOOK {
+                looked = Instant::now();
+                let lost = self.world.check();
+                blame = mesh.is_broken().then(|| mesh.blame()).flatten();
+                if blame.is_some() || lost.is_err() {
+                    mesh.links().try_for_each(|link| link.endpoint.abort())?;
+                }
+                // The launch waits for its kernel when it is dropped.
+                lost?;
+            }
+            spins = spins.saturating_add(1);
+            match spins {
+                0..64 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Ok(blame)
+    }
+
+    /// The longest time of all ranks, once all have ended.
+    pub(crate) fn slowest(&mut self, own: Duration) -> Result<Duration> {
+        let own = u64::try_from(own.as_nanos())?.to_le_bytes();
+        let all = self.exchange("time", &own)?;
+        let mut slowest = 0;
+        for (rank, time) in all.iter().enumerate() {
+            let time = time[..].try_into().ok().with_context(|| format!("time of rank {rank}"))?;
+            slowest = slowest.max(u64::from_le_bytes(time));
+        }
+        Ok(Duration::from_nanos(slowest))
+    }
+
+    /// Gives every other rank a list of byte strings of its own, and takes what each has for this
+    /// one. Both are in order of the other ranks.
+    pub(crate) fn trade(
+        &mut self,
+        name: &str,
+        lists: &[Vec<Vec<u8>>],
+    ) -> Result<Vec<Vec<Vec<u8>>>> {
+        let mut mine = Vec::new();
+        for rank in 0..self.world_size() {
+            let list = self.others().position(|other| other == rank).map(|at| &lists[at]);
+            let list = list.map_or(&[][..], Vec::as_slice);
+            mine.extend((list.len() as u32).to_le_bytes());
+            for item in list {
+                mine.extend((item.len() as u32).to_le_bytes());
+                mine.extend(item);
+            }
+        }
+        let all = self.exchange(name, &mine)?;
+        let own = self.number() as usize;
+        let lists = self.others().map(|rank| {
+            let list = lists_of(&all[rank as usize]).and_then(|lists| lists.into_iter().nth(own));
+            list.with_context(|| format!("what rank {rank} sent ({name}) is cut short"))
+        });
+        lists.collect()
+    }
+
+    /// The table that a kernel reads: {QP, local address, remote address, lkey, rkey} of each link.
+    pub(crate) fn targets(&self, rows: &[(&Link, [u64; 2], [u32; 2])]) -> Result<KernelPtr> {
+        let (mut bytes, mut qps) = (Vec::new(), Vec::new());
+        for (link, addrs, keys) in rows {
+            let qp = link.endpoint.device_qp();
+            for word in [qp.addr(), addrs[0], addrs[1]] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+            for key in keys {
+                bytes.extend_from_slice(&key.to_le_bytes());
+            }
+            qps.push(qp);
+        }
+        let buffer = self.session.gpu.alloc(bytes.len(), Place::Device)?;
+        self.session.gpu.write(&buffer, 0, &bytes)?;
+        Ok(KernelPtr::new(&buffer).keeping(std::sync::Arc::new(qps)))
+    }
+}
+
+/// The lists that a rank has for each, by rank.
+fn lists_of(mut bytes: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
+    let mut lists = Vec::new();
+    while !bytes.is_empty() {
+        let items = (0..number(&mut bytes)?).map(|_| {
+            let len = number(&mut bytes)?;
+            let (item, rest) = bytes.split_at_checked(len)?;
+            bytes = rest;
+            Some(item.to_vec())
+        });
+        lists.push(items.collect::<Option<_>>()?);
+    }
+    Some(lists)
+}
+
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    let (head, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    usize::try_from(u32::from_le_bytes(*head)).ok()
+}

@@ -1,0 +1,172 @@
+//! Several processes, on one machine or more, in each of which a kernel sends messages to all others
+//! and receives theirs, over RoCEv2. Every second message carries an immediate. Length, order and
+//! immediate of every message are checked by the kernel; the bytes of the last ones of every size
+//! are compared.
+//!
+//! ```text
+//! dist_send_recv --procs 2
+//! dist_send_recv --rank R --world-size N --master-addr HOST --master-port PORT   (or under a launcher)
+//! ```
+
+mod common;
+mod dist;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use dist::mesh::{Link, Mesh, fill, seed, wrong_bytes};
+use dist::rank::Rank;
+use dist::table::{Row, Table};
+use dist::{Job, Load, Sizes};
+use std::process::ExitCode;
+use std::time::Duration;
+use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::kernels::dist as kernels;
+use warpverbs::kernels::loopback;
+use warpverbs::transport::{Access, MemoryRegion};
+
+/// Kernels of several processes send each other messages
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    job: Job,
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    load: Load,
+}
+
+/// Receives that are offered at a time, at least and at most.
+const WINDOWS: (u64, u64) = (2, 64);
+/// Bytes of the places that a queue pair receives to, unless its messages are larger.
+const ROOM: u64 = 4 << 20;
+
+/// Receives that are offered at a time for messages of one size.
+fn window(size: u64) -> u64 {
+    (ROOM / size).clamp(WINDOWS.0, WINDOWS.1)
+}
+
+fn main() -> ExitCode {
+    common::main(|flags: Flags| {
+        flags.sizes.check(64 << 20)?;
+        flags.load.check()?;
+        let plan = format!("dist_send_recv {} {}", flags.sizes.plan(), flags.load.plan());
+        dist::run(&flags.job, &plan, |rank| sweep(rank, &flags))
+    })
+}
+
+fn sweep(rank: &mut Rank<'_>, flags: &Flags) -> Result<(Table, String)> {
+    let (load, session) = (&flags.load, rank.session);
+    let post = Post::new(rank, flags)?;
+    let mut table = Table::new(session, rank.is_first())?;
+    for (row, size) in flags.sizes.all().into_iter().enumerate() {
+        let time = post.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
+        let count = u64::from(load.iters) * post.mesh.len() as u64;
+        table.push(session, Row { op: None, size, time, count })?;
+    }
+    let (sizes, ranks) = (table.len(), rank.world_size());
+    Ok((table, format!("{sizes} sizes, every message at {ranks} ranks once and in order")))
+}
+
+/// What a kernel needs to exchange messages with all others.
+struct Post {
+    mesh: Mesh,
+    /// What is sent, to all the same: one message more than the others have places for.
+    source: MemoryRegion,
+    /// What each link receives to.
+    inboxes: Vec<MemoryRegion>,
+    targets: KernelPtr,
+    dim: Dim,
+}
+
+impl Post {
+    fn new(rank: &mut Rank<'_>, flags: &Flags) -> Result<Self> {
+        rank.session.gpu.load(&kernels::IMAGE)?;
+        rank.session.gpu.load(&loopback::IMAGE)?;
+        let room = |places: u64| {
+            let sizes = flags.sizes.all().into_iter();
+            sizes.map(|size| (window(size) + places) * size).max().unwrap_or(0)
+        };
+        let mesh = Mesh::new(rank, |_| true, flags.load.qps, WINDOWS.1 as u32)?;
+        let source = rank.memory(room(1), Access::empty())?;
+        let inbox = |_| rank.memory(room(0), Access::LOCAL_WRITE);
+        let inboxes = mesh.links().map(inbox).collect::<Result<Vec<_>>>()?;
+        let row = |(link, inbox): (_, &MemoryRegion)| {
+            (link, [source.addr(), inbox.addr()], [source.lkey(), inbox.lkey()])
+        };
+        let rows: Vec<_> = mesh.links().zip(&inboxes).map(row).collect();
+        let targets = rank.targets(&rows)?;
+        // Two for each queue pair: one sends, one receives.
+        let dim = flags.load.dim(2 * u32::try_from(mesh.len())?)?;
+        Ok(Self { mesh, source, inboxes, targets, dim })
+    }
+
+    /// One size: how long the slowest rank took.
+    fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration> {
+        let session = rank.session;
+        for slot in 0..=window(size) {
+            let at = KernelPtr::at(self.source.buffer(), slot * size, usize::try_from(size)?)?;
+            fill(session, at, size, message(rank.number(), row, slot))?;
+        }
+        for inbox in &self.inboxes {
+            let all = window(size) * size;
+            fill(session, KernelPtr::new(inbox.buffer()), all, !message(rank.number(), row, 0))?;
+        }
+        if load.warmup > 0 {
+            self.exchange(rank, size, load.warmup)?;
+        }
+        let own = self.exchange(rank, size, load.iters)?;
+        let slowest = rank.slowest(own)?;
+        for (link, inbox) in self.mesh.links().zip(&self.inboxes) {
+            self.verify(rank, (link, inbox), row, size, load.iters)?;
+        }
+        rank.barrier("verified")?;
+        Ok(slowest)
+    }
+
+    /// Kernels send `messages` on every link and receive as many.
+    fn exchange(&self, rank: &mut Rank<'_>, size: u64, messages: u32) -> Result<Duration> {
+        let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);
+        let window = u32::try_from(window(size))?;
+        rank.time(&self.mesh, Dim::new(1, 32), |report| {
+            let targets = self.targets.clone();
+            Box::new(kernels::Offer { targets, count, bytes, window, messages, report })
+        })?;
+        rank.barrier("offered")?;
+        let (wrong, took) = rank.time(&self.mesh, self.dim, |report| {
+            let targets = self.targets.clone();
+            Box::new(kernels::Exchange { targets, count, bytes, window, messages, report })
+        })?;
+        ensure!(wrong == 0, "{wrong} messages have another length, order or immediate than sent");
+        Ok(took)
+    }
+
+    /// Every place holds the last message that went there.
+    fn verify(
+        &self,
+        rank: &Rank<'_>,
+        (link, inbox): (&Link, &MemoryRegion),
+        row: usize,
+        size: u64,
+        messages: u32,
+    ) -> Result<()> {
+        let (window, messages) = (window(size), u64::from(messages));
+        for number in messages.saturating_sub(window)..messages {
+            let place = number % window * size;
+            let at = KernelPtr::at(inbox.buffer(), place, usize::try_from(size)?)?;
+            let sent = message(link.peer, row, number % (window + 1));
+            let wrong = wrong_bytes(rank.session, at, size, sent)?;
+            let from = link.peer;
+            ensure!(
+                wrong == 0,
+                "{wrong} of {size} bytes of message {number} from rank {from} are wrong"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Seed of one of the messages that a rank sends by turns.
+fn message(rank: u32, row: usize, slot: u64) -> u32 {
+    seed(rank, row * (WINDOWS.1 as usize + 1) + slot as usize)
+}

@@ -1,0 +1,114 @@
+// What the ranks of a job do to each other beside WRITEs: messages around a mesh, and a counter that
+// all of them count up. report: [0] the first bad wv::Status, [1] complement of the earliest start,
+// [2] the latest end, in nanoseconds, [3] what each kernel says.
+#include "target.h"
+
+using namespace wv;
+
+// A Target of messages: those sent lie from laddr on, window + 1 different ones that take turns;
+// those received from raddr on, `window` of them. So every place gets another message each time.
+WV_D Local place(u64 base, u32 key, u32 slot, u32 bytes) {
+  return Local{base + u64{slot} * bytes, key};
+}
+
+// One thread for each queue pair offers its first receives, before the peer may send.
+WV_KERNEL(offer)(const Target* targets, u32 count, u32 bytes, u32 window, u32 messages,
+                 u64* report) {
+  note_start(report);
+  const u32 first = window < messages ? window : messages;
+  for (u32 i = static_cast<u32>(global_thread()); i < count; i += grid_size() * block_size()) {
+    const Target t = targets[i];
+    const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+    Status status;
+    for (u32 k = 0; k < first && status.ok(); ++k) {
+      status = receive(thread, qp, place(t.raddr, t.rkey, k, bytes), bytes).status;
+    }
+    note(report, status);
+  }
+  note_end(report);
+}
+
+// Sends messages 0, 1, 2 and so on; the odd ones carry their number.
+WV_D Status send_all(const Target& t, const Qp& qp, u32 bytes, u32 window, u32 messages) {
+  u32 slot = 0;
+  for (u32 i = 0; i < messages; ++i) {
+    const Local from = place(t.laddr, t.lkey, slot, bytes);
+    const Posted posted = i % 2 == 0 ? send(thread, qp, from, bytes, unsignalled)
+                                     : send_imm(thread, qp, from, bytes, i, unsignalled);
+    if (!posted.ok()) return posted.status;
+    slot = slot == window ? 0 : slot + 1;
+  }
+  return quiet(thread, qp);
+}
+
+// Takes as many, offering each place again. Adds to `wrong` those that are not the next in order.
+WV_D Status receive_all(const Target& t, const Qp& qp, u32 bytes, u32 window, u32 messages,
+                        u64& wrong) {
+  for (u32 i = 0; i < messages; ++i) {
+    Received got;
+    Status status = wait_recv(thread, qp, got);
+    if (!status.ok()) return status;
+    const bool odd = i % 2 != 0;
+    wrong += got.bytes != bytes || got.has_imm() != odd || (odd && got.imm != i);
+    if (u64{i} + window >= messages) continue;
+    status = receive(thread, qp, place(t.raddr, t.rkey, i % window, bytes), bytes).status;
+    if (!status.ok()) return status;
+  }
+  return Status{};
+}
+
+// On each of `count` queue pairs one warp sends `messages` and another receives as many: the launch
+// has 2 * count warps or more. report[3]: messages of the wrong length, order or immediate.
+WV_KERNEL(exchange)(const Target* targets, u32 count, u32 bytes, u32 window, u32 messages,
+                    u64* report) {
+  const u32 me = block_index() * (block_size() / warp_size) + warp_index();
+  if (lane_id() != 0 || me >= 2 * count) return;
+  note_start(report);
+  const Target t = targets[me / 2];
+  const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+  u64 wrong = 0;
+  note(report, me % 2 == 0 ? send_all(t, qp, bytes, window, messages)
+                           : receive_all(t, qp, bytes, window, messages, wrong));
+  if (wrong != 0) (void)fetch_add<order::relaxed, scope::gpu>(report + 3, wrong);
+  note_end(report);
+}
+
+// Every thread counts the word at raddr of target `thread % count` up, `iters` times, and keeps
+// the value that it found there each time. report[3]: operations that this took.
+WV_KERNEL(add_up)(const Target* targets, u32 count, u32 iters, u64* found, u64* report) {
+  note_start(report);
+  const u64 me = global_thread();
+  const Target t = targets[me % count];
+  const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+  Status status;
+  u32 done = 0;
+  for (; done < iters && status.ok(); ++done) {
+    status = fetch_add(thread, qp, Remote{t.raddr, t.rkey}, u64{1}, found[me * iters + done]);
+  }
+  (void)fetch_add<order::relaxed, scope::gpu>(report + 3, u64{done});
+  note(report, status);
+  note_end(report);
+}
+
+// The same by compare-and-swap: a thread that finds another value than it expected tries again
+// with that.
+WV_KERNEL(swap_up)(const Target* targets, u32 count, u32 iters, u64* found, u64* report) {
+  note_start(report);
+  const u64 me = global_thread();
+  const Target t = targets[me % count];
+  const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+  Status status;
+  u64 tries = 0, expected = 0, old = 0;
+  for (u32 done = 0; done < iters; ++tries) {
+    status = compare_swap(thread, qp, Remote{t.raddr, t.rkey}, expected, expected + 1, old);
+    if (!status.ok()) break;
+    if (old == expected) {
+      found[me * iters + done] = old;
+      ++done;
+    }
+    expected = old == expected ? old + 1 : old;
+  }
+  (void)fetch_add<order::relaxed, scope::gpu>(report + 3, tries);
+  note(report, status);
+  note_end(report);
+}

@@ -1,0 +1,11 @@
+//! The examples of several processes, on this machine: worlds that do what they should, and worlds
+//! of which a rank is missing, wrong or killed.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod captures;
+mod ends;
+mod joins;
+mod ranks;
+mod worlds;
