@@ -173,7 +173,7 @@ fn a_wrong_address_is_said() {
     };
     let start = Instant::now();
     // Of a network for documentation.
-    at("0", "192.0.2.1").end().failed(&["is not an address of this machine"]);
+    at("0", "198.51.100.7").end().failed(&["is not an address of this machine"]);
     at("1", "no such host").end().failed(&["no such host"]);
     at("0", "").end().failed(&["has no address"]);
     assert!(start.elapsed() < Duration::from_secs(30));
