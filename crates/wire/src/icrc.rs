@@ -145,7 +145,7 @@ const ONE: u32 = 1 << 31;
 
 /// Times x.
 const fn forth(a: u32) -> u32 {
-    if a & 1 == 0 { a >> 1 } else { a >> 1 ^ POLYNOMIAL }
+    a >> 1 ^ POLYNOMIAL & (a & 1).wrapping_neg()
 }
 
 /// Divided by x: undoes [`forth`], whose result has its top bit set only through the polynomial.
@@ -153,41 +153,45 @@ const fn back(a: u32) -> u32 {
     if a & ONE == 0 { a << 1 } else { (a ^ POLYNOMIAL) << 1 | 1 }
 }
 
-/// Product of two residues.
+/// Product of two residues. Without branches: which terms there are is never foreseen.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
-    let mut term = ONE;
-    while term != 0 {
-        if a & term != 0 {
-            product ^= b;
-        }
+    let mut bit = 32;
+    while bit > 0 {
+        bit -= 1;
+        product ^= b & (a >> bit & 1).wrapping_neg();
         b = forth(b);
-        term >>= 1;
     }
     product
 }
 
-/// x to the power of −8 · 2^k.
-const BACK_BYTES: [u32; 17] = {
-    let mut powers = [ONE; 17];
-    let mut bit = 0;
-    while bit < 8 {
-        powers[0] = back(powers[0]);
-        bit += 1;
-    }
+/// The first powers of `base`, from the zeroth on.
+const fn powers(base: u32) -> [u32; 512] {
+    let mut powers = [ONE; 512];
     let mut k = 1;
     while k < powers.len() {
-        powers[k] = multiply(powers[k - 1], powers[k - 1]);
+        powers[k] = multiply(powers[k - 1], base);
         k += 1;
     }
     powers
+}
+
+/// x to the power of −8 · k.
+static BACK_BYTES: [u32; 512] = {
+    let (mut byte, mut bit) = (ONE, 0);
+    while bit < 8 {
+        byte = back(byte);
+        bit += 1;
+    }
+    powers(byte)
 };
+
+/// x to the power of −8 · 256 · k.
+static BACK_PAGES: [u32; 512] = powers(BACK_BYTES[256]);
 
 /// A CRC register as it was `bytes` zero bytes earlier; `bytes` below 2^17.
 fn backwards(register: u32, bytes: usize) -> u32 {
-    (0..BACK_BYTES.len())
-        .filter(|k| bytes >> k & 1 == 1)
-        .fold(register, |register, k| multiply(BACK_BYTES[k], register))
+    multiply(BACK_PAGES[bytes >> 8], multiply(BACK_BYTES[bytes & 0xff], register))
 }
 
 #[cfg(test)]
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn backwards_undoes_zero_bytes() {
-        for bytes in [0, 1, 2, 7, 64, 1000, 65535] {
+        for bytes in [0, 1, 2, 7, 64, 255, 256, 1000, 65535, 65536, (1 << 17) - 1] {
             let mut register = 0xdead_beef;
             (0..bytes * 8).for_each(|_| register = forth(register));
             assert_eq!(backwards(register, bytes), 0xdead_beef, "{bytes}");

@@ -118,20 +118,48 @@ fn scatter(spans: &[Span<'_>], bytes: &[u8]) {
 impl Network {
     /// ICRC, opcode, partition and lengths.
     fn open<'a>(
-        &self,
+        &mut self,
         from: SocketAddr,
         datagram: &'a [u8],
         hides_id: bool,
     ) -> Result<Transport<'a>, ParseError> {
         let unknown = ParseError::IpVersion { found: 0 };
         let local = self.local.ok_or(unknown)?;
-        let ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
+        let mut ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
+        if let (true, Ip::V4(ip)) = (hides_id, &mut ip) {
+            ip.id = self.hidden.guess();
+        }
         let envelope = Envelope { ip, udp: Udp { src_port: from.port() } };
         let ib = match hides_id {
-            true => envelope.open_any_id(datagram)?.0,
+            true => {
+                let (ib, explained) = envelope.open_any_id(datagram)?;
+                if let Ip::V4(ip) = explained.ip {
+                    self.hidden.learn(ip.id);
+                }
+                ib
+            }
             false => envelope.open(datagram)?,
         };
         Transport::parse(ib, &Checks::CONFORMING)
+    }
+}
+
+/// What is known of identifications that a link hides. Those of one call of a sender follow each
+/// other from 0 on; a right guess saves working it out.
+#[derive(Debug, Default)]
+pub(super) struct HiddenIds {
+    last: u16,
+    follows: bool,
+}
+
+impl HiddenIds {
+    fn guess(&self) -> u16 {
+        if self.follows { self.last.wrapping_add(1) } else { 0 }
+    }
+
+    fn learn(&mut self, id: u16) {
+        self.follows = id != 0 && id == self.last.wrapping_add(1);
+        self.last = id;
     }
 }
 

@@ -78,6 +78,7 @@ pub(crate) struct Network {
     /// Absent without a link, and while it hands over what arrived.
     link: Option<Box<dyn Link>>,
     local: Option<SocketAddr>,
+    hidden: arrive::HiddenIds,
     /// By slot of the QP.
     ends: Vec<Option<Box<End>>>,
     live: usize,
@@ -98,6 +99,7 @@ impl Network {
         Self {
             local: link.as_ref().map(|link| link.local()),
             link,
+            hidden: arrive::HiddenIds::default(),
             ends: Vec::new(),
             live: 0,
             queue: VecDeque::new(),

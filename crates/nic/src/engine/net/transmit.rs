@@ -21,7 +21,10 @@ const TURN: u32 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Train {
     to: Option<SocketAddr>,
+    /// Longer than the train: what was written once is not cleared for the next.
     bytes: Vec<u8>,
+    /// Bytes of all datagrams.
+    len: usize,
     /// Length of every datagram but the last.
     segment: usize,
     count: usize,
@@ -31,9 +34,30 @@ impl Train {
     fn takes(&self, len: usize, limits: TrainLimits) -> bool {
         self.count == 0
             || len <= self.segment
-                && self.bytes.len() == self.segment * self.count
+                && self.len == self.segment * self.count
                 && self.count < limits.segments
-                && self.bytes.len() + len <= limits.bytes
+                && self.len + len <= limits.bytes
+    }
+
+    fn datagrams(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Room for another datagram of `len` bytes.
+    fn next(&mut self, len: usize) -> &mut [u8] {
+        let end = self.len + len;
+        if self.bytes.len() < end {
+            self.bytes.resize(end.next_multiple_of(1 << 12), 0);
+        }
+        &mut self.bytes[self.len..end]
+    }
+
+    /// The datagram just written is one of it.
+    fn add(&mut self, to: SocketAddr, len: usize) {
+        if self.count == 0 {
+            self.segment = len;
+        }
+        (self.to, self.len, self.count) = (Some(to), self.len + len, self.count + 1);
     }
 }
 
@@ -49,10 +73,10 @@ impl Network {
         }
     }
 
-    fn dispatch(&mut self, mut train: Train, now: u64) -> Result<(), Train> {
+    fn dispatch(&mut self, train: Train, now: u64) -> Result<(), Train> {
         if let (Some(to), Some(link), 1..) = (train.to, &mut self.link, train.count) {
-            let (count, len) = (train.count as u64, train.bytes.len() as u64);
-            match link.send(duration(now), to, &train.bytes, train.segment) {
+            let (count, len) = (train.count as u64, train.len as u64);
+            match link.send(duration(now), to, train.datagrams(), train.segment) {
                 Sent::Taken => {
                     self.stats.sent += count;
                     self.stats.sent_bytes += len;
@@ -64,7 +88,6 @@ impl Network {
                 }
             }
         }
-        train.bytes.clear();
         if self.spare.len() < 4 {
             self.spare.push(train.bytes);
         }
@@ -119,9 +142,8 @@ impl Core {
             self.net.depart(now);
         }
         let mut train = std::mem::take(&mut self.net.train);
-        let start = train.bytes.len();
-        train.bytes.resize(start + len, 0);
-        let datagram = &mut train.bytes[start..];
+        let count = train.count;
+        let datagram = train.next(len);
         let built = Transport::emit_around(
             bth,
             ext,
@@ -136,12 +158,8 @@ impl Core {
                 false
             }
         };
-        let sealed = gathered && self.net.seal(to, train.count, datagram);
-        if sealed {
-            (train.to, train.count) = (Some(to), train.count + 1);
-            train.segment = if start == 0 { len } else { train.segment };
-        } else {
-            train.bytes.truncate(start);
+        if gathered && self.net.seal(to, count, datagram) {
+            train.add(to, len);
         }
         self.net.train = train;
     }
