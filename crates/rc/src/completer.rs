@@ -103,7 +103,7 @@ impl Requester {
     fn handle_loss(&mut self, now: Instant, stats: &mut Stats) -> Result<(), Status> {
         if self.retry.on_loss(now, self.una)? {
             stats.losses += 1;
-            self.rewind();
+            self.handle_lost();
         }
         Ok(())
     }

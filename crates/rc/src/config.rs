@@ -60,17 +60,26 @@ pub struct Config {
     pub send_depth: u32,
     /// PSNs outstanding at most, those of expected responses included; up to 2^22.
     pub window: u32,
+    /// Bytes outstanding at most, those of expected responses included; each packet counts for
+    /// [`Config::PACKET_OVERHEAD`] more. One packet, or one READ request, may always go. May be
+    /// changed later: [`Connection::limit_bytes`](crate::Connection::limit_bytes).
+    pub window_bytes: u64,
     /// A READ is sent as requests of at most so many packets of response, 1 to `window`, so that
     /// the responses outstanding fit the window.
     pub read_chunk: u32,
     /// At the latest every so many request packets an acknowledgement is requested.
     pub ack_interval: u32,
-    /// Lost packets are sent again as soon as four round trips, at least this time, passed without
-    /// progress. Such resends do not count as retries. `None` waits for `timeout`.
+    /// The oldest packet is sent again as soon as clearly more than a round trip, at least this
+    /// time, passed without progress. Such resends do not count as retries. `None` waits for
+    /// `timeout`.
     pub early_resend: Option<Duration>,
 }
 
 impl Config {
+    /// What a packet costs its receiver besides payload, about: headers, and the system's own
+    /// records of it.
+    pub const PACKET_OVERHEAD: u64 = 512;
+
     /// Usual values towards `dest_qpn`: MTU 1024, PSNs from 0, an answer is missed after 67 ms,
     /// seven retries, receiver-not-ready for ever.
     pub const fn new(dest_qpn: Qpn) -> Config {
@@ -87,6 +96,7 @@ impl Config {
             max_dest_rd_atomic: 16,
             send_depth: 256,
             window: 256,
+            window_bytes: u64::MAX,
             read_chunk: 64,
             ack_interval: 32,
             early_resend: Some(Duration::from_micros(200)),

@@ -41,8 +41,32 @@ pub struct Connection {
     requester: Requester,
     responder: Responder,
     stats: Stats,
-    /// The last packet was a response: a request may go first.
-    responded: bool,
+    /// Who sends next while both have something to send.
+    turn: Turn,
+}
+
+/// Requests and responses take turns of several packets each: those of one kind are often of one
+/// length, which links send together. Requests begin, since what follows them is shorter.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    responses: bool,
+    left: u8,
+}
+
+impl Turn {
+    const PACKETS: u8 = 16;
+    const FIRST: Turn = Turn { responses: false, left: Turn::PACKETS };
+
+    /// A packet left, a response or not.
+    fn took(&mut self, response: bool) {
+        if self.responses != response {
+            *self = Turn { responses: response, left: Turn::PACKETS };
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            *self = Turn { responses: !response, left: Turn::PACKETS };
+        }
+    }
 }
 
 impl Connection {
@@ -58,7 +82,7 @@ impl Connection {
             requester: Requester::new(config),
             responder: Responder::new(config),
             stats: Stats::default(),
-            responded: false,
+            turn: Turn::FIRST,
         })
     }
 
@@ -173,6 +197,16 @@ impl Connection {
         place
     }
 
+    /// Changes [`Config::window_bytes`]: what receivers can hold is shared with other connections.
+    pub fn limit_bytes(&mut self, bytes: u64) {
+        self.requester.limit_bytes(bytes);
+    }
+
+    /// Whether packets are sent and not answered.
+    pub fn is_outstanding(&self) -> bool {
+        self.requester.is_outstanding()
+    }
+
     /// Time has passed; harmless at any moment.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state.responds() {
@@ -186,20 +220,27 @@ impl Connection {
     ///
     /// In [`State::Error`] there may still be answers to what was executed before the failure.
     pub fn poll_transmit(&mut self, now: Instant, host: &mut impl Host) -> Option<Transmit> {
-        let request_first = core::mem::take(&mut self.responded);
-        let mut transmit = match request_first {
-            true => self.poll_request(now),
-            false => None,
-        };
-        if transmit.is_none() && !self.responder.is_idle() {
-            transmit = self.responder.poll_transmit(host, &mut self.stats);
-            self.responded = transmit.is_some();
-            self.settle();
+        for responses in [self.turn.responses, !self.turn.responses] {
+            let transmit = match responses {
+                true => self.poll_response(host),
+                false => self.poll_request(now),
+            };
+            if transmit.is_some() {
+                self.turn.took(responses);
+                return transmit;
+            }
         }
-        match transmit {
-            None if !request_first => self.poll_request(now),
-            transmit => transmit,
+        self.turn = Turn::FIRST;
+        None
+    }
+
+    fn poll_response(&mut self, host: &mut impl Host) -> Option<Transmit> {
+        if self.responder.is_idle() {
+            return None;
         }
+        let transmit = self.responder.poll_transmit(host, &mut self.stats);
+        self.settle();
+        transmit
     }
 
     fn poll_request(&mut self, now: Instant) -> Option<Transmit> {

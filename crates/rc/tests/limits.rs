@@ -5,7 +5,8 @@ mod common;
 use common::host::{BASE, Memory, RKEY};
 use common::pair::Node;
 use warpverbs_rc::{
-    Completion, Config, Connection, Instant, Op, Place, PostError, Request, StartError, State, WrId,
+    Completion, Config, Connection, Instant, Op, Place, PostError, Request, StartError, State,
+    Transmit, WrId,
 };
 use warpverbs_wire::{Aeth, Bth, Extension, Mtu, NakCode, Opcode, Psn, Qpn, Reth, Syndrome};
 
@@ -17,6 +18,13 @@ fn handle(node: &mut Node, opcode: Opcode, psn: u32, ext: Extension) -> Place {
     let bth = Bth::new(opcode, Qpn::default(), Psn::from_low_bits(psn));
     let bth = Bth { ack_request: true, ..bth };
     node.connection.handle_packet(Instant::default(), &bth, &ext, 0, &mut node.memory)
+}
+
+fn acknowledge(node: &mut Node, psn: Psn) -> Place {
+    let syndrome = Syndrome::Ack(warpverbs_wire::Credits::UNLIMITED);
+    let ext = Extension::Aeth(Aeth { syndrome, msn: warpverbs_wire::Msn::default() });
+    let ack = Bth::new(Opcode::Acknowledge, Qpn::default(), psn);
+    node.connection.handle_packet(Instant::default(), &ack, &ext, 0, &mut node.memory)
 }
 
 //= [resp.overrun]
@@ -113,16 +121,82 @@ fn longest_message() {
         assert_eq!(transmit.bth.psn.get(), offset / 256);
         offset += transmit.payload.len();
         if transmit.bth.ack_request {
-            let msn = warpverbs_wire::Msn::from_low_bits(u32::from(offset == 1 << 31));
-            let syndrome = Syndrome::Ack(warpverbs_wire::Credits::UNLIMITED);
-            let ack = Bth::new(Opcode::Acknowledge, Qpn::default(), transmit.bth.psn);
-            let ext = Extension::Aeth(Aeth { syndrome, msn });
-            let _ = node.connection.handle_packet(now, &ack, &ext, 0, &mut node.memory);
+            let _ = acknowledge(&mut node, transmit.bth.psn);
         }
     }
     assert_eq!(offset, 1 << 31);
     let done = Completion::Request { id: WrId(1), result: Ok(()) };
     assert_eq!(node.connection.poll_completion(), Some(done));
+}
+
+/// Whatever becomes of the limit of bytes, what is sent last asks for the answer that lets the rest
+/// go: no timer is needed, and nothing is sent twice.
+//= [req.window] [req.ack-request]
+#[test]
+fn limits_of_bytes_that_change() {
+    let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
+    for seed in seed.map_or(0..200, |seed: u64| seed..seed + 1) {
+        println!("WARPVERBS_SEED={seed}");
+        let mut rng = common::rng::Rng::new(seed);
+        let config = Config {
+            mtu: Mtu::B256,
+            early_resend: None,
+            send_depth: 100,
+            ..Config::new(Qpn::default())
+        };
+        let mut node = Node::new(&config, 64);
+        let (mut done, mut psn) = (0, None);
+        for id in 0..100 {
+            let len = rng.below(2000) as u32;
+            let write = Op::Write { va: BASE, rkey: RKEY };
+            node.connection.post(Request::new(WrId(id), write, len)).unwrap();
+        }
+        while done < 100 {
+            node.connection.limit_bytes(rng.below(10_000));
+            for _ in 0..=rng.below(8) {
+                let sent = node.connection.poll_transmit(Instant::default(), &mut node.memory);
+                let Some(Transmit { bth, .. }) = sent else {
+                    // Every answer that was asked for is here.
+                    assert!(!node.connection.is_outstanding(), "{:?}", node.connection);
+                    break;
+                };
+                assert!(psn.is_none_or(|psn| psn + 1 == bth.psn), "sent twice");
+                psn = Some(bth.psn);
+                if bth.ack_request {
+                    let _ = acknowledge(&mut node, bth.psn);
+                }
+            }
+            node.poll_completions();
+            done = node.completions.len();
+        }
+        assert_eq!(node.connection.stats().resent, 0);
+    }
+}
+
+/// All that follows a lost packet is sent in vain, so less follows the next time.
+//= [req.loss-window]
+#[test]
+fn losses_make_the_window_smaller() {
+    let config = Config { mtu: Mtu::B256, window: 1 << 20, ..Config::new(Qpn::default()) };
+    let mut node = Node::new(&Config { window_bytes: 200 * 768, ..config }, 64);
+    let write = Op::Write { va: BASE, rkey: RKEY };
+    node.connection.post(Request::new(WrId(1), write, 1 << 20)).unwrap();
+    let mut sent = Vec::new();
+    for loss in 0..4 {
+        let burst = std::iter::from_fn(|| {
+            node.connection.poll_transmit(Instant::default(), &mut node.memory)
+        });
+        sent.push(burst.count());
+        // Another packet each time: the echo of a NAK means nothing.
+        let nak = Aeth {
+            syndrome: Syndrome::Nak(NakCode::PsnSequenceError),
+            msn: warpverbs_wire::Msn::default(),
+        };
+        let bth = Bth::new(Opcode::Acknowledge, Qpn::default(), Psn::from_low_bits(loss));
+        let (now, ext) = (Instant::default(), Extension::Aeth(nak));
+        let _ = node.connection.handle_packet(now, &bth, &ext, 0, &mut node.memory);
+    }
+    assert_eq!(sent, [200, 100, 64, 64]);
 }
 
 /// A connection answers before the attributes of its own requests are known.

@@ -2,7 +2,7 @@
 
 use super::{Link, PORT, Sent, TrainLimits};
 use crate::{Mtu, NicError};
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,6 +12,8 @@ use std::time::Duration;
 const BUFFER: usize = 8 << 20;
 /// Room for one datagram, or for what the kernel joined of several.
 const RECEIVE: usize = 1 << 16;
+/// Of these at a time: they should stay in the cache until they are looked at.
+const BATCH: usize = 8;
 
 /// How a UDP link is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub struct Udp {
     max_mtu: Mtu,
     window: usize,
     buffers: Box<[u8]>,
-    metas: [RecvMeta; BATCH_SIZE],
+    metas: [RecvMeta; BATCH],
 }
 
 impl Udp {
@@ -63,8 +65,8 @@ impl Udp {
             max_mtu: max_mtu.unwrap_or(usual),
             // The kernel counts its own overhead, about as much as small packets have payload.
             window: granted / 2,
-            buffers: vec![0; RECEIVE * BATCH_SIZE].into(),
-            metas: [RecvMeta::default(); BATCH_SIZE],
+            buffers: vec![0; RECEIVE * BATCH].into(),
+            metas: [RecvMeta::default(); BATCH],
         })
     }
 }
@@ -122,7 +124,7 @@ impl Link for Udp {
     fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
         let received = {
             let mut chunks = self.buffers.chunks_exact_mut(RECEIVE);
-            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            let mut slices: [IoSliceMut<'_>; BATCH] =
                 std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
             self.state.recv((&self.socket).into(), &mut slices, &mut self.metas)
         };

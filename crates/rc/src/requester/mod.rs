@@ -3,10 +3,12 @@
 
 pub(crate) mod queue;
 pub(crate) mod retry;
+mod window;
 
 use queue::{Entry, SendQueue};
 use retry::{Due, Retry};
 use warpverbs_wire::{AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Reth};
+use window::Window;
 
 use crate::{
     Completion, Config, Instant, MAX_MESSAGE, Op, Payload, PostError, Request, Stats, Status,
@@ -25,6 +27,12 @@ pub(crate) struct Requester {
     cursor: u64,
     /// One past the highest position ever sent.
     pub(crate) high: u64,
+    /// What the packets in `una..cursor` and their responses cost their receivers, in bytes.
+    flight: u64,
+    window: Window,
+    /// A timer has run out and nothing was answered since: only the packet before this position may
+    /// be on its way again. The peer may have everything and be slow.
+    probe: Option<u64>,
     /// READ requests and atomics in `una..cursor`.
     rd_atomic: u32,
     /// Packets since the last that asked for an acknowledgement.
@@ -50,6 +58,9 @@ impl Requester {
             una: 0,
             cursor: 0,
             high: 0,
+            flight: 0,
+            window: Window::new(config),
+            probe: None,
             rd_atomic: 0,
             since_ack: 0,
             limit: None,
@@ -138,9 +149,31 @@ impl Requester {
     //= [req.go-back-n]
     pub(crate) fn rewind(&mut self) {
         self.cursor = self.una;
+        self.flight = 0;
         self.queue.seek_head();
         self.rd_atomic = 0;
         self.since_ack = self.config.ack_interval;
+        self.probe = None;
+    }
+
+    /// The peer answers more than the probe: what was sent before is arriving, and is not sent
+    /// again.
+    //= [req.probe]
+    fn go_on(&mut self) {
+        (self.cursor, self.flight, self.rd_atomic) = (self.high, 0, 0);
+        // The last packet may not have asked for an acknowledgement.
+        self.since_ack = self.since_ack.max(1);
+        self.queue.seek(self.high);
+        for entry in self.queue.sent() {
+            let (from, to) = (entry.first.max(self.una), entry.end().min(self.high));
+            self.flight += self.cost(entry, from, to);
+            if entry.request.op.is_rd_atomic() {
+                let chunk = u64::from(self.config.read_chunk);
+                let first = u64::from(entry.packets_before(from)) / chunk;
+                self.rd_atomic +=
+                    (u64::from(entry.packets_before(to)).div_ceil(chunk) - first) as u32;
+            }
+        }
     }
 
     /// Position after the last one of the READ request that `position` belongs to.
@@ -154,13 +187,20 @@ impl Requester {
 
     /// Everything before `to` is answered; a READ request or atomic ended there if `rd_atomic`.
     pub(crate) fn advance(&mut self, to: u64, rd_atomic: bool) {
+        let cost = self.queue.head().map_or(0, |head| self.cost(head, self.una, to));
+        self.flight = self.flight.saturating_sub(cost);
+        self.window.grow(cost);
+        let probe = self.probe.take_if(|probe| to >= *probe);
         self.una = to;
         if self.queue.head().is_some_and(|head| head.end() == to) {
             self.queue.finish_head();
         }
-        if self.cursor < to {
+        if probe.is_some_and(|probe| to > probe) {
+            self.go_on();
+        } else if self.cursor < to {
             // Answered while it was about to be sent again.
             self.cursor = to;
+            self.flight = 0;
             self.queue.seek_head();
             self.rd_atomic = 0;
         } else if rd_atomic {
@@ -174,10 +214,14 @@ impl Requester {
                 Due::Nothing => return,
                 Due::Timeout => stats.timeouts += 1,
                 Due::Early => stats.early_resends += 1,
-                Due::RnrOver => {}
+                Due::RnrOver => {
+                    self.rewind();
+                    continue;
+                }
                 Due::Fail(status) => return self.fail(Some(status)),
             }
             self.rewind();
+            self.probe = self.queue.current().map(|entry| self.next_position(entry));
         }
     }
 
@@ -212,6 +256,7 @@ impl Requester {
             && self.check_doomed(entry)
             && self.check_fence(entry, begins)
             && self.check_rd_atomic(entry)
+            && self.check_probe()
             && self.check_window(entry)
             && self.check_credits(entry)
     }
@@ -235,9 +280,40 @@ impl Requester {
         !entry.request.op.is_rd_atomic() || self.rd_atomic < u32::from(self.config.max_rd_atomic)
     }
 
+    //= [req.probe]
+    fn check_probe(&self) -> bool {
+        self.probe.is_none() || self.cursor == self.una
+    }
+
+    /// Beyond the limit of bytes one may go that asks for an acknowledgement, if none did: the
+    /// limit may have become smaller.
     //= [req.window]
     fn check_window(&self, entry: &Entry) -> bool {
-        self.next_position(entry) - self.una <= u64::from(self.config.window)
+        let next = self.next_position(entry);
+        let fits = self.flight + self.cost(entry, self.cursor, next) <= self.window.bytes();
+        let must_go = self.cursor == self.una || self.since_ack > 0;
+        (fits || must_go) && next - self.una <= u64::from(self.config.window)
+    }
+
+    /// What the packets of `entry` in `from..to` cost whoever receives their payload.
+    fn cost(&self, entry: &Entry, from: u64, to: u64) -> u64 {
+        (to - from) * (u64::from(entry.request.len.min(self.mtu)) + Config::PACKET_OVERHEAD)
+    }
+
+    /// Whether another packet as those of `entry` must wait for an answer after `next`.
+    fn fills_window(&self, entry: &Entry, next: u64) -> bool {
+        let after = self.flight + self.cost(entry, self.cursor, next + 1);
+        after > self.window.bytes() || next - self.una >= u64::from(self.config.window)
+    }
+
+    pub(crate) fn limit_bytes(&mut self, bytes: u64) {
+        self.window.limit = bytes;
+    }
+
+    /// A packet was lost: what is on its way behind it is sent in vain.
+    pub(crate) fn handle_lost(&mut self) {
+        self.window.shrink();
+        self.rewind();
     }
 
     /// One packet beyond the limit may go when nothing else is on the way: its answer brings new
@@ -274,7 +350,7 @@ impl Requester {
             || entry.request.op.is_rd_atomic()
             || (ends && draining)
             || self.since_ack + 1 >= self.config.ack_interval
-            || next - self.una >= u64::from(self.config.window)
+            || self.fills_window(entry, next)
     }
 
     fn sent(&mut self, now: Instant, entry: &Entry, next: u64, ack: bool, stats: &mut Stats) {
@@ -283,6 +359,7 @@ impl Requester {
         stats.resent += u64::from(again);
         self.since_ack = if ack { 0 } else { self.since_ack + 1 };
         self.rd_atomic += u32::from(entry.request.op.is_rd_atomic());
+        self.flight += self.cost(entry, self.cursor, next);
         self.cursor = next;
         self.high = self.high.max(next);
         if next == entry.end() {

@@ -122,6 +122,18 @@ impl SendQueue {
         self.at = self.done;
     }
 
+    /// To the entry of `position`, not before the head.
+    pub(crate) fn seek(&mut self, position: u64) {
+        let before = self.entries.partition_point(|entry| entry.end() <= position);
+        self.at = before.max(self.done);
+    }
+
+    /// Incomplete entries of which something was sent, if all before the current one was.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = &Entry> {
+        let end = self.entries.len().min(self.at + 1);
+        self.entries.range(self.done..end.max(self.done))
+    }
+
     /// The head is complete.
     pub(crate) fn finish_head(&mut self) {
         self.done += 1;

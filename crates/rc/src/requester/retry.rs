@@ -43,8 +43,9 @@ impl Timers {
 
 /// The 3-bit code of an RNR retry counter that never runs out.
 const FOR_EVER: u8 = 7;
-/// An early resend waits for so many round trips, and for so many minima before the first sample.
-const EARLY_ROUND_TRIPS: u32 = 4;
+/// An early resend waits for a round trip and so many mean deviations (RFC 6298), and for so many
+/// minima before the first sample.
+const DEVIATIONS: u32 = 4;
 const EARLY_UNSAMPLED: u32 = 8;
 const EARLY_BACKOFF_MAX: u32 = 16;
 
@@ -74,7 +75,8 @@ pub(crate) struct Retry {
     answered: Option<u64>,
     /// A position and when it was sent: the round trip being measured.
     sample: Option<(u64, Instant)>,
-    round_trip: Option<Duration>,
+    /// Average round trip, and its mean deviation.
+    round_trip: Option<(Duration, Duration)>,
     backoff: u32,
 }
 
@@ -206,19 +208,21 @@ impl Retry {
 
     fn arm_early(&mut self, now: Instant) {
         let delay = self.early_min.map(|min| match self.round_trip {
-            Some(round_trip) => min.max(round_trip * EARLY_ROUND_TRIPS),
+            Some((round_trip, deviation)) => min.max(round_trip + deviation * DEVIATIONS),
             None => min * EARLY_UNSAMPLED,
         });
         let delay = delay.map(|delay| delay.saturating_mul(1 << self.backoff));
         self.timers.set(Timer::Early, delay.map(|delay| now + delay));
     }
 
-    /// An average over about eight samples.
+    /// Averages over about eight samples, and four (RFC 6298).
     fn measure(&mut self, sample: Duration) {
         self.sample = None;
         self.round_trip = Some(match self.round_trip {
-            Some(average) => (average * 7 + sample) / 8,
-            None => sample,
+            Some((average, deviation)) => {
+                ((average * 7 + sample) / 8, (deviation * 3 + average.abs_diff(sample)) / 4)
+            }
+            None => (sample, sample / 2),
         });
     }
 }

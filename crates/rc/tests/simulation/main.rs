@@ -92,6 +92,7 @@ impl Simulation {
         let deadline = Duration::from_secs(100).as_nanos() as u64;
         for _ in 0..2_000_000 {
             self.post();
+            self.limit();
             self.pair.transmit(self.burst);
             if self.is_done() {
                 return self.verify();
@@ -117,6 +118,15 @@ impl Simulation {
                 }
                 self.posted[i] += 1;
             }
+        }
+    }
+
+    /// Connections that share a receiver come and go.
+    fn limit(&mut self) {
+        if self.rng.chance(0.05) {
+            let bytes = self.rng.below(16 * 2048);
+            let node = self.rng.below(2) as usize;
+            self.pair.nodes[node].connection.limit_bytes(bytes);
         }
     }
 

@@ -16,24 +16,14 @@ use warpverbs_mem::{Access, Span};
 use warpverbs_rc::{Instant, Need, Place, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Transport, Udp};
 
-/// Calls of the link in one slice: so many batches.
-const BATCHES: usize = 4;
-
 impl Core {
     /// Takes datagrams from the link; how many.
     pub(super) fn hear(&mut self, now: u64) -> usize {
         let Some(mut link) = self.net.link.take() else { return 0 };
         let hides_id = link.hides_ip_id();
-        let mut heard = 0;
-        for _ in 0..BATCHES {
-            let batch = link.receive(duration(now), &mut |from, datagram| {
-                self.arrived(now, from, datagram, hides_id);
-            });
-            heard += batch;
-            if batch == 0 {
-                break;
-            }
-        }
+        let heard = link.receive(duration(now), &mut |from, datagram| {
+            self.arrived(now, from, datagram, hides_id);
+        });
         self.net.link = Some(link);
         heard
     }

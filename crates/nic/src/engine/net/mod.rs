@@ -71,6 +71,8 @@ struct End {
     armed: Option<u64>,
     /// In the list of those to be served.
     queued: bool,
+    /// Counted among those that are sending.
+    sending: bool,
 }
 
 /// All connections, and what they share.
@@ -78,6 +80,10 @@ pub(crate) struct Network {
     /// Absent without a link, and while it hands over what arrived.
     link: Option<Box<dyn Link>>,
     local: Option<SocketAddr>,
+    /// Bytes under way of all connections, about: what a receiver like this end can hold.
+    room: usize,
+    /// Connections with packets under way or to be sent, which share it.
+    sending: usize,
     hidden: arrive::HiddenIds,
     /// By slot of the QP.
     ends: Vec<Option<Box<End>>>,
@@ -98,6 +104,8 @@ impl Network {
     pub(crate) fn new(link: Option<Box<dyn Link>>) -> Self {
         Self {
             local: link.as_ref().map(|link| link.local()),
+            room: link.as_ref().map_or(0, |link| link.window_bytes()),
+            sending: 0,
             link,
             hidden: arrive::HiddenIds::default(),
             ends: Vec::new(),
@@ -137,6 +145,18 @@ impl Network {
         }
     }
 
+    /// Counts the connections that are sending, and gives this one its share of the room.
+    fn share(&mut self, slot: u32) {
+        let Self { ends, sending, room, .. } = self;
+        let Some(end) = ends.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
+        let sends = end.queued || end.conn.is_outstanding();
+        if sends != end.sending {
+            end.sending = sends;
+            *sending = if sends { *sending + 1 } else { *sending - 1 };
+        }
+        end.conn.limit_bytes((*room / (*sending).max(1)) as u64);
+    }
+
     /// Sets the timer of a connection, unless an earlier one is set: that one looks again.
     fn arm(&mut self, slot: u32) {
         let Some(end) = self.end_mut(slot) else { return };
@@ -163,21 +183,31 @@ impl Core {
             return false;
         }
         let now = self.time.now();
-        let mut busy = self.hear(now) > 0;
         self.ring_timers(now);
-        busy |= self.send_blocked(now);
+        let mut busy = self.send_blocked(now);
         for _ in 0..self.net.queue.len() {
             let Some(slot) = self.net.queue.pop_front() else { break };
-            if let Some(end) = self.net.end_mut(slot) {
-                end.queued = false;
+            if self.net.end(slot).is_some() {
                 busy = true;
-                self.settle(slot);
-                self.transmit(slot, now);
-                self.settle(slot);
-                self.net.arm(slot);
+                self.serve(slot, now);
             }
         }
-        busy
+        // Last: answers to what arrives leave in the next slice, with what its arrival makes the
+        // owner post.
+        busy | (self.hear(now) > 0)
+    }
+
+    /// One turn of the connection in `slot`.
+    fn serve(&mut self, slot: u32, now: u64) {
+        self.net.share(slot);
+        if let Some(end) = self.net.end_mut(slot) {
+            end.queued = false;
+        }
+        self.settle(slot);
+        self.transmit(slot, now);
+        self.settle(slot);
+        self.net.share(slot);
+        self.net.arm(slot);
     }
 
     fn ring_timers(&mut self, now: u64) {

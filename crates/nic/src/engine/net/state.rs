@@ -12,6 +12,11 @@ use warpverbs_wire::{Psn, Qpn, RnrTimer};
 
 /// Work requests that a connection holds at most; later ones wait in the ring.
 const DEPTH: u64 = 1024;
+/// Packets under way of one connection, at most.
+const WINDOW: u32 = 2048;
+/// Packets of response to one request for a READ.
+const READ_CHUNK: u32 = 16;
+const ACK_INTERVAL: u32 = 32;
 /// Before this time no packet is taken for lost, however short round trips are: either end may be
 /// a thread that sleeps.
 const EARLY_RESEND: Duration = Duration::from_millis(2);
@@ -35,8 +40,6 @@ impl Network {
     /// Attributes in the connection's terms. Ranges were checked.
     fn config(&self, attrs: &QpAttrs, depth: u64) -> Config {
         let mtu = attrs.mtu.unwrap_or_default();
-        let buffer = self.link.as_ref().map_or(1 << 20, |link| link.window_bytes());
-        let window = (buffer / (mtu.bytes() as usize + 512)).clamp(8, 256) as u32;
         let psn = |psn: Option<u32>| Psn::from_low_bits(psn.unwrap_or(0));
         Config {
             mtu: mtu.on_wire(),
@@ -49,9 +52,10 @@ impl Network {
             max_rd_atomic: attrs.max_rd_atomic.unwrap_or(0),
             max_dest_rd_atomic: attrs.max_dest_rd_atomic.unwrap_or(0),
             send_depth: depth.min(DEPTH) as u32,
-            window,
-            read_chunk: (window / 2).max(1),
-            ack_interval: (window / 4).clamp(1, 32),
+            window: WINDOW,
+            window_bytes: self.room as u64,
+            read_chunk: READ_CHUNK,
+            ack_interval: ACK_INTERVAL,
             early_resend: Some(EARLY_RESEND),
             ..Config::new(Qpn::from_low_bits(attrs.dest_qpn.unwrap_or(0)))
         }
@@ -103,14 +107,16 @@ impl Network {
             self.ends.resize_with(at + 1, || None);
         }
         let (at_hand, refusal, armed) = (AtHand::default(), None, None);
-        let end = End { conn, peer, at_hand, refusal, armed, queued: false };
+        let (queued, sending) = (false, false);
+        let end = End { conn, peer, at_hand, refusal, armed, queued, sending };
         self.ends[at] = Some(Box::new(end));
         self.live += 1;
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
-        if self.ends.get_mut(slot as usize).and_then(Option::take).is_some() {
+        if let Some(end) = self.ends.get_mut(slot as usize).and_then(Option::take) {
             self.live -= 1;
+            self.sending -= usize::from(end.sending);
             self.queue.retain(|queued| *queued != slot);
         }
     }
