@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{FaultPlan, Faulty, Link, Udp};
+use warpverbs_nic::link::{Chance, FaultPlan, Faulty, Link, Udp};
 use warpverbs_nic::testing::{Port, PortConfig, connect_over, remote, sge};
 use warpverbs_nic::{Config, LinkConfig, Mr, Pd, QpAttrs, SoftNic, Step, UdpConfig};
 
@@ -59,13 +59,14 @@ struct Side {
 }
 
 impl Side {
-    fn new(qps: usize, bytes: usize, loss: u16) -> Outcome<Self> {
+    fn new(qps: usize, bytes: usize, loss: u32) -> Outcome<Self> {
         let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         let udp = UdpConfig { bind, ..UdpConfig::new(bind.ip()) };
         let nic = match loss {
             0 => SoftNic::new(Config { link: LinkConfig::Udp(udp), ..Config::default() })?,
             loss => {
-                let plan = FaultPlan { seed: 7, loss, ..FaultPlan::default() };
+                let plan =
+                    FaultPlan { seed: 7, loss: Chance::thousandths(loss), ..FaultPlan::default() };
                 let link: Box<dyn Link> = Box::new(Faulty::new(Udp::bind(&udp)?, plan));
                 SoftNic::with_link(Config::default(), link)?
             }
@@ -87,7 +88,7 @@ impl Side {
     }
 }
 
-fn sides(qps: usize, bytes: usize, loss: u16) -> Outcome<[Side; 2]> {
+fn sides(qps: usize, bytes: usize, loss: u32) -> Outcome<[Side; 2]> {
     let (a, b) = (Side::new(qps, bytes, loss)?, Side::new(qps, bytes, loss)?);
     a.connect(&b)?;
     b.connect(&a)?;
@@ -161,7 +162,7 @@ fn cost(qps: usize, bytes: usize, count: usize) -> Outcome<Duration> {
 }
 
 /// Each engine on a thread of its own.
-fn rate(qps: usize, bytes: usize, count: usize, loss: u16) -> Outcome<(Duration, String)> {
+fn rate(qps: usize, bytes: usize, count: usize, loss: u32) -> Outcome<(Duration, String)> {
     let [mut a, b] = sides(qps, bytes, loss)?;
     let over = AtomicBool::new(false);
     let time = std::thread::scope(|scope| {
@@ -295,7 +296,7 @@ fn rates() -> Outcome<()> {
     Ok(())
 }
 
-fn show(qps: usize, bytes: usize, count: usize, loss: u16) -> Outcome<()> {
+fn show(qps: usize, bytes: usize, count: usize, loss: u32) -> Outcome<()> {
     let (time, stats) = rate(qps, bytes, count, loss)?;
     let per_s = (qps * count) as f64 / time.as_secs_f64();
     let (millions, giga) = (per_s / 1e6, per_s * bytes as f64 / 1e9);
@@ -310,6 +311,12 @@ fn main() -> Outcome<()> {
     match args[..] {
         ["cost", qps, bytes, count] => {
             cost(qps.parse()?, bytes.parse()?, count.parse()?)?;
+        }
+        ["loss"] => {
+            for _ in 0..3 {
+                show(1, 1 << 20, 2000, 0)?;
+                show(1, 1 << 20, 2000, 10)?;
+            }
         }
         ["rate", qps, bytes, count, loss] => {
             show(qps.parse()?, bytes.parse()?, count.parse()?, loss.parse()?)?;

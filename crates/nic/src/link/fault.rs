@@ -21,19 +21,56 @@ pub struct Faulty<L> {
     /// The next to arrive on top.
     waiting: BinaryHeap<Reverse<UnderWay>>,
     count: u64,
+    /// Datagrams before the next that is lost, if no other fault is planned: these may go together.
+    before_loss: Option<usize>,
 }
 
 impl<L: Link> Faulty<L> {
     /// Wraps a link.
     pub fn new(inner: L, plan: FaultPlan) -> Self {
         let rng = StdRng::seed_from_u64(plan.seed);
-        Self { inner, plan, rng, waiting: BinaryHeap::new(), count: 0 }
+        let (waiting, before_loss) = (BinaryHeap::new(), None);
+        let mut faulty = Self { inner, plan, rng, waiting, count: 0, before_loss };
+        let FaultPlan { duplicate, reorder, corrupt, delay, .. } = plan;
+        if [duplicate, reorder, corrupt] == [Chance::NEVER; 3] && delay.is_zero() {
+            faulty.before_loss = Some(faulty.foresee());
+        }
+        faulty
     }
 
     fn happens(&mut self, chance: Chance) -> bool {
         // Nothing is drawn for faults that a plan does not have: the others stay as they were.
         chance != Chance::NEVER
             && self.rng.random_range(0..Chance::ALWAYS.millionths()) < chance.millionths()
+    }
+
+    /// How many datagrams go before one is lost.
+    fn foresee(&mut self) -> usize {
+        if self.plan.loss == Chance::NEVER {
+            return usize::MAX;
+        }
+        (0..).find(|_| self.happens(self.plan.loss)).unwrap_or(usize::MAX)
+    }
+
+    /// Sends, or loses, datagrams of which all but a lone one go before the next loss.
+    fn lose(
+        &mut self,
+        before: usize,
+        now: Duration,
+        to: SocketAddr,
+        train: &[u8],
+        segment: usize,
+    ) -> Sent {
+        let count = train.len().div_ceil(segment.max(1));
+        let Some(left) = before.checked_sub(count) else {
+            self.before_loss = Some(self.foresee());
+            return Sent::Taken;
+        };
+        let sent = self.inner.send(now, to, train, segment);
+        if sent != Sent::Blocked {
+            self.before_loss = Some(left);
+        }
+        sent
     }
 
     fn carry(&mut self, now: Duration, to: SocketAddr, datagram: &[u8]) {
@@ -71,9 +108,12 @@ impl<L: Link> Link for Faulty<L> {
         self.inner.window_bytes()
     }
 
-    /// One datagram: their IPv4 identifications are all 0, in whatever order they are sent on.
+    /// One datagram: their IPv4 identifications are all 0, in whatever order they are sent on. If
+    /// they are only lost, no more than go before the next loss, or the one that is lost.
     fn train_limits(&self) -> TrainLimits {
-        TrainLimits { segments: 1, ..self.inner.train_limits() }
+        let limits = self.inner.train_limits();
+        let segments = self.before_loss.map_or(1, |before| before.clamp(1, limits.segments));
+        TrainLimits { segments, ..limits }
     }
 
     fn hides_ip_id(&self) -> bool {
@@ -81,6 +121,9 @@ impl<L: Link> Link for Faulty<L> {
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        if let Some(before) = self.before_loss {
+            return self.lose(before, now, to, train, segment);
+        }
         for datagram in train.chunks(segment.max(1)) {
             if self.happens(self.plan.loss) {
                 continue;

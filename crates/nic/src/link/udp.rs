@@ -63,8 +63,9 @@ impl Udp {
             state,
             local,
             max_mtu: max_mtu.unwrap_or(usual),
-            // The kernel counts its own overhead, about as much as small packets have payload.
-            window: granted / 2,
+            // The kernel counts its own records as well: up to one and a half times what
+            // connections count for a packet.
+            window: granted / 3 * 2,
             buffers: vec![0; RECEIVE * BATCH].into(),
             metas: [RecvMeta::default(); BATCH],
         })

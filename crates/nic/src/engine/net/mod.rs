@@ -192,6 +192,7 @@ impl Core {
                 self.serve(slot, now);
             }
         }
+        self.net.depart(now);
         // Last: answers to what arrives leave in the next slice, with what its arrival makes the
         // owner post.
         busy | (self.hear(now) > 0)

@@ -1,5 +1,5 @@
 //! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
-//! over it, several packets of a connection to the link at a time.
+//! over it, several packets for one peer to the link at a time.
 
 use super::owner::Owner;
 use super::{Network, Outgoing, duration};
@@ -31,9 +31,10 @@ pub(super) struct Train {
 }
 
 impl Train {
-    fn takes(&self, len: usize, limits: TrainLimits) -> bool {
+    fn takes(&self, to: SocketAddr, len: usize, limits: TrainLimits) -> bool {
         self.count == 0
-            || len <= self.segment
+            || self.to == Some(to)
+                && len <= self.segment
                 && self.len == self.segment * self.count
                 && self.count < limits.segments
                 && self.len + len <= limits.bytes
@@ -63,10 +64,13 @@ impl Train {
 
 impl Network {
     /// Hands the train to the link.
-    fn depart(&mut self, now: u64) {
+    pub(super) fn depart(&mut self, now: u64) {
+        if self.train.count == 0 {
+            return;
+        }
         let bytes = self.spare.pop().unwrap_or_default();
         let train = std::mem::replace(&mut self.train, Train { bytes, ..Train::default() });
-        if train.count > 0 && !self.blocked.is_empty() {
+        if !self.blocked.is_empty() {
             self.blocked.push_back(train);
         } else if let Err(train) = self.dispatch(train, now) {
             self.blocked.push_back(train);
@@ -108,17 +112,15 @@ impl Core {
     }
 
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link go.
+    /// The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, slot: u32, now: u64) {
         for _ in 0..TURN {
             if !self.net.blocked.is_empty() {
                 break;
             }
-            let Some(transmit) = self.poll_transmit(slot, now) else {
-                return self.net.depart(now);
-            };
+            let Some(transmit) = self.poll_transmit(slot, now) else { return };
             self.pack(slot, &transmit, now);
         }
-        self.net.depart(now);
         self.net.enqueue(slot);
     }
 
@@ -138,7 +140,7 @@ impl Core {
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
         let Some(to) = self.net.end(slot).map(|end| end.peer) else { return };
         let Some(limits) = self.net.link.as_ref().map(|link| link.train_limits()) else { return };
-        if !self.net.train.takes(len, limits) {
+        if !self.net.train.takes(to, len, limits) {
             self.net.depart(now);
         }
         let mut train = std::mem::take(&mut self.net.train);
