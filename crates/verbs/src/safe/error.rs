@@ -1,6 +1,8 @@
 //! What can go wrong.
 
-use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError, advice};
+use super::{
+    GidKind, ListError, LoadError, ModifyError, NotRegistered, PostError, SelectionError, advice,
+};
 use crate::CallError;
 use thiserror::Error;
 use warpverbs_mem::Access;
@@ -78,6 +80,19 @@ pub enum VerbsError {
         /// What it cannot do.
         what: &'static str,
     },
+    /// The place of a region in a page differs from that in its dmabuf.
+    #[error(
+        "offset {offset:#x} of the dmabuf and address {addr:#x} differ in their place in a page"
+    )]
+    DmabufOffset {
+        /// Offset in the dmabuf.
+        offset: u64,
+        /// The region's address.
+        addr: u64,
+    },
+    /// There is no way to register a GPU's memory.
+    #[error(transparent)]
+    NotRegistered(Box<NotRegistered>),
     /// A QP did not change its state or attributes.
     #[error(transparent)]
     Modify(#[from] Box<ModifyError>),

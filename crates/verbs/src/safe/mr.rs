@@ -1,6 +1,6 @@
 //! Registered memory.
 
-use super::{Pd, Sge, VerbsError, access, error::in_range};
+use super::{Pd, Sge, VerbsError, access, error::in_range, gpu};
 use crate::{CallError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -106,6 +106,10 @@ impl Mr {
         registration: Registration,
     ) -> Result<Self, VerbsError> {
         check(region, registration)?;
+        // The kernel maps whole pages, so both must begin at the same place in one.
+        if (offset ^ region.addr()) & (gpu::page_size() - 1) != 0 {
+            return Err(VerbsError::DmabufOffset { offset, addr: region.addr() });
+        }
         let (api, len, flags) = (pd.context().api(), region.len(), registration.flags());
         let (fd, iova) = (fd.as_raw_fd(), region.addr());
         // SAFETY: a live domain.

@@ -153,6 +153,8 @@ fn a_dmabuf_is_registered_at_its_offset_under_the_regions_addresses() {
     let mr = register(4096).unwrap();
     assert_eq!(mr.sge(16, 1).unwrap().addr(), region.addr() + 16);
     assert!(register(1 << 40).is_err(), "beyond the dmabuf");
+    let refused = register(4097).unwrap_err();
+    assert_eq!(refused, VerbsError::DmabufOffset { offset: 4097, addr: region.addr() });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! library without devices.
 
 mod device;
+mod gpu;
 mod layout;
 mod life;
 mod modify;
