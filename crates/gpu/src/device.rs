@@ -37,6 +37,10 @@ pub struct GpuInfo {
     pub sm_count: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
+    /// Where it sits on the PCI bus, `0000:3b:00.0`; absent for a device that is no card.
+    pub pci: Option<String>,
+    /// Whether its driver exports its memory as dmabufs, for NICs to reach it.
+    pub dmabuf: bool,
 }
 
 /// Where a buffer should live.

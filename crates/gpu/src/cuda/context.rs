@@ -179,6 +179,11 @@ pub fn describe(ordinal: u32) -> Result<crate::GpuInfo, GpuError> {
     let get = |attribute: Attribute| driver.attribute(device, attribute as i32);
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let (bus, slot) = (
+        get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+        get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+    );
+    let domain = get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
     Ok(crate::GpuInfo {
         kind: crate::GpuKind::Cuda,
         ordinal,
@@ -187,6 +192,9 @@ pub fn describe(ordinal: u32) -> Result<crate::GpuInfo, GpuError> {
         warp_size: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)? as u32,
         sm_count: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
         memory_bytes: memory as u64,
+        // GPUs have one function of interest, the first.
+        pci: Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.0")),
+        dmabuf: get(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED).is_ok_and(|yes| yes != 0),
     })
 }
 

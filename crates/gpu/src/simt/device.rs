@@ -34,6 +34,8 @@ impl SimtDevice {
             warp_size: WARP,
             sm_count: config.resident_lanes / 1024,
             memory_bytes: memory_bytes(),
+            pci: None,
+            dmabuf: false,
         };
         let stacks = Arc::new(StackPool::new(config.stack_bytes));
         let (launches, history) = (AtomicU64::new(0), Arc::default());

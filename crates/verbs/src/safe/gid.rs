@@ -54,6 +54,18 @@ pub enum GidKind {
     Unknown,
 }
 
+impl GidKind {
+    /// What the kernel writes in `gid_attrs/types` of a port of this link layer.
+    pub fn from_sysfs(link_layer: LinkLayer, word: &str) -> Self {
+        match (link_layer, word) {
+            (LinkLayer::InfiniBand, _) => Self::Ib,
+            (_, "IB/RoCE v1") => Self::RoceV1,
+            (_, "RoCE v2") => Self::RoceV2,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// One entry in use of a port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
@@ -124,12 +136,7 @@ fn one_by_one(context: &Context, port: u8, attr: &PortAttr) -> Result<Vec<GidEnt
             continue;
         }
         let word = std::fs::read_to_string(folder.join(index.to_string())).unwrap_or_default();
-        let kind = match (attr.link_layer, word.trim()) {
-            (LinkLayer::InfiniBand, _) => GidKind::Ib,
-            (_, "IB/RoCE v1") => GidKind::RoceV1,
-            (_, "RoCE v2") => GidKind::RoceV2,
-            _ => GidKind::Unknown,
-        };
+        let kind = GidKind::from_sysfs(attr.link_layer, word.trim());
         out.push(GidEntry { index, gid, kind, interface: None });
     }
     Ok(out)
@@ -156,14 +163,25 @@ fn rank(entry: &GidEntry) -> (u8, &'static str) {
     }
 }
 
-/// See [`Context::choose_gid`].
-pub(super) fn choose(
+impl GidChoice {
+    /// The one that [`Context::choose_gid`] takes of a port's `entries`.
+    pub fn best(
+        device: &str,
+        link_layer: LinkLayer,
+        port: u8,
+        entries: &[GidEntry],
+    ) -> Result<Self, VerbsError> {
+        choose(device, link_layer, port, entries)
+    }
+}
+
+fn choose(
     device: &str,
-    attr: &PortAttr,
+    link_layer: LinkLayer,
     port: u8,
     entries: &[GidEntry],
 ) -> Result<GidChoice, VerbsError> {
-    let chosen = match attr.link_layer {
+    let chosen = match link_layer {
         LinkLayer::InfiniBand => {
             entries.first().map(|entry| (entry, "the port's own, on InfiniBand"))
         }
@@ -188,11 +206,7 @@ pub(super) fn choose(
 mod tests {
     use super::*;
 
-    fn port(link_layer: u32) -> PortAttr {
-        let mut raw: sys::ibv_port_attr = sys::zeroed();
-        raw.link_layer = link_layer as u8;
-        PortAttr::from_raw(&raw)
-    }
+    const ETHERNET: LinkLayer = LinkLayer::Ethernet;
 
     fn entry(index: u32, address: &str, kind: GidKind) -> GidEntry {
         let gid = Gid(address.parse::<Ipv6Addr>().unwrap().octets());
@@ -210,19 +224,17 @@ mod tests {
             entry(4, "::ffff:10.0.0.1", RoceV2),
             entry(5, "::ffff:10.0.0.2", RoceV2),
         ];
-        let ethernet = port(sys::IBV_LINK_LAYER_ETHERNET);
-        let best = |n: usize| choose("x", &ethernet, 1, &table[..n]).unwrap().entry.index;
+        let best = |n: usize| choose("x", ETHERNET, 1, &table[..n]).unwrap().entry.index;
         assert_eq!([1, 2, 3, 4, 5, 6].map(best), [0, 1, 2, 2, 4, 4]);
-        let why = choose("x", &ethernet, 1, &table).unwrap().why;
+        let why = choose("x", ETHERNET, 1, &table).unwrap().why;
         assert!(why.contains("GID 4 of 6: ::ffff:10.0.0.1, RoCEv2"), "{why}");
     }
 
     #[test]
     fn infiniband_takes_its_first_and_an_empty_table_is_an_error() {
-        let ib = port(sys::IBV_LINK_LAYER_INFINIBAND);
         let table = [entry(0, "fe80::9", GidKind::Ib), entry(1, "2001:db8::1", GidKind::Ib)];
-        assert_eq!(choose("x", &ib, 1, &table).unwrap().entry.index, 0);
-        let error = choose("mlx5_0", &ib, 2, &[]).unwrap_err().to_string();
+        assert_eq!(choose("x", LinkLayer::InfiniBand, 1, &table).unwrap().entry.index, 0);
+        let error = choose("mlx5_0", LinkLayer::InfiniBand, 2, &[]).unwrap_err().to_string();
         assert!(error.contains("port 2 of mlx5_0"), "{error}");
     }
 
