@@ -70,6 +70,8 @@ pub use warpverbs_mlx5 as mlx5;
 pub use warpverbs_nic as nic;
 /// Context, Device, Endpoint, MemoryRegion.
 pub use warpverbs_transport as transport;
+/// libibverbs, loaded at run time.
+pub use warpverbs_verbs as verbs;
 
 /// Every kernel of this package: one module per file of `kernels/src`, one launcher per kernel.
 #[allow(unsafe_code)]

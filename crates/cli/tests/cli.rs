@@ -145,3 +145,44 @@ fn a_reader_that_has_left_ends_the_program_without_a_word() {
         assert_eq!((out.status.code(), text(&out.stderr)), (Some(1), String::new()), "{line}");
     }
 }
+
+#[test]
+fn doctor_registers_memory_with_every_device_that_libibverbs_drives() {
+    let Some(library) = warpverbs_verbs::testing::fake_library() else { return };
+    let doctor = |nics: &str, failures: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_warpverbs"))
+            .args(["doctor", "--json"])
+            .env("WARPVERBS_LIBIBVERBS", library)
+            .env("WARPVERBS_NICS", nics)
+            .env("FAKE_IBVERBS_FAIL", failures)
+            .output()
+            .expect("doctor");
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice::<Value>(&out.stdout).expect("JSON")["rdma"].clone()
+    };
+    let of = |rdma: &Value, nic: &str| {
+        let rows = rdma["gpu_memory"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["gpu"] == "simt" && row["nic"] == nic)
+    };
+    let rdma = doctor("", "");
+    assert_eq!(rdma["library"]["devices"], serde_json::json!(["fake0", "fake1"]));
+    assert_eq!(of(&rdma, "fake1").expect("a row")["how"], "host memory");
+    let rdma = doctor("^fake1", "ibv_reg_mr:12");
+    let row = of(&rdma, "fake0").expect("a row");
+    assert!(row["how"].is_null(), "{row}");
+    assert!(row["why"].as_str().is_some_and(|why| why.contains("ENOMEM")), "{row}");
+    assert!(of(&rdma, "fake1").is_none(), "not selected");
+    let rdma = doctor("mlx5_9", "");
+    let why = rdma["library"]["no_device"].as_str().unwrap_or_default();
+    assert!(why.contains("mlx5_9") && why.contains("fake0, fake1"), "{why}");
+}
+
+#[test]
+fn the_path_between_two_devices_is_told() {
+    let words = succeeds("doctor path simt soft");
+    assert!(words.contains("1. kernels on simt") && words.contains("held back by"), "{words}");
+    let way = json("doctor path soft simt --json");
+    assert_eq!((&way["from"], &way["to"]), (&"soft".into(), &"simt".into()));
+    assert!(way["steps"].as_array().is_some_and(|steps| steps.len() == 3), "{way}");
+    fails("doctor path simt mlx5_99", &["mlx5_99", "simt, soft"]);
+}

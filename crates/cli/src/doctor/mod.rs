@@ -3,13 +3,16 @@
 //! Schema of the JSON form: `docs/doctor.md`, which a test compares with what is printed.
 
 mod gpu;
+mod memory;
+mod path;
+mod pci;
 mod rdma;
 mod root;
 mod system;
 mod text;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, Subcommand};
 use root::Root;
 use serde::Serialize;
 use warpverbs::gpu::Found;
@@ -18,8 +21,21 @@ use warpverbs::gpu::Found;
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print JSON instead of text
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+    #[command(subcommand)]
+    topic: Option<Topic>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Topic {
+    /// The way bytes take between two devices, and what keeps a faster one from being taken
+    Path {
+        /// A device: simt, cuda:0, soft, mlx5_0
+        from: String,
+        /// Another one
+        to: String,
+    },
 }
 
 /// Raised when a field is renamed or removed; new fields may come without.
@@ -42,17 +58,27 @@ struct Report {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
-    let report = report(&Root::machine());
-    let text = if args.json {
-        serde_json::to_string_pretty(&report).context("the report as JSON")?
-    } else {
-        text::render(&report)
+    let root = Root::machine();
+    let report = report(&root);
+    let text = match &args.topic {
+        None if args.json => json(&report)?,
+        None => text::render(&report),
+        Some(Topic::Path { from, to }) => {
+            let way = path::way(&root, &report, from, to)?;
+            if args.json { json(&way)? } else { text::way(&way) }
+        }
     };
     crate::print::line(text.trim_end())
 }
 
+fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    serde_json::to_string_pretty(value).context("the report as JSON")
+}
+
 fn report(root: &Root) -> Report {
-    let rdma = rdma::rdma(root);
+    let gpus = warpverbs::gpu::list();
+    let mut rdma = rdma::rdma(root);
+    rdma.gpu_memory = memory::reach(root, &gpus, &rdma);
     Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -60,7 +86,7 @@ fn report(root: &Root) -> Report {
         cpu: system::cpu(root),
         container: system::container(root),
         limits: system::limits(root),
-        gpus: warpverbs::gpu::list(),
+        gpus,
         cuda: gpu::cuda(),
         compile_cache: gpu::compile_cache(),
         auto: gpu::auto(rdma.devices.len()),
@@ -96,12 +122,27 @@ mod tests {
     #[test]
     fn every_field_is_documented() {
         let document = include_str!("../../../../docs/doctor.md");
+        let port = "sys/class/infiniband/mlx5_0/ports/1";
         let (_dir, root) = root::fake(&[
-            ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
-            ("sys/class/infiniband/mlx5_0/device/infiniband_verbs/uverbs0/dev", "231:192\n"),
+            (&format!("{port}/state"), "4: ACTIVE\n"),
+            (&format!("{port}/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n"),
+            ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n"),
         ]);
+        pci::tests::add_machine(&root);
+        root::link(&root, "sys/class/infiniband/mlx5_0/device", "sys/bus/pci/devices/0000:07:00.0");
+        let mut report = report(&root);
+        report.rdma.gpu_memory.push(memory::Reach {
+            gpu: "simt".to_owned(),
+            nic: "mlx5_0".to_owned(),
+            distance: pci::Distance::Switch,
+            how: None,
+            why: None,
+            direct: false,
+        });
+        let way = path::way(&root, &report, "simt", "soft").unwrap();
         let mut found = BTreeSet::new();
-        paths(&serde_json::to_value(report(&root)).unwrap(), "", &mut found);
+        paths(&serde_json::to_value(report).unwrap(), "", &mut found);
+        paths(&serde_json::to_value(way).unwrap(), "", &mut found);
         let missing: Vec<_> =
             found.iter().filter(|path| !document.contains(&format!("`{path}`"))).collect();
         assert!(found.len() > 30, "{found:?}");

@@ -40,11 +40,25 @@ impl Root {
 #[cfg(test)]
 pub(crate) fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    for (path, text) in files {
-        let path = dir.path().join(path);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-        std::fs::write(path, text).expect("a file");
-    }
     let root = Root(dir.path().to_owned());
+    for (path, text) in files {
+        add(&root, path, text);
+    }
     (dir, root)
+}
+
+/// One more file.
+#[cfg(test)]
+pub(crate) fn add(root: &Root, path: &str, text: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+    std::fs::write(path, text).expect("a file");
+}
+
+/// A link to something in the tree.
+#[cfg(test)]
+pub(crate) fn link(root: &Root, path: &str, to: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+    std::os::unix::fs::symlink(root.join(to), path).expect("a link");
 }

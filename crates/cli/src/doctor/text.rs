@@ -1,5 +1,6 @@
 //! The report for people: sections of aligned label and value.
 
+use super::path::Way;
 use super::{Report, gpu, rdma, system};
 use crate::units;
 
@@ -107,30 +108,86 @@ fn rdma(rdma: &rdma::Rdma) -> Section {
     let mut section = Section::new("RDMA devices");
     if rdma.devices.is_empty() {
         section.row("none", "nothing in /sys/class/infiniband; the software NIC needs nothing");
-        return section;
     }
     for device in &rdma.devices {
-        let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-        let mut text = format!(
+        section.row(&device.name, rdma_device(device));
+    }
+    let library = &rdma.library;
+    section.row(
+        "libibverbs",
+        match (&library.file, &library.why_not, &library.no_device) {
+            (Some(file), _, Some(why)) => format!("{file} finds no device: {why}"),
+            (Some(file), _, None) => format!("{file} drives {}", library.devices.join(", ")),
+            (None, why, _) => why.clone().unwrap_or_else(|| "no".to_owned()),
+        },
+    );
+    if rdma.devices.is_empty() {
+        return section;
+    }
+    section.row("provider", rdma.provider);
+    section.row("nvidia_peermem", if rdma.peer_memory { "loaded" } else { "not loaded" });
+    for reach in &rdma.gpu_memory {
+        let way = match (&reach.how, &reach.why) {
+            (_, Some(why)) if reach.how.is_none() => format!("no: {why}"),
+            (_, Some(why)) => why.clone(),
+            (how, None) => how.clone().unwrap_or_default(),
+        };
+        let text = format!("{way}; {}", reach.distance.words());
+        section.row(format!("{} in {}", reach.gpu, reach.nic), text);
+    }
+    section
+}
+
+fn rdma_device(device: &rdma::Device) -> String {
+    let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+    let mut text = match &device.parent {
+        Some(parent) => format!("software, on {parent}"),
+        None => format!(
             "{}, firmware {}, driver {}",
             word(&device.hca_type),
             word(&device.firmware),
             word(&device.driver)
-        );
-        for port in &device.ports {
-            text += &format!(
-                "\nport {}: {}, {}, {}",
-                port.number, port.state, port.link_layer, port.rate
-            );
+        ),
+    };
+    if let Some(slot) = &device.pci {
+        let node = slot.numa_node.map_or(String::new(), |node| format!(", NUMA node {node}"));
+        text += &format!("\nPCI {}{node}, {}", slot.address, word(&slot.link));
+        if let Some(could) = &slot.link_could {
+            text += &format!(" (could be {could})");
         }
-        if let Some(why) = &device.not_usable {
-            text += &format!("\ncannot be opened: {why}");
-        }
-        section.row(&device.name, text);
     }
-    section.row("provider", rdma.provider);
-    section.row("nvidia_peermem", if rdma.peer_memory { "loaded" } else { "not loaded" });
-    section
+    for port in &device.ports {
+        text +=
+            &format!("\nport {}: {}, {}, {}", port.number, port.state, port.link_layer, port.rate);
+        for gid in &port.gids {
+            let interface =
+                gid.interface.as_ref().map_or(String::new(), |name| format!(", {name}"));
+            let taken = port.gid_choice.as_ref().is_some_and(|choice| choice.index == gid.index);
+            let mark = if taken { " (taken)" } else { "" };
+            text +=
+                &format!("\n  GID {}: {}, {}{interface}{mark}", gid.index, gid.address, gid.kind);
+        }
+    }
+    if let Some(why) = &device.not_usable {
+        text += &format!("\ncannot be opened: {why}");
+    }
+    text
+}
+
+/// The way between two devices.
+pub(super) fn way(way: &Way) -> String {
+    let mut out = format!("from {} to {}\n", way.from, way.to);
+    for (number, step) in way.steps.iter().enumerate() {
+        out += &format!("  {}. {step}\n", number + 1);
+    }
+    out += match way.held_back_by.is_empty() {
+        true => "\nnothing that is known here keeps a faster way from being taken\n",
+        false => "\nheld back by\n",
+    };
+    for why in &way.held_back_by {
+        out += &format!("  - {why}\n");
+    }
+    out
 }
 
 fn machine(report: &Report) -> Section {

@@ -1,0 +1,392 @@
+//! `warpverbs doctor path A B`: the way bytes take between two devices of this machine, and what
+//! keeps a faster one from being taken.
+
+use super::Report;
+use super::memory::{Reach, distance};
+use super::pci::{Distance, Slot};
+use super::rdma::{Device, Port};
+use super::root::Root;
+use anyhow::bail;
+use serde::Serialize;
+use warpverbs::gpu::{self, Found, GpuKind};
+
+/// A way, and what is wrong with it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Way {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// What happens, in order.
+    pub(crate) steps: Vec<String>,
+    /// What keeps a faster way from being taken, or this one from working.
+    pub(crate) held_back_by: Vec<String>,
+}
+
+/// What a name means.
+enum End<'a> {
+    Gpu(&'a Found),
+    Nic(&'a Device),
+    Soft,
+}
+
+pub(crate) fn way(root: &Root, report: &Report, from: &str, to: &str) -> anyhow::Result<Way> {
+    let mut way = Way {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        steps: Vec::new(),
+        held_back_by: Vec::new(),
+    };
+    match (find(report, from)?, find(report, to)?) {
+        (End::Gpu(gpu), End::Nic(nic)) | (End::Nic(nic), End::Gpu(gpu)) => {
+            way.gpu_and_nic(root, report, gpu, nic);
+        }
+        (End::Gpu(gpu), End::Soft) | (End::Soft, End::Gpu(gpu)) => way.gpu_and_soft(gpu),
+        (End::Gpu(one), End::Gpu(other)) => way.two_gpus(root, one, other),
+        (End::Nic(one), End::Nic(other)) => way.two_nics(one, other),
+        (End::Nic(nic), End::Soft) | (End::Soft, End::Nic(nic)) => way.nic_and_soft(nic),
+        (End::Soft, End::Soft) => way.step("the software NIC copies between two regions it knows"),
+    }
+    Ok(way)
+}
+
+fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
+    if name == "soft" {
+        return Ok(End::Soft);
+    }
+    let full = if name == "cuda" { "cuda:0" } else { name };
+    if let Some(gpu) = report.gpus.iter().find(|gpu| gpu.name == full && gpu.info.is_some()) {
+        return Ok(End::Gpu(gpu));
+    }
+    if let Some(nic) = report.rdma.devices.iter().find(|nic| nic.name == name) {
+        return Ok(End::Nic(nic));
+    }
+    let gpus = report.gpus.iter().filter(|gpu| gpu.info.is_some()).map(|gpu| &*gpu.name);
+    let nics = report.rdma.devices.iter().map(|nic| &*nic.name);
+    let names: Vec<_> = gpus.chain(["soft"]).chain(nics).collect();
+    bail!("nothing here is called {name}; there are {}", names.join(", "))
+}
+
+impl Way {
+    fn step(&mut self, text: impl Into<String>) {
+        self.steps.push(text.into());
+    }
+
+    fn held_back(&mut self, text: impl Into<String>) {
+        self.held_back_by.push(text.into());
+    }
+
+    /// How a kernel's requests come to the software NIC.
+    fn kernel_posts(&mut self, gpu: &Found) {
+        let queues = match gpu.kind {
+            GpuKind::Simt => "host memory",
+            _ => "pinned host memory",
+        };
+        self.step(format!("kernels on {} write work requests into queues in {queues}", gpu.name));
+    }
+
+    fn gpu_and_soft(&mut self, gpu: &Found) {
+        self.kernel_posts(gpu);
+        self.step("a CPU thread of the software NIC reads them there");
+        match gpu.kind {
+            GpuKind::Simt => self.step("it copies host memory itself"),
+            _ => {
+                self.step(format!(
+                    "it has {}'s copy engine move what lies in its memory",
+                    gpu.name
+                ));
+                self.held_back("every copy by the driver costs microseconds, see docs/gpu.md");
+            }
+        }
+        self.held_back("every packet to another host is made by the CPU");
+    }
+
+    fn gpu_and_nic(&mut self, root: &Root, report: &Report, gpu: &Found, nic: &Device) {
+        self.kernel_posts(gpu);
+        self.step(format!(
+            "a CPU thread of the software NIC reads them there, and posts to {} for them",
+            nic.name
+        ));
+        let found = distance(root, gpu, Some(nic));
+        let reach = report.rdma.gpu_memory.iter().find(|r| r.gpu == gpu.name && r.nic == nic.name);
+        match reach.and_then(|reach| Some((reach, reach.how.as_ref()?))) {
+            Some((reach, how)) => {
+                let place = place(gpu, found);
+                self.step(format!(
+                    "{} reads and writes {}'s memory: {how}{place}",
+                    nic.name, gpu.name
+                ));
+                self.reach_is_less(reach);
+            }
+            None => {
+                let why = reach.and_then(|reach| reach.why.clone());
+                let why = why.unwrap_or_else(|| no_driver(report, nic));
+                self.held_back(format!("{}'s memory is not registered: {why}", gpu.name));
+            }
+        }
+        if gpu.kind != GpuKind::Simt {
+            self.nearer(root, report, gpu, found);
+            self.held_back(format!(
+                "{}'s doorbell is not mapped into {}: queues of silicon are not driven by kernels yet",
+                nic.name, gpu.name
+            ));
+        }
+        self.nic_is_less(nic);
+    }
+
+    fn reach_is_less(&mut self, reach: &Reach) {
+        if let Some(why) = reach.why.as_ref().filter(|_| !reach.direct) {
+            self.held_back(format!("memory is registered by way of {why}"));
+        }
+    }
+
+    /// Another device that is nearer to the GPU.
+    fn nearer(&mut self, root: &Root, report: &Report, gpu: &Found, than: Distance) {
+        let all = report.rdma.devices.iter().map(|nic| (distance(root, gpu, Some(nic)), nic));
+        let nearest = all.min_by_key(|(distance, _)| *distance);
+        if let Some((nearest, nic)) = nearest.filter(|(nearest, _)| *nearest < than) {
+            self.held_back(format!(
+                "{} is nearer to {}: {}, not {}",
+                nic.name,
+                gpu.name,
+                nearest.words(),
+                than.words()
+            ));
+        }
+    }
+
+    /// What is wrong with a device by itself.
+    fn nic_is_less(&mut self, nic: &Device) {
+        if let Some(why) = &nic.not_usable {
+            self.held_back(format!("{} cannot be opened: {why}", nic.name));
+        }
+        if let Some(parent) = &nic.parent {
+            self.held_back(format!(
+                "{} is software: the CPU moves every byte by {parent}",
+                nic.name
+            ));
+        }
+        if let Some((link, could)) =
+            nic.pci.as_ref().and_then(|slot| slot.link.as_ref().zip(slot.link_could.as_ref()))
+        {
+            self.held_back(format!("{}'s PCIe link is {link}, it could be {could}", nic.name));
+        }
+        match nic.ports.iter().find(|port| port.state == "ACTIVE") {
+            None => self.held_back(format!("{} has no active port", nic.name)),
+            Some(port) => self.port_is_less(nic, port),
+        }
+    }
+
+    fn port_is_less(&mut self, nic: &Device, port: &Port) {
+        let chosen = port.gid_choice.as_ref();
+        let gid = chosen.and_then(|c| port.gids.iter().find(|gid| gid.index == c.index));
+        let ethernet = port.link_layer == "Ethernet";
+        match (gid, chosen) {
+            (Some(gid), Some(chosen)) if ethernet && !gid.address.starts_with("::ffff:") => {
+                self.held_back(format!("{} takes {}", nic.name, chosen.why));
+            }
+            (None, _) => self.held_back(format!("port {} of {} has no GID", port.number, nic.name)),
+            _ => {}
+        }
+    }
+
+    fn two_gpus(&mut self, root: &Root, one: &Found, other: &Found) {
+        if one.name == other.name {
+            return self.gpu_and_soft(one);
+        }
+        if one.kind != other.kind {
+            self.step("the software NIC copies through pinned host memory");
+            return self
+                .held_back("one of the two is the host, which has no link to turn around on");
+        }
+        let slot =
+            |gpu: &Found| gpu.info.as_ref().and_then(|info| Slot::at(root, info.pci.as_deref()?));
+        let far = slot(one).zip(slot(other)).map_or(Distance::Unknown, |(a, b)| a.distance(&b));
+        match peers(one, other) {
+            Ok(()) => self.step(format!(
+                "{}'s copy engine writes into {}: by NVLink if there is one, else {}",
+                one.name,
+                other.name,
+                far.words()
+            )),
+            Err(why) => {
+                self.step("the driver copies through host memory");
+                self.held_back(format!("no access to a peer's memory: {why}"));
+            }
+        }
+    }
+
+    fn two_nics(&mut self, one: &Device, other: &Device) {
+        if one.name == other.name {
+            self.step(format!("{} turns the bytes around by itself", one.name));
+            return self.nic_is_less(one);
+        }
+        let active = |nic: &'_ Device| nic.ports.iter().position(|port| port.state == "ACTIVE");
+        if let (Some(a), Some(b)) = (active(one), active(other)) {
+            let (a, b) = (&one.ports[a], &other.ports[b]);
+            if a.link_layer != b.link_layer {
+                self.held_back(format!(
+                    "no way: {} speaks {}, {} {}",
+                    one.name, a.link_layer, other.name, b.link_layer
+                ));
+            } else {
+                self.step(format!(
+                    "{} sends over {} ({}) to {} ({})",
+                    one.name, a.link_layer, a.rate, other.name, b.rate
+                ));
+            }
+            if a.rate != b.rate {
+                self.held_back("the slower of the two rates, and what lies between them");
+            }
+        }
+        self.nic_is_less(one);
+        self.nic_is_less(other);
+    }
+
+    fn nic_and_soft(&mut self, nic: &Device) {
+        match nic.ports.iter().any(|port| port.link_layer == "Ethernet") {
+            true => self.step(format!("{} and the software NIC speak RoCEv2 over UDP", nic.name)),
+            false => self.held_back(format!("no way: {} speaks no Ethernet", nic.name)),
+        }
+        self.held_back("the CPU makes and reads every packet of the software NIC");
+        self.nic_is_less(nic);
+    }
+}
+
+fn place(gpu: &Found, distance: Distance) -> String {
+    match gpu.kind {
+        GpuKind::Simt => String::new(),
+        _ => format!(", {}", distance.words()),
+    }
+}
+
+fn no_driver(report: &Report, nic: &Device) -> String {
+    let library = &report.rdma.library;
+    let reason = library.why_not.as_ref().or(library.no_device.as_ref());
+    reason.cloned().unwrap_or_else(|| format!("libibverbs does not drive {}", nic.name))
+}
+
+fn peers(one: &Found, other: &Found) -> Result<(), String> {
+    let open = |gpu: &Found| {
+        let choice = gpu.name.parse().map_err(|e: gpu::ChoiceError| e.to_string())?;
+        gpu::open(choice).map_err(|e| e.to_string())
+    };
+    open(one)?.enable_peer(&*open(other)?).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::pci::tests::add_machine;
+    use crate::doctor::root::{add, fake, link};
+    use warpverbs::gpu::GpuInfo;
+
+    fn cuda(ordinal: u32, pci: &str) -> Found {
+        let info = GpuInfo {
+            kind: GpuKind::Cuda,
+            ordinal,
+            name: "a GPU".to_owned(),
+            arch: "sm_90".to_owned(),
+            warp_size: 32,
+            sm_count: 132,
+            memory_bytes: 1 << 36,
+            pci: Some(pci.to_owned()),
+            dmabuf: true,
+        };
+        Found {
+            name: format!("cuda:{ordinal}"),
+            kind: GpuKind::Cuda,
+            info: Some(info),
+            unusable: None,
+            software: Vec::new(),
+        }
+    }
+
+    /// A GPU, a NIC below the same switch, one at another CPU, and one in software.
+    fn machine() -> (tempfile::TempDir, Root, Report) {
+        let (dir, root) = fake(&[]);
+        add_machine(&root);
+        for (name, slot, link_layer) in [
+            ("mlx5_0", Some("0000:06:00.0"), "Ethernet"),
+            ("mlx5_1", Some("0000:81:00.0"), "InfiniBand"),
+            ("rxe0", None, "Ethernet"),
+        ] {
+            let base = format!("sys/class/infiniband/{name}");
+            match slot {
+                Some(slot) => {
+                    link(&root, &format!("{base}/device"), &format!("sys/bus/pci/devices/{slot}"));
+                }
+                None => add(&root, &format!("{base}/parent"), "eth0\n"),
+            }
+            add(&root, &format!("{base}/ports/1/state"), "4: ACTIVE\n");
+            add(&root, &format!("{base}/ports/1/link_layer"), link_layer);
+            add(&root, &format!("{base}/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
+            let gid = "0000:0000:0000:0000:0000:ffff:0a00:0001\n";
+            add(&root, &format!("{base}/ports/1/gids/0"), gid);
+            add(&root, &format!("{base}/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+            add(&root, &format!("sys/class/infiniband_verbs/u{name}/ibdev"), name);
+            add(&root, &format!("dev/infiniband/u{name}"), "");
+        }
+        let mut report = crate::doctor::report(&root);
+        report.gpus.push(cuda(0, "0000:05:00.0"));
+        let row = |nic: &str, how: Option<&str>, why: Option<&str>, direct| Reach {
+            gpu: "cuda:0".to_owned(),
+            nic: nic.to_owned(),
+            distance: Distance::Unknown,
+            how: how.map(str::to_owned),
+            why: why.map(str::to_owned),
+            direct,
+        };
+        report.rdma.gpu_memory = vec![
+            row("mlx5_0", Some("dmabuf"), None, true),
+            row("mlx5_1", None, Some("no module is loaded"), false),
+        ];
+        (dir, root, report)
+    }
+
+    fn told(from: &str, to: &str) -> (String, String) {
+        let (_dir, root, report) = machine();
+        let way = way(&root, &report, from, to).unwrap();
+        (way.steps.join("\n"), way.held_back_by.join("\n"))
+    }
+
+    #[test]
+    fn the_best_way_is_held_back_by_what_is_not_built_only() {
+        let (steps, held_back) = told("cuda:0", "mlx5_0");
+        assert!(steps.contains("dmabuf, through PCIe switches only"), "{steps}");
+        assert_eq!(held_back.lines().count(), 1, "{held_back}");
+        assert!(held_back.contains("doorbell"), "{held_back}");
+        assert_eq!(told("mlx5_0", "cuda"), (steps, held_back), "in both directions");
+    }
+
+    #[test]
+    fn a_far_device_without_registration_is_told_with_the_nearer_one() {
+        let (steps, held_back) = told("cuda:0", "mlx5_1");
+        assert!(!steps.contains("reads and writes"), "{steps}");
+        assert!(held_back.contains("not registered: no module is loaded"), "{held_back}");
+        assert!(held_back.contains("mlx5_0 is nearer to cuda:0"), "{held_back}");
+    }
+
+    #[test]
+    fn two_devices_that_cannot_meet_are_told_so() {
+        assert!(
+            told("mlx5_0", "mlx5_1")
+                .1
+                .contains("no way: mlx5_0 speaks Ethernet, mlx5_1 InfiniBand")
+        );
+        assert!(told("soft", "mlx5_1").1.contains("no way: mlx5_1 speaks no Ethernet"));
+        let (steps, held_back) = told("mlx5_0", "rxe0");
+        assert!(steps.contains("sends over Ethernet"), "{steps}");
+        assert!(
+            held_back.contains("rxe0 is software: the CPU moves every byte by eth0"),
+            "{held_back}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_comes_with_those_there_are() {
+        let (_dir, root, report) = machine();
+        let error = way(&root, &report, "cuda:0", "mlx5_9").unwrap_err().to_string();
+        for name in ["mlx5_9", "cuda:0", "simt", "soft", "rxe0"] {
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}
