@@ -8,6 +8,7 @@ mod copier;
 mod error;
 mod host;
 mod keys;
+mod os;
 mod region;
 mod ring;
 #[cfg(any(test, feature = "test-utils"))]
@@ -18,6 +19,7 @@ pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};
 pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
 pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};
+pub use os::{NoChecksum, set_no_checksum};
 pub use region::{Backing, Kind, Region};
 pub use ring::{
     Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,

@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
+use warpverbs_mem::{NoChecksum, set_no_checksum};
 use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
+use warpverbs_nic::link::{Link, Udp};
 use warpverbs_nic::testing::{Host, PortConfig, bytes, local, remote, sge};
 use warpverbs_nic::{
     Config, LinkConfig, ModifyError, Mtu, NicError, Path, QpAttrs, QpState, SoftNic, UdpConfig,
@@ -132,6 +134,22 @@ fn every_operation_over_ipv4() {
 #[test]
 fn every_operation_over_ipv6() {
     every_operation(Ipv6Addr::LOCALHOST.into(), Mtu::B4096);
+}
+
+/// As Linux's `rdma_rxe` sends them, and as RoCEv2 allows.
+#[test]
+fn datagrams_without_a_udp_checksum_are_heard_over_ipv6() {
+    let bind = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let mut link = Udp::bind(&UdpConfig { bind, max_mtu: None }).unwrap();
+    let sender = std::net::UdpSocket::bind(bind).unwrap();
+    set_no_checksum(&sender, NoChecksum::Sent).unwrap();
+    sender.send_to(b"unchecked", link.local()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut heard = Vec::new();
+    while heard.is_empty() && Instant::now() < deadline {
+        link.receive(Duration::ZERO, &mut |_, datagram| heard = datagram.to_vec());
+    }
+    assert_eq!(heard, b"unchecked");
 }
 
 #[test]

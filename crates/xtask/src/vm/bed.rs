@@ -16,6 +16,10 @@ use tempfile::TempDir;
 pub(crate) const FIRST: &str = "10.99.0.1";
 /// The address of guest 2.
 pub(crate) const SECOND: &str = "10.99.0.2";
+/// The same of IPv6.
+pub(crate) const FIRST_V6: &str = "fd99::1";
+/// The same of IPv6.
+pub(crate) const SECOND_V6: &str = "fd99::2";
 /// Room for the largest path MTU and its headers.
 const LINK_MTU: u32 = 9000;
 
@@ -67,15 +71,20 @@ impl Bed {
         Ok(())
     }
 
-    /// Runs a server in guest 1 and its client in guest 2, to their ends; the client's output.
-    pub(crate) fn pair(&mut self, server: &str, client: &str, limit: Duration) -> Result<String> {
+    /// Runs a server in guest 1 and its client in guest 2, to their ends; what they wrote.
+    pub(crate) fn pair(
+        &mut self,
+        server: &str,
+        client: &str,
+        limit: Duration,
+    ) -> Result<[String; 2]> {
         let serving = self.one.begin(server, limit)?;
         // The server has to listen first, and does not say when it does.
         std::thread::sleep(Duration::from_secs(1));
         let text = self.two.check(client, limit);
         let served = self.one.finish_ok(serving);
         match (text, served) {
-            (Ok(text), Ok(_)) => Ok(text),
+            (Ok(client), Ok(server)) => Ok([server, client]),
             (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
             (Err(client), Err(server)) => Err(client.context(format!("{server:#}"))),
         }

@@ -199,9 +199,11 @@ fn machine(spec: &Spec<'_>, console: &Path) -> Result<Vec<String>> {
     add(spec.accel.args());
     add(&["-m", "512", "-kernel", &path(spec.kernel)?, "-initrd", &path(spec.initrd)?]);
     let shell = if spec.interactive { " wv.shell" } else { "" };
-    let boot = "console=ttyS0 quiet panic=-1 mitigations=off";
+    // On a busy machine the timer of an emulated one may seem not to work.
+    let boot = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
     let mtu = spec.link_mtu;
-    add(&["-append", &format!("{boot} wv.addr=10.99.0.{own} wv.mtu={mtu}{shell}")]);
+    let addresses = format!("wv.addr=10.99.0.{own} wv.addr6=fd99::{own}");
+    add(&["-append", &format!("{boot} {addresses} wv.mtu={mtu}{shell}")]);
     if spec.interactive {
         add(&["-chardev", "stdio,id=tty,signal=off", "-serial", "chardev:tty"]);
     } else {

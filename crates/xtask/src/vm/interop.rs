@@ -1,10 +1,10 @@
 //! Linux's RoCEv2 in one guest, ours in the other: both ways, through every case.
 
 use super::Options;
-use super::bed::{Bed, FIRST, SECOND};
-use crate::workspace;
+use super::bed::{Bed, FIRST, FIRST_V6, SECOND, SECOND_V6};
+use super::build;
 use anyhow::{Context as _, Result, ensure};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// For all cases on an emulated machine, with room.
@@ -16,22 +16,18 @@ const SHORT: Duration = Duration::from_secs(20);
 const OUR_FAULTS: &str = "loss=1%,dup=1%,reorder=1%,corrupt=0.5%,seed=1";
 const THEIR_FAULTS: &str = "loss 1% duplicate 1% corrupt 0.5%";
 
-/// Builds one of the workspace's programs; where it lies.
-pub(crate) fn program(package: &str, release: bool) -> Result<PathBuf> {
-    let arguments = ["--package", package, "--release"];
-    workspace::build(&arguments[..if release { 3 } else { 2 }])?;
-    Ok(workspace::target()?.join(if release { "release" } else { "debug" }).join(package))
-}
-
 pub(crate) fn run(options: &Options, json: Option<&Path>) -> Result<()> {
-    let mut bed = Bed::boot(options, &[program("warpverbs-interop", false)?])?;
+    let mut bed = Bed::boot(options, &[build::program("warpverbs-interop")?])?;
     let mtu = options.mtu.map_or("1024,4096".into(), |mtu| mtu.bytes().to_string());
     Bed::rxe(&mut bed.one)?;
-    let mut reports = vec![round(&mut bed, "", &format!("--mtu {mtu}"))?];
+    let v4 = [FIRST, SECOND];
+    let mut reports = vec![round(&mut bed, v4, "", &format!("--mtu {mtu}"))?];
+    println!("now over IPv6");
+    reports.push(round(&mut bed, [FIRST_V6, SECOND_V6], "", "--mtu 1024")?);
     bed.one.check(&format!("netem {THEIR_FAULTS}"), SHORT)?;
     println!("now with faults in what we send: {OUR_FAULTS}; in what Linux sends: {THEIR_FAULTS}");
     let ours = format!("WARPVERBS_FAULT={OUR_FAULTS}");
-    reports.push(round(&mut bed, &ours, &format!("--mtu {mtu} --lossy"))?);
+    reports.push(round(&mut bed, v4, &ours, &format!("--mtu {mtu} --lossy"))?);
     // A network without faults would have been no test of them.
     let dropped = bed.one.check("/bin/tc -s qdisc show dev eth0", SHORT)?;
     let dropped = count(&dropped, "(dropped ").context("tc shows nothing that was dropped")?;
@@ -47,12 +43,12 @@ pub(crate) fn run(options: &Options, json: Option<&Path>) -> Result<()> {
 }
 
 /// All cases once; the report as JSON.
-fn round(bed: &mut Bed, environment: &str, flags: &str) -> Result<String> {
+fn round(bed: &mut Bed, at: [&str; 2], environment: &str, flags: &str) -> Result<String> {
     let began = Instant::now();
-    let serve = format!("warpverbs-interop --nic rxe0 --bind {FIRST} serve");
-    let ask =
-        format!("warpverbs-interop --nic soft --bind {SECOND} run {FIRST} --json /tmp/report");
-    let text = bed.pair(&serve, &format!("{environment} {ask} {flags}"), LIMIT)?;
+    let [one, two] = at;
+    let serve = format!("warpverbs-interop --nic rxe0 --bind {one} serve");
+    let ask = format!("warpverbs-interop --nic soft --bind {two} run {one} --json /tmp/report");
+    let [_, text] = bed.pair(&serve, &format!("{environment} {ask} {flags}"), LIMIT)?;
     println!("{text}in {:.0} s", began.elapsed().as_secs_f64());
     Ok(bed.two.check("cat /tmp/report", SHORT)?.trim().into())
 }

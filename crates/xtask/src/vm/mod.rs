@@ -5,13 +5,16 @@
 
 mod accel;
 mod bed;
+mod build;
 mod channel;
 mod guest;
 mod image;
 mod interop;
 mod kernel;
+mod run;
 mod skip;
 mod smoke;
+mod test;
 mod verbs;
 
 use anyhow::Result;
@@ -35,6 +38,16 @@ pub(crate) enum Task {
     },
     /// Our crate over libibverbs, on Linux's RoCEv2 at both ends.
     Verbs(Options),
+    /// The workspace's own programs between two guests: with our NIC at both ends, with Linux's
+    /// RoCEv2 at both, and mixed.
+    Test(Options),
+    /// One command in guest 1, or one in each at the same time.
+    Run {
+        #[command(flatten)]
+        options: Options,
+        #[command(flatten)]
+        what: run::What,
+    },
     /// A shell in guest 1 (10.99.0.1), with guest 2 (10.99.0.2) beside it.
     Shell(Options),
 }
@@ -83,6 +96,8 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Smoke(options) => (options, smoke::run(options)),
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
+        Task::Test(options) => (options, test::run(options)),
+        Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };
     match outcome {

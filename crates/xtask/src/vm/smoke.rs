@@ -13,11 +13,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Bed::rxe(&mut bed.two)?;
     let bytes = options.mtu.map_or(String::new(), |mtu| format!(" -m {}", mtu.bytes()));
     let ping = format!("ibv_rc_pingpong -d rxe0 -g 1 -n 200 -s 256 -c{bytes}");
-    let text = bed.pair(&ping, &format!("{ping} {FIRST}"), LIMIT)?;
+    let [_, text] = bed.pair(&ping, &format!("{ping} {FIRST}"), LIMIT)?;
     let line = text.lines().find(|line| line.contains("usec/iter"));
     println!("ibv_rc_pingpong, 256 bytes: {}", line.context("ibv_rc_pingpong shows no time")?);
     let write = format!("ib_write_bw -d rxe0 -x 1 -F -n 300 -s 65536{bytes}");
-    let text = bed.pair(&write, &format!("{write} {FIRST}"), LIMIT)?;
+    let [_, text] = bed.pair(&write, &format!("{write} {FIRST}"), LIMIT)?;
     let row = text.lines().find_map(|line| line.trim().strip_prefix("65536"));
     let row = row.context("ib_write_bw shows no row")?;
     let rate: f64 = row.split_whitespace().nth(2).unwrap_or_default().parse()?;

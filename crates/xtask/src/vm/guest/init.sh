@@ -11,6 +11,7 @@ modules-of order
 for word in $(cat /proc/cmdline); do
   case $word in
     wv.addr=*) addr=${word#*=} ;;
+    wv.addr6=*) addr6=${word#*=} ;;
     wv.mtu=*) mtu=${word#*=} ;;
     wv.shell) shell=1 ;;
   esac
@@ -19,6 +20,9 @@ ulimit -l unlimited
 ip link set lo up
 ip link set eth0 mtu "$mtu"
 ip addr add "$addr/24" dev eth0
+# Nobody else is here who could have the address: it need not be probed for.
+echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+ip addr add "$addr6/64" dev eth0
 ip link set eth0 up
 for port in /sys/class/virtio-ports/*; do
   serve "/dev/${port##*/}" &

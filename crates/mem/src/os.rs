@@ -1,0 +1,63 @@
+//! Calls of the system for which no crate has a safe function. They are here because other crates
+//! forbid `unsafe`.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// What a UDP socket of IPv6 may do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoChecksum {
+    /// Datagrams leave without a checksum.
+    Sent,
+    /// Datagrams that came without one are delivered; by default the system drops them.
+    Received,
+}
+
+/// Sets `UDP_NO_CHECK6_TX` or `UDP_NO_CHECK6_RX` (RFC 6935 allows both to protocols with a check of
+/// their own).
+///
+/// # Errors
+/// What the system says, for instance of a socket that is not one of IPv6.
+pub fn set_no_checksum(socket: &impl AsFd, which: NoChecksum) -> io::Result<()> {
+    let name = match which {
+        NoChecksum::Sent => libc::UDP_NO_CHECK6_TX,
+        NoChecksum::Received => libc::UDP_NO_CHECK6_RX,
+    };
+    let (fd, on): (_, c_int) = (socket.as_fd().as_raw_fd(), 1);
+    let (value, len) = ((&raw const on).cast::<c_void>(), size_of::<c_int>() as u32);
+    // SAFETY: an open descriptor, and an integer that lives during the call.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_UDP, name, value, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    #[test]
+    fn datagrams_without_a_checksum_arrive_only_if_asked_for() {
+        let Ok(to) = UdpSocket::bind("[::1]:0") else {
+            return eprintln!("SKIPPED: no IPv6 here");
+        };
+        to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let from = UdpSocket::bind("[::1]:0").unwrap();
+        set_no_checksum(&from, NoChecksum::Sent).unwrap();
+        let mut buffer = [0; 8];
+        from.send_to(b"one", to.local_addr().unwrap()).unwrap();
+        assert!(to.recv(&mut buffer).is_err());
+        set_no_checksum(&to, NoChecksum::Received).unwrap();
+        from.send_to(b"two", to.local_addr().unwrap()).unwrap();
+        assert_eq!((to.recv(&mut buffer).unwrap(), &buffer[..3]), (3, &b"two"[..]));
+    }
+
+    #[test]
+    fn what_is_no_udp_socket_is_refused() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(set_no_checksum(&file, NoChecksum::Received).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! Programs of the workspace, for guests, built as this one was.
+
+use crate::workspace;
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// Builds the program of package `name`, which has its name; where it lies.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    workspace::build(&["--package", name])?;
+    Ok(workspace::target()?.join("debug").join(name))
+}
+
+/// Builds examples of a package; where they lie.
+pub(crate) fn examples(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut words = vec!["--package", package];
+    words.extend(names.iter().flat_map(|name| ["--example", name]));
+    workspace::build(&words)?;
+    let folder = workspace::target()?.join("debug/examples");
+    Ok(names.iter().map(|name| folder.join(name)).collect())
+}

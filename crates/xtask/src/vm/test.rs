@@ -1,0 +1,116 @@
+//! The workspace's own programs between two guests.
+
+use super::bed::{Bed, FIRST, SECOND};
+use super::guest::Guest;
+use super::{Options, build};
+use anyhow::{Result, ensure};
+use std::time::{Duration, Instant};
+
+/// For one step on emulated machines, with room.
+const LIMIT: Duration = Duration::from_secs(120);
+/// For a look at something.
+const SHORT: Duration = Duration::from_secs(20);
+
+/// What consumes the queues in a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nic {
+    /// Ours, in user space.
+    Soft,
+    /// Linux's `rdma_rxe`, through libibverbs.
+    Rxe,
+}
+
+/// Two commands, one in each guest, that must both succeed.
+struct Step {
+    name: String,
+    nics: [Nic; 2],
+    commands: [String; 2],
+}
+
+/// Examples that ranks run, and what makes them small enough for an emulated machine.
+const RANKS: [(&str, &str); 3] = [
+    ("dist_write", "-b 8 -e 64K -f 16 -n 20 -w 2"),
+    ("dist_send_recv", "-b 8 -e 64K -f 16 -n 20 -w 2"),
+    ("dist_atomic", "-n 1 -w 0 -c 1 -t 32"),
+];
+/// The NICs of the two guests, in an order that changes little.
+const NICS: [[Nic; 2]; 1] = [[Nic::Soft, Nic::Soft]];
+
+fn steps() -> Vec<Step> {
+    let mut all = Vec::new();
+    for nics in NICS {
+        for (example, flags) in RANKS {
+            let command = |rank: usize| {
+                let nic = ["soft", "rxe0"][usize::from(nics[rank] == Nic::Rxe)];
+                let own = [FIRST, SECOND][rank];
+                format!(
+                    "{example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
+                     --master-addr {FIRST} --master-port 29500 --bind {own} --udp-port 4791"
+                )
+            };
+            let name = format!("{example}, {:?} and {:?}", nics[0], nics[1]);
+            all.push(Step { name, nics, commands: [command(0), command(1)] });
+        }
+    }
+    all
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let examples = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
+    let mut bed = Bed::boot(options, &examples)?;
+    let mut now = [Nic::Soft; 2];
+    let mut failed = Vec::new();
+    for step in steps() {
+        for (guest, (now, next)) in
+            [&mut bed.one, &mut bed.two].into_iter().zip(now.iter_mut().zip(step.nics))
+        {
+            change(guest, now, next)?;
+        }
+        let began = Instant::now();
+        let outcome = bed.pair(&step.commands[0], &step.commands[1], LIMIT);
+        let seconds = began.elapsed().as_secs_f64();
+        let left = leftovers(&mut bed, now)?;
+        match outcome
+            .and_then(|text| if left.is_empty() { Ok(text) } else { Err(anyhow::anyhow!(left)) })
+        {
+            Ok([first, _]) => {
+                println!("ok      {} ({seconds:.0} s)", step.name);
+                first.lines().for_each(|line| println!("        {line}"));
+            }
+            Err(error) => {
+                println!("FAILED  {} ({seconds:.0} s): {error:#}", step.name);
+                failed.push(step.name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+    Ok(())
+}
+
+/// Makes or takes away `rxe0`.
+fn change(guest: &mut Guest, now: &mut Nic, next: Nic) -> Result<()> {
+    match (*now, next) {
+        (Nic::Soft, Nic::Rxe) => Bed::rxe(guest)?,
+        (Nic::Rxe, Nic::Soft) => drop(guest.check("rxe-down", SHORT)?),
+        _ => {}
+    }
+    *now = next;
+    Ok(())
+}
+
+/// Objects that a program which has ended has left in the kernel; none, if all is well.
+fn leftovers(bed: &mut Bed, nics: [Nic; 2]) -> Result<String> {
+    let mut all = String::new();
+    for (guest, nic) in [&mut bed.one, &mut bed.two].into_iter().zip(nics) {
+        if nic == Nic::Rxe {
+            // What belongs to a process has its number; the kernel's own have none.
+            let command =
+                "for kind in qp mr cq pd; do rdma resource show $kind; done | grep pid || true";
+            let found = guest.check(command, SHORT)?;
+            if !found.is_empty() {
+                all += &format!("{} has left: {found}", guest.name);
+            }
+        }
+    }
+    Ok(all)
+}
