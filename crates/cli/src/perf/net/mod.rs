@@ -5,6 +5,7 @@ mod control;
 mod lane;
 mod local;
 mod messages;
+mod plot;
 mod request;
 mod row;
 mod server;
@@ -106,8 +107,12 @@ fn measure(args: &MeasureArgs, request: &Request, host: &str, port: u16) -> Resu
     let mut client = Client::connect(request, host, port)?;
     let mut rows = Vec::new();
     let end = client.measure(request, &mut rows);
-    let measured = Measured::new(command(request.setup.op), setting(&client), rows);
-    measured.print_up_to(end, args.json)
+    let (command, setting) = (command(request.setup.op), setting(&client));
+    let drawn = match &args.plot {
+        Some(file) if !rows.is_empty() => plot::write(&rows, &format!("warpverbs {command}"), file),
+        _ => Ok(()),
+    };
+    Measured::new(command, setting, rows).print_up_to(end, args.json).and(drawn)
 }
 
 fn command(op: NetOp) -> &'static str {
