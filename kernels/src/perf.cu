@@ -4,7 +4,7 @@
 
 using namespace wv;
 
-enum class Op : u32 { write, read, atomic };
+enum class Op : u32 { write, read, atomic, send };
 
 template <Op Which, class Coop>
 WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, u32 bytes) {
@@ -13,6 +13,7 @@ WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, 
   if constexpr (Which == Op::write) return put_each(coop, qp, local, remote, bytes);
   if constexpr (Which == Op::read) return get_each(coop, qp, local, remote, bytes);
   if constexpr (Which == Op::atomic) return add(thread, qp, remote, u64{1});
+  if constexpr (Which == Op::send) return send(thread, qp, local, bytes);
 }
 
 // Nanoseconds and ticks of everything between its making and `into`.
@@ -53,6 +54,7 @@ WV_KERNEL(latency)(const Target* target, u32 op, u32 bytes, u32 warmup, u32 iter
     case Op::write: return time_each<Op::write>(t, bytes, warmup, iters, samples, report);
     case Op::read: return time_each<Op::read>(t, bytes, warmup, iters, samples, report);
     case Op::atomic: return time_each<Op::atomic>(t, bytes, warmup, iters, samples, report);
+    case Op::send: return time_each<Op::send>(t, bytes, warmup, iters, samples, report);
   }
 }
 
@@ -79,6 +81,7 @@ WV_DEVICE Status stream_op(Op op, const Qp& qp, const Target& target, u32 bytes,
   switch (op) {
     case Op::read: return stream_to<Op::read>(qp, target, bytes, n);
     case Op::atomic: return stream_to<Op::atomic>(qp, target, bytes, n);
+    case Op::send: return stream_to<Op::send>(qp, target, bytes, n);
     default: return stream_to<Op::write>(qp, target, bytes, n);
   }
 }
@@ -123,6 +126,81 @@ WV_KERNEL(copy_ring)(const Qp* qp, u8* out) {
   const u64 threads = u64{grid_size()} * block_size();
   for (u64 i = global_thread(); i < segments; i += threads) {
     write16(out + 16 * i, load16<scope::system>(ring + 16 * i));
+  }
+}
+
+// Waits until the byte is `turn`. Nothing else tells that the peer has ended.
+WV_D Status await_turn(const u8* byte, u8 turn, u64 patience_ns) {
+  const u64 begin = now_ns();
+  for (u32 looks = 1; load<order::acquire, scope::system>(byte) != turn; ++looks) {
+    if (looks % 64 == 0 && now_ns() - begin >= patience_ns) return Status::of(outcome::timeout);
+    pause(0);
+  }
+  return Status{};
+}
+
+// For WRITEs, the last bytes of what goes out and comes in, as the kernel sees them; for SENDs, the
+// memory that receives are offered, as the NIC sees it.
+struct Answers {
+  u64 out, in, addr;
+  u32 lkey, bytes;
+};
+static_assert(sizeof(Answers) == 32, "as the host writes it");
+
+template <Op Which>
+WV_DEVICE Status rally(const Qp& qp, const Target& t, const Answers& from, u32 bytes, u8 turn,
+                       u64 patience_ns) {
+  if constexpr (Which == Op::write) {
+    // The last byte counts turns. The peer has all of the message before: it has answered.
+    store<order::relaxed, scope::system>(reinterpret_cast<u8*>(from.out), turn);
+  }
+  Status status = post_one<Which>(thread, qp, t, bytes).status;
+  if (!status.ok()) return status;
+  if constexpr (Which == Op::write) {
+    return await_turn(reinterpret_cast<const u8*>(from.in), turn, patience_ns);
+  }
+  Received received;
+  status = wait_recv(thread, qp, received);
+  if (!status.ok()) return status;
+  if (received.bytes != bytes) return Status::of(outcome::too_long);
+  return receive(thread, qp, Local{from.addr, from.lkey}, from.bytes).status;
+}
+
+template <Op Which>
+WV_DEVICE void time_rally(const Target& t, const Answers& from, u32 bytes, u32 first, u32 warmup,
+                          u32 iters, u64 patience_ns, u64* samples, u64* report) {
+  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
+  Status status;
+  Stopwatch all;
+  for (u32 i = 0; i < warmup + iters && status.ok(); ++i) {
+    if (i == warmup) all = Stopwatch{};
+    const u64 start = ticks();
+    status = rally<Which>(qp, t, from, bytes, static_cast<u8>(first + i), patience_ns);
+    if (i >= warmup) samples[i - warmup] = ticks() - start;
+  }
+  all.into(report);
+  note(report, status);
+}
+
+// A message there and one back, again and again, by one thread; turns are counted from `first`.
+// `receives` are offered before. Samples of whole round trips, and report, as in latency.
+WV_KERNEL(ping_pong)(const Target* target, const Answers* answers, u32 op, u32 bytes, u32 first,
+                     u32 receives, u32 warmup, u32 iters, u64 patience_ns, u64* samples,
+                     u64* report) {
+  const Target t = *target;
+  const Answers from = *answers;
+  const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+  for (u32 i = 0; i < receives; ++i) {
+    const Posted offered = receive(thread, qp, Local{from.addr, from.lkey}, from.bytes);
+    if (!offered.ok()) return note(report, offered.status);
+  }
+  switch (static_cast<Op>(op)) {
+    case Op::send:
+      return time_rally<Op::send>(t, from, bytes, first, warmup, iters, patience_ns, samples,
+                                  report);
+    default:
+      return time_rally<Op::write>(t, from, bytes, first, warmup, iters, patience_ns, samples,
+                                   report);
   }
 }
 

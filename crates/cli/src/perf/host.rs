@@ -32,6 +32,7 @@ fn post(host: &Poster<'_>, lane: &Lane, op: Op, flags: SendFlags) -> Result<Post
     match op {
         Op::Write => host.post_write(local, remote, flags),
         Op::Read => host.post_read(local, remote, flags),
+        Op::Send => host.post_send(local, flags),
         Op::Atomic => host.post_fetch_add(local, remote, 1, flags),
     }
 }

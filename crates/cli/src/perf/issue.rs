@@ -207,7 +207,8 @@ fn row(
     let threads = u64::from(grid.blocks) * u64::from(grid.threads);
     let each = (threads * u64::from(each_posts)).div_ceil(qps.into());
     let iters = u32::try_from(each).context("WQEs per queue pair")?;
-    let time = kernel::stream(rig, &lanes, Op::Write, iters, grid, LIMIT)?;
+    let postings: Vec<_> = lanes.iter().map(kernel::Posting::from).collect();
+    let time = kernel::stream(&*rig.gpu, &postings, Op::Write, iters, grid, LIMIT)?;
     let mut left = Left::default();
     for lane in &lanes {
         left += ring::check(&*rig.gpu, lane, depth, iters.into())?;

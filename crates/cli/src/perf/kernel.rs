@@ -1,14 +1,14 @@
 //! Measuring with a kernel as the poster.
 
 use super::plan::Op;
-use super::rig::{Lane, Rig};
-use crate::stats::Summary;
+use super::rig::Lane;
 use anyhow::{Context as _, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs::gpu::{Buffer, Dim, Gpu, Kernel, KernelPtr, Place};
 use warpverbs::kernels::perf;
+use warpverbs::transport::{Endpoint, LocalRegion, RemoteRegion};
 
 /// A kernel that ended before its work was done.
 #[derive(Debug, Error)]
@@ -23,6 +23,20 @@ pub(crate) struct KernelFailure {
 /// Bytes of one `Target` in `perf.cu`: u64 qp, laddr, raddr; u32 lkey, rkey.
 const TARGET_BYTES: usize = 32;
 
+/// An endpoint that a kernel posts to, and what it moves.
+pub(crate) struct Posting<'l> {
+    pub(crate) endpoint: &'l Endpoint,
+    pub(crate) local: LocalRegion,
+    pub(crate) remote: RemoteRegion,
+}
+
+impl<'l> From<&'l Lane> for Posting<'l> {
+    fn from(lane: &'l Lane) -> Self {
+        let endpoint = &lane.link.near;
+        Self { endpoint, local: lane.local.local(), remote: lane.remote.remote() }
+    }
+}
+
 /// The pairs a kernel posts to, in its memory.
 pub(crate) struct Targets {
     pointer: KernelPtr,
@@ -30,13 +44,12 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub(crate) fn new(gpu: &dyn Gpu, lanes: &[Lane]) -> Result<Self> {
-        let table = gpu.alloc((lanes.len() * TARGET_BYTES).max(1), Place::Device)?;
+    pub(crate) fn new(gpu: &dyn Gpu, postings: &[Posting<'_>]) -> Result<Self> {
+        let table = gpu.alloc((postings.len() * TARGET_BYTES).max(1), Place::Device)?;
         let mut pointer = KernelPtr::new(&table);
-        let mut bytes = Vec::with_capacity(lanes.len() * TARGET_BYTES);
-        for lane in lanes {
-            let qp = lane.link.near.device_qp();
-            let (local, remote) = (lane.local.local(), lane.remote.remote());
+        let mut bytes = Vec::with_capacity(postings.len() * TARGET_BYTES);
+        for Posting { endpoint, local, remote } in postings {
+            let qp = endpoint.device_qp();
             for word in [qp.addr(), local.addr(), remote.addr()] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
@@ -45,7 +58,7 @@ impl Targets {
             pointer = pointer.keeping(Arc::new(qp));
         }
         gpu.write(&table, 0, &bytes)?;
-        Ok(Self { pointer, count: lanes.len() as u32 })
+        Ok(Self { pointer, count: postings.len() as u32 })
     }
 
     pub(crate) fn pointer(&self) -> KernelPtr {
@@ -66,13 +79,16 @@ impl Report {
     }
 
     /// The two times, if the kernel says that all went well.
-    pub(crate) fn times(&self, gpu: &dyn Gpu, lanes: &[Lane]) -> Result<[u64; 2]> {
+    pub(crate) fn times(&self, gpu: &dyn Gpu, postings: &[Posting<'_>]) -> Result<[u64; 2]> {
         let words = read_words(gpu, &self.0, 3)?;
         if words[0] == 0 {
             return Ok([words[1], words[2]]);
         }
-        let mut all = lanes.iter().filter_map(|lane| lane.link.near.health().ok());
-        let health = all.find(|health| !health.is_ok()).map(|health| health.to_string());
+        let mut all = postings.iter().filter_map(|posting| posting.endpoint.health().ok());
+        let health = all.find(|health| !health.is_ok()).map(|health| {
+            let health = health.to_string();
+            health.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+        });
         let health = health.unwrap_or_else(|| "no endpoint knows why".to_owned());
         Err(KernelFailure { status: words[0], health }.into())
     }
@@ -92,74 +108,73 @@ pub(crate) fn op_code(op: Op) -> u32 {
         Op::Write => 0,
         Op::Read => 1,
         Op::Atomic => 2,
+        Op::Send => 3,
     }
 }
 
-/// One lane, one operation at a time, each from post to polled completion.
+/// One operation at a time, each from post to polled completion: nanoseconds of each.
 pub(crate) fn latency(
-    rig: &Rig,
-    lanes: &[Lane],
+    gpu: &dyn Gpu,
+    posting: Posting<'_>,
     op: Op,
     warmup: u32,
     iters: u32,
     limit: Duration,
-) -> Result<Summary> {
-    let gpu = &*rig.gpu;
-    let (targets, report) = (Targets::new(gpu, &lanes[..1])?, Report::new(gpu)?);
+) -> Result<Vec<u64>> {
+    let postings = [posting];
+    let (targets, report) = (Targets::new(gpu, &postings)?, Report::new(gpu)?);
     let samples = gpu.alloc(iters as usize * 8, Place::Device)?;
     let kernel = perf::Latency {
         target: targets.pointer(),
         op: op_code(op),
-        bytes: lanes[0].local.len() as u32,
+        bytes: postings[0].local.len() as u32,
         warmup,
         iters,
         samples: KernelPtr::new(&samples),
         report: report.pointer(),
     };
     run(gpu, &kernel, Dim::new(1, 1), limit)?;
-    summary(gpu, &samples, iters, report.times(gpu, lanes)?)
+    nanos(gpu, &samples, iters, report.times(gpu, &postings)?)
 }
 
-/// Samples in ticks of the device's finest clock, and how long all of them took in nanoseconds
+/// From samples in ticks of the device's finest clock, and how long all of them took in nanoseconds
 /// and in ticks.
-pub(crate) fn summary(
+pub(crate) fn nanos(
     gpu: &dyn Gpu,
     samples: &Buffer,
     iters: u32,
     times: [u64; 2],
-) -> Result<Summary> {
+) -> Result<Vec<u64>> {
     let [ns, ticks] = times;
     if ticks == 0 {
         bail!("the device's clock stood still");
     }
     let scale = ns as f64 / ticks as f64;
     let ticks = read_words(gpu, samples, iters as usize)?;
-    let samples = ticks.into_iter().map(|t| (t as f64 * scale).round() as u64).collect();
-    Summary::of(samples).context("no samples")
+    Ok(ticks.into_iter().map(|t| (t as f64 * scale).round() as u64).collect())
 }
 
 /// `iters` operations on every pair by a whole grid. The time from its first lane's start to its
 /// last lane's end, on the device's clock.
 pub(crate) fn stream(
-    rig: &Rig,
-    lanes: &[Lane],
+    gpu: &dyn Gpu,
+    postings: &[Posting<'_>],
     op: Op,
     iters: u32,
     dim: Dim,
     limit: Duration,
 ) -> Result<Duration> {
-    let gpu = &*rig.gpu;
-    let (targets, report) = (Targets::new(gpu, lanes)?, Report::new(gpu)?);
+    let (targets, report) = (Targets::new(gpu, postings)?, Report::new(gpu)?);
     let kernel = perf::Stream {
         targets: targets.pointer(),
         count: targets.count,
         op: op_code(op),
-        bytes: lanes[0].local.len() as u32,
+        bytes: postings.first().map_or(0, |posting| posting.local.len() as u32),
         iters,
         report: report.pointer(),
     };
     run(gpu, &kernel, dim, limit)?;
-    elapsed(report.times(gpu, lanes)?)
+    elapsed(report.times(gpu, postings)?)
 }
 
 /// The kernel raises word 1 to the complement of the earliest start, and word 2 to the last end.

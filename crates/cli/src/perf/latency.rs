@@ -106,9 +106,7 @@ fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> 
     lane.prepare(&*rig.gpu, Op::Write)?;
     let time = match poster {
         Poster::Host => host::latency(&lane, Op::Write, warmup, iters, LIMIT)?,
-        Poster::Kernel => {
-            kernel::latency(rig, std::slice::from_ref(&lane), Op::Write, warmup, iters, LIMIT)?
-        }
+        Poster::Kernel => by_kernel(rig, &lane, warmup, iters)?,
     };
     lane.verify(&*rig.gpu, Op::Write, (warmup + iters).into())?;
     Ok(time)
@@ -118,7 +116,13 @@ fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> 
 fn unchecked(rig: &Rig, warmup: u32, iters: u32) -> Result<Summary> {
     let link = rig.consuming(rig.usual_placement(), DEPTH, LIMIT)?;
     let lane = Lane::new(rig, 0, link, 8, Mem::Pinned)?;
-    kernel::latency(rig, std::slice::from_ref(&lane), Op::Write, warmup, iters, LIMIT)
+    by_kernel(rig, &lane, warmup, iters)
+}
+
+fn by_kernel(rig: &Rig, lane: &Lane, warmup: u32, iters: u32) -> Result<Summary> {
+    let posting = kernel::Posting::from(lane);
+    let samples = kernel::latency(&*rig.gpu, posting, Op::Write, warmup, iters, LIMIT)?;
+    Summary::of(samples).context("no samples")
 }
 
 /// Where the two flags lie, on pages' halves of their own.
@@ -147,7 +151,8 @@ fn flag(gpu: &dyn Gpu, warmup: u32, iters: u32) -> Result<Summary> {
         let answered = partner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         ran.and(answered)
     })?;
-    kernel::summary(gpu, &samples, iters, report.times(gpu, &[])?)
+    let samples = kernel::nanos(gpu, &samples, iters, report.times(gpu, &[])?)?;
+    Summary::of(samples).context("no samples")
 }
 
 fn answer(flags: &Buffer, over: &AtomicBool) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::output::{Measured, Row, progress};
 use super::plan::{LoopbackArgs, Op, Plan, Poster};
+use super::receive::receiving;
 use super::rig::{Lane, Rig};
 use super::{host, kernel};
 use crate::stats::Summary;
@@ -49,7 +50,7 @@ impl Row for LoopbackRow {
         let ns = |ns: u64| units::nanos(ns as f64);
         vec![
             format!("{:?}", self.post).to_lowercase(),
-            format!("{:?}", self.op).to_lowercase(),
+            self.op.word().to_owned(),
             units::bytes(self.bytes),
             self.qps.to_string(),
             ns(self.latency.p50_ns),
@@ -95,18 +96,25 @@ fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
 /// Sets up, prepares, measures, compares.
 fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<LoopbackRow> {
     let lanes: Vec<Lane> = (0..qps as usize)
-        .map(|i| Lane::new(rig, i, rig.pair(poster, DEPTH, plan.row_limit)?, bytes, plan.mem))
+        .map(|i| {
+            Lane::new(
+                rig,
+                i,
+                rig.pair_for(plan.op, poster, DEPTH, plan.row_limit)?,
+                bytes,
+                plan.mem,
+            )
+        })
         .collect::<Result<_>>()?;
-    let latency = {
-        let single = &lanes[..1];
-        single[0].prepare(&*rig.gpu, plan.op)?;
-        let latency = measure_latency(rig, plan, poster, single)?;
-        single[0].verify(&*rig.gpu, plan.op, u64::from(plan.warmup) + u64::from(plan.iters))?;
-        latency
-    };
+    lanes.iter().try_for_each(Lane::offer)?;
+    let single = &lanes[..1];
+    single[0].prepare(&*rig.gpu, plan.op)?;
+    let turns = u64::from(plan.warmup) + u64::from(plan.iters);
+    let latency = received(plan.op, single, turns, || measure_latency(rig, plan, poster, single))?;
+    single[0].verify(&*rig.gpu, plan.op, turns)?;
     let stream = u64::from(plan.iters);
     lanes.iter().try_for_each(|lane| lane.prepare(&*rig.gpu, plan.op))?;
-    let time = measure_stream(rig, plan, poster, &lanes)?;
+    let time = received(plan.op, &lanes, stream, || measure_stream(rig, plan, poster, &lanes))?;
     lanes.iter().try_for_each(|lane| lane.verify(&*rig.gpu, plan.op, stream))?;
     let messages = stream * u64::from(qps);
     let messages_per_s = messages as f64 / time.as_secs_f64();
@@ -123,11 +131,28 @@ fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<L
     })
 }
 
+/// Runs `work`, with somebody to receive where the operation wants that.
+fn received<T>(
+    op: Op,
+    lanes: &[Lane],
+    messages: u64,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    match op {
+        Op::Send => receiving(lanes, messages, work),
+        _ => work(),
+    }
+}
+
 fn measure_latency(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Result<Summary> {
     let Plan { op, warmup, iters, row_limit: limit, .. } = *plan;
     match poster {
         Poster::Host => host::latency(&lanes[0], op, warmup, iters, limit),
-        Poster::Kernel => kernel::latency(rig, lanes, op, warmup, iters, limit),
+        Poster::Kernel => {
+            let posting = kernel::Posting::from(&lanes[0]);
+            let samples = kernel::latency(&*rig.gpu, posting, op, warmup, iters, limit)?;
+            Summary::of(samples).context("no samples")
+        }
     }
 }
 
@@ -136,6 +161,9 @@ fn measure_stream(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Res
     let dim = Dim::new(plan.blocks, plan.threads);
     match poster {
         Poster::Host => host::stream(lanes, op, iters, limit),
-        Poster::Kernel => kernel::stream(rig, lanes, op, iters, dim, limit),
+        Poster::Kernel => {
+            let postings: Vec<_> = lanes.iter().map(kernel::Posting::from).collect();
+            kernel::stream(&*rig.gpu, &postings, op, iters, dim, limit)
+        }
     }
 }

@@ -11,6 +11,7 @@ mod net;
 mod output;
 mod pattern;
 mod plan;
+mod receive;
 mod rig;
 mod ring;
 mod roundtrip;
@@ -64,10 +65,10 @@ impl NicOnly {
 
 pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
     match command {
-        PerfCommand::Write(command) => net::run(net::NetOp::Write, command),
-        PerfCommand::Read(command) => net::run(net::NetOp::Read, command),
-        PerfCommand::Send(command) => net::run(net::NetOp::Send, command),
-        PerfCommand::Atomic(command) => net::run(net::NetOp::Atomic, command),
+        PerfCommand::Write(command) => net::run(plan::Op::Write, command),
+        PerfCommand::Read(command) => net::run(plan::Op::Read, command),
+        PerfCommand::Send(command) => net::run(plan::Op::Send, command),
+        PerfCommand::Atomic(command) => net::run(plan::Op::Atomic, command),
         PerfCommand::Loopback(args) => loopback::run(args),
         PerfCommand::Memcpy(args) => memcpy::run(args),
         PerfCommand::Latency(args) => latency::run(args),

@@ -2,7 +2,7 @@
 
 use crate::units::{self, parse_size};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Who posts the work.
@@ -27,15 +27,35 @@ pub(crate) enum Posters {
 }
 
 /// What is posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
     /// RDMA WRITE.
     Write,
     /// RDMA READ.
     Read,
+    /// SEND into a posted receive.
+    Send,
     /// 64-bit fetch-and-add.
     Atomic,
+}
+
+impl Op {
+    /// As the user writes it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::Atomic => "atomic",
+        }
+    }
+
+    /// Whether latency between two processes is half of a message there and one back; otherwise it
+    /// is one operation.
+    pub(crate) fn is_ping_pong(self) -> bool {
+        matches!(self, Self::Write | Self::Send)
+    }
 }
 
 /// Where payloads lie.

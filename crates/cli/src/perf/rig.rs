@@ -68,11 +68,24 @@ impl Rig {
 
     /// A pair whose first end `poster` posts to.
     pub(crate) fn pair(&self, poster: Poster, depth: u32, limit: Duration) -> Result<Link> {
+        self.pair_for(Op::Write, poster, depth, limit)
+    }
+
+    /// The same, for an operation that may need receives at the second end: twice as many as can be
+    /// under way, so that those used up can be replaced in time.
+    pub(crate) fn pair_for(
+        &self,
+        op: Op,
+        poster: Poster,
+        depth: u32,
+        limit: Duration,
+    ) -> Result<Link> {
         let config = match poster {
             Poster::Host => EndpointConfig::host(),
             Poster::Kernel => EndpointConfig::for_gpu(&self.gpu),
         };
-        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit))
+        let receives = if op == Op::Send { 2 * depth } else { 0 };
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), receives)
     }
 
     /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
@@ -84,15 +97,15 @@ impl Rig {
         limit: Duration,
     ) -> Result<Link> {
         let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(true);
-        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit))
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), 0)
     }
 
-    fn pair_of(&self, config: &EndpointConfig) -> Result<Link> {
+    fn pair_of(&self, config: &EndpointConfig, receives: u32) -> Result<Link> {
         let near = self.nic.endpoint(config)?;
-        let far = self.nic.endpoint(&EndpointConfig::host().recv_depth(0))?;
+        let far = self.nic.endpoint(&EndpointConfig::host().recv_depth(receives))?;
         near.connect(&far.handle())?;
         far.connect(&near.handle())?;
-        Ok(Link { near, _far: far })
+        Ok(Link { near, far, receives })
     }
 }
 
@@ -100,7 +113,10 @@ impl Rig {
 pub(crate) struct Link {
     /// The end that is posted to.
     pub(crate) near: Endpoint,
-    _far: Endpoint,
+    /// The other one.
+    pub(crate) far: Endpoint,
+    /// Receives that the other end has room for.
+    receives: u32,
 }
 
 /// A connected pair and what it moves: `local` belongs to the poster's side.
@@ -117,6 +133,13 @@ impl Lane {
         let len = usize::try_from(bytes).context("message size")?;
         let (local, remote) = (rig.register(len, mem)?, rig.register(len, mem)?);
         Ok(Self { link, local, remote, tag: index as u64 + 1 })
+    }
+
+    /// Offers the destination for as many messages as there is room for.
+    pub(crate) fn offer(&self) -> Result<()> {
+        let host = self.link.far.host()?;
+        (0..self.link.receives)
+            .try_for_each(|_| Ok(host.post_recv(self.remote.local()).map(drop)?))
     }
 
     /// Fills the source with its pattern and the destination with the opposite.
@@ -147,7 +170,7 @@ impl Lane {
     /// Source and destination of `op`. An atomic's word is remote.
     fn direction(&self, op: Op) -> (&MemoryRegion, &MemoryRegion) {
         match op {
-            Op::Write | Op::Atomic => (&self.local, &self.remote),
+            Op::Write | Op::Send | Op::Atomic => (&self.local, &self.remote),
             Op::Read => (&self.remote, &self.local),
         }
     }

@@ -1,8 +1,9 @@
 //! One end of a queue pair, with what it moves.
 
-use super::messages::{End, Measure, NetOp, Part};
+use super::messages::{End, Measure, Part};
 use super::side::Role;
 use crate::perf::pattern::{compare, pattern, poison};
+use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::sync::atomic::{AtomicU8, Ordering};
 use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion};
@@ -18,14 +19,14 @@ pub(crate) struct Lane {
     pub(crate) peer_main: RemoteRegion,
     pub(crate) peer_back: Option<RemoteRegion>,
     role: Role,
-    op: NetOp,
+    op: Op,
     index: u32,
 }
 
 impl Lane {
     pub(crate) fn new(
         role: Role,
-        op: NetOp,
+        op: Op,
         index: u32,
         endpoint: Endpoint,
         main: MemoryRegion,
@@ -50,7 +51,7 @@ impl Lane {
         self.peer_main = region(&end.main)?;
         self.peer_back = end.back.as_deref().map(region).transpose()?;
         self.endpoint.connect(&EndpointHandle::from_bytes(&unhex(&end.handle)?)?)?;
-        if let (NetOp::Send, Some(inbox)) = (self.op, self.inbox()) {
+        if let (Op::Send, Some(inbox)) = (self.op, self.inbox()) {
             let host = self.endpoint.host()?;
             for _ in 0..receives {
                 host.post_recv(inbox.local())?;
@@ -81,7 +82,7 @@ impl Lane {
 
     /// A ping-pong of WRITEs counts in its last byte.
     fn counts_turns(&self, part: &Part) -> bool {
-        part.measure == Measure::Latency && self.op == NetOp::Write
+        part.measure == Measure::Latency && self.op == Op::Write
     }
 
     /// Compares every byte at this end with what `messages` operations make of it.
@@ -89,7 +90,7 @@ impl Lane {
         if messages == 0 {
             return Ok(());
         }
-        if self.op == NetOp::Atomic {
+        if self.op == Op::Atomic {
             return self.verify_counter(part, messages);
         }
         let counts = self.counts_turns(part);
@@ -133,9 +134,9 @@ impl Lane {
     /// client is the source of nothing, nor is the server.
     fn is_source(&self) -> bool {
         match self.op {
-            NetOp::Write | NetOp::Send => self.role == Role::Client,
-            NetOp::Read => self.role == Role::Server,
-            NetOp::Atomic => false,
+            Op::Write | Op::Send => self.role == Role::Client,
+            Op::Read => self.role == Role::Server,
+            Op::Atomic => false,
         }
     }
 

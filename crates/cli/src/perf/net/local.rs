@@ -1,7 +1,7 @@
 //! Both ends on this machine: the server is a second process of this program.
 
-use super::messages::NetOp;
 use super::server::LISTENING;
+use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, ensure};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    pub(crate) fn start(op: NetOp) -> Result<Self> {
+    pub(crate) fn start(op: Op) -> Result<Self> {
         let program = std::env::current_exe().context("this program's path")?;
         let mut command = Command::new(program);
         command.args(["perf", op.word(), "server", "--bind", "127.0.0.1", "--port", "0"]);

@@ -1,37 +1,7 @@
 //! What client and server of a measurement say to each other: one JSON object per message.
 
+use crate::perf::plan::Op;
 use serde::{Deserialize, Serialize};
-
-/// Which operation is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum NetOp {
-    /// RDMA WRITE.
-    Write,
-    /// RDMA READ.
-    Read,
-    /// SEND into a posted receive.
-    Send,
-    /// 64-bit fetch-and-add.
-    Atomic,
-}
-
-impl NetOp {
-    /// As the user writes it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-            Self::Atomic => "atomic",
-        }
-    }
-
-    /// Whether latency is half of a message there and one back; otherwise it is one operation.
-    pub(crate) fn is_ping_pong(self) -> bool {
-        matches!(self, Self::Write | Self::Send)
-    }
-}
 
 /// Who runs the NIC's engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -46,7 +16,7 @@ pub(crate) enum EngineMode {
 /// What holds for the whole measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    pub(crate) op: NetOp,
+    pub(crate) op: Op,
     pub(crate) engine: EngineMode,
     /// Bytes of the path MTU at most.
     pub(crate) mtu: Option<u32>,

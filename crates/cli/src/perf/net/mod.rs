@@ -12,9 +12,8 @@ mod server;
 mod side;
 mod timed;
 
-pub(crate) use messages::NetOp;
-
 use super::output::{Chosen, Measured, Setting};
+use super::plan::Op;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::Client;
@@ -80,7 +79,7 @@ pub(crate) struct LocalArgs {
     measure: MeasureArgs,
 }
 
-pub(crate) fn run(op: NetOp, command: &NetCommand) -> Result<()> {
+pub(crate) fn run(op: Op, command: &NetCommand) -> Result<()> {
     match command {
         NetCommand::Server(args) => server::run(&Serve {
             op,
@@ -115,12 +114,12 @@ fn measure(args: &MeasureArgs, request: &Request, host: &str, port: u16) -> Resu
     Measured::new(command, setting, rows).print_up_to(end, args.json).and(drawn)
 }
 
-fn command(op: NetOp) -> &'static str {
+fn command(op: Op) -> &'static str {
     match op {
-        NetOp::Write => "perf write",
-        NetOp::Read => "perf read",
-        NetOp::Send => "perf send",
-        NetOp::Atomic => "perf atomic",
+        Op::Write => "perf write",
+        Op::Read => "perf read",
+        Op::Send => "perf send",
+        Op::Atomic => "perf atomic",
     }
 }
 

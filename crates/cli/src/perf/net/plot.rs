@@ -201,15 +201,15 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::NetOp;
     use super::*;
+    use crate::perf::plan::Op;
     use crate::stats::Summary;
     use std::time::Duration;
 
     fn rows() -> Vec<NetRow> {
         let sizes = [8u64, 64, 4096, 1 << 20];
         let row = |(qps, bytes): (u32, u64)| {
-            let mut row = NetRow::new(NetOp::Write, bytes, qps);
+            let mut row = NetRow::new(Op::Write, bytes, qps);
             row.latency = Summary::of(vec![9000 + bytes, 12_000 + bytes]);
             row.add_rate(1000 * u64::from(qps), Duration::from_millis(1 + bytes / 1000));
             row

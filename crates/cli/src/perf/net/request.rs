@@ -1,10 +1,10 @@
 //! What the user asked for, checked in full before anything is set up; and what a client asks of a
 //! server, checked by the same rules.
 
-use super::messages::{EngineMode, Group, NetOp, Setup};
+use super::messages::{EngineMode, Group, Setup};
 use super::side::mtu;
 use super::timed::Amount;
-use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, PlanError, within};
+use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, Op, PlanError, within};
 use crate::units::parse_size;
 use anyhow::Result;
 use clap::Args;
@@ -86,8 +86,8 @@ pub(crate) struct Request {
 
 impl MeasureArgs {
     /// Checks everything that can be checked without a server.
-    pub(crate) fn request(&self, op: NetOp, udp_port: u16, wait: Duration) -> Result<Request> {
-        let atomic = op == NetOp::Atomic;
+    pub(crate) fn request(&self, op: Op, udp_port: u16, wait: Duration) -> Result<Request> {
+        let atomic = op == Op::Atomic;
         let max = self.max.unwrap_or(if atomic { 8 } else { self.min.max(1 << 20) });
         within("-b", self.min, 1, MAX_MESSAGE)?;
         within("-e", max, self.min, MAX_MESSAGE)?;
@@ -173,7 +173,7 @@ mod tests {
         args: MeasureArgs,
     }
 
-    fn request(op: NetOp, line: &str) -> Result<Request, String> {
+    fn request(op: Op, line: &str) -> Result<Request, String> {
         let words = std::iter::once("perf").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         line.args.request(op, 0, Duration::ZERO).map_err(|error| error.to_string())
@@ -181,16 +181,16 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_is_done() {
-        let plain = request(NetOp::Write, "").unwrap();
+        let plain = request(Op::Write, "").unwrap();
         assert_eq!(plain.sizes.last(), Some(&(1 << 20)));
         assert_eq!((plain.latency, plain.bandwidth), (true, true));
         assert_eq!(plain.amount, Amount::Time(Duration::from_millis(500)));
-        let other = request(NetOp::Read, "-b 64 -e 4K -f 64 -q 1,16 -n 7 --lat --loss 1%").unwrap();
+        let other = request(Op::Read, "-b 64 -e 4K -f 64 -q 1,16 -n 7 --lat --loss 1%").unwrap();
         assert_eq!((other.sizes, other.qps), (vec![64, 4096], vec![1, 16]));
         assert_eq!((other.latency, other.bandwidth), (true, false));
         assert_eq!(other.amount, Amount::Operations(7));
         assert_eq!(other.setup.faults.as_deref(), Some("loss=1%,seed=1"));
-        assert_eq!(request(NetOp::Atomic, "").unwrap().sizes, [8]);
+        assert_eq!(request(Op::Atomic, "").unwrap().sizes, [8]);
     }
 
     #[test]
@@ -214,9 +214,9 @@ mod tests {
             ("--loss 51%", "--loss in millionths is 510000"),
             ("--row-limit 0", "--row-limit is 0"),
         ] {
-            let error = request(NetOp::Write, line).unwrap_err();
+            let error = request(Op::Write, line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
         }
-        assert!(request(NetOp::Atomic, "-e 64").unwrap_err().contains("8 bytes"));
+        assert!(request(Op::Atomic, "-e 64").unwrap_err().contains("8 bytes"));
     }
 }

@@ -1,7 +1,7 @@
 //! What one size on so many queue pairs gave.
 
-use super::messages::NetOp;
 use crate::perf::output::Row;
+use crate::perf::plan::Op;
 use crate::stats::Summary;
 use crate::units;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NetRow {
-    pub(crate) op: NetOp,
+    pub(crate) op: Op,
     pub(crate) bytes: u64,
     pub(crate) qps: u32,
     /// On the first queue pair. Write and send: half of a message there and one back. Read and
@@ -24,7 +24,7 @@ pub(crate) struct NetRow {
 }
 
 impl NetRow {
-    pub(crate) fn new(op: NetOp, bytes: u64, qps: u32) -> Self {
+    pub(crate) fn new(op: Op, bytes: u64, qps: u32) -> Self {
         Self {
             op,
             bytes,

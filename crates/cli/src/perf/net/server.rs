@@ -3,9 +3,10 @@
 
 use super::control::{Control, Listener};
 use super::lane::{Lane, explained};
-use super::messages::{Group, Measure, Message, NetOp, Part, Setup};
+use super::messages::{Group, Measure, Message, Part, Setup};
 use super::side::{Role, Side};
 use super::timed::{self, Watch};
+use crate::perf::plan::Op;
 use crate::print;
 use anyhow::{Result, bail, ensure};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// What the server is told on its command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serve {
-    pub(crate) op: NetOp,
+    pub(crate) op: Op,
     /// Where to listen for the client.
     pub(crate) listen: SocketAddr,
     /// UDP port of its NIC, 0 for any.
@@ -109,11 +110,11 @@ fn measure(side: &Side, control: &mut Control, lanes: &[Lane], part: &Part) -> R
     control.send(&Message::Go)?;
     let mut watch = Watch::new(side, control);
     let (mine, message) = match (part.measure, side.setup.op) {
-        (Measure::Latency, NetOp::Write | NetOp::Send) => {
+        (Measure::Latency, Op::Write | Op::Send) => {
             let (turns, message) = timed::answer(side, first, part, &mut watch)?;
             (Some(vec![turns]), message)
         }
-        (Measure::Bandwidth, NetOp::Send) => {
+        (Measure::Bandwidth, Op::Send) => {
             let (counts, message) = timed::receive(lanes, part, &mut watch)?;
             (Some(counts), message)
         }

@@ -1,7 +1,8 @@
 //! One end of a measurement: its NIC, and queue pairs with their memory.
 
 use super::lane::Lane;
-use super::messages::{End, EngineMode, NetOp, Setup};
+use super::messages::{End, EngineMode, Setup};
+use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -120,7 +121,7 @@ impl Side {
     /// Receives of a queue pair, where there are any: twice what may be under way, so that those
     /// that have arrived can be taken while the next come.
     fn recv_depth(&self) -> u32 {
-        if self.setup.op == NetOp::Send { (2 * self.send_depth()).min(32768) } else { 0 }
+        if self.setup.op == Op::Send { (2 * self.send_depth()).min(32768) } else { 0 }
     }
 
     /// Connects every queue pair to its peer.

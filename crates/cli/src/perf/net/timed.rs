@@ -3,8 +3,9 @@
 
 use super::control::Control;
 use super::lane::Lane;
-use super::messages::{Message, NetOp, Part};
+use super::messages::{Message, Part};
 use super::side::{Engine, Role, Side};
+use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, bail};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ impl<'a> Watch<'a> {
 /// Posts the same operation again and again, at most `depth` under way.
 struct Feed<'l> {
     poster: Poster<'l>,
-    op: NetOp,
+    op: Op,
     local: LocalRegion,
     remote: RemoteRegion,
     depth: u64,
@@ -140,10 +141,10 @@ impl<'l> Feed<'l> {
         let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::UNSIGNALED };
         let (host, local, remote) = (&self.poster, self.local, self.remote);
         let posted = match self.op {
-            NetOp::Write => host.post_write(local, remote, flags)?,
-            NetOp::Read => host.post_read(local, remote, flags)?,
-            NetOp::Send => host.post_send(local, flags)?,
-            NetOp::Atomic => host.post_fetch_add(local, remote, 1, flags)?,
+            Op::Write => host.post_write(local, remote, flags)?,
+            Op::Read => host.post_read(local, remote, flags)?,
+            Op::Send => host.post_send(local, flags)?,
+            Op::Atomic => host.post_fetch_add(local, remote, 1, flags)?,
         };
         self.posted += 1;
         self.end = posted.end();
@@ -367,7 +368,7 @@ impl<'l> Rally<'l> {
     #[inline]
     fn hit(&mut self) -> Result<()> {
         self.turn += 1;
-        if self.feed.op == NetOp::Write {
+        if self.feed.op == Op::Write {
             // Only now may the bytes change: the peer has all of the message before.
             self.out.store(self.turn as u8, Ordering::Release);
         }
@@ -382,7 +383,7 @@ impl<'l> Rally<'l> {
     fn arrived(&mut self) -> Result<bool> {
         let next = self.heard + 1;
         let there = match self.feed.op {
-            NetOp::Write => self.incoming.load(Ordering::Acquire) == next as u8,
+            Op::Write => self.incoming.load(Ordering::Acquire) == next as u8,
             _ => take(&self.feed.poster, self.inbox, &self.part)?,
         };
         if there {
