@@ -24,7 +24,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Measure, and check the data that was moved
     #[command(subcommand)]
-    Perf(perf::PerfCommand),
+    Perf(Box<perf::PerfCommand>),
 }
 
 /// Words that every command and example understands.

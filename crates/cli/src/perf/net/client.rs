@@ -3,15 +3,18 @@
 use super::control::Control;
 use super::lane::{Lane, explained};
 use super::messages::{EngineMode, Group, Measure, Message, Part};
+use super::posted::KernelPoster;
 use super::request::Request;
 use super::row::NetRow;
 use super::side::{Role, Side};
 use super::timed::{self, Amount, Watch};
-use crate::perf::output::progress;
+use crate::perf::kernel;
+use crate::perf::output::{Chosen, Setting, progress};
 use crate::stats::Summary;
 use crate::units;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
+use warpverbs::gpu::{self, GpuChoice};
 
 /// How long the server may take to set something up, or to check data.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -22,10 +25,20 @@ pub(crate) struct Client {
     pub(crate) side: Side,
     /// Timed parts so far.
     parts: u32,
+    /// The queue pairs are new: nothing was posted to them.
+    fresh: bool,
+    gpu_why: String,
 }
 
 impl Client {
     pub(crate) fn connect(request: &Request, host: &str, port: u16) -> Result<Self> {
+        let gpu = match &request.gpu {
+            Some(choice) => Some(gpu::open_explained(choice.parse::<GpuChoice>()?)?),
+            None => None,
+        };
+        if let Some(opened) = &gpu {
+            kernel::load(&*opened.gpu)?;
+        }
         let mut control = Control::connect(host, port, request.wait)?;
         control.during("while it was told what to measure");
         control.send(&Message::Setup(request.setup.clone()))?;
@@ -34,12 +47,23 @@ impl Client {
             other => return Err(control.out_of_turn(&other, "ready").into()),
         }
         let at = (control.local()?.ip(), request.udp_port);
-        let side = Side::open(Role::Client, request.setup.clone(), at, None)?;
-        Ok(Self { control, side, parts: 0 })
+        let (gpu, gpu_why) =
+            gpu.map_or((None, String::new()), |opened| (Some(opened.gpu), opened.why));
+        let side = Side::open(Role::Client, request.setup.clone(), at, gpu)?;
+        Ok(Self { control, side, parts: 0, fresh: true, gpu_why })
     }
 
-    /// What is measured with, in words.
-    pub(crate) fn describe(&self) -> String {
+    /// What is measured with.
+    pub(crate) fn setting(&self) -> Setting {
+        let gpu = self.side.gpu.as_ref().map(|gpu| {
+            let info = gpu.info();
+            Chosen::new(format!("{} ({})", info.name, info.arch), &self.gpu_why)
+        });
+        let nic = Chosen::new(self.side.device.info().name.clone(), &self.describe());
+        Setting { gpu, nic }
+    }
+
+    fn describe(&self) -> String {
         let (setup, peer) = (&self.side.setup, self.control.peer());
         let at = self.side.addr().map(|addr| addr.to_string()).unwrap_or_default();
         let engine = match setup.engine {
@@ -85,6 +109,7 @@ impl Client {
     }
 
     fn meet(&mut self, qps: u32, max_bytes: u64) -> Result<Vec<Lane>> {
+        self.fresh = true;
         let mut lanes = self.side.lanes(qps, max_bytes)?;
         let ends = lanes.iter().map(Lane::end).collect();
         self.control.during("while queue pairs were made");
@@ -110,17 +135,33 @@ impl Client {
 
     fn latency(&mut self, request: &Request, lanes: &[Lane], bytes: u64) -> Result<Summary> {
         let part = self.begin(Measure::Latency, lanes, bytes)?;
-        let (side, much) = (&self.side, (request.warmup, request.amount));
-        let watch = &mut Watch::new(side, &mut self.control);
-        let timed = match request.setup.op.is_ping_pong() {
-            true => timed::ping_pong(side, &lanes[0], &part, much, watch),
-            false => timed::one_by_one(side, &lanes[0], &part, much, watch),
+        let timed = match self.side.gpu.clone() {
+            Some(gpu) => {
+                let fresh = std::mem::take(&mut self.fresh);
+                KernelPoster { gpu: &*gpu, request, lanes, part }.latency(fresh)
+            }
+            None => self.latency_by_host(request, &lanes[0], &part),
         };
         let (samples, turns) = self.cause(timed)?;
         self.end(lanes, &part, vec![turns])?;
         Summary::of(samples).context("no samples")
     }
 
+    fn latency_by_host(
+        &mut self,
+        request: &Request,
+        lane: &Lane,
+        part: &Part,
+    ) -> Result<(Vec<u64>, u64)> {
+        let (side, much) = (&self.side, (request.warmup, request.amount));
+        let watch = &mut Watch::new(side, &mut self.control);
+        match request.setup.op.is_ping_pong() {
+            true => timed::ping_pong(side, lane, part, much, watch),
+            false => timed::one_by_one(side, lane, part, much, watch),
+        }
+    }
+
+    /// Measured operations of all queue pairs, and their time.
     fn bandwidth(
         &mut self,
         request: &Request,
@@ -128,17 +169,33 @@ impl Client {
         bytes: u64,
     ) -> Result<(u64, Duration)> {
         let part = self.begin(Measure::Bandwidth, lanes, bytes)?;
+        let timed = match self.side.gpu.clone() {
+            Some(gpu) => {
+                let streamed = KernelPoster { gpu: &*gpu, request, lanes, part }.stream();
+                streamed.map(|(all, measured, time)| {
+                    (vec![all; lanes.len()], measured * lanes.len() as u64, time)
+                })
+            }
+            None => self.stream_by_host(request, lanes, &part),
+        };
+        let (counts, messages, time) = self.cause(timed)?;
+        self.end(lanes, &part, counts)?;
+        Ok((messages, time))
+    }
+
+    fn stream_by_host(
+        &mut self,
+        request: &Request,
+        lanes: &[Lane],
+        part: &Part,
+    ) -> Result<(Vec<u64>, u64, Duration)> {
         let side = &self.side;
         let watch = &mut Watch::new(side, &mut self.control);
-        let timed = timed::stream(side, lanes, &part, Amount::Operations(request.warmup), watch)
-            .and_then(|(before, _)| {
-                let (counts, time) = timed::stream(side, lanes, &part, request.amount, watch)?;
-                Ok((before, counts, time))
-            });
-        let (before, counts, time) = self.cause(timed)?;
+        let warmup = Amount::Operations(request.warmup);
+        let (before, _) = timed::stream(side, lanes, part, warmup, watch)?;
+        let (counts, time) = timed::stream(side, lanes, part, request.amount, watch)?;
         let all = before.iter().zip(&counts).map(|(before, count)| before + count).collect();
-        self.end(lanes, &part, all)?;
-        Ok((counts.iter().sum(), time))
+        Ok((all, counts.iter().sum(), time))
     }
 
     /// Has both ends prepare their memory.

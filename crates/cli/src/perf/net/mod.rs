@@ -6,13 +6,14 @@ mod lane;
 mod local;
 mod messages;
 mod plot;
+mod posted;
 mod request;
 mod row;
 mod server;
 mod side;
 mod timed;
 
-use super::output::{Chosen, Measured, Setting};
+use super::output::Measured;
 use super::plan::Op;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -106,7 +107,7 @@ fn measure(args: &MeasureArgs, request: &Request, host: &str, port: u16) -> Resu
     let mut client = Client::connect(request, host, port)?;
     let mut rows = Vec::new();
     let end = client.measure(request, &mut rows);
-    let (command, setting) = (command(request.setup.op), setting(&client));
+    let (command, setting) = (command(request.setup.op), client.setting());
     let drawn = match &args.plot {
         Some(file) if !rows.is_empty() => plot::write(&rows, &format!("warpverbs {command}"), file),
         _ => Ok(()),
@@ -121,9 +122,4 @@ fn command(op: Op) -> &'static str {
         Op::Send => "perf send",
         Op::Atomic => "perf atomic",
     }
-}
-
-fn setting(client: &Client) -> Setting {
-    let name = client.side.device.info().name.clone();
-    Setting { gpu: None, nic: Chosen::new(name, &client.describe()) }
 }

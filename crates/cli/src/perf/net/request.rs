@@ -48,9 +48,19 @@ pub(crate) struct MeasureArgs {
     /// Bandwidth and message rate only
     #[arg(long)]
     bw: bool,
+    /// Has a kernel of the client's post instead of the host: auto, simt, cuda or cuda:N
+    #[arg(long)]
+    gpu: Option<String>,
+    /// Blocks of a posting kernel [default: 1]
+    #[arg(short = 'c', long, requires = "gpu")]
+    blocks: Option<u32>,
+    /// Threads per block of a posting kernel [default: 32]
+    #[arg(short = 't', long, requires = "gpu")]
+    threads: Option<u32>,
     /// Who runs the NIC's engine, at both ends: the thread that measures, or one of its own
-    #[arg(long, value_enum, default_value = "inline")]
-    engine: EngineMode,
+    /// [default: inline, thread where a kernel posts]
+    #[arg(long, value_enum)]
+    engine: Option<EngineMode>,
     /// Datagrams that both ends' links lose, such as 1% or 0.1%
     #[arg(long)]
     loss: Option<Chance>,
@@ -72,6 +82,10 @@ pub(crate) struct MeasureArgs {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) setup: Setup,
+    /// Where a posting kernel runs; without it, the host posts.
+    pub(crate) gpu: Option<String>,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
     pub(crate) sizes: Vec<u64>,
     pub(crate) qps: Vec<u32>,
     pub(crate) latency: bool,
@@ -104,7 +118,7 @@ impl MeasureArgs {
         within("-q", (self.qps.len() * sizes.len()) as u64, 1, u64::from(MAX_PARTS) / 2)?;
         let setup = Setup {
             op,
-            engine: self.engine,
+            engine: self.engine()?,
             mtu: self.mtu,
             tx_depth: self.tx_depth,
             faults: self.loss.map(|loss| {
@@ -115,6 +129,9 @@ impl MeasureArgs {
         check_setup(&setup)?;
         Ok(Request {
             setup,
+            gpu: self.gpu.clone(),
+            blocks: within("-c", self.blocks.unwrap_or(1).into(), 1, 4096)? as u32,
+            threads: within("-t", self.threads.unwrap_or(32).into(), 1, 1024)? as u32,
             sizes,
             qps: self.qps.clone(),
             latency: !self.bw,
@@ -124,6 +141,19 @@ impl MeasureArgs {
             udp_port,
             wait,
         })
+    }
+
+    fn engine(&self) -> Result<EngineMode, PlanError> {
+        match (self.engine, &self.gpu) {
+            (Some(EngineMode::Inline), Some(_)) => Err(PlanError::Conflict {
+                flag: "--engine inline",
+                with: "--gpu",
+                why: "the thread that measures waits for the kernel",
+            }),
+            (Some(engine), _) => Ok(engine),
+            (None, Some(_)) => Ok(EngineMode::Thread),
+            (None, None) => Ok(EngineMode::Inline),
+        }
     }
 
     fn amount(&self) -> Result<Amount, PlanError> {
@@ -212,6 +242,9 @@ mod tests {
             ("--seed 4", "--loss"),
             ("--loss 1", "no probability"),
             ("--loss 51%", "--loss in millionths is 510000"),
+            ("-c 2", "--gpu"),
+            ("--gpu simt -t 2000", "-t is 2000"),
+            ("--gpu simt --engine inline", "--engine inline has no meaning with --gpu"),
             ("--row-limit 0", "--row-limit is 0"),
         ] {
             let error = request(Op::Write, line).unwrap_err();

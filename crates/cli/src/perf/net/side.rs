@@ -109,7 +109,7 @@ impl Side {
             let endpoint = self.device.endpoint(&config)?;
             let main = self.memory(max_bytes)?;
             let back = (ping_pong && index == 0).then(|| self.memory(max_bytes)).transpose()?;
-            Ok(Lane::new(self.role, op, index, endpoint, main, back))
+            Ok(Lane::new((self.role, self.gpu.is_some()), op, index, endpoint, main, back))
         };
         (0..qps).map(lane).collect()
     }
