@@ -1,5 +1,6 @@
 //! `perf idle-qps`: what idle queue pairs cost a busy one.
 
+use super::busy::Watch;
 use super::host;
 use super::output::{Finding, Measured, Row, progress};
 use super::plan::{MAX_ITERS, Mem, Op, Poster, within};
@@ -66,24 +67,30 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
     let config = Config { max_qps: (most + 3).next_power_of_two().max(1024), ..Config::default() };
     let common = args.nic.common();
     let rig = Rig::open_with(&common, Context::builder().soft_config(config))?;
-    let busy = Lane::new(&rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let end = measure(&rig, &idle, args.iters, &mut rows);
+    let findings = rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect();
+    let measured = Measured::new("perf idle-qps", rig.chosen(false), rows).with(findings);
+    measured.watched(&watch).print_up_to(end, common.json)
+}
+
+fn measure(rig: &Rig, idle: &[u32], messages: u32, rows: &mut Vec<IdleRow>) -> Result<()> {
+    let busy = Lane::new(rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
     let bar = progress(idle.len());
     let mut idlers: Vec<Link> = Vec::new();
-    let mut rows: Vec<IdleRow> = Vec::new();
-    for count in idle {
+    for &count in idle {
+        let who = || format!("{count} idle");
         while (idlers.len() as u32) < count.div_ceil(2) {
-            idlers
-                .push(rig.pair(Poster::Host, 128, LIMIT).with_context(|| format!("{count} idle"))?);
+            idlers.push(rig.pair(Poster::Host, 128, LIMIT).with_context(who)?);
         }
-        let rate = best_rate(&rig, &busy, args.iters)?;
+        let rate = best_rate(rig, &busy, messages).with_context(who)?;
         let relative = rows.first().map_or(1.0, |first| rate / first.messages_per_s);
-        let (idle, messages) = (2 * idlers.len() as u32, args.iters);
+        let idle = 2 * idlers.len() as u32;
         rows.push(IdleRow { idle, messages, messages_per_s: rate, relative, data: "equal" });
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let findings = rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect();
-    Measured::new("perf idle-qps", rig.chosen(false), rows).with(findings).print(common.json)
+    Ok(())
 }
 
 fn finding(row: &IdleRow) -> Finding {

@@ -1,6 +1,7 @@
 //! `perf issue`: how fast WQEs are written, rung for and drained, against a NIC that only consumes;
 //! beside the rate of 64-byte stores to the same ring.
 
+use super::busy::Watch;
 use super::kernel::{self, Report};
 use super::output::{Finding, Measured, Row, progress};
 use super::plan::{Mem, Op, PlanError, within};
@@ -151,11 +152,11 @@ pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     let common = crate::Common { gpu: args.gpu.clone(), nic: "soft".to_owned(), json: args.json };
     let rig = Rig::open(&common)?;
     kernel::load(&*rig.gpu)?;
-    let mut rows = Vec::new();
+    let (watch, mut rows) = (Watch::start(), Vec::new());
     let end = measure(&rig, args, &mut rows);
     let findings = rows.iter().filter_map(finding).collect();
     let measured = Measured::new("perf issue", rig.chosen(true), rows).with(findings);
-    measured.print_up_to(end, args.json)
+    measured.watched(&watch).print_up_to(end, args.json)
 }
 
 fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `perf latency`: one 8-byte WRITE from its post to its completion, beside the raw round trip that
 //! no NIC can beat.
 
+use super::busy::Watch;
 use super::kernel::{self, Report};
 use super::output::{Finding, Measured, Row, progress};
 use super::plan::{MAX_ITERS, Mem, Op, Poster, within};
@@ -68,29 +69,35 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<()> {
     let rig = Rig::open(&args.common)?;
     kernel::load(&*rig.gpu)?;
     let (warmup, iters) = (args.warmup, args.iters);
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let end = measure(&rig, warmup, iters, &mut rows);
+    let findings = findings(&rows, rig.gpu.info().kind);
+    let measured = Measured::new("perf latency", rig.chosen(true), rows).with(findings);
+    measured.watched(&watch).print_up_to(end, args.common.json)
+}
+
+fn measure(rig: &Rig, warmup: u32, iters: u32, rows: &mut Vec<LatencyRow>) -> Result<()> {
     let bar = progress(5);
-    let mut rows = Vec::new();
     let mut add = |what, time, data| {
         rows.push(LatencyRow { what, time, data });
         bar.inc(1);
     };
     let line = roundtrip::cache_line(iters, warmup, LIMIT).context("no round trip in time")?;
     add(CACHE_LINE, line, "none moved");
-    add(HOST_WRITE, write(&rig, Poster::Host, warmup, iters).context(HOST_WRITE)?, "equal");
+    add(HOST_WRITE, write(rig, Poster::Host, warmup, iters).context(HOST_WRITE)?, "equal");
     add(FLAG, flag(&*rig.gpu, warmup, iters).context(FLAG)?, "none moved");
-    add(KERNEL_WRITE, write(&rig, Poster::Kernel, warmup, iters).context(KERNEL_WRITE)?, "equal");
-    add(KERNEL_SINK, unchecked(&rig, warmup, iters).context(KERNEL_SINK)?, "none moved");
+    add(KERNEL_WRITE, write(rig, Poster::Kernel, warmup, iters).context(KERNEL_WRITE)?, "equal");
+    add(KERNEL_SINK, unchecked(rig, warmup, iters).context(KERNEL_SINK)?, "none moved");
     bar.finish_and_clear();
-    let findings = findings(&rows, rig.gpu.info().kind);
-    Measured::new("perf latency", rig.chosen(true), rows).with(findings).print(args.common.json)
+    Ok(())
 }
 
+/// Of the rows that are there.
 fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
-    let p50 =
-        |what| rows.iter().find(|r| r.what == what).map_or(f64::NAN, |r| r.time.p50_ns as f64);
+    let p50 = |what| rows.iter().find(|r| r.what == what).map(|r| r.time.p50_ns as f64);
     let ratio = |a, b, most: f64, wanted| {
-        let value = p50(a) / p50(b);
-        Finding { what: format!("{a} / {b}"), value, wanted, met: value <= most }
+        let value = p50(a)? / p50(b)?;
+        Some(Finding { what: format!("{a} / {b}"), value, wanted, met: value <= most })
     };
     let mut all = vec![ratio(HOST_WRITE, CACHE_LINE, 4.0, "at most 4")];
     // Lanes of the SIMT device share a thread with their scheduler: nothing to hold a GPU's bound to.
@@ -98,7 +105,7 @@ fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
         all.push(ratio(KERNEL_WRITE, FLAG, 1.5, "at most 1.5"));
         all.push(ratio(KERNEL_WRITE, KERNEL_SINK, 1.2, "at most 1.2"));
     }
-    all
+    all.into_iter().flatten().collect()
 }
 
 fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> {

@@ -1,5 +1,6 @@
 //! `perf loopback`: messages of every size, by host and by kernel.
 
+use super::busy::Watch;
 use super::output::{Measured, Row, progress};
 use super::plan::{LoopbackArgs, Op, Plan, Poster};
 use super::receive::receiving;
@@ -70,9 +71,10 @@ pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
     if plan.posters.contains(&Poster::Kernel) {
         kernel::load(&*rig.gpu)?;
     }
-    let mut rows = Vec::new();
+    let (watch, mut rows) = (Watch::start(), Vec::new());
     let end = measure(&rig, &plan, &mut rows);
-    Measured::new("perf loopback", rig.chosen(true), rows).print_up_to(end, args.common.json)
+    let measured = Measured::new("perf loopback", rig.chosen(true), rows);
+    measured.watched(&watch).print_up_to(end, args.common.json)
 }
 
 fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {

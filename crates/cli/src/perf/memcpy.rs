@@ -1,5 +1,6 @@
 //! `perf memcpy`: large messages beside the `memcpy` of the same buffers.
 
+use super::busy::Watch;
 use super::host;
 use super::output::{Finding, Measured, Row, progress};
 use super::plan::{MAX_MESSAGE, Mem, Op, PlanError, Poster, within};
@@ -80,16 +81,22 @@ pub(crate) fn run(args: &MemcpyArgs) -> Result<()> {
     let sizes = args.sizes()?;
     let common = args.nic.common();
     let rig = Rig::open(&common)?;
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let end = measure(&rig, args, &sizes, &mut rows);
+    let findings = rows.iter().filter(|row| row.bytes >= 1 << 20).map(finding).collect();
+    let measured = Measured::new("perf memcpy", rig.chosen(false), rows).with(findings);
+    measured.watched(&watch).print_up_to(end, common.json)
+}
+
+fn measure(rig: &Rig, args: &MemcpyArgs, sizes: &[u64], rows: &mut Vec<MemcpyRow>) -> Result<()> {
     let bar = progress(sizes.len());
-    let mut rows = Vec::new();
-    for bytes in sizes {
+    for &bytes in sizes {
         let iters = args.iters.unwrap_or_else(|| (VOLUME / bytes).clamp(4, 20_000) as u32);
-        rows.push(row(&rig, bytes, iters).with_context(|| units::bytes(bytes))?);
+        rows.push(row(rig, bytes, iters).with_context(|| units::bytes(bytes))?);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let findings = rows.iter().filter(|row| row.bytes >= 1 << 20).map(finding).collect();
-    Measured::new("perf memcpy", rig.chosen(false), rows).with(findings).print(common.json)
+    Ok(())
 }
 
 fn finding(row: &MemcpyRow) -> Finding {

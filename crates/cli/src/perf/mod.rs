@@ -1,5 +1,6 @@
 //! `warpverbs perf`: every measurement checks the data it moved and brings its own yardstick.
 
+mod busy;
 mod host;
 mod idle;
 mod issue;

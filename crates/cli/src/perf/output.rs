@@ -1,5 +1,6 @@
 //! What a measurement prints: a table or JSON on stdout, progress on a terminal's stderr.
 
+use super::busy::Watch;
 use crate::print;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -31,6 +32,8 @@ pub(crate) struct Measured<R> {
     rows: Vec<R>,
     /// What the rows say together; one line each.
     findings: Vec<Finding>,
+    /// What keeps them from saying anything, if other programs wanted the cores.
+    busy: Option<String>,
 }
 
 /// A device or NIC, and why it was taken.
@@ -72,8 +75,14 @@ pub(crate) struct Finding {
 
 impl<R: Row> Measured<R> {
     pub(crate) fn new(command: &'static str, setting: Setting, rows: Vec<R>) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        Self { schema: SCHEMA, version, command, setting, rows, findings: Vec::new() }
+        let (version, findings) = (env!("CARGO_PKG_VERSION"), Vec::new());
+        Self { schema: SCHEMA, version, command, setting, rows, findings, busy: None }
+    }
+
+    /// Says if the machine was busy with other things since `watch` began.
+    pub(crate) fn watched(mut self, watch: &Watch) -> Self {
+        self.busy = watch.hint();
+        self
     }
 
     pub(crate) fn with(mut self, findings: Vec<Finding>) -> Self {
@@ -82,7 +91,7 @@ impl<R: Row> Measured<R> {
     }
 
     /// Prints everything to stdout.
-    pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
+    fn print(&self, json: bool) -> anyhow::Result<()> {
         print::line(match json {
             true => serde_json::to_string_pretty(self).context("the rows as JSON")?,
             false => self.text(),
@@ -109,6 +118,7 @@ impl<R: Row> Measured<R> {
             let verdict = if *met { "met" } else { "missed" };
             format!("{what}: {value:.2} (wanted {wanted}: {verdict})")
         }));
+        lines.extend(self.busy.iter().map(|busy| format!("BUSY: {busy}")));
         lines.join("\n")
     }
 
@@ -163,7 +173,9 @@ mod tests {
     fn table_and_json_show_every_row() {
         let setting = Setting { gpu: None, nic: Chosen::new("soft0".into(), "soft: asked for") };
         let rows = vec![Pair { size: 8, rate: 1.25 }, Pair { size: 64, rate: 9.0 }];
-        let measured = Measured::new("perf test", setting, rows);
+        let mut measured = Measured::new("perf test", setting, rows);
+        measured.busy = Some("a test".into());
+        assert!(measured.text().ends_with("\nBUSY: a test"), "{}", measured.text());
         let table = measured.table();
         assert_eq!(table.lines().count(), 6, "{table}");
         assert!(table.contains("rate") && table.contains("9.0"), "{table}");

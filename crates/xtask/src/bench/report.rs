@@ -61,7 +61,7 @@ pub(crate) struct Report {
     ucx: String,
     rounds: u32,
     seconds: f64,
-    /// Cores, and programs that wanted one, before anything was started.
+    /// Cores, and programs that wanted one in the minute before anything was started.
     cores: usize,
     load: Option<f64>,
     pub(crate) rows: Vec<Row>,
@@ -192,7 +192,7 @@ impl Report {
         )];
         if let Some(load) = load.filter(|load| *load > 0.5) {
             lines.push(format!(
-                "BUSY: {load} programs wanted a core before this began. Absolute figures say \
+                "BUSY: {load} programs wanted a core in the minute before. Absolute figures say \
                  nothing, and a missed bound little."
             ));
         }

@@ -2,6 +2,7 @@
 
 mod client;
 mod control;
+mod feed;
 mod lane;
 mod local;
 mod messages;
@@ -12,6 +13,7 @@ mod row;
 mod server;
 mod side;
 mod timed;
+mod watch;
 
 use super::output::Measured;
 use super::plan::Op;

@@ -1,16 +1,16 @@
 //! The timed parts, posted by the host. Nothing here waits inside `transport`: whoever waits drives
 //! the engine, and looks now and then whether the peer still lives.
 
-use super::control::Control;
+use super::feed::Feed;
 use super::lane::Lane;
 use super::messages::{Message, Part};
-use super::side::{Engine, Role, Side};
+use super::side::{Role, Side};
+use super::watch::Watch;
 use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, bail};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use thiserror::Error;
-use warpverbs::transport::{LocalRegion, Poster, RemoteRegion, SendFlags};
+use warpverbs::transport::{LocalRegion, Poster};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,157 +19,6 @@ pub(crate) enum Amount {
     Operations(u64),
     /// As many as there is time for.
     Time(Duration),
-}
-
-/// The peer lives, but a part takes too long.
-#[derive(Debug, Error)]
-#[error(
-    "nothing for {after:?}, or not at an end within it; ask for less, or for a longer --row-limit"
-)]
-pub(crate) struct TooSlow {
-    after: Duration,
-}
-
-/// Turns without news between looks at clock and control connection.
-const LOOK_EVERY: u32 = 1024;
-/// Between looks at the control connection.
-const CONTROL_EVERY: Duration = Duration::from_millis(20);
-
-/// Waits on behalf of a timed part.
-pub(crate) struct Watch<'a> {
-    engine: &'a Engine,
-    control: &'a mut Control,
-    start: Instant,
-    limit: Duration,
-    looked: Instant,
-    fruitless: u32,
-}
-
-impl<'a> Watch<'a> {
-    pub(crate) fn new(side: &'a Side, control: &'a mut Control) -> Self {
-        let start = Instant::now();
-        let (engine, limit) = (&side.engine, side.row_limit());
-        Self { engine, control, start, limit, looked: start, fruitless: 0 }
-    }
-
-    /// There was news.
-    #[inline]
-    pub(crate) fn news(&mut self) {
-        self.fruitless = 0;
-    }
-
-    /// There was none: lets the engine go on. What the peer says meanwhile, if anything.
-    #[inline]
-    pub(crate) fn pause(&mut self) -> Result<Option<Message>> {
-        self.engine.turn(self.fruitless);
-        self.fruitless += 1;
-        if self.fruitless.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(None) }
-    }
-
-    #[cold]
-    fn look(&mut self) -> Result<Option<Message>> {
-        let now = Instant::now();
-        if now - self.start > self.limit {
-            return Err(TooSlow { after: self.limit }.into());
-        }
-        if now - self.looked < CONTROL_EVERY {
-            return Ok(None);
-        }
-        self.looked = now;
-        Ok(self.control.poll()?)
-    }
-
-    /// As [`Self::pause`], where the peer has nothing to say but that it failed.
-    #[inline]
-    fn pause_alone(&mut self) -> Result<()> {
-        match self.pause()? {
-            None => Ok(()),
-            Some(message) => Err(self.control.out_of_turn(&message, "nothing yet").into()),
-        }
-    }
-}
-
-/// Posts the same operation again and again, at most `depth` under way.
-struct Feed<'l> {
-    poster: Poster<'l>,
-    op: Op,
-    local: LocalRegion,
-    remote: RemoteRegion,
-    depth: u64,
-    /// One in so many is signalled.
-    every: u64,
-    /// Operations so far.
-    posted: u64,
-    /// Index after the last, and the index below which all are complete.
-    end: u64,
-    completed: u64,
-}
-
-impl<'l> Feed<'l> {
-    fn new(lane: &'l Lane, side: &Side, local: LocalRegion, remote: RemoteRegion) -> Result<Self> {
-        let (poster, depth) = (lane.endpoint.host()?, u64::from(side.setup.tx_depth));
-        let every = (depth / 4).clamp(1, 32);
-        let completed = poster.poll()?;
-        let (op, end) = (side.setup.op, completed);
-        Ok(Self { poster, op, local, remote, depth, every, posted: 0, end, completed })
-    }
-
-    /// From the client's memory to the server's, or as the operation goes.
-    fn forth(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
-        let local = lane.main.local().slice(0, part.bytes)?;
-        Self::new(lane, side, local, lane.peer_main.slice(0, part.bytes)?)
-    }
-
-    /// From the server's memory for answers to the client's.
-    fn back(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
-        let (back, peer) = (lane.back.as_ref(), lane.peer_back);
-        let (back, peer) = back.zip(peer).context("no memory for answers")?;
-        Self::new(lane, side, back.local().slice(0, part.bytes)?, peer.slice(0, part.bytes)?)
-    }
-
-    #[inline]
-    fn has_room(&mut self) -> Result<bool> {
-        if self.end - self.completed < self.depth {
-            return Ok(true);
-        }
-        self.completed = self.poster.poll()?;
-        Ok(self.end - self.completed < self.depth)
-    }
-
-    #[inline]
-    fn post(&mut self, signaled: bool) -> Result<()> {
-        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::UNSIGNALED };
-        let (host, local, remote) = (&self.poster, self.local, self.remote);
-        let posted = match self.op {
-            Op::Write => host.post_write(local, remote, flags)?,
-            Op::Read => host.post_read(local, remote, flags)?,
-            Op::Send => host.post_send(local, flags)?,
-            Op::Atomic => host.post_fetch_add(local, remote, 1, flags)?,
-        };
-        self.posted += 1;
-        self.end = posted.end();
-        Ok(())
-    }
-
-    /// Posts at most `burst`, `quota` in all; whether anything went on.
-    fn fill(&mut self, quota: u64, burst: u32) -> Result<bool> {
-        let before = (self.posted, self.completed);
-        for _ in 0..burst {
-            if self.posted >= quota || !self.has_room()? {
-                break;
-            }
-            let turn = self.posted + 1;
-            self.post(turn.is_multiple_of(self.every) || turn == quota)?;
-        }
-        if self.posted >= quota && self.completed < self.end {
-            self.completed = self.poster.poll()?;
-        }
-        Ok(before != (self.posted, self.completed))
-    }
-
-    fn is_over(&self, quota: u64) -> bool {
-        self.posted >= quota && self.completed >= self.end
-    }
 }
 
 /// Operations posted to one queue pair before the next has its turn.
@@ -202,15 +51,12 @@ pub(crate) fn stream(
         }
         if news {
             watch.news();
-            watch.engine.push();
+            watch.push();
         } else {
             watch.pause_alone()?;
         }
-        let now = start.elapsed();
-        if now > watch.limit {
-            return Err(TooSlow { after: watch.limit }.into());
-        }
-        if !closing && now >= time {
+        watch.in_time()?;
+        if !closing && start.elapsed() >= time {
             closing = true;
             // The last of each queue pair is signalled.
             quotas = feeds.iter().map(|feed| feed.posted + 1).collect();
@@ -232,7 +78,7 @@ pub(crate) fn one_by_one(
     let mut clock = Clock::new(warmup, amount);
     while !clock.is_over() {
         feed.post(true)?;
-        watch.engine.push();
+        watch.push();
         while feed.poster.poll()? < feed.end {
             watch.pause_alone()?;
         }
@@ -254,7 +100,7 @@ pub(crate) fn ping_pong(
     let mut clock = Clock::new(warmup, amount);
     while !clock.is_over() {
         rally.hit()?;
-        watch.engine.push();
+        watch.push();
         while !rally.arrived()? {
             watch.pause_alone()?;
         }
@@ -282,7 +128,7 @@ pub(crate) fn answer(
         }
         watch.news();
         rally.hit()?;
-        watch.engine.push();
+        watch.push();
     }
 }
 
@@ -305,7 +151,7 @@ pub(crate) fn receive(
         }
         let message = if news {
             watch.news();
-            watch.engine.push();
+            watch.push();
             None
         } else {
             watch.pause()?

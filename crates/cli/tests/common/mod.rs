@@ -1,0 +1,44 @@
+//! The program as a user runs it.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// The program, with the flags of `line`, in an environment that asks for nothing.
+pub(crate) fn program(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpverbs"));
+    command.args(line.split_whitespace());
+    for variable in ["WARPVERBS_GPU", "WARPVERBS_NIC", "WARPVERBS_FAULT", "WARPVERBS_PCAP"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+pub(crate) fn run(line: &str) -> Output {
+    program(line).output().unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn succeeds(line: &str) -> String {
+    let out = run(line);
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{line}: {stdout}{stderr}");
+    stdout
+}
+
+pub(crate) fn json(line: &str) -> Value {
+    serde_json::from_str(&succeeds(line)).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+/// Expects failure, nothing on stdout, and `words` on stderr.
+pub(crate) fn fails(line: &str, words: &[&str]) {
+    let out = run(line);
+    let stderr = text(&out.stderr);
+    assert!(!out.status.success(), "{line} succeeded: {}", text(&out.stdout));
+    assert_eq!(text(&out.stdout), "", "{line}");
+    for word in words {
+        assert!(stderr.contains(word), "{line}: {word:?} is not in {stderr:?}");
+    }
+}

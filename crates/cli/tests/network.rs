@@ -1,0 +1,209 @@
+//! `perf write|read|send|atomic` between processes, on 127.0.0.1.
+
+mod common;
+
+use common::{fails, json, program, run, succeeds, text};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server on a port of its own.
+struct Server {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Server {
+    fn start(op: &str) -> Self {
+        let mut command = program(&format!("perf {op} server --bind 127.0.0.1 --port 0 --wait 30"));
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a server");
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().expect("its output");
+        BufReader::new(stdout).read_line(&mut line).expect("its first line");
+        let addr = line.trim().rsplit(' ').next().and_then(|addr| addr.parse().ok());
+        Self { child, addr: addr.unwrap_or_else(|| panic!("no address in {line:?}")) }
+    }
+
+    fn client(&self, op: &str, flags: &str) -> String {
+        format!("perf {op} client 127.0.0.1 --port {} {flags}", self.addr.port())
+    }
+
+    /// Waits for its end, which comes soon.
+    fn end(self) -> Output {
+        self.child.wait_with_output().expect("the server's end")
+    }
+}
+
+/// Expects failure with `words`.
+fn failed(out: &Output, words: &[&str]) {
+    let stderr = text(&out.stderr);
+    assert!(!out.status.success(), "it succeeded: {}", text(&out.stdout));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
+    }
+}
+
+#[test]
+fn every_operation_is_measured_between_two_processes() {
+    for op in ["write", "read", "send", "atomic"] {
+        let sizes = if op == "atomic" { "" } else { "-b 1 -e 9000 -f 3000" };
+        let document = json(&format!("perf {op} local {sizes} -q 1,3 -n 40 -w 5 --json"));
+        assert_eq!(document["command"], format!("perf {op}"));
+        let rows = document["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), if op == "atomic" { 2 } else { 6 }, "{rows:?}");
+        for row in rows {
+            assert_eq!(row["data"], "equal", "{row}");
+            assert_eq!(row["latency"]["samples"], 40, "{row}");
+            assert_eq!(row["messages"].as_u64(), row["qps"].as_u64().map(|qps| 40 * qps), "{row}");
+            assert!(row["messages_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_posts_where_it_is_asked_to() {
+    for op in ["write", "read", "send", "atomic"] {
+        let sizes = if op == "atomic" { "" } else { "-b 5 -e 5000 -f 1000" };
+        let line = format!("perf {op} local --gpu simt {sizes} -q 1,2 -t 40 -n 33 -w 5 --json");
+        let document = json(&line);
+        assert!(document["setting"]["gpu"]["name"].is_string(), "{document}");
+        let rows = document["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), if op == "atomic" { 2 } else { 4 }, "{rows:?}");
+        for row in rows {
+            assert_eq!((&row["data"], &row["latency"]["samples"]), (&"equal".into(), &33.into()));
+            assert_eq!(row["messages"].as_u64(), row["qps"].as_u64().map(|qps| 33 * qps), "{row}");
+        }
+    }
+}
+
+#[test]
+fn time_depth_mtu_engine_and_loss_are_as_told() {
+    let flags = "-b 3000 -e 3000 -D 0.02 --tx-depth 1 --mtu 256 --engine thread --loss 0.5%";
+    let document = json(&format!("perf write local {flags} --seed 3 --json"));
+    assert!(document["rows"][0]["messages"].as_u64().is_some_and(|n| n > 0), "{document}");
+    let why = document["setting"]["nic"]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("loss=0.5%,seed=3") && why.contains("own thread"), "{why}");
+    let table = succeeds("perf read local --lat -b 8 -e 8 -n 10");
+    assert!(table.contains("p99.9") && !table.contains("bandwidth"), "{table}");
+    let table = succeeds("perf read local --bw -b 8 -e 8 -n 10");
+    assert!(!table.contains("p99") && table.contains("bandwidth"), "{table}");
+}
+
+#[test]
+fn a_plot_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("plot.svg");
+    succeeds(&format!("perf write local -b 8 -e 4K -n 5 --plot {}", file.display()));
+    let svg = std::fs::read_to_string(&file).expect("the plot");
+    let parsed = roxmltree::Document::parse(&svg).expect("XML");
+    assert_eq!(parsed.root_element().tag_name().name(), "svg");
+    assert!(svg.contains("warpverbs perf write") && svg.contains("4 KiB"), "{svg}");
+    let out = run(&format!("perf write local -b 8 -e 8 -n 5 --plot {}/no/a.svg", file.display()));
+    assert!(text(&out.stdout).contains("equal"), "what was measured is printed");
+    failed(&out, &["cannot write", "no/a.svg"]);
+}
+
+#[test]
+fn a_server_serves_a_client_and_ends() {
+    let server = Server::start("send");
+    let line = server.client("send", "-b 8 -e 8 -n 20 -q 2");
+    assert!(succeeds(&line).contains("equal"));
+    let out = server.end();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
+fn nobody_there_is_said_in_one_line() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+    let line = format!("perf write client 127.0.0.1 --port {} --wait 0", free.port());
+    fails(&line, &["no server at 127.0.0.1 port", "refused"]);
+    fails("perf write client host.invalid --wait 0", &["host.invalid", "no address"]);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port();
+    fails(
+        &format!("perf write server --bind 127.0.0.1 --port {port}"),
+        &["cannot listen", "in use"],
+    );
+    failed(&run("perf write server --bind 127.0.0.1 --port 0 --wait 0"), &["no client came"]);
+}
+
+#[test]
+fn another_version_or_program_is_told_apart() {
+    for (preamble, words) in [
+        (&b"wvperf\x09\x00"[..], ["version 9", "version 1"]),
+        (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "53, 53, 48"]),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(preamble).expect("a preamble");
+            // Until the client has ended.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        fails(&format!("perf write client 127.0.0.1 --port {port}"), &words);
+        server.join().expect("the server");
+
+        let server = Server::start("write");
+        let mut client = TcpStream::connect(server.addr).expect("the server");
+        client.write_all(preamble).expect("a preamble");
+        failed(&server.end(), &words);
+    }
+}
+
+#[test]
+fn what_a_client_asks_for_is_checked_by_the_server() {
+    let server = Server::start("write");
+    let out = run(&server.client("read", ""));
+    failed(&out, &["the server at", "this server measures write, the client read"]);
+    failed(&server.end(), &["this server measures write"]);
+
+    let setup = r#"{"setup":{"op":"write","engine":"inline","mtu":null,"tx_depth":0,"faults":null,
+        "row_limit_s":5}}"#;
+    for (frame, words) in [
+        (frame(setup), "--tx-depth is 0, expected 1 to 16384"),
+        (frame(r#"{"stop":[1]}"#), "sent \"stop\", expected \"setup\""),
+        (frame("{}"), "no message"),
+        (vec![0xff; 8], "at most"),
+    ] {
+        let server = Server::start("write");
+        let mut client = TcpStream::connect(server.addr).expect("the server");
+        client.write_all(&[&b"wvperf\x01\x00"[..], &frame].concat()).expect("a message");
+        failed(&server.end(), &[words]);
+    }
+}
+
+fn frame(body: &str) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
+}
+
+/// Starts a long measurement and gives both processes.
+fn under_way(flags: &str) -> (Server, Child) {
+    let server = Server::start("write");
+    let line = server.client("write", &format!("-b 8 -e 8 -D 25 {flags}"));
+    let mut command = program(&line);
+    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client");
+    thread::sleep(Duration::from_millis(700));
+    (server, client)
+}
+
+#[test]
+fn a_killed_peer_ends_the_other_soon() {
+    for flags in ["--lat", "--bw", "--bw --gpu simt"] {
+        let (mut server, client) = under_way(flags);
+        let start = Instant::now();
+        server.child.kill().expect("the server is there");
+        let out = client.wait_with_output().expect("the client's end");
+        failed(&out, &["the server at 127.0.0.1", "ended the connection"]);
+        assert!(start.elapsed() < Duration::from_secs(15), "{flags}: {:?}", start.elapsed());
+        server.end();
+    }
+    let (server, mut client) = under_way("--lat");
+    client.kill().expect("the client is there");
+    client.wait().expect("its end");
+    failed(&server.end(), &["the client at 127.0.0.1", "ended the connection"]);
+}
