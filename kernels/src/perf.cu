@@ -132,10 +132,12 @@ WV_KERNEL(copy_ring)(const Qp* qp, u8* out) {
 // Waits until the byte is `turn`. Nothing else tells that the peer has ended.
 WV_D Status await_turn(const u8* byte, u8 turn, u64 patience_ns) {
   const u64 begin = now_ns();
-  for (u32 looks = 1; load<order::acquire, scope::system>(byte) != turn; ++looks) {
+  for (u32 looks = 1; load<order::relaxed, scope::system>(byte) != turn; ++looks) {
     if (looks % 64 == 0 && now_ns() - begin >= patience_ns) return Status::of(outcome::timeout);
     pause(0);
   }
+  // Bytes are loaded relaxed everywhere: what was written before this one is seen from here on.
+  fence<order::acquire, scope::system>();
   return Status{};
 }
 
