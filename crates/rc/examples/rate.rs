@@ -8,7 +8,7 @@ use std::time::Instant as Clock;
 use warpverbs_rc::{
     Atomic, Config, Connection, Denied, Host, Instant, Need, Op, Place, Receive, Request, WrId,
 };
-use warpverbs_wire::{Credits, Qpn, Rkey};
+use warpverbs_wire::{Qpn, Rkey};
 
 /// Grants everything and owns nothing.
 struct Anything {
@@ -42,10 +42,6 @@ impl Host for Anything {
 
     fn atomic(&mut self, _atomic: &Atomic) -> Result<u64, Denied> {
         Ok(0)
-    }
-
-    fn credits(&self) -> Credits {
-        Credits::UNLIMITED
     }
 }
 

@@ -1,6 +1,6 @@
 //! A connection: requester and responder behind one set of methods.
 
-use warpverbs_wire::{Bth, Extension};
+use warpverbs_wire::{Bth, Extension, Psn};
 
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -124,6 +124,21 @@ impl Connection {
         Ok(())
     }
 
+    /// Takes over the attributes that may change while it works: `min_rnr_timer`, `timeout`,
+    /// `retry`, `rnr_retry` and `max_rd_atomic`. Timers that run go on; counters begin anew.
+    ///
+    /// # Errors
+    /// An attribute out of range; nothing is changed then.
+    pub fn modify(&mut self, config: &Config) -> Result<(), ConfigError> {
+        config.check()?;
+        let Config { min_rnr_timer, timeout, retry, rnr_retry, max_rd_atomic, .. } = *config;
+        let attributes = Config { min_rnr_timer, timeout, retry, rnr_retry, ..self.config };
+        self.config = Config { max_rd_atomic, ..attributes };
+        self.requester.modify(&self.config);
+        self.responder.modify(&self.config);
+        Ok(())
+    }
+
     /// Holds the send queue: requests not yet begun wait until [`resume`](Self::resume).
     ///
     /// # Errors
@@ -173,6 +188,21 @@ impl Connection {
     /// A receive was posted after [`Host::receive`] had found none.
     pub fn receive_available(&mut self) {
         self.responder.receive_available();
+    }
+
+    /// The peer was told that there is no receive: once there is one again,
+    /// [`receive_available`](Self::receive_available) tells it.
+    pub fn awaits_receives(&self) -> bool {
+        self.responder.awaits_receives()
+    }
+
+    /// A packet of this service for this connection whose opcode is reserved, which a parser
+    /// refuses; checked otherwise like those for [`handle_packet`](Self::handle_packet).
+    pub fn handle_reserved(&mut self, psn: Psn, host: &mut impl Host) {
+        if self.state.responds() {
+            self.responder.handle_reserved(psn, host, &mut self.stats);
+            self.settle();
+        }
     }
 
     /// A packet for this connection: the address, the partition and the ICRC were checked, and

@@ -1,6 +1,6 @@
 //! What a connection asks of its owner while it judges a request of the peer.
 
-use warpverbs_wire::{Credits, Rkey};
+use warpverbs_wire::Rkey;
 
 /// What a request of the peer does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,8 +96,9 @@ pub trait Host {
     /// The memory failed: a remote operational error.
     fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied>;
 
-    /// Receives left, as told to the peer.
-    fn credits(&self) -> Credits {
-        Credits::UNLIMITED
+    /// Receives posted and not taken, as told to the peer. `None` tells nothing: they are shared, or
+    /// not counted.
+    fn receives_left(&self) -> Option<u32> {
+        None
     }
 }

@@ -5,10 +5,12 @@ mod common;
 use common::host::{BASE, Memory, RKEY};
 use common::pair::Node;
 use warpverbs_rc::{
-    Completion, Config, Connection, Instant, Op, Place, PostError, Request, StartError, State,
-    Transmit, WrId,
+    AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Place, PostError, Request,
+    StartError, State, Status, Transmit, WrId,
 };
-use warpverbs_wire::{Aeth, Bth, Extension, Mtu, NakCode, Opcode, Psn, Qpn, Reth, Syndrome};
+use warpverbs_wire::{
+    Aeth, Bth, Extension, Msn, Mtu, NakCode, Opcode, Psn, Qpn, Reth, RnrTimer, Syndrome,
+};
 
 fn node() -> Node {
     Node::new(&Config { mtu: Mtu::B256, send_depth: 3, ..Config::new(Qpn::default()) }, 4096)
@@ -22,7 +24,7 @@ fn handle(node: &mut Node, opcode: Opcode, psn: u32, ext: Extension) -> Place {
 
 fn acknowledge(node: &mut Node, psn: Psn) -> Place {
     let syndrome = Syndrome::Ack(warpverbs_wire::Credits::UNLIMITED);
-    let ext = Extension::Aeth(Aeth { syndrome, msn: warpverbs_wire::Msn::default() });
+    let ext = Extension::Aeth(Aeth { syndrome, msn: Msn::default() });
     let ack = Bth::new(Opcode::Acknowledge, Qpn::default(), psn);
     node.connection.handle_packet(Instant::default(), &ack, &ext, 0, &mut node.memory)
 }
@@ -173,6 +175,51 @@ fn limits_of_bytes_that_change() {
     }
 }
 
+//= [resp.reserved-opcode]
+#[test]
+fn reserved_opcodes_are_refused_in_their_turn() {
+    let mut node = node();
+    let answer = |node: &mut Node, psn| {
+        node.connection.handle_reserved(Psn::from_low_bits(psn), &mut node.memory);
+        let sent = node.connection.poll_transmit(Instant::default(), &mut node.memory);
+        sent.map(|transmit| (transmit.bth.psn.get(), transmit.ext))
+    };
+    let nak = |code| Extension::Aeth(Aeth { syndrome: Syndrome::Nak(code), msn: Msn::default() });
+    assert_eq!(answer(&mut node, (1 << 24) - 1), None, "of the past");
+    assert_eq!(answer(&mut node, 1), Some((0, nak(NakCode::PsnSequenceError))));
+    assert_eq!(node.connection.state(), State::ReadyToSend);
+    assert_eq!(answer(&mut node, 0), Some((0, nak(NakCode::InvalidRequest))));
+    assert_eq!(node.connection.state(), State::Error);
+    assert_eq!(answer(&mut node, 0), None);
+}
+
+//= [conn.modify]
+#[test]
+fn attributes_change_while_it_works() {
+    let config = Config { early_resend: None, ..Config::new(Qpn::default()) };
+    let mut node = Node::new(&config, 64);
+    let bad = node.connection.modify(&Config { rnr_retry: 8, ..config });
+    assert_eq!(bad.unwrap_err().attribute, Attribute::RnrRetry);
+    let (timer, timeout) = (RnrTimer::from_code(3), AckTimeout::from_code(1).unwrap());
+    let other = Config { retry: 0, timeout, min_rnr_timer: timer, ..config };
+    // What both ends have agreed on stays.
+    let other = Config { sq_psn: Psn::from_low_bits(9), mtu: Mtu::B256, ..other };
+    node.connection.modify(&other).unwrap();
+    let kept = node.connection.config();
+    assert_eq!((kept.sq_psn, kept.mtu), (config.sq_psn, config.mtu));
+    assert_eq!(handle(&mut node, Opcode::SendOnly, 0, Extension::Empty), Place::Nothing);
+    let nak = node.connection.poll_transmit(Instant::default(), &mut node.memory).unwrap();
+    let Extension::Aeth(Aeth { syndrome, .. }) = nak.ext else { panic!("{nak:?}") };
+    assert_eq!(syndrome, Syndrome::RnrNak(timer));
+    let write = Op::Write { va: BASE, rkey: RKEY };
+    assert!(node.post(Request::new(WrId(1), write, 8), vec![0; 8]));
+    assert!(node.transmit(0).is_some());
+    assert_eq!(node.connection.poll_timeout(), Some(Instant::from_nanos(8192)));
+    node.connection.handle_timeout(Instant::from_nanos(8192));
+    let failed = Completion::Request { id: WrId(1), result: Err(Status::RetryExceeded) };
+    assert_eq!(node.connection.poll_completion(), Some(failed));
+}
+
 /// All that follows a lost packet is sent in vain, so less follows the next time.
 //= [req.loss-window]
 #[test]
@@ -188,10 +235,7 @@ fn losses_make_the_window_smaller() {
         });
         sent.push(burst.count());
         // Another packet each time: the echo of a NAK means nothing.
-        let nak = Aeth {
-            syndrome: Syndrome::Nak(NakCode::PsnSequenceError),
-            msn: warpverbs_wire::Msn::default(),
-        };
+        let nak = Aeth { syndrome: Syndrome::Nak(NakCode::PsnSequenceError), msn: Msn::default() };
         let bth = Bth::new(Opcode::Acknowledge, Qpn::default(), Psn::from_low_bits(loss));
         let (now, ext) = (Instant::default(), Extension::Aeth(nak));
         let _ = node.connection.handle_packet(now, &bth, &ext, 0, &mut node.memory);

@@ -66,7 +66,8 @@ impl EndpointConfig {
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             mtu: Mtu::B4096,
             rd_atomic: 16,
-            ack_timeout: 14,
+            // 268 ms: a thread of the peer may not run for that long on a machine that is shared.
+            ack_timeout: 16,
             retry: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -145,7 +146,8 @@ impl EndpointConfig {
         Self { retry, rnr_retry, ..self }
     }
 
-    /// `ack_timeout` (0 to 31): an answer is missed after 4.096 µs × 2^n. `min_rnr_timer` (0 to
+    /// `ack_timeout` (0 to 31): an answer is missed after 4.096 µs × 2^n, by default 268 ms; what is
+    /// lost is sent again much earlier, so this only says when a peer counts as gone. `min_rnr_timer` (0 to
     /// 31): code of the time a sender waits when this endpoint has no receive posted.
     pub fn timers(self, ack_timeout: u8, min_rnr_timer: u8) -> Self {
         Self { ack_timeout, min_rnr_timer, ..self }

@@ -4,8 +4,9 @@ use core::ops::Range;
 
 use crate::payload::pad_count;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, EmitError, HeaderSet, Ieth, ImmDt, Layout, Mtu, ParseError,
-    PayloadError, Pkey, ReservedField, Reth, aeth, atomic, bth, ieth, immdt, reth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, EmitError, HeaderSet, Ieth, ImmDt, Layout, Mtu, Opcode,
+    ParseError, PayloadError, Pkey, Psn, Qpn, ReservedField, Reth, aeth, atomic, bth, ieth, immdt,
+    reth,
 };
 
 /// How strictly to parse.
@@ -192,6 +193,17 @@ impl<'a> Transport<'a> {
             check_reserved(header, pad_bytes)?;
         }
         Ok(Transport { bth, ext, payload })
+    }
+
+    /// Where a packet goes that [`parse`](Self::parse) refuses because its opcode is one of reliable
+    /// connection's that are reserved: a responder owes it an answer.
+    pub fn reserved(ib: &[u8], pkey: Pkey) -> Option<(Qpn, Psn)> {
+        let (header, _) = bth::Header::view(ib).ok()?;
+        let ours = header.version() == 0 && pkey.admits(Pkey(header.pkey.get()));
+        let reserved = header.opcode >> 5 == 0 && Opcode::from_byte(header.opcode).is_none();
+        let place =
+            (Qpn::from_low_bits(header.dest_qpn.get()), Psn::from_low_bits(header.psn.get()));
+        (ours && reserved).then_some(place)
     }
 
     /// Checks the payload's length against the opcode and the path MTU. A responder answers a

@@ -116,6 +116,26 @@ fn each_bad_transport_field_is_named() {
     assert_eq!(parse_changed(&[(28, 0x14)], strict), Err(truncated));
 }
 
+/// Reserved opcodes of reliable connection, but not those of other services, are owed an answer.
+#[test]
+fn reserved_opcodes_name_their_place() {
+    let mut ib = [0; 12];
+    let bth = Bth::new(Opcode::SendOnly, Qpn::from_low_bits(0x11), Psn::from_low_bits(0x22));
+    bth.emit(0, <_ as warpverbs_wire::Layout>::view_mut(&mut ib).unwrap().0);
+    for opcode in 0..=255 {
+        ib[0] = opcode;
+        let known = Opcode::from_byte(opcode).is_some();
+        let place =
+            Transport::reserved(&ib, Pkey::DEFAULT).map(|(qpn, psn)| (qpn.get(), psn.get()));
+        assert_eq!(place, (opcode < 32 && !known).then_some((0x11, 0x22)), "{opcode}");
+    }
+    ib[0] = 0x1f;
+    assert_eq!(Transport::reserved(&ib, Pkey(0x1234)), None);
+    assert_eq!(Transport::reserved(&ib[..11], Pkey::DEFAULT), None);
+    ib[1] |= 1;
+    assert_eq!(Transport::reserved(&ib, Pkey::DEFAULT), None);
+}
+
 #[test]
 fn pad_and_alignment_are_checked() {
     let mut ib = [0; 16];

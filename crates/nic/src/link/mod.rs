@@ -5,6 +5,7 @@
 
 mod cable;
 mod fault;
+mod interface;
 mod open;
 mod pcap;
 mod plan;

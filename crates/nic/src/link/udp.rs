@@ -21,8 +21,10 @@ const BATCH: usize = 8;
 pub struct UdpConfig {
     /// Address and port to bind to: an address of one interface. Port 0 takes any free port.
     pub bind: SocketAddr,
-    /// The largest path MTU. `None`: 4096 on this machine's own addresses 127.0.0.0/8 and ::1, 1024
-    /// otherwise, which every Ethernet carries.
+    /// The largest path MTU. `None`: the largest whose packets fit the MTU of the interface that has
+    /// the address, as Linux tells it: 4096 on the loopback interface and where jumbo frames of 4200
+    /// bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it cannot be told. All that lies
+    /// between two hosts must carry packets as long as those of the smaller of both.
     pub max_mtu: Option<Mtu>,
 }
 
@@ -57,13 +59,12 @@ impl Udp {
         }
         let opened = open(bind).map_err(|error| NicError::Link { addr: bind, kind: error.kind() });
         let (socket, state, local) = opened?;
-        let usual = if bind.ip().is_loopback() { Mtu::B4096 } else { Mtu::B1024 };
         let granted = state.recv_buffer_size((&socket).into()).unwrap_or(RECEIVE);
         Ok(Self {
             socket,
             state,
             local,
-            max_mtu: max_mtu.unwrap_or(usual),
+            max_mtu: max_mtu.unwrap_or_else(|| super::interface::path_mtu(bind.ip())),
             // The kernel counts its own records as well: up to one and a half times what
             // connections count for a packet.
             window: granted / 3 * 2,

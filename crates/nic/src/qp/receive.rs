@@ -35,6 +35,13 @@ impl OwnReceives {
         Ok((self.taken != self.posted).then_some(self.taken))
     }
 
+    /// Receives posted and not taken. `None` if the record makes no sense.
+    pub(crate) fn left(&self) -> Option<u32> {
+        let more = self.record.receive().wrapping_sub(self.posted as u16);
+        let left = self.posted + u64::from(more) - self.taken;
+        (!self.broken && left <= self.ring.depth()).then_some(left as u32)
+    }
+
     /// Takes the next receive, if one is posted.
     pub(crate) fn take_next(&mut self) -> Result<Option<u64>, Rule> {
         let next = self.next()?;

@@ -117,7 +117,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(QpState::Rtr, QpState::Rts, TO_RTS, RUNTIME),
     row(QpState::Rts, QpState::Rts, NONE, RUNTIME),
     row(QpState::Rts, QpState::Sqd, NONE, NONE),
-    row(QpState::Sqd, QpState::Sqd, NONE, RUNTIME.union(TO_RTS)),
+    row(QpState::Sqd, QpState::Sqd, NONE, RUNTIME.union(TO_RTS.difference(AttrMask::SQ_PSN))),
     row(QpState::Sqd, QpState::Rts, NONE, RUNTIME),
     row(QpState::Sqe, QpState::Rts, NONE, RUNTIME),
     Transition {

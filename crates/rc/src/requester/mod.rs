@@ -306,6 +306,11 @@ impl Requester {
         after > self.window.bytes() || next - self.una >= u64::from(self.config.window)
     }
 
+    pub(crate) fn modify(&mut self, config: &Config) {
+        self.config = *config;
+        self.retry.modify(config);
+    }
+
     pub(crate) fn limit_bytes(&mut self, bytes: u64) {
         self.window.limit = bytes;
     }

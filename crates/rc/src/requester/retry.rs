@@ -97,6 +97,14 @@ impl Retry {
         }
     }
 
+    /// Other times and counts from now on.
+    //= [conn.modify]
+    pub(crate) fn modify(&mut self, config: &Config) {
+        self.timeout = config.timeout.duration();
+        (self.retry, self.retries_left) = (config.retry, config.retry);
+        (self.rnr_retry, self.rnr_left) = (config.rnr_retry, config.rnr_retry);
+    }
+
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.timers.next()
     }

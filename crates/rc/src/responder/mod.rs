@@ -8,9 +8,9 @@ mod respond;
 use check::{Accepted, Inbound, Message, PsnCheck, Range, Refusal};
 use completed::Completed;
 use replay::{Replay, Replays};
-use respond::{ReadResponse, Responses, announces_receives};
+use respond::{ReadResponse, Responses};
 use warpverbs_wire::{
-    Bth, Extension, Msn, Mtu, NakCode, Operation, Psn, Qpn, Reth, RnrTimer, Syndrome,
+    Bth, Credits, Extension, Msn, Mtu, NakCode, Operation, Psn, Qpn, Reth, RnrTimer, Syndrome,
 };
 
 use crate::host::{Atomic, Denied, Host, Receive};
@@ -336,7 +336,8 @@ impl Responder {
         stats: &mut Stats,
     ) -> Option<Transmit> {
         let mtu = self.mtu.bytes() as u32;
-        let transmit = match self.responses.next(self.dest_qpn, mtu, host)? {
+        let left = host.receives_left();
+        let transmit = match self.responses.next(self.dest_qpn, mtu, self.credits(left), host)? {
             Ok(transmit) => transmit,
             Err(nak) => {
                 self.fail();
@@ -344,7 +345,35 @@ impl Responder {
             }
         };
         stats.responses_sent += 1;
-        self.no_credits = !announces_receives(host.credits());
+        self.no_credits = left == Some(0);
         Some(transmit)
+    }
+
+    /// Messages beyond the completed ones that have a receive; one that is arriving has its own.
+    fn credits(&self, left: Option<u32>) -> Credits {
+        let arriving = u32::from(matches!(self.message, Message::Send { .. }));
+        left.map_or(Credits::UNLIMITED, |left| Credits::at_most(left.saturating_add(arriving)))
+    }
+
+    /// The peer knows of no receive: [`receive_available`](Self::receive_available) tells it.
+    pub(crate) fn awaits_receives(&self) -> bool {
+        self.no_credits && !self.failed
+    }
+
+    pub(crate) fn modify(&mut self, config: &Config) {
+        self.min_rnr_timer = config.min_rnr_timer;
+    }
+
+    /// A request of this service with an opcode that is reserved.
+    //= [resp.reserved-opcode]
+    pub(crate) fn handle_reserved(&mut self, psn: Psn, host: &mut impl Host, stats: &mut Stats) {
+        match self.check_psn(psn) {
+            PsnCheck::Expected => self.refuse(psn, Refusal::Invalid, host, stats),
+            PsnCheck::Duplicate => {}
+            PsnCheck::OutOfSequence => {
+                stats.out_of_sequence += 1;
+                self.refuse_sequence(stats);
+            }
+        }
     }
 }

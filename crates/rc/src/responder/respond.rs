@@ -132,10 +132,11 @@ impl Responses {
         &mut self,
         dest_qpn: Qpn,
         mtu: u32,
+        credits: Credits,
         host: &mut impl Host,
     ) -> Option<Result<Transmit, Transmit>> {
         let front = self.queue.front_mut()?;
-        let ack = Syndrome::Ack(host.credits());
+        let ack = Syndrome::Ack(credits);
         let plain = |opcode, psn, ext| {
             let bth = Bth::new(opcode, dest_qpn, psn);
             Transmit { bth, ext, payload: Payload::Empty }
@@ -205,9 +206,4 @@ impl ReadResponse {
         self.begun = true;
         (Transmit { bth, ext, payload }, ends)
     }
-}
-
-/// Whether more receives are announced than none.
-pub(crate) fn announces_receives(credits: Credits) -> bool {
-    credits.count() != Some(0)
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
-use warpverbs_wire::{Credits, Rkey};
+use warpverbs_wire::Rkey;
 
 pub(crate) const BASE: u64 = 0x7f00_0000_1000;
 pub(crate) const RKEY: Rkey = Rkey(0xcafe_0042);
@@ -100,10 +100,7 @@ impl Host for Memory {
         Ok(original)
     }
 
-    fn credits(&self) -> Credits {
-        match self.counts {
-            true => Credits::at_most(self.posted.len() as u32),
-            false => Credits::UNLIMITED,
-        }
+    fn receives_left(&self) -> Option<u32> {
+        self.counts.then_some(self.posted.len() as u32)
     }
 }

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use warpverbs_mem::{Access, Span};
 use warpverbs_rc::{Instant, Need, Place, WrId};
-use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Transport, Udp};
+use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
 
 impl Core {
     /// Takes datagrams from the link; how many.
@@ -32,8 +32,8 @@ impl Core {
         self.net.stats.received += 1;
         self.net.stats.received_bytes += datagram.len() as u64;
         let opened = self.net.open(from, datagram, hides_id);
-        let Ok(packet) = opened.inspect_err(|error| self.net.stats.count(error)) else { return };
-        let known = self.by_qpn.get(&packet.bth.dest_qpn.get()).copied();
+        let Ok(arrived) = opened.inspect_err(|error| self.net.stats.count(error)) else { return };
+        let known = self.by_qpn.get(&arrived.dest_qpn().get()).copied();
         let Some(slot) = known.filter(|&slot| self.net.end(slot).is_some()) else {
             self.net.stats.unknown_qp += 1;
             return;
@@ -47,6 +47,13 @@ impl Core {
         let Some(rq) = receives.get_mut(slot) else { return };
         let (at_hand, refusal) = (&mut end.at_hand, &mut end.refusal);
         let mut owner = Owner { keys, rq, srqs, events, scratch, at_hand, refusal };
+        let packet = match arrived {
+            Arrived::Packet(packet) => packet,
+            Arrived::Reserved(_, psn) => {
+                end.conn.handle_reserved(psn, &mut owner);
+                return self.net.enqueue(slot);
+            }
+        };
         let (now, len) = (Instant::from_nanos(now), packet.payload.len() as u32);
         let place = end.conn.handle_packet(now, &packet.bth, &packet.ext, len, &mut owner);
         match place {
@@ -105,6 +112,22 @@ fn scatter(spans: &[Span<'_>], bytes: &[u8]) {
     }
 }
 
+/// What a datagram holds.
+enum Arrived<'a> {
+    Packet(Transport<'a>),
+    /// A reserved opcode of this service: for whom, and its PSN.
+    Reserved(Qpn, Psn),
+}
+
+impl Arrived<'_> {
+    fn dest_qpn(&self) -> Qpn {
+        match self {
+            Self::Packet(packet) => packet.bth.dest_qpn,
+            Self::Reserved(qpn, _) => *qpn,
+        }
+    }
+}
+
 impl Network {
     /// ICRC, opcode, partition and lengths.
     fn open<'a>(
@@ -112,7 +135,7 @@ impl Network {
         from: SocketAddr,
         datagram: &'a [u8],
         hides_id: bool,
-    ) -> Result<Transport<'a>, ParseError> {
+    ) -> Result<Arrived<'a>, ParseError> {
         let unknown = ParseError::IpVersion { found: 0 };
         let local = self.local.ok_or(unknown)?;
         let mut ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
@@ -130,7 +153,14 @@ impl Network {
             }
             false => envelope.open(datagram)?,
         };
-        Transport::parse(ib, &Checks::CONFORMING)
+        let checks = Checks::CONFORMING;
+        match Transport::parse(ib, &checks) {
+            Ok(packet) => Ok(Arrived::Packet(packet)),
+            Err(error) => match Transport::reserved(ib, checks.pkey) {
+                Some((qpn, psn)) => Ok(Arrived::Reserved(qpn, psn)),
+                None => Err(error),
+            },
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) use post::post;
 
 use super::Core;
 use crate::link::Link;
+use crate::qp::receive::Receives;
 use crate::responder::Refusal;
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
@@ -73,6 +74,8 @@ struct End {
     queued: bool,
     /// Counted among those that are sending.
     sending: bool,
+    /// In the list of those whose peers wait for receives.
+    hungry: bool,
 }
 
 /// All connections, and what they share.
@@ -91,6 +94,8 @@ pub(crate) struct Network {
     /// Slots with something to complete or to send.
     queue: VecDeque<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Slots whose peers were told that there is no receive.
+    hungry: Vec<u32>,
     /// What is being built.
     train: Train,
     /// What the link did not take yet.
@@ -112,6 +117,7 @@ impl Network {
             live: 0,
             queue: VecDeque::new(),
             timers: BinaryHeap::new(),
+            hungry: Vec::new(),
             train: Train::default(),
             blocked: VecDeque::new(),
             spare: Vec::new(),
@@ -184,6 +190,7 @@ impl Core {
         }
         let now = self.time.now();
         self.ring_timers(now);
+        self.feed();
         let mut busy = self.send_blocked(now);
         for _ in 0..self.net.queue.len() {
             let Some(slot) = self.net.queue.pop_front() else { break };
@@ -209,6 +216,32 @@ impl Core {
         self.settle(slot);
         self.net.share(slot);
         self.net.arm(slot);
+        if let Some(end) = self.net.end_mut(slot)
+            && end.conn.awaits_receives()
+            && !std::mem::replace(&mut end.hungry, true)
+        {
+            self.net.hungry.push(slot);
+        }
+    }
+
+    /// Looks for receives that were posted since a peer was told that there is none.
+    fn feed(&mut self) {
+        let mut hungry = std::mem::take(&mut self.net.hungry);
+        hungry.retain(|&slot| {
+            let source = self.receives.get(slot).map(|rq| &rq.source);
+            let Some(end) = self.net.end_mut(slot) else { return false };
+            let waits = match source {
+                Some(Receives::Own(own)) => own.left() == Some(0),
+                _ => false,
+            };
+            if !waits {
+                end.hungry = false;
+                end.conn.receive_available();
+                self.net.enqueue(slot);
+            }
+            waits
+        });
+        self.net.hungry = hungry;
     }
 
     fn ring_timers(&mut self, now: u64) {

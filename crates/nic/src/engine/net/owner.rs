@@ -3,7 +3,7 @@
 use super::AtHand;
 use crate::engine::atomic::Amo;
 use crate::event::Events;
-use crate::qp::receive::ReceiveQueue;
+use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::responder::{self, Refusal, Spans};
 use crate::slots::Slots;
 use crate::srq::SharedReceiveQueue;
@@ -122,6 +122,14 @@ impl Host for Owner<'_> {
         let receive = self.at_hand.index;
         responder::check_invalidate(self.keys, self.rq, Key(rkey.0), receive)
             .map_err(|refusal| self.deny(refusal))
+    }
+
+    /// Those of an SRQ are for all its QPs: none is promised to one.
+    fn receives_left(&self) -> Option<u32> {
+        match &self.rq.source {
+            Receives::Own(own) => own.left(),
+            Receives::Shared(_) | Receives::None => None,
+        }
     }
 
     fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied> {

@@ -91,6 +91,12 @@ impl Network {
             (_, QpState::Reset) => self.remove(slot),
             _ => {}
         }
+        if matches!(to, QpState::Rts | QpState::Sqd) {
+            self.change(slot, |conn| {
+                // Every attribute is in range.
+                let _ = conn.modify(&config);
+            });
+        }
     }
 
     fn change(&mut self, slot: u32, change: impl FnOnce(&mut Connection)) {
@@ -107,8 +113,8 @@ impl Network {
             self.ends.resize_with(at + 1, || None);
         }
         let (at_hand, refusal, armed) = (AtHand::default(), None, None);
-        let (queued, sending) = (false, false);
-        let end = End { conn, peer, at_hand, refusal, armed, queued, sending };
+        let (queued, sending, hungry) = (false, false, false);
+        let end = End { conn, peer, at_hand, refusal, armed, queued, sending, hungry };
         self.ends[at] = Some(Box::new(end));
         self.live += 1;
     }
@@ -117,6 +123,7 @@ impl Network {
         if let Some(end) = self.ends.get_mut(slot as usize).and_then(Option::take) {
             self.live -= 1;
             self.sending -= usize::from(end.sending);
+            self.hungry.retain(|hungry| *hungry != slot);
             self.queue.retain(|queued| *queued != slot);
         }
     }
