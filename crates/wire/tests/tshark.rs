@@ -20,6 +20,11 @@ fn tshark_finds_the_same_fields_for_every_opcode() {
             samples.extend((0..4).map(|_| generator.next(sample_of(version, opcode))));
         }
     }
+    // With its pad, such a payload looks like an EtherType and two reserved bytes, which begin an
+    // Ethernet frame over InfiniBand; below 0x600 there are no EtherTypes.
+    for sample in samples.iter_mut().filter(|sample| sample.payload.len() < 3) {
+        sample.payload.iter_mut().for_each(|byte| *byte &= 3);
+    }
     let packets: Vec<_> = samples.iter().map(Sample::bytes).collect();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("wire.pcap");
