@@ -1,6 +1,6 @@
 //! Everything there is: the NICs of all providers.
 
-use crate::provider::{NicInfo, Provider, Soft};
+use crate::provider::{NicInfo, Offer, Provider, Soft, Verbs};
 use crate::{Device, Error, NicChoice, UsageError};
 use warpverbs_nic::{Config, SoftNic};
 
@@ -19,6 +19,7 @@ pub struct Context {
 pub struct ContextBuilder {
     soft: Option<SoftSource>,
     providers: Vec<Box<dyn Provider>>,
+    without_verbs: bool,
 }
 
 enum SoftSource {
@@ -39,9 +40,16 @@ impl ContextBuilder {
         self
     }
 
-    /// Adds a provider. `auto` asks providers in the order they were added, the software NIC last.
+    /// Adds a provider. `auto` asks providers in the order they were added, then libibverbs, the
+    /// software NIC last.
     pub fn provider(mut self, provider: Box<dyn Provider>) -> Self {
         self.providers.push(provider);
+        self
+    }
+
+    /// Leaves out the RDMA devices that libibverbs finds.
+    pub fn without_verbs(mut self) -> Self {
+        self.without_verbs = true;
         self
     }
 
@@ -52,7 +60,11 @@ impl ContextBuilder {
             Some(SoftSource::Config(config)) => Soft::new(*config),
             None => Soft::new(Config::default()),
         };
-        Ok(Context { soft: Box::new(soft), providers: self.providers })
+        let mut providers = self.providers;
+        if !self.without_verbs {
+            providers.push(Box::new(Verbs::default()));
+        }
+        Ok(Context { soft: Box::new(soft), providers })
     }
 }
 
@@ -97,16 +109,19 @@ impl Context {
     }
 
     fn open_best(&self) -> Result<Device, Error> {
+        let mut reasons = Vec::new();
         for provider in &self.providers {
-            if let Some(info) = provider.devices()?.first() {
-                let why = format!("{}: the first RDMA device of this machine", info.name);
-                return Ok(Device::new(provider.open(&info.name)?, why));
+            match provider.offer()? {
+                Offer::Take { name, why } => {
+                    return Ok(Device::new(provider.open(&name)?, format!("{name}: {why}")));
+                }
+                Offer::Leave { why } => reasons.push(why),
             }
         }
-        self.open_soft(match self.providers.is_empty() {
-            true => "the software NIC, since this build drives no RDMA device",
-            false => "the software NIC, since there is no RDMA device here",
-        })
+        match reasons.is_empty() {
+            true => self.open_soft("the software NIC; no other was to be looked for"),
+            false => self.open_soft(&format!("the software NIC, since {}", reasons.join("; "))),
+        }
     }
 
     fn open_named(&self, name: &str) -> Result<Device, Error> {

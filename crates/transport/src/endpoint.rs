@@ -74,8 +74,8 @@ impl Endpoint {
             qpn: qpn.get(),
             psn: random_psn()?,
             mtu: device.nic.max_mtu().map_or(config.mtu, |max| config.mtu.min(max)),
-            max_rd_atomic: config.rd_atomic,
-            addr: device.nic.addr(),
+            max_rd_atomic: config.rd_atomic.min(device.nic.max_rd_atomic()[0]),
+            reach: device.nic.reach(),
         };
         let (config, peer) = (config.clone(), AtomicU32::new(0));
         let core = Core {
@@ -126,15 +126,16 @@ impl Endpoint {
             return Err(UsageError::AlreadyConnected { qpn, peer }.into());
         }
         let config = &core.config;
+        let own_reads = config.rd_atomic.min(core.device.nic.max_rd_atomic()[1]);
         let path = PathSpec {
             dest_qpn: peer.qpn,
             dest_nic: peer.nic,
-            dest_addr: peer.addr,
+            dest: peer.reach,
             mtu: core.handle.mtu.min(peer.mtu),
             rq_psn: peer.psn,
             sq_psn: core.handle.psn,
-            max_dest_rd_atomic: config.rd_atomic,
-            max_rd_atomic: config.rd_atomic.min(peer.max_rd_atomic),
+            max_dest_rd_atomic: core.handle.max_rd_atomic,
+            max_rd_atomic: own_reads.min(peer.max_rd_atomic),
             ack_timeout: config.ack_timeout,
             retry: config.retry,
             rnr_retry: config.rnr_retry,
@@ -238,6 +239,7 @@ fn create_qp(
         send_cq: cq(shape.send_cq_mode, shape.log_send_cq, &send_cq, &send_record),
         recv_cq: cq(CqMode::Ring, shape.log_recv, &recv_cq, &recv_record),
         access: config.access,
+        inline_bytes: shape.inline_bytes,
         consume_only: config.consume_only,
     })
 }

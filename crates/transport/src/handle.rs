@@ -1,9 +1,9 @@
 //! What peers exchange to connect.
 
-use crate::HandleError;
+use crate::{HandleError, Reach};
 use crate::wire::{Frame, Reader};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use warpverbs_nic::Mtu;
 
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
@@ -31,10 +31,10 @@ pub struct EndpointHandle {
     pub(crate) psn: u32,
     pub(crate) mtu: Mtu,
     pub(crate) max_rd_atomic: u8,
-    pub(crate) addr: Option<SocketAddr>,
+    pub(crate) reach: Reach,
 }
 
-const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 2, body: 48 };
+const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 3, body: 48 };
 
 impl EndpointHandle {
     /// A queue pair that some other program made on its NIC, known by what that program tells: its
@@ -81,9 +81,14 @@ impl EndpointHandle {
         self.max_rd_atomic
     }
 
-    /// Where its NIC is reached over the network, if it is on one.
+    /// The network its NIC is on, and where.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Where RoCEv2 packets for its NIC go, if it takes them.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.addr
+        self.reach.udp()
     }
 
     /// The handle as versioned bytes, to be sent to the peer by any means.
@@ -92,10 +97,11 @@ impl EndpointHandle {
         body.extend_from_slice(&self.nic.0);
         body.extend_from_slice(&self.qpn.to_le_bytes());
         body.extend_from_slice(&self.psn.to_le_bytes());
-        body.extend_from_slice(&[self.mtu as u8, self.max_rd_atomic, 0, 0]);
-        body.extend_from_slice(&gid(self.addr));
-        body.extend_from_slice(&self.addr.map_or(0, |addr| addr.port()).to_le_bytes());
-        body.extend_from_slice(&[0, 0]);
+        let (kind, gid, port, lid) = self.reach.fields();
+        body.extend_from_slice(&[self.mtu as u8, self.max_rd_atomic, kind, 0]);
+        body.extend_from_slice(&gid);
+        body.extend_from_slice(&port.to_le_bytes());
+        body.extend_from_slice(&lid.to_le_bytes());
         FRAME.wrap(&body)
     }
 
@@ -103,14 +109,13 @@ impl EndpointHandle {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HandleError> {
         let mut body = Reader(FRAME.unwrap(bytes)?);
         let (nic, qpn, psn) = (NicId(body.take()), body.u32(), body.u32());
-        let [mtu, max_rd_atomic, ..] = body.take::<2>();
-        let reserved = u16::from_le_bytes(body.take());
+        let [mtu, max_rd_atomic, kind, reserved] = body.take();
         FRAME.field("qpn", qpn.into(), (1..1 << 24).contains(&qpn), "1 to 0xffffff")?;
         FRAME.field("psn", psn.into(), psn < 1 << 24, "0 to 0xffffff")?;
         FRAME.field("reserved", reserved.into(), reserved == 0, "0")?;
-        let addr = addr(body.take(), u16::from_le_bytes(body.take()))?;
-        let reserved = u16::from_le_bytes(body.take());
-        FRAME.field("reserved2", reserved.into(), reserved == 0, "0")?;
+        let (gid, port, lid) = (body.take(), body.take(), body.take());
+        let (port, lid) = (u16::from_le_bytes(port), u16::from_le_bytes(lid));
+        let reach = Reach::from_fields(&FRAME, (kind, gid, port, lid))?;
         let bad_mtu = HandleError::Field {
             what: FRAME.what,
             field: "mtu",
@@ -118,43 +123,33 @@ impl EndpointHandle {
             expected: "1 to 5",
         };
         let mtu = mtu_of_code(mtu).ok_or(bad_mtu)?;
-        Ok(Self { nic, qpn, psn, mtu, max_rd_atomic, addr })
+        Ok(Self { nic, qpn, psn, mtu, max_rd_atomic, reach })
     }
-}
-
-/// The address as a GID: IPv6, or IPv4 mapped into it; zeros without.
-fn gid(addr: Option<SocketAddr>) -> [u8; 16] {
-    match addr.map(|addr| addr.ip()) {
-        None => [0; 16],
-        Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
-        Some(IpAddr::V6(ip)) => ip.octets(),
-    }
-}
-
-/// The address of a GID and a port: both are zero, or neither.
-fn addr(gid: [u8; 16], port: u16) -> Result<Option<SocketAddr>, HandleError> {
-    let ip = Ipv6Addr::from(gid).to_canonical();
-    let expected = "0 without an address, else not";
-    FRAME.field("port", port.into(), ip.is_unspecified() == (port == 0), expected)?;
-    let unicast = !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    FRAME.field("gid", gid[0].into(), unicast, "the address of one host")?;
-    Ok((port != 0).then_some(SocketAddr::new(ip, port)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reach::gid_of;
     use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv6Addr};
 
     fn handle() -> impl Strategy<Value = EndpointHandle> {
         let ip = prop_oneof![
             (1u32..0xe000_0000).prop_map(|ip| IpAddr::from(ip.to_be_bytes())),
             (1u128..0xff << 120).prop_map(|ip| Ipv6Addr::from(ip).to_canonical()),
         ];
-        let addr = prop::option::of((ip, 1u16..).prop_map(SocketAddr::from));
-        (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>(), addr).prop_map(
-            |(nic, qpn, psn, mtu, max_rd_atomic, addr)| EndpointHandle {
-                addr,
+        let gid = || ip.clone().prop_map(gid_of);
+        let reach = prop_oneof![
+            Just(Reach::Local),
+            (ip.clone(), 1u16..).prop_map(|addr| Reach::Udp(addr.into())),
+            gid().prop_map(|gid| Reach::RoceV2 { gid }),
+            gid().prop_map(|gid| Reach::RoceV1 { gid }),
+            (gid(), any::<u16>()).prop_map(|(gid, lid)| Reach::Infiniband { gid, lid }),
+        ];
+        (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>(), reach).prop_map(
+            |(nic, qpn, psn, mtu, max_rd_atomic, reach)| EndpointHandle {
+                reach,
                 nic: NicId(nic),
                 qpn,
                 psn,
@@ -230,15 +225,15 @@ mod tests {
             psn: 0,
             mtu: Mtu::B1024,
             max_rd_atomic: 16,
-            addr: None,
+            reach: Reach::Local,
         };
         let mut bytes = handle.to_bytes();
-        bytes[4] = 1;
+        bytes[4] = 2;
         let error = EndpointHandle::from_bytes(&bytes[..36]).unwrap_err();
-        assert_eq!(error.to_string(), "endpoint handle of version 1, this program reads from 2 on");
-        bytes[4] = 3;
+        assert_eq!(error.to_string(), "endpoint handle of version 2, this program reads from 3 on");
+        bytes[4] = 4;
         bytes.extend([0; 24]);
         let error = EndpointHandle::from_bytes(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "endpoint handle of version 3, this program reads up to 2");
+        assert_eq!(error.to_string(), "endpoint handle of version 4, this program reads up to 3");
     }
 }

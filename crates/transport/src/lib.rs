@@ -54,6 +54,7 @@ mod health;
 mod layout;
 mod post;
 pub mod provider;
+mod reach;
 mod region;
 mod srq;
 mod wire;
@@ -68,6 +69,7 @@ pub use handle::{EndpointHandle, NicId};
 pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
 pub use post::{Posted, Poster, Received, ReceivedKind, SendFlags};
 pub use provider::NicInfo;
+pub use reach::{ROCE_PORT, Reach};
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use srq::SharedReceiveQueue;
 

@@ -134,6 +134,9 @@ impl Core {
     pub(crate) fn step(&mut self) -> Step {
         self.steps += 1;
         let heard = self.listen();
+        if heard && self.proxy.has_ends() {
+            self.forward_first();
+        }
         if !self.timers.is_empty() {
             self.wake_sleepers();
         }

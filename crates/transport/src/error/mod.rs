@@ -6,6 +6,7 @@ mod work;
 pub use handle::HandleError;
 pub use work::{QueueKind, WorkError};
 
+use crate::Reach;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_gpu::GpuError;
@@ -13,6 +14,7 @@ use warpverbs_mem::MemError;
 use warpverbs_mlx5::recv::RecvBuildError;
 use warpverbs_mlx5::wqe::BuildError;
 use warpverbs_nic::{ModifyError, NicError};
+use warpverbs_verbs::VerbsError;
 
 /// Everything a call of this crate can fail with. [`Error::kind`] says who can put it right.
 #[derive(Debug, Error)]
@@ -39,6 +41,9 @@ pub enum Error {
     /// The device that runs the kernels refused or failed.
     #[error("GPU: {0}")]
     Gpu(#[from] GpuError),
+    /// libibverbs, or a device behind it, refused or failed.
+    #[error("RDMA: {0}")]
+    Verbs(#[from] VerbsError),
     /// Memory could not be had or touched.
     #[error("memory: {0}")]
     Memory(#[from] MemError),
@@ -68,7 +73,14 @@ impl Error {
             Self::Memory(MemError::OutOfBounds { .. } | MemError::Misaligned { .. }) => {
                 ErrorKind::BadCaller
             }
-            Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => ErrorKind::BadLuck,
+            Self::Verbs(
+                VerbsError::NoDevice { .. }
+                | VerbsError::Selection(_)
+                | VerbsError::OutOfRange { .. }
+                | VerbsError::NeedsLocalWrite { .. }
+                | VerbsError::Unsupported { .. },
+            ) => ErrorKind::BadCaller,
+            Self::Verbs(_) | Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => ErrorKind::BadLuck,
         }
     }
 }
@@ -200,10 +212,16 @@ pub enum UsageError {
         qpn: u32,
     },
     /// The peer is behind a NIC that this one has no way to.
-    #[error("the peer is on another NIC, and {nic} and it are not on one network")]
-    Unreachable {
+    #[error("no way from {nic} ({own}) to the peer ({peer}): {why}")]
+    NoWay {
         /// The own NIC.
         nic: String,
+        /// Where it is.
+        own: Reach,
+        /// Where the peer's NIC is.
+        peer: Reach,
+        /// What is in the way.
+        why: &'static str,
     },
 }
 

@@ -1,13 +1,14 @@
 //! What a kind of NIC has to bring: this crate's queues stand on these traits and nothing else.
 
 mod soft;
+mod verbs;
 
 pub(crate) use soft::Soft;
+pub use verbs::Verbs;
 
-use crate::{Error, NicId};
+use crate::{Error, NicId, Reach};
 use std::any::Any;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::export::CqMode;
@@ -24,8 +25,36 @@ pub struct NicInfo {
     pub description: String,
 }
 
+/// Whether `auto` takes a NIC of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The NIC of this name.
+    Take {
+        /// Its name.
+        name: String,
+        /// What speaks for it, in a few words.
+        why: String,
+    },
+    /// None, for this reason.
+    Leave {
+        /// In a few words.
+        why: String,
+    },
+}
+
 /// A kind of NIC.
 pub trait Provider: Send + Sync {
+    /// The NIC that `auto` takes, if it takes one of this provider: the first, unless it knows
+    /// better.
+    fn offer(&self) -> Result<Offer, Error> {
+        Ok(match self.devices()?.first() {
+            Some(info) => {
+                Offer::Take { name: info.name.clone(), why: "the first RDMA device".into() }
+            }
+            None => Offer::Leave { why: "there is no RDMA device here".into() },
+        })
+    }
+
     /// The NICs it drives here.
     fn devices(&self) -> Result<Vec<NicInfo>, Error>;
 
@@ -41,14 +70,19 @@ pub trait Nic: Send + Sync + fmt::Debug {
     /// Two endpoints reach each other without a network iff their NICs have the same identity.
     fn id(&self) -> NicId;
 
-    /// Where peers on other NICs reach it, if it is on a network.
-    fn addr(&self) -> Option<SocketAddr> {
-        None
+    /// On which network it is, and where.
+    fn reach(&self) -> Reach {
+        Reach::Local
     }
 
     /// The largest path MTU of that network.
     fn max_mtu(&self) -> Option<Mtu> {
         None
+    }
+
+    /// READs and atomics that a QP can serve, and that it can have outstanding, at a time.
+    fn max_rd_atomic(&self) -> [u8; 2] {
+        [16, 16]
     }
 
     /// The memory that holds doorbell registers; a GPU maps it to ring them.
@@ -122,6 +156,8 @@ pub struct QpSpec<'a> {
     pub recv_cq: CqSpec<'a>,
     /// What peers may do through the QP.
     pub access: Access,
+    /// Bytes of inline data of one work request at most.
+    pub inline_bytes: usize,
     /// The NIC takes every announced WQEBB for a work request that succeeded, without a look at it.
     pub consume_only: bool,
 }
@@ -152,8 +188,8 @@ pub struct PathSpec {
     pub dest_qpn: u32,
     /// The peer's NIC; the own one for loopback.
     pub dest_nic: NicId,
-    /// Where that NIC is reached over the network.
-    pub dest_addr: Option<SocketAddr>,
+    /// On which network that NIC is, and where.
+    pub dest: Reach,
     /// Path MTU.
     pub mtu: Mtu,
     /// First sequence number the peer sends.

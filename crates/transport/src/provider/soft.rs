@@ -3,11 +3,10 @@
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{SharedQueue, SrqSpec};
 use crate::error::no_entropy;
-use crate::{Error, NicId, UsageError};
+use crate::{Error, NicId, Reach};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_mem::{Access, Region};
 use warpverbs_nic::{
@@ -29,9 +28,9 @@ impl fmt::Debug for Running {
 }
 
 /// A software NIC and the thread that is its engine. The thread ends with the last user.
-struct Running {
-    nic: SoftNic,
-    id: NicId,
+pub(super) struct Running {
+    pub(super) nic: SoftNic,
+    pub(super) id: NicId,
     _engine: Option<EngineThread>,
     /// Events that were not asked for yet, oldest first.
     events: Mutex<VecDeque<AsyncEvent>>,
@@ -82,10 +81,61 @@ impl Soft {
 }
 
 impl Running {
-    fn new(nic: SoftNic, engine: Option<EngineThread>) -> Result<Self, Error> {
+    pub(super) fn new(nic: SoftNic, engine: Option<EngineThread>) -> Result<Self, Error> {
         let mut id = NicId([0; 16]);
         getrandom::fill(&mut id.0).map_err(|_| no_entropy())?;
         Ok(Self { nic, id, _engine: engine, events: Mutex::default() })
+    }
+
+    fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
+        self.nic.create_cq(&CqConfig {
+            mode: spec.mode,
+            log_size: spec.log_size,
+            buf: spec.buf.clone(),
+            dbr: spec.record.clone(),
+            ignore_overrun: false,
+        })
+    }
+
+    /// A QP's configuration with its two CQs; `shared` is its SRQ, if it is to have one.
+    pub(super) fn qp_config(
+        &self,
+        spec: &QpSpec<'_>,
+        shared: Option<Srq>,
+    ) -> Result<(QpConfig, [Cq; 2]), NicError> {
+        let cqs = [self.create_cq(&spec.send_cq)?, self.create_cq(&spec.recv_cq)?];
+        let rq = match (shared, spec.recv) {
+            (Some(srq), _) => RqConfig::Srq(srq),
+            (None, RecvSpec::Own { buf, log_depth, log_stride }) => {
+                RqConfig::Own { buf: buf.clone(), log_rq: log_depth, log_stride }
+            }
+            (None, _) => RqConfig::None,
+        };
+        let config = QpConfig {
+            send_cq: cqs[0].clone(),
+            recv_cq: cqs[1].clone(),
+            sq: spec.sq.clone(),
+            log_sq: spec.log_sq,
+            rq,
+            dbr: spec.record.clone(),
+            on_send_error: OnSendError::StopAll,
+            consume_only: spec.consume_only,
+        };
+        Ok((config, cqs))
+    }
+
+    /// Events of QP `qpn` that were not asked for yet.
+    pub(super) fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.nic.poll_event() {
+            if events.len() == EVENTS_KEPT {
+                events.pop_front();
+            }
+            events.push_back(event);
+        }
+        let mine = events.iter().filter(|event| qpn_of(event) == Some(qpn)).copied().collect();
+        events.retain(|event| qpn_of(event) != Some(qpn));
+        mine
     }
 }
 
@@ -107,18 +157,6 @@ struct SoftDevice {
     running: Arc<Running>,
 }
 
-impl SoftDevice {
-    fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
-        self.running.nic.create_cq(&CqConfig {
-            mode: spec.mode,
-            log_size: spec.log_size,
-            buf: spec.buf.clone(),
-            dbr: spec.record.clone(),
-            ignore_overrun: false,
-        })
-    }
-}
-
 impl fmt::Debug for SoftDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (software)", self.info.name)
@@ -134,8 +172,8 @@ impl Nic for SoftDevice {
         self.running.id
     }
 
-    fn addr(&self) -> Option<SocketAddr> {
-        self.running.nic.local_addr()
+    fn reach(&self) -> Reach {
+        self.running.nic.local_addr().map_or(Reach::Local, Reach::Udp)
     }
 
     fn max_mtu(&self) -> Option<Mtu> {
@@ -152,59 +190,38 @@ impl Nic for SoftDevice {
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
-        let cqs = [self.create_cq(&spec.send_cq)?, self.create_cq(&spec.recv_cq)?];
-        let rq = match spec.recv {
-            RecvSpec::None => RqConfig::None,
-            RecvSpec::Own { buf, log_depth, log_stride } => {
-                RqConfig::Own { buf: buf.clone(), log_rq: log_depth, log_stride }
-            }
+        let shared = match spec.recv {
             RecvSpec::Shared(queue) => {
                 let queue: &dyn Any = queue;
                 let soft = queue.downcast_ref::<SoftSrq>();
-                let soft = soft.ok_or(NicError::Foreign { what: "SRQ", owner: "provider" })?;
-                RqConfig::Srq(soft.srq.clone())
+                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
+                Some(soft.ok_or(foreign)?.srq.clone())
             }
+            _ => None,
         };
-        let qp = self.running.nic.create_qp(
-            &self.pd,
-            QpConfig {
-                send_cq: cqs[0].clone(),
-                recv_cq: cqs[1].clone(),
-                sq: spec.sq.clone(),
-                log_sq: spec.log_sq,
-                rq,
-                dbr: spec.record.clone(),
-                on_send_error: OnSendError::StopAll,
-                consume_only: spec.consume_only,
-            },
-        )?;
+        let (config, cqs) = self.running.qp_config(spec, shared)?;
+        let qp = self.running.nic.create_qp(&self.pd, config)?;
         let pair = SoftQp { qp, cqs, info: self.info.name.clone(), running: self.running.clone() };
         pair.init(spec.access)?;
         Ok(Arc::new(pair))
     }
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
-        let config = SrqConfig {
-            buf: spec.buf.clone(),
-            log_size: spec.log_depth,
-            log_stride: spec.log_stride,
-            dbr: spec.record.clone(),
-        };
-        let srq = self.running.nic.create_srq(&self.pd, &config)?;
+        let srq = self.running.nic.create_srq(&self.pd, &srq_config(spec))?;
         Ok(Arc::new(SoftSrq { srq, _running: self.running.clone() }))
     }
 
     fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
-        let mut events = self.running.events.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(event) = self.running.nic.poll_event() {
-            if events.len() == EVENTS_KEPT {
-                events.pop_front();
-            }
-            events.push_back(event);
-        }
-        let mine = events.iter().filter(|event| qpn_of(event) == Some(qpn)).copied().collect();
-        events.retain(|event| qpn_of(event) != Some(qpn));
-        mine
+        self.running.take_events(qpn)
+    }
+}
+
+pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
+    SrqConfig {
+        buf: spec.buf.clone(),
+        log_size: spec.log_depth,
+        log_stride: spec.log_stride,
+        dbr: spec.record.clone(),
     }
 }
 
@@ -253,6 +270,29 @@ struct SoftQp {
     running: Arc<Running>,
 }
 
+/// What brings a QP to RTR and to RTS, in range.
+pub(super) fn attributes(path: &PathSpec, to: Path) -> Result<[QpAttrs; 2], Error> {
+    let rtr = QpAttrs {
+        path: Some(to),
+        mtu: Some(path.mtu),
+        rq_psn: Some(path.rq_psn),
+        min_rnr_timer: Some(path.min_rnr_timer),
+        max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
+        ..QpAttrs::rtr(path.dest_qpn)
+    };
+    let rts = QpAttrs {
+        timeout: Some(path.ack_timeout),
+        retry: Some(path.retry),
+        rnr_retry: Some(path.rnr_retry),
+        sq_psn: Some(path.sq_psn),
+        max_rd_atomic: Some(path.max_rd_atomic),
+        ..QpAttrs::default()
+    };
+    rtr.check_ranges()?;
+    rts.check_ranges()?;
+    Ok([rtr, rts])
+}
+
 impl QueuePair for SoftQp {
     fn qpn(&self) -> u32 {
         self.qp.qpn()
@@ -275,30 +315,17 @@ impl QueuePair for SoftQp {
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
-        let to = match path.dest_addr {
+        let own = self.running.nic.local_addr().map_or(Reach::Local, Reach::Udp);
+        let to = match path.dest.udp() {
             _ if path.dest_nic == self.running.id => Path::Loopback,
-            Some(addr) if self.running.nic.local_addr().is_some() => Path::Network(addr),
-            _ => return Err(UsageError::Unreachable { nic: self.info.clone() }.into()),
-        };
-        let rtr = QpAttrs {
-            path: Some(to),
-            mtu: Some(path.mtu),
-            rq_psn: Some(path.rq_psn),
-            min_rnr_timer: Some(path.min_rnr_timer),
-            max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
-            ..QpAttrs::rtr(path.dest_qpn)
-        };
-        let rts = QpAttrs {
-            timeout: Some(path.ack_timeout),
-            retry: Some(path.retry),
-            rnr_retry: Some(path.rnr_retry),
-            sq_psn: Some(path.sq_psn),
-            max_rd_atomic: Some(path.max_rd_atomic),
-            ..QpAttrs::default()
+            // The check finds what is in the way.
+            addr => {
+                own.check(&self.info, &path.dest)?;
+                addr.map_or(Path::Loopback, Path::Network)
+            }
         };
         // Everything is checked before anything is changed, so that a refusal leaves INIT.
-        rtr.check_ranges()?;
-        rts.check_ranges()?;
+        let [rtr, rts] = attributes(path, to)?;
         self.qp.modify(QpState::Rtr, &rtr)?;
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }

@@ -96,7 +96,7 @@ fn a_peer_without_a_network_is_refused() {
     let far = loopback.endpoint(&EndpointConfig::host()).unwrap();
     for (own, peer) in [(&here.endpoint, &far), (&far, &here.endpoint)] {
         let error = own.connect(&peer.handle()).unwrap_err();
-        assert!(matches!(error, Error::Usage(UsageError::Unreachable { .. })), "{error}");
+        assert!(matches!(error, Error::Usage(UsageError::NoWay { .. })), "{error}");
         assert_eq!((own.peer(), own.state()), (None, QpState::Init));
     }
 }

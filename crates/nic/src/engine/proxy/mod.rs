@@ -25,6 +25,9 @@ use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Idle carriers that one slice polls, besides those with work outstanding.
 const WINDOW: usize = 16;
+/// QPs whose receive records are looked at when a doorbell was heard. Messages between QPs of one
+/// device that are more wait for the peer's receive as the connection does.
+const EARLY: usize = 64;
 /// Completions taken at a time.
 const BATCH: usize = 32;
 /// Batches of one carrier in one slice.
@@ -231,8 +234,7 @@ impl Core {
     pub(super) fn serve_carried(&mut self) -> bool {
         let mut busy = false;
         for i in 0..self.proxy.shared.len() {
-            let Some(&srq) = self.proxy.shared.get(i) else { break };
-            busy |= self.forward_shared(srq);
+            busy |= self.forward_shared(self.proxy.shared[i]);
         }
         let mut i = 0;
         while let Some(&slot) = self.proxy.busy.get(i) {
@@ -254,6 +256,17 @@ impl Core {
             }
         }
         busy
+    }
+
+    /// A doorbell was heard: receives that were posted before it are at the device before the work
+    /// that it announces.
+    pub(super) fn forward_first(&mut self) {
+        for i in 0..self.proxy.shared.len() {
+            self.forward_shared(self.proxy.shared[i]);
+        }
+        for i in 0..self.proxy.live.len().min(EARLY) {
+            self.forward_receives(self.proxy.live[i]);
+        }
     }
 
     fn serve_end(&mut self, slot: u32) -> bool {

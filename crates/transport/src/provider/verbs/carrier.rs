@@ -1,0 +1,245 @@
+//! A QP of a device as the software NIC posts to it.
+
+use arrayvec::ArrayVec;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use warpverbs_nic::{
+    Arrived, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion, Gone, Posted,
+    ReceiveCarrier, RecvList, Request, SendList, Source, WorkRequest,
+};
+use warpverbs_verbs as verbs;
+use warpverbs_verbs::{Data, Remote, SendFlags, SendOp, Sge, WcOpcode, WcStatus};
+
+/// Requests of one list of the NIC's at most, and completions taken at a time.
+const LIST: usize = 32;
+/// Entries of one request at most: what a WQE has room for.
+const SGES: usize = 64;
+
+/// A device's QP and its CQ.
+pub(super) struct VerbsCarrier {
+    qp: Arc<verbs::Qp>,
+    cq: verbs::Cq,
+    limits: CarrierLimits,
+    gone: Arc<AtomicBool>,
+    sends: verbs::SendList,
+    receives: verbs::RecvList,
+    done: Box<[verbs::Completion; LIST]>,
+}
+
+impl fmt::Debug for VerbsCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerbsCarrier({:?})", self.qp)
+    }
+}
+
+impl VerbsCarrier {
+    /// Work of at most `limits` goes to `qp`, whose both queues complete in `cq`.
+    pub(super) fn new(
+        qp: Arc<verbs::Qp>,
+        cq: verbs::Cq,
+        limits: CarrierLimits,
+        gone: Arc<AtomicBool>,
+    ) -> Self {
+        let (sges, inline) = (limits.send_sges.max(1) as usize, limits.inline_bytes as usize);
+        let sends = verbs::SendList::new(LIST, LIST * sges, LIST * inline);
+        let receives = verbs::RecvList::new(LIST, LIST * limits.recv_sges.max(1) as usize);
+        let done = Box::new([verbs::Completion::default(); LIST]);
+        Self { qp, cq, limits, gone, sends, receives, done }
+    }
+}
+
+fn op(request: Request) -> SendOp {
+    match request {
+        Request::Send => SendOp::Send,
+        Request::SendImm(imm) => SendOp::SendImm(imm),
+        Request::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
+        Request::Write { addr, rkey } => SendOp::Write(Remote { addr, rkey }),
+        Request::WriteImm { addr, rkey, imm } => SendOp::WriteImm(Remote { addr, rkey }, imm),
+        Request::Read { addr, rkey } => SendOp::Read(Remote { addr, rkey }),
+        Request::CompareSwap { addr, rkey, compare, swap } => {
+            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap }
+        }
+        Request::FetchAdd { addr, rkey, add } => {
+            SendOp::FetchAdd { remote: Remote { addr, rkey }, add }
+        }
+    }
+}
+
+fn entries(sges: &[CarriedSge]) -> ArrayVec<Sge, SGES> {
+    sges.iter().map(|sge| Sge::new(sge.addr, sge.len, sge.lkey)).collect()
+}
+
+/// Puts a request into the library's list; false if that is full.
+#[inline]
+fn push(list: &mut verbs::SendList, work: &WorkRequest<'_>) -> bool {
+    let mut flags = SendFlags::empty();
+    flags.set(SendFlags::SIGNALED, work.signaled);
+    flags.set(SendFlags::FENCE, work.fence);
+    flags.set(SendFlags::SOLICITED, work.solicited);
+    let (id, op) = (work.id, op(work.request));
+    match work.source {
+        Source::Inline(bytes) => list.push(id, op, Data::Inline(bytes), flags),
+        Source::Sges([CarriedSge { addr, len, lkey }]) => {
+            list.push(id, op, Data::Sges(&[Sge::new(*addr, *len, *lkey)]), flags)
+        }
+        Source::Sges(sges) => list.push(id, op, Data::Sges(&entries(sges)), flags),
+    }
+    .is_ok()
+}
+
+/// How far `count` requests came.
+fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
+    use nix::errno::Errno;
+    match result {
+        Ok(()) => Posted { count, refused: None },
+        // Its queue is full.
+        Err(error) if matches!(error.source.errno, Errno::ENOMEM | Errno::EAGAIN) => {
+            Posted { count: error.posted, refused: None }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "refused by the device");
+            Posted { count: error.posted, refused: Some(error.source.errno as i32) }
+        }
+    }
+}
+
+fn post_receives(
+    list: &RecvList,
+    into: &mut verbs::RecvList,
+    post: impl FnOnce(&mut verbs::RecvList) -> Result<(), verbs::PostError>,
+) -> Posted {
+    into.clear();
+    let pushed = list.iter().take_while(|(id, sges)| into.push(*id, &entries(sges)).is_ok());
+    let count = pushed.count();
+    posted(count, post(into))
+}
+
+impl Carrier for VerbsCarrier {
+    fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
+    fn limits(&self) -> CarrierLimits {
+        self.limits
+    }
+
+    fn post_send(&mut self, list: &SendList) -> Posted {
+        self.sends.clear();
+        for work in list.iter() {
+            if !push(&mut self.sends, &work) {
+                // Never: it was made for as much as the limits allow.
+                self.sends.signal_last();
+                break;
+            }
+        }
+        let count = self.sends.len();
+        posted(count, self.qp.post_send(&mut self.sends))
+    }
+
+    fn post_recv(&mut self, list: &RecvList) -> Posted {
+        post_receives(list, &mut self.receives, |receives| self.qp.post_recv(receives))
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Gone);
+        }
+        let most = out.len().min(LIST);
+        let count = self.cq.poll(&mut self.done[..most]).map_err(|error| {
+            tracing::warn!(%error, "the device's CQ is broken");
+            Gone
+        })?;
+        for (to, from) in out.iter_mut().zip(&self.done[..count]) {
+            *to = completion(from);
+        }
+        Ok(count)
+    }
+
+    fn fail(&mut self) {
+        let failed = self.qp.modify(verbs::QpState::Err, &verbs::QpAttrs::default());
+        if let Err(error) = failed {
+            tracing::warn!(%error, "the device's QP did not go to ERR");
+        }
+    }
+}
+
+fn completion(wc: &verbs::Completion) -> Completion {
+    let status = status(wc.status());
+    if status != CarrierStatus::Success {
+        let (id, vendor) = (wc.id(), wc.vendor_error());
+        return Completion { id, status, vendor, ..Completion::default() };
+    }
+    let arrived = match (wc.opcode(), wc.imm(), wc.invalidated_rkey()) {
+        (WcOpcode::RecvWriteImm, imm, _) => Arrived::WriteImm(imm.unwrap_or(0)),
+        (WcOpcode::Recv, Some(imm), _) => Arrived::SendImm(imm),
+        (WcOpcode::Recv, None, Some(rkey)) => Arrived::SendInvalidate(rkey),
+        _ => Arrived::Send,
+    };
+    Completion { id: wc.id(), status, vendor: 0, byte_len: wc.byte_len(), arrived }
+}
+
+#[inline]
+fn status(status: WcStatus) -> CarrierStatus {
+    match status {
+        WcStatus::Success => CarrierStatus::Success,
+        WcStatus::LocalLength => CarrierStatus::LocalLength,
+        WcStatus::LocalQpOperation => CarrierStatus::LocalQpOp,
+        WcStatus::LocalProtection => CarrierStatus::LocalProtection,
+        WcStatus::Flushed => CarrierStatus::Flushed,
+        WcStatus::WindowBind => CarrierStatus::WindowBind,
+        WcStatus::BadResponse => CarrierStatus::BadResponse,
+        WcStatus::LocalAccess => CarrierStatus::LocalAccess,
+        WcStatus::RemoteInvalidRequest => CarrierStatus::RemoteInvalidRequest,
+        WcStatus::RemoteAccess => CarrierStatus::RemoteAccess,
+        WcStatus::RemoteOperation => CarrierStatus::RemoteOperation,
+        WcStatus::RetryExceeded => CarrierStatus::RetryExceeded,
+        WcStatus::RnrRetryExceeded => CarrierStatus::RnrRetryExceeded,
+        WcStatus::RemoteAborted => CarrierStatus::RemoteAborted,
+        WcStatus::Fatal => CarrierStatus::Fatal,
+        WcStatus::ResponseTimeout => CarrierStatus::ResponseTimeout,
+        WcStatus::General => CarrierStatus::General,
+        WcStatus::Unknown(value) => CarrierStatus::from_value(value),
+        // A name that came later.
+        _ => CarrierStatus::General,
+    }
+}
+
+/// A device's shared receive queue.
+#[derive(Debug)]
+pub(super) struct VerbsReceiveCarrier {
+    srq: verbs::Srq,
+    room: verbs::SrqOptions,
+    list: verbs::RecvList,
+}
+
+impl VerbsReceiveCarrier {
+    /// Receives of at most `room` go to `srq`.
+    pub(super) fn new(srq: verbs::Srq, room: verbs::SrqOptions) -> Self {
+        let list = verbs::RecvList::new(LIST, LIST * room.max_sge.max(1) as usize);
+        Self { srq, room, list }
+    }
+}
+
+impl ReceiveCarrier for VerbsReceiveCarrier {
+    fn limits(&self) -> (u32, u32) {
+        (self.room.max_wr, self.room.max_sge)
+    }
+
+    fn post_recv(&mut self, list: &RecvList) -> Posted {
+        post_receives(list, &mut self.list, |receives| self.srq.post_recv(receives))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_of_the_library_keeps_its_number() {
+        for value in 0..40 {
+            let told = status(WcStatus::from_raw(value));
+            assert_eq!(told, CarrierStatus::from_value(value), "{value}");
+        }
+    }
+}

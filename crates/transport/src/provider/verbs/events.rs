@@ -1,0 +1,99 @@
+//! Asynchronous events of a device: a thread that waits for them and passes them on.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use warpverbs_nic::{AsyncEvent, CarrierStatus, SoftNic};
+use warpverbs_verbs::{CallError, Context, EventKind, EventSource, VerbsError};
+
+/// Listens until it is dropped.
+pub(super) struct Listener {
+    stop: Arc<EventFd>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Passes events of `context` on to `nic`; `gone` is set when the device is.
+    pub(super) fn start(
+        context: Context,
+        nic: SoftNic,
+        gone: Arc<AtomicBool>,
+    ) -> Result<Self, VerbsError> {
+        let failed = |errno| CallError { call: "eventfd", errno };
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let stop = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
+        let (wake, name) = (stop.clone(), format!("events-{}", context.device().name()));
+        let run = move || listen(&context, &nic, &gone, &wake);
+        let handle = thread::Builder::new().name(name).spawn(run).map_err(|error| {
+            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EAGAIN as i32));
+            CallError { call: "clone", errno }
+        })?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop.write(1) {
+            tracing::warn!(%error, "events of a device are listened to for ever");
+            return;
+        }
+        if let Some(handle) = self.handle.take() {
+            // One that panicked has said so on standard error.
+            let _ = handle.join();
+        }
+    }
+}
+
+fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
+    loop {
+        let mut fds = [
+            PollFd::new(context.async_fd(), PollFlags::POLLIN),
+            PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return tracing::warn!(%error, "no more events of the device"),
+        }
+        if fds[1].any().unwrap_or(true) {
+            return;
+        }
+        loop {
+            match context.next_event(Duration::ZERO) {
+                Ok(Some(event)) => pass_on(nic, gone, event),
+                Ok(None) => break,
+                Err(error) => return tracing::warn!(%error, "no more events of the device"),
+            }
+        }
+    }
+}
+
+fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: warpverbs_verbs::AsyncEvent) {
+    tracing::info!(?event, "event of the device");
+    let syndrome = CarrierStatus::Fatal.syndrome().map_or(0, |syndrome| syndrome.value());
+    let told = match (event.kind, event.source) {
+        (EventKind::QpFatal, EventSource::Qp(qpn)) => AsyncEvent::QpFatal { qpn, syndrome },
+        (EventKind::QpAccessError, EventSource::Qp(qpn)) => AsyncEvent::QpAccessError { qpn },
+        (EventKind::QpRequestError, EventSource::Qp(qpn)) => AsyncEvent::QpRequestError { qpn },
+        (EventKind::PortActive, EventSource::Port(port)) => {
+            AsyncEvent::Port { port: port as u8, active: true }
+        }
+        (EventKind::PortError, EventSource::Port(port)) => {
+            AsyncEvent::Port { port: port as u8, active: false }
+        }
+        (EventKind::DeviceFatal, _) => {
+            // Carriers look at this in every poll.
+            gone.store(true, Ordering::Release);
+            AsyncEvent::DeviceFatal
+        }
+        // What else there is changes nothing for QPs that exist, or comes as completions, too.
+        _ => return,
+    };
+    nic.raise(told);
+}
+

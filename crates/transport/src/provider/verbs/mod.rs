@@ -1,0 +1,100 @@
+//! Any RDMA device that libibverbs finds, as a provider.
+//!
+//! Every open device gets a software NIC of its own, whose QPs it carries: that one owns rings,
+//! doorbells and CQEs, which host and kernels know, and the device executes the work.
+//!
+//! ```text
+//! nic.rs      a device with its protection domain: memory, QPs, shared queues
+//! qp.rs       the two QPs of an endpoint, brought along together
+//! carrier.rs  lists of work to ibv_post_send, ibv_wc to completions
+//! events.rs   what the device says besides completions
+//! ```
+
+mod carrier;
+mod events;
+mod nic;
+mod qp;
+
+use super::{Nic, NicInfo, Offer, Provider};
+use crate::Error;
+use nic::{Opened, VerbsNic};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_verbs as verbs;
+
+/// The RDMA devices of this machine. libibverbs is loaded when they are first asked for; without it
+/// there are none.
+#[derive(Default)]
+pub struct Verbs {
+    library: Option<verbs::Verbs>,
+    /// Devices that are open, by name.
+    open: Mutex<BTreeMap<String, Arc<Opened>>>,
+}
+
+impl Verbs {
+    /// Those of a library that was loaded by hand.
+    pub fn over(library: verbs::Verbs) -> Self {
+        Self { library: Some(library), open: Mutex::default() }
+    }
+
+    fn library(&self) -> Result<verbs::Verbs, verbs::LoadError> {
+        self.library.map_or_else(verbs::Verbs::load, Ok)
+    }
+
+    fn opened(&self, name: &str) -> Result<Arc<Opened>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // One whose device has gone is opened anew.
+        if let Some(opened) = open.get(name).filter(|opened| !opened.is_gone()) {
+            return Ok(opened.clone());
+        }
+        let device = self.library().map_err(verbs::VerbsError::from)?.device(name)?;
+        let opened = Arc::new(Opened::new(&device)?);
+        open.insert(name.to_owned(), opened.clone());
+        Ok(opened)
+    }
+}
+
+/// A device that the kernel emulates, as soft-RoCE does.
+fn is_emulated(device: &verbs::Device) -> bool {
+    let path = std::fs::canonicalize(device.sysfs());
+    path.is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
+}
+
+impl Provider for Verbs {
+    fn devices(&self) -> Result<Vec<NicInfo>, Error> {
+        let Ok(library) = self.library() else { return Ok(Vec::new()) };
+        let devices = library.devices()?;
+        Ok(devices.iter().map(|device| nic::info(device, is_emulated(device))).collect())
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error> {
+        Ok(Arc::new(VerbsNic::new(self.opened(name)?)?))
+    }
+
+    /// The first device that is hardware and has a port in use. An emulated one is slower than the
+    /// software NIC and is taken by name only.
+    fn offer(&self) -> Result<Offer, Error> {
+        let leave = |why: String| Ok(Offer::Leave { why });
+        let library = match self.library() {
+            Ok(library) => library,
+            Err(verbs::LoadError::NotFound { file }) => return leave(format!("there is no {file}")),
+            Err(error) => return leave(error.to_string()),
+        };
+        let mut reasons = Vec::new();
+        for device in library.devices()? {
+            let name = device.name().to_owned();
+            if is_emulated(&device) {
+                reasons.push(format!("{name} is emulated by the kernel and taken by name only"));
+                continue;
+            }
+            match self.opened(&name) {
+                Ok(opened) => return Ok(Offer::Take { name, why: opened.why().to_owned() }),
+                Err(error) => reasons.push(format!("{name}: {error}")),
+            }
+        }
+        match reasons.is_empty() {
+            true => leave("libibverbs finds no RDMA device here".into()),
+            false => leave(reasons.join("; ")),
+        }
+    }
+}

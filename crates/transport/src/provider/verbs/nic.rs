@@ -1,0 +1,273 @@
+//! An open RDMA device, and what is made on it.
+
+use super::carrier::{VerbsCarrier, VerbsReceiveCarrier};
+use super::events::Listener;
+use super::qp::VerbsQp;
+use crate::provider::soft::{Running, srq_config};
+use crate::provider::{
+    MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec,
+};
+use crate::{Error, NicId, Reach};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use warpverbs_mem::{Access, Region};
+use warpverbs_nic::{
+    AsyncEvent, CarrierLimits, Config, Mr, Mtu, NicError, Pd, SoftNic, Srq,
+};
+use warpverbs_verbs as verbs;
+use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
+
+/// The most entries of a send's list that are asked for; a WQE of the host's has no more.
+const SEND_SGES: u32 = crate::config::MAX_SEND_SGES as u32;
+
+/// A device, once it is open.
+pub(super) struct Opened {
+    // Dropped first: it speaks to the NIC below.
+    _events: Listener,
+    pub(super) running: Arc<Running>,
+    pub(super) context: verbs::Context,
+    pub(super) attr: verbs::DeviceAttr,
+    pub(super) port: u8,
+    pub(super) gid: GidChoice,
+    pub(super) reach: Reach,
+    pub(super) grh_required: bool,
+    mtu: Mtu,
+    info: NicInfo,
+    why: String,
+    gone: Arc<AtomicBool>,
+}
+
+/// What is known of a device that is not open.
+pub(super) fn info(device: &verbs::Device, emulated: bool) -> NicInfo {
+    let kind = if emulated { "emulated RDMA device" } else { "RDMA device" };
+    NicInfo {
+        name: device.name().to_owned(),
+        provider: "verbs",
+        description: format!("{kind} {} by libibverbs, queues by the CPU", device.node()),
+    }
+}
+
+/// The first port that is in use, with what it is.
+fn active_port(
+    context: &verbs::Context,
+    attr: &verbs::DeviceAttr,
+) -> Result<(u8, PortAttr), VerbsError> {
+    let mut states = Vec::new();
+    for port in 1..=attr.ports {
+        let found = context.port(port)?;
+        if found.state == PortState::Active {
+            return Ok((port, found));
+        }
+        states.push(format!("{port} is {:?}", found.state));
+    }
+    let device = context.device().name().to_owned();
+    tracing::warn!(device, "no port in use: port {}", states.join(", port "));
+    Err(VerbsError::Unsupported { device, what: "none of its ports is in the state Active" })
+}
+
+impl Opened {
+    pub(super) fn new(device: &verbs::Device) -> Result<Self, Error> {
+        let context = device.open()?;
+        let attr = context.attr()?;
+        let (port, state) = active_port(&context, &attr)?;
+        let gid = context.choose_gid(port)?;
+        let address = gid.entry.gid.0;
+        let reach = match (state.link_layer, gid.entry.kind) {
+            (LinkLayer::InfiniBand, _) => Reach::Infiniband { gid: address, lid: state.lid },
+            (_, GidKind::RoceV1) => Reach::RoceV1 { gid: address },
+            _ => Reach::RoceV2 { gid: address },
+        };
+        let bytes = state.active_mtu.map_or(256, verbs::Mtu::bytes);
+        let mtus = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+        let mtu = mtus.into_iter().rfind(|mtu| mtu.bytes() <= bytes).unwrap_or(Mtu::B256);
+        let config = Config { name: device.name().to_owned(), ..Config::default() };
+        let nic = SoftNic::new(config)?;
+        let engine = nic.spawn()?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let events = Listener::start(context.clone(), nic.clone(), gone.clone())?;
+        Ok(Self {
+            _events: events,
+            running: Arc::new(Running::new(nic, Some(engine))?),
+            context,
+            attr,
+            port,
+            reach,
+            grh_required: state.grh_required,
+            mtu,
+            info: info(device, super::is_emulated(device)),
+            why: format!("port {port}, {}, MTU {}", gid.why, mtu.bytes()),
+            gid,
+            gone,
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// How peers reach it, in words.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// An open device with a protection domain, of which the software NIC has a twin.
+pub(super) struct VerbsNic {
+    pd: Pd,
+    device_pd: verbs::Pd,
+    opened: Arc<Opened>,
+}
+
+impl fmt::Debug for VerbsNic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.opened.name(), self.opened.reach)
+    }
+}
+
+impl VerbsNic {
+    pub(super) fn new(opened: Arc<Opened>) -> Result<Self, Error> {
+        let device_pd = verbs::Pd::new(&opened.context)?;
+        Ok(Self { pd: opened.running.nic.alloc_pd(), device_pd, opened })
+    }
+
+    /// What a QP of the device is asked to take.
+    fn caps(&self, spec: &QpSpec<'_>) -> verbs::QpCaps {
+        let attr = &self.opened.attr;
+        let (recv, recv_sges) = match spec.recv {
+            // One piece of 16 bytes each.
+            RecvSpec::Own { log_depth, log_stride, .. } => (1 << log_depth, 1 << (log_stride - 4)),
+            _ => (0, 0),
+        };
+        verbs::QpCaps {
+            max_send_wr: (1 << spec.log_sq).min(attr.max_qp_wr),
+            max_recv_wr: u32::min(recv, attr.max_qp_wr),
+            max_send_sge: SEND_SGES.min(attr.max_sge),
+            max_recv_sge: u32::min(recv_sges, attr.max_sge),
+            max_inline: spec.inline_bytes as u32,
+        }
+    }
+}
+
+impl Nic for VerbsNic {
+    fn info(&self) -> &NicInfo {
+        &self.opened.info
+    }
+
+    fn id(&self) -> NicId {
+        self.opened.running.id
+    }
+
+    fn reach(&self) -> Reach {
+        self.opened.reach
+    }
+
+    fn max_mtu(&self) -> Option<Mtu> {
+        Some(self.opened.mtu)
+    }
+
+    fn max_rd_atomic(&self) -> [u8; 2] {
+        let attr = &self.opened.attr;
+        [attr.max_dest_rd_atomic, attr.max_rd_atomic].map(|count| count.min(16) as u8)
+    }
+
+    fn doorbells(&self) -> &Region {
+        self.opened.running.nic.doorbells()
+    }
+
+    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error> {
+        let registration = verbs::Registration::new(access);
+        let device = verbs::Mr::register(&self.device_pd, region, registration)?;
+        let mr =
+            self.opened.running.nic.reg_carried_mr(&self.pd, region, access, device.lkey())?;
+        Ok(Box::new(VerbsKey { mr, device, _opened: self.opened.clone() }))
+    }
+
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+        let opened = &self.opened;
+        let shared = match spec.recv {
+            RecvSpec::Shared(queue) => {
+                let queue: &dyn Any = queue;
+                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
+                Some(queue.downcast_ref::<VerbsSrq>().ok_or(foreign)?)
+            }
+            _ => None,
+        };
+        let caps = self.caps(spec);
+        // Room for all that may be outstanding: it cannot overrun.
+        let receives = shared.map_or(caps.max_recv_wr, |srq| srq.room.max_wr);
+        let cq = verbs::Cq::new(&opened.context, caps.max_send_wr + receives)?;
+        let mut options = verbs::QpOptions { caps, ..verbs::QpOptions::new(&cq) };
+        options.srq = shared.map(|srq| srq.device.clone());
+        let device = Arc::new(verbs::Qp::new(&self.device_pd, &options)?);
+        // What was asked for, not the more that the device gave: the CQ is made for that.
+        let limits = CarrierLimits {
+            send_depth: caps.max_send_wr,
+            recv_depth: caps.max_recv_wr,
+            send_sges: caps.max_send_sge,
+            recv_sges: caps.max_recv_sge,
+            inline_bytes: caps.max_inline.min(device.caps().max_inline),
+        };
+        let carrier = VerbsCarrier::new(device.clone(), cq, limits, opened.gone.clone());
+        let srq = shared.map(|shared| shared.srq.clone());
+        let (config, cqs) = opened.running.qp_config(spec, srq)?;
+        let qp = opened.running.nic.create_carried_qp(&self.pd, config, Box::new(carrier))?;
+        let pair = VerbsQp { qp, cqs, device, opened: opened.clone() };
+        pair.init(spec.access)?;
+        Ok(Arc::new(pair))
+    }
+
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+        let attr = &self.opened.attr;
+        // One segment is the link.
+        let sges = (1u32 << (spec.log_stride - 4)) - 1;
+        let room = verbs::SrqOptions {
+            max_wr: (1 << spec.log_depth).min(attr.max_srq_wr),
+            max_sge: sges.min(attr.max_srq_sge),
+        };
+        let device = verbs::Srq::new(&self.device_pd, room)?;
+        let carrier = Box::new(VerbsReceiveCarrier::new(device.clone(), room));
+        let nic = &self.opened.running.nic;
+        let srq = nic.create_carried_srq(&self.pd, &srq_config(spec), carrier)?;
+        Ok(Arc::new(VerbsSrq { srq, device, room, _opened: self.opened.clone() }))
+    }
+
+    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
+        self.opened.running.take_events(qpn)
+    }
+}
+
+/// The software NIC's key goes first: nothing is posted with the device's after it.
+struct VerbsKey {
+    mr: Mr,
+    device: verbs::Mr,
+    _opened: Arc<Opened>,
+}
+
+impl MemoryKey for VerbsKey {
+    fn lkey(&self) -> u32 {
+        self.mr.lkey()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.device.rkey()
+    }
+}
+
+struct VerbsSrq {
+    srq: Srq,
+    device: verbs::Srq,
+    room: verbs::SrqOptions,
+    _opened: Arc<Opened>,
+}
+
+impl SharedQueue for VerbsSrq {
+    fn srqn(&self) -> u32 {
+        self.srq.srqn()
+    }
+}
