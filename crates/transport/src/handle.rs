@@ -1,7 +1,8 @@
 //! What peers exchange to connect.
 
-use crate::{HandleError, Reach};
+use crate::reach::gid_of;
 use crate::wire::{Frame, Reader};
+use crate::{HandleError, Reach};
 use std::fmt;
 use std::net::SocketAddr;
 use warpverbs_nic::Mtu;
@@ -52,8 +53,8 @@ impl EndpointHandle {
         max_rd_atomic: u8,
     ) -> Result<Self, HandleError> {
         // Two NICs at one address are one.
-        let nic = NicId(gid(Some(addr)));
-        Self::from_bytes(&Self { nic, qpn, psn, mtu, max_rd_atomic, addr: Some(addr) }.to_bytes())
+        let (nic, reach) = (NicId(gid_of(addr.ip())), Reach::Udp(addr));
+        Self::from_bytes(&Self { nic, qpn, psn, mtu, max_rd_atomic, reach }.to_bytes())
     }
 
     /// The NIC the endpoint is on.
@@ -130,7 +131,6 @@ impl EndpointHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reach::gid_of;
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv6Addr};
 
@@ -213,7 +213,7 @@ mod tests {
         assert!(refused("10.0.0.1:4791", 0, 0).contains("qpn"));
         assert!(refused("10.0.0.1:4791", 1, 1 << 24).contains("psn"));
         assert!(refused("10.0.0.1:0", 1, 0).contains("port"));
-        assert!(refused("0.0.0.0:4791", 1, 0).contains("port"));
+        assert!(refused("0.0.0.0:4791", 1, 0).contains("gid"));
         assert!(refused("224.0.0.1:4791", 1, 0).contains("gid"));
     }
 

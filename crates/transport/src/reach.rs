@@ -91,7 +91,10 @@ impl Reach {
                 (Some(own), Some(far)) if own.is_ipv4() != far.is_ipv4() => {
                     "one has an IPv4 address, the other an IPv6 address"
                 }
-                (Some(own), Some(far)) if self.needs_port(peer) && (own.port(), far.port()) != (ROCE_PORT, ROCE_PORT) => {
+                (Some(own), Some(far))
+                    if self.needs_port(peer)
+                        && (own.port(), far.port()) != (ROCE_PORT, ROCE_PORT) =>
+                {
                     "a device speaks to UDP port 4791 only; give the software NIC that port"
                 }
                 (Some(_), Some(_)) => return Ok(()),
@@ -124,7 +127,9 @@ impl fmt::Display for Reach {
             Self::Udp(addr) => write!(f, "RoCEv2 by a UDP socket at {addr}"),
             Self::RoceV2 { gid } => write!(f, "RoCEv2 at GID {}", text(gid)),
             Self::RoceV1 { gid } => write!(f, "RoCEv1 at GID {}", text(gid)),
-            Self::Infiniband { gid, lid } => write!(f, "InfiniBand at LID {lid}, GID {}", text(gid)),
+            Self::Infiniband { gid, lid } => {
+                write!(f, "InfiniBand at LID {lid}, GID {}", text(gid))
+            }
         }
     }
 }

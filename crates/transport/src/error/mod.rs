@@ -80,7 +80,9 @@ impl Error {
                 | VerbsError::NeedsLocalWrite { .. }
                 | VerbsError::Unsupported { .. },
             ) => ErrorKind::BadCaller,
-            Self::Verbs(_) | Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => ErrorKind::BadLuck,
+            Self::Verbs(_) | Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => {
+                ErrorKind::BadLuck
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoints on the software NIC, posted to by the host.
+//! Endpoints posted to by the host, on the software NIC and on a device of libibverbs.
 
 mod common;
 mod connect;
@@ -10,3 +10,4 @@ mod ops;
 mod placement;
 mod receive;
 mod stress;
+mod verbs;

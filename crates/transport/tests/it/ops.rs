@@ -13,7 +13,7 @@ fn fill(pair: &Pair) {
     pair.src.write(0, &data).unwrap();
 }
 
-fn writes_and_reads(pair: &Pair, host: Poster<'_>) {
+pub(crate) fn writes_and_reads(pair: &Pair, host: Poster<'_>) {
     fill(pair);
     let (local, remote) = (pair.src.local(), pair.dst.remote());
     for len in [1, 8, 63, 64, 4096, 65536] {

@@ -96,4 +96,3 @@ fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: warpverbs_verbs::AsyncEvent)
     };
     nic.raise(told);
 }
-

@@ -41,6 +41,26 @@ impl Verbs {
         self.library.map_or_else(verbs::Verbs::load, Ok)
     }
 
+    /// The selected devices, or why there are none: a machine that has none for whatever reason is
+    /// as good as one that never had. A selection that cannot be followed is an error.
+    fn list(&self) -> Result<Result<Vec<verbs::Device>, String>, Error> {
+        let library = match self.library() {
+            Ok(library) => library,
+            Err(verbs::LoadError::NotFound { file }) => {
+                return Ok(Err(format!("there is no {file}")));
+            }
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        match library.devices() {
+            Ok(devices) => Ok(Ok(devices)),
+            Err(error @ verbs::VerbsError::Selection(_)) => Err(error.into()),
+            Err(error) => {
+                tracing::debug!(%error, "no RDMA device");
+                Ok(Err("this machine has no RDMA device".into()))
+            }
+        }
+    }
+
     fn opened(&self, name: &str) -> Result<Arc<Opened>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose device has gone is opened anew.
@@ -62,8 +82,7 @@ fn is_emulated(device: &verbs::Device) -> bool {
 
 impl Provider for Verbs {
     fn devices(&self) -> Result<Vec<NicInfo>, Error> {
-        let Ok(library) = self.library() else { return Ok(Vec::new()) };
-        let devices = library.devices()?;
+        let devices = self.list()?.unwrap_or_default();
         Ok(devices.iter().map(|device| nic::info(device, is_emulated(device))).collect())
     }
 
@@ -75,13 +94,12 @@ impl Provider for Verbs {
     /// software NIC and is taken by name only.
     fn offer(&self) -> Result<Offer, Error> {
         let leave = |why: String| Ok(Offer::Leave { why });
-        let library = match self.library() {
-            Ok(library) => library,
-            Err(verbs::LoadError::NotFound { file }) => return leave(format!("there is no {file}")),
-            Err(error) => return leave(error.to_string()),
+        let devices = match self.list()? {
+            Ok(devices) => devices,
+            Err(why) => return leave(why),
         };
         let mut reasons = Vec::new();
-        for device in library.devices()? {
+        for device in devices {
             let name = device.name().to_owned();
             if is_emulated(&device) {
                 reasons.push(format!("{name} is emulated by the kernel and taken by name only"));

@@ -4,18 +4,14 @@ use super::carrier::{VerbsCarrier, VerbsReceiveCarrier};
 use super::events::Listener;
 use super::qp::VerbsQp;
 use crate::provider::soft::{Running, srq_config};
-use crate::provider::{
-    MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec,
-};
+use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use crate::{Error, NicId, Reach};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::{Access, Region};
-use warpverbs_nic::{
-    AsyncEvent, CarrierLimits, Config, Mr, Mtu, NicError, Pd, SoftNic, Srq,
-};
+use warpverbs_nic::{AsyncEvent, CarrierLimits, Config, Mr, Mtu, NicError, Pd, SoftNic, Srq};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
@@ -183,8 +179,7 @@ impl Nic for VerbsNic {
     fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error> {
         let registration = verbs::Registration::new(access);
         let device = verbs::Mr::register(&self.device_pd, region, registration)?;
-        let mr =
-            self.opened.running.nic.reg_carried_mr(&self.pd, region, access, device.lkey())?;
+        let mr = self.opened.running.nic.reg_carried_mr(&self.pd, region, access, device.lkey())?;
         Ok(Box::new(VerbsKey { mr, device, _opened: self.opened.clone() }))
     }
 

@@ -50,7 +50,8 @@ impl VerbsQp {
             }
             // The check has refused every other pair.
             (_, peer) => {
-                let (nic, why) = (opened.name().to_owned(), "they are on networks of different kinds");
+                let (nic, why) =
+                    (opened.name().to_owned(), "they are on networks of different kinds");
                 return Err(UsageError::NoWay { nic, own, peer, why });
             }
         })
