@@ -58,6 +58,9 @@ struct Figure {
     iterations: u64,
 }
 
+/// Operations under way, at most: UCX's tests know no bound.
+const DEPTH: u32 = 4096;
+
 const fn write(what: What, bytes: u64, wanted: Within, iterations: u64) -> Figure {
     Figure { kind: Kind::Write, what, bytes, wanted: Some(wanted), iterations }
 }
@@ -97,10 +100,11 @@ impl Figure {
 
     fn ours(&self, program: &PathBuf, seconds: f64) -> Result<f64> {
         let Self { what, bytes, .. } = self;
+        let bw = format!("--bw --tx-depth {DEPTH}");
         let (kind, pointer) = match what {
             What::Latency => ("--lat", "/latency/p50_ns"),
-            What::Rate => ("--bw", "/messages_per_s"),
-            What::Bandwidth => ("--bw", "/bytes_per_s"),
+            What::Rate => (bw.as_str(), "/messages_per_s"),
+            What::Bandwidth => (bw.as_str(), "/bytes_per_s"),
         };
         let line = format!("{} local {kind} -b {bytes} -e {bytes} -D {seconds}", self.op());
         ours::number(&ours::run(program, &line)?[0], pointer)
