@@ -41,6 +41,7 @@ struct Args {
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(1);
 const RIGHTS: Access = Access::all().difference(Access::INVALIDATE);
 
 struct Side {
@@ -146,23 +147,43 @@ impl Side {
     /// The next completion, which must be a success.
     fn completion(&self) -> Result<Completion> {
         let start = Instant::now();
-        let mut out = [Completion::default()];
+        let mut asked = start;
         loop {
-            if self.cq.poll(&mut out)? == 1 {
-                ensure!(out[0].is_success(), "{}: {:?}", out[0].status(), out[0]);
-                return Ok(out[0]);
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
             }
             ensure!(start.elapsed() < LIMIT, "no completion within {LIMIT:?}");
+            // Who only waits for a message does not learn that the peer has died.
+            if asked.elapsed() > PATIENCE {
+                self.ask()?;
+                asked = Instant::now();
+            }
             if let Some(channel) = &self.channel {
                 self.cq.arm(false)?;
                 // What came before it was armed does not count.
-                if self.cq.poll(&mut out)? == 1 {
-                    ensure!(out[0].is_success(), "{}: {:?}", out[0].status(), out[0]);
-                    return Ok(out[0]);
+                if let Some(completion) = self.poll()? {
+                    return Ok(completion);
                 }
-                channel.wait(LIMIT)?;
+                channel.wait(PATIENCE)?;
             }
         }
+    }
+
+    fn poll(&self) -> Result<Option<Completion>> {
+        let mut out = [Completion::default()];
+        if self.cq.poll(&mut out)? == 0 {
+            return Ok(None);
+        }
+        ensure!(out[0].is_success(), "{}: {:?}", out[0].status(), out[0]);
+        Ok(Some(out[0]))
+    }
+
+    /// A WRITE of nothing, of which only a failure is told.
+    fn ask(&self) -> Result<()> {
+        let mut list = SendList::new(1, 0, 0);
+        let nowhere = SendOp::Write(Remote { addr: 0, rkey: 0 });
+        list.push(2, nowhere, Data::Sges(&[]), SendFlags::empty())?;
+        Ok(self.qp.post_send(&mut list)?)
     }
 
     fn ping_pong(&self, first: bool, count: u32) -> Result<Duration> {

@@ -74,6 +74,11 @@ pub(super) fn on_call(error: &CallError, facts: &Facts) -> Option<String> {
         ("ibv_reg_mr" | "ibv_create_cq" | "ibv_create_qp" | "ibv_create_srq", Errno::ENOMEM) => {
             Some(on_locked_memory(facts))
         }
+        (call, Errno::EAGAIN) if !call.starts_with("ibv_get") => Some(
+            "the control group has reached its limit of RDMA objects: see rdma.max and rdma.current \
+             in its folder"
+                .to_owned(),
+        ),
         ("ibv_reg_mr", Errno::EFAULT) => Some(
             "these addresses are not mapped here, or are memory of a GPU that no kernel module \
              offers to NICs (nvidia_peermem); a dmabuf may do"
@@ -235,6 +240,8 @@ mod tests {
         let line = |call, errno| on_call(&CallError { call, errno }, &facts);
         assert!(line("ibv_reg_mr", Errno::EFAULT).unwrap().contains("nvidia_peermem"));
         assert!(line("ibv_reg_dmabuf_mr", Errno::EOPNOTSUPP).unwrap().contains("Linux 5.12"));
+        assert!(line("ibv_create_qp", Errno::EAGAIN).unwrap().contains("rdma.max"));
+        assert_eq!(line("ibv_get_cq_event", Errno::EAGAIN), None);
         assert_eq!(line("ibv_reg_mr", Errno::EINVAL), None);
         assert_eq!(line("ibv_alloc_pd", Errno::ENOMEM), None);
     }

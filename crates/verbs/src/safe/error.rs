@@ -18,10 +18,10 @@ pub enum VerbsError {
     #[error(transparent)]
     Call(CallError),
     /// A call failed, and something can be done about it.
-    #[error("{source}; {advice}")]
+    #[error("{call}; {advice}")]
     Advised {
         /// The call.
-        source: CallError,
+        call: CallError,
         /// What to do.
         advice: String,
     },
@@ -106,20 +106,20 @@ pub enum VerbsError {
 
 /// With what can be done about it, if anything is known.
 impl From<CallError> for VerbsError {
-    fn from(source: CallError) -> Self {
-        match advice::on_call(&source, &advice::Facts::of_this_process()) {
-            Some(advice) => Self::Advised { source, advice },
-            None => Self::Call(source),
+    fn from(call: CallError) -> Self {
+        match advice::on_call(&call, &advice::Facts::of_this_process()) {
+            Some(advice) => Self::Advised { call, advice },
+            None => Self::Call(call),
         }
     }
 }
 
 impl VerbsError {
     /// A device that is listed, with this node, did not open.
-    pub(super) fn not_opened(source: CallError, node: &str) -> Self {
-        match advice::on_open(&source, node, &advice::Facts::of_this_process()) {
-            Some(advice) => Self::Advised { source, advice },
-            None => Self::Call(source),
+    pub(super) fn not_opened(call: CallError, node: &str) -> Self {
+        match advice::on_open(&call, node, &advice::Facts::of_this_process()) {
+            Some(advice) => Self::Advised { call, advice },
+            None => Self::Call(call),
         }
     }
 }

@@ -91,7 +91,7 @@ fn a_failed_call_names_itself() {
     fake.fail_next("ibv_open_device", libc::EACCES);
     let error = fake.verbs().device("fake0").unwrap().open().unwrap_err();
     let source = CallError { call: "ibv_open_device", errno: Errno::EACCES };
-    let VerbsError::Advised { source: found, advice } = error else { panic!("{error}") };
+    let VerbsError::Advised { call: found, advice } = error else { panic!("{error}") };
     assert_eq!(found, source);
     // Machines that run this test have a node uverbs0 or not.
     assert!(advice.contains("/dev/infiniband"), "{advice}");

@@ -11,6 +11,7 @@ pub use recv::RecvList;
 pub use send::{Data, Remote, SendFlags, SendList, SendOp};
 
 use crate::{CallError, sys};
+use std::fmt;
 use thiserror::Error;
 
 /// A piece of registered memory. Address and key are plain numbers; the device checks them.
@@ -46,8 +47,8 @@ impl Sge {
     }
 }
 
-impl std::fmt::Debug for Sge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Sge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sge({:#x}+{:#x}, lkey {:#010x})", self.addr(), self.len(), self.lkey())
     }
 }
@@ -85,8 +86,7 @@ pub enum ListError {
 }
 
 /// Not all of a list was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{source}: {posted} of {total} work requests were posted")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostError {
     /// The call, and what it reported: `ENOMEM` as a rule if the queue is full.
     pub source: CallError,
@@ -95,6 +95,16 @@ pub struct PostError {
     /// Requests of the list.
     pub total: usize,
 }
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, posted, total } = self;
+        write!(f, "{source}: {posted} of {total} work requests were posted")
+    }
+}
+
+// Its source is part of its text, so it has none as an error.
+impl std::error::Error for PostError {}
 
 /// A call's failure as that of a list: `bad` is the first request that was not posted.
 fn failed<W>(source: CallError, bad: *const W, list: &[W]) -> PostError {

@@ -193,7 +193,7 @@ pub struct QpAttrs {
     pub min_rnr_timer: Option<u8>,
     /// Time until an answer is missed, 4.096 µs × 2^code: a code, 0 (never) to 31.
     pub timeout: Option<u8>,
-    /// Times a request is sent again when no answer comes, 0 to 7.
+    /// Times a request is sent again when no answer comes, 0 to 7. Soft-RoCE takes 7 for ever.
     pub retry: Option<u8>,
     /// Times a request is sent again when the peer has no receive, 0 to 7; 7 is for ever.
     pub rnr_retry: Option<u8>,
@@ -231,12 +231,13 @@ impl QpAttrs {
         }
     }
 
-    /// RTS with usual values: an answer is missed after 67 ms, seven retries, receiver-not-ready
+    /// RTS with usual values: an answer is missed after 67 ms, six retries, receiver-not-ready
     /// for ever, one READ or atomic at a time.
     pub fn rts(sq_psn: u32) -> Self {
         Self {
             timeout: Some(14),
-            retry: Some(7),
+            // Linux's soft-RoCE takes seven for "for ever": a dead peer would never be missed.
+            retry: Some(6),
             rnr_retry: Some(7),
             sq_psn: Some(sq_psn),
             max_rd_atomic: Some(1),

@@ -8,7 +8,6 @@ use crate::CallError;
 use crate::safe::{Context, GidEntry, LinkLayer, PortAttr, PortState};
 use nix::errno::Errno;
 use std::fmt;
-use thiserror::Error;
 
 /// One thing that is wrong with what was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +47,7 @@ impl fmt::Display for Finding {
 }
 
 /// A QP did not change.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("QP {qpn:#x} of {device}, {} → {to}: {source}; {}", from_text(.from), findings_text(self))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyError {
     /// The device.
     pub device: String,
@@ -67,9 +65,16 @@ pub struct ModifyError {
     pub source: CallError,
 }
 
-fn from_text(from: &Option<QpState>) -> String {
-    from.map_or("?".to_owned(), |state| state.to_string())
+impl fmt::Display for ModifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, qpn, to, source, .. } = self;
+        let from = self.from.map_or("?".to_owned(), |state| state.to_string());
+        write!(f, "QP {qpn:#x} of {device}, {from} → {to}: {source}; {}", findings_text(self))
+    }
 }
+
+// Its source is part of its text, so it has none as an error.
+impl std::error::Error for ModifyError {}
 
 fn findings_text(error: &ModifyError) -> String {
     if error.findings.is_empty() {

@@ -213,5 +213,5 @@ fn too_much(pd: &Pd, caps: &QpCaps, error: CallError) -> VerbsError {
         ("max_recv_sge", caps.max_recv_sge, attr.max_sge),
     ];
     let beyond = rows.iter().map(|&(what, value, max)| in_range(what, value.into(), 0, max.into()));
-    beyond.filter_map(Result::err).next().unwrap_or(VerbsError::Call(error))
+    beyond.filter_map(Result::err).next().unwrap_or_else(|| error.into())
 }
