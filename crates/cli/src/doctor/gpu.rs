@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::cuda::{self, Cache};
 use warpverbs::gpu::{self, GpuChoice, GpuError};
+use warpverbs::transport::{Context, NicChoice};
 
 /// A library that is loaded at run time.
 #[derive(Debug, Default, Serialize)]
@@ -77,19 +78,28 @@ pub(super) fn compile_cache() -> CompileCache {
 }
 
 /// `auto` is tried, not guessed: a device counts once it has been opened.
-pub(super) fn auto(rdma_devices: usize) -> Auto {
+pub(super) fn auto() -> Auto {
     let gpu = match gpu::open_explained(GpuChoice::Auto) {
-        Ok(opened) => {
-            let (choice, why) = opened.why.split_once(": ").unwrap_or(("?", &opened.why));
-            Choice { choice: Some(choice.to_owned()), why: why.to_owned() }
-        }
+        Ok(opened) => Choice::of(&opened.why),
         Err(error) => Choice { choice: None, why: error.to_string() },
     };
-    let why = match rdma_devices {
-        0 => "this machine has no RDMA device".to_owned(),
-        n => format!("of {n} RDMA devices none can be driven: {}", super::rdma::PROVIDER),
+    let nic = match Context::new().and_then(|context| context.open(NicChoice::Auto)) {
+        // Its own name counts those of this process.
+        Ok(device) if device.info().provider == "soft" => {
+            Choice { choice: Some("soft".to_owned()), ..Choice::of(device.why()) }
+        }
+        Ok(device) => Choice::of(device.why()),
+        Err(error) => Choice { choice: None, why: error.to_string() },
     };
-    Auto { gpu, nic: Choice { choice: Some("soft".to_owned()), why } }
+    Auto { gpu, nic }
+}
+
+impl Choice {
+    /// Of a line `name: why`.
+    fn of(line: &str) -> Self {
+        let (choice, why) = line.split_once(": ").unwrap_or(("?", line));
+        Self { choice: Some(choice.to_owned()), why: why.to_owned() }
+    }
 }
 
 /// Path of the loaded library whose file name begins with `stem`, as the kernel tells.

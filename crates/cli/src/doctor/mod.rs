@@ -89,7 +89,7 @@ fn report(root: &Root) -> Report {
         gpus,
         cuda: gpu::cuda(),
         compile_cache: gpu::compile_cache(),
-        auto: gpu::auto(rdma.devices.len()),
+        auto: gpu::auto(),
         rdma,
     }
 }

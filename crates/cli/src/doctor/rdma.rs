@@ -102,7 +102,7 @@ pub(crate) struct Chosen {
 
 /// What this build can do with them.
 pub(crate) const PROVIDER: &str =
-    "this build has no verbs provider; RDMA devices are listed, not driven";
+    "libibverbs, for the host and for kernels, whose queues the software NIC reads";
 
 pub(crate) fn rdma(root: &Root) -> Rdma {
     let devices = root.list(CLASS).into_iter().map(|name| device(root, name)).collect();

@@ -66,7 +66,8 @@ impl VerbsQp {
         };
         let rts = verbs::QpAttrs {
             timeout: Some(path.ack_timeout),
-            retry: Some(path.retry),
+            // Soft-RoCE takes seven for "for ever", and a dead peer would never be missed.
+            retry: Some(path.retry.min(6)),
             rnr_retry: Some(path.rnr_retry),
             max_rd_atomic: Some(path.max_rd_atomic),
             ..verbs::QpAttrs::rts(path.sq_psn)
