@@ -34,7 +34,12 @@ const RANKS: [(&str, &str); 3] = [
     ("dist_atomic", "-n 1 -w 0 -c 1 -t 32"),
 ];
 /// The NICs of the two guests, in an order that changes little.
-const NICS: [[Nic; 2]; 1] = [[Nic::Soft, Nic::Soft]];
+const NICS: [[Nic; 2]; 4] = [
+    [Nic::Soft, Nic::Soft],
+    [Nic::Rxe, Nic::Soft],
+    [Nic::Rxe, Nic::Rxe],
+    [Nic::Soft, Nic::Rxe],
+];
 
 fn steps() -> Vec<Step> {
     let mut all = Vec::new();
