@@ -40,7 +40,13 @@ pub(crate) enum Task {
     Verbs(Options),
     /// The workspace's own programs between two guests: with our NIC at both ends, with Linux's
     /// RoCEv2 at both, and mixed.
-    Test(Options),
+    Test {
+        #[command(flatten)]
+        options: Options,
+        /// Only steps whose name has this in it, such as dist_write or Rxe.
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+    },
     /// One command in guest 1, or one in each at the same time.
     Run {
         #[command(flatten)]
@@ -96,7 +102,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Smoke(options) => (options, smoke::run(options)),
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
-        Task::Test(options) => (options, test::run(options)),
+        Task::Test { options, only } => (options, test::run(options, only.as_deref())),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };

@@ -34,12 +34,8 @@ const RANKS: [(&str, &str); 3] = [
     ("dist_atomic", "-n 1 -w 0 -c 1 -t 32"),
 ];
 /// The NICs of the two guests, in an order that changes little.
-const NICS: [[Nic; 2]; 4] = [
-    [Nic::Soft, Nic::Soft],
-    [Nic::Rxe, Nic::Soft],
-    [Nic::Rxe, Nic::Rxe],
-    [Nic::Soft, Nic::Rxe],
-];
+const NICS: [[Nic; 2]; 4] =
+    [[Nic::Soft, Nic::Soft], [Nic::Rxe, Nic::Soft], [Nic::Rxe, Nic::Rxe], [Nic::Soft, Nic::Rxe]];
 
 fn steps() -> Vec<Step> {
     let mut all = Vec::new();
@@ -60,12 +56,15 @@ fn steps() -> Vec<Step> {
     all
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options, only: Option<&str>) -> Result<()> {
+    let mut steps = steps();
+    steps.retain(|step| only.is_none_or(|text| step.name.contains(text)));
+    ensure!(!steps.is_empty(), "no step's name has {only:?} in it");
     let examples = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
     let mut bed = Bed::boot(options, &examples)?;
     let mut now = [Nic::Soft; 2];
     let mut failed = Vec::new();
-    for step in steps() {
+    for step in steps {
         for (guest, (now, next)) in
             [&mut bed.one, &mut bed.two].into_iter().zip(now.iter_mut().zip(step.nics))
         {
