@@ -4,6 +4,7 @@
 
 mod case;
 mod play;
+mod rate;
 mod report;
 mod side;
 mod talk;
@@ -58,6 +59,15 @@ enum Role {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Waits for a program that measures, and is written to.
+    RateServe,
+    /// Measures WRITEs to the program at `host`.
+    Rate {
+        /// Address of the program that serves.
+        host: IpAddr,
+        #[command(flatten)]
+        plan: rate::Plan,
+    },
 }
 
 /// What each program says of its NIC.
@@ -92,11 +102,18 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<()> {
+    let meet = |host| SocketAddr::new(host, flags.port);
+    let (nic, bind) = (flags.nic.as_str(), flags.bind);
+    match &flags.role {
+        Role::RateServe => rate::serve(nic, bind, &mut Talk::accept(meet(bind))?),
+        Role::Rate { host, plan } => rate::run(nic, bind, &mut Talk::connect(meet(*host))?, plan),
+        Role::Serve => try_all(flags, Talk::accept(meet(bind))?),
+        Role::Run { host, .. } => try_all(flags, Talk::connect(meet(*host))?),
+    }
+}
+
+fn try_all(flags: &Flags, mut talk: Talk) -> Result<()> {
     let mut side = open(flags)?;
-    let mut talk = match &flags.role {
-        Role::Serve => Talk::accept(SocketAddr::new(flags.bind, flags.port))?,
-        Role::Run { host, .. } => Talk::connect(SocketAddr::new(*host, flags.port))?,
-    };
     // Keys of ours can be invalidated, and kernels post to us.
     let (soft, rxe) = (flags.nic == SOFT, side.is_rxe());
     let own = Hello { version: VERSION, nic: side.name(), invalidates: soft, rxe, kernels: soft };
@@ -104,18 +121,18 @@ fn run(flags: &Flags) -> Result<()> {
     let theirs: Hello = talk.hear()?;
     ensure!(theirs.version == VERSION, "the other program speaks version {}", theirs.version);
     match &flags.role {
-        Role::Serve => {
-            while let Some((asks, group)) = talk.hear::<Next>()? {
-                play::group(&mut *side, &mut talk, &group, asks)?;
-            }
-            Ok(())
-        }
         Role::Run { mtu, lossy, json, .. } => {
             let rows = lead(&mut *side, &mut talk, [&own, &theirs], mtu, *lossy)?;
             tell(
                 &Report { nics: [&own.nic, &theirs.nic], lossy: *lossy, rows: &rows },
                 json.as_deref(),
             )
+        }
+        _ => {
+            while let Some((asks, group)) = talk.hear::<Next>()? {
+                play::group(&mut *side, &mut talk, &group, asks)?;
+            }
+            Ok(())
         }
     }
 }

@@ -331,7 +331,7 @@ fn immediate(case: &Case, i: u32) -> u32 {
 }
 
 /// Bytes that differ from their neighbours, from those a packet away, and from other cases'.
-fn pattern(seed: u32, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     let next = |_| {
         state ^= state << 13;

@@ -4,7 +4,7 @@ mod kernel;
 mod soft;
 mod verbs;
 
-pub(crate) use soft::Soft;
+pub(crate) use soft::{Soft, soft_config};
 pub(crate) use verbs::Rdma;
 
 use crate::case::{Group, Op, Status};

@@ -36,12 +36,9 @@ enum Pending {
 }
 
 impl Soft {
-    /// Brings it up, with faults and a capture as the environment says.
+    /// Brings it up.
     pub(crate) fn new(ip: IpAddr) -> Result<Self> {
-        let bind = SocketAddr::new(ip, PORT);
-        let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B4096) });
-        let config = Config { link, ..Config::default() }.with_env()?;
-        let device = Context::builder().soft_config(config).build()?.open("soft")?;
+        let device = Context::builder().soft_config(soft_config(ip)?).build()?.open("soft")?;
         let all = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
@@ -64,6 +61,13 @@ impl Soft {
             Area::Exposed => &self.exposed,
         }
     }
+}
+
+/// RoCEv2 at an address, for path MTUs up to 4096, with faults and a capture as the environment says.
+pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
+    let bind = SocketAddr::new(ip, PORT);
+    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B4096) });
+    Ok(Config { link, ..Config::default() }.with_env()?)
 }
 
 /// The path MTU of so many bytes.
