@@ -1,6 +1,8 @@
-//! The `warpverbs` program: what this machine has (`doctor`) and how fast it is (`perf`).
+//! The `warpverbs` program: what this machine has (`doctor`), how fast it is (`perf`), and whether a
+//! NIC does what it should (`conform`).
 #![forbid(unsafe_code)]
 
+mod conform;
 mod doctor;
 mod perf;
 mod print;
@@ -22,6 +24,8 @@ struct Cli {
 enum Command {
     /// What this machine has, what `auto` would choose, and why
     Doctor(doctor::DoctorArgs),
+    /// Run every case of the conformance suite on a NIC, connected to itself
+    Conform(conform::ConformArgs),
     /// Measure, and check the data that was moved
     #[command(subcommand)]
     Perf(Box<perf::PerfCommand>),
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         .init();
     let outcome = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
+        Command::Conform(args) => conform::run(&args),
         Command::Perf(command) => perf::run(&command),
     };
     match outcome {

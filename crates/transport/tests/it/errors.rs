@@ -53,28 +53,6 @@ fn the_first_cause_outlives_the_flush_that_follows() {
 }
 
 #[test]
-fn a_receive_that_is_too_small_fails_on_both_sides() {
-    let pair = Pair::new(&EndpointConfig::host());
-    let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
-    let _ = b.post_recv(pair.dst.local().slice(0, 4).unwrap()).unwrap();
-    let sent = a.post_send_inline(&[0; 8], SIGNALED).unwrap();
-    assert_eq!(work(a.wait(sent).unwrap_err()).syndrome, Syndrome::RemoteInvalReq);
-    let error = work(b.wait_recv().unwrap_err());
-    assert_eq!((error.queue, error.index, error.opcode), (QueueKind::Receive, 0, None));
-    assert_eq!(error.syndrome, Syndrome::LocalLength);
-}
-
-#[test]
-fn a_peer_without_receives_exhausts_the_retries() {
-    let config = EndpointConfig::host().retries(7, 1).timers(14, 1).recv_depth(0);
-    let pair = Pair::new(&config);
-    let a = pair.a.host().unwrap();
-    let sent = a.post_send_inline(&[0; 8], SIGNALED).unwrap();
-    let error = work(a.wait(sent).unwrap_err());
-    assert_eq!((error.syndrome, error.kind()), (Syndrome::RnrRetryExc, ErrorKind::BadLuck));
-}
-
-#[test]
 fn waits_end_by_their_deadline_and_may_be_repeated() {
     let nic = SoftNic::new(Config { seed: Some(2), ..Config::default() }).unwrap();
     let pair = Pair::stepped(&nic, &EndpointConfig::host().send_depth(128));
@@ -130,51 +108,6 @@ fn a_scratch_slot_is_not_reused_while_the_nic_may_write_it() {
     }
     let error = host.fetch_add(pair.dst.remote(), 1).unwrap_err();
     assert!(matches!(error, Error::Wait(WaitError::NoScratch { .. })), "{error}");
-}
-
-#[test]
-fn a_reset_endpoint_is_as_good_as_new() {
-    for mode in [CqMode::Collapsed, CqMode::Ring] {
-        let mut pair = Pair::new(&EndpointConfig::host().send_cq(mode).send_depth(128));
-        for round in 0..5u64 {
-            let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
-            for n in 0..200 + round {
-                let at = pair.dst.remote().slice(8, 8).unwrap();
-                let _ = a.post_write_inline(&n.to_le_bytes(), at, SIGNALED).unwrap();
-            }
-            a.quiet().unwrap();
-            assert_eq!(word(&pair.dst, 8), 199 + round);
-            let _ = b.post_recv(pair.dst.local().slice(0, 8).unwrap()).unwrap();
-            let _ = b.post_recv([]).unwrap();
-            let _ = a.post_send_inline(&round.to_le_bytes(), SIGNALED).unwrap();
-            assert_eq!(b.wait_recv().unwrap().index, 0);
-            assert_eq!(word(&pair.dst, 0), round);
-            // Errors, flushes and unread completions must all be gone afterwards.
-            let nowhere = RemoteRegion::new(0, 8, 0);
-            let _ = a.post_write_inline(&[0; 8], nowhere, SIGNALED).unwrap();
-            for _ in 0..10 {
-                let _ = a.post_nop(SIGNALED);
-            }
-            assert!(a.quiet().is_err());
-            let qpn = pair.a.qpn();
-            pair.a.reset().unwrap();
-            pair.b.reset().unwrap();
-            assert_eq!((pair.a.qpn(), pair.a.state(), pair.a.peer()), (qpn, QpState::Init, None));
-            pair.a.connect(&pair.b.handle()).unwrap();
-            pair.b.connect(&pair.a.handle()).unwrap();
-        }
-        assert!(pair.a.health().unwrap().is_ok());
-    }
-}
-
-#[test]
-fn failing_an_endpoint_flushes_what_is_posted() {
-    let pair = Pair::new(&EndpointConfig::host());
-    let b = pair.b.host().unwrap();
-    let _ = b.post_recv(pair.dst.local()).unwrap();
-    pair.b.fail().unwrap();
-    let error = work(b.wait_recv().unwrap_err());
-    assert_eq!((error.queue, error.syndrome), (QueueKind::Receive, Syndrome::WrFlush));
 }
 
 #[test]

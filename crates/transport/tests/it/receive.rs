@@ -1,51 +1,10 @@
-//! Messages: receives, immediates, shared receive queues.
+//! Receive queues: laps, bounds, and shared ones.
 
 use crate::common::{Pair, bytes};
 use std::time::Duration;
-use warpverbs_transport::{
-    Endpoint, EndpointConfig, Error, QueueKind, ReceivedKind, SendFlags, UsageError, WaitError,
-};
+use warpverbs_transport::{Endpoint, EndpointConfig, Error, QueueKind, SendFlags, WaitError};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
-
-#[test]
-fn messages_arrive_in_order_with_their_kind() {
-    let pair = Pair::new(&EndpointConfig::host().recv_sges(2));
-    let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
-    let dst = |at, len| pair.dst.local().slice(at, len).unwrap();
-    let src = |at, len| pair.src.local().slice(at, len).unwrap();
-    pair.src.write(0, b"scattered message, imm").unwrap();
-
-    assert_eq!(b.post_recv([dst(0, 9), dst(100, 50)]).unwrap().index(), 0);
-    let _ = b.post_recv(dst(200, 8)).unwrap();
-    let _ = b.post_recv([]).unwrap();
-    let _ = b.post_recv([]).unwrap();
-    let _ = a.post_send(src(0, 17), SIGNALED).unwrap();
-    let _ = a.post_send_imm(src(19, 3), 0xdead_beef, SIGNALED).unwrap();
-    let _ =
-        a.post_write_imm(src(0, 4), pair.dst.remote().slice(300, 4).unwrap(), 5, SIGNALED).unwrap();
-    let _ = a.post_send([], SIGNALED).unwrap();
-    a.quiet().unwrap();
-
-    let got: Vec<_> = (0..4).map(|_| b.wait_recv().unwrap()).collect();
-    let kinds: Vec<_> = got.iter().map(|r| (r.index, r.byte_len, r.kind)).collect();
-    let expected = [
-        (0, 17, ReceivedKind::Send),
-        (1, 3, ReceivedKind::SendImm(0xdead_beef)),
-        (2, 4, ReceivedKind::WriteImm(5)),
-        (3, 0, ReceivedKind::Send),
-    ];
-    assert_eq!(kinds, expected);
-    assert_eq!(
-        (bytes(&pair.dst, 0, 9), bytes(&pair.dst, 100, 8)),
-        (b"scattered".into(), b" message".into())
-    );
-    assert_eq!(
-        (bytes(&pair.dst, 200, 3), bytes(&pair.dst, 300, 4)),
-        (b"imm".into(), b"scat".into())
-    );
-    assert_eq!(b.poll_recv().unwrap(), None);
-}
 
 #[test]
 fn receives_wrap_their_ring_and_keep_their_index() {
@@ -77,38 +36,6 @@ fn a_full_receive_queue_says_so_and_takes_nothing() {
         panic!("{full}");
     };
     assert_eq!(pair.b.health().unwrap().receive.reserved, 2);
-}
-
-#[test]
-fn endpoints_share_a_receive_queue_through_many_laps() {
-    let pair = Pair::new(&EndpointConfig::host());
-    let srq = pair.device.srq(8, 1).unwrap();
-    let config = EndpointConfig::host().recv_depth(64).srq(&srq);
-    let pairs: Vec<_> = (0..3)
-        .map(|_| {
-            let sender = pair.device.endpoint(&EndpointConfig::host()).unwrap();
-            let receiver = pair.device.endpoint(&config).unwrap();
-            sender.connect(&receiver.handle()).unwrap();
-            receiver.connect(&sender.handle()).unwrap();
-            (sender, receiver)
-        })
-        .collect();
-    for _ in 0..7 {
-        srq.post_recv(pair.dst.local().slice(0, 8).unwrap()).unwrap();
-    }
-    let full = srq.post_recv([]).unwrap_err();
-    assert!(matches!(full, Error::Wait(WaitError::SharedQueueFull { receives: 7, .. })));
-    let own = pairs[0].1.host().unwrap().post_recv([]).unwrap_err();
-    assert!(matches!(own, Error::Usage(UsageError::NoReceiveQueue { .. })));
-    for n in 0..600u64 {
-        let (sender, receiver) = &pairs[(n * n % 3) as usize];
-        let _ = sender.host().unwrap().post_send_inline(&n.to_le_bytes(), SIGNALED).unwrap();
-        let received = receiver.host().unwrap().wait_recv().unwrap();
-        assert_eq!(received.byte_len, 8);
-        assert!(received.index < 8);
-        assert_eq!(bytes(&pair.dst, 0, 8), n.to_le_bytes());
-        srq.post_recv(pair.dst.local().slice(0, 8).unwrap()).unwrap();
-    }
 }
 
 #[test]

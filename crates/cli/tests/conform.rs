@@ -1,0 +1,38 @@
+//! `warpverbs conform` as a user runs it.
+
+mod common;
+
+use common::{fails, json, program, succeeds, text};
+
+#[test]
+fn conform_runs_the_suite_and_tells_every_case() {
+    let names = succeeds("conform --list");
+    assert!(names.lines().count() > 50 && names.contains("write_then_send"), "{names}");
+    for place in ["", " --network", " --network ::1"] {
+        let report = json(&format!("conform --nic soft --gpu simt --json{place} --case kernel_w"));
+        assert_eq!((&report["schema"], &report["right"]), (&1.into(), &true.into()), "{report}");
+        let cases = report["cases"].as_array().expect("cases");
+        assert_eq!(report["counts"]["passed"], cases.len(), "{report}");
+        assert!(cases.len() == 3 && cases.iter().all(|c| c["poster"] == "kernel"), "{report}");
+    }
+    let words = succeeds("conform --nic soft --host-only --network --case masked --case kernel_r");
+    assert!(words.contains("differs") && words.contains("has no packet"), "{words}");
+    assert!(words.contains("skipped") && words.contains("no device that runs kernels"), "{words}");
+    assert!(words.lines().last() == Some("1 differs, 2 skipped"), "{words}");
+    fails("conform --case no_such_case", &["no_such_case", "--list"]);
+    fails("conform --nic mlx5_77", &["mlx5_77", "soft"]);
+    fails("conform --nic mlx5_77 --network", &["--network", "mlx5_77"]);
+}
+
+#[test]
+fn conform_fails_with_the_case_that_fails() {
+    let out = program("conform --nic soft --host-only --network --case write_sizes")
+        .env("WARPVERBS_FAULT", "loss=100%")
+        .output()
+        .expect("the program");
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(out.status.code(), Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("failed   host   write_sizes"), "{stdout}");
+    assert!(stdout.contains("transport retries exceeded"), "{stdout}");
+    assert!(stderr.contains("1 of 1 cases did not end as they should"), "{stderr}");
+}

@@ -1,0 +1,93 @@
+//! Work of kernels that must be refused, or is not answered.
+
+use super::kernels::{DIM, THREADS, code, pointer, status, went_well, write};
+use crate::Setup;
+use crate::outcome::{Stop, check};
+use crate::rig::{End, Pair, all_access, bytes, pattern, same};
+use warpverbs::gpu::Dim;
+use warpverbs::kernels::loopback as k;
+use warpverbs::transport::{Endpoint, EndpointConfig, MemoryRegion, Syndrome};
+
+/// `wv::outcome::requester`.
+const REQUESTER: u32 = 4;
+
+/// The kernel's status is an error completion, and the endpoint's first error is `syndrome`. A
+/// collapsed CQ may show the kernel only the flush that followed.
+fn ended_with(a: &Endpoint, status: &MemoryRegion, syndrome: Syndrome) -> End {
+    let code = code(status)?;
+    let found = Syndrome::from_value((code >> 8) as u8);
+    let right = [syndrome, Syndrome::WrFlush].contains(&found) && code & 0xff == REQUESTER;
+    check!(right, "the kernel's status is {code:#x} ({found}), expected {syndrome}");
+    let first = a.health()?.syndrome();
+    check!(first == Some(syndrome), "the first error is {first:?}, expected {syndrome}");
+    Ok(())
+}
+
+pub(super) fn kernel_bad_rkey(setup: &Setup) -> End {
+    let (pair, status) = (setup.kernel_pair()?, status(setup)?);
+    let rkey = pair.dst.rkey() ^ 0x5a00_0055;
+    setup.launch(&k::Write { rkey, ..write(&pair, 8, &status) }, DIM)?;
+    ended_with(&pair.a, &status, Syndrome::RemoteAccess)?;
+    same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
+}
+
+pub(super) fn kernel_bad_lkey(setup: &Setup) -> End {
+    let (pair, status) = (setup.kernel_pair()?, status(setup)?);
+    let lkey = pair.src.lkey() ^ 0x5a00_0055;
+    setup.launch(&k::Write { lkey, ..write(&pair, 8, &status) }, DIM)?;
+    ended_with(&pair.a, &status, Syndrome::LocalProt)?;
+    same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
+}
+
+/// A pair whose peer is given up, or found without a receive, within milliseconds.
+fn impatient(setup: &Setup) -> Result<Pair, Stop> {
+    let config = EndpointConfig::for_gpu(setup.kernels()?).timers(10, 14).retries(2, 2);
+    setup.pair(config.clone(), config)
+}
+
+pub(super) fn kernel_no_receive(setup: &Setup) -> End {
+    let (pair, status) = (impatient(setup)?, status(setup)?);
+    let counts = setup.region(&setup.a.device, 64, all_access())?;
+    // One warp sends; there is no second that would receive.
+    let kernel = k::SendRecv {
+        from: pair.a.device_qp(),
+        to: pair.b.device_qp(),
+        laddr: pair.src.addr(),
+        lkey: pair.src.lkey(),
+        raddr: pair.dst.addr(),
+        rlkey: pair.dst.lkey(),
+        bytes: 8,
+        piece: 8,
+        window: 1,
+        counts: pointer(&counts),
+        status: pointer(&status),
+    };
+    setup.launch(&kernel, Dim::new(1, 32))?;
+    ended_with(&pair.a, &status, Syndrome::RnrRetryExc)
+}
+
+pub(super) fn kernel_peer_gone(setup: &Setup) -> End {
+    let (pair, status) = (impatient(setup)?, status(setup)?);
+    let kernel = write(&pair, 8, &status);
+    drop(pair.b);
+    setup.launch(&kernel, DIM)?;
+    ended_with(&pair.a, &status, Syndrome::TransportRetryExc)
+}
+
+pub(super) fn kernel_reconnect(setup: &Setup) -> End {
+    let mut pair = setup.kernel_pair()?;
+    for _ in 0..3 {
+        let broken = status(setup)?;
+        setup.launch(&k::Write { rkey: 0x5a5a_5a00, ..write(&pair, 8, &broken) }, DIM)?;
+        ended_with(&pair.a, &broken, Syndrome::RemoteAccess)?;
+        pair.a.reset()?;
+        pair.b.reset()?;
+        pair.connect()?;
+        let (well, all) = (status(setup)?, THREADS * 8);
+        setup.launch(&write(&pair, 8, &well), DIM)?;
+        went_well(&pair, &well)?;
+        same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), "WRITEs after a reset")?;
+        pair.dst.write(0, &vec![0; all])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Where NICs are known to differ from the specification.
+
+use crate::{Kind, Setup};
+
+/// A case that some NICs are known not to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The case.
+    pub case: &'static str,
+    /// Which NICs.
+    pub kind: Kind,
+    /// How the names of the devices begin; empty for all of the kind.
+    pub device: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// All that are known. One that is listed here and passes all the same is a failure of the list.
+pub const DIFFERENCES: &[Difference] = &[Difference {
+    case: "masked_atomics",
+    kind: Kind::SoftNetwork,
+    device: "",
+    reason: "RoCEv2 has no packet for extended atomics; the NIC refuses the work request",
+}];
+
+impl Difference {
+    /// The one that is known of `case` on the NICs of `setup`.
+    pub(crate) fn of(case: &str, setup: &Setup) -> Option<&'static Self> {
+        let name = &setup.b.device.info().name;
+        DIFFERENCES.iter().find(|known| {
+            known.case == case && known.kind == setup.kind() && name.starts_with(known.device)
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! How a case ended.
+
+use crate::{Case, Difference, Setup};
+use std::fmt;
+use std::time::{Duration, Instant};
+use warpverbs::transport::{Error, UsageError};
+
+/// What a case found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All was as expected.
+    Passed,
+    /// Something was not; what.
+    Failed(String),
+    /// There is nothing here to try it with; why.
+    NotSupported(String),
+}
+
+/// A case that was run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The case.
+    pub case: &'static Case,
+    /// What it found.
+    pub verdict: Verdict,
+    /// A known difference of the NIC in this case.
+    pub known: Option<&'static Difference>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Whether it is what this NIC should do: a case passes unless it cannot be tried or a
+    /// difference is known, and a known difference is there.
+    pub fn is_right(&self) -> bool {
+        match (&self.verdict, self.known) {
+            (Verdict::Passed, known) => known.is_none(),
+            (Verdict::Failed(_), known) => known.is_some(),
+            (Verdict::NotSupported(_), _) => true,
+        }
+    }
+
+    /// One word: passed, differs, failed, skipped, or stale for a known difference that is not
+    /// there.
+    pub fn word(&self) -> &'static str {
+        match (&self.verdict, self.known) {
+            (Verdict::Passed, None) => "passed",
+            (Verdict::Passed, Some(_)) => "stale",
+            (Verdict::Failed(_), Some(_)) => "differs",
+            (Verdict::Failed(_), None) => "failed",
+            (Verdict::NotSupported(_), _) => "skipped",
+        }
+    }
+
+    /// Why it is not simply passed.
+    pub fn detail(&self) -> String {
+        match (&self.verdict, self.known) {
+            (Verdict::Passed, None) => String::new(),
+            (Verdict::Passed, Some(known)) => format!("passes, though listed: {}", known.reason),
+            (Verdict::Failed(found), Some(known)) => format!("{} ({found})", known.reason),
+            (Verdict::Failed(found), None) => found.clone(),
+            (Verdict::NotSupported(why), _) => why.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.case.name, self.case.poster, self.word())?;
+        match self.detail() {
+            detail if detail.is_empty() => Ok(()),
+            detail => write!(f, ": {detail}"),
+        }
+    }
+}
+
+/// Why a case ends before its end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failed(String),
+    NotSupported(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<UsageError> for Stop {
+    fn from(error: UsageError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<warpverbs::gpu::GpuError> for Stop {
+    fn from(error: warpverbs::gpu::GpuError) -> Self {
+        Self::Failed(format!("GPU: {error}"))
+    }
+}
+
+impl From<warpverbs::gpu::LaunchError> for Stop {
+    fn from(error: warpverbs::gpu::LaunchError) -> Self {
+        Self::Failed(format!("kernel: {error}"))
+    }
+}
+
+/// Ends a case unless the condition holds.
+macro_rules! check {
+    ($holds:expr, $($words:tt)+) => {
+        if !$holds {
+            return Err($crate::outcome::Stop::Failed(format!($($words)+)));
+        }
+    };
+}
+pub(crate) use check;
+
+impl Setup {
+    /// Runs one case. It ends by itself: every wait in it has a deadline.
+    pub fn run(&self, case: &'static Case) -> Outcome {
+        let start = Instant::now();
+        let verdict = match (case.run)(self) {
+            Ok(()) => Verdict::Passed,
+            Err(Stop::Failed(found)) => Verdict::Failed(found),
+            Err(Stop::NotSupported(why)) => Verdict::NotSupported(why),
+        };
+        let known = Difference::of(case.name, self);
+        Outcome { case, verdict, known, took: start.elapsed() }
+    }
+}
