@@ -39,9 +39,9 @@ pub(super) fn kernel_bad_lkey(setup: &Setup) -> End {
     same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
 }
 
-/// A pair whose peer is given up, or found without a receive, within milliseconds.
+/// A pair whose peer is given up, or found without a receive, within half a second.
 fn impatient(setup: &Setup) -> Result<Pair, Stop> {
-    let config = EndpointConfig::for_gpu(setup.kernels()?).timers(10, 14).retries(2, 2);
+    let config = EndpointConfig::for_gpu(setup.kernels()?).timers(14, 14).retries(5, 2);
     setup.pair(config.clone(), config)
 }
 
