@@ -5,7 +5,8 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 7] = [
+const IMAGES: [&Image; 8] = [
+    &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::interchange::IMAGE,
     &kernels::loopback::IMAGE,

@@ -37,7 +37,10 @@ pub struct Idle {
 
 impl Default for Idle {
     fn default() -> Self {
-        Self { spin: 20_000, yields: 200_000, sleep: Duration::from_micros(50) }
+        // On an only core, whoever the engine waits for cannot run while it spins.
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let spin = if alone { 0 } else { 20_000 };
+        Self { spin, yields: 200_000, sleep: Duration::from_micros(50) }
     }
 }
 

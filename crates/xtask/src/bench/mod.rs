@@ -7,6 +7,7 @@ mod ucx;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+pub(crate) use report::median;
 use report::{Curve, Report, Row, Within};
 use std::path::PathBuf;
 

@@ -10,6 +10,12 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
     Ok(workspace::target()?.join("debug").join(name))
 }
 
+/// The same, built for speed.
+pub(crate) fn fast_program(name: &str) -> Result<PathBuf> {
+    workspace::build(&["--release", "--package", name])?;
+    Ok(workspace::target()?.join("release").join(name))
+}
+
 /// Builds examples of a package; where they lie.
 pub(crate) fn examples(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     let mut words = vec!["--package", package];

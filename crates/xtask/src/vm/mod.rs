@@ -11,6 +11,7 @@ mod guest;
 mod image;
 mod interop;
 mod kernel;
+mod rates;
 mod run;
 mod skip;
 mod smoke;
@@ -46,6 +47,13 @@ pub(crate) enum Task {
         /// Only steps whose name has this in it, such as dist_write or Rxe.
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
+    },
+    /// How fast WRITEs are: Debian's `ib_write_bw`, ours over libibverbs, and our own NIC.
+    Rates {
+        #[command(flatten)]
+        options: Options,
+        #[command(flatten)]
+        rounds: rates::Rounds,
     },
     /// One command in guest 1, or one in each at the same time.
     Run {
@@ -103,6 +111,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
         Task::Test { options, only } => (options, test::run(options, only.as_deref())),
+        Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };
