@@ -107,13 +107,13 @@ fn run(flags: &Flags) -> Result<()> {
     match &flags.role {
         Role::RateServe => rate::serve(nic, bind, &mut Talk::accept(meet(bind))?),
         Role::Rate { host, plan } => rate::run(nic, bind, &mut Talk::connect(meet(*host))?, plan),
-        Role::Serve => try_all(flags, Talk::accept(meet(bind))?),
-        Role::Run { host, .. } => try_all(flags, Talk::connect(meet(*host))?),
+        // The NIC first: what is wrong with it is said before anybody is waited for.
+        Role::Serve => try_all(flags, open(flags)?, Talk::accept(meet(bind))?),
+        Role::Run { host, .. } => try_all(flags, open(flags)?, Talk::connect(meet(*host))?),
     }
 }
 
-fn try_all(flags: &Flags, mut talk: Talk) -> Result<()> {
-    let mut side = open(flags)?;
+fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()> {
     // Keys of ours can be invalidated, and kernels post to us.
     let (soft, rxe) = (flags.nic == SOFT, side.is_rxe());
     let own = Hello { version: VERSION, nic: side.name(), invalidates: soft, rxe, kernels: soft };

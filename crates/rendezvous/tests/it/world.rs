@@ -167,8 +167,11 @@ fn a_rank_that_fails_tells_the_others_why() {
 fn a_store_that_goes_is_rank_zero_that_goes() {
     let port = free_port();
     let configs = (0..3).map(|rank| config(rank, 3, port)).collect();
+    // Rank 0 has all answers before the others have theirs.
+    let met = std::sync::Barrier::new(3);
     let errors = all_ranks(configs, |mut world| {
         world.exchange("first", b"").unwrap();
+        met.wait();
         (world.rank() != 0).then(|| world.barrier("second").unwrap_err())
     });
     for error in errors.into_iter().flatten() {
