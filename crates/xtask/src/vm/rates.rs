@@ -122,13 +122,14 @@ fn perftest(bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
     column(&text, bytes, 4).map(|rate| rate * 1e6)
 }
 
+/// As many under way as perftest has.
 fn ours(bed: &mut Bed, nic: &str, kernel: bool) -> Result<Vec<f64>> {
     let sizes: Vec<_> = SIZES.iter().map(|(bytes, count)| format!("{bytes}x{count}")).collect();
     let kernel = if kernel { "--kernel" } else { "" };
     let serve = format!("warpverbs-interop --nic {nic} --bind {FIRST} rate-serve");
     let sizes = sizes.join(",");
     let ask = format!(
-        "warpverbs-interop --nic {nic} --bind {SECOND} rate {FIRST} --sizes {sizes} {kernel}"
+        "warpverbs-interop --nic {nic} --bind {SECOND} rate {FIRST} --sizes {sizes} --depth 128 {kernel}"
     );
     let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
     // Bytes, MB/s, million messages a second.
