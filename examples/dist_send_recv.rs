@@ -11,12 +11,12 @@
 mod common;
 mod dist;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
+use dist::Load;
 use dist::mesh::{Link, Mesh, fill, seed, wrong_bytes};
 use dist::rank::Rank;
-use dist::table::{Row, Table};
-use dist::{Job, Load, Sizes};
+use dist::sweep::{Sweep, Work};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
@@ -29,11 +29,7 @@ use warpverbs::transport::{Access, MemoryRegion};
 #[command(version)]
 struct Flags {
     #[command(flatten)]
-    job: Job,
-    #[command(flatten)]
-    sizes: Sizes,
-    #[command(flatten)]
-    load: Load,
+    sweep: Sweep,
 }
 
 /// Receives that are offered at a time, at least and at most.
@@ -47,25 +43,7 @@ fn window(size: u64) -> u64 {
 }
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| {
-        flags.sizes.check(64 << 20)?;
-        flags.load.check()?;
-        let plan = format!("dist_send_recv {} {}", flags.sizes.plan(), flags.load.plan());
-        dist::run(&flags.job, &plan, |rank| sweep(rank, &flags))
-    })
-}
-
-fn sweep(rank: &mut Rank<'_>, flags: &Flags) -> Result<(Table, String)> {
-    let (load, session) = (&flags.load, rank.session);
-    let post = Post::new(rank, flags)?;
-    let mut table = Table::new(session, rank.is_first())?;
-    for (row, size) in flags.sizes.all().into_iter().enumerate() {
-        let time = post.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
-        let count = u64::from(load.iters) * post.mesh.len() as u64;
-        table.push(session, Row { op: None, size, time, count })?;
-    }
-    let (sizes, ranks) = (table.len(), rank.world_size());
-    Ok((table, format!("{sizes} sizes, every message at {ranks} ranks once and in order")))
+    common::main(|flags: Flags| flags.sweep.run::<Post>())
 }
 
 /// What a kernel needs to exchange messages with all others.
@@ -79,8 +57,19 @@ struct Post {
     dim: Dim,
 }
 
-impl Post {
-    fn new(rank: &mut Rank<'_>, flags: &Flags) -> Result<Self> {
+impl Work for Post {
+    const NAME: &'static str = "dist_send_recv";
+    const MOST: u64 = 64 << 20;
+
+    fn verdict(ranks: u32) -> String {
+        format!("every message at {ranks} ranks once and in order")
+    }
+
+    fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
         rank.session.gpu.load(&kernels::IMAGE)?;
         rank.session.gpu.load(&loopback::IMAGE)?;
         let room = |places: u64| {
@@ -123,7 +112,9 @@ impl Post {
         rank.barrier("verified")?;
         Ok(slowest)
     }
+}
 
+impl Post {
     /// Kernels send `messages` on every link and receive as many.
     fn exchange(&self, rank: &mut Rank<'_>, size: u64, messages: u32) -> Result<Duration> {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);

@@ -11,10 +11,10 @@ mod dist;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use dist::Load;
 use dist::mesh::{Inbox, Mesh, fill, seed, wrong_bytes};
 use dist::rank::Rank;
-use dist::table::{Row, Table};
-use dist::{Job, Load, Sizes};
+use dist::sweep::{Sweep, Work};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
@@ -26,33 +26,11 @@ use warpverbs::transport::{Access, MemoryRegion};
 #[command(version)]
 struct Flags {
     #[command(flatten)]
-    job: Job,
-    #[command(flatten)]
-    sizes: Sizes,
-    #[command(flatten)]
-    load: Load,
+    sweep: Sweep,
 }
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| {
-        flags.sizes.check(1 << 30)?;
-        flags.load.check()?;
-        let plan = format!("dist_write {} {}", flags.sizes.plan(), flags.load.plan());
-        dist::run(&flags.job, &plan, |rank| sweep(rank, &flags))
-    })
-}
-
-fn sweep(rank: &mut Rank<'_>, flags: &Flags) -> Result<(Table, String)> {
-    let (load, session) = (&flags.load, rank.session);
-    let writer = Writer::new(rank, flags)?;
-    let mut table = Table::new(session, rank.is_first())?;
-    for (row, size) in flags.sizes.all().into_iter().enumerate() {
-        let time = writer.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
-        let count = u64::from(load.iters) * writer.mesh.len() as u64;
-        table.push(session, Row { op: None, size, time, count })?;
-    }
-    let (sizes, ranks) = (table.len(), rank.world_size());
-    Ok((table, format!("{sizes} sizes, every byte at {ranks} ranks as it was sent")))
+    common::main(|flags: Flags| flags.sweep.run::<Writer>())
 }
 
 /// What a kernel needs to write to all others.
@@ -65,8 +43,19 @@ struct Writer {
     dim: Dim,
 }
 
-impl Writer {
-    fn new(rank: &mut Rank<'_>, flags: &Flags) -> Result<Self> {
+impl Work for Writer {
+    const NAME: &'static str = "dist_write";
+    const MOST: u64 = 1 << 30;
+
+    fn verdict(ranks: u32) -> String {
+        format!("every byte at {ranks} ranks as it was sent")
+    }
+
+    fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
         let bytes = flags.sizes.end;
         rank.session.gpu.load(&perf::IMAGE)?;
         rank.session.gpu.load(&loopback::IMAGE)?;
@@ -107,7 +96,9 @@ impl Writer {
         rank.barrier("verified")?;
         Ok(slowest)
     }
+}
 
+impl Writer {
     /// A kernel writes `iters` messages on every link.
     fn write(&self, rank: &mut Rank<'_>, size: u64, iters: u32) -> Result<Duration> {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);

@@ -4,6 +4,7 @@
 pub(crate) mod mesh;
 mod procs;
 pub(crate) mod rank;
+pub(crate) mod sweep;
 pub(crate) mod table;
 
 use crate::common::{self, Common, Session};

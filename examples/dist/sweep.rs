@@ -1,0 +1,60 @@
+//! Examples that do the same for one size of message after the other.
+
+use super::mesh::Mesh;
+use super::rank::Rank;
+use super::table::{Row, Table};
+use super::{Job, Load, Sizes};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use std::time::Duration;
+
+/// Their flags.
+#[derive(Args)]
+pub(crate) struct Sweep {
+    #[command(flatten)]
+    job: Job,
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
+    #[command(flatten)]
+    pub(crate) load: Load,
+}
+
+/// What such an example sets up once and does for every size.
+pub(crate) trait Work: Sized {
+    /// The example's name.
+    const NAME: &'static str;
+    /// Bytes of the largest message.
+    const MOST: u64;
+    /// What is found at the ranks, if all went well.
+    fn verdict(ranks: u32) -> String;
+
+    fn new(rank: &mut Rank<'_>, sweep: &Sweep) -> Result<Self>;
+
+    fn mesh(&self) -> &Mesh;
+
+    /// One size, and the comparison: how long the slowest rank took.
+    fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration>;
+}
+
+impl Sweep {
+    /// A table of all sizes, which rank 0 prints.
+    pub(crate) fn run<W: Work>(&self) -> Result<()> {
+        self.sizes.check(W::MOST)?;
+        self.load.check()?;
+        let plan = format!("{} {} {}", W::NAME, self.sizes.plan(), self.load.plan());
+        super::run(&self.job, &plan, |rank| self.rows::<W>(rank))
+    }
+
+    fn rows<W: Work>(&self, rank: &mut Rank<'_>) -> Result<(Table, String)> {
+        let (load, session) = (&self.load, rank.session);
+        let work = W::new(rank, self)?;
+        let mut table = Table::new(session, rank.is_first())?;
+        for (row, size) in self.sizes.all().into_iter().enumerate() {
+            let time = work.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
+            let count = u64::from(load.iters) * work.mesh().len() as u64;
+            table.push(session, Row { op: None, size, time, count })?;
+        }
+        let (sizes, ranks) = (table.len(), rank.world_size());
+        Ok((table, format!("{sizes} sizes, {}", W::verdict(ranks))))
+    }
+}
