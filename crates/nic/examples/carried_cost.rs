@@ -6,8 +6,10 @@
 //! cargo run --release -p warpverbs-nic --features test-utils --example carried_cost
 //! ```
 
+mod counting;
+
+use counting::instructions;
 use std::error::Error;
-use std::process::Command;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
@@ -57,7 +59,7 @@ impl Carrier for Null {
 }
 
 /// Posts and retires `batches` batches.
-fn carry(batches: usize) -> Result<(), Box<dyn Error>> {
+fn carry(batches: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let nic = SoftNic::new(Config::default())?;
     let pd = nic.alloc_pd();
     let config = PortConfig { log_sq: 10, ..PortConfig::default() };
@@ -83,25 +85,12 @@ fn carry(batches: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Instructions inside `SoftNic::step` for so many batches, by callgrind.
-fn instructions(batches: usize) -> Result<u64, Box<dyn Error>> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(["--collect-atstart=no", "--toggle-collect=*SoftNic*step*"])
-        .arg(std::env::current_exe()?)
-        .arg(batches.to_string())
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
-    let (_, count) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
-    Ok(count.trim().parse()?)
-}
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     if let Some(batches) = std::env::args().nth(1) {
         return carry(batches.parse()?);
     }
-    let (few, many) = (instructions(100)?, instructions(1100)?);
+    let of = |batches: usize| instructions(&[batches.to_string()]);
+    let (few, many) = (of(100)?, of(1100)?);
     let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
     println!("carried: {per_wqe:.1} instructions per WQE, target at most 500");
     Ok(())

@@ -9,9 +9,10 @@
 //! and calls of the system, counted by `strace` if it is there. `rate` and `latency`: one thread
 //! for each NIC, which posts, drives its engine and polls, as `ucx_perftest` does.
 
+mod counting;
+
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -230,33 +231,14 @@ fn latency(rounds: u64) -> Outcome<Duration> {
     Ok(times[times.len() / 2] / 2)
 }
 
-/// A part of this program, under another that counts.
-fn counted(tool: &str, args: &[&str], bytes: usize, count: usize) -> Outcome<String> {
-    let output = Command::new(tool)
-        .args(args)
-        .arg(std::env::current_exe()?)
-        .args(["cost", "1", &bytes.to_string(), &count.to_string()])
-        .output()?;
-    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-/// Instructions inside `SoftNic::step`.
-fn instructions(bytes: usize, count: usize) -> Outcome<u64> {
-    let args = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"];
-    let text = counted(
-        "valgrind",
-        &[&args[..], &["--toggle-collect=*SoftNic*step*"]].concat(),
-        bytes,
-        count,
-    )?;
-    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
-    let (_, found) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
-    Ok(found.trim().parse()?)
+/// What makes this program do nothing but [`cost`].
+fn part(bytes: usize, count: usize) -> [String; 4] {
+    ["cost".into(), "1".into(), bytes.to_string(), count.to_string()]
 }
 
 /// Calls of `sendmsg` and `recvmmsg`.
 fn calls(bytes: usize, count: usize) -> Outcome<(u64, u64)> {
-    let text = counted("strace", &["-f", "-c", "-U", "name,calls"], bytes, count)?;
+    let text = counting::under("strace", &["-f", "-c", "-U", "name,calls"], &part(bytes, count))?;
     let of = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
         line.and_then(|calls| calls.trim().parse().ok()).unwrap_or(0)
@@ -269,7 +251,8 @@ fn costs() -> Outcome<()> {
         let few = (1 << 22) / bytes.max(2048);
         let many = 5 * few;
         let per = |few: u64, many: u64, times: usize| (many - few) as f64 / times as f64;
-        let instr = per(instructions(bytes, few)?, instructions(bytes, many)?, many - few);
+        let of = |count| counting::instructions(&part(bytes, count));
+        let instr = per(of(few)?, of(many)?, many - few);
         let cpu = cost(1, bytes, many * 4)?.as_secs_f64() / (many * 4) as f64;
         print!("{bytes:>8} bytes: {instr:9.0} instructions, {:9.3} us of both ends", cpu * 1e6);
         match calls(bytes, many) {

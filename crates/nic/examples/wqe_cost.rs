@@ -5,8 +5,10 @@
 //! cargo run --release -p warpverbs-nic --features test-utils --example wqe_cost
 //! ```
 
+mod counting;
+
+use counting::instructions;
 use std::error::Error;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, remote, sge};
@@ -15,7 +17,7 @@ use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, remote, sge};
 const BATCH: usize = 32;
 
 /// Posts and executes `batches` batches; the time spent in the engine.
-fn execute(batches: usize) -> Result<Duration, Box<dyn Error>> {
+fn execute(batches: usize) -> Result<Duration, Box<dyn Error + Send + Sync>> {
     let port = PortConfig { log_sq: 10, ..PortConfig::default() };
     let mut pair = Pair::new(PairConfig { a: port, ..PairConfig::default() })?;
     let (from, to) = (sge(&pair.mr_a, 0, 8), remote(&pair.mr_b, 0));
@@ -40,21 +42,7 @@ fn execute(batches: usize) -> Result<Duration, Box<dyn Error>> {
     Ok(engine)
 }
 
-/// Instructions inside `SoftNic::step` for so many batches, by callgrind.
-fn instructions(batches: usize) -> Result<u64, Box<dyn Error>> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(["--collect-atstart=no", "--toggle-collect=*SoftNic*step*"])
-        .arg(std::env::current_exe()?)
-        .arg(batches.to_string())
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
-    let (_, count) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
-    Ok(count.trim().parse()?)
-}
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     if let Some(batches) = std::env::args().nth(1) {
         execute(batches.parse()?)?;
         return Ok(());
@@ -64,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = execute(batches)?;
     let wqes = (batches * BATCH) as f64;
     println!("engine: {:.1} M WQE/s", wqes / engine.as_secs_f64() / 1e6);
-    let (few, many) = (instructions(100)?, instructions(1100)?);
+    let of = |batches: usize| instructions(&[batches.to_string()]);
+    let (few, many) = (of(100)?, of(1100)?);
     let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
     println!("engine: {per_wqe:.1} instructions per WQE, target at most 300");
     Ok(())

@@ -1,0 +1,29 @@
+//! What the examples that count have in common: this program again, under another that counts.
+
+use std::error::Error;
+use std::process::Command;
+
+/// What `tool` says, on its standard error, of a run of this program with `args`.
+pub(crate) fn under(
+    tool: &str,
+    options: &[&str],
+    args: &[String],
+) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let output =
+        Command::new(tool).args(options).arg(std::env::current_exe()?).args(args).output()?;
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Instructions inside `SoftNic::step` in a run with `args`, by callgrind.
+pub(crate) fn instructions(args: &[String]) -> Result<u64, Box<dyn Error + Send + Sync>> {
+    let options = [
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+        "--collect-atstart=no",
+        "--toggle-collect=*SoftNic*step*",
+    ];
+    let text = under("valgrind", &options, args)?;
+    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
+    let (_, count) = collected.ok_or_else(|| format!("no count in callgrind's output:\n{text}"))?;
+    Ok(count.trim().parse()?)
+}
