@@ -71,21 +71,13 @@ pub(crate) fn one_by_one(
     side: &Side,
     lane: &Lane,
     part: &Part,
-    (warmup, amount): (u64, Amount),
+    much: (u64, Amount),
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, u64)> {
     let mut feed = Feed::forth(lane, side, part)?;
-    let mut clock = Clock::new(warmup, amount);
-    while !clock.is_over() {
-        feed.post(true)?;
-        watch.push();
-        while feed.poster.poll()? < feed.end {
-            watch.pause_alone()?;
-        }
-        watch.news();
-        clock.tick();
-    }
-    Ok((clock.samples, feed.posted))
+    let post = |feed: &mut Feed<'_>| feed.post(true);
+    let samples = turns(&mut feed, much, watch, post, |feed| Ok(feed.poster.poll()? >= feed.end))?;
+    Ok((samples, feed.posted))
 }
 
 /// A message there, and one back, again and again: nanoseconds of half a round trip.
@@ -93,22 +85,33 @@ pub(crate) fn ping_pong(
     side: &Side,
     lane: &Lane,
     part: &Part,
-    (warmup, amount): (u64, Amount),
+    much: (u64, Amount),
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, u64)> {
     let mut rally = Rally::new(side, lane, part)?;
+    let samples = turns(&mut rally, much, watch, Rally::hit, Rally::arrived)?;
+    Ok((samples.iter().map(|ns| ns / 2).collect(), rally.turn))
+}
+
+/// Posts, and waits until it is over, again and again: nanoseconds of each turn.
+fn turns<T>(
+    of: &mut T,
+    (warmup, amount): (u64, Amount),
+    watch: &mut Watch<'_>,
+    mut post: impl FnMut(&mut T) -> Result<()>,
+    mut is_over: impl FnMut(&mut T) -> Result<bool>,
+) -> Result<Vec<u64>> {
     let mut clock = Clock::new(warmup, amount);
     while !clock.is_over() {
-        rally.hit()?;
+        post(of)?;
         watch.push();
-        while !rally.arrived()? {
+        while !is_over(of)? {
             watch.pause_alone()?;
         }
         watch.news();
         clock.tick();
     }
-    let halves = clock.samples.iter().map(|ns| ns / 2).collect();
-    Ok((halves, rally.turn))
+    Ok(clock.samples)
 }
 
 /// The server's half of [`ping_pong`], until the client says that it is over: how many messages
