@@ -100,7 +100,7 @@ impl Pair {
 
     /// Path MTU in bytes.
     pub(crate) fn mtu(&self) -> usize {
-        self.a.handle().mtu().min(self.b.handle().mtu()).bytes() as usize
+        self.a.handle().mtu().min(self.b.handle().mtu()).bytes()
     }
 
     /// Lengths at which something may go wrong: about the path MTU, and some packets long.

@@ -1,5 +1,6 @@
 //! Why a control call was refused.
 
+use crate::Mtu;
 use crate::link::PlanError;
 use crate::qp::{AttrMask, Path, QpState};
 use std::net::SocketAddr;
@@ -171,10 +172,10 @@ pub enum ModifyError {
     /// The link does not carry packets of this size.
     #[error("the path MTU is {mtu}, the link carries at most {max}")]
     MtuTooLarge {
-        /// The MTU given, in bytes.
-        mtu: u32,
+        /// The MTU given.
+        mtu: Mtu,
         /// The link's.
-        max: u32,
+        max: Mtu,
     },
     /// An attribute is too large for its field.
     #[error("{attr} is {value}, at most {max}")]

@@ -47,7 +47,7 @@ pub use link::{Link, LinkConfig, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use qp::{
-    AttrMask, Event, FirstError, Mtu, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig,
+    AttrMask, Event, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig,
     TRANSITIONS, Transition, ack_timeout, rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
@@ -55,3 +55,4 @@ pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use thread::EngineThread;
 pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};
+pub use warpverbs_wire::Mtu;

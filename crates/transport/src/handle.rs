@@ -7,12 +7,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use warpverbs_nic::Mtu;
 
-const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-
-fn mtu_of_code(code: u8) -> Option<Mtu> {
-    MTUS.into_iter().find(|mtu| *mtu as u8 == code)
-}
-
 /// Identity of a NIC, made when it comes up: tells whether two handles are of one NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NicId(pub [u8; 16]);
@@ -123,7 +117,7 @@ impl EndpointHandle {
             value: mtu.into(),
             expected: "1 to 5",
         };
-        let mtu = mtu_of_code(mtu).ok_or(bad_mtu)?;
+        let mtu = Mtu::from_code(mtu).ok_or(bad_mtu)?;
         Ok(Self { nic, qpn, psn, mtu, max_rd_atomic, reach })
     }
 }
@@ -153,7 +147,7 @@ mod tests {
                 nic: NicId(nic),
                 qpn,
                 psn,
-                mtu: mtu_of_code(mtu).unwrap(),
+                mtu: Mtu::from_code(mtu).unwrap(),
                 max_rd_atomic,
             },
         )

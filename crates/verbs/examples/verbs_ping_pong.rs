@@ -60,7 +60,7 @@ struct Address {
     psn: u32,
     lid: u16,
     gid: Gid,
-    mtu: u32,
+    mtu: usize,
     memory: Remote,
 }
 

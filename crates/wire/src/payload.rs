@@ -39,6 +39,11 @@ impl Mtu {
         }
     }
 
+    /// The largest MTU of at most so many bytes; none is below 256.
+    pub fn largest_within(bytes: usize) -> Option<Mtu> {
+        Mtu::ALL.into_iter().rfind(|mtu| mtu.bytes() <= bytes)
+    }
+
     /// The MTU of an encoded value, 1 to 5, as in address paths and queue pair contexts.
     pub const fn from_code(code: u8) -> Option<Mtu> {
         match code {
@@ -155,6 +160,8 @@ mod tests {
         }
         assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
         assert_eq!(Mtu::from_bytes(1500), None);
+        assert_eq!(Mtu::largest_within(1500), Some(Mtu::B1024));
+        assert_eq!((Mtu::largest_within(256), Mtu::largest_within(255)), (Some(Mtu::B256), None));
     }
 
     #[test]

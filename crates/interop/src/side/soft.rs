@@ -72,9 +72,7 @@ pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
 
 /// The path MTU of so many bytes.
 pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
-    let all = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-    let found = all.into_iter().find(|mtu| mtu.bytes() == bytes);
-    found.with_context(|| format!("{bytes} is no path MTU"))
+    Mtu::from_bytes(bytes as usize).with_context(|| format!("{bytes} is no path MTU"))
 }
 
 fn remote(region: &MemoryRegion) -> Remote {

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use warpverbs::mem::{Access, HostBuf};
 use warpverbs_verbs::{
-    Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Mtu, Path, Pd, Qp, QpAttrs,
-    QpOptions, QpState, RecvList, Registration, SendFlags, SendList, SendOp, Verbs, WcStatus,
+    Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Path, Pd, Qp, QpAttrs, QpOptions,
+    QpState, RecvList, Registration, SendFlags, SendList, SendOp, Verbs, WcStatus,
 };
 
 /// The device's port.
@@ -137,8 +137,7 @@ impl Side for Rdma {
             IpAddr::V6(ip) => Gid(ip.octets()),
         };
         let path = Path::roce(DEVICE_PORT, self.gid.index.try_into()?, dgid);
-        let mtu = Mtu::from_bytes(group.mtu);
-        let mtu = mtu.with_context(|| format!("{} is no path MTU", group.mtu))?;
+        let mtu = super::soft::mtu(group.mtu)?;
         let qp = &self.current()?.qp;
         let max_dest_rd_atomic = Some(self.rd_atomic);
         let rtr = QpAttrs::rtr(path, mtu, peer.qpn, peer.psn);

@@ -16,9 +16,8 @@ pub(super) fn path_mtu(ip: IpAddr) -> Mtu {
 
 fn fitting(interface: usize, v4: bool) -> Mtu {
     let payload = interface.saturating_sub(if v4 { HEADERS_V4 } else { HEADERS_V6 });
-    let all = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512, Mtu::B256];
     // Every IP network carries 576 bytes (RFC 791): 256 always fits.
-    all.into_iter().find(|mtu| mtu.bytes() as usize <= payload).unwrap_or(Mtu::B256)
+    Mtu::largest_within(payload).unwrap_or(Mtu::B256)
 }
 
 /// The interface that has the address. All of 127.0.0.0/8 is the loopback interface's.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::Access;
+use warpverbs_wire::Mtu;
 
 bitflags! {
     /// Names of attributes.
@@ -58,34 +59,6 @@ pub enum Path {
     Carried,
 }
 
-/// Largest payload of one packet; the values are those of the QP context.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Mtu {
-    /// 256 bytes.
-    B256 = 1,
-    /// 512 bytes.
-    B512 = 2,
-    /// 1024 bytes.
-    B1024 = 3,
-    /// 2048 bytes.
-    B2048 = 4,
-    /// 4096 bytes.
-    #[default]
-    B4096 = 5,
-}
-
-impl Mtu {
-    /// Bytes.
-    pub fn bytes(self) -> u32 {
-        128 << self as u8
-    }
-
-    pub(crate) fn on_wire(self) -> warpverbs_wire::Mtu {
-        warpverbs_wire::Mtu::ALL[usize::from(self as u8) - 1]
-    }
-}
-
 /// Attributes given with a transition; `None` is "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttrs {
@@ -127,7 +100,7 @@ impl QpAttrs {
         Self {
             dest_qpn: Some(dest_qpn),
             path: Some(Path::Loopback),
-            mtu: Some(Mtu::default()),
+            mtu: Some(Mtu::B4096),
             rq_psn: Some(0),
             min_rnr_timer: Some(12),
             max_dest_rd_atomic: Some(16),

@@ -5,7 +5,7 @@ pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod state;
 
-pub use attrs::{AttrMask, Mtu, Path, QpAttrs, ack_timeout, rnr_delay};
+pub use attrs::{AttrMask, Path, QpAttrs, ack_timeout, rnr_delay};
 pub use send::FirstError;
 pub use state::{Event, QpState, TRANSITIONS, Transition};
 

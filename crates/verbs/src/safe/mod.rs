@@ -35,7 +35,7 @@ pub use gpu::{GpuWays, HowRegistered, NotRegistered, NotTaken, Registered, peer_
 pub use load::{LIBRARY_ENV, LoadError, Verbs};
 pub use mr::{Mr, Registration};
 pub use pd::Pd;
-pub use port::{LinkLayer, Mtu, PortAttr, PortState};
+pub use port::{LinkLayer, PortAttr, PortState};
 pub use post::{Data, ListError, PostError, RecvList, Remote, SendFlags, SendList, SendOp, Sge};
 pub use qp::{
     Alternate, AttrMask, Finding, GlobalRoute, Migration, ModifyError, Path, Qp, QpAttrs, QpCaps,
@@ -43,3 +43,4 @@ pub use qp::{
 };
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
+pub use warpverbs_wire::Mtu;

@@ -1,6 +1,7 @@
 //! Ports.
 
 use crate::sys;
+use warpverbs_wire::Mtu;
 
 /// State of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,39 +33,9 @@ pub enum LinkLayer {
     Unknown(u8),
 }
 
-/// Largest payload of one packet; the values are those of `enum ibv_mtu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Mtu {
-    /// 256 bytes.
-    B256 = 1,
-    /// 512 bytes.
-    B512 = 2,
-    /// 1024 bytes.
-    B1024 = 3,
-    /// 2048 bytes.
-    B2048 = 4,
-    /// 4096 bytes.
-    B4096 = 5,
-}
-
-impl Mtu {
-    /// All, smallest first.
-    pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
-
-    /// Bytes.
-    pub fn bytes(self) -> u32 {
-        128 << self as u8
-    }
-
-    /// The MTU of exactly this many bytes.
-    pub fn from_bytes(bytes: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
-    }
-
-    pub(super) fn from_raw(raw: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|&mtu| mtu as u32 == raw)
-    }
+/// The values of `enum ibv_mtu` are those of queue pair contexts.
+pub(super) fn mtu_from_raw(raw: u32) -> Option<Mtu> {
+    Mtu::from_code(u8::try_from(raw).ok()?)
 }
 
 /// What is known of a port.
@@ -117,8 +88,8 @@ impl PortAttr {
                 sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
                 _ => LinkLayer::Unknown(raw.link_layer),
             },
-            max_mtu: Mtu::from_raw(raw.max_mtu),
-            active_mtu: Mtu::from_raw(raw.active_mtu),
+            max_mtu: mtu_from_raw(raw.max_mtu),
+            active_mtu: mtu_from_raw(raw.active_mtu),
             max_message: raw.max_msg_sz,
             gid_count: u32::try_from(raw.gid_tbl_len).unwrap_or(0),
             pkey_count: raw.pkey_tbl_len,
@@ -163,11 +134,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_codes_of_mtus() {
-        assert_eq!(Mtu::ALL.map(Mtu::bytes), [256, 512, 1024, 2048, 4096]);
-        assert_eq!(Mtu::from_bytes(1024), Some(Mtu::B1024));
-        assert_eq!((Mtu::from_bytes(1500), Mtu::from_raw(0), Mtu::from_raw(6)), (None, None, None));
-        assert_eq!(Mtu::from_raw(sys::IBV_MTU_2048), Some(Mtu::B2048));
+    fn mtus_have_the_codes_of_the_library() {
+        let codes = [
+            sys::IBV_MTU_256,
+            sys::IBV_MTU_512,
+            sys::IBV_MTU_1024,
+            sys::IBV_MTU_2048,
+            sys::IBV_MTU_4096,
+        ];
+        assert_eq!(Mtu::ALL.map(|mtu| mtu as u32), codes);
+        assert_eq!(codes.map(mtu_from_raw), Mtu::ALL.map(Some));
+        assert_eq!([0, 6, 258].map(mtu_from_raw), [None; 3]);
     }
 
     #[test]

@@ -160,7 +160,6 @@ impl Side {
 
 /// The path MTU of so many bytes.
 pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
-    let all = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-    let found = all.into_iter().find(|mtu| mtu.bytes() == bytes);
+    let found = Mtu::from_bytes(bytes as usize);
     found.with_context(|| format!("--mtu is {bytes}, expected 256, 512, 1024, 2048 or 4096"))
 }

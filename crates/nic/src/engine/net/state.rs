@@ -1,10 +1,10 @@
 //! States of a QP whose peer is on the network, carried over to its connection.
 
 use super::{AtHand, End, Network};
-use crate::ModifyError;
 use crate::engine::Core;
 use crate::link::Link;
 use crate::qp::{Path, QpAttrs, QpState};
+use crate::{ModifyError, Mtu};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_rc::{AckTimeout, Config, Connection, State};
@@ -30,19 +30,19 @@ impl Network {
         if peer.is_ipv4() != local.is_ipv4() || peer.ip().is_unspecified() || peer.port() == 0 {
             return Err(ModifyError::Unreachable { peer, local });
         }
-        let (mtu, max) = (attrs.mtu.unwrap_or_default(), link.max_mtu());
+        let (mtu, max) = (attrs.mtu.unwrap_or(Mtu::B4096), link.max_mtu());
         if mtu > max {
-            return Err(ModifyError::MtuTooLarge { mtu: mtu.bytes(), max: max.bytes() });
+            return Err(ModifyError::MtuTooLarge { mtu, max });
         }
         Ok(())
     }
 
     /// Attributes in the connection's terms. Ranges were checked.
     fn config(&self, attrs: &QpAttrs, depth: u64) -> Config {
-        let mtu = attrs.mtu.unwrap_or_default();
+        let mtu = attrs.mtu.unwrap_or(Mtu::B4096);
         let psn = |psn: Option<u32>| Psn::from_low_bits(psn.unwrap_or(0));
         Config {
-            mtu: mtu.on_wire(),
+            mtu,
             sq_psn: psn(attrs.sq_psn),
             rq_psn: psn(attrs.rq_psn),
             timeout: AckTimeout::from_code(attrs.timeout.unwrap_or(0)).unwrap_or(AckTimeout::NEVER),

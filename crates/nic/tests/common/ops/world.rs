@@ -15,8 +15,8 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::testing::{Port, PortConfig, Receives as From, bytes};
 use warpverbs_nic::{
-    Clock, Config, Delay, DoorbellPolicy, Mr, OnSendError, Path, Pd, QpAttrs, QpState, SoftNic,
-    Srq, SrqConfig, Step, VirtualClock,
+    Clock, Config, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd, QpAttrs, QpState,
+    SoftNic, Srq, SrqConfig, Step, VirtualClock,
 };
 
 const GUARD: u8 = 0xc3;
@@ -230,7 +230,7 @@ impl World {
             dest_qpn: given(1, b)
                 .map(|low| if low < 250 { dest } else { u32::MAX - u32::from(low) }),
             path: given(2, 0).map(|_| Path::Loopback),
-            mtu: given(3, 0).map(|_| Default::default()),
+            mtu: given(3, 0).map(|_| Mtu::B4096),
             rq_psn: given(4, c).map(u32::from),
             min_rnr_timer: given(5, b),
             max_dest_rd_atomic: given(6, c),

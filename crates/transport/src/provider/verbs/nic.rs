@@ -75,9 +75,7 @@ impl Opened {
             (_, GidKind::RoceV1) => Reach::RoceV1 { gid: address },
             _ => Reach::RoceV2 { gid: address },
         };
-        let bytes = state.active_mtu.map_or(256, verbs::Mtu::bytes);
-        let mtus = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-        let mtu = mtus.into_iter().rfind(|mtu| mtu.bytes() <= bytes).unwrap_or(Mtu::B256);
+        let mtu = state.active_mtu.unwrap_or(Mtu::B256);
         let config = Config { name: device.name().to_owned(), ..Config::default() };
         let nic = SoftNic::new(config)?;
         let engine = nic.spawn()?;
@@ -93,7 +91,7 @@ impl Opened {
             grh_required: state.grh_required,
             mtu,
             info: info(device, super::is_emulated(device)),
-            why: format!("port {port}, {}, MTU {}", gid.why, mtu.bytes()),
+            why: format!("port {port}, {}, MTU {mtu}", gid.why),
             gid,
             gone,
         })

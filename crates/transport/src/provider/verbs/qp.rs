@@ -8,7 +8,7 @@ use crate::{Error, Reach, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_mem::Access;
-use warpverbs_nic::{Cq, FirstError, Mtu, Path, Qp, QpAttrs, QpState};
+use warpverbs_nic::{Cq, FirstError, Path, Qp, QpAttrs, QpState};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::Gid;
 
@@ -24,11 +24,6 @@ impl fmt::Debug for VerbsQp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.device)
     }
-}
-
-/// The same number of bytes, as the library names it.
-fn mtu(mtu: Mtu) -> verbs::Mtu {
-    verbs::Mtu::from_bytes(mtu.bytes()).unwrap_or(verbs::Mtu::B256)
 }
 
 impl VerbsQp {
@@ -62,7 +57,7 @@ impl VerbsQp {
         let rtr = verbs::QpAttrs {
             max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
             min_rnr_timer: Some(path.min_rnr_timer),
-            ..verbs::QpAttrs::rtr(self.path(&path.dest)?, mtu(path.mtu), path.dest_qpn, path.rq_psn)
+            ..verbs::QpAttrs::rtr(self.path(&path.dest)?, path.mtu, path.dest_qpn, path.rq_psn)
         };
         let rts = verbs::QpAttrs {
             timeout: Some(path.ack_timeout),

@@ -1,6 +1,7 @@
 //! Attributes of a QP: what its owner sets on the way from RESET to RTS.
 
 use super::QpState;
+use crate::safe::port::mtu_from_raw;
 use crate::safe::{Gid, Mtu, access};
 use crate::sys;
 use bitflags::bitflags;
@@ -305,7 +306,7 @@ impl QpAttrs {
             port => PORT, Some(raw.port_num);
             pkey_index => PKEY_INDEX, Some(raw.pkey_index);
             path => PATH, Some(Path::from_raw(&raw.ah_attr));
-            mtu => MTU, Mtu::from_raw(raw.path_mtu);
+            mtu => MTU, mtu_from_raw(raw.path_mtu);
             dest_qpn => DEST_QPN, Some(raw.dest_qp_num);
             rq_psn => RQ_PSN, Some(raw.rq_psn);
             max_dest_rd_atomic => MAX_DEST_RD_ATOMIC, Some(raw.max_dest_rd_atomic);

@@ -5,7 +5,7 @@
 use super::state::transition;
 use super::{AttrMask, Path, QpAttrs, QpState};
 use crate::CallError;
-use crate::safe::{Context, GidEntry, LinkLayer, PortAttr, PortState};
+use crate::safe::{Context, GidEntry, LinkLayer, Mtu, PortAttr, PortState};
 use nix::errno::Errno;
 use std::fmt;
 
@@ -132,12 +132,12 @@ fn against_ranges(attrs: &QpAttrs, facts: &Facts) -> Vec<Finding> {
     let number = |value: Option<u8>| value.map(u64::from);
     let limit = |value: Option<u32>| u64::from(value.unwrap_or(255).min(255));
     let pkeys = facts.port.as_ref().map_or(u16::MAX, |p| p.pkey_count);
-    let mtu = facts.port.as_ref().and_then(|p| p.active_mtu).map_or(4096, |m| m.bytes());
+    let mtu = facts.port.as_ref().and_then(|p| p.active_mtu).map_or(4096, Mtu::bytes);
     let rows = [
         (AttrMask::PORT, number(attrs.port), facts.ports.unwrap_or(255).into()),
         (AttrMask::PATH, attrs.path.map(|p| p.port.into()), facts.ports.unwrap_or(255).into()),
         (AttrMask::PKEY_INDEX, attrs.pkey_index.map(u64::from), u64::from(pkeys).max(1) - 1),
-        (AttrMask::MTU, attrs.mtu.map(|m| m.bytes().into()), mtu.into()),
+        (AttrMask::MTU, attrs.mtu.map(|m| m.bytes() as u64), mtu as u64),
         (AttrMask::DEST_QPN, attrs.dest_qpn.map(u64::from), 0xff_ffff),
         (AttrMask::RQ_PSN, attrs.rq_psn.map(u64::from), 0xff_ffff),
         (AttrMask::SQ_PSN, attrs.sq_psn.map(u64::from), 0xff_ffff),
@@ -216,7 +216,7 @@ fn path_findings(path: &Path, facts: &Facts, errno: Errno) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::safe::{Gid, GidKind, Mtu};
+    use crate::safe::{Gid, GidKind};
     use crate::sys;
     use std::net::Ipv6Addr;
     use warpverbs_mem::Access;
