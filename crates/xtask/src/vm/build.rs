@@ -4,9 +4,9 @@ use crate::workspace;
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Builds the program of package `name`, which has its name; where it lies.
-pub(crate) fn program(name: &str) -> Result<PathBuf> {
-    workspace::build(&["--package", name])?;
+/// Builds the program `name` of a package; where it lies.
+pub(crate) fn program(package: &str, name: &str) -> Result<PathBuf> {
+    workspace::build(&["--package", package, "--bin", name])?;
     Ok(workspace::target()?.join("debug").join(name))
 }
 

@@ -20,11 +20,29 @@ enum Nic {
     Rxe,
 }
 
-/// Two commands, one in each guest, that must both succeed.
+impl Nic {
+    /// As `--nic` has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Rxe => "rxe0",
+        }
+    }
+}
+
+/// Commands that must succeed.
 struct Step {
     name: String,
     nics: [Nic; 2],
-    commands: [String; 2],
+    work: Work,
+}
+
+/// Who has something to do.
+enum Work {
+    /// The first guest alone.
+    One(String),
+    /// A command in each guest, the first of them a second earlier.
+    Pair([String; 2]),
 }
 
 /// Examples that ranks run, and what makes them small enough for an emulated machine.
@@ -37,12 +55,24 @@ const RANKS: [(&str, &str); 3] = [
 const NICS: [[Nic; 2]; 4] =
     [[Nic::Soft, Nic::Soft], [Nic::Rxe, Nic::Soft], [Nic::Rxe, Nic::Rxe], [Nic::Soft, Nic::Rxe]];
 
+/// The conformance suite on one NIC of the first guest.
+fn conform_alone(nics: [Nic; 2]) -> Option<Step> {
+    let (on, flags) = match nics {
+        [Nic::Soft, Nic::Soft] => ("soft", format!(" --network {FIRST}")),
+        [Nic::Rxe, Nic::Soft] => ("rxe0", String::new()),
+        _ => return None,
+    };
+    let command = format!("warpverbs conform --gpu simt --brief --nic {on}{flags}");
+    Some(Step { name: format!("conform on {on}"), nics, work: Work::One(command) })
+}
+
 fn steps() -> Vec<Step> {
     let mut all = Vec::new();
     for nics in NICS {
+        all.extend(conform_alone(nics));
         for (example, flags) in RANKS {
             let command = |rank: usize| {
-                let nic = ["soft", "rxe0"][usize::from(nics[rank] == Nic::Rxe)];
+                let nic = nics[rank].word();
                 let own = [FIRST, SECOND][rank];
                 format!(
                     "{example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
@@ -50,7 +80,7 @@ fn steps() -> Vec<Step> {
                 )
             };
             let name = format!("{example}, {:?} and {:?}", nics[0], nics[1]);
-            all.push(Step { name, nics, commands: [command(0), command(1)] });
+            all.push(Step { name, nics, work: Work::Pair([command(0), command(1)]) });
         }
     }
     all
@@ -60,8 +90,9 @@ pub(crate) fn run(options: &Options, only: Option<&str>) -> Result<()> {
     let mut steps = steps();
     steps.retain(|step| only.is_none_or(|text| step.name.contains(text)));
     ensure!(!steps.is_empty(), "no step's name has {only:?} in it");
-    let examples = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
-    let mut bed = Bed::boot(options, &examples)?;
+    let mut programs = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
+    programs.push(build::program("warpverbs-cli", "warpverbs")?);
+    let mut bed = Bed::boot(options, &programs)?;
     let mut now = [Nic::Soft; 2];
     let mut failed = Vec::new();
     for step in steps {
@@ -71,13 +102,16 @@ pub(crate) fn run(options: &Options, only: Option<&str>) -> Result<()> {
             change(guest, now, next)?;
         }
         let began = Instant::now();
-        let outcome = bed.pair(&step.commands[0], &step.commands[1], LIMIT);
+        let outcome = match &step.work {
+            Work::One(command) => bed.one.check(command, LIMIT),
+            Work::Pair([first, second]) => bed.pair(first, second, LIMIT).map(|[first, _]| first),
+        };
         let seconds = began.elapsed().as_secs_f64();
         let left = leftovers(&mut bed, now)?;
         match outcome
             .and_then(|text| if left.is_empty() { Ok(text) } else { Err(anyhow::anyhow!(left)) })
         {
-            Ok([first, _]) => {
+            Ok(first) => {
                 println!("ok      {} ({seconds:.0} s)", step.name);
                 first.lines().for_each(|line| println!("        {line}"));
             }
