@@ -9,6 +9,8 @@ use bitflags::bitflags;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 bitflags! {
@@ -164,6 +166,7 @@ pub struct KeyTable {
     free: Vec<u32>,
     by_index: FxHashMap<u32, u32>,
     rng: StdRng,
+    epoch: Arc<AtomicU64>,
 }
 
 impl KeyTable {
@@ -173,7 +176,18 @@ impl KeyTable {
             Some(seed) => StdRng::seed_from_u64(seed),
             None => StdRng::try_from_rng(&mut SysRng).map_err(|_| KeyError::NoEntropy)?,
         };
-        Ok(Self { slots: Vec::new(), free: Vec::new(), by_index: FxHashMap::default(), rng })
+        let (slots, free, by_index) = (Vec::new(), Vec::new(), FxHashMap::default());
+        Ok(Self { slots, free, by_index, rng, epoch: Arc::default() })
+    }
+
+    /// A number that changes, by a release, whenever a key ceases to be what it was: who keeps what
+    /// was found by a key loads it with acquire, and forgets when it is another.
+    pub fn epoch(&self) -> Arc<AtomicU64> {
+        self.epoch.clone()
+    }
+
+    fn begin_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Registers `region` and returns its key, never 0, never an index of 0 or 1 (0x100 is the
@@ -228,6 +242,7 @@ impl KeyTable {
     pub fn remove(&mut self, key: u32) -> Option<Region> {
         let slot = self.slot_of(key).ok()?;
         self.by_index.remove(&(key >> 8));
+        self.begin_epoch();
         self.free.push(slot);
         self.slots[slot as usize].take().map(|entry| entry.region)
     }
@@ -344,6 +359,7 @@ impl KeyTable {
         if let Some(entry) = self.slots[slot as usize].as_mut() {
             entry.validity = Validity::Invalidated;
         }
+        self.begin_epoch();
         Ok(())
     }
 
@@ -358,6 +374,7 @@ impl KeyTable {
             (_, true) => entry.validity = Validity::Revoked,
             (_, false) => entry.validity = Validity::Live,
         }
+        self.begin_epoch();
         Ok(())
     }
 

@@ -33,8 +33,9 @@ mod validate;
 mod violation;
 
 pub use carrier::{
-    Arrived, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion, Gone, Posted,
-    ReceiveCarrier, RecvList, Request, SendList, Source, WorkRequest,
+    Arrived, Bounds, CarriedKeys, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion,
+    Gone, Header, MAX_RECEIVE_SGES, OwnMemory, Posted, ReceiveCarrier, RecvList, Request, SendList,
+    Source, WorkRequest, translate_receive,
 };
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};

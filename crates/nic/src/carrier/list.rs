@@ -1,6 +1,6 @@
 //! Lists of requests to post together.
 
-use super::{CarriedSge, Request, Source, WorkRequest};
+use super::{CarriedSge, Header, Request, Source, WorkRequest};
 use std::ops::Range;
 
 /// Work requests to post together, in order.
@@ -20,15 +20,6 @@ struct Entry {
     signaled: bool,
     fence: bool,
     solicited: bool,
-}
-
-/// What every request has.
-#[derive(Clone, Copy)]
-pub(crate) struct Header {
-    pub(crate) id: u64,
-    pub(crate) signaled: bool,
-    pub(crate) fence: bool,
-    pub(crate) solicited: bool,
 }
 
 impl SendList {

@@ -5,12 +5,16 @@
 //! reports as done may come late and in any portions, but the work of one queue in order, as on
 //! every verbs device. Nothing here knows which library drives the device.
 
+mod keys;
 mod list;
 mod status;
+mod translate;
 
-pub(crate) use list::Header;
+pub use keys::CarriedKeys;
 pub use list::{RecvList, SendList};
 pub use status::CarrierStatus;
+pub(crate) use translate::InTable;
+pub use translate::{Bounds, Header, MAX_RECEIVE_SGES, OwnMemory, translate_receive};
 
 use std::fmt;
 use thiserror::Error;

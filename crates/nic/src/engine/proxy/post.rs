@@ -2,19 +2,19 @@
 //! translated, posted together.
 
 use super::{End, Id, Proxy, WorkKind};
-use crate::carrier::{CarriedSge, CarrierLimits, Header, Request, SendList, Source, WorkRequest};
+use crate::carrier::{Bounds, CarriedSge, Header, InTable, Request, SendList};
 use crate::engine::Core;
 use crate::engine::execute::{Stop, Work, local};
 use crate::engine::run::{Advance, Flight, Ticket, read_wqe, rewritten};
 use crate::qp::FirstError;
 use crate::qp::send::SendQueue;
-use crate::violation::{KeySide, Log, QueueKind, Rule, Violation};
+use crate::violation::{Log, QueueKind, Rule, Violation};
 use warpverbs_mem::{Access, Block, KeyTable, Span};
 use warpverbs_mlx5::flags::Flags;
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey, WqeIndex};
+use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe, parse, peek};
+use warpverbs_mlx5::wqe::{Op, Payload, Position, Sge, Wqe, parse, peek};
 use zerocopy::{transmute, transmute_ref};
 
 /// Requests of one list at most.
@@ -137,7 +137,7 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     }
     list.add(CarriedSge { addr, len, lkey });
     let request = Request::Write { addr: remote.addr, rkey: remote.rkey.0 };
-    list.close(Header::of(end, index, flags), request, 1);
+    list.close(header(end, index, flags), request, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
@@ -145,15 +145,13 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     true
 }
 
-impl Header {
-    #[inline]
-    fn of(end: &End, index: u64, flags: Flags) -> Self {
-        Self {
-            id: Id { kind: WorkKind::Send, life: end.life, index }.pack(),
-            signaled: flags.completion.is_signaled(),
-            fence: flags.fence.waits_for_reads(),
-            solicited: flags.solicited,
-        }
+#[inline]
+fn header(end: &End, index: u64, flags: Flags) -> Header {
+    Header {
+        id: Id { kind: WorkKind::Send, life: end.life, index }.pack(),
+        signaled: flags.completion.is_signaled(),
+        fence: flags.fence.waits_for_reads(),
+        solicited: flags.solicited,
     }
 }
 
@@ -183,8 +181,10 @@ fn stage(
         log.push(Violation { qpn: q.qpn.get(), queue: QueueKind::Send, index, rule });
     }
     let mut ticket = Ticket::of(&wqe, index);
-    let header = Header::of(end, index, wqe.flags);
-    match translate(keys, q, &end.limits, &wqe.op, header, list) {
+    let fetches = q.attrs.max_rd_atomic.is_some_and(|count| count > 0);
+    let bounds = Bounds { limits: &end.limits, fetches };
+    let mut memory = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
+    match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
             ticket.brought = match wqe.op {
                 Op::Write { .. } | Op::Send { .. } => 0,
@@ -192,144 +192,10 @@ fn stage(
             };
         }
         Ok(false) => {}
-        Err(stop) => {
-            list.forget();
-            return Err(Box::new(Halt::Stopped(ticket, *stop)));
-        }
+        Err(rule) => return Err(Box::new(Halt::Stopped(ticket, local(*rule)))),
     }
     q.next = index + ticket.wqebbs;
     let work = if matches!(wqe.op, Op::Nop) { Work::Nothing } else { Work::Carried };
     q.flight.push_back(Flight { ticket, work, delivery: None, reads: ticket.brought > 0 });
     Ok(())
-}
-
-/// Puts the request of a WQE into the list. False: the device has nothing to do for it.
-#[inline]
-fn translate(
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    limits: &CarrierLimits,
-    op: &Op<'_>,
-    header: Header,
-    list: &mut SendList,
-) -> Result<bool, Box<Stop>> {
-    let (request, payload) = match *op {
-        Op::Write { remote: Remote { addr, rkey: Rkey(rkey) }, payload, imm } => match imm {
-            None => (Request::Write { addr, rkey }, payload),
-            Some(imm) => (Request::WriteImm { addr, rkey, imm }, payload),
-        },
-        Op::Send { with, payload } => match with {
-            SendWith::Nothing => (Request::Send, payload),
-            SendWith::Imm(imm) => (Request::SendImm(imm), payload),
-            SendWith::Invalidate(rkey) => (Request::SendInvalidate(rkey.0), payload),
-        },
-        Op::Nop => return Ok(false),
-        _ => return fetching(keys, q, limits, op, header, list).map(|()| true),
-    };
-    match payload {
-        Payload::Sges(sges) => {
-            own(keys, q, limits.send_sges, &sges, Access::empty(), list)?;
-            list.close(header, request, sges.len());
-        }
-        Payload::Inline(bytes) => {
-            let (found, max) = (bytes.len() as u64, u64::from(limits.inline_bytes));
-            if found > max {
-                return Err(broken(Rule::CarrierLimit { what: "inline bytes", found, max }));
-            }
-            let Header { id, signaled, fence, solicited } = header;
-            let source = Source::Inline(bytes);
-            list.push(WorkRequest { id, request, source, signaled, fence, solicited });
-        }
-    }
-    Ok(true)
-}
-
-/// READs and atomics.
-fn fetching(
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    limits: &CarrierLimits,
-    op: &Op<'_>,
-    header: Header,
-    list: &mut SendList,
-) -> Result<(), Box<Stop>> {
-    let (request, result) = match *op {
-        Op::Read { remote: Remote { addr, rkey: Rkey(rkey) }, local } => {
-            check_initiator(q)?;
-            own(keys, q, limits.send_sges, &local, Access::LOCAL_WRITE, list)?;
-            list.close(header, Request::Read { addr, rkey }, local.len());
-            return Ok(());
-        }
-        Op::CompareSwap { remote: Remote { addr, rkey: Rkey(rkey) }, compare, swap, result } => {
-            (Request::CompareSwap { addr, rkey, compare, swap }, result)
-        }
-        Op::FetchAdd { remote: Remote { addr, rkey: Rkey(rkey) }, add, result } => {
-            (Request::FetchAdd { addr, rkey, add }, result)
-        }
-        _ => return Err(broken(Rule::NotCarried { opcode: op.opcode() })),
-    };
-    check_initiator(q)?;
-    list.add(piece(keys, q, 0, Sge { len: 8, ..result }, Access::LOCAL_WRITE)?);
-    list.close(header, request, 1);
-    Ok(())
-}
-
-#[cold]
-fn broken(rule: Rule) -> Box<Stop> {
-    Box::new(local(rule))
-}
-
-fn check_initiator(q: &SendQueue) -> Result<(), Box<Stop>> {
-    match q.attrs.max_rd_atomic {
-        Some(1..) => Ok(()),
-        _ => Err(broken(Rule::NoReadResources { attr: "max_rd_atomic" })),
-    }
-}
-
-/// The requester's own segments, checked and under the device's keys.
-#[inline]
-fn own(
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    max: u32,
-    sges: &Sges<'_>,
-    needed: Access,
-    list: &mut SendList,
-) -> Result<(), Box<Stop>> {
-    let (len, found) = (sges.byte_len(), sges.len() as u64);
-    if len > MAX_MESSAGE {
-        return Err(broken(Rule::MessageLength { len, max: MAX_MESSAGE }));
-    }
-    if found > u64::from(max) {
-        return Err(broken(Rule::CarrierLimit { what: "segments", found, max: max.into() }));
-    }
-    for (segment, sge) in sges.iter().enumerate() {
-        list.add(piece(keys, q, segment as u8, sge, needed)?);
-    }
-    Ok(())
-}
-
-#[inline]
-fn piece(
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    segment: u8,
-    sge: Sge,
-    needed: Access,
-) -> Result<CarriedSge, Box<Stop>> {
-    let Sge { addr, len, lkey: Lkey(key) } = sge;
-    match keys.find(&mut q.local_hint, q.pd, key, addr, len, needed) {
-        Some(Span { tag: lkey @ 1.., .. }) => Ok(CarriedSge { addr, len, lkey }),
-        _ => Err(unfit(keys, q, segment, sge, needed)),
-    }
-}
-
-/// Why a segment will not do.
-#[cold]
-fn unfit(keys: &KeyTable, q: &mut SendQueue, segment: u8, sge: Sge, needed: Access) -> Box<Stop> {
-    let Sge { addr, len, lkey: Lkey(key) } = sge;
-    broken(match keys.lookup(&mut q.local_hint, q.pd, key, addr, len, needed) {
-        Err(error) => Rule::Key { side: KeySide::Local, segment, error },
-        Ok(_) => Rule::KeyNotCarried { key },
-    })
 }

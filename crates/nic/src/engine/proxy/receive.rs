@@ -1,44 +1,17 @@
 //! Receives go to the device as their doorbell records advance.
 
 use super::{Id, SharedEnd, WorkKind};
-use crate::carrier::{CarriedSge, RecvList};
+use crate::carrier::{InTable, RecvList, translate_receive};
 use crate::engine::Core;
 use crate::event::AsyncEvent;
 use crate::qp::receive::Receives;
-use crate::violation::{KeySide, QueueKind, Rule};
+use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
-use warpverbs_mem::{Access, KeyHint, KeyTable};
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::Sges;
 
 /// Receives of one list at most.
 const LIST: usize = 32;
-
-/// A receive's entries under the device's keys.
-fn translate(
-    keys: &KeyTable,
-    hint: &mut KeyHint,
-    pd: u32,
-    max: u32,
-    sges: &Sges<'_>,
-) -> Result<ArrayVec<CarriedSge, 64>, Rule> {
-    if sges.len() > max as usize {
-        let (found, max) = (sges.len() as u64, u64::from(max));
-        return Err(Rule::CarrierLimit { what: "segments", found, max });
-    }
-    let mut out = ArrayVec::new();
-    for (segment, sge) in sges.iter().enumerate() {
-        let span = keys
-            .lookup(hint, pd, sge.lkey.0, sge.addr, sge.len, Access::LOCAL_WRITE)
-            .map_err(|error| Rule::Key { side: KeySide::Receive, segment: segment as u8, error })?;
-        if span.tag == 0 {
-            return Err(Rule::KeyNotCarried { key: sge.lkey.0 });
-        }
-        out.push(CarriedSge { addr: sge.addr, len: sge.len, lkey: span.tag });
-    }
-    Ok(out)
-}
 
 /// The syndrome with which a receive completes that breaks `rule`.
 fn syndrome(rule: &Rule) -> Syndrome {
@@ -72,8 +45,10 @@ impl Core {
                 }
             };
             let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
+            let mut memory = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
             let translated = parsed.and_then(|sges| {
-                translate(keys, &mut rq.scatter_hint, rq.pd, end.limits.recv_sges, &sges)
+                let max = end.limits.recv_sges;
+                translate_receive(sges.iter(), max, &mut memory).map_err(|rule| *rule)
             });
             own.taken = index + 1;
             match translated {
@@ -126,10 +101,12 @@ impl Core {
         while list.len() < room {
             let pd = srq.pd;
             let mut hint = std::mem::take(&mut srq.hint);
+            let mut memory = InTable { keys, hint: &mut hint, pd };
             let next = srq.peek(scratch).and_then(|next| match next {
                 None => Ok(None),
                 Some((number, link, sges)) => {
-                    Ok(Some((number, link, translate(keys, &mut hint, pd, max, &sges)?)))
+                    let translated = translate_receive(sges.iter(), max, &mut memory);
+                    Ok(Some((number, link, translated.map_err(|rule| *rule)?)))
                 }
             });
             srq.hint = hint;

@@ -1,0 +1,131 @@
+//! Keys of a protection domain, for a poster that hands work to the device by itself.
+
+use super::OwnMemory;
+use super::translate::InTable;
+use crate::pd::Pd;
+use crate::violation::{KeySide, Rule};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use warpverbs_mem::{Access, KeyHint};
+use warpverbs_mlx5::wqe::Sge;
+
+/// Regions that are remembered.
+const KEPT: usize = 16;
+
+/// What a key was found to stand for.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    key: u32,
+    granted: Access,
+    start: u64,
+    len: u64,
+    device_key: u32,
+}
+
+/// The keys of a protection domain and what the device calls them. What was found is remembered,
+/// until any key of the NIC is taken back, so that the NIC is seldom asked.
+#[derive(Debug)]
+pub struct CarriedKeys {
+    pd: Pd,
+    /// Changes whenever a key is taken back.
+    epoch: Arc<AtomicU64>,
+    seen: u64,
+    hint: KeyHint,
+    known: [Option<Known>; KEPT],
+}
+
+impl Pd {
+    /// Its keys, as the device that carries its QPs knows them.
+    pub fn carried_keys(&self) -> CarriedKeys {
+        let epoch = self.0.nic.lock().keys.epoch();
+        let seen = epoch.load(Ordering::Acquire);
+        CarriedKeys { pd: self.clone(), epoch, seen, hint: KeyHint::default(), known: [None; KEPT] }
+    }
+}
+
+/// Where a key is remembered. Low bits of it are as random as any.
+fn place(key: u32) -> usize {
+    (key >> 8) as usize % KEPT
+}
+
+impl OwnMemory for CarriedKeys {
+    #[inline]
+    fn device_key(
+        &mut self,
+        side: KeySide,
+        segment: u8,
+        sge: Sge,
+        needed: Access,
+    ) -> Result<u32, Box<Rule>> {
+        // Acquire, pairs with the release of whoever took a key back.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if epoch == self.seen
+            && let Some(known) = &self.known[place(sge.lkey.0)]
+            && known.key == sge.lkey.0
+            && known.granted.contains(needed)
+            && let offset = sge.addr.wrapping_sub(known.start)
+            && offset <= known.len
+            && u64::from(sge.len) <= known.len - offset
+        {
+            return Ok(known.device_key);
+        }
+        self.ask(epoch, side, segment, sge, needed)
+    }
+}
+
+impl CarriedKeys {
+    #[cold]
+    fn ask(
+        &mut self,
+        epoch: u64,
+        side: KeySide,
+        segment: u8,
+        sge: Sge,
+        needed: Access,
+    ) -> Result<u32, Box<Rule>> {
+        if epoch != self.seen {
+            (self.seen, self.known) = (epoch, [None; KEPT]);
+        }
+        let (key, pd) = (sge.lkey.0, self.pd.number());
+        let core = self.pd.0.nic.lock();
+        let mut memory = InTable { keys: &core.keys, hint: &mut self.hint, pd };
+        let device_key = memory.device_key(side, segment, sge, needed)?;
+        if let Some(span) = core.keys.find(&mut self.hint, pd, key, sge.addr, sge.len, needed) {
+            let (start, len) = (sge.addr - span.offset, span.region.len() as u64);
+            self.known[place(key)] = Some(Known { key, granted: needed, start, len, device_key });
+        }
+        Ok(device_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, SoftNic};
+    use warpverbs_mem::HostBuf;
+    use warpverbs_mlx5::num::Lkey;
+
+    #[test]
+    fn what_is_remembered_is_forgotten_when_a_key_goes() {
+        let nic = SoftNic::new(Config::default()).unwrap();
+        let (pd, region) = (nic.alloc_pd(), HostBuf::region(4096).unwrap());
+        let own = nic.reg_carried_mr(&pd, &region, Access::empty(), 7).unwrap();
+        let mut keys = pd.carried_keys();
+        let sge = Sge { addr: region.addr() + 96, len: 4000, lkey: Lkey(own.lkey()) };
+        let mut key = |sge, needed| keys.device_key(KeySide::Local, 0, sge, needed);
+        for _ in 0..3 {
+            assert_eq!(key(sge, Access::empty()).ok(), Some(7));
+            let beyond = key(Sge { len: 4001, ..sge }, Access::empty()).unwrap_err();
+            assert!(matches!(*beyond, Rule::Key { side: KeySide::Local, .. }), "{beyond}");
+            assert!(key(sge, Access::LOCAL_WRITE).is_err(), "a right that it has not");
+        }
+        let other = nic.reg_mr(&nic.alloc_pd(), &region, Access::empty()).unwrap();
+        assert!(key(Sge { lkey: Lkey(other.lkey()), ..sge }, Access::empty()).is_err());
+        nic.faults().revoke(own.lkey(), true).unwrap();
+        assert!(key(sge, Access::empty()).is_err(), "revoked");
+        nic.faults().revoke(own.lkey(), false).unwrap();
+        assert_eq!(key(sge, Access::empty()).ok(), Some(7));
+        drop(own);
+        assert!(key(sge, Access::empty()).is_err(), "gone");
+    }
+}

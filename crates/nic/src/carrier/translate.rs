@@ -1,0 +1,240 @@
+//! From a WQE to a work request of the device: what the device can do and its queues take, and under
+//! which key it knows the own side's memory. One set of checks, for what the engine reads in rings
+//! and for what a poster hands to the device by itself.
+
+use super::{CarriedSge, CarrierLimits, Request, SendList, Source, WorkRequest};
+use crate::violation::{KeySide, Rule};
+use arrayvec::ArrayVec;
+use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
+use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey};
+use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges};
+
+/// Entries of a receive at most.
+pub const MAX_RECEIVE_SGES: usize = 64;
+
+/// What every request has.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// To be given back with its completion.
+    pub id: u64,
+    /// It completes visibly also if it succeeds.
+    pub signaled: bool,
+    /// It waits for READs and atomics before it.
+    pub fence: bool,
+    /// The receiver is to be told by an event.
+    pub solicited: bool,
+}
+
+/// The own side's memory, by the keys that WQEs name.
+pub trait OwnMemory {
+    /// The device's key for `sge`, which `needed` is to be done with.
+    ///
+    /// # Errors
+    /// The key, the range or the right that is not there.
+    fn device_key(
+        &mut self,
+        side: KeySide,
+        segment: u8,
+        sge: Sge,
+        needed: Access,
+    ) -> Result<u32, Box<Rule>>;
+}
+
+/// The keys of one protection domain.
+pub(crate) struct InTable<'a> {
+    pub(crate) keys: &'a KeyTable,
+    pub(crate) hint: &'a mut KeyHint,
+    pub(crate) pd: u32,
+}
+
+impl OwnMemory for InTable<'_> {
+    #[inline]
+    fn device_key(
+        &mut self,
+        side: KeySide,
+        segment: u8,
+        sge: Sge,
+        needed: Access,
+    ) -> Result<u32, Box<Rule>> {
+        let Sge { addr, len, lkey: Lkey(key) } = sge;
+        match self.keys.find(self.hint, self.pd, key, addr, len, needed) {
+            Some(Span { tag: lkey @ 1.., .. }) => Ok(lkey),
+            _ => Err(self.unfit(side, segment, sge, needed)),
+        }
+    }
+}
+
+impl InTable<'_> {
+    /// Why a piece of memory will not do.
+    #[cold]
+    fn unfit(&mut self, side: KeySide, segment: u8, sge: Sge, needed: Access) -> Box<Rule> {
+        let Sge { addr, len, lkey: Lkey(key) } = sge;
+        Box::new(match self.keys.lookup(self.hint, self.pd, key, addr, len, needed) {
+            Err(error) => Rule::Key { side, segment, error },
+            Ok(_) => Rule::KeyNotCarried { key },
+        })
+    }
+}
+
+/// What a QP of the device takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<'a> {
+    /// Of its queues.
+    pub limits: &'a CarrierLimits,
+    /// It may have READs and atomics outstanding.
+    pub fetches: bool,
+}
+
+impl SendList {
+    /// Adds the request of a WQE. False: the device has nothing to do for it, which is so for a NOP.
+    ///
+    /// # Errors
+    /// The rule that the WQE breaks; the list is as it was.
+    #[inline]
+    pub fn translate(
+        &mut self,
+        op: &Op<'_>,
+        header: Header,
+        bounds: Bounds<'_>,
+        memory: &mut impl OwnMemory,
+    ) -> Result<bool, Box<Rule>> {
+        let done = self.add_request(op, header, bounds, memory);
+        if done.is_err() {
+            self.forget();
+        }
+        done
+    }
+
+    #[inline]
+    fn add_request(
+        &mut self,
+        op: &Op<'_>,
+        header: Header,
+        bounds: Bounds<'_>,
+        memory: &mut impl OwnMemory,
+    ) -> Result<bool, Box<Rule>> {
+        let (request, payload) = match *op {
+            Op::Write { remote: Remote { addr, rkey: Rkey(rkey) }, payload, imm } => match imm {
+                None => (Request::Write { addr, rkey }, payload),
+                Some(imm) => (Request::WriteImm { addr, rkey, imm }, payload),
+            },
+            Op::Send { with, payload } => match with {
+                SendWith::Nothing => (Request::Send, payload),
+                SendWith::Imm(imm) => (Request::SendImm(imm), payload),
+                SendWith::Invalidate(rkey) => (Request::SendInvalidate(rkey.0), payload),
+            },
+            Op::Nop => return Ok(false),
+            _ => return self.add_fetching(op, header, bounds, memory).map(|()| true),
+        };
+        match payload {
+            Payload::Sges(sges) => {
+                self.add_all(&sges, Access::empty(), bounds.limits.send_sges, memory)?;
+                self.close(header, request, sges.len());
+            }
+            Payload::Inline(bytes) => {
+                let (found, max) = (bytes.len() as u64, u64::from(bounds.limits.inline_bytes));
+                if found > max {
+                    return broken(Rule::CarrierLimit { what: "inline bytes", found, max });
+                }
+                let Header { id, signaled, fence, solicited } = header;
+                let source = Source::Inline(bytes);
+                self.push(WorkRequest { id, request, source, signaled, fence, solicited });
+            }
+        }
+        Ok(true)
+    }
+
+    /// READs and atomics.
+    fn add_fetching(
+        &mut self,
+        op: &Op<'_>,
+        header: Header,
+        bounds: Bounds<'_>,
+        memory: &mut impl OwnMemory,
+    ) -> Result<(), Box<Rule>> {
+        let carried = matches!(op, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. });
+        if carried && !bounds.fetches {
+            return broken(Rule::NoReadResources { attr: "max_rd_atomic" });
+        }
+        let (request, result) = match *op {
+            Op::Read { remote: Remote { addr, rkey: Rkey(rkey) }, local } => {
+                self.add_all(&local, Access::LOCAL_WRITE, bounds.limits.send_sges, memory)?;
+                self.close(header, Request::Read { addr, rkey }, local.len());
+                return Ok(());
+            }
+            Op::CompareSwap {
+                remote: Remote { addr, rkey: Rkey(rkey) },
+                compare,
+                swap,
+                result,
+            } => (Request::CompareSwap { addr, rkey, compare, swap }, result),
+            Op::FetchAdd { remote: Remote { addr, rkey: Rkey(rkey) }, add, result } => {
+                (Request::FetchAdd { addr, rkey, add }, result)
+            }
+            _ => return broken(Rule::NotCarried { opcode: op.opcode() }),
+        };
+        let result = Sge { len: 8, ..result };
+        self.add(piece(memory, KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
+        self.close(header, request, 1);
+        Ok(())
+    }
+
+    /// The requester's own segments, under the device's keys.
+    #[inline]
+    fn add_all(
+        &mut self,
+        sges: &Sges<'_>,
+        needed: Access,
+        max: u32,
+        memory: &mut impl OwnMemory,
+    ) -> Result<(), Box<Rule>> {
+        let (len, found) = (sges.byte_len(), sges.len() as u64);
+        if len > MAX_MESSAGE {
+            return broken(Rule::MessageLength { len, max: MAX_MESSAGE });
+        }
+        if found > u64::from(max) {
+            return broken(Rule::CarrierLimit { what: "segments", found, max: max.into() });
+        }
+        for (segment, sge) in sges.iter().enumerate() {
+            self.add(piece(memory, KeySide::Local, segment as u8, sge, needed)?);
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn broken<T>(rule: Rule) -> Result<T, Box<Rule>> {
+    Err(Box::new(rule))
+}
+
+#[inline]
+fn piece(
+    memory: &mut impl OwnMemory,
+    side: KeySide,
+    segment: u8,
+    sge: Sge,
+    needed: Access,
+) -> Result<CarriedSge, Box<Rule>> {
+    let lkey = memory.device_key(side, segment, sge, needed)?;
+    Ok(CarriedSge { addr: sge.addr, len: sge.len, lkey })
+}
+
+/// A receive's entries, of which the device takes `max`, under its keys.
+///
+/// # Errors
+/// The rule that the receive breaks.
+pub fn translate_receive(
+    sges: impl ExactSizeIterator<Item = Sge>,
+    max: u32,
+    memory: &mut impl OwnMemory,
+) -> Result<ArrayVec<CarriedSge, MAX_RECEIVE_SGES>, Box<Rule>> {
+    let most = max.min(MAX_RECEIVE_SGES as u32);
+    if sges.len() > most as usize {
+        let (found, max) = (sges.len() as u64, most.into());
+        return broken(Rule::CarrierLimit { what: "segments", found, max });
+    }
+    let pieces = sges.enumerate().map(|(segment, sge)| {
+        piece(memory, KeySide::Receive, segment as u8, sge, Access::LOCAL_WRITE)
+    });
+    pieces.collect()
+}
