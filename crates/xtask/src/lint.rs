@@ -1,4 +1,7 @@
-//! Limits on tracked files, and that every relative link in a document leads somewhere.
+//! Limits on tracked files, that every relative link in a document leads somewhere, and that no
+//! error says what its cause says.
+
+mod causes;
 
 use crate::bindgen::GENERATED;
 use crate::workspace::root;
@@ -18,8 +21,10 @@ pub(crate) fn run() -> io::Result<usize> {
     for file in tracked(&root)? {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         found += length(&file, &text);
-        if file.extension().is_some_and(|e| e == "md") {
-            found += links(&root, &file, &text);
+        match file.extension().and_then(|e| e.to_str()) {
+            Some("md") => found += links(&root, &file, &text),
+            Some("rs") => found += causes::check(&file, &text),
+            _ => {}
         }
     }
     Ok(found)

@@ -2,6 +2,7 @@
 
 use super::Options;
 use super::accel::Accel;
+use super::folder::Folder;
 use super::guest::{Guest, Spec};
 use super::image::{Image, find};
 use super::kernel::Kernel;
@@ -10,7 +11,6 @@ use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// The address of guest 1.
 pub(crate) const FIRST: &str = "10.99.0.1";
@@ -35,7 +35,7 @@ pub(crate) struct Bed {
 struct Site {
     kernel: Kernel,
     /// Sockets and the archive; short, as names of sockets have to be.
-    folder: TempDir,
+    folder: Folder,
     initrd: PathBuf,
     /// Kept, or in `folder`.
     logs: PathBuf,
@@ -106,7 +106,7 @@ impl Site {
         for program in programs {
             image.program(program)?;
         }
-        let folder = tempfile::Builder::new().prefix("wv-vm").tempdir()?;
+        let folder = Folder::new()?;
         let initrd = folder.path().join("initrd");
         image.write(&initrd)?;
         let mut logs = folder.path().to_path_buf();

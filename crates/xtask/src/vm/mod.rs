@@ -7,6 +7,7 @@ mod accel;
 mod bed;
 mod build;
 mod channel;
+mod folder;
 mod guest;
 mod image;
 mod interop;
