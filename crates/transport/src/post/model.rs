@@ -120,6 +120,9 @@ impl<T: Token> Ring for ModelRing<T> {
     fn poll_token(&self) -> &T {
         &self.poll_token
     }
+    fn most_asked(&self) -> u32 {
+        T::MOST_ASKED
+    }
     fn ready(&self, word: usize) -> &AtomicU64 {
         &self.ready[word]
     }
@@ -135,6 +138,9 @@ impl<T: Token> Ring for ModelRing<T> {
 
 /// A combining or election token, right or mutated.
 trait Token: Word<u32> + 'static {
+    /// Soon reached, so that every model counts anew.
+    const MOST_ASKED: u32 = 2;
+
     fn new() -> Self;
 }
 
@@ -165,6 +171,9 @@ macro_rules! mutant {
             fn fetch_xor(&self, value: u32, order: Ordering) -> u32 {
                 self.0.fetch_xor(value, order)
             }
+            fn exchange(&self, value: u32, order: Ordering) -> u32 {
+                self.set(value, order)
+            }
             fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
                 self.add(value, order)
             }
@@ -189,6 +198,21 @@ mutant! { GivenUpBlindly,
         self.0.store(new, Release);
         Ok(now)
     }
+    fn set(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value, order)
+    }
+}
+
+mutant! { CountedFromZero,
+    fn add(&self, value: u32, order: Ordering) -> u32 {
+        self.0.fetch_add(value, order)
+    }
+    fn swap(&self, now: u32, new: u32, ok: Ordering, err: Ordering) -> Result<u32, u32> {
+        self.0.compare_exchange(now, new, ok, err)
+    }
+    fn set(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value - 1, order)
+    }
 }
 
 mutant! { TakenInTwoSteps,
@@ -205,6 +229,9 @@ mutant! { TakenInTwoSteps,
         self.0.store(new, Release);
         Ok(old)
     }
+    fn set(&self, value: u32, order: Ordering) -> u32 {
+        self.0.swap(value, order)
+    }
 }
 
 mutant! { Unordered,
@@ -213,6 +240,9 @@ mutant! { Unordered,
     }
     fn swap(&self, now: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
         self.0.compare_exchange(now, new, Relaxed, Relaxed)
+    }
+    fn set(&self, value: u32, _: Ordering) -> u32 {
+        self.0.swap(value, Relaxed)
     }
 }
 
@@ -248,6 +278,12 @@ fn loom_publish_three_posters_across_a_lap() {
 #[should_panic(expected = "work was left unrung")]
 fn loom_rejects_a_token_given_up_blindly() {
     check(4, || everything_is_rung::<GivenUpBlindly>(2, 2, 0));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_rejects_a_count_that_begins_at_zero() {
+    check(2, || everything_is_rung::<CountedFromZero>(3, 2, 0));
 }
 
 #[test]

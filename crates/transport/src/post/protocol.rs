@@ -26,6 +26,11 @@ pub(crate) trait Ring {
     /// Tells the NIC that every index below `next` is ready: doorbell record, then doorbell.
     fn announce(&self, next: u64);
 
+    /// Rings asked for of one holder of the ring token, before they are counted from one again.
+    fn most_asked(&self) -> u32 {
+        1 << 30
+    }
+
     fn depth(&self) -> u64 {
         1 << self.log_depth()
     }
@@ -69,6 +74,12 @@ pub(crate) fn publish<R: Ring>(ring: &R, base: u64, n: u64) {
         ring_ready(ring);
         match ring.ring_token().compare_exchange(seen, 0, AcqRel, Acquire) {
             Ok(_) => return,
+            // Keeps the count from wrapping to 0 under a holder who is never let go. Who has asked
+            // in between is seen by the exchange, and served by the next pass.
+            Err(now) if now >= ring.most_asked() => {
+                ring.ring_token().exchange(1, AcqRel);
+                seen = 1;
+            }
             Err(now) => seen = now,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);
+    fn exchange(&self, value: T, order: Ordering) -> T;
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     fn fetch_xor(&self, value: T, order: Ordering) -> T;
     fn compare_exchange(&self, now: T, new: T, ok: Ordering, err: Ordering) -> Result<T, T>;
@@ -21,6 +22,10 @@ macro_rules! word {
             #[inline]
             fn store(&self, value: $int, order: Ordering) {
                 <$atomic>::store(self, value, order);
+            }
+            #[inline]
+            fn exchange(&self, value: $int, order: Ordering) -> $int {
+                <$atomic>::swap(self, value, order)
             }
             #[inline]
             fn fetch_add(&self, value: $int, order: Ordering) -> $int {
