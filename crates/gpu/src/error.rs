@@ -75,12 +75,12 @@ pub enum GpuError {
         expected: &'static str,
     },
     /// The operating system would not start a thread.
-    #[error("cannot start a thread for {kernel}: {source}")]
+    #[error("cannot start a thread for {kernel}: {cause}")]
     Thread {
         /// Kernel name.
         kernel: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The device cannot do this.
     #[error("{device} does not support {what}")]
@@ -145,12 +145,12 @@ pub enum GpuError {
     #[error(transparent)]
     Memory(#[from] MemError),
     /// A file of the compile cache could not be used.
-    #[error("compile cache {path}: {source}")]
+    #[error("compile cache {path}: {cause}")]
     Cache {
         /// The file.
         path: std::path::PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
@@ -170,6 +170,6 @@ pub enum LaunchError {
     #[error(transparent)]
     Simt(#[from] crate::simt::SimtFault),
     /// The kernel stopped with an error.
-    #[error("kernel failed: {0}")]
+    #[error(transparent)]
     Failed(#[from] GpuError),
 }

@@ -24,12 +24,12 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum BuildError {
     /// A file could not be read or written.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {cause}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// `compile` was called outside a build script.
     #[error("environment variable {variable} is not set; this is meant for build scripts")]
@@ -107,5 +107,5 @@ impl fmt::Debug for BuildError {
 /// Names the file of an I/O error.
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> BuildError {
     let path = path.to_owned();
-    move |source| BuildError::Io { path, source }
+    move |cause| BuildError::Io { path, cause }
 }

@@ -83,7 +83,7 @@ impl CompletionQueue {
             let value = u64::from(config.log_size);
             return Err(NicError::OutOfRange { what: "log_size of a CQ", value, min: 0, max: 22 });
         }
-        let memory = |what| move |source| NicError::Memory { what, source };
+        let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
         let ring =
             CompletionRing::new(&config.buf, config.log_size).map_err(memory("CQ buffer"))?;

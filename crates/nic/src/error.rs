@@ -25,12 +25,12 @@ pub enum NicError {
         max: u64,
     },
     /// The memory of a queue or of the doorbell page will not do.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Memory {
         /// Which memory.
         what: &'static str,
         /// What is wrong with it.
-        source: MemError,
+        cause: MemError,
     },
     /// A region was not registered.
     #[error(transparent)]
@@ -101,14 +101,14 @@ pub enum NicError {
         what: &'static str,
     },
     /// A variable of the environment has a value that will not do.
-    #[error("{variable} is {value:?}: {source}")]
+    #[error("{variable} is {value:?}: {cause}")]
     Variable {
         /// Its name.
         variable: &'static str,
         /// Its value.
         value: String,
         /// What is wrong with it.
-        source: PlanError,
+        cause: PlanError,
     },
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]

@@ -89,7 +89,7 @@ impl SoftNic {
     fn build(config: Config, link: Option<Box<dyn Link>>) -> Result<Self, NicError> {
         config.check()?;
         let bytes = config.max_qps as usize * 8;
-        let memory = |source| NicError::Memory { what: "doorbell page", source };
+        let memory = |cause| NicError::Memory { what: "doorbell page", cause };
         let doorbells = HostBuf::region(bytes.next_multiple_of(4096)).map_err(memory)?;
         let page = DoorbellPage::new(&doorbells, config.max_qps as usize).map_err(memory)?;
         let keys = KeyTable::new(config.seed)?;

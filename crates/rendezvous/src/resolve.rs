@@ -11,12 +11,12 @@ use crate::Deadline;
 #[non_exhaustive]
 pub enum ResolveError {
     /// The resolver said no.
-    #[error("host {host:?} has no address: {source}")]
+    #[error("host {host:?} has no address: {cause}")]
     Failed {
         /// The name.
         host: String,
         /// What the resolver said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The resolver said nothing in time.
     #[error("host {host:?} was not resolved within {waited:.1?}")]
@@ -38,7 +38,7 @@ pub(crate) fn resolve(
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let failed = |source| ResolveError::Failed { host: host.into(), source };
+    let failed = |cause| ResolveError::Failed { host: host.into(), cause };
     let (sender, receiver) = mpsc::channel();
     let name = host.to_owned();
     thread::Builder::new()
@@ -52,7 +52,7 @@ pub(crate) fn resolve(
     match receiver.recv_timeout(deadline.remaining().unwrap_or_default()) {
         Ok(Ok(found)) if found.is_empty() => Err(failed(std::io::ErrorKind::NotFound.into())),
         Ok(Ok(found)) => Ok(found),
-        Ok(Err(source)) => Err(failed(source)),
+        Ok(Err(cause)) => Err(failed(cause)),
         Err(_) => Err(ResolveError::TimedOut { host: host.into(), waited: deadline.waited() }),
     }
 }

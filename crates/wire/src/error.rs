@@ -207,11 +207,11 @@ pub enum EmitError {
         expected: HeaderSet,
     },
     /// No path MTU permits a payload of this length with this opcode.
-    #[error("{opcode}: {source}")]
+    #[error("{opcode}: {cause}")]
     Payload {
         /// The opcode.
         opcode: Opcode,
         /// What is wrong with the length.
-        source: PayloadError,
+        cause: PayloadError,
     },
 }

@@ -258,7 +258,7 @@ impl<'a> Transport<'a> {
             return Err(EmitError::Headers { opcode, found, expected });
         }
         let payload = opcode.payload().check_any_mtu(payload_len);
-        payload.map_err(|source| EmitError::Payload { opcode, source })?;
+        payload.map_err(|cause| EmitError::Payload { opcode, cause })?;
         let (need, have) = (Self::len_with(ext, payload_len), out.len());
         if need != have {
             return Err(EmitError::Buffer { need, have });

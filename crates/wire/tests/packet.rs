@@ -174,9 +174,9 @@ fn emission_refuses_what_no_receiver_could_accept() {
     assert_eq!(write().emit(&mut out[1..]), Err(EmitError::Buffer { need: 68, have: 67 }));
     let payload = &[0; 4097][..];
     let transport = Transport { payload, ..write().transport };
-    let source = PayloadError::TooLong { len: 4097, mtu: Mtu::B4096 };
+    let cause = PayloadError::TooLong { len: 4097, mtu: Mtu::B4096 };
     let mut long = vec![0xa5; transport.len()];
-    assert_eq!(transport.emit(&mut long), Err(EmitError::Payload { opcode, source }));
+    assert_eq!(transport.emit(&mut long), Err(EmitError::Payload { opcode, cause }));
     assert!(out.iter().chain(&long).all(|byte| *byte == 0xa5), "nothing is written on error");
 }
 

@@ -108,10 +108,10 @@ impl Cache {
         let written = std::fs::create_dir_all(folder)
             .and_then(|()| write_entry(&scratch, cubin))
             .and_then(|()| std::fs::rename(&scratch, &path));
-        written.map_err(|source| {
+        written.map_err(|cause| {
             // Best effort: the error that matters is the one being returned.
             let _ = std::fs::remove_file(&scratch);
-            GpuError::Cache { path, source }
+            GpuError::Cache { path, cause }
         })
     }
 }

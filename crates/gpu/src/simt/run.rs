@@ -92,7 +92,7 @@ impl SimtLaunch {
                 *lock(&shared.outcome) = Some(outcome);
                 shared.ended.notify_all();
             })
-            .map_err(|source| GpuError::Thread { kernel, source })?;
+            .map_err(|cause| GpuError::Thread { kernel, cause })?;
         Ok(launch)
     }
 }

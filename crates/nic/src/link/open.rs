@@ -26,10 +26,10 @@ impl Config {
     fn with_vars(mut self, var: impl Fn(&str) -> Option<OsString>) -> Result<Self, NicError> {
         if let Some(value) = var(FAULTS) {
             let value = value.to_string_lossy().into_owned();
-            self.faults = value.parse().map_err(|source| NicError::Variable {
+            self.faults = value.parse().map_err(|cause| NicError::Variable {
                 variable: FAULTS,
                 value,
-                source,
+                cause,
             })?;
         }
         if let Some(path) = var(CAPTURE) {

@@ -82,7 +82,7 @@ fn in_range(what: &'static str, value: u8, min: u8, max: u8) -> Result<(), NicEr
 }
 
 fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
-    move |source| NicError::Memory { what, source }
+    move |cause| NicError::Memory { what, cause }
 }
 
 impl RqConfig {

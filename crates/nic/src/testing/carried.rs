@@ -66,7 +66,7 @@ impl CarriedPair {
         let (pd, device) = (nic.alloc_pd(), FakeDevice::new(config.plan));
         let side = |config: &PortConfig| {
             let port = Port::carried(&nic, &pd, config, Box::new(device.qp(None)))?;
-            let memory = |source| NicError::Memory { what: "test memory", source };
+            let memory = |cause| NicError::Memory { what: "test memory", cause };
             let region = HostBuf::region(BUFFER).map_err(memory)?;
             let (lkey, rkey) = device.register(&region, Access::all());
             let mr = nic.reg_carried_mr(&pd, &region, Access::all(), lkey)?;

@@ -28,7 +28,7 @@ impl Host {
     pub fn on(nic: SoftNic, config: &PortConfig) -> Result<Self, NicError> {
         let pd = nic.alloc_pd();
         let port = Port::new(&nic, &pd, config)?;
-        let memory = |source| NicError::Memory { what: "test memory", source };
+        let memory = |cause| NicError::Memory { what: "test memory", cause };
         let mr = nic.reg_mr(&pd, &HostBuf::region(BUFFER).map_err(memory)?, Access::all())?;
         Ok(Self { nic, pd, port, mr })
     }

@@ -65,7 +65,7 @@ impl Pair {
         let pd = nic.alloc_pd();
         let (a, b) = (Port::new(&nic, &pd, a)?, Port::new(&nic, &pd, b)?);
         let buffer = || {
-            let memory = |source| NicError::Memory { what: "test memory", source };
+            let memory = |cause| NicError::Memory { what: "test memory", cause };
             nic.reg_mr(&pd, &HostBuf::region(BUFFER).map_err(memory)?, ALL)
         };
         let (mr_a, mr_b) = (buffer()?, buffer()?);

@@ -89,7 +89,7 @@ impl Consumer {
 }
 
 fn host(len: usize) -> Result<Region, NicError> {
-    HostBuf::region(len).map_err(|source| NicError::Memory { what: "test memory", source })
+    HostBuf::region(len).map_err(|cause| NicError::Memory { what: "test memory", cause })
 }
 
 /// A QP and what a poster needs to use it.

@@ -32,7 +32,7 @@ pub enum ConnectError {
         attempts: u32,
     },
     /// No connection for another reason, until the deadline.
-    #[error("no connection to {host}:{port} within {waited:.1?} ({attempts} attempts): {source}")]
+    #[error("no connection to {host}:{port} within {waited:.1?} ({attempts} attempts): {cause}")]
     Unreachable {
         /// Host as given.
         host: String,
@@ -43,7 +43,7 @@ pub enum ConnectError {
         /// How often it was tried.
         attempts: u32,
         /// What the last attempt gave.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Somebody else listens there.
     #[error("the peer at {peer} does not speak the store's protocol: to a ping it {answer}")]
@@ -127,12 +127,12 @@ pub(super) fn connect(
                 return Err(error.into());
             }
             let (host, waited) = (host.to_owned(), deadline.waited());
-            let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-            return Err(match source.kind() {
+            let cause = failure.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+            return Err(match cause.kind() {
                 io::ErrorKind::ConnectionRefused => {
                     ConnectError::Refused { host, port, waited, attempts }
                 }
-                _ => ConnectError::Unreachable { host, port, waited, attempts, source },
+                _ => ConnectError::Unreachable { host, port, waited, attempts, cause },
             });
         };
         thread::sleep(pause.min(left));

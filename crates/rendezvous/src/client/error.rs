@@ -65,24 +65,24 @@ pub enum ClientError {
         peer: SocketAddr,
     },
     /// The connection failed.
-    #[error("{call}: connection to the store at {peer} failed: {source}")]
+    #[error("{call}: connection to the store at {peer} failed: {cause}")]
     Io {
         /// The call.
         call: Opcode,
         /// The store.
         peer: SocketAddr,
         /// What the operating system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The reply is not one of the protocol.
-    #[error("{call}: the peer at {peer} does not speak the store's protocol: {source}")]
+    #[error("{call}: the peer at {peer} does not speak the store's protocol: {cause}")]
     Protocol {
         /// The call.
         call: Opcode,
         /// The peer.
         peer: SocketAddr,
         /// What was wrong.
-        source: ReplyError,
+        cause: ReplyError,
     },
     /// An earlier call failed in the middle of a message; the connection is of no use any more.
     #[error("{call}: the connection to the store at {peer} broke in an earlier call")]
@@ -99,18 +99,18 @@ impl ClientError {
         call: Opcode,
         peer: SocketAddr,
         waited: Duration,
-        source: ReplyError,
+        cause: ReplyError,
     ) -> ClientError {
-        let source = match source {
-            ReplyError::Io(source) => source,
-            source => return ClientError::Protocol { call, peer, source },
+        let cause = match cause {
+            ReplyError::Io(cause) => cause,
+            cause => return ClientError::Protocol { call, peer, cause },
         };
-        match source.kind() {
+        match cause.kind() {
             io::ErrorKind::TimedOut => ClientError::Silent { call, peer, waited },
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe => ClientError::Ended { call, peer },
-            _ => ClientError::Io { call, peer, source },
+            _ => ClientError::Io { call, peer, cause },
         }
     }
 }

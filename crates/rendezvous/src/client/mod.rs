@@ -49,12 +49,12 @@ impl Client {
     ) -> Result<Client, ConnectError> {
         let deadline = Deadline::after(timeout);
         let stream = connect::connect(host, port, deadline)?;
-        let peer = stream.peer_addr().map_err(|source| ConnectError::Unreachable {
+        let peer = stream.peer_addr().map_err(|cause| ConnectError::Unreachable {
             host: host.into(),
             port,
             waited: deadline.waited(),
             attempts: 1,
-            source,
+            cause,
         })?;
         Ok(Client { stream, peer, timeout, limits, broken: false })
     }
@@ -278,7 +278,7 @@ impl Client {
         let result =
             stream.write_all(bytes).map_err(ReplyError::from).and_then(|()| reply(&mut stream));
         self.broken = result.is_err();
-        result.map_err(|source| ClientError::reply(call, peer, deadline.waited(), source))
+        result.map_err(|cause| ClientError::reply(call, peer, deadline.waited(), cause))
     }
 
     /// The bytes of a request that is within the bounds.

@@ -95,7 +95,7 @@ impl Client {
 
     fn out_of_step<T>(&mut self, call: Opcode, got: u8) -> Result<T, ClientError> {
         self.broken = true;
-        let source = ReplyError::Unexpected { got };
-        Err(ClientError::Protocol { call, peer: self.peer, source })
+        let cause = ReplyError::Unexpected { got };
+        Err(ClientError::Protocol { call, peer: self.peer, cause })
     }
 }

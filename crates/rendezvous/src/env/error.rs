@@ -60,13 +60,13 @@ pub enum EnvError {
         world_size: u32,
     },
     /// Slurm's list of hosts cannot be read.
-    #[error("{variable}={value:?}: {source}")]
+    #[error("{variable}={value:?}: {cause}")]
     NodeList {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
         /// What was wrong.
-        source: NodeListError,
+        cause: NodeListError,
     },
 }

@@ -111,10 +111,10 @@ fn master_addr(flags: &Flags, vars: &Vars<'_>, identity: &Identity) -> Result<St
     if identity.launcher == Launcher::Slurm {
         for variable in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"] {
             let Some(value) = vars.text(variable)? else { continue };
-            return first_host(&value).map_err(|source| EnvError::NodeList {
+            return first_host(&value).map_err(|cause| EnvError::NodeList {
                 variable,
                 value,
-                source,
+                cause,
             });
         }
     }

@@ -39,12 +39,12 @@ pub enum BindError {
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     /// Something else.
-    #[error("cannot listen at {addr}: {source}")]
+    #[error("cannot listen at {addr}: {cause}")]
     Io {
         /// The address.
         addr: SocketAddr,
         /// What the operating system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -62,10 +62,10 @@ pub(super) fn listen(addr: SocketAddr) -> Result<TcpListener, BindError> {
         socket.set_nonblocking(true)?;
         Ok(TcpListener::from(socket))
     };
-    open().map_err(|source: io::Error| match source.kind() {
+    open().map_err(|cause: io::Error| match cause.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { addr },
         io::ErrorKind::AddrNotAvailable => BindError::NotLocal { addr },
         io::ErrorKind::PermissionDenied => BindError::Denied { addr },
-        _ => BindError::Io { addr, source },
+        _ => BindError::Io { addr, cause },
     })
 }

@@ -30,7 +30,7 @@ impl Server {
     /// which.
     pub fn bind(addr: SocketAddr, limits: Limits) -> Result<Server, BindError> {
         let listener = bind::listen(addr)?;
-        let other = |source: io::Error| BindError::Io { addr, source };
+        let other = |cause: io::Error| BindError::Io { addr, cause };
         let addr = listener.local_addr().map_err(other)?;
         let shared = Arc::new(stats::Shared::default());
         let engine = engine::Engine::new(listener, limits, shared.clone()).map_err(other)?;

@@ -82,12 +82,12 @@ impl WorldConfig {
         let limits = self.limits.clone();
         let server = match (&self.host, self.rank) {
             (Host::RankZero, 0) => {
-                Server::bind_host(&self.master_addr, self.master_port, limits, deadline)?
+                Server::bind_host(&self.master_addr, self.master_port, limits, deadline)
             }
-            (Host::RankZeroAt(addr), 0) => Server::bind(*addr, limits)?,
+            (Host::RankZeroAt(addr), 0) => Server::bind(*addr, limits),
             _ => return Ok(None),
         };
-        Ok(Some(server))
+        server.map(Some).map_err(WorldError::Bind)
     }
 }
 

@@ -29,16 +29,16 @@ pub enum WorldError {
     },
     /// This rank was to run the store.
     #[error("store of rank 0: {0}")]
-    Bind(#[from] BindError),
+    Bind(BindError),
     /// No store.
     #[error("store of the job: {0}")]
-    Connect(#[from] ConnectError),
+    Connect(ConnectError),
     /// A call on the store failed.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// No random numbers.
     #[error("the operating system gives no random numbers: {0}")]
-    Random(#[from] getrandom::Error),
+    Random(getrandom::Error),
     /// Ranks that did not come.
     #[error("{call} {name:?}: waited {waited:.1?} for {} of {world_size} ranks: {}", ranks.len(), Listed(ranks))]
     Missing {

@@ -72,7 +72,8 @@ impl World {
             Some(server) => reachable(server.local_addr()),
             None => (config.master_addr.clone(), config.master_port),
         };
-        let client = Client::connect(&host, port, config.timeout, config.limits.clone())?;
+        let client = Client::connect(&host, port, config.timeout, config.limits.clone());
+        let client = client.map_err(WorldError::Connect)?;
         let mut world = World {
             rank: config.rank,
             world_size: config.world_size,
@@ -233,7 +234,7 @@ impl World {
     /// Two processes must not be the same rank.
     fn claim(&mut self, config: &WorldConfig) -> Result<(), WorldError> {
         let mut token = [0; 16];
-        getrandom::fill(&mut token)?;
+        getrandom::fill(&mut token).map_err(WorldError::Random)?;
         let token = token.map(|byte| format!("{byte:02x}")).concat();
         let key = self.key(&format!("rank/{}", self.rank));
         if self.client.compare_set(&key, b"", token.as_bytes())? == token.as_bytes() {

@@ -128,7 +128,7 @@ fn lies_of_a_store_are_errors() {
     let error = client.compare_set("k", b"", b"").unwrap_err();
     let negative = ReplyError::Negative { what: "value", got: -1 };
     assert!(
-        matches!(&error, ClientError::Protocol { source, .. } if source.to_string() == negative.to_string()),
+        matches!(&error, ClientError::Protocol { cause, .. } if cause.to_string() == negative.to_string()),
         "{error}"
     );
     assert!(matches!(client.add("k", 1), Err(ClientError::Broken { call: Opcode::Add, .. })));

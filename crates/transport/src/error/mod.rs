@@ -16,7 +16,8 @@ use warpverbs_mlx5::wqe::BuildError;
 use warpverbs_nic::{ModifyError, NicError};
 use warpverbs_verbs::VerbsError;
 
-/// Everything a call of this crate can fail with. [`Error::kind`] says who can put it right.
+/// Everything a call of this crate can fail with, said by its cause. [`Error::kind`] says who can put
+/// it right.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,19 +34,19 @@ pub enum Error {
     #[error(transparent)]
     Wait(#[from] WaitError),
     /// The NIC refused or failed.
-    #[error("NIC: {0}")]
+    #[error(transparent)]
     Nic(#[from] NicError),
     /// A QP did not change its state.
-    #[error("NIC: {0}")]
+    #[error(transparent)]
     Modify(#[from] ModifyError),
     /// The device that runs the kernels refused or failed.
-    #[error("GPU: {0}")]
+    #[error(transparent)]
     Gpu(#[from] GpuError),
     /// libibverbs, or a device behind it, refused or failed.
-    #[error("RDMA: {0}")]
+    #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// Memory could not be had or touched.
-    #[error("memory: {0}")]
+    #[error(transparent)]
     Memory(#[from] MemError),
 }
 
@@ -294,4 +295,44 @@ pub enum WaitError {
 
 pub(crate) fn no_entropy() -> Error {
     Error::Nic(NicError::Key(warpverbs_mem::KeyError::NoEntropy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+    use std::io;
+
+    /// What `anyhow` and others print: every link of the chain, separated by colons.
+    fn chain(error: &Error) -> String {
+        let (mut text, mut next) = (error.to_string(), error.source());
+        while let Some(link) = next {
+            text += &format!(": {link}");
+            next = link.source();
+        }
+        text
+    }
+
+    #[test]
+    fn a_printed_chain_says_everything_once() {
+        let memory = MemError::Map { len: 4096, errno: nix::errno::Errno::ENOMEM };
+        let words = memory.to_string();
+        let what = "a ring";
+        let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+        let cache = GpuError::Cache { path: "/cache/a".into(), cause: refused };
+        let errors: [(Error, &str); 6] = [
+            (memory.clone().into(), &words),
+            (GpuError::from(memory.clone()).into(), &words),
+            (NicError::Memory { what, cause: memory }.into(), &format!("a ring: {words}")),
+            (
+                NicError::from(warpverbs_mem::KeyError::NoEntropy).into(),
+                "no random bytes for a key",
+            ),
+            (cache.into(), "compile cache /cache/a: permission denied"),
+            (UsageError::NotConnected { qpn: 5 }.into(), "endpoint 0x5 is not connected"),
+        ];
+        for (error, words) in errors {
+            assert_eq!((error.to_string().as_str(), chain(&error).as_str()), (words, words));
+        }
+    }
 }

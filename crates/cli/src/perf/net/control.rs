@@ -20,14 +20,14 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
     /// Nobody there.
-    #[error("no server at {host} port {port}: {source} (tried for {waited:.1?})")]
-    Unreachable { host: String, port: u16, waited: Duration, source: io::Error },
+    #[error("no server at {host} port {port}: {cause} (tried for {waited:.1?})")]
+    Unreachable { host: String, port: u16, waited: Duration, cause: io::Error },
     /// No address for this name.
-    #[error("host {host:?} has no address: {source}")]
-    Unknown { host: String, source: io::Error },
+    #[error("host {host:?} has no address: {cause}")]
+    Unknown { host: String, cause: io::Error },
     /// Nowhere to listen.
-    #[error("cannot listen at {addr}: {source}")]
-    Bind { addr: SocketAddr, source: io::Error },
+    #[error("cannot listen at {addr}: {cause}")]
+    Bind { addr: SocketAddr, cause: io::Error },
     /// No client.
     #[error("no client came to {addr} within {waited:.0?}")]
     NoClient { addr: SocketAddr, waited: Duration },
@@ -41,8 +41,8 @@ pub(crate) enum ControlError {
     #[error("the {who} at {peer} ended the connection{}", after(during))]
     Ended { who: &'static str, peer: SocketAddr, during: &'static str },
     /// The connection failed.
-    #[error("connection to the {who} at {peer}: {source}")]
-    Io { who: &'static str, peer: SocketAddr, source: io::Error },
+    #[error("connection to the {who} at {peer}: {cause}")]
+    Io { who: &'static str, peer: SocketAddr, cause: io::Error },
     /// No message in time.
     #[error("the {who} at {peer} did not send {awaited:?} within {waited:.1?}")]
     Silent { who: &'static str, peer: SocketAddr, awaited: &'static str, waited: Duration },
@@ -70,7 +70,7 @@ impl Listener {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
-        bound.map(Self).map_err(|source| ControlError::Bind { addr, source })
+        bound.map(Self).map_err(|cause| ControlError::Bind { addr, cause })
     }
 
     pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
@@ -107,7 +107,7 @@ impl Control {
     /// Connects to a server, which may begin to listen within `limit`.
     pub(crate) fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, ControlError> {
         let start = Instant::now();
-        let unknown = |source| ControlError::Unknown { host: host.into(), source };
+        let unknown = |cause| ControlError::Unknown { host: host.into(), cause };
         let found: Vec<_> = (host, port).to_socket_addrs().map_err(unknown)?.collect();
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
         loop {
@@ -120,7 +120,7 @@ impl Control {
             }
             if start.elapsed() + AGAIN >= limit {
                 let (host, waited) = (host.to_owned(), start.elapsed());
-                return Err(ControlError::Unreachable { host, port, waited, source: last });
+                return Err(ControlError::Unreachable { host, port, waited, cause: last });
             }
             std::thread::sleep(AGAIN);
         }
@@ -128,7 +128,7 @@ impl Control {
 
     fn greet(stream: TcpStream, peer: SocketAddr, who: &'static str) -> Result<Self, ControlError> {
         let mut control = Self { stream, peer, who, inbox: Vec::new(), during: "" };
-        control.prepare().map_err(|source| control.io(source))?;
+        control.prepare().map_err(|cause| control.io(cause))?;
         control.write(&PREAMBLE)?;
         let start = Instant::now();
         while control.inbox.len() < PREAMBLE.len() {
@@ -282,12 +282,12 @@ impl Control {
         ControlError::Ended { who: self.who, peer: self.peer, during: self.during }
     }
 
-    fn io(&self, source: io::Error) -> ControlError {
-        match source.kind() {
+    fn io(&self, cause: io::Error) -> ControlError {
+        match cause.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
                 self.ended()
             }
-            _ => ControlError::Io { who: self.who, peer: self.peer, source },
+            _ => ControlError::Io { who: self.who, peer: self.peer, cause },
         }
     }
 
