@@ -3,6 +3,7 @@
 
 mod bench;
 mod bindgen;
+mod layouts;
 mod lint;
 mod vm;
 mod workspace;
@@ -18,6 +19,8 @@ enum Task {
     Lint,
     /// Writes the declarations of libibverbs anew, with the program bindgen.
     BindgenVerbs,
+    /// Compares those declarations with an independent binding, ibverbs-sys.
+    VerbsLayouts(layouts::Layouts),
     /// Boots two virtual machines and lets their NICs talk to each other.
     #[command(subcommand)]
     Vm(vm::Task),
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("{found} finding(s)")),
         }),
         Task::BindgenVerbs => bindgen::run(),
+        Task::VerbsLayouts(options) => layouts::run(&options),
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
     };
