@@ -124,6 +124,8 @@ static int query_device_ex(struct ibv_context *context, const struct ibv_query_d
     memset(attr, 0, size);
     attr->odp_caps.general_caps = IBV_ODP_SUPPORT;
     attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE;
+    attr->completion_timestamp_mask = UINT64_MAX;
+    attr->hca_core_clock = CLOCK_KHZ;
     return device_attr(context, &attr->orig_attr);
 }
 
@@ -216,6 +218,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     fake->verbs.sz = sizeof fake->verbs;
     fake->verbs.query_device_ex = query_device_ex;
     fake->verbs.query_port = port_attr;
+    fake->verbs.create_cq_ex = fake_create_cq_ex;
+    fake->verbs.create_qp_ex = fake_create_qp_ex;
+    fake->verbs.advise_mr = fake_advise_mr;
     context->device = device;
     context->num_comp_vectors = 2;
     context->cmd_fd = -1;

@@ -16,6 +16,7 @@
 #undef ibv_reg_mr
 
 enum { DEVICES = 2, GIDS = 8, MAX_WR = 1024, MAX_SGE = 4, MAX_CQE = 4096, MAX_RD_ATOMIC = 16 };
+enum { MAX_INLINE = 256, BATCH = 16, CLOCK_KHZ = 1000000 };
 
 // One lock for everything.
 extern pthread_mutex_t fake_lock;
@@ -43,11 +44,17 @@ struct fake_channel {
 };
 
 struct fake_cq {
-    struct ibv_cq cq;
+    union {
+        struct ibv_cq cq;
+        struct ibv_cq_ex ex;
+    };
     struct ibv_wc ring[MAX_CQE];
     unsigned head, count;
     bool armed, solicited_only, overrun;
     int users;
+    // Being polled step by step, and the completion that is looked at.
+    bool polling;
+    struct ibv_wc now;
 };
 
 struct fake_recv {
@@ -68,8 +75,23 @@ struct fake_srq {
     int users;
 };
 
+// Work requests on their way into a send queue. `unset` is due its data.
+struct fake_batch {
+    struct ibv_send_wr wrs[BATCH];
+    struct ibv_sge sges[BATCH][MAX_SGE];
+    uint8_t inline_data[BATCH][MAX_INLINE];
+    unsigned count;
+    bool begun, unset;
+    int error;
+};
+
 struct fake_qp {
-    struct ibv_qp qp;
+    union {
+        struct ibv_qp qp;
+        struct ibv_qp_ex ex;
+    };
+    // Of a QP that takes batches.
+    struct fake_batch *batch;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
     struct fake_queue recv;
@@ -91,6 +113,14 @@ void fake_forget_events(struct ibv_context *context, const void *object);
 void fake_forget_cq(struct ibv_comp_channel *channel, const struct ibv_cq *cq);
 void fake_flush(struct fake_qp *qp);
 struct fake_queue *fake_receives(struct fake_qp *qp);
+
+// Polls and batches that were begun and not ended.
+extern int fake_begun;
+
+struct ibv_cq_ex *fake_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+struct ibv_qp *fake_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+int fake_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sges,
+                   uint32_t count);
 
 int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fake_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

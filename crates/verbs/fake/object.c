@@ -103,6 +103,21 @@ int fake_mr_access(uint32_t key) {
     return access;
 }
 
+// Only memory that is registered on demand can be paged in ahead.
+int fake_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sges,
+                   uint32_t count) {
+    int error = fake_refused("ibv_advise_mr");
+    (void)flags;
+    pthread_mutex_lock(&fake_lock);
+    for (uint32_t i = 0; i < count && !error; i++) {
+        int access = IBV_ACCESS_ON_DEMAND | (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0);
+        if (!fake_find_mr(sges[i].lkey, pd, sges[i].addr, sges[i].length, access))
+            error = EINVAL;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return error;
+}
+
 void *fake_address(const struct fake_mr *mr, uint64_t addr) { return (char *)mr->mr.addr + (addr - mr->iova); }
 
 // ---- CQs ----
@@ -139,6 +154,9 @@ int ibv_destroy_cq(struct ibv_cq *cq) {
     }
     fake_forget_events(cq->context, cq);
     alive(FAKE_CQ, -1);
+    // Its lock is held by somebody who has forgotten it.
+    if (((struct fake_cq *)cq)->polling)
+        abort();
     free(cq);
     return 0;
 }
@@ -191,7 +209,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     if (fake_fails("ibv_create_qp"))
         return NULL;
     if (init->qp_type != IBV_QPT_RC || init->cap.max_send_wr > MAX_WR || init->cap.max_recv_wr > MAX_WR ||
-        init->cap.max_send_sge > MAX_SGE || init->cap.max_recv_sge > MAX_SGE || init->cap.max_inline_data > 256) {
+        init->cap.max_send_sge > MAX_SGE || init->cap.max_recv_sge > MAX_SGE || init->cap.max_inline_data > MAX_INLINE) {
         errno = EINVAL;
         return NULL;
     }
@@ -238,6 +256,9 @@ int ibv_destroy_qp(struct ibv_qp *base) {
     fake_forget_events(base->context, base);
     fake_alive[FAKE_QP]--;
     pthread_mutex_unlock(&fake_lock);
+    if (qp->batch && qp->batch->begun)
+        abort();
+    free(qp->batch);
     free(qp);
     return 0;
 }

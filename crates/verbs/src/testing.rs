@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("fake.h", include_str!("../fake/fake.h")),
     ("device.c", include_str!("../fake/device.c")),
     ("object.c", include_str!("../fake/object.c")),
     ("work.c", include_str!("../fake/work.c")),
+    ("extended.c", include_str!("../fake/extended.c")),
     ("versions.map", include_str!("../fake/versions.map")),
 ];
 
@@ -62,7 +63,8 @@ fn build() -> io::Result<PathBuf> {
     let own = folder.join(format!("{}.so", std::process::id()));
     let mut command = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
     command.args(["-D_GNU_SOURCE", "-std=gnu11", "-shared", "-fPIC", "-O1", "-Wall", "-pthread"]);
-    command.args(["device.c", "object.c", "work.c", "-Wl,--version-script=versions.map", "-o"]);
+    command.args(["device.c", "object.c", "work.c", "extended.c"]);
+    command.args(["-Wl,--version-script=versions.map", "-o"]);
     let out = command.arg(&own).current_dir(&folder).output()?;
     if !out.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
@@ -78,6 +80,7 @@ pub struct Fake {
     live: Symbol<unsafe extern "C" fn(c_int) -> c_int>,
     mr_access: Symbol<unsafe extern "C" fn(u32) -> c_int>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
+    begun: Symbol<*mut c_int>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -111,7 +114,9 @@ pub fn fake() -> Option<Fake> {
     let mr_access = unsafe { library.get(b"fake_mr_access") }.expect("fake_mr_access");
     // SAFETY: as above.
     let port_event = unsafe { library.get(b"fake_port_event") }.expect("fake_port_event");
-    Some(Fake { verbs, fail, live, mr_access, port_event, _turn: turn })
+    // SAFETY: as above, a variable.
+    let begun = unsafe { library.get(b"fake_begun") }.expect("fake_begun");
+    Some(Fake { verbs, fail, live, mr_access, port_event, begun, _turn: turn })
 }
 
 impl Fake {
@@ -146,6 +151,12 @@ impl Fake {
     pub fn mr_access(&self, key: u32) -> Option<u32> {
         // SAFETY: any number may be asked for.
         u32::try_from(unsafe { (self.mr_access)(key) }).ok()
+    }
+
+    /// Polls and batches that were begun and not ended.
+    pub fn begun(&self) -> i32 {
+        // SAFETY: the library's variable, changed by whoever has the turn.
+        unsafe { (*self.begun).read() }
     }
 
     /// Reports an event of this type for port 1 of `context`.

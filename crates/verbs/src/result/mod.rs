@@ -5,11 +5,13 @@
 
 mod device;
 mod event;
+mod extended;
 mod memory;
 mod queue;
 
 pub use device::*;
 pub use event::*;
+pub use extended::*;
 pub use memory::*;
 pub use queue::*;
 

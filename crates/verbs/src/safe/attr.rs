@@ -58,6 +58,15 @@ pub struct OnDemandPaging {
     pub rc: OnDemandOps,
 }
 
+/// The clock of completions' timestamps, free-running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceClock {
+    /// Ticks in a millisecond; 0 if the device does not tell.
+    pub khz: u64,
+    /// Bits that count; a timestamp wraps there.
+    pub mask: u64,
+}
+
 /// With what else a device's atomics are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -126,6 +135,8 @@ pub struct DeviceAttr {
     pub flags: DeviceFlags,
     /// Memory that is not pinned, if the device can.
     pub on_demand: Option<OnDemandPaging>,
+    /// The clock of timestamps, if completions can have them.
+    pub clock: Option<DeviceClock>,
 }
 
 impl DeviceAttr {
@@ -170,6 +181,10 @@ impl DeviceAttr {
             on_demand: (paging & u64::from(sys::IBV_ODP_SUPPORT) != 0).then(|| OnDemandPaging {
                 implicit: paging & u64::from(sys::IBV_ODP_SUPPORT_IMPLICIT) != 0,
                 rc: OnDemandOps::from_bits_retain(raw.odp_caps.per_transport_caps.rc_odp_caps),
+            }),
+            clock: (raw.completion_timestamp_mask != 0).then_some(DeviceClock {
+                khz: raw.hca_core_clock,
+                mask: raw.completion_timestamp_mask,
             }),
         }
     }

@@ -113,6 +113,25 @@ pub enum WcOpcode {
     Unknown(u32),
 }
 
+impl WcOpcode {
+    /// The operation of a value of `enum ibv_wc_opcode`.
+    #[inline]
+    pub fn from_raw(raw: u32) -> Self {
+        match raw {
+            sys::IBV_WC_SEND => Self::Send,
+            sys::IBV_WC_RDMA_WRITE => Self::Write,
+            sys::IBV_WC_RDMA_READ => Self::Read,
+            sys::IBV_WC_COMP_SWAP => Self::CompareSwap,
+            sys::IBV_WC_FETCH_ADD => Self::FetchAdd,
+            sys::IBV_WC_BIND_MW => Self::BindWindow,
+            sys::IBV_WC_LOCAL_INV => Self::LocalInvalidate,
+            sys::IBV_WC_RECV => Self::Recv,
+            sys::IBV_WC_RECV_RDMA_WITH_IMM => Self::RecvWriteImm,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
 /// One work completion.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -154,18 +173,7 @@ impl Completion {
     /// What it is of.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
-        match self.0.opcode {
-            sys::IBV_WC_SEND => WcOpcode::Send,
-            sys::IBV_WC_RDMA_WRITE => WcOpcode::Write,
-            sys::IBV_WC_RDMA_READ => WcOpcode::Read,
-            sys::IBV_WC_COMP_SWAP => WcOpcode::CompareSwap,
-            sys::IBV_WC_FETCH_ADD => WcOpcode::FetchAdd,
-            sys::IBV_WC_BIND_MW => WcOpcode::BindWindow,
-            sys::IBV_WC_LOCAL_INV => WcOpcode::LocalInvalidate,
-            sys::IBV_WC_RECV => WcOpcode::Recv,
-            sys::IBV_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvWriteImm,
-            other => WcOpcode::Unknown(other),
-        }
+        WcOpcode::from_raw(self.0.opcode)
     }
 
     /// Bytes that arrived, for receives and READs.

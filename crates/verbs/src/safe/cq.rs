@@ -2,6 +2,7 @@
 
 use super::{CompChannel, Completion, Context, VerbsError, completion, error::in_range};
 use crate::{CallError, result, sys};
+use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -30,6 +31,8 @@ struct Inner {
     channel: Option<CompChannel>,
     ptr: NonNull<sys::ibv_cq>,
     id: u64,
+    /// Polled by its [`ExtendedCq`](super::ExtendedCq) alone.
+    extended: bool,
 }
 
 // SAFETY: libibverbs allows the use of a CQ from any thread.
@@ -67,6 +70,24 @@ impl Cq {
 
     /// A CQ made as `options` say.
     pub fn with(context: &Context, options: &CqOptions) -> Result<Self, VerbsError> {
+        let (api, raw) = (context.api(), context.ptr());
+        let (entries, vector) = (options.entries as c_int, options.vector as c_int);
+        Self::make(context, options, false, |user, channel| {
+            // SAFETY: a live context and, if any, a live channel of the same.
+            unsafe { result::create_cq(api, raw, entries, user, channel, vector) }
+        })
+    }
+
+    /// Checks `options`, then has a CQ made with this user value and channel.
+    pub(super) fn make(
+        context: &Context,
+        options: &CqOptions,
+        extended: bool,
+        create: impl FnOnce(
+            *mut c_void,
+            *mut sys::ibv_comp_channel,
+        ) -> Result<NonNull<sys::ibv_cq>, CallError>,
+    ) -> Result<Self, VerbsError> {
         in_range("number of CQ entries", options.entries.into(), 1, c_int::MAX as u64)?;
         let vectors = u64::from(context.comp_vectors());
         in_range("completion vector", options.vector.into(), 0, vectors.saturating_sub(1))?;
@@ -78,14 +99,9 @@ impl Cq {
             Some(channel) => channel.ptr().as_ptr(),
             None => null_mut(),
         };
-        let (entries, vector) = (options.entries as c_int, options.vector as c_int);
-        let user = id as *mut c_void;
-        // SAFETY: a live context and, if any, a live channel of the same.
-        let ptr = unsafe {
-            result::create_cq(context.api(), context.ptr(), entries, user, channel, vector)
-        }?;
+        let ptr = create(id as *mut c_void, channel)?;
         let (context, channel) = (context.clone(), options.channel.clone());
-        Ok(Self { inner: Arc::new(Inner { context, channel, ptr, id }) })
+        Ok(Self { inner: Arc::new(Inner { context, channel, ptr, id, extended }) })
     }
 
     /// Its number in this process, which events name.
@@ -115,9 +131,13 @@ impl Cq {
     }
 
     /// Takes completions, oldest first, into the beginning of `out`; returns how many there were.
-    /// An error says that the CQ is broken, not that there is nothing.
+    /// An error says that the CQ is broken, not that there is nothing; that of an
+    /// [`ExtendedCq`](super::ExtendedCq) is not polled in this way, which is `EINVAL`.
     #[inline]
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CallError> {
+        if self.inner.extended {
+            return Err(CallError { call: "ibv_poll_cq", errno: Errno::EINVAL });
+        }
         // SAFETY: a live CQ.
         unsafe { result::poll_cq(self.inner.ptr, completion::as_raw(out)) }
     }
@@ -129,8 +149,16 @@ impl Cq {
         Ok(unsafe { result::req_notify_cq(self.inner.ptr, solicited_only) }?)
     }
 
-    /// Gives it another number of entries, not below the number of completions in it.
+    /// Gives it another number of entries, not below the number of completions in it. That of an
+    /// extended CQ is resized by [`ExtendedCq::resize`](super::ExtendedCq::resize), else `EINVAL`.
     pub fn resize(&self, entries: u32) -> Result<(), VerbsError> {
+        if self.inner.extended {
+            return Err(CallError { call: "ibv_resize_cq", errno: Errno::EINVAL }.into());
+        }
+        self.resize_any(entries)
+    }
+
+    pub(super) fn resize_any(&self, entries: u32) -> Result<(), VerbsError> {
         in_range("number of CQ entries", entries.into(), 1, c_int::MAX as u64)?;
         // SAFETY: a live CQ.
         Ok(unsafe { result::resize_cq(self.context().api(), self.ptr(), entries as c_int) }?)

@@ -7,6 +7,7 @@ mod channel;
 mod completion;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
 mod error;
 mod event;
@@ -22,13 +23,14 @@ mod select;
 mod srq;
 mod wait;
 
-pub use attr::{AtomicSupport, DeviceAttr, DeviceFlags, OnDemandOps, OnDemandPaging};
+pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags, OnDemandOps, OnDemandPaging};
 pub use channel::{CompChannel, CqEvent};
 pub use completion::{Completion, WcOpcode, WcStatus};
 pub use context::Context;
 pub use cq::{Cq, CqOptions};
+pub use cq_ex::{CompletionFields, ExtendedCq, Polled, Polling};
 pub use device::{Device, Transport};
-pub use error::VerbsError;
+pub use error::{Offer, VerbsError};
 pub use event::{AsyncEvent, EventKind, EventSource};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
 pub use gpu::{GpuWays, HowRegistered, NotRegistered, NotTaken, Registered, peer_module};
@@ -38,8 +40,8 @@ pub use pd::Pd;
 pub use port::{LinkLayer, PortAttr, PortState};
 pub use post::{Data, ListError, PostError, RecvList, Remote, SendFlags, SendList, SendOp, Sge};
 pub use qp::{
-    Alternate, AttrMask, Finding, GlobalRoute, Migration, ModifyError, Path, Qp, QpAttrs, QpCaps,
-    QpOptions, QpState, TRANSITIONS, Transition,
+    Alternate, AttrMask, Batch, BatchError, ExtendedQp, Finding, GlobalRoute, Migration,
+    ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions, QpState, SendOps, TRANSITIONS, Transition,
 };
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};

@@ -1,6 +1,6 @@
 //! Registered memory.
 
-use super::{Pd, Sge, VerbsError, access, error::in_range, gpu};
+use super::{Offer, Pd, Sge, VerbsError, access, error::in_range, gpu};
 use crate::{CallError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -29,7 +29,10 @@ impl Registration {
         Self { relaxed_ordering: relaxed, ..self }
     }
 
-    /// Pages are not pinned; the device faults them in.
+    /// Pages are not pinned; the device faults them in ([`DeviceAttr::on_demand`] tells whether it
+    /// can, and for which operations). Without locked memory, and slower at first touch.
+    ///
+    /// [`DeviceAttr::on_demand`]: super::DeviceAttr::on_demand
     pub fn on_demand(self, on_demand: bool) -> Self {
         Self { on_demand, ..self }
     }
@@ -87,7 +90,7 @@ impl Mr {
         region: &Region,
         registration: Registration,
     ) -> Result<Self, VerbsError> {
-        check(region, registration)?;
+        check(pd, region, registration)?;
         let flags = registration.flags();
         // SAFETY: a live domain; the region stays allocated while `Mr` holds it.
         let ptr = unsafe {
@@ -105,7 +108,7 @@ impl Mr {
         offset: u64,
         registration: Registration,
     ) -> Result<Self, VerbsError> {
-        check(region, registration)?;
+        check(pd, region, registration)?;
         // The kernel maps whole pages, so both must begin at the same place in one.
         if (offset ^ region.addr()) & (gpu::page_size() - 1) != 0 {
             return Err(VerbsError::DmabufOffset { offset, addr: region.addr() });
@@ -166,6 +169,9 @@ impl Mr {
 
     /// Asks the device to page this range in now. Only for memory that is registered on demand.
     pub fn prefetch(&self, offset: u64, len: u32) -> Result<(), VerbsError> {
+        if !self.registration.on_demand {
+            return Err(VerbsError::NotOnDemand);
+        }
         let mut sges = [self.sge(offset, len)?.raw()];
         let advice = match self.registration.access.contains(Access::LOCAL_WRITE) {
             true => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
@@ -176,13 +182,18 @@ impl Mr {
     }
 }
 
-fn check(region: &Region, registration: Registration) -> Result<(), VerbsError> {
+fn check(pd: &Pd, region: &Region, registration: Registration) -> Result<(), VerbsError> {
     in_range("length of the region", region.len() as u64, 1, u64::MAX)?;
     let asked = registration.access;
     if asked.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         && !asked.contains(Access::LOCAL_WRITE)
     {
         return Err(VerbsError::NeedsLocalWrite { asked });
+    }
+    // A kernel refuses with EINVAL or EOPNOTSUPP, which could be anything.
+    if registration.on_demand && pd.context().attr()?.on_demand.is_none() {
+        let device = pd.context().device().name().to_owned();
+        return Err(VerbsError::NotOffered { device, what: Offer::OnDemandPaging });
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! library without devices.
 
 mod device;
+mod extended;
 mod gpu;
 mod layout;
 mod life;

@@ -1,10 +1,12 @@
 //! Queue pairs of the reliable connection.
 
 mod attrs;
+mod batch;
 mod explain;
 mod state;
 
 pub use attrs::{Alternate, AttrMask, GlobalRoute, Migration, Path, QpAttrs};
+pub use batch::{Batch, BatchError, ExtendedQp, SendOps};
 pub use explain::{Finding, ModifyError};
 pub use state::{QpState, TRANSITIONS, Transition};
 
@@ -91,6 +93,18 @@ impl fmt::Debug for Qp {
 impl Qp {
     /// A QP in the state RESET.
     pub fn new(pd: &Pd, options: &QpOptions) -> Result<Self, VerbsError> {
+        Self::make(pd, options, |attr| {
+            // SAFETY: live objects of one context.
+            unsafe { result::create_qp(pd.context().api(), pd.ptr(), attr) }
+        })
+    }
+
+    /// Checks `options`, then has a QP made with these attributes, which then tell what it has.
+    fn make(
+        pd: &Pd,
+        options: &QpOptions,
+        create: impl FnOnce(&mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>, CallError>,
+    ) -> Result<Self, VerbsError> {
         pd.check_context("send CQ", options.send_cq.context())?;
         pd.check_context("receive CQ", options.recv_cq.context())?;
         if let Some(srq) = &options.srq {
@@ -107,9 +121,7 @@ impl Qp {
         attr.cap.max_send_sge = options.caps.max_send_sge;
         attr.cap.max_recv_sge = options.caps.max_recv_sge;
         attr.cap.max_inline_data = options.caps.max_inline;
-        // SAFETY: live objects of one context.
-        let made = unsafe { result::create_qp(pd.context().api(), pd.ptr(), &mut attr) };
-        let ptr = made.map_err(|error| too_much(pd, &options.caps, error))?;
+        let ptr = create(&mut attr).map_err(|error| too_much(pd, &options.caps, error))?;
         let caps = QpCaps {
             max_send_wr: attr.cap.max_send_wr,
             max_recv_wr: attr.cap.max_recv_wr,

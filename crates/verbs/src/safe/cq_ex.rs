@@ -1,0 +1,319 @@
+//! Extended completion queues: completions are looked at where they lie, field by field, with
+//! fields that the classic completion has not.
+
+use super::{Context, Cq, CqOptions, Offer, VerbsError, WcOpcode, WcStatus};
+use crate::{CallError, result, sys};
+use bitflags::bitflags;
+use nix::errno::Errno;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::forget;
+use std::ptr::NonNull;
+
+bitflags! {
+    /// Fields of a completion, by the bits of `enum ibv_create_cq_wc_flags`. Identifier, status,
+    /// operation and the vendor's code are always there.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CompletionFields: u64 {
+        /// [`Polled::byte_len`].
+        const BYTE_LEN = sys::IBV_WC_EX_WITH_BYTE_LEN as u64;
+        /// [`Polled::imm`] and [`Polled::invalidated_rkey`].
+        const IMM = sys::IBV_WC_EX_WITH_IMM as u64;
+        /// [`Polled::qpn`].
+        const QPN = sys::IBV_WC_EX_WITH_QP_NUM as u64;
+        /// [`Polled::peer_qpn`].
+        const PEER_QPN = sys::IBV_WC_EX_WITH_SRC_QP as u64;
+        /// [`Polled::timestamp`].
+        const TIMESTAMP = sys::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP as u64;
+        /// [`Polled::wallclock`].
+        const WALLCLOCK = sys::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK as u64;
+    }
+}
+
+impl CompletionFields {
+    /// What a [`Completion`](super::Completion) has.
+    pub const CLASSIC: Self = Self::BYTE_LEN.union(Self::IMM).union(Self::QPN);
+}
+
+impl fmt::Display for CompletionFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+/// A completion queue that is polled field by field.
+///
+/// ```no_run
+/// # use warpverbs_verbs::{CompletionFields, Context, CqOptions, ExtendedCq, VerbsError};
+/// # fn main() -> Result<(), VerbsError> {
+/// # let context: Context = todo!();
+/// let options = CqOptions { entries: 256, channel: None, vector: 0 };
+/// let fields = CompletionFields::CLASSIC | CompletionFields::TIMESTAMP;
+/// let mut cq = ExtendedCq::new(&context, &options, fields)?;
+/// // … QPs are made with `cq.cq()` …
+/// let mut polling = cq.poll();
+/// while let Some(completion) = polling.next()? {
+///     println!("{} {} at {:?}", completion.id(), completion.status(), completion.timestamp());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ExtendedCq {
+    cq: Cq,
+    ptr: NonNull<sys::ibv_cq_ex>,
+    fields: CompletionFields,
+    /// The provider's lock is held: by a [`Polling`], or for ever by one that was forgotten.
+    held: bool,
+}
+
+// SAFETY: as `Cq`; a `Polling`, which is bound to its thread, borrows it.
+unsafe impl Send for ExtendedCq {}
+// SAFETY: shared, it is only read.
+unsafe impl Sync for ExtendedCq {}
+
+impl Drop for ExtendedCq {
+    fn drop(&mut self) {
+        if self.held {
+            tracing::error!(cq = ?self.cq, "its polling was forgotten, so it is never destroyed");
+            forget(self.cq.clone());
+        }
+    }
+}
+
+impl ExtendedCq {
+    /// A CQ whose completions have these fields. A refusal names those that the device has not.
+    pub fn new(
+        context: &Context,
+        options: &CqOptions,
+        fields: CompletionFields,
+    ) -> Result<Self, VerbsError> {
+        let cq = Self::make(context, options, fields).map_err(|error| {
+            let refused = |field: &CompletionFields| Self::make(context, options, *field).is_err();
+            let what = match &error {
+                VerbsError::Call(call) if not_offered(call.errno) => {
+                    let alone = fields.iter().filter(refused).collect::<CompletionFields>();
+                    match Self::make(context, options, CompletionFields::empty()) {
+                        Ok(_) if !alone.is_empty() => Offer::CompletionFields(alone),
+                        Ok(_) => return error,
+                        Err(_) => Offer::ExtendedCqs,
+                    }
+                }
+                _ => return error,
+            };
+            VerbsError::NotOffered { device: context.device().name().to_owned(), what }
+        })?;
+        // `ibv_cq_ex_to_cq` the other way: the classic structure is the beginning of the extended.
+        let ptr = cq.ptr().cast();
+        Ok(Self { cq, ptr, fields, held: false })
+    }
+
+    fn make(
+        context: &Context,
+        options: &CqOptions,
+        fields: CompletionFields,
+    ) -> Result<Cq, VerbsError> {
+        Cq::make(context, options, true, |user, channel| {
+            let mut attr: sys::ibv_cq_init_attr_ex = sys::zeroed();
+            (attr.cqe, attr.comp_vector) = (options.entries, options.vector);
+            (attr.cq_context, attr.channel) = (user, channel);
+            attr.wc_flags = fields.bits();
+            // SAFETY: a live context and, if any, a live channel of the same.
+            let made = unsafe { result::create_cq_ex(context.ptr(), &mut attr) };
+            made.map(NonNull::cast)
+        })
+    }
+
+    /// For QPs that are to complete here, and to wait for events. Its own `poll` refuses.
+    pub fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    /// What completions have.
+    pub fn fields(&self) -> CompletionFields {
+        self.fields
+    }
+
+    /// Looks at completions, one at a time, until the guard is dropped or there are none left.
+    ///
+    /// From the first completion on the guard holds the CQ's lock in the driver. Until it is
+    /// dropped, this thread must not destroy a QP that completes here: it would wait for itself. A
+    /// guard that is forgotten keeps the lock; polling then fails with `EDEADLK`.
+    pub fn poll(&mut self) -> Polling<'_> {
+        Polling { cq: self, begun: false, _own_thread: PhantomData }
+    }
+
+    /// As [`Cq::resize`].
+    pub fn resize(&mut self, entries: u32) -> Result<(), VerbsError> {
+        self.cq.resize_any(entries)
+    }
+}
+
+/// The error numbers with which drivers say that there is no such thing.
+pub(super) fn not_offered(errno: Errno) -> bool {
+    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL)
+}
+
+/// Completions being looked at; ends on drop. Belongs to the thread that made it, as locks do.
+#[derive(Debug)]
+pub struct Polling<'a> {
+    cq: &'a mut ExtendedCq,
+    begun: bool,
+    _own_thread: PhantomData<*mut ()>,
+}
+
+impl Polling<'_> {
+    /// The next completion, oldest first; none if there are no more, and then the lock is given
+    /// back and what came since can be asked for. An error says that the CQ is broken.
+    #[inline]
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Polled<'_>>, CallError> {
+        let found = if self.begun {
+            // SAFETY: a completion was found, and the poll has not ended.
+            unsafe { result::next_poll(self.cq.ptr) }
+        } else if self.cq.held {
+            return Err(CallError { call: "ibv_start_poll", errno: Errno::EDEADLK });
+        } else {
+            // SAFETY: a live CQ that nobody polls: this is the only guard, and has not begun.
+            let found = unsafe { result::start_poll(self.cq.ptr) };
+            self.begun = found == Ok(true);
+            self.cq.held = self.begun;
+            found
+        };
+        match found {
+            Ok(true) => {
+                Ok(Some(Polled { ptr: self.cq.ptr, fields: self.cq.fields, _poll: PhantomData }))
+            }
+            other => {
+                self.end();
+                other.map(|_| None)
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if self.begun {
+            // SAFETY: begun by this guard on this thread, and not yet ended.
+            unsafe { result::end_poll(self.cq.ptr) };
+            (self.begun, self.cq.held) = (false, false);
+        }
+    }
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The completion that is being looked at.
+pub struct Polled<'a> {
+    ptr: NonNull<sys::ibv_cq_ex>,
+    fields: CompletionFields,
+    _poll: PhantomData<&'a mut ()>,
+}
+
+/// A field that the CQ was made with.
+macro_rules! field {
+    ($self:ident, $field:ident, $read:ident) => {
+        match $self.fields.contains(CompletionFields::$field) {
+            // SAFETY: the poll is at a completion, as long as this value is borrowed from it.
+            true => unsafe { sys::$read($self.ptr.as_ptr()) },
+            false => None,
+        }
+    };
+}
+
+impl Polled<'_> {
+    /// What was given with the work request.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        // SAFETY: as for every field.
+        unsafe { (*self.ptr.as_ptr()).wr_id }
+    }
+
+    /// How it ended. If badly, only this, the identifier, the QP and the vendor's code are valid.
+    #[inline]
+    pub fn status(&self) -> WcStatus {
+        // SAFETY: as for every field.
+        WcStatus::from_raw(unsafe { (*self.ptr.as_ptr()).status })
+    }
+
+    /// What it is of.
+    #[inline]
+    pub fn opcode(&self) -> WcOpcode {
+        // SAFETY: as for every field.
+        let raw = unsafe { sys::ibv_wc_read_opcode(self.ptr.as_ptr()) };
+        WcOpcode::from_raw(raw.unwrap_or(u32::MAX))
+    }
+
+    /// The vendor's code of a failure.
+    #[inline]
+    pub fn vendor_error(&self) -> u32 {
+        // SAFETY: as for every field.
+        unsafe { sys::ibv_wc_read_vendor_err(self.ptr.as_ptr()) }.unwrap_or(0)
+    }
+
+    /// Bytes that arrived, for receives and READs.
+    #[inline]
+    pub fn byte_len(&self) -> Option<u32> {
+        field!(self, BYTE_LEN, ibv_wc_read_byte_len)
+    }
+
+    /// Immediate data that arrived.
+    #[inline]
+    pub fn imm(&self) -> Option<u32> {
+        let raw = field!(self, IMM, ibv_wc_read_imm_data);
+        raw.filter(|_| self.flags() & sys::IBV_WC_WITH_IMM != 0).map(u32::from_be)
+    }
+
+    /// The key that the peer took back with its SEND.
+    #[inline]
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        let raw = field!(self, IMM, ibv_wc_read_imm_data);
+        raw.filter(|_| self.flags() & sys::IBV_WC_WITH_INV != 0)
+    }
+
+    fn flags(&self) -> u32 {
+        // SAFETY: as for every field.
+        unsafe { sys::ibv_wc_read_wc_flags(self.ptr.as_ptr()) }.unwrap_or(0)
+    }
+
+    /// The own QP.
+    #[inline]
+    pub fn qpn(&self) -> Option<u32> {
+        field!(self, QPN, ibv_wc_read_qp_num)
+    }
+
+    /// The peer's QP, where datagrams tell it; on a connection the driver may leave it 0.
+    #[inline]
+    pub fn peer_qpn(&self) -> Option<u32> {
+        field!(self, PEER_QPN, ibv_wc_read_src_qp)
+    }
+
+    /// When it was done, in ticks of [`DeviceAttr::clock`](super::DeviceAttr::clock).
+    #[inline]
+    pub fn timestamp(&self) -> Option<u64> {
+        field!(self, TIMESTAMP, ibv_wc_read_completion_ts)
+    }
+
+    /// When it was done, in nanoseconds of the host's real-time clock.
+    #[inline]
+    pub fn wallclock(&self) -> Option<u64> {
+        field!(self, WALLCLOCK, ibv_wc_read_completion_wallclock_ns)
+    }
+}
+
+impl fmt::Debug for Polled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Polled");
+        out.field("id", &self.id()).field("qpn", &self.qpn()).field("status", &self.status());
+        if self.status() == WcStatus::Success {
+            out.field("opcode", &self.opcode()).field("bytes", &self.byte_len());
+            out.field("imm", &self.imm()).field("invalidated", &self.invalidated_rkey());
+        } else {
+            out.field("vendor_error", &format_args!("{:#x}", self.vendor_error()));
+        }
+        out.field("timestamp", &self.timestamp()).finish()
+    }
+}

@@ -1,0 +1,379 @@
+//! Extended queue pairs: work requests are written into the send queue one by one, without a list
+//! between, and posted together.
+
+use super::{Qp, QpOptions};
+use crate::safe::cq_ex::not_offered;
+use crate::safe::{Data, Offer, Pd, Remote, SendFlags, SendOp, Sge, VerbsError};
+use crate::{CallError, result, sys};
+use bitflags::bitflags;
+use nix::errno::Errno;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use thiserror::Error;
+
+bitflags! {
+    /// Operations of a QP, by the bits of `enum ibv_qp_create_send_ops_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SendOps: u64 {
+        /// [`SendOp::Send`].
+        const SEND = sys::IBV_QP_EX_WITH_SEND as u64;
+        /// [`SendOp::SendImm`].
+        const SEND_IMM = sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+        /// [`SendOp::SendInvalidate`].
+        const SEND_INV = sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
+        /// [`SendOp::Write`].
+        const WRITE = sys::IBV_QP_EX_WITH_RDMA_WRITE as u64;
+        /// [`SendOp::WriteImm`].
+        const WRITE_IMM = sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+        /// [`SendOp::Read`].
+        const READ = sys::IBV_QP_EX_WITH_RDMA_READ as u64;
+        /// [`SendOp::FetchAdd`].
+        const FETCH_ADD = sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
+        /// [`SendOp::CompareSwap`].
+        const CMP_SWAP = sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64;
+        /// [`SendOp::LocalInvalidate`].
+        const LOCAL_INV = sys::IBV_QP_EX_WITH_LOCAL_INV as u64;
+    }
+}
+
+impl fmt::Display for SendOps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+impl From<SendOp> for SendOps {
+    fn from(op: SendOp) -> Self {
+        match op {
+            SendOp::Send => Self::SEND,
+            SendOp::SendImm(_) => Self::SEND_IMM,
+            SendOp::SendInvalidate(_) => Self::SEND_INV,
+            SendOp::Write(_) => Self::WRITE,
+            SendOp::WriteImm(..) => Self::WRITE_IMM,
+            SendOp::Read(_) => Self::READ,
+            SendOp::FetchAdd { .. } => Self::FETCH_ADD,
+            SendOp::CompareSwap { .. } => Self::CMP_SWAP,
+            SendOp::LocalInvalidate(_) => Self::LOCAL_INV,
+        }
+    }
+}
+
+/// A work request does not fit its batch, which is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// The QP was made for others.
+    #[error("the QP was made for {made_for}, not for {asked}")]
+    Operation {
+        /// The operation.
+        asked: SendOps,
+        /// What the QP has.
+        made_for: SendOps,
+    },
+    /// More than the send queue takes in one request.
+    #[error("{needed} entries are needed, the QP was made for {max}")]
+    Sges {
+        /// Entries of the request.
+        needed: usize,
+        /// [`QpCaps::max_send_sge`](super::QpCaps::max_send_sge).
+        max: u32,
+    },
+    /// More than the send queue takes in one request.
+    #[error("{needed} bytes of inline data are needed, the QP was made for {max}")]
+    Inline {
+        /// Bytes of the request.
+        needed: usize,
+        /// [`QpCaps::max_inline`](super::QpCaps::max_inline).
+        max: u32,
+    },
+    /// Only SENDs and WRITEs carry inline data.
+    #[error("{0} takes no inline data")]
+    NotInline(SendOps),
+    /// The operation concerns a key, not bytes.
+    #[error("{0} takes no data")]
+    NoData(SendOps),
+    /// Linux's soft-RoCE, at least up to rdma-core 55, counts the first entry's bytes for each.
+    #[error("the driver of soft-RoCE miscounts entries of different lengths in a batch")]
+    UnequalSges,
+}
+
+/// An RC queue pair that takes batches.
+///
+/// ```no_run
+/// # use warpverbs_verbs::{Data, ExtendedQp, Pd, QpOptions, Remote, SendFlags, SendOp, SendOps, VerbsError};
+/// # fn main() -> Result<(), VerbsError> {
+/// # let (pd, options, remote): (Pd, QpOptions, Remote) = todo!();
+/// let mut qp = ExtendedQp::new(&pd, &options, SendOps::WRITE | SendOps::SEND)?;
+/// // … `qp.qp()` is connected as any other …
+/// let mut batch = qp.start()?;
+/// batch.push(1, SendOp::Write(remote), Data::Inline(b"data"), SendFlags::empty())?;
+/// batch.push(2, SendOp::Send, Data::Sges(&[]), SendFlags::SIGNALED)?;
+/// batch.post()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ExtendedQp {
+    // Destroyed on drop, unless a batch was forgotten.
+    qp: ManuallyDrop<Qp>,
+    ptr: NonNull<sys::ibv_qp_ex>,
+    ops: SendOps,
+    /// The driver does not count entries of different lengths.
+    equal_sges: bool,
+    /// The driver's lock is held: by a [`Batch`], or for ever by one that was forgotten.
+    held: bool,
+}
+
+// SAFETY: as `Qp`; a `Batch`, which is bound to its thread, borrows it.
+unsafe impl Send for ExtendedQp {}
+// SAFETY: shared, only `qp` is used, which is `Sync`.
+unsafe impl Sync for ExtendedQp {}
+
+impl Drop for ExtendedQp {
+    fn drop(&mut self) {
+        if self.held {
+            return tracing::error!(qp = ?*self.qp, "its batch was forgotten, so it is never destroyed");
+        }
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.qp) }
+    }
+}
+
+/// What soft-RoCE reports as its vendor.
+const SOFT_ROCE: u32 = 0xff_ffff;
+
+impl ExtendedQp {
+    /// A QP in the state RESET, for these operations. A refusal names those that the device has not.
+    pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, VerbsError> {
+        let made = Self::make(pd, options, ops).and_then(|qp| {
+            // SAFETY: a live QP.
+            let ptr = unsafe { result::qp_to_qp_ex(pd.context().api(), qp.ptr) }?;
+            // SAFETY: a live QP; these functions do not change.
+            if unsafe { sys::can_batch(ptr.as_ptr()) } {
+                return Ok((qp, ptr));
+            }
+            Err(CallError { call: "ibv_qp_to_qp_ex", errno: Errno::EOPNOTSUPP }.into())
+        });
+        let (qp, ptr) = made.map_err(|error| match &error {
+            VerbsError::Call(call) if not_offered(call.errno) => refusal(pd, options, ops, error),
+            _ => error,
+        })?;
+        let equal_sges = pd.context().attr()?.vendor_id == SOFT_ROCE;
+        Ok(Self { qp: ManuallyDrop::new(qp), ptr, ops, equal_sges, held: false })
+    }
+
+    fn make(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Qp, VerbsError> {
+        Qp::make(pd, options, |attr| {
+            let mut extended: sys::ibv_qp_init_attr_ex = sys::zeroed();
+            (extended.send_cq, extended.recv_cq) = (attr.send_cq, attr.recv_cq);
+            (extended.srq, extended.cap) = (attr.srq, attr.cap);
+            (extended.qp_type, extended.sq_sig_all) = (attr.qp_type, attr.sq_sig_all);
+            (extended.pd, extended.send_ops_flags) = (pd.ptr().as_ptr(), ops.bits());
+            extended.comp_mask = sys::IBV_QP_INIT_ATTR_PD | sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+            let context = pd.context();
+            // SAFETY: live objects of one context.
+            let made = unsafe { result::create_qp_ex(context.api(), context.ptr(), &mut extended) };
+            attr.cap = extended.cap;
+            made
+        })
+    }
+
+    /// For transitions, receives, and lists of sends.
+    pub fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    /// What batches may have.
+    pub fn ops(&self) -> SendOps {
+        self.ops
+    }
+
+    /// Begins a batch, which holds the send queue's lock in the driver until it is posted or
+    /// dropped: other threads wait that post here. One that is forgotten keeps the lock; the next
+    /// fails with `EDEADLK`.
+    pub fn start(&mut self) -> Result<Batch<'_>, CallError> {
+        if self.held {
+            return Err(CallError { call: "ibv_wr_start", errno: Errno::EDEADLK });
+        }
+        self.held = true;
+        // SAFETY: a live QP without a batch.
+        unsafe { sys::ibv_wr_start(self.ptr.as_ptr()) };
+        Ok(Batch { qp: self, len: 0, _own_thread: PhantomData })
+    }
+}
+
+/// Which operations the device does not have, or that it has no such QPs.
+fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> VerbsError {
+    let refused = |op: &SendOps| ExtendedQp::make(pd, options, *op).is_err();
+    let alone = ops.iter().filter(refused).collect::<SendOps>();
+    let what = match &error {
+        VerbsError::Call(call) if call.call == "ibv_qp_to_qp_ex" => Offer::ExtendedQps,
+        // Whatever is wrong, it is not one of them.
+        _ if alone.is_empty() => return error,
+        _ if alone == ops && ExtendedQp::make(pd, options, SendOps::SEND).is_err() => {
+            Offer::ExtendedQps
+        }
+        _ => Offer::SendOps(alone),
+    };
+    VerbsError::NotOffered { device: pd.context().device().name().to_owned(), what }
+}
+
+/// Work requests being written; forgotten on drop, unless they were posted. Belongs to the thread
+/// that made it, as locks do.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    qp: &'a mut ExtendedQp,
+    len: usize,
+    _own_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if self.qp.held {
+            // SAFETY: begun by this batch on this thread, and not yet ended.
+            unsafe { sys::ibv_wr_abort(self.qp.ptr.as_ptr()) };
+            self.qp.held = false;
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Appends a request; `id` comes back with its completion. That there is no room in the send
+    /// queue is told by [`post`](Self::post).
+    #[inline]
+    pub fn push(
+        &mut self,
+        id: u64,
+        op: SendOp,
+        data: Data<'_>,
+        flags: SendFlags,
+    ) -> Result<(), BatchError> {
+        self.check(op.into(), data)?;
+        let inline = match data {
+            Data::Inline(bytes) if !bytes.is_empty() => sys::IBV_SEND_INLINE,
+            _ => 0,
+        };
+        let ptr = self.qp.ptr.as_ptr();
+        // SAFETY: a live QP, whose lock this batch holds.
+        unsafe { (*ptr).wr_id = id };
+        // Most drivers know inline data by the call that sets them; soft-RoCE's wants the flag too.
+        // SAFETY: as above.
+        unsafe { (*ptr).wr_flags = flags.bits() | inline };
+        // A driver that grants an operation and then has no function for it has begun nothing.
+        let made_for = self.qp.ops;
+        self.begin(op).ok_or(BatchError::Operation { asked: op.into(), made_for })?;
+        if !matches!(op, SendOp::LocalInvalidate(_)) {
+            self.set(data);
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    fn check(&self, op: SendOps, data: Data<'_>) -> Result<(), BatchError> {
+        let (caps, made_for) = (self.qp.qp.caps(), self.qp.ops);
+        if !made_for.contains(op) {
+            return Err(BatchError::Operation { asked: op, made_for });
+        }
+        let takes_inline = SendOps::SEND
+            | SendOps::SEND_IMM
+            | SendOps::SEND_INV
+            | SendOps::WRITE
+            | SendOps::WRITE_IMM;
+        match data {
+            Data::Sges([]) | Data::Inline([]) => Ok(()),
+            _ if op == SendOps::LOCAL_INV => Err(BatchError::NoData(op)),
+            Data::Sges(sges) if sges.len() > caps.max_send_sge as usize => {
+                Err(BatchError::Sges { needed: sges.len(), max: caps.max_send_sge })
+            }
+            Data::Sges(sges) => {
+                let unequal = sges.iter().any(|sge| sge.len() != sges[0].len());
+                if self.qp.equal_sges && unequal { Err(BatchError::UnequalSges) } else { Ok(()) }
+            }
+            Data::Inline(_) if !takes_inline.contains(op) => Err(BatchError::NotInline(op)),
+            Data::Inline(bytes) if bytes.len() > caps.max_inline as usize => {
+                Err(BatchError::Inline { needed: bytes.len(), max: caps.max_inline })
+            }
+            Data::Inline(_) => Ok(()),
+        }
+    }
+
+    /// Writes the request, less its data.
+    #[inline]
+    fn begin(&mut self, op: SendOp) -> Option<()> {
+        let qp = self.qp.ptr.as_ptr();
+        // One call each, inside the batch.
+        macro_rules! request {
+            ($call:ident($($arg:expr),*)) => {
+                // SAFETY: a live QP, whose lock this batch holds; numbers, which the device checks.
+                unsafe { sys::$call(qp, $($arg),*) }
+            };
+        }
+        match op {
+            SendOp::Send => request!(ibv_wr_send()),
+            SendOp::SendImm(imm) => request!(ibv_wr_send_imm(imm.to_be())),
+            SendOp::SendInvalidate(rkey) => request!(ibv_wr_send_inv(rkey)),
+            SendOp::Write(Remote { addr, rkey }) => request!(ibv_wr_rdma_write(rkey, addr)),
+            SendOp::WriteImm(Remote { addr, rkey }, imm) => {
+                request!(ibv_wr_rdma_write_imm(rkey, addr, imm.to_be()))
+            }
+            SendOp::Read(Remote { addr, rkey }) => request!(ibv_wr_rdma_read(rkey, addr)),
+            SendOp::FetchAdd { remote: Remote { addr, rkey }, add } => {
+                request!(ibv_wr_atomic_fetch_add(rkey, addr, add))
+            }
+            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
+                request!(ibv_wr_atomic_cmp_swp(rkey, addr, compare, swap))
+            }
+            SendOp::LocalInvalidate(rkey) => request!(ibv_wr_local_inv(rkey)),
+        }
+    }
+
+    /// Gives the request begun last its data, which may be none.
+    #[inline]
+    fn set(&mut self, data: Data<'_>) {
+        let qp = self.qp.ptr.as_ptr();
+        // All of these functions are there: `new` has looked.
+        let _ = match data {
+            Data::Sges([sge]) => {
+                // SAFETY: a request was begun; numbers, which the device checks.
+                unsafe { sys::ibv_wr_set_sge(qp, sge.lkey(), sge.addr(), sge.len()) }
+            }
+            Data::Inline(bytes) if !bytes.is_empty() => {
+                let at = bytes.as_ptr().cast_mut().cast();
+                // SAFETY: a request was begun; the driver copies from these bytes now.
+                unsafe { sys::ibv_wr_set_inline_data(qp, at, bytes.len()) }
+            }
+            Data::Sges(sges) => self.set_list(sges),
+            Data::Inline(_) => self.set_list(&[]),
+        };
+    }
+
+    fn set_list(&mut self, sges: &[Sge]) -> Option<()> {
+        // SAFETY: a request was begun; the driver copies these entries now, and `Sge` is one of
+        // libibverbs' in other clothes.
+        unsafe { sys::ibv_wr_set_sge_list(self.qp.ptr.as_ptr(), sges.len(), sges.as_ptr().cast()) }
+    }
+
+    /// Requests in the batch.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Posts all requests. If that fails, none of them was posted: `ENOMEM` as a rule if the send
+    /// queue is full (soft-RoCE says `ENOSPC`).
+    #[inline]
+    pub fn post(self) -> Result<(), CallError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.qp.held = false;
+        // SAFETY: begun by this batch on this thread; `held` says that it has ended.
+        unsafe { result::wr_complete(self.qp.ptr) }
+    }
+}

@@ -1,0 +1,332 @@
+//! Extended CQs and QPs.
+
+use crate::pair::ALL;
+use nix::errno::Errno;
+use warpverbs_mem::HostBuf;
+use warpverbs_verbs::testing::{Fake, fake};
+use warpverbs_verbs::{
+    AttrMask, BatchError, CompletionFields, Context, CqOptions, Data, ExtendedCq, ExtendedQp, Mr,
+    Mtu, Offer, Path, Pd, Polled, Qp, QpAttrs, QpCaps, QpOptions, QpState, RecvList, Registration,
+    Remote, SendFlags, SendOp, SendOps, VerbsError, WcOpcode, WcStatus,
+};
+
+const OPS: SendOps = SendOps::all().difference(SendOps::SEND_INV);
+const FIELDS: CompletionFields = CompletionFields::CLASSIC.union(CompletionFields::TIMESTAMP);
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// A QP connected to itself, and its memory.
+struct Ring {
+    qp: ExtendedQp,
+    cq: ExtendedCq,
+    mr: Mr,
+}
+
+fn open(fake: &Fake, name: &str) -> Context {
+    fake.verbs().device(name).unwrap().open().unwrap()
+}
+
+fn cq_options(entries: u32) -> CqOptions {
+    CqOptions { entries, channel: None, vector: 0 }
+}
+
+fn qp_options(cq: &ExtendedCq) -> QpOptions {
+    let options = QpOptions::new(cq.cq());
+    let caps = QpCaps { max_send_wr: 16, max_send_sge: 2, max_inline: 32, ..options.caps };
+    QpOptions { caps, ..options }
+}
+
+fn connect(qp: &Qp, context: &Context) {
+    let gid = context.choose_gid(1).unwrap().entry;
+    let path = Path::roce(1, gid.index as u8, gid.gid);
+    qp.modify(QpState::Init, &QpAttrs::init(1, ALL)).unwrap();
+    qp.modify(QpState::Rtr, &QpAttrs::rtr(path, Mtu::B1024, qp.qpn(), 1)).unwrap();
+    qp.modify(QpState::Rts, &QpAttrs::rts(1)).unwrap();
+}
+
+impl Ring {
+    fn new(fake: &Fake) -> Self {
+        let context = open(fake, "fake0");
+        let pd = Pd::new(&context).unwrap();
+        let cq = ExtendedCq::new(&context, &cq_options(64), FIELDS).unwrap();
+        let mr = Mr::register(&pd, &HostBuf::region(4096).unwrap(), Registration::new(ALL));
+        let qp = ExtendedQp::new(&pd, &qp_options(&cq), OPS).unwrap();
+        connect(qp.qp(), &context);
+        Self { qp, cq, mr: mr.unwrap() }
+    }
+
+    fn remote(&self, offset: u64) -> Remote {
+        Remote { addr: self.mr.region().addr() + offset, rkey: self.mr.rkey() }
+    }
+
+    fn bytes<const N: usize>(&self, offset: u64) -> [u8; N] {
+        let mut out = [0; N];
+        self.mr.region().read(offset, &mut out).unwrap();
+        out
+    }
+
+    fn receive(&self, id: u64, offset: u64, len: u32) {
+        let mut list = RecvList::new(1, 1);
+        list.push(id, &[self.mr.sge(offset, len).unwrap()]).unwrap();
+        self.qp.qp().post_recv(&mut list).unwrap();
+    }
+
+    /// What `look` sees of each completion that is there.
+    fn poll<T>(&mut self, mut look: impl FnMut(&Polled<'_>) -> T) -> Vec<T> {
+        let mut polling = self.cq.poll();
+        let mut out = Vec::new();
+        while let Some(completion) = polling.next().unwrap() {
+            out.push(look(&completion));
+        }
+        out
+    }
+
+    fn ended(&mut self) -> Vec<(u64, WcStatus)> {
+        self.poll(|c| (c.id(), c.status()))
+    }
+}
+
+#[test]
+fn a_batch_of_every_operation_moves_its_bytes() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    ring.mr.region().write(0, b"original").unwrap();
+    ring.mr.region().write(304, &7u64.to_ne_bytes()).unwrap();
+    for id in 100..103 {
+        ring.receive(id, 1000 + 100 * (id - 100), 64);
+    }
+    let [a, b] = [(0, 4), (4, 4)].map(|(at, len)| ring.mr.sge(at, len).unwrap());
+    let [old, swapped, read] = [400, 408, 416].map(|at| ring.mr.sge(at, 8).unwrap());
+    let (at100, at200, word) = (ring.remote(100), ring.remote(200), ring.remote(304));
+    let swap = SendOp::CompareSwap { remote: word, compare: 12, swap: 99 };
+    let none = SendFlags::empty();
+    let mut batch = ring.qp.start().unwrap();
+    assert!(batch.is_empty());
+    batch.push(1, SendOp::Write(at100), Data::Sges(&[b, a]), none).unwrap();
+    batch.push(2, SendOp::WriteImm(at200, 0xabcd), Data::Inline(b"inline"), none).unwrap();
+    batch.push(3, SendOp::Read(at100), Data::Sges(&[read]), none).unwrap();
+    batch.push(4, SendOp::FetchAdd { remote: word, add: 5 }, Data::Sges(&[old]), SIGNALED).unwrap();
+    batch.push(5, swap, Data::Sges(&[swapped]), SIGNALED).unwrap();
+    batch.push(6, SendOp::Send, Data::Sges(&[a]), none).unwrap();
+    batch.push(7, SendOp::SendImm(42), Data::Inline(b""), none).unwrap();
+    batch.push(8, SendOp::LocalInvalidate(1), Data::Sges(&[]), SIGNALED).unwrap();
+    assert_eq!((batch.len(), fake.begun()), (8, 1));
+    batch.post().unwrap();
+    assert_eq!(fake.begun(), 0);
+    assert_eq!((ring.bytes(100), ring.bytes(200)), (*b"inalorig", *b"inline"));
+    assert_eq!((ring.bytes(1100), ring.bytes(416)), (*b"orig", *b"inalorig"));
+    let word = |at| u64::from_ne_bytes(ring.bytes(at));
+    assert_eq!((word(400), word(408), word(304)), (7, 12, 99));
+    let qpn = ring.qp.qp().qpn();
+    let told = ring.poll(|c| {
+        assert_eq!((c.status(), c.qpn()), (WcStatus::Success, Some(qpn)));
+        assert!(c.timestamp().is_some() && c.wallclock().is_none() && c.peer_qpn().is_none());
+        (c.id(), c.opcode(), c.byte_len().filter(|_| c.id() >= 100), c.imm())
+    });
+    let expected = [
+        (100, WcOpcode::RecvWriteImm, Some(6), Some(0xabcd)),
+        (4, WcOpcode::FetchAdd, None, None),
+        (5, WcOpcode::CompareSwap, None, None),
+        (101, WcOpcode::Recv, Some(4), None),
+        (102, WcOpcode::Recv, Some(0), Some(42)),
+        (8, WcOpcode::LocalInvalidate, None, None),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_batch_that_is_dropped_posts_nothing_and_gives_the_queue_back() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let to = SendOp::Write(ring.remote(100));
+    {
+        let mut batch = ring.qp.start().unwrap();
+        batch.push(1, to, Data::Inline(b"never"), SIGNALED).unwrap();
+    }
+    assert_eq!((fake.begun(), ring.ended(), ring.bytes(100)), (0, vec![], [0; 5]));
+    ring.qp.start().unwrap().post().unwrap();
+    assert_eq!(fake.begun(), 0);
+    let mut batch = ring.qp.start().unwrap();
+    batch.push(2, to, Data::Inline(b"after"), SIGNALED).unwrap();
+    batch.post().unwrap();
+    assert_eq!((ring.ended(), ring.bytes(100)), (vec![(2, WcStatus::Success)], *b"after"));
+}
+
+#[test]
+fn what_does_not_fit_a_batch_is_refused_before_the_driver_sees_it() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let (sge, remote) = (ring.mr.sge(0, 8).unwrap(), ring.remote(0));
+    let max = ring.qp.qp().caps().max_send_sge;
+    let many = vec![sge; max as usize + 1];
+    let none = SendFlags::empty();
+    let mut batch = ring.qp.start().unwrap();
+    let mut refused = |op, data| batch.push(9, op, data, none).unwrap_err();
+    let asked = SendOps::SEND_INV;
+    assert_eq!(
+        refused(SendOp::SendInvalidate(1), Data::Sges(&[])),
+        BatchError::Operation { asked, made_for: OPS }
+    );
+    let needed = many.len();
+    assert_eq!(refused(SendOp::Send, Data::Sges(&many)), BatchError::Sges { needed, max });
+    assert_eq!(
+        refused(SendOp::Send, Data::Inline(&[0; 33])),
+        BatchError::Inline { needed: 33, max: 32 }
+    );
+    let read = refused(SendOp::Read(remote), Data::Inline(b"x"));
+    assert_eq!(read.to_string(), "READ takes no inline data");
+    let invalidate = refused(SendOp::LocalInvalidate(1), Data::Sges(&[sge]));
+    assert_eq!(invalidate, BatchError::NoData(SendOps::LOCAL_INV));
+    // The batch is as it was.
+    batch.push(1, SendOp::Write(remote), Data::Sges(&[sge]), SIGNALED).unwrap();
+    batch.post().unwrap();
+    assert_eq!(ring.ended(), [(1, WcStatus::Success)]);
+}
+
+#[test]
+fn a_batch_that_the_queue_has_no_room_for_is_refused_whole() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let remote = ring.remote(0);
+    let mut post = |count: u64| {
+        let mut batch = ring.qp.start()?;
+        for id in 0..count {
+            batch.push(id, SendOp::Write(remote), Data::Inline(b"x"), SIGNALED).unwrap();
+        }
+        batch.post()
+    };
+    let error = post(17).unwrap_err();
+    assert_eq!((error.call, error.errno), ("ibv_wr_complete", Errno::ENOMEM));
+    fake.fail_next("ibv_wr_complete", libc::EIO);
+    assert_eq!(post(1).unwrap_err().errno, Errno::EIO);
+    assert_eq!(fake.begun(), 0);
+    post(3).unwrap();
+    assert_eq!(ring.ended().len(), 3);
+}
+
+#[test]
+fn a_poll_that_is_dropped_leaves_the_rest() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let op = SendOp::Write(ring.remote(0));
+    let mut batch = ring.qp.start().unwrap();
+    for id in 0..4 {
+        batch.push(id, op, Data::Inline(b"x"), SIGNALED).unwrap();
+    }
+    batch.post().unwrap();
+    {
+        let mut polling = ring.cq.poll();
+        assert_eq!(fake.begun(), 0, "nothing is locked before the first");
+        assert_eq!(polling.next().unwrap().map(|c| c.id()), Some(0));
+        assert_eq!(polling.next().unwrap().map(|c| c.id()), Some(1));
+        assert_eq!(fake.begun(), 1);
+    }
+    assert_eq!(fake.begun(), 0);
+    let rest: Vec<_> = ring.ended().iter().map(|&(id, _)| id).collect();
+    assert_eq!((rest, fake.begun()), (vec![2, 3], 0));
+    // One guard may be asked again after it has found nothing.
+    let Ring { qp, cq, .. } = &mut ring;
+    let mut polling = cq.poll();
+    assert!(polling.next().unwrap().is_none() && fake.begun() == 0);
+    let mut batch = qp.start().unwrap();
+    batch.push(9, op, Data::Inline(b"x"), SIGNALED).unwrap();
+    batch.post().unwrap();
+    assert_eq!(polling.next().unwrap().map(|c| c.id()), Some(9));
+    fake.fail_next("ibv_next_poll", libc::EIO);
+    assert_eq!(polling.next().unwrap_err().call, "ibv_next_poll");
+    assert_eq!(fake.begun(), 0);
+    fake.fail_next("ibv_start_poll", libc::EIO);
+    assert_eq!(polling.next().unwrap_err().call, "ibv_start_poll");
+    assert_eq!(fake.begun(), 0);
+}
+
+#[test]
+fn a_failure_is_told_with_the_vendors_code() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let beyond = SendOp::Write(ring.remote(4090));
+    let mut batch = ring.qp.start().unwrap();
+    batch.push(1, beyond, Data::Inline(b"too long"), SendFlags::empty()).unwrap();
+    batch.push(2, SendOp::Send, Data::Sges(&[]), SendFlags::empty()).unwrap();
+    batch.post().unwrap();
+    let told = ring.poll(|c| (c.id(), c.status(), c.vendor_error(), format!("{c:?}")));
+    assert_eq!((told[0].0, told[0].1, told[0].2), (1, WcStatus::RemoteAccess, 0x77));
+    assert!(told[0].3.contains("RemoteAccess") && told[0].3.contains("0x77"), "{told:?}");
+    assert_eq!((told[1].0, told[1].1), (2, WcStatus::Flushed));
+}
+
+#[test]
+fn guards_that_are_forgotten_are_told_and_free_nothing() {
+    let Some(fake) = fake() else { return };
+    let before = fake.live();
+    let mut ring = Ring::new(&fake);
+    let op = SendOp::Write(ring.remote(0));
+    let mut batch = ring.qp.start().unwrap();
+    batch.push(1, op, Data::Inline(b"x"), SIGNALED).unwrap();
+    batch.post().unwrap();
+    let mut polling = ring.cq.poll();
+    assert!(polling.next().unwrap().is_some());
+    std::mem::forget(polling);
+    assert_eq!(ring.cq.poll().next().unwrap_err().errno, Errno::EDEADLK);
+    std::mem::forget(ring.qp.start().unwrap());
+    assert_eq!(ring.qp.start().unwrap_err().errno, Errno::EDEADLK);
+    // Both keep their locks for good, and destroying a lock that is held is undefined.
+    drop(ring);
+    let after = fake.live();
+    assert_eq!((after.qps, after.cqs), (before.qps + 1, before.cqs + 1));
+}
+
+#[test]
+fn what_a_device_does_not_offer_is_named() {
+    let Some(fake) = fake() else { return };
+    let before = fake.live();
+    let (new, old) = (open(&fake, "fake0"), open(&fake, "fake1"));
+    let offer = |error: VerbsError| match error {
+        VerbsError::NotOffered { what, .. } => what,
+        other => panic!("{other}"),
+    };
+    let fields = CompletionFields::all();
+    let refused = ExtendedCq::new(&new, &cq_options(1), fields).unwrap_err();
+    assert_eq!(refused.to_string(), "fake0 does not offer completions with WALLCLOCK");
+    assert_eq!(offer(refused), Offer::CompletionFields(CompletionFields::WALLCLOCK));
+    let refused = ExtendedCq::new(&old, &cq_options(1), FIELDS).unwrap_err();
+    assert_eq!(offer(refused), Offer::ExtendedCqs);
+    let refused = ExtendedCq::new(&new, &cq_options(0), FIELDS).unwrap_err();
+    assert!(matches!(refused, VerbsError::OutOfRange { .. }), "{refused}");
+    fake.fail_next("ibv_create_cq_ex", libc::ENOMEM);
+    let refused = ExtendedCq::new(&new, &cq_options(1), FIELDS).unwrap_err().to_string();
+    assert!(refused.starts_with("ibv_create_cq_ex failed: ENOMEM"), "{refused}");
+
+    let cq = ExtendedCq::new(&new, &cq_options(1), FIELDS).unwrap();
+    let pd = Pd::new(&new).unwrap();
+    let refused = ExtendedQp::new(&pd, &qp_options(&cq), SendOps::all()).unwrap_err();
+    assert_eq!(refused.to_string(), "fake0 does not offer batches with SEND_INV");
+    fake.fail_next("ibv_qp_to_qp_ex", libc::EINVAL);
+    let refused = ExtendedQp::new(&pd, &qp_options(&cq), OPS).unwrap_err();
+    assert_eq!(offer(refused), Offer::ExtendedQps);
+    let old_cq = warpverbs_verbs::Cq::new(&old, 1).unwrap();
+    let old_pd = Pd::new(&old).unwrap();
+    let refused = ExtendedQp::new(&old_pd, &QpOptions::new(&old_cq), OPS).unwrap_err();
+    assert_eq!(offer(refused), Offer::ExtendedQps);
+    let mut options = qp_options(&cq);
+    options.caps.max_send_wr = 100_000;
+    let refused = ExtendedQp::new(&pd, &options, OPS).unwrap_err().to_string();
+    assert_eq!(refused, "max_send_wr is 100000, supported are 0 to 1024");
+    let clock = new.attr().unwrap().clock.unwrap();
+    assert_eq!((clock.khz, clock.mask, old.attr().unwrap().clock), (1_000_000, u64::MAX, None));
+    drop((cq, pd, old_cq, old_pd, new, old, options));
+    assert_eq!(fake.live(), before, "what was made to find out is gone");
+}
+
+#[test]
+fn an_extended_cq_is_polled_in_its_own_way_only() {
+    let Some(fake) = fake() else { return };
+    let mut ring = Ring::new(&fake);
+    let error = ring.cq.cq().poll(&mut [Default::default()]).unwrap_err();
+    assert_eq!((error.call, error.errno), ("ibv_poll_cq", Errno::EINVAL));
+    assert!(ring.cq.cq().resize(8).is_err());
+    ring.cq.resize(8).unwrap();
+    assert_eq!((ring.cq.cq().capacity(), ring.cq.fields()), (8, FIELDS));
+    // The QP is used as any other.
+    let (state, attrs) = ring.qp.qp().query(AttrMask::DEST_QPN).unwrap();
+    assert_eq!((state, attrs.dest_qpn), (QpState::Rts, Some(ring.qp.qp().qpn())));
+}
