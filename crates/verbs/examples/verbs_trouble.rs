@@ -44,6 +44,11 @@ enum Trouble {
     },
     /// Writes until the port has lost its link
     Lose,
+    /// Writes for some time, whatever becomes of the device, then frees everything
+    Outlive {
+        /// Seconds
+        seconds: u64,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -69,6 +74,7 @@ fn main() -> Result<()> {
         }
         Trouble::Load { rounds } => load(&context, rounds)?,
         Trouble::Lose => lose(&context)?,
+        Trouble::Outlive { seconds } => outlive(&context, Duration::from_secs(seconds))?,
     }
     Ok(())
 }
@@ -201,5 +207,37 @@ fn lose(context: &Context) -> Result<()> {
     let state = context.port(1)?.state;
     ensure!(state != PortState::Active, "the port is active all the same");
     println!("then: {state:?}");
+    Ok(())
+}
+
+/// Soft-RoCE cannot take itself away from a program: its removal waits, and the program does not
+/// notice. Hardware drivers can, and then there is an event and calls fail.
+fn outlive(context: &Context, time: Duration) -> Result<()> {
+    let pair = Pair::new(context)?;
+    let mut out = [Completion::default(); 64];
+    println!("writing");
+    let (start, mut done) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        if let Some(event) = context.next_event(Duration::ZERO)? {
+            println!("event: {:?} of {:?}", event.kind, event.source);
+            if event.kind == EventKind::DeviceFatal {
+                break;
+            }
+        }
+        pair.write(1)?;
+        let ended = loop {
+            let count = pair.cq.poll(&mut out)?;
+            if count > 0 {
+                break count;
+            }
+            ensure!(start.elapsed() < time + LIMIT, "a WRITE does not end");
+        };
+        ensure!(out[0].is_success(), "{}", out[0].status());
+        done += ended;
+    }
+    ensure!(done > 0, "nothing was written");
+    println!("wrote to the end, {}", pair.one.state()?);
+    drop(pair);
+    println!("freed");
     Ok(())
 }

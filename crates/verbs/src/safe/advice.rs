@@ -121,6 +121,11 @@ pub(super) fn on_no_devices(facts: &Facts) -> String {
     let devices = devices.join(", ");
     let nodes = facts.names("sys/class/infiniband_verbs");
     let nodes: Vec<_> = nodes.iter().filter(|name| name.starts_with("uverbs")).collect();
+    if nodes.is_empty() && facts.exists("sys/class/infiniband_verbs") {
+        return format!(
+            "the kernel is removing {devices}, which takes until no program has it open"
+        );
+    }
     if nodes.is_empty() {
         return format!(
             "the kernel has {devices}, but not the module ib_uverbs: load it on the host"
@@ -193,7 +198,7 @@ mod tests {
         };
         step("sys/class/infiniband/mlx5_0/x", "driver loaded on the host");
         step("sys/class/infiniband_verbs/abi_version", "mlx5_0, but not the module ib_uverbs");
-        step("sys/class/infiniband_verbs/uverbs0/dev", "but not the module ib_uverbs");
+        step("sys/class/infiniband_verbs/uverbs0/dev", "is removing mlx5_0");
         step("dev/infiniband/uverbs0", "no /dev/infiniband/uverbs0: start the container");
         step("usr/lib64/libibverbs/libmlx4.so", "install ibverbs-providers");
         step("", "none of the drivers in /usr/lib64/libibverbs knows them");

@@ -63,6 +63,8 @@ pub struct ExtendedCq {
     cq: Cq,
     ptr: NonNull<sys::ibv_cq_ex>,
     fields: CompletionFields,
+    /// One start and end for each completion.
+    one_by_one: bool,
     /// The provider's lock is held: by a [`Polling`], or for ever by one that was forgotten.
     held: bool,
 }
@@ -88,24 +90,18 @@ impl ExtendedCq {
         options: &CqOptions,
         fields: CompletionFields,
     ) -> Result<Self, VerbsError> {
-        let cq = Self::make(context, options, fields).map_err(|error| {
-            let refused = |field: &CompletionFields| Self::make(context, options, *field).is_err();
-            let what = match &error {
-                VerbsError::Call(call) if not_offered(call.errno) => {
-                    let alone = fields.iter().filter(refused).collect::<CompletionFields>();
-                    match Self::make(context, options, CompletionFields::empty()) {
-                        Ok(_) if !alone.is_empty() => Offer::CompletionFields(alone),
-                        Ok(_) => return error,
-                        Err(_) => Offer::ExtendedCqs,
-                    }
-                }
-                _ => return error,
-            };
-            VerbsError::NotOffered { device: context.device().name().to_owned(), what }
+        let cq = Self::make(context, options, fields).map_err(|error| match &error {
+            VerbsError::Call(call) if not_offered(call.errno) => {
+                Self::refusal(context, options, fields, error)
+            }
+            _ => error,
         })?;
         // `ibv_cq_ex_to_cq` the other way: the classic structure is the beginning of the extended.
         let ptr = cq.ptr().cast();
-        Ok(Self { cq, ptr, fields, held: false })
+        // Its `next_poll` at the last completion consumes one too many (rdma-core before 55), or gives
+        // the lock back twice (before 59).
+        let one_by_one = context.is_soft_roce()?;
+        Ok(Self { cq, ptr, fields, one_by_one, held: false })
     }
 
     fn make(
@@ -122,6 +118,25 @@ impl ExtendedCq {
             let made = unsafe { result::create_cq_ex(context.ptr(), &mut attr) };
             made.map(NonNull::cast)
         })
+    }
+
+    /// Which fields the device does not have, or that it has no such CQs.
+    fn refusal(
+        context: &Context,
+        options: &CqOptions,
+        fields: CompletionFields,
+        error: VerbsError,
+    ) -> VerbsError {
+        let refused = |fields: CompletionFields| Self::make(context, options, fields).is_err();
+        let alone = fields.iter().filter(|&field| refused(field)).collect::<CompletionFields>();
+        let what = match refused(CompletionFields::empty()) {
+            // Whatever is wrong, it is not the fields.
+            true if Cq::with(context, options).is_err() => return error,
+            true => Offer::ExtendedCqs,
+            false if alone.is_empty() => return error,
+            false => Offer::CompletionFields(alone),
+        };
+        VerbsError::NotOffered { device: context.device().name().to_owned(), what }
     }
 
     /// For QPs that are to complete here, and to wait for events. Its own `poll` refuses.
@@ -168,6 +183,9 @@ impl Polling<'_> {
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Polled<'_>>, CallError> {
+        if self.cq.one_by_one {
+            self.end();
+        }
         let found = if self.begun {
             // SAFETY: a completion was found, and the poll has not ended.
             unsafe { result::next_poll(self.cq.ptr) }

@@ -10,7 +10,9 @@ use warpverbs_verbs::{
     Remote, SendFlags, SendOp, SendOps, VerbsError, WcOpcode, WcStatus,
 };
 
-const OPS: SendOps = SendOps::all().difference(SendOps::SEND_INV);
+const OPS: SendOps = SendOps::all();
+/// `IBV_QP_EX_WITH_TSO`, which no RC QP has.
+const SEGMENTS: SendOps = SendOps::from_bits_retain(1 << 10);
 const FIELDS: CompletionFields = CompletionFields::CLASSIC.union(CompletionFields::TIMESTAMP);
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -91,7 +93,7 @@ fn a_batch_of_every_operation_moves_its_bytes() {
     let mut ring = Ring::new(&fake);
     ring.mr.region().write(0, b"original").unwrap();
     ring.mr.region().write(304, &7u64.to_ne_bytes()).unwrap();
-    for id in 100..103 {
+    for id in 100..104 {
         ring.receive(id, 1000 + 100 * (id - 100), 64);
     }
     let [a, b] = [(0, 4), (4, 4)].map(|(at, len)| ring.mr.sge(at, len).unwrap());
@@ -109,7 +111,8 @@ fn a_batch_of_every_operation_moves_its_bytes() {
     batch.push(6, SendOp::Send, Data::Sges(&[a]), none).unwrap();
     batch.push(7, SendOp::SendImm(42), Data::Inline(b""), none).unwrap();
     batch.push(8, SendOp::LocalInvalidate(1), Data::Sges(&[]), SIGNALED).unwrap();
-    assert_eq!((batch.len(), fake.begun()), (8, 1));
+    batch.push(9, SendOp::SendInvalidate(77), Data::Sges(&[]), none).unwrap();
+    assert_eq!((batch.len(), fake.begun()), (9, 1));
     batch.post().unwrap();
     assert_eq!(fake.begun(), 0);
     assert_eq!((ring.bytes(100), ring.bytes(200)), (*b"inalorig", *b"inline"));
@@ -120,7 +123,9 @@ fn a_batch_of_every_operation_moves_its_bytes() {
     let told = ring.poll(|c| {
         assert_eq!((c.status(), c.qpn()), (WcStatus::Success, Some(qpn)));
         assert!(c.timestamp().is_some() && c.wallclock().is_none() && c.peer_qpn().is_none());
-        (c.id(), c.opcode(), c.byte_len().filter(|_| c.id() >= 100), c.imm())
+        let arg = c.imm().or(c.invalidated_rkey());
+        assert!(c.imm().is_none() || c.invalidated_rkey().is_none());
+        (c.id(), c.opcode(), c.byte_len().filter(|_| c.id() >= 100), arg)
     });
     let expected = [
         (100, WcOpcode::RecvWriteImm, Some(6), Some(0xabcd)),
@@ -129,6 +134,7 @@ fn a_batch_of_every_operation_moves_its_bytes() {
         (101, WcOpcode::Recv, Some(4), None),
         (102, WcOpcode::Recv, Some(0), Some(42)),
         (8, WcOpcode::LocalInvalidate, None, None),
+        (103, WcOpcode::Recv, Some(0), Some(77)),
     ];
     assert_eq!(told, expected);
 }
@@ -159,13 +165,15 @@ fn what_does_not_fit_a_batch_is_refused_before_the_driver_sees_it() {
     let max = ring.qp.qp().caps().max_send_sge;
     let many = vec![sge; max as usize + 1];
     let none = SendFlags::empty();
-    let mut batch = ring.qp.start().unwrap();
-    let mut refused = |op, data| batch.push(9, op, data, none).unwrap_err();
+    let pd = ring.mr.pd().clone();
+    let writer = ExtendedQp::new(&pd, &qp_options(&ring.cq), SendOps::WRITE);
     let asked = SendOps::SEND_INV;
     assert_eq!(
-        refused(SendOp::SendInvalidate(1), Data::Sges(&[])),
-        BatchError::Operation { asked, made_for: OPS }
+        writer.unwrap().start().unwrap().push(1, SendOp::SendInvalidate(1), Data::Sges(&[]), none),
+        Err(BatchError::Operation { asked, made_for: SendOps::WRITE })
     );
+    let mut batch = ring.qp.start().unwrap();
+    let mut refused = |op, data| batch.push(9, op, data, none).unwrap_err();
     let needed = many.len();
     assert_eq!(refused(SendOp::Send, Data::Sges(&many)), BatchError::Sges { needed, max });
     assert_eq!(
@@ -298,8 +306,9 @@ fn what_a_device_does_not_offer_is_named() {
 
     let cq = ExtendedCq::new(&new, &cq_options(1), FIELDS).unwrap();
     let pd = Pd::new(&new).unwrap();
-    let refused = ExtendedQp::new(&pd, &qp_options(&cq), SendOps::all()).unwrap_err();
-    assert_eq!(refused.to_string(), "fake0 does not offer batches with SEND_INV");
+    let refused = ExtendedQp::new(&pd, &qp_options(&cq), OPS | SEGMENTS).unwrap_err();
+    assert_eq!(refused.to_string(), "fake0 does not offer batches with 0x400");
+    assert_eq!(offer(refused), Offer::SendOps(SEGMENTS));
     fake.fail_next("ibv_qp_to_qp_ex", libc::EINVAL);
     let refused = ExtendedQp::new(&pd, &qp_options(&cq), OPS).unwrap_err();
     assert_eq!(offer(refused), Offer::ExtendedQps);

@@ -10,7 +10,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut programs = build::examples("warpverbs-verbs", &["verbs_ping_pong", "verbs_trouble"])?;
+    let names = ["verbs_ping_pong", "verbs_extended", "verbs_trouble"];
+    let mut programs = build::examples("warpverbs-verbs", &names)?;
     programs.push(find("setpriv", "util-linux")?);
     let mut bed = Bed::boot(options, &programs)?;
     Bed::rxe(&mut bed.one)?;
@@ -21,9 +22,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ensure!(text.lines().any(|line| line == "passed"), "{text}");
         print!("{text}");
     }
+    extended(&mut bed.one)?;
     killed(&mut bed)?;
     exhausted(&mut bed.one)?;
     locked(&mut bed.one)?;
+    removed(&mut bed.one)?;
     lost(&mut bed.one)?;
     nothing_there(&mut bed.one)
 }
@@ -49,6 +52,19 @@ fn told(guest: &mut Guest, command: &str, words: &[&str]) -> Result<()> {
     ensure!(before == after, "`{command}` left {after}, before were {before}");
     println!("{command}: {}", text.replace('\n', "; "));
     Ok(())
+}
+
+/// Extended CQs and QPs, and the refusals of what rxe has not: timestamps, alternate paths, on-demand
+/// paging, and entries that its driver miscounts.
+fn extended(guest: &mut Guest) -> Result<()> {
+    let refusals = [
+        "rxe0 does not offer TIMESTAMP | WALLCLOCK",
+        "alternate paths on InfiniBand only",
+        "entries of different lengths",
+        "does not offer on-demand paging",
+    ];
+    let words = [&refusals[..], &["1000 batches of 16", "passed"]].concat();
+    told(guest, "verbs_extended -n 1000", &words)
 }
 
 /// A peer that is killed is missed, and the one that is left says so.
@@ -95,8 +111,38 @@ fn locked(guest: &mut Guest) -> Result<()> {
     )
 }
 
-/// The link goes away under a program that uses it. The device itself cannot: Linux waits with its
-/// removal until nobody has it open.
+/// rxe0 is deleted under a program that uses it. rxe has no `disassociate_ucontext`, so the kernel
+/// (`ib_uverbs_remove_one`) takes the node away at once and then waits for the program, which works on
+/// and is told nothing; when it closes the device, or is killed, the deletion ends.
+fn removed(guest: &mut Guest) -> Result<()> {
+    for (seconds, end, program, last) in
+        [(4, "", "program 0", "freed"), (100, "kill -KILL $P; ", "program 137", "writing")]
+    {
+        let command = format!(
+            "verbs_trouble outlive {seconds} >/tmp/out 2>&1 & P=$!; \
+             while ! grep -q writing /tmp/out; do sleep 0.1; done; \
+             rdma link delete rxe0 & D=$!; \
+             while [ -e /dev/infiniband/uverbs0 ]; do sleep 0.1; done; \
+             kill -0 $P && kill -0 $D && echo both run; \
+             verbs_trouble register 1 2>&1; \
+             {end}wait $P; echo program $?; wait $D; echo deletion $?; \
+             ls /sys/class/infiniband; cat /tmp/out"
+        );
+        let text = guest.check(&command, LIMIT)?;
+        for words in ["both run", "is removing rxe0", program, "deletion 0"] {
+            ensure!(text.contains(words), "rxe0 deleted in use: no '{words}' in {text}");
+        }
+        let quiet = !text.contains("DeviceFatal") && text.trim_end().ends_with(last);
+        ensure!(quiet, "rxe0 deleted in use: {text}");
+        println!("rxe0 deleted in use: {}", text.trim().replace('\n', "; "));
+        Bed::rxe(guest)?;
+        let left = resources(guest)?;
+        ensure!(left.contains("mr 0 ctx 0 srq 0"), "rxe0 made anew has {left}");
+    }
+    Ok(())
+}
+
+/// The link goes away under a program that uses it.
 fn lost(guest: &mut Guest) -> Result<()> {
     let command = "sh -c '(sleep 2; ip link set eth0 down) & verbs_trouble lose'";
     told(guest, command, &["event: PortError of Port(1)", "then: Down"])?;

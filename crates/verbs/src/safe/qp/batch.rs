@@ -94,8 +94,8 @@ pub enum BatchError {
     /// The operation concerns a key, not bytes.
     #[error("{0} takes no data")]
     NoData(SendOps),
-    /// Linux's soft-RoCE, at least up to rdma-core 55, counts the first entry's bytes for each.
-    #[error("the driver of soft-RoCE miscounts entries of different lengths in a batch")]
+    /// The driver of Linux's soft-RoCE, before rdma-core 64, counts the first entry's bytes for each.
+    #[error("soft-RoCE's driver miscounts entries of different lengths in a batch")]
     UnequalSges,
 }
 
@@ -141,9 +141,6 @@ impl Drop for ExtendedQp {
     }
 }
 
-/// What soft-RoCE reports as its vendor.
-const SOFT_ROCE: u32 = 0xff_ffff;
-
 impl ExtendedQp {
     /// A QP in the state RESET, for these operations. A refusal names those that the device has not.
     pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, VerbsError> {
@@ -160,7 +157,7 @@ impl ExtendedQp {
             VerbsError::Call(call) if not_offered(call.errno) => refusal(pd, options, ops, error),
             _ => error,
         })?;
-        let equal_sges = pd.context().attr()?.vendor_id == SOFT_ROCE;
+        let equal_sges = pd.context().is_soft_roce()?;
         Ok(Self { qp: ManuallyDrop::new(qp), ptr, ops, equal_sges, held: false })
     }
 
@@ -210,11 +207,9 @@ fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> Ver
     let alone = ops.iter().filter(refused).collect::<SendOps>();
     let what = match &error {
         VerbsError::Call(call) if call.call == "ibv_qp_to_qp_ex" => Offer::ExtendedQps,
-        // Whatever is wrong, it is not one of them.
-        _ if alone.is_empty() => return error,
-        _ if alone == ops && ExtendedQp::make(pd, options, SendOps::SEND).is_err() => {
-            Offer::ExtendedQps
-        }
+        // Whatever is wrong, it is not the operations.
+        _ if alone.is_empty() || Qp::new(pd, options).is_err() => return error,
+        _ if ExtendedQp::make(pd, options, SendOps::SEND).is_err() => Offer::ExtendedQps,
         _ => Offer::SendOps(alone),
     };
     VerbsError::NotOffered { device: pd.context().device().name().to_owned(), what }

@@ -103,7 +103,8 @@ pub(super) fn explain(
     source: CallError,
 ) -> Box<ModifyError> {
     let attr = context.attr().ok();
-    let port = attrs.path.map(|path| path.port).or(attrs.port);
+    let paths = [attrs.path, attrs.alternate.map(|alternate| alternate.path)];
+    let port = attrs.port.or(paths.iter().flatten().map(|path| path.port).next());
     let facts = Facts {
         ports: attr.as_ref().map(|a| a.ports),
         max_rd_atomic: attr.as_ref().map(|a| a.max_rd_atomic),
@@ -169,6 +170,13 @@ fn against_port(attrs: &QpAttrs, facts: &Facts, errno: Errno) -> Vec<Finding> {
         && !matches!(port.state, PortState::Active | PortState::ActiveDefer)
     {
         unfit(AttrMask::PORT, format!("it is {:?}, not active", port.state));
+    }
+    // The kernel's core refuses them (`_ib_modify_qp`), whatever the device says that it can.
+    if attrs.given().intersects(AttrMask::ALTERNATE | AttrMask::MIGRATION)
+        && facts.port.as_ref().is_some_and(|port| port.link_layer == LinkLayer::Ethernet)
+    {
+        let why = "Linux has alternate paths on InfiniBand only, and the port is Ethernet";
+        unfit(AttrMask::ALTERNATE, why.to_owned());
     }
     if let Some(path) = attrs.path {
         for why in path_findings(&path, facts, errno) {
