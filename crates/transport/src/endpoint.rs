@@ -5,7 +5,7 @@ use crate::health::{self, Health};
 use crate::layout::{ExportedQp, Memory};
 use crate::post::host::HostQueues;
 use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
-use crate::{EndpointConfig, EndpointHandle, Error, Poster, UsageError};
+use crate::{EndpointConfig, EndpointHandle, Error, FirstError, Poster, QueuePlacement, UsageError};
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -50,7 +50,11 @@ impl Endpoint {
         let memory = Memory::new(config)?;
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, Access::LOCAL_WRITE)?;
-        let register = device.nic.doorbells().slice(qp.doorbell_offset(), 8)?;
+        let register = match qp.doorbell_offset() {
+            Some(offset) => device.nic.doorbells().slice(offset, 8)?,
+            // Nobody listens: the word that a poster writes before it.
+            None => memory.record()?,
+        };
         let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
         let lkey = scratch_key.lkey();
         let queues = match memory.host_can_post() {
@@ -61,11 +65,14 @@ impl Endpoint {
             Some(gpu) => Some(device.doorbells_in(&**gpu)?),
             None => None,
         };
-        let base = doorbells.as_ref().map_or(device.nic.doorbells().addr(), Buffer::kernel_addr);
+        let doorbell = match (&doorbells, qp.doorbell_offset()) {
+            (Some(page), Some(offset)) => page.kernel_addr() + offset,
+            _ => register.addr(),
+        };
         let exported = memory.export(&ExportedQp {
             qpn: qpn.get(),
             cqns: qp.cqns(),
-            doorbell: base + qp.doorbell_offset(),
+            doorbell,
             scratch_lkey: lkey,
             timeout_ns: config.timeout.as_nanos().try_into().unwrap_or(u64::MAX),
         })?;
@@ -156,7 +163,9 @@ impl Endpoint {
     }
 
     /// A kernel's way to post: where the exported QP is, `const wv::Qp*` in device code. The
-    /// endpoint lives on as long as the pointer, or a launch that was given it, does.
+    /// endpoint lives on as long as the pointer, or a launch that was given it, does. Not for
+    /// [`QueuePlacement::Host`]: where the NIC takes the host's work by calls, nobody reads what a
+    /// kernel writes there, and its waits end at their deadlines.
     pub fn device_qp(&self) -> KernelPtr {
         KernelPtr::new(&self.core.exported).keeping(self.core.clone())
     }
@@ -173,7 +182,7 @@ impl Endpoint {
 
     /// Moves the QP to ERR, so that everything posted completes with a flush error.
     pub fn fail(&self) -> Result<(), Error> {
-        self.core.qp.fail()
+        self.core.fail()
     }
 
     /// Back to what a new endpoint is, under the same QP number: nothing posted, no error, no
@@ -184,6 +193,9 @@ impl Endpoint {
         let core = Arc::get_mut(&mut self.core).ok_or(UsageError::StillLent { qpn })?;
         core.give_receives_back();
         core.qp.reset()?;
+        if let Some(queues) = &core.queues {
+            queues.reset();
+        }
         core.memory.reset()?;
         core.peer.store(0, Release);
         core.qp.init(core.config.access)
@@ -197,15 +209,28 @@ impl Endpoint {
 }
 
 impl Core {
+    fn fail(&self) -> Result<(), Error> {
+        self.qp.fail()?;
+        if let Some(queues) = &self.queues {
+            queues.has_failed();
+        }
+        Ok(())
+    }
+
+    /// The first error of the send queue, as far as anybody but posters remembers it.
+    pub(crate) fn first_error(&self) -> Option<FirstError> {
+        self.queues.as_ref().map_or_else(|| self.qp.first_error(), HostQueues::first_error)
+    }
+
     /// Returns to the shared queue what this endpoint took from it and nobody asked for.
     fn give_receives_back(&self) {
         let (Some(queues), Some(srq)) = (&self.queues, &self.config.srq) else { return };
         // What is on its way is flushed.
-        if let Err(error) = self.qp.fail() {
+        if let Err(error) = self.fail() {
             tracing::warn!(%error, "receives of a shared queue are lost");
         }
         while let Some(taken) = queues.take_recv() {
-            srq.give_back(&taken);
+            srq.give_back(taken.number);
         }
     }
 }
@@ -240,6 +265,7 @@ fn create_qp(
         recv_cq: cq(CqMode::Ring, shape.log_recv, &recv_cq, &recv_record),
         access: config.access,
         inline_bytes: shape.inline_bytes,
+        host_only: config.placement == QueuePlacement::Host,
         consume_only: config.consume_only,
     })
 }

@@ -201,7 +201,7 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
         send: progress(&state.sq),
         receive: progress(&state.rq),
         error,
-        first_error: core.qp.first_error(),
+        first_error: core.first_error(),
         fault: report(&state.fault),
         events: core.device.nic.take_events(qpn),
         aborted: core.memory.read_abort()?,

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use warpverbs_gpu::Place;
 use warpverbs_mem::Cells;
-use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::recv::build_srq;
 
 /// A shared receive queue: whichever of its endpoints gets a message takes the next receive.
@@ -109,13 +108,8 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Hangs the WQE that `cqe` reports, filled or failed, on the end of the chain.
-    pub(crate) fn give_back(&self, cqe: &Cqe) {
-        let (Cqe::Receive { wqe_counter: index, .. } | Cqe::Error { wqe_counter: index, .. }) =
-            *cqe
-        else {
-            return;
-        };
+    /// Hangs the WQE of number `index`, filled or failed, on the end of the chain.
+    pub(crate) fn give_back(&self, index: u16) {
         if u32::from(index) >= self.depth {
             return;
         }

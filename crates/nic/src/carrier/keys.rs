@@ -24,7 +24,7 @@ struct Known {
 
 /// The keys of a protection domain and what the device calls them. What was found is remembered,
 /// until any key of the NIC is taken back, so that the NIC is seldom asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CarriedKeys {
     pd: Pd,
     /// Changes whenever a key is taken back.

@@ -98,7 +98,7 @@ impl SendList {
     }
 
     /// Asks for the completion of the last one.
-    pub(crate) fn signal_last(&mut self) {
+    pub fn signal_last(&mut self) {
         if let Some(last) = self.entries.last_mut() {
             last.signaled = true;
         }

@@ -14,7 +14,9 @@ pub use keys::CarriedKeys;
 pub use list::{RecvList, SendList};
 pub use status::CarrierStatus;
 pub(crate) use translate::InTable;
-pub use translate::{Bounds, Header, MAX_RECEIVE_SGES, OwnMemory, translate_receive};
+pub use translate::{
+    Bounds, Header, MAX_RECEIVE_SGES, OwnMemory, receive_syndrome, translate_receive,
+};
 
 use std::fmt;
 use thiserror::Error;

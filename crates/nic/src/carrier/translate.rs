@@ -7,6 +7,7 @@ use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
 use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey};
+use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges};
 
 /// Entries of a receive at most.
@@ -237,4 +238,12 @@ pub fn translate_receive(
         piece(memory, KeySide::Receive, segment as u8, sge, Access::LOCAL_WRITE)
     });
     pieces.collect()
+}
+
+/// The syndrome with which a receive completes that breaks `rule`.
+pub fn receive_syndrome(rule: &Rule) -> Syndrome {
+    match rule {
+        Rule::Key { .. } | Rule::KeyNotCarried { .. } => Syndrome::LocalProt,
+        _ => Syndrome::LocalQpOp,
+    }
 }

@@ -1,76 +1,29 @@
 //! One endpoint's queues as the host posts to them.
 
-use super::protocol::{Ring, elect, in_flight, retire};
+use super::direct::Direct;
+use super::protocol::{Ring, elect};
 use super::queue::WorkQueue;
+use super::recv::Taken;
+use super::rings::{Rings, error_opcode};
+use super::work::{Posted, SendFlags};
 use crate::error::{QueueKind, WorkError};
 use crate::layout::Memory;
 use crate::provider::QueuePair;
-use crate::{Error, WaitError};
+use crate::{Error, FirstError, WaitError};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
-use warpverbs_mlx5::doorbell::set_ci_word;
-use warpverbs_mlx5::export::{CqMode, ErrorWord, SCRATCH_SLOTS};
+use warpverbs_mlx5::cqe::ErrorSide;
+use warpverbs_mlx5::export::{ErrorWord, SCRATCH_SLOTS};
 use warpverbs_mlx5::num::Qpn;
-use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
+use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::Sge;
 
 /// `cqe_opcode` of an error word that a poster wrote when it gave up at the gate.
 pub(crate) const GAVE_UP: u8 = 0x7f;
-/// 64-bit words of a CQE, and of a WQEBB.
-const WORDS: usize = 8;
-
-/// A completion queue.
-#[derive(Debug)]
-pub(crate) struct CompletionQueue {
-    entries: Cells<AtomicU64>,
-    record: Cells<AtomicU32>,
-    log_size: u8,
-    mode: CqMode,
-}
-
-impl CompletionQueue {
-    pub(crate) fn new(
-        buf: &Region,
-        record: &Region,
-        log_size: u8,
-        mode: CqMode,
-    ) -> Result<Self, Error> {
-        let entries = buf.cells(0, WORDS << log_size)?;
-        Ok(Self { entries, record: record.cells(0, 1)?, log_size, mode })
-    }
-
-    fn first_word(&self, ci: u64) -> usize {
-        (ci & ((1 << self.log_size) - 1)) as usize * WORDS
-    }
-
-    /// Acquire, pairs with the NIC's release of a CQE: the entry and all it reports are visible.
-    #[inline]
-    fn tail(&self, ci: u64) -> CqeTail {
-        CqeTail::from_ne(self.entries[self.first_word(ci) + 7].load(Acquire))
-    }
-
-    fn entry(&self, ci: u64, tail: CqeTail) -> [u8; 64] {
-        let at = self.first_word(ci);
-        let mut raw = [0; 64];
-        let (words, _) = raw.as_chunks_mut::<8>();
-        for (bytes, word) in words.iter_mut().zip(&self.entries[at..at + 7]) {
-            *bytes = word.load(Relaxed).to_ne_bytes();
-        }
-        words[7] = tail.to_ne().to_ne_bytes();
-        raw
-    }
-
-    /// Gives the entries below `ci` back to the NIC.
-    fn set_ci(&self, ci: u64) {
-        // Release: the entries were read before.
-        self.record[0].store(set_ci_word(ci), Release);
-    }
-}
-
 /// Everything the host touches to post to an endpoint and to see it complete.
 #[derive(Debug)]
 pub(crate) struct HostQueues {
@@ -78,19 +31,25 @@ pub(crate) struct HostQueues {
     qp: Arc<dyn QueuePair>,
     pub(crate) send: WorkQueue,
     pub(crate) recv: WorkQueue,
-    pub(crate) sq: Cells<AtomicU64>,
-    pub(crate) span: Cells<AtomicU8>,
-    /// None with an SRQ, or without receives.
-    pub(crate) rq: Option<Cells<AtomicU64>>,
-    pub(crate) log_rq_stride: u8,
-    pub(crate) send_cq: CompletionQueue,
-    pub(crate) recv_cq: CompletionQueue,
-    pub(crate) error: Cells<AtomicU64>,
-    pub(crate) scratch_free: Cells<AtomicU64>,
-    pub(crate) scratch: Cells<AtomicU64>,
-    pub(crate) scratch_lkey: u32,
-    pub(crate) abort: Cells<AtomicU32>,
-    pub(crate) inline_bytes: usize,
+    /// log2 of the bytes of a receive; `None` with an SRQ, or without receives.
+    pub(super) log_recv_stride: Option<u8>,
+    error: Cells<AtomicU64>,
+    pub(super) scratch_free: Cells<AtomicU64>,
+    pub(super) scratch: Cells<AtomicU64>,
+    pub(super) scratch_lkey: u32,
+    abort: Cells<AtomicU32>,
+    pub(super) inline_bytes: usize,
+    path: Path,
+}
+
+/// How work gets to the NIC and completions from it. All else is the same.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+enum Path {
+    /// Through memory that the NIC reads and writes.
+    Rings(Rings),
+    /// By calls of the NIC's.
+    Direct(Box<Direct>),
 }
 
 impl HostQueues {
@@ -107,40 +66,88 @@ impl HostQueues {
         let doorbell = Some((doorbell, qpn.get()));
         let (sq_state, rq_state) = (memory.sq_state()?, memory.rq_state()?);
         let (sq_ready, rq_ready) = (memory.sq_ready()?, memory.rq_ready()?);
-        let [send_record, recv_record] = memory.cq_records()?;
-        let (send_log, recv_log) = (shape.log_send_cq, shape.log_recv);
-        let rq = match shape.own_recv {
-            true => Some(memory.rq()?.cells(0, 1 << (shape.log_recv + shape.log_stride - 3))?),
-            false => None,
+        let path = match qp.direct() {
+            Some(ports) => Path::Direct(Box::new(Direct::new(ports, shape))),
+            None => Path::Rings(Rings::new(memory)?),
         };
         Ok(Self {
             qpn,
             qp,
             send: WorkQueue::new(shape.log_send, &sq_state, &sq_ready, &snd, doorbell)?,
             recv: WorkQueue::new(shape.log_recv, &rq_state, &rq_ready, &rcv, None)?,
-            sq: memory.sq()?.cells(0, WORDS << shape.log_send)?,
-            span: memory.sq_span()?.cells(0, 1 << shape.log_send)?,
-            rq,
-            log_rq_stride: shape.log_stride,
-            send_cq: CompletionQueue::new(
-                &memory.send_cq()?,
-                &send_record,
-                send_log,
-                shape.send_cq_mode,
-            )?,
-            recv_cq: CompletionQueue::new(
-                &memory.recv_cq()?,
-                &recv_record,
-                recv_log,
-                CqMode::Ring,
-            )?,
+            log_recv_stride: shape.own_recv.then_some(shape.log_stride),
             error: memory.error_word()?.cells(0, 1)?,
             scratch_free: memory.scratch_free()?.cells(0, 1)?,
             scratch: memory.scratch()?.cells(0, SCRATCH_SLOTS + 1)?,
             scratch_lkey,
             abort: memory.abort()?.cells(0, 1)?,
             inline_bytes: shape.inline_bytes,
+            path,
         })
+    }
+
+    /// Posts a send work request if there is room.
+    #[inline]
+    pub(super) fn try_post(&self, wqe: &[u8], flags: SendFlags) -> Option<Posted> {
+        match &self.path {
+            Path::Rings(rings) => rings.try_post(&self.send, wqe, flags),
+            Path::Direct(direct) => direct.try_post(self, wqe, flags),
+        }
+    }
+
+    /// Posts a receive of `sges`, which is `slot` as a WQE, if there is room.
+    #[inline]
+    pub(super) fn try_post_recv(&self, slot: &[u8], sges: &[Sge]) -> Option<Posted> {
+        match &self.path {
+            Path::Rings(rings) => rings.try_post_recv(&self.recv, slot),
+            Path::Direct(direct) => direct.try_post_recv(self, sges),
+        }
+    }
+
+    /// The elected poller's part.
+    #[inline]
+    pub(super) fn drain_send(&self) {
+        match &self.path {
+            Path::Rings(rings) => rings.drain_send(self),
+            Path::Direct(direct) => direct.drain_send(self),
+        }
+    }
+
+    /// Takes one completion of a receive, good or bad; `None` if there is none, or somebody else is
+    /// at it. The first bad one becomes the endpoint's error.
+    #[inline]
+    pub(crate) fn take_recv(&self) -> Option<Taken> {
+        match &self.path {
+            Path::Rings(rings) => rings.take_recv(self),
+            Path::Direct(direct) => direct.take_recv(self),
+        }
+    }
+
+    /// The first error of the send queue as far as anybody remembers it.
+    pub(crate) fn first_error(&self) -> Option<FirstError> {
+        match &self.path {
+            Path::Rings(_) => self.qp.first_error(),
+            Path::Direct(direct) => direct.first_error(),
+        }
+    }
+
+    /// Everything under way is forgotten; the QP is in RESET.
+    pub(crate) fn reset(&self) {
+        if let Path::Direct(direct) = &self.path {
+            direct.reset();
+        }
+    }
+
+    /// The QP is being moved to ERR.
+    pub(crate) fn has_failed(&self) {
+        if let Path::Direct(direct) = &self.path {
+            direct.has_failed();
+        }
+    }
+
+    /// Moves the QP to ERR.
+    pub(super) fn fail_qp(&self) -> Result<(), Error> {
+        self.qp.fail()
     }
 
     pub(crate) fn queue(&self, kind: QueueKind) -> &WorkQueue {
@@ -163,16 +170,14 @@ impl HostQueues {
     /// NIC remembers the error.
     #[cold]
     fn explain(&self, word: ErrorWord) -> Error {
-        match (decode_error(self.qpn, word), self.qp.first_error()) {
-            (Error::Work(seen), Some(first)) if seen.is_flushed_send() => {
-                let slot = (first.index & (self.send.depth() - 1)) as usize;
-                let [_, _, _, opcode, ..] = self.sq[slot * WORDS].load(Relaxed).to_ne_bytes();
-                let opcode = Some(SendOpcode::from_value(opcode));
+        match (decode_error(self.qpn, word), &self.path, self.qp.first_error()) {
+            (Error::Work(seen), Path::Rings(rings), Some(first)) if seen.is_flushed_send() => {
+                let opcode = Some(rings.opcode(&self.send, first.index));
                 let (index, syndrome) = (first.index as u16, first.syndrome);
                 let vendor = syndrome.usual_vendor();
                 WorkError { index, syndrome, vendor, opcode, ..seen }.into()
             }
-            (seen, _) => seen,
+            (seen, ..) => seen,
         }
     }
 
@@ -183,18 +188,8 @@ impl HostQueues {
         }
     }
 
-    fn claim_error(&self, raw: &[u8; 64]) {
-        let word = match Cqe::parse(raw) {
-            Ok(Cqe::Error { side, wqe_counter, opcode, syndrome, vendor, .. }) => {
-                let (side, syndrome) = (error_opcode(side), syndrome.value());
-                ErrorWord::new(side, syndrome, vendor, opcode.value(), wqe_counter)
-            }
-            // Whatever this is, it is not a completion this side knows; nothing after it counts.
-            _ => {
-                ErrorWord::new(raw[63] >> 4, 0, 0, raw[56], u16::from_be_bytes([raw[60], raw[61]]))
-            }
-        };
-        // The first error stays; a later flush must not cover its cause.
+    /// The first error stays; a later flush must not cover its cause.
+    pub(super) fn claim_error(&self, word: ErrorWord) {
         let _ = self.error[0].compare_exchange(0, word.0, AcqRel, Acquire);
     }
 
@@ -203,93 +198,6 @@ impl HostQueues {
         elect(&self.send, || self.drain_send());
         let completed = self.send.completed().load(Acquire);
         self.check().map(|()| completed)
-    }
-
-    /// The elected poller's part.
-    #[inline]
-    pub(crate) fn drain_send(&self) {
-        match self.send_cq.mode {
-            CqMode::Collapsed => {
-                self.take_send(0, self.send_cq.tail(0));
-            }
-            CqMode::Ring => self.drain_send_ring(),
-        }
-    }
-
-    fn drain_send_ring(&self) {
-        let mut ci = self.send.cq_ci().load(Relaxed);
-        let from = ci;
-        loop {
-            let tail = self.send_cq.tail(ci);
-            if !owned_by_software(tail, ci, self.send_cq.log_size) || !self.take_send(ci, tail) {
-                break;
-            }
-            ci += 1;
-        }
-        if ci != from {
-            self.send.cq_ci().store(ci, Relaxed);
-            self.send_cq.set_ci(ci);
-        }
-    }
-
-    /// Acts on one send CQE; false if it reports nothing that is in flight.
-    #[inline]
-    fn take_send(&self, ci: u64, tail: CqeTail) -> bool {
-        match tail.opcode() {
-            CqeOpcode::Req => {
-                let Some(index) = in_flight(&self.send, tail.wqe_counter.get()) else {
-                    return false;
-                };
-                let slot = (index & (self.send.depth() - 1)) as usize;
-                retire(&self.send, index + u64::from(self.span[slot].load(Relaxed).max(1)));
-                true
-            }
-            CqeOpcode::Invalid => false,
-            _ => {
-                self.claim_error(&self.send_cq.entry(ci, tail));
-                true
-            }
-        }
-    }
-
-    /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or somebody
-    /// else is at it. The first bad one becomes the endpoint's error.
-    pub(crate) fn take_recv(&self) -> Option<Cqe> {
-        let cq = &self.recv_cq;
-        elect(&self.recv, || {
-            let ci = self.recv.cq_ci().load(Relaxed);
-            let tail = cq.tail(ci);
-            if !owned_by_software(tail, ci, cq.log_size) {
-                return None;
-            }
-            let raw = cq.entry(ci, tail);
-            self.recv.cq_ci().store(ci + 1, Relaxed);
-            cq.set_ci(ci + 1);
-            let cqe = Cqe::parse(&raw);
-            if !matches!(cqe, Ok(Cqe::Receive { .. })) {
-                self.claim_error(&raw);
-            } else if self.rq.is_some() {
-                retire(&self.recv, self.recv.completed().load(Relaxed) + 1);
-            }
-            cqe.ok()
-        })?
-    }
-
-    /// Stores whole words of a work request from `first` on, going round at the ring's end.
-    #[inline]
-    pub(crate) fn store(ring: &Cells<AtomicU64>, first: u64, bytes: &[u8]) {
-        let mask = ring.len() - 1;
-        let (words, _) = bytes.as_chunks::<8>();
-        for (at, word) in (first as usize..).zip(words) {
-            ring[at & mask].store(u64::from_ne_bytes(*word), Relaxed);
-        }
-    }
-}
-
-const fn error_opcode(side: ErrorSide) -> u8 {
-    match side {
-        ErrorSide::Requester => 13,
-        ErrorSide::Responder => 14,
     }
 }
 

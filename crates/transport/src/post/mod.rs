@@ -1,5 +1,13 @@
 //! Posting from the host.
+//!
+//! ```text
+//! poster, send, recv   what users call
+//! host                 the words that all posters share: counters, first error, abort
+//!   ├─ rings           a NIC that reads rings, as kernels post to it: protocol, queue, word
+//!   └─ direct          a NIC that takes calls
+//! ```
 
+mod direct;
 pub(crate) mod host;
 #[cfg(test)]
 mod model;
@@ -7,6 +15,7 @@ mod poster;
 pub(crate) mod protocol;
 mod queue;
 mod recv;
+mod rings;
 mod send;
 mod word;
 mod work;

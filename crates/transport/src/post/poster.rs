@@ -1,7 +1,7 @@
 //! The host as a poster: reserving, waiting, completing.
 
 use super::host::{HostQueues, Patience};
-use super::protocol::{Ring, elect, try_reserve};
+use super::protocol::{Ring, elect};
 use super::work::{Posted, SendFlags};
 use crate::error::QueueKind;
 use crate::{Error, SharedReceiveQueue, WaitError};
@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 /// Posts work to an endpoint from the host and waits for it. Any number of threads may hold one
-/// for the same endpoint at the same time; nothing here locks or allocates.
+/// for the same endpoint at the same time. Nothing here allocates, and nothing locks but what a NIC's
+/// library locks.
 ///
 /// `post_*` calls that return without error have been rung for. They wait only for room, at most
 /// for the endpoint's timeout (or that of [`Poster::with_timeout`]), and then leave nothing behind.
@@ -95,17 +96,25 @@ impl<'e> Poster<'e> {
         }
     }
 
-    /// Takes `n` indexes of a queue as soon as there is room for them.
+    /// Posts as soon as there is room.
     #[inline]
-    pub(super) fn reserve(&self, kind: QueueKind, n: u64) -> Result<u64, Error> {
-        match try_reserve(self.q.queue(kind), n) {
-            Some(base) => Ok(base),
-            None => self.reserve_slowly(kind, n),
+    pub(super) fn when_room(
+        &self,
+        kind: QueueKind,
+        post: impl Fn() -> Option<Posted>,
+    ) -> Result<Posted, Error> {
+        match post() {
+            Some(posted) => Ok(posted),
+            None => self.when_room_at_last(kind, post),
         }
     }
 
     #[cold]
-    fn reserve_slowly(&self, kind: QueueKind, n: u64) -> Result<u64, Error> {
+    fn when_room_at_last(
+        &self,
+        kind: QueueKind,
+        post: impl Fn() -> Option<Posted>,
+    ) -> Result<Posted, Error> {
         let (q, queue) = (self.q, self.q.queue(kind));
         let mut patience = Patience::new(self.timeout);
         loop {
@@ -113,8 +122,8 @@ impl<'e> Poster<'e> {
             if kind == QueueKind::Send {
                 elect(queue, || q.drain_send());
             }
-            if let Some(base) = try_reserve(queue, n) {
-                return Ok(base);
+            if let Some(posted) = post() {
+                return Ok(posted);
             }
             q.check()?;
             q.check_abort()?;

@@ -1,14 +1,13 @@
 //! Receive work requests, and what arrives.
 
-use super::host::{HostQueues, Patience};
+use super::host::Patience;
 use super::poster::Poster;
-use super::protocol::{Ring, publish};
+use super::protocol::Ring;
 use super::send::sge;
-use super::work::{Posted, Received, ReceivedKind};
+use super::work::{Posted, Received};
 use crate::error::QueueKind;
 use crate::{Error, LocalRegion, UsageError, WaitError};
 use std::sync::atomic::Ordering::Acquire;
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
 use warpverbs_mlx5::recv::build;
 use warpverbs_mlx5::wqe::Sge;
 
@@ -32,6 +31,15 @@ pub(crate) fn recv_sges(
     Ok((sges, count))
 }
 
+/// A receive that has completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// Low 16 bits of its index; with an SRQ, the queue's number for it.
+    pub(crate) number: u16,
+    /// What came, unless it failed.
+    pub(crate) received: Option<Received>,
+}
+
 impl Poster<'_> {
     /// Gives the NIC memory for one message, filled in order. With no memory at all it takes a
     /// message of no bytes, or the immediate of a WRITE.
@@ -39,44 +47,27 @@ impl Poster<'_> {
     pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, Error> {
         let q = self.q;
         let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.qpn.get(), why };
-        let rq = match (&q.rq, self.srq) {
-            (Some(rq), _) => rq,
+        let stride = match (q.log_recv_stride, self.srq) {
+            (Some(log), _) => 1usize << log,
             (None, Some(_)) => return Err(no_queue("post to its SharedReceiveQueue").into()),
             (None, None) => return Err(no_queue("it was made with recv_depth 0").into()),
         };
-        let stride = 1usize << q.log_rq_stride;
         let (sges, count) = recv_sges(local.as_ref(), stride / 16)?;
         let mut slot = [0; 16 * MAX_RECV_SGES];
         build(&mut slot[..stride], &sges[..count]).map_err(UsageError::from)?;
         q.check()?;
-        let index = self.reserve(QueueKind::Receive, 1)?;
-        HostQueues::store(rq, index << (q.log_rq_stride - 3), &slot[..stride]);
-        publish(&q.recv, index, 1);
-        Ok(Posted { index, end: index + 1, signaled: true })
+        self.when_room(QueueKind::Receive, || q.try_post_recv(&slot[..stride], &sges[..count]))
     }
 
     /// Takes one arrived message, if there is one. Never waits. What had arrived before an error
     /// is still delivered.
     pub fn poll_recv(&self) -> Result<Option<Received>, Error> {
-        let index = self.q.recv.completed().load(Acquire);
         let taken = self.q.take_recv();
-        if let (Some(cqe), Some(srq)) = (&taken, self.srq) {
-            srq.give_back(cqe);
+        if let (Some(taken), Some(srq)) = (&taken, self.srq) {
+            srq.give_back(taken.number);
         }
         match taken {
-            Some(Cqe::Receive { wqe_counter, kind, byte_cnt, .. }) => {
-                let index = match self.srq {
-                    Some(_) => wqe_counter.into(),
-                    None => warpverbs_mlx5::num::WqeIndex(wqe_counter).widen(index),
-                };
-                let kind = match kind {
-                    ReceiveKind::Send => ReceivedKind::Send,
-                    ReceiveKind::SendImm(imm) => ReceivedKind::SendImm(imm),
-                    ReceiveKind::SendInval(rkey) => ReceivedKind::SendInval(rkey.0),
-                    ReceiveKind::WriteImm(imm) => ReceivedKind::WriteImm(imm),
-                };
-                Ok(Some(Received { byte_len: byte_cnt, kind, index }))
-            }
+            Some(Taken { received: Some(received), .. }) => Ok(Some(received)),
             _ => self.q.check().map(|()| None),
         }
     }

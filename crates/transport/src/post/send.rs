@@ -1,17 +1,14 @@
 //! Send work requests.
 
-use super::host::{HostQueues, Patience};
+use super::host::Patience;
 use super::poster::Poster;
-use super::protocol::{Ring, publish};
 use super::work::{Posted, SendFlags};
 use crate::config::MAX_SEND_SGES;
 use crate::error::QueueKind;
 use crate::{Error, LocalRegion, RemoteRegion, UsageError, WaitError};
-use std::mem::offset_of;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey, WQEBB, WqeIndex};
-use warpverbs_mlx5::segment::CtrlSeg;
 use warpverbs_mlx5::wqe::{self, Position, Sge, WqeBuilder};
 
 /// Bytes of the largest send work request of the host's: four WQEBBs.
@@ -245,44 +242,17 @@ impl Poster<'_> {
         ([0; 4 * WQEBB], Position { qpn: self.q.qpn, index: WqeIndex(0) })
     }
 
-    /// Reserve, gate, write, publish.
+    /// Posts what was built, as soon as there is room.
     #[inline]
     fn post(&self, wqe: WqeBuilder<'_>, flags: SendFlags) -> Result<Posted, Error> {
         let q = self.q;
         let wqe = wqe.finish().map_err(UsageError::from)?;
-        let n = (wqe.len() / WQEBB) as u64;
         if self.peer.load(Acquire) == 0 {
             return Err(UsageError::NotConnected { qpn: q.qpn.get() }.into());
         }
         q.check()?;
-        let base = self.reserve(QueueKind::Send, n)?;
-        let signaled = flags.contains(SendFlags::SIGNALED) || ends_a_half(base, n, &q.send);
-        let mut head = [0; 16];
-        head.copy_from_slice(&wqe[..16]);
-        head[INDEX..INDEX + 2].copy_from_slice(&(base as u16).to_be_bytes());
-        head[FLAGS] = flags.to_byte(signaled);
-        HostQueues::store(&q.sq, base * 8, &head);
-        HostQueues::store(&q.sq, base * 8 + 2, &wqe[16..]);
-        if signaled {
-            let slot = base & (q.send.depth() - 1);
-            q.span[slot as usize].store(n as u8, Relaxed);
-        } else {
-            q.send.unsignaled().fetch_max(base + n, Relaxed);
-        }
-        publish(&q.send, base, n);
-        Ok(Posted { index: base, end: base + n, signaled })
+        self.when_room(QueueKind::Send, || q.try_post(wqe, flags))
     }
-}
-
-const INDEX: usize = offset_of!(CtrlSeg, wqe_index);
-const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
-
-/// Work that ends a half of the ring is signalled in any case, so that a ring full of unsignalled
-/// work still completes and makes room.
-#[inline]
-fn ends_a_half(base: u64, n: u64, ring: &impl Ring) -> bool {
-    let half = ring.log_depth() - 1;
-    base >> half != (base + n) >> half
 }
 
 #[inline]

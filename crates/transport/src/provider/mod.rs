@@ -1,8 +1,10 @@
 //! What a kind of NIC has to bring: this crate's queues stand on these traits and nothing else.
 
+mod direct;
 mod soft;
 mod verbs;
 
+pub use direct::{CompletionPort, DirectPorts, SendPort};
 pub(crate) use soft::Soft;
 pub use verbs::Verbs;
 
@@ -158,6 +160,8 @@ pub struct QpSpec<'a> {
     pub access: Access,
     /// Bytes of inline data of one work request at most.
     pub inline_bytes: usize,
+    /// No kernel posts: a NIC that takes calls need not look at rings.
+    pub host_only: bool,
     /// The NIC takes every announced WQEBB for a work request that succeeded, without a look at it.
     pub consume_only: bool,
 }
@@ -216,12 +220,18 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     fn qpn(&self) -> u32;
     /// Numbers of its send and receive CQ.
     fn cqns(&self) -> [u32; 2];
-    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes.
-    fn doorbell_offset(&self) -> u64;
+    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if it hears of work by
+    /// [`QueuePair::direct`] alone.
+    fn doorbell_offset(&self) -> Option<u64>;
     /// Its state.
     fn state(&self) -> QpState;
-    /// The first error of its send queue, if the NIC remembers it.
+    /// The first error of its send queue, if the NIC remembers it. Not asked of one with
+    /// [`QueuePair::direct`].
     fn first_error(&self) -> Option<FirstError>;
+    /// How the host posts to it, if not by rings. Asked once.
+    fn direct(&self) -> Option<DirectPorts> {
+        None
+    }
     /// From INIT by RTR to RTS.
     fn connect(&self, path: &PathSpec) -> Result<(), Error>;
     /// To RESET: nothing is touched on its behalf any more.

@@ -31,7 +31,7 @@ impl fmt::Debug for Running {
 pub(super) struct Running {
     pub(super) nic: SoftNic,
     pub(super) id: NicId,
-    _engine: Option<EngineThread>,
+    engine: Mutex<Option<EngineThread>>,
     /// Events that were not asked for yet, oldest first.
     events: Mutex<VecDeque<AsyncEvent>>,
 }
@@ -47,7 +47,7 @@ impl Soft {
     /// A NIC whose engine is somebody else's business.
     pub(crate) fn stepped(nic: SoftNic) -> Result<Self, Error> {
         let config = nic.config().clone();
-        let running = Running::new(nic, None)?;
+        let running = Running::new(nic)?;
         Ok(Self { config, up: Mutex::new(Some(Arc::new(running))) })
     }
 
@@ -57,8 +57,8 @@ impl Soft {
             return Ok(running.clone());
         }
         let nic = SoftNic::new(self.config.clone())?;
-        let engine = nic.spawn()?;
-        let running = Arc::new(Running::new(nic, Some(engine))?);
+        let running = Arc::new(Running::new(nic)?);
+        running.start_engine()?;
         *up = Some(running.clone());
         Ok(running)
     }
@@ -81,10 +81,20 @@ impl Soft {
 }
 
 impl Running {
-    pub(super) fn new(nic: SoftNic, engine: Option<EngineThread>) -> Result<Self, Error> {
+    /// Without an engine; the thread that [`Self::start_engine`] starts is one.
+    pub(super) fn new(nic: SoftNic) -> Result<Self, Error> {
         let mut id = NicId([0; 16]);
         getrandom::fill(&mut id.0).map_err(|_| no_entropy())?;
-        Ok(Self { nic, id, _engine: engine, events: Mutex::default() })
+        Ok(Self { nic, id, engine: Mutex::default(), events: Mutex::default() })
+    }
+
+    /// Starts the engine's thread, if there is none.
+    pub(super) fn start_engine(&self) -> Result<(), NicError> {
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        if engine.is_none() {
+            *engine = Some(self.nic.spawn()?);
+        }
+        Ok(())
     }
 
     fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
@@ -302,8 +312,8 @@ impl QueuePair for SoftQp {
         [self.cqs[0].cqn(), self.cqs[1].cqn()]
     }
 
-    fn doorbell_offset(&self) -> u64 {
-        self.qp.doorbell_offset()
+    fn doorbell_offset(&self) -> Option<u64> {
+        Some(self.qp.doorbell_offset())
     }
 
     fn state(&self) -> QpState {

@@ -1,25 +1,16 @@
 //! Receives go to the device as their doorbell records advance.
 
 use super::{Id, SharedEnd, WorkKind};
-use crate::carrier::{InTable, RecvList, translate_receive};
+use crate::carrier::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::engine::Core;
 use crate::event::AsyncEvent;
 use crate::qp::receive::Receives;
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
 use warpverbs_mlx5::recv;
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Receives of one list at most.
 const LIST: usize = 32;
-
-/// The syndrome with which a receive completes that breaks `rule`.
-fn syndrome(rule: &Rule) -> Syndrome {
-    match rule {
-        Rule::Key { .. } | Rule::KeyNotCarried { .. } => Syndrome::LocalProt,
-        _ => Syndrome::LocalQpOp,
-    }
-}
 
 impl Core {
     /// Forwards receives of a QP's own queue. Whether there were any.
@@ -76,11 +67,11 @@ impl Core {
         if let Some((index, rule, consumed)) = fault {
             if consumed {
                 rq.open.push_back(index);
-                end.broken = Some((index, syndrome(&rule)));
+                end.broken = Some((index, receive_syndrome(&rule)));
             }
             let qpn = rq.qpn;
             self.report(qpn, QueueKind::Receive, index, rule);
-            self.end(slot, Some(syndrome(&rule)));
+            self.end(slot, Some(receive_syndrome(&rule)));
         }
         count > 0 || fault.is_some()
     }

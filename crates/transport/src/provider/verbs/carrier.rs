@@ -1,5 +1,6 @@
-//! A QP of a device as the software NIC posts to it.
+//! A QP of a device: lists of work requests to it, completions from it.
 
+use crate::provider::{CompletionPort, SendPort};
 use arrayvec::ArrayVec;
 use std::fmt;
 use std::sync::Arc;
@@ -16,36 +17,155 @@ const LIST: usize = 32;
 /// Entries of one request at most: what a WQE has room for.
 const SGES: usize = 64;
 
-/// A device's QP and its CQ.
+/// A device's QP and its CQ, for the engine of the software NIC.
+#[derive(Debug)]
 pub(super) struct VerbsCarrier {
     qp: Arc<verbs::Qp>,
-    cq: verbs::Cq,
     limits: CarrierLimits,
-    gone: Arc<AtomicBool>,
-    sends: verbs::SendList,
-    receives: verbs::RecvList,
-    done: Box<[verbs::Completion; LIST]>,
-}
-
-impl fmt::Debug for VerbsCarrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VerbsCarrier({:?})", self.qp)
-    }
+    sender: Sender,
+    receiver: Receiver,
+    poller: Poller,
 }
 
 impl VerbsCarrier {
-    /// Work of at most `limits` goes to `qp`, whose both queues complete in `cq`.
-    pub(super) fn new(
-        qp: Arc<verbs::Qp>,
-        cq: verbs::Cq,
-        limits: CarrierLimits,
-        gone: Arc<AtomicBool>,
-    ) -> Self {
+    /// Work of at most `limits` goes to `qp`, whose both queues complete in one CQ.
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: CarrierLimits, gone: Arc<AtomicBool>) -> Self {
+        let sender = Sender::new(qp.clone(), &limits, LIST);
+        let receiver = Receiver::new(qp.clone(), &limits, LIST);
+        let poller = Poller::new(qp.send_cq().clone(), gone);
+        Self { qp, limits, sender, receiver, poller }
+    }
+}
+
+/// Posts sends to a QP.
+pub(super) struct Sender {
+    qp: Arc<verbs::Qp>,
+    list: verbs::SendList,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sender({:?})", self.qp)
+    }
+}
+
+impl Sender {
+    /// Of at most `requests` within `limits` at a time.
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &CarrierLimits, requests: usize) -> Self {
         let (sges, inline) = (limits.send_sges.max(1) as usize, limits.inline_bytes as usize);
-        let sends = verbs::SendList::new(LIST, LIST * sges, LIST * inline);
-        let receives = verbs::RecvList::new(LIST, LIST * limits.recv_sges.max(1) as usize);
-        let done = Box::new([verbs::Completion::default(); LIST]);
-        Self { qp, cq, limits, gone, sends, receives, done }
+        let list = verbs::SendList::new(requests, requests * sges, requests * inline);
+        Self { qp, list }
+    }
+}
+
+impl SendPort for Sender {
+    fn post_send(&mut self, list: &SendList) -> Posted {
+        self.list.clear();
+        for work in list.iter() {
+            if !push(&mut self.list, &work) {
+                // Never: it was made for as much as the limits allow.
+                self.list.signal_last();
+                break;
+            }
+        }
+        let count = self.list.len();
+        posted(count, self.qp.post_send(&mut self.list))
+    }
+}
+
+/// Posts receives to a QP's own queue.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    qp: Arc<verbs::Qp>,
+    limits: (u32, u32),
+    list: verbs::RecvList,
+}
+
+impl Receiver {
+    /// Of at most `requests` within `limits` at a time.
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &CarrierLimits, requests: usize) -> Self {
+        let sges = limits.recv_sges;
+        let list = verbs::RecvList::new(requests, requests * sges.max(1) as usize);
+        Self { qp, limits: (limits.recv_depth, sges), list }
+    }
+}
+
+impl ReceiveCarrier for Receiver {
+    fn limits(&self) -> (u32, u32) {
+        self.limits
+    }
+
+    fn post_recv(&mut self, list: &RecvList) -> Posted {
+        post_receives(list, &mut self.list, |receives| self.qp.post_recv(receives))
+    }
+}
+
+/// Posts receives to a shared queue.
+#[derive(Debug)]
+pub(super) struct SharedReceiver {
+    srq: verbs::Srq,
+    room: verbs::SrqOptions,
+    list: verbs::RecvList,
+}
+
+impl SharedReceiver {
+    /// Receives of at most `room` go to `srq`.
+    pub(super) fn new(srq: verbs::Srq, room: verbs::SrqOptions) -> Self {
+        let list = verbs::RecvList::new(LIST, LIST * room.max_sge.max(1) as usize);
+        Self { srq, room, list }
+    }
+}
+
+impl ReceiveCarrier for SharedReceiver {
+    fn limits(&self) -> (u32, u32) {
+        (self.room.max_wr, self.room.max_sge)
+    }
+
+    fn post_recv(&mut self, list: &RecvList) -> Posted {
+        post_receives(list, &mut self.list, |receives| self.srq.post_recv(receives))
+    }
+}
+
+fn post_receives(
+    list: &RecvList,
+    into: &mut verbs::RecvList,
+    post: impl FnOnce(&mut verbs::RecvList) -> Result<(), verbs::PostError>,
+) -> Posted {
+    into.clear();
+    let pushed = list.iter().take_while(|(id, sges)| into.push(*id, &entries(sges)).is_ok());
+    let count = pushed.count();
+    posted(count, post(into))
+}
+
+/// Takes completions off a CQ.
+#[derive(Debug)]
+pub(super) struct Poller {
+    cq: verbs::Cq,
+    gone: Arc<AtomicBool>,
+    done: Box<[verbs::Completion; LIST]>,
+}
+
+impl Poller {
+    /// `gone` says that the device is.
+    pub(super) fn new(cq: verbs::Cq, gone: Arc<AtomicBool>) -> Self {
+        Self { cq, gone, done: Box::new([verbs::Completion::default(); LIST]) }
+    }
+}
+
+impl CompletionPort for Poller {
+    fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Gone);
+        }
+        let most = out.len().min(LIST);
+        let count = self.cq.poll(&mut self.done[..most]).map_err(|error| {
+            tracing::warn!(%error, "the device's CQ is broken");
+            Gone
+        })?;
+        for (to, from) in out.iter_mut().zip(&self.done[..count]) {
+            *to = completion(from);
+        }
+        Ok(count)
     }
 }
 
@@ -104,17 +224,6 @@ fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
     }
 }
 
-fn post_receives(
-    list: &RecvList,
-    into: &mut verbs::RecvList,
-    post: impl FnOnce(&mut verbs::RecvList) -> Result<(), verbs::PostError>,
-) -> Posted {
-    into.clear();
-    let pushed = list.iter().take_while(|(id, sges)| into.push(*id, &entries(sges)).is_ok());
-    let count = pushed.count();
-    posted(count, post(into))
-}
-
 impl Carrier for VerbsCarrier {
     fn qpn(&self) -> u32 {
         self.qp.qpn()
@@ -125,35 +234,15 @@ impl Carrier for VerbsCarrier {
     }
 
     fn post_send(&mut self, list: &SendList) -> Posted {
-        self.sends.clear();
-        for work in list.iter() {
-            if !push(&mut self.sends, &work) {
-                // Never: it was made for as much as the limits allow.
-                self.sends.signal_last();
-                break;
-            }
-        }
-        let count = self.sends.len();
-        posted(count, self.qp.post_send(&mut self.sends))
+        self.sender.post_send(list)
     }
 
     fn post_recv(&mut self, list: &RecvList) -> Posted {
-        post_receives(list, &mut self.receives, |receives| self.qp.post_recv(receives))
+        self.receiver.post_recv(list)
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone> {
-        if self.gone.load(Ordering::Acquire) {
-            return Err(Gone);
-        }
-        let most = out.len().min(LIST);
-        let count = self.cq.poll(&mut self.done[..most]).map_err(|error| {
-            tracing::warn!(%error, "the device's CQ is broken");
-            Gone
-        })?;
-        for (to, from) in out.iter_mut().zip(&self.done[..count]) {
-            *to = completion(from);
-        }
-        Ok(count)
+        self.poller.poll(out)
     }
 
     fn fail(&mut self) {
@@ -202,32 +291,6 @@ fn status(status: WcStatus) -> CarrierStatus {
         WcStatus::Unknown(value) => CarrierStatus::from_value(value),
         // A name that came later.
         _ => CarrierStatus::General,
-    }
-}
-
-/// A device's shared receive queue.
-#[derive(Debug)]
-pub(super) struct VerbsReceiveCarrier {
-    srq: verbs::Srq,
-    room: verbs::SrqOptions,
-    list: verbs::RecvList,
-}
-
-impl VerbsReceiveCarrier {
-    /// Receives of at most `room` go to `srq`.
-    pub(super) fn new(srq: verbs::Srq, room: verbs::SrqOptions) -> Self {
-        let list = verbs::RecvList::new(LIST, LIST * room.max_sge.max(1) as usize);
-        Self { srq, room, list }
-    }
-}
-
-impl ReceiveCarrier for VerbsReceiveCarrier {
-    fn limits(&self) -> (u32, u32) {
-        (self.room.max_wr, self.room.max_sge)
-    }
-
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
-        post_receives(list, &mut self.list, |receives| self.srq.post_recv(receives))
     }
 }
 

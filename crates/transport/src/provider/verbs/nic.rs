@@ -1,8 +1,8 @@
 //! An open RDMA device, and what is made on it.
 
-use super::carrier::{VerbsCarrier, VerbsReceiveCarrier};
+use super::carrier::{SharedReceiver, VerbsCarrier};
 use super::events::Listener;
-use super::qp::VerbsQp;
+use super::qp::{CarriedQp, DeviceQp, DirectQp};
 use crate::provider::soft::{Running, srq_config};
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use crate::{Error, NicId, Reach};
@@ -32,7 +32,7 @@ pub(super) struct Opened {
     mtu: Mtu,
     info: NicInfo,
     why: String,
-    gone: Arc<AtomicBool>,
+    pub(super) gone: Arc<AtomicBool>,
 }
 
 /// What is known of a device that is not open.
@@ -77,13 +77,13 @@ impl Opened {
         };
         let mtu = state.active_mtu.unwrap_or(Mtu::B256);
         let config = Config { name: device.name().to_owned(), ..Config::default() };
+        // Its engine is started where there are rings to be read.
         let nic = SoftNic::new(config)?;
-        let engine = nic.spawn()?;
         let gone = Arc::new(AtomicBool::new(false));
         let events = Listener::start(context.clone(), nic.clone(), gone.clone())?;
         Ok(Self {
             _events: events,
-            running: Arc::new(Running::new(nic, Some(engine))?),
+            running: Arc::new(Running::new(nic)?),
             context,
             attr,
             port,
@@ -148,6 +148,55 @@ impl VerbsNic {
     }
 }
 
+impl VerbsNic {
+    /// A QP of the device, and what it takes.
+    fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, CarrierLimits), Error> {
+        let (qp, caps) = (Arc::new(verbs::Qp::new(&self.device_pd, options)?), options.caps);
+        // What was asked for, not the more that the device gave: the CQs are made for that.
+        let limits = CarrierLimits {
+            send_depth: caps.max_send_wr,
+            recv_depth: caps.max_recv_wr,
+            send_sges: caps.max_send_sge,
+            recv_sges: caps.max_recv_sge,
+            inline_bytes: caps.max_inline.min(qp.caps().max_inline),
+        };
+        Ok((DeviceQp { qp, opened: self.opened.clone() }, limits))
+    }
+
+    /// One that the host posts to by calls. Its CQs have room for all that may be outstanding; one
+    /// send more asks after those before it.
+    fn direct_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+        let caps = self.caps(spec);
+        let cq = |entries: u32| verbs::Cq::new(&self.opened.context, entries);
+        let recv_cq = cq(caps.max_recv_wr.max(1))?;
+        let sends = verbs::QpOptions::new(&cq(caps.max_send_wr + 1)?);
+        let (device, limits) =
+            self.device_qp(&verbs::QpOptions { caps, recv_cq, ..sends })?;
+        let (keys, fetches) = (self.pd.carried_keys(), Arc::default());
+        Ok(Arc::new(DirectQp { device, limits, keys, fetches }))
+    }
+
+    /// One that the software NIC carries. Its CQ has room for all that may be outstanding.
+    fn carried_qp(
+        &self,
+        spec: &QpSpec<'_>,
+        shared: Option<&VerbsSrq>,
+    ) -> Result<Arc<dyn QueuePair>, Error> {
+        let (opened, caps) = (&self.opened, self.caps(spec));
+        let receives = shared.map_or(caps.max_recv_wr, |srq| srq.room.max_wr);
+        let cq = verbs::Cq::new(&opened.context, caps.max_send_wr + receives)?;
+        let srq = shared.map(|srq| srq.device.clone());
+        let options = verbs::QpOptions { caps, srq, ..verbs::QpOptions::new(&cq) };
+        let (device, limits) = self.device_qp(&options)?;
+        opened.running.start_engine()?;
+        let carrier = VerbsCarrier::new(device.qp.clone(), limits, opened.gone.clone());
+        let srq = shared.map(|shared| shared.srq.clone());
+        let (config, cqs) = opened.running.qp_config(spec, srq)?;
+        let qp = opened.running.nic.create_carried_qp(&self.pd, config, Box::new(carrier))?;
+        Ok(Arc::new(CarriedQp { qp, cqs, device }))
+    }
+}
+
 impl Nic for VerbsNic {
     fn info(&self) -> &NicInfo {
         &self.opened.info
@@ -182,7 +231,6 @@ impl Nic for VerbsNic {
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
-        let opened = &self.opened;
         let shared = match spec.recv {
             RecvSpec::Shared(queue) => {
                 let queue: &dyn Any = queue;
@@ -191,28 +239,12 @@ impl Nic for VerbsNic {
             }
             _ => None,
         };
-        let caps = self.caps(spec);
-        // Room for all that may be outstanding: it cannot overrun.
-        let receives = shared.map_or(caps.max_recv_wr, |srq| srq.room.max_wr);
-        let cq = verbs::Cq::new(&opened.context, caps.max_send_wr + receives)?;
-        let mut options = verbs::QpOptions { caps, ..verbs::QpOptions::new(&cq) };
-        options.srq = shared.map(|srq| srq.device.clone());
-        let device = Arc::new(verbs::Qp::new(&self.device_pd, &options)?);
-        // What was asked for, not the more that the device gave: the CQ is made for that.
-        let limits = CarrierLimits {
-            send_depth: caps.max_send_wr,
-            recv_depth: caps.max_recv_wr,
-            send_sges: caps.max_send_sge,
-            recv_sges: caps.max_recv_sge,
-            inline_bytes: caps.max_inline.min(device.caps().max_inline),
+        let pair = match spec.host_only && !spec.consume_only && shared.is_none() {
+            true => self.direct_qp(spec)?,
+            false => self.carried_qp(spec, shared)?,
         };
-        let carrier = VerbsCarrier::new(device.clone(), cq, limits, opened.gone.clone());
-        let srq = shared.map(|shared| shared.srq.clone());
-        let (config, cqs) = opened.running.qp_config(spec, srq)?;
-        let qp = opened.running.nic.create_carried_qp(&self.pd, config, Box::new(carrier))?;
-        let pair = VerbsQp { qp, cqs, device, opened: opened.clone() };
         pair.init(spec.access)?;
-        Ok(Arc::new(pair))
+        Ok(pair)
     }
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
@@ -224,7 +256,8 @@ impl Nic for VerbsNic {
             max_sge: sges.min(attr.max_srq_sge),
         };
         let device = verbs::Srq::new(&self.device_pd, room)?;
-        let carrier = Box::new(VerbsReceiveCarrier::new(device.clone(), room));
+        let carrier = Box::new(SharedReceiver::new(device.clone(), room));
+        self.opened.running.start_engine()?;
         let nic = &self.opened.running.nic;
         let srq = nic.create_carried_srq(&self.pd, &srq_config(spec), carrier)?;
         Ok(Arc::new(VerbsSrq { srq, device, room, _opened: self.opened.clone() }))

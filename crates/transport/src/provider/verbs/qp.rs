@@ -1,32 +1,34 @@
-//! An endpoint's two QPs, the software NIC's and the device's, brought along together.
+//! An endpoint's QP: the device's, alone or with one of the software NIC.
 
+use super::carrier::{Poller, Receiver, Sender};
 use super::nic::Opened;
 use crate::provider::soft::attributes;
-use crate::provider::{PathSpec, QueuePair};
+use crate::provider::{DirectPorts, PathSpec, QueuePair};
 use crate::reach::gid_of;
 use crate::{Error, Reach, UsageError};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::Access;
-use warpverbs_nic::{Cq, FirstError, Path, Qp, QpAttrs, QpState};
+use warpverbs_nic::{
+    CarriedKeys, CarrierLimits, Cq, FirstError, Path, Qp, QpAttrs, QpState, ReceiveCarrier,
+};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::Gid;
 
-/// Dropped in this order: the software NIC lets go of the device's QP before that is destroyed.
-pub(super) struct VerbsQp {
-    pub(super) qp: Qp,
-    pub(super) cqs: [Cq; 2],
-    pub(super) device: Arc<verbs::Qp>,
+/// A QP of a device.
+pub(super) struct DeviceQp {
+    pub(super) qp: Arc<verbs::Qp>,
     pub(super) opened: Arc<Opened>,
 }
 
-impl fmt::Debug for VerbsQp {
+impl fmt::Debug for DeviceQp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.device)
+        write!(f, "{:?}", self.qp)
     }
 }
 
-impl VerbsQp {
+impl DeviceQp {
     /// How the device reaches a peer, if it does.
     fn path(&self, peer: &Reach) -> Result<verbs::Path, UsageError> {
         let opened = &*self.opened;
@@ -52,8 +54,8 @@ impl VerbsQp {
         })
     }
 
-    /// The device's QP from INIT to RTS.
-    fn connect_device(&self, path: &PathSpec) -> Result<(), Error> {
+    /// From INIT to RTS.
+    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let rtr = verbs::QpAttrs {
             max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
             min_rnr_timer: Some(path.min_rnr_timer),
@@ -67,12 +69,30 @@ impl VerbsQp {
             max_rd_atomic: Some(path.max_rd_atomic),
             ..verbs::QpAttrs::rts(path.sq_psn)
         };
-        self.device.modify(verbs::QpState::Rtr, &rtr)?;
-        Ok(self.device.modify(verbs::QpState::Rts, &rts)?)
+        self.qp.modify(verbs::QpState::Rtr, &rtr)?;
+        Ok(self.qp.modify(verbs::QpState::Rts, &rts)?)
+    }
+
+    fn init(&self, access: Access) -> Result<(), Error> {
+        let attrs = verbs::QpAttrs::init(self.opened.port, access);
+        Ok(self.qp.modify(verbs::QpState::Init, &attrs)?)
+    }
+
+    fn go(&self, state: verbs::QpState) -> Result<(), Error> {
+        Ok(self.qp.modify(state, &verbs::QpAttrs::default())?)
     }
 }
 
-impl QueuePair for VerbsQp {
+/// One that the software NIC carries: both QPs are brought along together. Dropped in this order:
+/// the software NIC lets go of the device's QP before that is destroyed.
+#[derive(Debug)]
+pub(super) struct CarriedQp {
+    pub(super) qp: Qp,
+    pub(super) cqs: [Cq; 2],
+    pub(super) device: DeviceQp,
+}
+
+impl QueuePair for CarriedQp {
     fn qpn(&self) -> u32 {
         self.qp.qpn()
     }
@@ -81,8 +101,8 @@ impl QueuePair for VerbsQp {
         [self.cqs[0].cqn(), self.cqs[1].cqn()]
     }
 
-    fn doorbell_offset(&self) -> u64 {
-        self.qp.doorbell_offset()
+    fn doorbell_offset(&self) -> Option<u64> {
+        Some(self.qp.doorbell_offset())
     }
 
     fn state(&self) -> QpState {
@@ -96,24 +116,100 @@ impl QueuePair for VerbsQp {
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let [rtr, rts] = attributes(path, Path::Carried)?;
         // The device first: work that a poster announces finds it ready.
-        self.connect_device(path)?;
+        self.device.connect(path)?;
         self.qp.modify(QpState::Rtr, &rtr)?;
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
     fn reset(&self) -> Result<(), Error> {
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
-        Ok(self.device.modify(verbs::QpState::Reset, &verbs::QpAttrs::default())?)
+        self.device.go(verbs::QpState::Reset)
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
-        let attrs = verbs::QpAttrs::init(self.opened.port, access);
-        self.device.modify(verbs::QpState::Init, &attrs)?;
+        self.device.init(access)?;
         Ok(self.qp.modify(QpState::Init, &QpAttrs::init(access))?)
     }
 
     fn fail(&self) -> Result<(), Error> {
         // The carrier brings the device along.
         Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
+    }
+}
+
+/// One that only the host posts to: the device's, and nothing else.
+#[derive(Debug)]
+pub(super) struct DirectQp {
+    pub(super) device: DeviceQp,
+    pub(super) limits: CarrierLimits,
+    pub(super) keys: CarriedKeys,
+    pub(super) fetches: Arc<AtomicBool>,
+}
+
+impl QueuePair for DirectQp {
+    fn qpn(&self) -> u32 {
+        self.device.qp.qpn()
+    }
+
+    /// In this process; nobody but the library knows those of the device.
+    fn cqns(&self) -> [u32; 2] {
+        let qp = &self.device.qp;
+        [qp.send_cq().id() as u32, qp.recv_cq().id() as u32]
+    }
+
+    fn doorbell_offset(&self) -> Option<u64> {
+        None
+    }
+
+    fn state(&self) -> QpState {
+        match self.device.qp.state() {
+            _ if self.device.opened.is_gone() => QpState::Err,
+            Ok(verbs::QpState::Reset) => QpState::Reset,
+            Ok(verbs::QpState::Init) => QpState::Init,
+            Ok(verbs::QpState::Rtr) => QpState::Rtr,
+            Ok(verbs::QpState::Rts) => QpState::Rts,
+            Ok(verbs::QpState::Sqd) => QpState::Sqd,
+            Ok(verbs::QpState::Sqe) => QpState::Sqe,
+            // One that does not tell is of no use either.
+            _ => QpState::Err,
+        }
+    }
+
+    fn first_error(&self) -> Option<FirstError> {
+        None
+    }
+
+    fn direct(&self) -> Option<DirectPorts> {
+        let DirectQp { device: DeviceQp { qp, opened }, limits, keys, fetches } = self;
+        let poller = |cq: &verbs::Cq| Box::new(Poller::new(cq.clone(), opened.gone.clone()));
+        let receiver = || Box::new(Receiver::new(qp.clone(), limits, 1)) as Box<dyn ReceiveCarrier>;
+        Some(DirectPorts {
+            limits: *limits,
+            fetches: fetches.clone(),
+            keys: keys.clone(),
+            send: Box::new(Sender::new(qp.clone(), limits, 1)),
+            recv: (limits.recv_depth > 0).then(receiver),
+            sent: poller(qp.send_cq()),
+            arrived: poller(qp.recv_cq()),
+        })
+    }
+
+    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+        // Everything is in range, or nothing is changed.
+        attributes(path, Path::Carried)?;
+        self.fetches.store(path.max_rd_atomic > 0, Ordering::Relaxed);
+        self.device.connect(path)
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        self.device.go(verbs::QpState::Reset)
+    }
+
+    fn init(&self, access: Access) -> Result<(), Error> {
+        self.device.init(access)
+    }
+
+    fn fail(&self) -> Result<(), Error> {
+        self.device.go(verbs::QpState::Err)
     }
 }

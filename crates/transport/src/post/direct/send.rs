@@ -1,0 +1,314 @@
+//! Sends.
+
+use super::{Direct, Id, lock};
+use crate::FirstError;
+use crate::post::host::HostQueues;
+use crate::post::protocol::{Ring, elect};
+use crate::post::rings::error_opcode;
+use crate::post::work::{Posted, SendFlags};
+use crate::provider::SendPort;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use warpverbs_mlx5::cqe::ErrorSide;
+use warpverbs_mlx5::export::ErrorWord;
+use warpverbs_mlx5::num::{WQEBB, WqeIndex};
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{Position, parse};
+use warpverbs_nic::{
+    Bounds, CarriedKeys, CarrierStatus, Completion, Gone, Header, Request, Rule, SendList, Source,
+    WorkRequest,
+};
+
+/// Completions looked at in one go.
+const MOST: usize = 256;
+
+/// The posters' side of a send queue.
+#[derive(Debug)]
+pub(super) struct Sending {
+    port: Box<dyn SendPort>,
+    keys: CarriedKeys,
+    list: SendList,
+    /// A WRITE behind which the NIC was not asked for a completion: how to ask.
+    silent: Option<Request>,
+    /// Where the NIC was asked for one last.
+    asked: u64,
+    turns: VecDeque<Turn>,
+    /// A turn will end the queue.
+    broken: bool,
+}
+
+/// What happens here when everything before `index` is complete.
+#[derive(Debug)]
+struct Turn {
+    index: u64,
+    end: u64,
+    /// It fails; otherwise it is done.
+    failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    syndrome: Syndrome,
+    rule: Option<Rule>,
+}
+
+/// The NIC has no room.
+struct Full;
+
+impl Sending {
+    pub(super) fn new(port: Box<dyn SendPort>, keys: CarriedKeys) -> Self {
+        let (list, turns) = (SendList::default(), VecDeque::new());
+        Self { port, keys, list, silent: None, asked: 0, turns, broken: false }
+    }
+
+    pub(super) fn reset(&mut self) {
+        (self.silent, self.asked, self.broken) = (None, 0, false);
+        self.turns.clear();
+    }
+
+    /// Posts the list, of one request. What the NIC says against it, if anything.
+    #[inline]
+    fn post(&mut self) -> Result<Option<Rule>, Full> {
+        let posted = self.port.post_send(&self.list);
+        match (posted.count, posted.refused) {
+            (1.., _) => Ok(None),
+            (_, None) => Err(Full),
+            (_, Some(errno)) => Ok(Some(Rule::CarrierRefused { errno })),
+        }
+    }
+
+    /// If nothing tells of the end of the work at the NIC, work of identity `id` that does.
+    fn ask(&mut self, id: Id) -> Result<Option<Rule>, Full> {
+        let Some(request) = self.silent else { return Ok(None) };
+        self.list.clear();
+        let (packed, source) = (id.pack(), Source::Sges(&[]));
+        let (signaled, fence, solicited) = (true, false, false);
+        self.list.push(WorkRequest { id: packed, request, source, signaled, fence, solicited });
+        let refused = self.post()?;
+        (self.silent, self.asked) = (None, id.end);
+        Ok(refused)
+    }
+}
+
+impl Direct {
+    /// Posts a send work request. `None` if there is no room, here or at the NIC.
+    pub(in crate::post) fn try_post(
+        &self,
+        q: &HostQueues,
+        wqe: &[u8],
+        flags: SendFlags,
+    ) -> Option<Posted> {
+        let n = (wqe.len() / WQEBB) as u64;
+        let mut sending = lock(&self.send);
+        let index = q.send.reserved().load(Relaxed);
+        let end = index + n;
+        if end > q.send.completed().load(Acquire) + self.window(q) {
+            return None;
+        }
+        self.opcodes[self.slot(index)].store(wqe[3], Relaxed);
+        let failed = self.failed.load(Acquire);
+        let mut signaled = true;
+        if !failed && !sending.broken {
+            signaled = self.hand_over(q, &mut sending, wqe, index, flags).ok()?;
+        }
+        if !signaled {
+            q.send.unsignaled().store(end, Relaxed);
+        }
+        q.send.reserved().store(end, Release);
+        q.send.published().store(end, Release);
+        drop(sending);
+        if failed {
+            // What the NIC knows of its end comes first.
+            elect(&q.send, || self.drain_send(q));
+            let flushed = Syndrome::WrFlush;
+            q.claim_error(self.error(index, flushed, flushed.usual_vendor()));
+        } else if self.turns.load(Relaxed) > 0 {
+            self.take_turns(q);
+        }
+        Some(Posted { index, end, signaled })
+    }
+
+    /// Indexes that may be in flight: as many completions as the NIC remembers, at least.
+    #[inline]
+    fn window(&self, q: &HostQueues) -> u64 {
+        q.send.depth().min(self.limits.send_depth.into())
+    }
+
+    #[inline]
+    fn slot(&self, index: u64) -> usize {
+        index as usize & (self.opcodes.len() - 1)
+    }
+
+    /// Gives the NIC the work request at `index`, or gives it a turn here. Whether its end will be
+    /// told without being asked for.
+    #[inline]
+    fn hand_over(
+        &self,
+        q: &HostQueues,
+        sending: &mut Sending,
+        wqe: &[u8],
+        index: u64,
+        flags: SendFlags,
+    ) -> Result<bool, Full> {
+        let n = (wqe.len() / WQEBB) as u64;
+        let id = Id { life: self.life.load(Relaxed), indexes: n as u8, end: index + n };
+        // A queue full of silent work would not make room.
+        let overdue = id.end - sending.asked >= self.window(q) / 2;
+        let asked = flags.contains(SendFlags::SIGNALED) || overdue;
+        let header = Header {
+            id: id.pack(),
+            signaled: asked,
+            fence: flags.contains(SendFlags::FENCE),
+            solicited: flags.contains(SendFlags::SOLICITED),
+        };
+        sending.list.clear();
+        let bounds = Bounds { limits: &self.limits, fetches: self.fetches.load(Relaxed) };
+        // As it was built, without its index.
+        let parsed = parse(wqe, Position { qpn: q.qpn, index: WqeIndex(0) });
+        let translated = match &parsed {
+            Ok(wqe) => sending.list.translate(&wqe.op, header, bounds, &mut sending.keys),
+            Err(violation) => Err(Box::new((*violation).into())),
+        };
+        let broken = match translated {
+            Ok(true) => match self.post_one(sending, id, asked)? {
+                Ok(silent) => return Ok(!silent),
+                Err(rule) => Some(rule),
+            },
+            Ok(false) if sending.silent.is_some() => match sending.ask(id)? {
+                None => return Ok(true),
+                refused => refused,
+            },
+            Ok(false) => None,
+            Err(rule) => Some(*rule),
+        };
+        if broken.is_some() {
+            // Nobody would know when its turn has come.
+            sending.ask(Id { indexes: 0, end: index, ..id })?;
+            sending.broken = true;
+        }
+        let failure = broken.map(|rule| Failure {
+            syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp),
+            rule: Some(rule),
+        });
+        sending.turns.push_back(Turn { index, end: id.end, failure });
+        self.turns.store(sending.turns.len(), Relaxed);
+        Ok(true)
+    }
+
+    /// Posts the list, of one request. Whether its end has to be asked for; or what the NIC says
+    /// against it.
+    #[inline]
+    fn post_one(
+        &self,
+        sending: &mut Sending,
+        id: Id,
+        asked: bool,
+    ) -> Result<Result<bool, Rule>, Full> {
+        let request = sending.list.iter().next().map(|work| work.request);
+        let silent = request.filter(|request| !asked && matches!(request, Request::Write { .. }));
+        if silent.is_none() {
+            sending.list.signal_last();
+        }
+        if let Some(rule) = sending.post()? {
+            return Ok(Err(rule));
+        }
+        if silent.is_none() {
+            sending.asked = id.end;
+        }
+        sending.silent = silent;
+        Ok(Ok(silent.is_some()))
+    }
+
+    /// The elected poller's part.
+    #[inline]
+    pub(in crate::post) fn drain_send(&self, q: &HostQueues) {
+        let mut sent = lock(&self.sent);
+        for _ in 0..MOST {
+            match sent.next() {
+                Ok(Some(completion)) => self.settle(q, &completion),
+                Ok(None) => break,
+                Err(Gone) => {
+                    self.lose(q);
+                    break;
+                }
+            }
+        }
+        drop(sent);
+        if self.turns.load(Relaxed) > 0 {
+            self.take_turns(q);
+        }
+    }
+
+    /// A send has completed, and all before it.
+    #[inline]
+    fn settle(&self, q: &HostQueues, completion: &Completion) {
+        let id = Id::unpack(completion.id);
+        if id.life != self.life.load(Relaxed) {
+            return;
+        }
+        match completion.status.syndrome() {
+            None => retire(q, id.end),
+            Some(syndrome) => {
+                let failure = Failure { syndrome, rule: None };
+                self.fail(q, id.index(), failure, completion.vendor as u8);
+            }
+        }
+    }
+
+    /// What is due among the turns.
+    #[cold]
+    fn take_turns(&self, q: &HostQueues) {
+        let mut sending = lock(&self.send);
+        let mut failed = None;
+        while let Some(&Turn { index, end, failure }) = sending.turns.front()
+            && index <= q.send.completed().load(Relaxed)
+        {
+            sending.turns.pop_front();
+            match failure {
+                None => retire(q, end),
+                Some(failure) => failed = Some((index, failure)),
+            }
+        }
+        self.turns.store(sending.turns.len(), Relaxed);
+        drop(sending);
+        if let Some((index, failure)) = failed {
+            self.fail(q, index, failure, failure.syndrome.usual_vendor());
+        }
+    }
+
+    /// The send at `index` has failed.
+    #[cold]
+    fn fail(&self, q: &HostQueues, index: u64, failure: Failure, vendor: u8) {
+        let Failure { syndrome, rule } = failure;
+        if syndrome != Syndrome::WrFlush {
+            lock(&self.first_error).get_or_insert(FirstError { index, syndrome, rule });
+        }
+        q.claim_error(self.error(index, syndrome, vendor));
+        self.end(q);
+    }
+
+    fn error(&self, index: u64, syndrome: Syndrome, vendor: u8) -> ErrorWord {
+        let opcode = self.opcodes[self.slot(index)].load(Relaxed);
+        let side = error_opcode(ErrorSide::Requester);
+        ErrorWord::new(side, syndrome.value(), vendor, opcode, index as u16)
+    }
+
+    /// Nothing that is at the NIC will come back.
+    #[cold]
+    fn lose(&self, q: &HostQueues) {
+        let (index, end) = (q.send.completed().load(Relaxed), q.send.published().load(Acquire));
+        self.has_failed();
+        if index < end {
+            let syndrome = CarrierStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
+            self.fail(q, index, Failure { syndrome, rule: None }, syndrome.usual_vendor());
+        }
+    }
+}
+
+/// Hands the indexes below `upto` back to posters. Who takes turns may be another thread than the
+/// elected poller.
+#[inline]
+fn retire(q: &HostQueues, upto: u64) {
+    // Release, pairs with the acquire of those who look for room.
+    q.send.completed().fetch_max(upto, Release);
+}

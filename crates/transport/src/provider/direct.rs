@@ -1,0 +1,43 @@
+//! What a NIC has to bring that takes the host's work by calls of its own, in place of rings in
+//! memory. Work of kernels cannot go this way.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use warpverbs_nic::{
+    CarriedKeys, CarrierLimits, Completion, Gone, Posted, ReceiveCarrier, SendList,
+};
+
+/// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
+#[derive(Debug)]
+pub struct DirectPorts {
+    /// What its queues take, and how many completions of either are remembered.
+    pub limits: CarrierLimits,
+    /// Set while the QP may have READs and atomics outstanding.
+    pub fetches: Arc<AtomicBool>,
+    /// The keys of its protection domain.
+    pub keys: CarriedKeys,
+    /// Takes sends.
+    pub send: Box<dyn SendPort>,
+    /// Takes receives; `None` if they come from an SRQ, or not at all.
+    pub recv: Option<Box<dyn ReceiveCarrier>>,
+    /// Where sends complete.
+    pub sent: Box<dyn CompletionPort>,
+    /// Where receives complete.
+    pub arrived: Box<dyn CompletionPort>,
+}
+
+/// Takes send work requests.
+pub trait SendPort: Send + fmt::Debug {
+    /// Posts the requests of a list from its first on, as far as there is room.
+    fn post_send(&mut self, list: &SendList) -> Posted;
+}
+
+/// Tells what has completed, which the NIC has room to remember for all that it takes.
+pub trait CompletionPort: Send + fmt::Debug {
+    /// Takes completions, as many as there are and as `out` holds.
+    ///
+    /// # Errors
+    /// The NIC is gone.
+    fn poll(&mut self, out: &mut [Completion]) -> Result<usize, Gone>;
+}
