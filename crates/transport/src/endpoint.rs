@@ -5,7 +5,9 @@ use crate::health::{self, Health};
 use crate::layout::{ExportedQp, Memory};
 use crate::post::host::HostQueues;
 use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
-use crate::{EndpointConfig, EndpointHandle, Error, FirstError, Poster, QueuePlacement, UsageError};
+use crate::{
+    EndpointConfig, EndpointHandle, Error, FirstError, Poster, QueuePlacement, UsageError,
+};
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -2,6 +2,7 @@
 
 mod common;
 mod connect;
+mod direct;
 mod errors;
 mod lifetimes;
 mod misuse;

@@ -7,7 +7,7 @@ use warpverbs_transport::{Context, CqMode, EndpointConfig, Error, SendFlags, Usa
 
 /// Each of `threads` adds 1 to its own word and to a shared one, `rounds` times; the shared word's
 /// old values must be all different.
-fn add_up(pair: &Pair, threads: u64, rounds: u64) {
+pub(crate) fn add_up(pair: &Pair, threads: u64, rounds: u64) {
     let seen = AtomicU64::new(0);
     thread::scope(|scope| {
         for t in 0..threads {

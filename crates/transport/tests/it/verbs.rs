@@ -3,6 +3,8 @@
 
 use crate::common::{Pair, all_access, bytes, word};
 use crate::ops::writes_and_reads;
+use std::sync::Arc;
+use warpverbs_gpu::{Gpu, GpuChoice};
 use warpverbs_transport::provider::Verbs;
 use warpverbs_transport::{
     Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, QpState, Reach, ReceivedKind,
@@ -12,20 +14,30 @@ use warpverbs_verbs::testing::{Fake, Live, fake};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-fn context(fake: &Fake) -> Context {
+pub(crate) fn simt() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
+}
+
+/// Posted to by calls, and by rings.
+fn both() -> [EndpointConfig; 2] {
+    [EndpointConfig::host(), EndpointConfig::for_gpu(&simt())]
+}
+
+pub(crate) fn context(fake: &Fake) -> Context {
     let provider = Box::new(Verbs::over(fake.verbs()));
     Context::builder().without_verbs().provider(provider).build().unwrap()
 }
 
-fn device(fake: &Fake) -> Device {
+pub(crate) fn device(fake: &Fake) -> Device {
     context(fake).open("fake0").unwrap()
 }
 
 #[test]
 fn every_operation_goes_through_the_device() {
     let Some(fake) = fake() else { return };
-    for mode in [CqMode::Collapsed, CqMode::Ring] {
-        let pair = Pair::on(device(&fake), &EndpointConfig::host().send_cq(mode));
+    let [calls, rings] = both();
+    for config in [calls, rings.clone(), rings.send_cq(CqMode::Ring)] {
+        let pair = Pair::on(device(&fake), &config);
         let host = pair.a.host().unwrap();
         writes_and_reads(&pair, host);
         let target = pair.dst.remote().slice(64, 8).unwrap();
@@ -47,7 +59,10 @@ fn every_operation_goes_through_the_device() {
 #[test]
 fn messages_arrive_with_what_goes_beside_them() {
     let Some(fake) = fake() else { return };
-    let pair = Pair::on(device(&fake), &EndpointConfig::host());
+    both().iter().for_each(|config| exchange(&Pair::on(device(&fake), config)));
+}
+
+fn exchange(pair: &Pair) {
     let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
     pair.src.write(0, b"a message").unwrap();
     let text = pair.src.local().slice(0, 9).unwrap();
@@ -73,8 +88,7 @@ fn shared_receives_serve_several_endpoints() {
     let Some(fake) = fake() else { return };
     let device = device(&fake);
     let srq = device.srq(16, 1).unwrap();
-    let config = EndpointConfig::host().srq(&srq);
-    let pairs = [(); 2].map(|()| Pair::on(device.clone(), &config));
+    let pairs = both().map(|config| Pair::on(device.clone(), &config.srq(&srq)));
     for at in 0..4 {
         srq.post_recv(pairs[0].dst.local().slice(at * 64, 64).unwrap()).unwrap();
     }
@@ -95,7 +109,10 @@ fn shared_receives_serve_several_endpoints() {
 #[test]
 fn an_error_of_the_device_comes_with_its_cause_and_can_be_reset() {
     let Some(fake) = fake() else { return };
-    let mut pair = Pair::on(device(&fake), &EndpointConfig::host());
+    both().iter().for_each(|config| fail_and_begin_anew(Pair::on(device(&fake), config)));
+}
+
+fn fail_and_begin_anew(mut pair: Pair) {
     let wrong = RemoteRegion::new(pair.dst.addr(), 8, pair.dst.rkey() ^ 0xff_ff00);
     let host = pair.a.host().unwrap();
     let posted = host.post_write(pair.src.local().slice(0, 8).unwrap(), wrong, SIGNALED).unwrap();
@@ -180,8 +197,8 @@ fn what_the_device_refuses_is_told_and_leaves_nothing_behind() {
 #[test]
 fn everything_goes_in_any_order_with_work_outstanding() {
     let Some(fake) = fake() else { return };
-    for order in 0..6 {
-        let pair = Pair::on(device(&fake), &EndpointConfig::host());
+    for order in 0..12 {
+        let pair = Pair::on(device(&fake), &both()[order / 6]);
         for _ in 0..20 {
             let _ = pair.a.host().unwrap().post_write(
                 pair.src.local(),
@@ -190,7 +207,7 @@ fn everything_goes_in_any_order_with_work_outstanding() {
             );
         }
         let Pair { a, b, src, dst, device } = pair;
-        match order {
+        match order % 6 {
             0 => drop((device, src, dst, a, b)),
             1 => drop((src, a, dst, b, device)),
             2 => drop((b, device, a, dst, src)),

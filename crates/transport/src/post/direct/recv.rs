@@ -97,7 +97,10 @@ impl Direct {
                 let Some(syndrome) = completion.status.syndrome() else {
                     retire(&q.recv, id.end);
                     let (byte_len, kind) = (completion.byte_len, completion.arrived.into());
-                    return Some(Taken { number, received: Some(Received { byte_len, kind, index }) });
+                    return Some(Taken {
+                        number,
+                        received: Some(Received { byte_len, kind, index }),
+                    });
                 };
                 self.fail_recv(q, index, syndrome, completion.vendor as u8);
                 return Some(Taken { number, received: None });

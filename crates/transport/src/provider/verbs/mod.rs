@@ -1,11 +1,12 @@
 //! Any RDMA device that libibverbs finds, as a provider.
 //!
-//! Every open device gets a software NIC of its own, whose QPs it carries: that one owns rings,
-//! doorbells and CQEs, which host and kernels know, and the device executes the work.
+//! The host posts to its QPs by calls. Every open device also gets a software NIC of its own, whose
+//! QPs it carries: that one owns rings, doorbells and CQEs, which kernels know, and the device
+//! executes the work.
 //!
 //! ```text
 //! nic.rs      a device with its protection domain: memory, QPs, shared queues
-//! qp.rs       the two QPs of an endpoint, brought along together
+//! qp.rs       an endpoint's QP: the device's, alone or with one of the software NIC
 //! carrier.rs  lists of work to ibv_post_send, ibv_wc to completions
 //! events.rs   what the device says besides completions
 //! ```

@@ -170,8 +170,7 @@ impl VerbsNic {
         let cq = |entries: u32| verbs::Cq::new(&self.opened.context, entries);
         let recv_cq = cq(caps.max_recv_wr.max(1))?;
         let sends = verbs::QpOptions::new(&cq(caps.max_send_wr + 1)?);
-        let (device, limits) =
-            self.device_qp(&verbs::QpOptions { caps, recv_cq, ..sends })?;
+        let (device, limits) = self.device_qp(&verbs::QpOptions { caps, recv_cq, ..sends })?;
         let (keys, fetches) = (self.pd.carried_keys(), Arc::default());
         Ok(Arc::new(DirectQp { device, limits, keys, fetches }))
     }
