@@ -247,7 +247,7 @@ fn calls(bytes: usize, count: usize) -> Outcome<(u64, u64)> {
 }
 
 fn costs() -> Outcome<()> {
-    for bytes in [8, 4096, 1 << 16, 1 << 20] {
+    for bytes in [8, 4096, 8192, 16_384, 1 << 16, 1 << 20] {
         let few = (1 << 22) / bytes.max(2048);
         let many = 5 * few;
         let per = |few: u64, many: u64, times: usize| (many - few) as f64 / times as f64;
@@ -268,7 +268,14 @@ fn costs() -> Outcome<()> {
 }
 
 fn rates() -> Outcome<()> {
-    for (bytes, count) in [(8, 2_000_000), (4096, 200_000), (1 << 16, 40_000), (1 << 20, 2000)] {
+    for (bytes, count) in [
+        (8, 2_000_000),
+        (4096, 200_000),
+        (8192, 200_000),
+        (16_384, 100_000),
+        (1 << 16, 40_000),
+        (1 << 20, 2000),
+    ] {
         show(1, bytes, count, 0)?;
     }
     show(1, 1 << 20, 1000, 10)?;

@@ -67,6 +67,12 @@ pub struct Config {
     /// A READ is sent as requests of at most so many packets of response, 1 to `window`, so that
     /// the responses outstanding fit the window.
     pub read_chunk: u32,
+    /// A WRITE without immediate data of at most so many packets is sent as so many messages of one
+    /// packet each; 0 for none. Full packets are of one length then, which links that carry trains
+    /// of such make use of. The price: of one that the peer refuses, what lies before the piece that
+    /// is refused may have been written.
+    //= [exc.write-split]
+    pub write_split: u32,
     /// At the latest every so many request packets an acknowledgement is requested.
     pub ack_interval: u32,
     /// The oldest packet is sent again as soon as clearly more than a round trip, at least this
@@ -98,6 +104,7 @@ impl Config {
             window: 256,
             window_bytes: u64::MAX,
             read_chunk: 64,
+            write_split: 0,
             ack_interval: 32,
             early_resend: Some(Duration::from_micros(200)),
         }

@@ -244,7 +244,7 @@ impl Requester {
         let (opcode, ext, payload) = segment(&entry, self.cursor, next, self.mtu);
         let mut bth = Bth::new(opcode, self.config.dest_qpn, self.psn(self.cursor));
         bth.ack_request = ack_request;
-        bth.solicited = entry.request.solicited && opcode.position().ends();
+        bth.solicited = entry.request.solicited && next == entry.end();
         self.sent(now, &entry, next, ack_request, stats);
         Some(Transmit { bth, ext, payload })
     }
@@ -438,6 +438,10 @@ fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, P
                 true => (Opcode::WriteOnlyImm, Extension::RethImm(reth(va, rkey, len), imm)),
                 false => (Opcode::WriteLastImm, Extension::Imm(imm)),
             }
+        }
+        //= [req.write-split]
+        Op::Write { va, rkey } if entry.split => {
+            (Opcode::WriteOnly, Extension::Reth(reth(va.wrapping_add(offset), rkey, piece)))
         }
         Op::Write { va, rkey } | Op::WriteImm { va, rkey, .. } => match (begins, ends) {
             (true, true) => (Opcode::WriteOnly, Extension::Reth(reth(va, rkey, len))),

@@ -16,6 +16,8 @@ pub(crate) struct Entry {
     pub(crate) packets: u32,
     /// Sequence number of its (first) message, from 1.
     pub(crate) ssn: Msn,
+    /// A WRITE whose packets are messages of their own.
+    pub(crate) split: bool,
 }
 
 impl Entry {
@@ -44,6 +46,7 @@ pub(crate) struct SendQueue {
     depth: u32,
     mtu: u32,
     chunk: u32,
+    write_split: u32,
     /// Entries at the front that are complete and not yet polled.
     done: usize,
     /// The entry to send from next.
@@ -60,6 +63,7 @@ impl SendQueue {
             depth: config.send_depth,
             mtu: config.mtu.bytes() as u32,
             chunk: config.read_chunk,
+            write_split: config.write_split,
             done: 0,
             at: 0,
             tail: 0,
@@ -77,11 +81,13 @@ impl SendQueue {
             true => 1,
             false => request.len.div_ceil(self.mtu).max(1),
         };
+        let split = matches!(request.op, Op::Write { .. }) && packets <= self.write_split;
         let messages = match request.op {
             Op::Read { .. } => packets.div_ceil(self.chunk),
+            _ if split => packets,
             _ => 1,
         };
-        let entry = Entry { request, first: self.tail, packets, ssn: self.ssn + 1 };
+        let entry = Entry { request, first: self.tail, packets, ssn: self.ssn + 1, split };
         self.tail = entry.end();
         self.ssn += messages;
         self.entries.push_back(entry);

@@ -47,6 +47,7 @@ fn config(fields: &Fields<'_>) -> Config {
     let word = |name, value: &mut u32| *value = fields.number(name).map_or(*value, |n| n as u32);
     word("window", &mut config.window);
     word("read_chunk", &mut config.read_chunk);
+    word("write_split", &mut config.write_split);
     word("ack_interval", &mut config.ack_interval);
     let psn = |name| Psn::from_low_bits(fields.number(name).unwrap_or(0) as u32);
     (config.sq_psn, config.rq_psn) = (psn("sq_psn"), psn("rq_psn"));

@@ -43,6 +43,7 @@ fn random_config(rng: &mut Rng) -> Config {
         send_depth: 1 + rng.below(24) as u32,
         window,
         read_chunk: 1 + rng.below(u64::from(window)) as u32,
+        write_split: rng.below(4) as u32,
         ack_interval: 1 + rng.below(16) as u32,
         early_resend: rng.chance(0.5).then_some(Duration::from_micros(20)),
         // Half of the connections come over the end of the numbers.

@@ -16,6 +16,10 @@ const DEPTH: u64 = 1024;
 const WINDOW: u32 = 2048;
 /// Packets of response to one request for a READ.
 const READ_CHUNK: u32 = 16;
+/// Packets of a WRITE that goes as messages of one packet each, over a link that takes trains of one
+/// length. The packet with the RETH is longer than those behind it, and would end a train at once;
+/// for longer WRITEs one train more does not count.
+const WRITE_SPLIT: u32 = 32;
 const ACK_INTERVAL: u32 = 32;
 /// Before this time no packet is taken for lost, however short round trips are: either end may be
 /// a thread that sleeps.
@@ -41,6 +45,7 @@ impl Network {
     fn config(&self, attrs: &QpAttrs, depth: u64) -> Config {
         let mtu = attrs.mtu.unwrap_or(Mtu::B4096);
         let psn = |psn: Option<u32>| Psn::from_low_bits(psn.unwrap_or(0));
+        let trains = self.link.as_ref().is_some_and(|link| link.train_limits().segments > 1);
         Config {
             mtu,
             sq_psn: psn(attrs.sq_psn),
@@ -55,6 +60,7 @@ impl Network {
             window: WINDOW,
             window_bytes: self.room as u64,
             read_chunk: READ_CHUNK,
+            write_split: if trains { WRITE_SPLIT } else { 0 },
             ack_interval: ACK_INTERVAL,
             early_resend: Some(EARLY_RESEND),
             ..Config::new(Qpn::from_low_bits(attrs.dest_qpn.unwrap_or(0)))

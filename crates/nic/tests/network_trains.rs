@@ -1,0 +1,102 @@
+//! How datagrams share calls of a link that takes trains: two NICs over a cable in virtual time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::link::{Cable, Link, Sent, TrainLimits, cable};
+use warpverbs_nic::testing::{Net, PortConfig, addresses, bytes, remote, sge};
+use warpverbs_nic::{Mtu, QpAttrs};
+
+/// Takes trains of eight datagrams, as UDP does, and counts calls.
+#[derive(Debug)]
+struct Trains(Cable, Arc<AtomicUsize>);
+
+impl Link for Trains {
+    fn local(&self) -> SocketAddr {
+        self.0.local()
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        self.0.max_mtu()
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        TrainLimits { segments: 8, ..self.0.train_limits() }
+    }
+
+    fn hides_ip_id(&self) -> bool {
+        true
+    }
+
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], len: usize) -> Sent {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.send(now, to, train, len)
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+        self.0.receive(now, sink)
+    }
+}
+
+/// Two NICs, and the calls of the first one's link.
+fn net() -> (Net, Arc<AtomicUsize>) {
+    let (a, b) = addresses();
+    let (a, b) = cable(a, b);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (a, b) = (Trains(a, calls.clone()), Trains(b, Arc::default()));
+    let attrs = QpAttrs { mtu: Some(Mtu::B1024), ..QpAttrs::default() };
+    let net = Net::over(Box::new(a), Box::new(b), &PortConfig::default(), attrs);
+    (net.expect("two NICs"), calls)
+}
+
+/// Calls for so many WRITEs of so many bytes, posted together.
+fn calls(writes: u64, len: u32) -> (usize, u64) {
+    let (mut net, calls) = net();
+    let pattern: Vec<u8> = (0..writes * u64::from(len)).map(|i| (i * 7 + i / 256) as u8).collect();
+    net.a.mr.region().write(0, &pattern).expect("inside");
+    for number in 0..writes {
+        let at = number * u64::from(len);
+        let (from, to) = (sge(&net.a.mr, at, len), remote(&net.b.mr, at));
+        net.a
+            .port
+            .put(|buf, at| {
+                let wqe = WqeBuilder::write(buf, at, to).sge(from);
+                let wqe = if number + 1 == writes { wqe.signaled() } else { wqe };
+                wqe.finish().map(<[u8]>::len)
+            })
+            .expect("room");
+    }
+    net.a.port.record();
+    net.a.port.ring();
+    net.run();
+    assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));
+    assert_eq!(bytes(net.b.mr.region(), 0, pattern.len()), pattern);
+    (calls.load(Ordering::Relaxed), net.a.nic.stats().net.sent)
+}
+
+#[test]
+fn short_writes_share_trains() {
+    assert_eq!(calls(16, 2048), (4, 32), "two packets each, all of one length");
+    assert_eq!(calls(16, 1024), (2, 16));
+    // The last packet of each ends a train.
+    assert_eq!(calls(4, 1500), (4, 8));
+}
+
+#[test]
+fn of_a_refused_write_the_refused_piece_is_not_written() {
+    let (mut net, _) = net();
+    let len = net.b.mr.region().len() as u64;
+    net.a.mr.region().write(0, &[7; 3000]).expect("inside");
+    let (from, to) = (sge(&net.a.mr, 0, 3000), remote(&net.b.mr, len - 2500));
+    net.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
+    net.run();
+    let cqe = net.a.port.poll_send();
+    let Some(Cqe::Error { syndrome, .. }) = cqe else { panic!("{cqe:?}") };
+    assert_eq!(syndrome, Syndrome::RemoteAccess);
+    // Two packets fit the region; the third would reach beyond it.
+    assert_eq!(bytes(net.b.mr.region(), len - 452, 452), [0; 452]);
+}
