@@ -33,6 +33,9 @@ use transmit::Train;
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Connection, Instant};
 
+/// Looks at the link before a timer counts: about what a socket holds.
+const OVERDUE_LOOKS: usize = 64;
+
 /// Where the payload of a WQE under way lies. Keys are looked up again for every packet, so memory
 /// may go away at any time.
 #[derive(Debug)]
@@ -189,9 +192,10 @@ impl Core {
             return false;
         }
         let now = self.time.now();
+        let mut busy = self.hear_overdue(now);
         self.ring_timers(now);
         self.feed();
-        let mut busy = self.send_blocked(now);
+        busy |= self.send_blocked(now);
         for _ in 0..self.net.queue.len() {
             let Some(slot) = self.net.queue.pop_front() else { break };
             if self.net.end(slot).is_some() {
@@ -242,6 +246,14 @@ impl Core {
             waits
         });
         self.net.hungry = hungry;
+    }
+
+    /// If a timer has run out, hears what has arrived already: an engine that did not run for a while
+    /// has missed no answer for that. Whether there was anything.
+    fn hear_overdue(&mut self, now: u64) -> bool {
+        let overdue = self.net.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
+        let looks = if overdue { OVERDUE_LOOKS } else { 0 };
+        (0..looks).take_while(|_| self.hear(now) > 0).count() > 0
     }
 
     fn ring_timers(&mut self, now: u64) {
