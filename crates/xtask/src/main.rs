@@ -1,6 +1,7 @@
 //! Upkeep of the workspace: what no compiler checks, and tests that need machines of their own.
 #![forbid(unsafe_code)]
 
+mod bare;
 mod bench;
 mod bindgen;
 mod layouts;
@@ -21,6 +22,8 @@ enum Task {
     BindgenVerbs,
     /// Compares those declarations with an independent binding, ibverbs-sys.
     VerbsLayouts(layouts::Layouts),
+    /// Runs the tests where nothing of rdma-core can be seen.
+    Bare(bare::Bare),
     /// Boots two virtual machines and lets their NICs talk to each other.
     #[command(subcommand)]
     Vm(vm::Task),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         }),
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
+        Task::Bare(options) => bare::run(&options),
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
     };

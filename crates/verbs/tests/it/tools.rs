@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+use warpverbs_verbs::testing::skip;
 
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -35,7 +36,7 @@ static VERBS_H: LazyLock<bool> = LazyLock::new(|| {
 /// Says why a test that needs the header checks nothing.
 pub(crate) fn verbs_h() -> bool {
     if !*VERBS_H {
-        eprintln!("SKIPPED: no infiniband/verbs.h or no C compiler (Debian: libibverbs-dev, gcc)");
+        skip("needs a C compiler and rdma-core's headers (Debian: gcc, libibverbs-dev)");
     }
     *VERBS_H
 }
