@@ -82,7 +82,7 @@ fn run(flags: Flags) -> Result<()> {
 
     session.say("Step 6: Allocating, registering and filling buffers...")?;
     let filled = |gpu: &Arc<dyn Gpu>, value, access| -> Result<MemoryRegion> {
-        let region = session.nic.register(gpu.alloc(bytes as usize, Place::Device)?, access)?;
+        let region = session.memory(gpu, bytes as usize, access)?;
         let fill = Fill { data: KernelPtr::new(region.buffer()), bytes: bytes.into(), value };
         gpu.launch(&fill, GRID, DEADLINE)?.wait()?;
         Ok(region)

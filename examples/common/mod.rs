@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Kernel, KernelPtr, Place};
 use warpverbs::nic::Config;
-use warpverbs::transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
+use warpverbs::transport::{
+    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions,
+};
 
 /// Every wait of an example ends by then.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -27,6 +30,9 @@ pub(crate) struct Common {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     pub(crate) nic: String,
+    /// Let an RDMA device that cannot reach the GPU's memory have it copied through host memory
+    #[arg(long)]
+    pub(crate) bounce: bool,
     /// One line of JSON on stdout; the words for people go to stderr
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,6 +45,9 @@ pub(crate) struct Session {
     /// What consumes the queues.
     pub(crate) nic: Device,
     json: bool,
+    bounce: bool,
+    /// Ways to memory that were told.
+    ways: RefCell<Vec<String>>,
     facts: Map<String, Value>,
 }
 
@@ -58,7 +67,8 @@ impl Session {
         if loud {
             say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
         }
-        let mut session = Self { gpu: opened.gpu, nic, json: common.json, facts: Map::new() };
+        let (json, bounce, ways) = (common.json, common.bounce, RefCell::default());
+        let mut session = Self { gpu: opened.gpu, nic, json, bounce, ways, facts: Map::new() };
         session.fact("gpu", session.gpu.info().name.clone());
         session.fact("nic", session.nic.info().name.clone());
         Ok(session)
@@ -98,9 +108,36 @@ impl Session {
 
     /// Device memory that holds `data`, registered for `access`.
     pub(crate) fn buffer(&self, data: &[u8], access: Access) -> Result<MemoryRegion> {
-        let buffer = self.gpu.alloc(data.len().max(1), Place::Device)?;
-        self.gpu.write(&buffer, 0, data)?;
-        Ok(self.nic.register(buffer, access)?)
+        let region = self.memory(&self.gpu, data.len().max(1), access)?;
+        self.gpu.write(region.buffer(), 0, data)?;
+        Ok(region)
+    }
+
+    /// Memory of `gpu`, registered for `access`; in how far the NIC reaches it is told. With
+    /// `--bounce`, what peers reach lies where host and GPU share it, since nobody sees them come.
+    pub(crate) fn memory(
+        &self,
+        gpu: &Arc<dyn Gpu>,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion> {
+        let peers = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let place = match self.bounce && access.intersects(peers) {
+            true => Place::Shared,
+            false => Place::Device,
+        };
+        let options = RegisterOptions::new(access).bounce(self.bounce);
+        let region = self.nic.register(gpu.alloc(len, place)?, options)?;
+        let way = region.how().why();
+        if !self.ways.borrow().contains(&way) {
+            self.say(&format!(
+                "{} reaches memory of {}: {way}",
+                self.nic.info().name,
+                gpu.info().name
+            ))?;
+            self.ways.borrow_mut().push(way);
+        }
+        Ok(region)
     }
 
     /// Two endpoints that kernels post to, connected to each other.

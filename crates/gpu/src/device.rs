@@ -124,8 +124,4 @@ pub trait Gpu: Send + Sync {
     /// Lets kernels of this device use `other`'s memory. A no-op between devices of one kind that
     /// share memory anyway.
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError>;
-
-    /// A dmabuf of device memory for registration with a real NIC, with the offset of `buffer`'s
-    /// first byte inside it.
-    fn export_dmabuf(&self, buffer: &Buffer) -> Result<(std::os::fd::OwnedFd, u64), GpuError>;
 }

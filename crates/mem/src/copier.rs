@@ -1,6 +1,6 @@
 //! Moving bytes between regions, whatever they are made of.
 
-use crate::{Kind, MemError, Region};
+use crate::{HostBuf, Kind, MemError, Region};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,11 @@ pub unsafe trait Copier: Send + Sync {
 
     /// Whether the copy, and every earlier one, has landed. Never blocks.
     fn is_done(&self, ticket: Ticket) -> Result<bool, MemError>;
+
+    /// Zeroed host memory that copies of this engine come from and go to without a detour.
+    fn host_memory(&self, len: usize) -> Result<Region, MemError> {
+        HostBuf::region(len)
+    }
 
     /// A copy that takes longer than this means that the engine hangs. Real ones take milliseconds.
     fn patience(&self) -> Duration {
@@ -146,8 +151,8 @@ pub fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Backing;
     use crate::testing::{LazyCopier, LazyMemory};
-    use crate::{Backing, HostBuf};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Host memory that says when it is given back.

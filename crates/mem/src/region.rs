@@ -1,6 +1,6 @@
 //! A span of memory that stays valid while the value lives.
 
-use crate::{Copier, MemError};
+use crate::{Copier, Dmabuf, MemError, NotExported};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -46,6 +46,10 @@ pub unsafe trait Backing: Send + Sync + 'static {
     /// The engine that moves these bytes, unless the CPU can.
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         None
+    }
+    /// A dmabuf in which these bytes lie, for NICs to reach them.
+    fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
+        Err(NotExported(format!("{} memory is not exported", self.kind())))
     }
 }
 
@@ -104,6 +108,14 @@ impl Region {
     /// The engine that moves these bytes, unless the CPU can.
     pub fn copier(&self) -> Option<Arc<dyn Copier>> {
         self.backing.copier()
+    }
+
+    /// A dmabuf in which these bytes lie, with the offset of the first. Fails where driver, kernel
+    /// or kind of memory have none.
+    pub fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
+        let Dmabuf { fd, offset } = self.backing.export_dmabuf()?;
+        // A slice begins after its backing.
+        Ok(Dmabuf { fd, offset: offset + (self.addr - self.backing.addr()) })
     }
 
     /// Absolute address of `offset`, if `[offset, offset + len)` is inside.

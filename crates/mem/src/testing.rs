@@ -1,7 +1,8 @@
 //! For tests: memory that only a copy engine reaches, and an engine whose pace a test sets.
 
-use crate::{Backing, Copier, HostBuf, Kind, MemError, Region, Ticket};
+use crate::{Backing, Copier, Dmabuf, HostBuf, Kind, MemError, NotExported, Region, Ticket};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +95,7 @@ pub struct LazyMemory {
     host: HostBuf,
     device: u32,
     copier: Arc<LazyCopier>,
+    dmabuf: Option<(OwnedFd, u64)>,
 }
 
 impl LazyMemory {
@@ -103,8 +105,18 @@ impl LazyMemory {
         device: u32,
         copier: &Arc<LazyCopier>,
     ) -> Result<(Region, Region), MemError> {
+        Self::exporting(len, device, copier, None)
+    }
+
+    /// As [`Self::regions`]; the memory says that it begins at this place of a dmabuf.
+    pub fn exporting(
+        len: usize,
+        device: u32,
+        copier: &Arc<LazyCopier>,
+        dmabuf: Option<(OwnedFd, u64)>,
+    ) -> Result<(Region, Region), MemError> {
         let host = HostBuf::new(len)?;
-        let memory = Arc::new(Self { host, device, copier: copier.clone() });
+        let memory = Arc::new(Self { host, device, copier: copier.clone(), dmabuf });
         let view = Region::from_arc(Arc::new(View(memory.clone()))).slice(0, len)?;
         Ok((Region::from_arc(memory).slice(0, len)?, view))
     }
@@ -126,6 +138,13 @@ unsafe impl Backing for LazyMemory {
 
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         Some(self.copier.clone())
+    }
+
+    fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
+        let none = || NotExported(format!("{} memory is not exported", self.kind()));
+        let (fd, offset) = self.dmabuf.as_ref().ok_or_else(none)?;
+        let fd = fd.try_clone().map_err(|error| NotExported(error.to_string()))?;
+        Ok(Dmabuf { fd, offset: *offset })
     }
 }
 

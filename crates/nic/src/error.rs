@@ -6,7 +6,7 @@ use crate::qp::{AttrMask, Path, QpState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
-use warpverbs_mem::{AccessError, KeyError, MemError};
+use warpverbs_mem::{Access, AccessError, KeyError, MemError};
 
 /// A refused control call: always the caller's doing, except [`NicError::Spawn`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,6 +72,15 @@ pub enum NicError {
         /// What was asked for.
         what: &'static str,
     },
+    /// Peers cannot be given rights to memory that is copied: nobody sees when they use it.
+    #[error("memory that has a shadow cannot grant {rights:?}: nobody sees when peers use it")]
+    BouncedRights {
+        /// What was asked for.
+        rights: Access,
+    },
+    /// A shadow is host memory, as long as the memory of a GPU in whose place it is.
+    #[error("a shadow is host memory, in the place of as much memory that has a copy engine")]
+    NoShadow,
     /// The link could not be opened.
     #[error("cannot open a UDP link at {addr}: {kind}")]
     Link {

@@ -35,7 +35,7 @@ mod violation;
 pub use carrier::{
     Arrived, Bounds, CarriedKeys, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion,
     Gone, Header, MAX_RECEIVE_SGES, OwnMemory, Posted, ReceiveCarrier, RecvList, Request, SendList,
-    Source, WorkRequest, receive_syndrome, translate_receive,
+    Source, Staging, WorkRequest, receive_syndrome, translate_receive,
 };
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};

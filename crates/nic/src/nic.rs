@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Region};
+use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Kind, Region};
 
 /// A software NIC. Clones share it. All calls may come from any thread at any time.
 #[derive(Clone)]
@@ -170,6 +170,32 @@ impl SoftNic {
         let key = core.keys.insert_tagged(pd.number(), region, access, device_lkey)?;
         drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
+    }
+
+    /// As [`Self::reg_carried_mr`], for memory that the device does not reach: it has `shadow` in its
+    /// place, host memory of the same length under its key `device_lkey`. Bytes are copied between
+    /// the two, by the memory's copy engine, before and after each piece of work of carried QPs.
+    /// What peers do to the shadow is seen by nobody, so they get no rights.
+    pub fn reg_bounced_mr(
+        &self,
+        pd: &Pd,
+        region: &Region,
+        access: Access,
+        shadow: &Region,
+        device_lkey: u32,
+    ) -> Result<Mr, NicError> {
+        let unseen = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if access.intersects(unseen) {
+            return Err(NicError::BouncedRights { rights: access & unseen });
+        }
+        let fits = shadow.kind() == Kind::Host && shadow.len() == region.len();
+        if !fits || region.kind() == Kind::Host || region.copier().is_none() {
+            return Err(NicError::NoShadow);
+        }
+        // No key of the device in the table: who does not know of the shadow refuses the key.
+        let mr = self.reg_carried_mr(pd, region, access, 0)?;
+        self.0.lock().proxy.shadows.insert(mr.lkey(), shadow, device_lkey);
+        Ok(mr)
     }
 
     /// A new CQ.

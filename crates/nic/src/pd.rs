@@ -68,7 +68,9 @@ impl Mr {
 impl Drop for MrInner {
     fn drop(&mut self) {
         // Memory is given back after the lock.
-        let removed = self.pd.0.nic.lock().keys.remove(self.key);
+        let mut core = self.pd.0.nic.lock();
+        let removed = (core.keys.remove(self.key), core.proxy.shadows.remove(self.key));
+        drop(core);
         drop(removed);
     }
 }

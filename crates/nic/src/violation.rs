@@ -212,6 +212,14 @@ pub enum Rule {
         /// The key.
         key: u32,
     },
+    /// Memory that the engine copies for the device, named in work that does not pass the engine.
+    #[error(
+        "key {key:#010x} is of memory that bounces through the host, which only the engine does"
+    )]
+    Bounced {
+        /// The key.
+        key: u32,
+    },
     /// More than the device that carries the QP takes.
     #[error("{found} {what}, the device that carries the QP takes {max}")]
     CarrierLimit {
@@ -258,7 +266,7 @@ impl Rule {
             Self::NotAllowed { .. } => "qp.access",
             Self::MemoryKind { .. } => "mr.kind",
             Self::NoPacket { .. } | Self::NotCarried { .. } => "ctrl.opcode",
-            Self::KeyNotCarried { .. } => "data.lkey",
+            Self::KeyNotCarried { .. } | Self::Bounced { .. } => "data.lkey",
             Self::CarrierLimit { .. } | Self::CarrierRefused { .. } => "carrier",
             Self::NoReadResources { attr } => attr,
         }
@@ -283,7 +291,9 @@ impl Rule {
             | Self::CarrierLimit { .. }
             | Self::CarrierRefused { .. }
             | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
-            Self::MemoryKind { .. } | Self::KeyNotCarried { .. } => Syndrome::LocalProt,
+            Self::MemoryKind { .. } | Self::KeyNotCarried { .. } | Self::Bounced { .. } => {
+                Syndrome::LocalProt
+            }
             Self::MessageLength { .. } => Syndrome::LocalLength,
             Self::AtomicAlignment { .. }
             | Self::ReceiveTooSmall { .. }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
@@ -41,29 +41,6 @@ fn ring(port: &Port) {
     port.ring();
 }
 
-/// What the send queue reported: index and syndrome.
-fn sent(port: &mut Port) -> Vec<(u16, Option<Syndrome>)> {
-    std::iter::from_fn(|| port.poll_send())
-        .map(|cqe| match cqe {
-            Cqe::Requester { wqe_counter, .. } => (wqe_counter, None),
-            Cqe::Error { wqe_counter, syndrome, .. } => (wqe_counter, Some(syndrome)),
-            Cqe::Receive { .. } => panic!("{cqe:?} in a send CQ"),
-        })
-        .collect()
-}
-
-fn received(port: &mut Port) -> Vec<(u16, Option<Syndrome>)> {
-    std::iter::from_fn(|| port.poll_recv())
-        .map(|cqe| match cqe {
-            Cqe::Receive { wqe_counter, .. } => (wqe_counter, None),
-            Cqe::Error { wqe_counter, syndrome, side: ErrorSide::Responder, .. } => {
-                (wqe_counter, Some(syndrome))
-            }
-            _ => panic!("{cqe:?} in a receive CQ"),
-        })
-        .collect()
-}
-
 const FLUSH: Option<Syndrome> = Some(Syndrome::WrFlush);
 
 #[test]
@@ -90,10 +67,10 @@ fn a_full_device_holds_work_in_the_ring() {
     pair.step();
     let qpn = pair.a.port.qp.qpn();
     assert_eq!(pair.device.stats(qpn).requests, 3, "no more than it has room for");
-    assert_eq!(sent(&mut pair.a.port), [], "nothing is done, nothing failed");
+    assert_eq!(pair.a.port.sent(), [], "nothing is done, nothing failed");
     pair.run();
     assert_eq!(pair.device.stats(qpn).requests, 10);
-    assert_eq!(sent(&mut pair.a.port), [(3, None), (7, None)]);
+    assert_eq!(pair.a.port.sent(), [(3, None), (7, None)]);
 }
 
 #[test]
@@ -108,8 +85,8 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         ring(&pair.a.port);
         pair.run_for(Duration::ZERO);
         let syndrome = status.syndrome();
-        assert_eq!(sent(&mut pair.a.port), [(0, syndrome), (1, FLUSH)], "{status:?}");
-        assert_eq!(received(&mut pair.a.port), [(0, FLUSH)], "{status:?}");
+        assert_eq!(pair.a.port.sent(), [(0, syndrome), (1, FLUSH)], "{status:?}");
+        assert_eq!(pair.a.port.received(), [(0, FLUSH)], "{status:?}");
         assert_eq!(pair.a.port.qp.state(), QpState::Err);
         if status != CarrierStatus::Flushed {
             let first = pair.a.port.qp.first_error().unwrap();
@@ -123,8 +100,8 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         ring(&pair.a.port);
         pair.a.port.post_recv(&[]);
         pair.run();
-        assert_eq!(sent(&mut pair.a.port), [(2, FLUSH)]);
-        assert_eq!(received(&mut pair.a.port), [(1, FLUSH)]);
+        assert_eq!(pair.a.port.sent(), [(2, FLUSH)]);
+        assert_eq!(pair.a.port.received(), [(1, FLUSH)]);
     }
 }
 
@@ -140,7 +117,7 @@ fn work_before_an_error_counts_as_done() {
     pair.device.fail_next(pair.a.port.qp.qpn(), CarrierStatus::RetryExceeded);
     pair.run();
     assert_eq!(
-        sent(&mut pair.a.port),
+        pair.a.port.sent(),
         [(2, Some(Syndrome::TransportRetryExc)), (3, FLUSH)],
         "two unsignalled successes are silent"
     );
@@ -156,8 +133,8 @@ fn a_peer_that_dies_ends_everything_with_the_right_cause() {
     put_write(&mut pair, 0, true);
     ring(&pair.a.port);
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(0, Some(Syndrome::TransportRetryExc))]);
-    assert_eq!(received(&mut pair.b.port), [(0, FLUSH)]);
+    assert_eq!(pair.a.port.sent(), [(0, Some(Syndrome::TransportRetryExc))]);
+    assert_eq!(pair.b.port.received(), [(0, FLUSH)]);
     assert_eq!(pair.b.port.qp.state(), QpState::Err);
 }
 
@@ -174,17 +151,17 @@ fn a_device_that_goes_or_falls_silent_holds_up_nobody() {
             pair.device.unplug();
             pair.run();
             let fatal = CarrierStatus::Fatal.syndrome();
-            assert_eq!(sent(&mut pair.a.port), [(0, fatal), (1, FLUSH)]);
+            assert_eq!(pair.a.port.sent(), [(0, fatal), (1, FLUSH)]);
         } else {
             pair.device.silence(true);
             pair.a.port.qp.modify(QpState::Err, &Default::default()).unwrap();
             pair.run();
-            assert_eq!(sent(&mut pair.a.port), [], "the device may still be at it");
+            assert_eq!(pair.a.port.sent(), [], "the device may still be at it");
             assert!(pair.nic.next_timer().is_some());
             pair.run_for(Duration::from_secs(3));
-            assert_eq!(sent(&mut pair.a.port), [(0, FLUSH), (1, FLUSH)]);
+            assert_eq!(pair.a.port.sent(), [(0, FLUSH), (1, FLUSH)]);
         }
-        assert_eq!(received(&mut pair.a.port), [(0, FLUSH)]);
+        assert_eq!(pair.a.port.received(), [(0, FLUSH)]);
         assert_eq!(pair.nic.next_timer(), None);
     }
 }
@@ -209,9 +186,9 @@ fn what_comes_after_a_reset_is_not_taken_for_new_work() {
     for _ in 0..16 {
         pair.nic.step();
     }
-    assert_eq!(sent(&mut pair.a.port), [], "the old completion is of the old life");
+    assert_eq!(pair.a.port.sent(), [], "the old completion is of the old life");
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(0, None)]);
+    assert_eq!(pair.a.port.sent(), [(0, None)]);
 }
 
 #[test]
@@ -257,7 +234,7 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         ring(&pair.a.port);
         pair.run();
         assert_eq!(pair.device.stats(pair.a.port.qp.qpn()).requests, 1, "{field}");
-        assert_eq!(sent(&mut pair.a.port), [(1, Some(syndrome)), (last, FLUSH)], "{field}");
+        assert_eq!(pair.a.port.sent(), [(1, Some(syndrome)), (last, FLUSH)], "{field}");
         let violations = pair.nic.take_violations();
         assert_eq!(violations.iter().map(|v| v.rule.field()).collect::<Vec<_>>(), [field]);
         assert_eq!(pair.a.port.qp.first_error().unwrap().index, 1);
@@ -272,7 +249,7 @@ fn a_refused_request_ends_the_queue_and_is_remembered() {
     pair.device.refuse_next(pair.a.port.qp.qpn(), 22);
     ring(&pair.a.port);
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(0, FLUSH), (1, FLUSH)]);
+    assert_eq!(pair.a.port.sent(), [(0, FLUSH), (1, FLUSH)]);
     let first = pair.a.port.qp.first_error().unwrap();
     assert_eq!(first.rule, Some(Rule::CarrierRefused { errno: 22 }));
 }
@@ -292,13 +269,13 @@ fn nops_complete_in_their_turn() {
         .unwrap();
     ring(&pair.a.port);
     pair.step();
-    assert_eq!(sent(&mut pair.a.port), []);
+    assert_eq!(pair.a.port.sent(), []);
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(1, None), (3, None)]);
+    assert_eq!(pair.a.port.sent(), [(1, None), (3, None)]);
     // One alone needs no device.
     pair.a.port.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     pair.step();
-    assert_eq!(sent(&mut pair.a.port), [(4, None)]);
+    assert_eq!(pair.a.port.sent(), [(4, None)]);
 }
 
 #[test]
@@ -330,7 +307,7 @@ fn a_bad_receive_ends_the_queue_before_the_device_sees_it() {
     pair.b.port.post_recv(&[]);
     pair.run();
     let protection = Some(Syndrome::LocalProt);
-    assert_eq!(received(&mut pair.b.port), [(0, FLUSH), (1, protection), (2, FLUSH)]);
+    assert_eq!(pair.b.port.received(), [(0, FLUSH), (1, protection), (2, FLUSH)]);
     let violations = pair.nic.take_violations();
     assert!(matches!(violations[..], [v] if v.index == 1 && v.rule.field() == "data.lkey"));
     assert_eq!(pair.b.port.qp.state(), QpState::Err);
@@ -344,8 +321,8 @@ fn a_message_too_long_fails_both_sides() {
     let from = sge(&pair.a.mr, 0, 9);
     pair.a.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from));
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(0, Some(Syndrome::RemoteInvalReq))]);
-    assert_eq!(received(&mut pair.b.port), [(0, Some(Syndrome::LocalLength)), (1, FLUSH)]);
+    assert_eq!(pair.a.port.sent(), [(0, Some(Syndrome::RemoteInvalReq))]);
+    assert_eq!(pair.b.port.received(), [(0, Some(Syndrome::LocalLength)), (1, FLUSH)]);
 }
 
 #[test]
@@ -372,8 +349,8 @@ fn a_bad_rkey_is_the_devices_to_find() {
     let from = sge(&pair.a.mr, 0, 8);
     pair.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from));
     pair.run();
-    assert_eq!(sent(&mut pair.a.port), [(0, Some(Syndrome::RemoteAccess))]);
-    assert_eq!(received(&mut pair.b.port), [(0, FLUSH)]);
+    assert_eq!(pair.a.port.sent(), [(0, Some(Syndrome::RemoteAccess))]);
+    assert_eq!(pair.b.port.received(), [(0, FLUSH)]);
 }
 
 #[test]

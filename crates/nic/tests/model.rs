@@ -83,7 +83,7 @@ proptest! {
             recv_depth: depth,
             ..FakePlan::default().limits
         };
-        let plan = FakePlan { seed, limits, takes_at_most, polls_at_most };
+        let plan = FakePlan { seed, limits, staging: None, takes_at_most, polls_at_most };
         let nic = Config { seed: Some(9), policy, ..Config::default() };
         let mut pair =
             CarriedPair::new(CarriedConfig { nic, plan, a: ports(), b: ports() }).unwrap();

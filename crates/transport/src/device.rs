@@ -2,7 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::provider::{Nic, NicInfo};
-use crate::{EndpointConfig, Error, MemoryRegion, NicId, SharedReceiveQueue};
+use crate::{EndpointConfig, Error, MemoryRegion, NicId, RegisterOptions, SharedReceiveQueue};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::{Buffer, Gpu, GpuKind};
@@ -60,11 +60,15 @@ impl Device {
         self.shared.nic.id()
     }
 
-    /// Lets the NIC touch a buffer, and keeps it alive. `access` says how; reading by the own side
-    /// is always allowed.
+    /// Lets the NIC touch a buffer, and keeps it alive. `options` are the rights, or those and more;
+    /// reading by the own side is always allowed.
     #[doc(alias = "RegisterRdmaMemoryRegion")]
-    pub fn register(&self, buffer: Buffer, access: Access) -> Result<MemoryRegion, Error> {
-        MemoryRegion::new(self.shared.clone(), buffer, access)
+    pub fn register(
+        &self,
+        buffer: Buffer,
+        options: impl Into<RegisterOptions>,
+    ) -> Result<MemoryRegion, Error> {
+        MemoryRegion::new(self.shared.clone(), buffer, options.into())
     }
 
     /// Allocates `len` zeroed bytes of host memory and registers them.
@@ -72,10 +76,14 @@ impl Device {
         self.register_region(HostBuf::region(len)?, access)
     }
 
-    /// Registers host memory that somebody else made.
-    pub fn register_region(&self, region: Region, access: Access) -> Result<MemoryRegion, Error> {
+    /// Registers memory that somebody else made.
+    pub fn register_region(
+        &self,
+        region: Region,
+        options: impl Into<RegisterOptions>,
+    ) -> Result<MemoryRegion, Error> {
         let addr = region.addr();
-        self.register(Buffer::new(region, addr, None), access)
+        self.register(Buffer::new(region, addr, None), options)
     }
 
     /// Makes an endpoint: a QP with its CQs, ready to be connected.

@@ -51,7 +51,7 @@ impl Endpoint {
         config.check()?;
         let memory = Memory::new(config)?;
         let qp = create_qp(&device, config, &memory)?;
-        let scratch_key = device.nic.register(&memory.scratch()?, Access::LOCAL_WRITE)?;
+        let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
         let register = match qp.doorbell_offset() {
             Some(offset) => device.nic.doorbells().slice(offset, 8)?,
             // Nobody listens: the word that a poster writes before it.

@@ -56,6 +56,7 @@ mod post;
 pub mod provider;
 mod reach;
 mod region;
+mod register;
 mod srq;
 mod wire;
 
@@ -71,9 +72,10 @@ pub use post::{Posted, Poster, Received, ReceivedKind, SendFlags};
 pub use provider::NicInfo;
 pub use reach::{ROCE_PORT, Reach};
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
+pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;
 
-pub use warpverbs_mem::Access;
+pub use warpverbs_mem::{Access, How, HowRegistered, NotTaken};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 pub use warpverbs_mlx5::export::CqMode;
 pub use warpverbs_mlx5::syndrome::Syndrome;

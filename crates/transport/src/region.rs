@@ -3,11 +3,11 @@
 use crate::device::DeviceShared;
 use crate::provider::MemoryKey;
 use crate::wire::{Frame, Reader};
-use crate::{Error, HandleError, UsageError};
+use crate::{Error, HandleError, RegisterOptions, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::Buffer;
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::{Access, How, Region};
 
 /// Memory that a NIC may touch: a buffer and its keys. The buffer lives at least as long as this
 /// value, and as long as the NIC needs it for work in flight.
@@ -24,10 +24,12 @@ impl MemoryRegion {
     pub(crate) fn new(
         device: Arc<DeviceShared>,
         buffer: Buffer,
-        access: Access,
+        options: RegisterOptions,
     ) -> Result<Self, Error> {
-        let key = device.nic.register(buffer.region(), access)?;
-        Ok(Self { key, access, buffer, _device: device })
+        let key = device.nic.register(buffer.region(), &options)?;
+        let how = key.how().why();
+        tracing::info!(region = ?buffer.region(), nic = device.nic.info().name, how, "registered");
+        Ok(Self { key, access: options.access(), buffer, _device: device })
     }
 
     /// The registered bytes.
@@ -53,6 +55,11 @@ impl MemoryRegion {
     /// What the keys allow.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// How the NIC reaches it, and why in no better way: [`How::why`] is one line for people.
+    pub fn how(&self) -> &How {
+        self.key.how()
     }
 
     /// Address of the first byte in work requests, the own and the peer's.

@@ -34,6 +34,7 @@ struct fake_context {
 struct fake_mr {
     struct ibv_mr mr;
     uint64_t iova;
+    uint64_t offset;
     int access;
     struct fake_mr *next;
 };

@@ -5,6 +5,11 @@
 
 static struct fake_mr *regions;
 static struct fake_qp *pairs;
+// What a QP takes of it at most.
+static uint32_t max_inline = MAX_INLINE;
+
+void fake_max_inline(uint32_t bytes) { max_inline = bytes; }
+
 static uint32_t next_key = 0x1000, next_qpn = 0x11;
 
 static void alive(enum fake_kind kind, int change) {
@@ -55,7 +60,12 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint6
     return fake_fails("ibv_reg_mr") ? NULL : region(pd, addr, len, iova, (int)access);
 }
 
-// The memory of a "dmabuf" of this library is the file's, mapped by nobody: no byte can be moved.
+// A "dmabuf" of this library may be any file, whose bytes are nobody's. They move only where a test says
+// that the addresses of the memory are this process's own.
+static bool dmabuf_is_here;
+
+void fake_dmabuf_is_here(int here) { dmabuf_is_here = here; }
+
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access) {
     if (fake_fails("ibv_reg_dmabuf_mr"))
         return NULL;
@@ -64,7 +74,9 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
         errno = size < 0 ? EBADF : EINVAL;
         return NULL;
     }
-    return region(pd, NULL, len, iova, access);
+    struct ibv_mr *mr = region(pd, dmabuf_is_here ? (void *)iova : NULL, len, iova, access);
+    ((struct fake_mr *)mr)->offset = offset;
+    return mr;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr) {
@@ -93,11 +105,16 @@ struct fake_mr *fake_find_mr(uint32_t key, const struct ibv_pd *pd, uint64_t add
     return NULL;
 }
 
-int fake_mr_access(uint32_t key) {
-    pthread_mutex_lock(&fake_lock);
+static struct fake_mr *by_key(uint32_t key) {
     struct fake_mr *mr = regions;
     while (mr && mr->mr.lkey != key)
         mr = mr->next;
+    return mr;
+}
+
+int fake_mr_access(uint32_t key) {
+    pthread_mutex_lock(&fake_lock);
+    struct fake_mr *mr = by_key(key);
     int access = mr ? mr->access : -1;
     pthread_mutex_unlock(&fake_lock);
     return access;
@@ -116,6 +133,16 @@ int fake_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t
     }
     pthread_mutex_unlock(&fake_lock);
     return error;
+}
+
+// Offset in its dmabuf, first address, length.
+int fake_mr_place(uint32_t key, uint64_t place[3]) {
+    pthread_mutex_lock(&fake_lock);
+    struct fake_mr *mr = by_key(key);
+    if (mr)
+        memcpy(place, (uint64_t[]){mr->offset, mr->iova, mr->mr.length}, 3 * sizeof *place);
+    pthread_mutex_unlock(&fake_lock);
+    return mr ? 0 : -1;
 }
 
 void *fake_address(const struct fake_mr *mr, uint64_t addr) { return (char *)mr->mr.addr + (addr - mr->iova); }
@@ -209,7 +236,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     if (fake_fails("ibv_create_qp"))
         return NULL;
     if (init->qp_type != IBV_QPT_RC || init->cap.max_send_wr > MAX_WR || init->cap.max_recv_wr > MAX_WR ||
-        init->cap.max_send_sge > MAX_SGE || init->cap.max_recv_sge > MAX_SGE || init->cap.max_inline_data > MAX_INLINE) {
+        init->cap.max_send_sge > MAX_SGE || init->cap.max_recv_sge > MAX_SGE || init->cap.max_inline_data > max_inline) {
         errno = EINVAL;
         return NULL;
     }

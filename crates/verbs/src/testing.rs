@@ -3,7 +3,8 @@
 //!
 //! It is written in C over rdma-core's own headers (`fake/` in this crate) and compiled when a
 //! test asks for it. Work is done while it is posted; a send to a QP without a receive fails at
-//! once; a dmabuf may be any file, and no byte of it can be moved. `FAKE_IBVERBS_FAIL` in the
+//! once; a dmabuf may be any file, and no byte of it can be moved, unless
+//! [`Fake::dmabuf_is_here`] says otherwise. `FAKE_IBVERBS_FAIL` in the
 //! environment, `ibv_reg_mr:12,ibv_create_qp:22`, makes calls fail with these error numbers.
 
 use crate::Verbs;
@@ -86,6 +87,9 @@ pub struct Fake {
     fail: Symbol<unsafe extern "C" fn(*const c_char, c_int) -> c_int>,
     live: Symbol<unsafe extern "C" fn(c_int) -> c_int>,
     mr_access: Symbol<unsafe extern "C" fn(u32) -> c_int>,
+    mr_place: Symbol<unsafe extern "C" fn(u32, *mut [u64; 3]) -> c_int>,
+    dmabuf_is_here: Symbol<unsafe extern "C" fn(c_int)>,
+    max_inline: Symbol<unsafe extern "C" fn(u32)>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
     begun: Symbol<*mut c_int>,
     _turn: MutexGuard<'static, ()>,
@@ -123,7 +127,28 @@ pub fn fake() -> Option<Fake> {
     let port_event = unsafe { library.get(b"fake_port_event") }.expect("fake_port_event");
     // SAFETY: as above, a variable.
     let begun = unsafe { library.get(b"fake_begun") }.expect("fake_begun");
-    Some(Fake { verbs, fail, live, mr_access, port_event, begun, _turn: turn })
+    // SAFETY: as above.
+    let mr_place = unsafe { library.get(b"fake_mr_place") }.expect("fake_mr_place");
+    // SAFETY: as above.
+    let dmabuf_is_here = unsafe { library.get(b"fake_dmabuf_is_here") }.expect("its switch");
+    // SAFETY: as above.
+    let max_inline = unsafe { library.get(b"fake_max_inline") }.expect("fake_max_inline");
+    let fake = Fake {
+        verbs,
+        fail,
+        live,
+        mr_access,
+        mr_place,
+        dmabuf_is_here,
+        max_inline,
+        port_event,
+        begun,
+        _turn: turn,
+    };
+    // What the test before it has set.
+    fake.dmabuf_is_here(false);
+    fake.max_inline(256);
+    Some(fake)
 }
 
 impl Fake {
@@ -164,6 +189,26 @@ impl Fake {
     pub fn begun(&self) -> i32 {
         // SAFETY: the library's variable, changed by whoever has the turn.
         unsafe { (*self.begun).read() }
+    }
+
+    /// The memory of this key: its offset in a dmabuf, its first address, its bytes.
+    pub fn mr_place(&self, key: u32) -> Option<(u64, u64, u64)> {
+        let mut place = [0; 3];
+        // SAFETY: any number may be asked for, and there is room for the answer.
+        let found = unsafe { (self.mr_place)(key, &mut place) } == 0;
+        found.then_some((place[0], place[1], place[2]))
+    }
+
+    /// The bytes of dmabufs registered from now on are those of this process at their addresses.
+    pub fn dmabuf_is_here(&self, here: bool) {
+        // SAFETY: any value will do. A device that is told a lie by a test crashes it.
+        unsafe { (self.dmabuf_is_here)(here.into()) }
+    }
+
+    /// QPs with more inline data than this are refused from now on. 256 at first.
+    pub fn max_inline(&self, bytes: u32) {
+        // SAFETY: any number will do.
+        unsafe { (self.max_inline)(bytes) }
     }
 
     /// Reports an event of this type for port 1 of `context`.

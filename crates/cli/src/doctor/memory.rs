@@ -24,6 +24,8 @@ pub(crate) struct Reach {
     pub(crate) how: Option<String>,
     /// Why not, or why not in a better way.
     pub(crate) why: Option<String>,
+    /// If it could not be: whether it can be when copies through host memory are allowed.
+    pub(crate) bounce: Option<bool>,
     /// Nothing stands between the memory and the device.
     #[serde(skip)]
     pub(crate) direct: bool,
@@ -46,8 +48,8 @@ pub(crate) fn reach(root: &Root, gpus: &[Found], rdma: &Rdma) -> Vec<Reach> {
         for (nic, context) in &contexts {
             let registered = match (&opened, context) {
                 (Ok(gpu), Ok(context)) => register(root, gpu, context),
-                (Err(why), _) => Err(why.clone()),
-                (_, Err(error)) => Err(error.to_string()),
+                (Err(why), _) => Err(Refused { why: why.clone(), bounce: None }),
+                (_, Err(error)) => Err(Refused::because(error)),
             };
             let device = rdma.devices.iter().find(|device| &device.name == *nic);
             out.push(row(root, found, nic, device, registered));
@@ -61,18 +63,22 @@ fn row(
     gpu: &Found,
     nic: &str,
     device: Option<&Device>,
-    registered: Result<Registered, String>,
+    registered: Result<Registered, Refused>,
 ) -> Reach {
+    let mut bounce = None;
     let (how, why, direct) = match registered {
         Ok(made) => {
-            let direct = matches!(made.how, HowRegistered::Host | HowRegistered::Dmabuf);
-            let why = (!made.not_taken.is_empty()).then(|| made.why());
-            (Some(made.how.to_string()), why, direct)
+            let direct = matches!(made.how.by, HowRegistered::Host | HowRegistered::Dmabuf);
+            let why = (!made.how.not_taken.is_empty()).then(|| made.how.why());
+            (Some(made.how.by.to_string()), why, direct)
         }
-        Err(why) => (None, Some(why), false),
+        Err(refused) => {
+            bounce = refused.bounce;
+            (None, Some(refused.why), false)
+        }
     };
     let (gpu, distance) = (gpu.name.clone(), distance(root, gpu, device));
-    Reach { gpu, nic: nic.to_owned(), distance, how, why, direct }
+    Reach { gpu, nic: nic.to_owned(), distance, how, why, bounce, direct }
 }
 
 /// How far a GPU and an RDMA device are from each other.
@@ -84,15 +90,30 @@ pub(crate) fn distance(root: &Root, gpu: &Found, device: Option<&Device>) -> Dis
     }
 }
 
-fn register(root: &Root, gpu: &Arc<dyn Gpu>, context: &Context) -> Result<Registered, String> {
-    let buffer = gpu.alloc(BYTES, Place::Device).map_err(|e| e.to_string())?;
-    let pd = Pd::new(context).map_err(|e| e.to_string())?;
-    let ways = GpuWays {
-        export: &|| gpu.export_dmabuf(&buffer).map_err(|e| e.to_string()),
-        peer_module: peer_module(&root.join(""), buffer.region().kind()),
-        bounce: false,
-    };
+/// Why memory is not registered.
+struct Refused {
+    why: String,
+    /// Whether copies would do.
+    bounce: Option<bool>,
+}
+
+impl Refused {
+    fn because(why: impl ToString) -> Self {
+        Self { why: why.to_string(), bounce: None }
+    }
+}
+
+fn register(root: &Root, gpu: &Arc<dyn Gpu>, context: &Context) -> Result<Registered, Refused> {
+    let buffer = gpu.alloc(BYTES, Place::Device).map_err(Refused::because)?;
+    let pd = Pd::new(context).map_err(Refused::because)?;
+    let peer_module = peer_module(&root.join(""), buffer.region().kind());
+    let direct = GpuWays { peer_module, bounce: false };
+    let copied = GpuWays { bounce: true, ..direct };
+    let own = Registration::new(Access::LOCAL_WRITE);
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    Registered::new(&pd, buffer.region(), Registration::new(rights), &ways)
-        .map_err(|e| e.to_string())
+    let register = |asked, ways| Registered::new(&pd, buffer.region(), asked, ways);
+    register(Registration::new(rights), &direct).map_err(|error| Refused {
+        why: error.to_string(),
+        bounce: Some(register(own, &copied).is_ok()),
+    })
 }

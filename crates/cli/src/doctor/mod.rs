@@ -137,6 +137,7 @@ mod tests {
             distance: pci::Distance::Switch,
             how: None,
             why: None,
+            bounce: None,
             direct: false,
         });
         let way = path::way(&root, &report, "simt", "soft").unwrap();

@@ -120,6 +120,13 @@ impl Way {
                 let why = reach.and_then(|reach| reach.why.clone());
                 let why = why.unwrap_or_else(|| no_driver(report, nic));
                 self.held_back(format!("{}'s memory is not registered: {why}", gpu.name));
+                if reach.is_some_and(|reach| reach.bounce == Some(true)) {
+                    self.step(format!(
+                        "a program that asks for it (RegisterOptions::bounce) has {}'s memory copied \
+                         through host memory, for its own side of transfers",
+                        gpu.name
+                    ));
+                }
             }
         }
         if gpu.kind != GpuKind::Simt {
@@ -333,6 +340,7 @@ mod tests {
             distance: Distance::Unknown,
             how: how.map(str::to_owned),
             why: why.map(str::to_owned),
+            bounce: how.is_none().then_some(true),
             direct,
         };
         report.rdma.gpu_memory = vec![

@@ -128,7 +128,10 @@ fn rdma(rdma: &rdma::Rdma) -> Section {
     section.row("nvidia_peermem", if rdma.peer_memory { "loaded" } else { "not loaded" });
     for reach in &rdma.gpu_memory {
         let way = match (&reach.how, &reach.why) {
-            (_, Some(why)) if reach.how.is_none() => format!("no: {why}"),
+            (_, Some(why)) if reach.how.is_none() => {
+                let copied = "; if asked to bounce, by copies through host memory";
+                format!("no: {why}{}", if reach.bounce == Some(true) { copied } else { "" })
+            }
             (_, Some(why)) => why.clone(),
             (how, None) => how.clone().unwrap_or_default(),
         };

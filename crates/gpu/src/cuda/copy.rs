@@ -199,6 +199,12 @@ unsafe impl Copier for CopyEngine {
     fn is_done(&self, ticket: Ticket) -> Result<bool, MemError> {
         self.landed(ticket).map_err(as_mem_error)
     }
+
+    /// Registered with the driver, for every device.
+    fn host_memory(&self, len: usize) -> Result<Region, MemError> {
+        let context = self.line.stream().context();
+        SharedMem::region(context, len).map(|(region, _)| region).map_err(as_mem_error)
+    }
 }
 
 fn as_mem_error(error: GpuError) -> MemError {

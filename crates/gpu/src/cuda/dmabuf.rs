@@ -5,22 +5,19 @@ use super::context::Context;
 use crate::GpuError;
 use cudarc::driver::sys;
 use std::os::fd::{FromRawFd, OwnedFd};
-use warpverbs_mem::{Kind, Region};
+use warpverbs_mem::Dmabuf;
 
-/// A dmabuf of the whole allocation that `region` lies in, and `region`'s offset in it. Whole,
+/// A dmabuf of the whole allocation that `[addr, addr + len)` lies in, and the offset in it. Whole,
 /// because the driver wants ranges of whole pages; what a NIC may touch is up to its registration.
-pub(crate) fn export(context: &Context, region: &Region) -> Result<(OwnedFd, u64), GpuError> {
+pub(crate) fn export(context: &Context, addr: u64, len: u64) -> Result<Dmabuf, GpuError> {
     let unsupported = |what| GpuError::Unsupported { device: context.label(), what };
-    if region.kind() != Kind::Cuda(context.ordinal()) {
-        return Err(unsupported("a dmabuf of memory that is not its own"));
-    }
     let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED;
     if context.attribute(attribute)? == 0 {
         return Err(unsupported("dmabuf export (driver and kernel module)"));
     }
     let (base, len) = context
         .heap()
-        .allocation(region.addr(), region.len() as u64)
+        .allocation(addr, len)
         .ok_or_else(|| unsupported("a dmabuf of memory that was not allocated by this crate"))?;
     let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let _entered = context.enter()?;
@@ -45,5 +42,5 @@ pub(crate) fn export(context: &Context, region: &Region) -> Result<(OwnedFd, u64
     }
     // SAFETY: a new descriptor, which the driver leaves to its caller.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok((fd, region.addr() - base))
+    Ok(Dmabuf { fd, offset: addr - base })
 }

@@ -49,11 +49,10 @@ use context::Context;
 use heap::Piece;
 use launch::{CudaLaunch, Streams};
 use pinned::{Pinned, SharedMem};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use transfer::Transfer;
-use warpverbs_mem::{Backing, Copier, Kind, Region};
+use warpverbs_mem::{Backing, Copier, Dmabuf, Kind, NotExported, Region};
 
 /// The data stays consistent when a holder panics: nothing here panics half way through a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -149,7 +148,7 @@ impl CudaDevice {
 struct DeviceMem {
     piece: Piece,
     len: usize,
-    ordinal: u32,
+    context: &'static Context,
     copier: Arc<CopyEngine>,
 }
 
@@ -165,11 +164,16 @@ unsafe impl Backing for DeviceMem {
     }
 
     fn kind(&self) -> Kind {
-        Kind::Cuda(self.ordinal)
+        Kind::Cuda(self.context.ordinal())
     }
 
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         Some(self.copier.clone())
+    }
+
+    fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
+        let exported = dmabuf::export(self.context, self.addr(), self.len() as u64);
+        exported.map_err(|error| NotExported(error.to_string()))
     }
 }
 
@@ -190,8 +194,8 @@ impl Gpu for CudaDevice {
             Place::Shared => SharedMem::region(self.context, len)?,
             Place::Device => {
                 let piece = Piece::new(self.context, len as u64)?;
-                let (ordinal, copier) = (self.info.ordinal, self.copier.clone());
-                let region = Region::new(DeviceMem { piece, len, ordinal, copier });
+                let (context, copier) = (self.context, self.copier.clone());
+                let region = Region::new(DeviceMem { piece, len, context, copier });
                 self.transfer.zero(&region)?;
                 let addr = region.addr();
                 (region, addr)
@@ -258,9 +262,5 @@ impl Gpu for CudaDevice {
             GpuKind::Cuda => self.reach(other.info().ordinal),
             _ => Err(self.unsupported("access to memory of a device of another kind")),
         }
-    }
-
-    fn export_dmabuf(&self, buffer: &Buffer) -> Result<(OwnedFd, u64), GpuError> {
-        dmabuf::export(self.context, buffer.region())
     }
 }

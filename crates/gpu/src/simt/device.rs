@@ -136,10 +136,6 @@ impl Gpu for SimtDevice {
             _ => Err(self.unsupported("kernels on the memory of a GPU")),
         }
     }
-
-    fn export_dmabuf(&self, _: &Buffer) -> Result<(std::os::fd::OwnedFd, u64), GpuError> {
-        Err(self.unsupported("dmabuf export: its memory is ordinary host memory"))
-    }
 }
 
 /// Physical memory of the machine; 0 if the system does not tell.

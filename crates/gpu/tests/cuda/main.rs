@@ -14,7 +14,7 @@ use warpverbs_gpu::cuda::{Cache, CudaDevice};
 use warpverbs_gpu::{
     Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, KernelPtr, Launch, LaunchError, Place,
 };
-use warpverbs_mem::{HostBuf, MemError, Region};
+use warpverbs_mem::{Dmabuf, HostBuf, MemError, Region};
 
 const SPIN: Duration = Duration::from_secs(6);
 /// Far longer than anything here takes, and shorter than `SPIN`.
@@ -296,23 +296,30 @@ fn a_launcher_that_disagrees_with_its_kernel_is_refused() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn a_dmabuf_is_exported_or_refused_by_type() {
+fn a_dmabuf_is_exported_or_refused_with_a_reason() {
     let (_turn, gpu) = device();
     let small = gpu.alloc(5000, Place::Device).unwrap();
     let large = gpu.alloc(5 << 20, Place::Device).unwrap();
     for buffer in [&small, &large] {
-        match gpu.export_dmabuf(buffer) {
-            Ok((fd, offset)) => {
+        let region = buffer.region();
+        match region.export_dmabuf() {
+            Ok(Dmabuf { fd, offset }) => {
                 println!("{} bytes: dmabuf, offset {offset}", buffer.len());
-                assert!(offset < 2 << 20);
+                assert!(gpu.info().dmabuf && offset < 2 << 20);
+                assert_eq!(offset % 4096, region.addr() % 4096, "the same place in a page");
                 assert!(std::fs::File::from(fd).metadata().is_ok());
+                // A part lies further on in the same dmabuf.
+                let part = region.slice(4096, 100).unwrap().export_dmabuf().unwrap();
+                assert_eq!(part.offset, offset + 4096);
             }
-            Err(GpuError::Unsupported { device, what }) => println!("{device}: no {what}"),
-            Err(other) => panic!("{other}"),
+            Err(error) => {
+                assert!(!gpu.info().dmabuf, "{error}");
+                println!("{error}");
+            }
         }
     }
     let shared = gpu.alloc(4096, Place::Shared).unwrap();
-    assert!(matches!(gpu.export_dmabuf(&shared), Err(GpuError::Unsupported { .. })));
+    assert!(shared.region().export_dmabuf().is_err());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Keys of a protection domain, for a poster that hands work to the device by itself.
 
-use super::OwnMemory;
 use super::translate::InTable;
+use super::{CarriedSge, OwnMemory};
 use crate::pd::Pd;
 use crate::violation::{KeySide, Rule};
 use std::sync::Arc;
@@ -50,13 +50,13 @@ fn place(key: u32) -> usize {
 
 impl OwnMemory for CarriedKeys {
     #[inline]
-    fn device_key(
+    fn at_device(
         &mut self,
         side: KeySide,
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<u32, Box<Rule>> {
+    ) -> Result<CarriedSge, Box<Rule>> {
         // Acquire, pairs with the release of whoever took a key back.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch == self.seen
@@ -67,7 +67,7 @@ impl OwnMemory for CarriedKeys {
             && offset <= known.len
             && u64::from(sge.len) <= known.len - offset
         {
-            return Ok(known.device_key);
+            return Ok(CarriedSge { addr: sge.addr, len: sge.len, lkey: known.device_key });
         }
         self.ask(epoch, side, segment, sge, needed)
     }
@@ -82,19 +82,25 @@ impl CarriedKeys {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<u32, Box<Rule>> {
+    ) -> Result<CarriedSge, Box<Rule>> {
         if epoch != self.seen {
             (self.seen, self.known) = (epoch, [None; KEPT]);
         }
         let (key, pd) = (sge.lkey.0, self.pd.number());
         let core = self.pd.0.nic.lock();
         let mut memory = InTable { keys: &core.keys, hint: &mut self.hint, pd };
-        let device_key = memory.device_key(side, segment, sge, needed)?;
+        let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
+            Rule::KeyNotCarried { key } if core.proxy.shadows.contains(key) => {
+                Box::new(Rule::Bounced { key })
+            }
+            _ => rule,
+        })?;
+        let device_key = found.lkey;
         if let Some(span) = core.keys.find(&mut self.hint, pd, key, sge.addr, sge.len, needed) {
             let (start, len) = (sge.addr - span.offset, span.region.len() as u64);
             self.known[place(key)] = Some(Known { key, granted: needed, start, len, device_key });
         }
-        Ok(device_key)
+        Ok(found)
     }
 }
 
@@ -112,7 +118,8 @@ mod tests {
         let own = nic.reg_carried_mr(&pd, &region, Access::empty(), 7).unwrap();
         let mut keys = pd.carried_keys();
         let sge = Sge { addr: region.addr() + 96, len: 4000, lkey: Lkey(own.lkey()) };
-        let mut key = |sge, needed| keys.device_key(KeySide::Local, 0, sge, needed);
+        let mut key =
+            |sge, needed| keys.at_device(KeySide::Local, 0, sge, needed).map(|sge| sge.lkey);
         for _ in 0..3 {
             assert_eq!(key(sge, Access::empty()).ok(), Some(7));
             let beyond = key(Sge { len: 4001, ..sge }, Access::empty()).unwrap_err();

@@ -104,6 +104,34 @@ impl SendList {
         }
     }
 
+    /// The inline data of the last one, if it has any.
+    pub(crate) fn last_inline(&self) -> Option<&[u8]> {
+        let last = self.entries.last().filter(|entry| entry.inline)?;
+        Some(&self.bytes[last.part.start as usize..last.part.end as usize])
+    }
+
+    /// The inline data of the last one is sent from registered memory instead.
+    pub(crate) fn outline_last(&mut self, sge: CarriedSge) {
+        let start = self.sges.len() as u32;
+        if let Some(last) = self.entries.last_mut().filter(|entry| entry.inline) {
+            self.bytes.truncate(last.part.start as usize);
+            self.sges.push(sge);
+            (last.inline, last.part) = (false, start..start + 1);
+        }
+    }
+
+    /// Takes the last one out, as a list of its own.
+    pub(crate) fn split_last(&mut self) -> Self {
+        let Some(mut last) = self.entries.pop() else { return Self::default() };
+        let (mut sges, mut bytes) = (Vec::new(), Vec::new());
+        match last.inline {
+            true => bytes = self.bytes.split_off(last.part.start as usize),
+            false => sges = self.sges.split_off(last.part.start as usize),
+        }
+        last.part = 0..last.part.end - last.part.start;
+        Self { entries: vec![last], sges, bytes }
+    }
+
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
@@ -170,7 +198,7 @@ mod tests {
             fence: true,
             solicited: false,
         };
-        let pair = [sge(2), sge(3)];
+        let (pair, slot) = ([sge(2), sge(3)], [sge(4)]);
         let all = [
             work(1, Source::Inline(b"abc")),
             work(2, Source::Sges(&pair)),
@@ -181,6 +209,13 @@ mod tests {
         assert!(list.iter().eq(all));
         list.signal_last();
         assert_eq!(list.iter().map(|work| work.signaled).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(list.last_inline(), Some(&b"d"[..]));
+        list.outline_last(sge(4));
+        let last = list.split_last();
+        let moved = WorkRequest { signaled: true, ..work(3, Source::Sges(&slot)) };
+        assert!(last.iter().eq([moved]) && last.last_inline().is_none());
+        assert!(list.split_last().iter().eq([work(2, Source::Sges(&pair))]));
+        assert!(list.split_last().iter().eq([work(1, Source::Inline(b"abc"))]));
         list.clear();
         assert!(list.is_empty());
 

@@ -20,6 +20,7 @@ pub use translate::{
 
 use std::fmt;
 use thiserror::Error;
+use warpverbs_mem::Region;
 
 /// What a carrier's queues take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +33,21 @@ pub struct CarrierLimits {
     pub send_sges: u32,
     /// Entries of a receive's list at most.
     pub recv_sges: u32,
-    /// Bytes that the device copies when they are posted; longer inline data is refused.
+    /// Bytes that the device copies when they are posted. Longer inline data goes by
+    /// [`Carrier::staging`], and is refused without.
     pub inline_bytes: u32,
+}
+
+/// Host memory that is registered with the device, in slots of one length. Inline data that is more
+/// than the device copies by itself is sent from there.
+#[derive(Clone, Debug)]
+pub struct Staging {
+    /// The memory; as many slots as requests may be outstanding keep work from waiting for one.
+    pub memory: Region,
+    /// Its key of the device.
+    pub lkey: u32,
+    /// Bytes of a slot.
+    pub slot: u32,
 }
 
 /// A QP of another device, and its completion queue, which holds all that may be outstanding. The
@@ -47,6 +61,11 @@ pub trait Carrier: Send + fmt::Debug {
 
     /// What its queues take. Does not change.
     fn limits(&self) -> CarrierLimits;
+
+    /// Memory for inline data beyond that. Does not change.
+    fn staging(&self) -> Option<Staging> {
+        None
+    }
 
     /// Posts the requests of a list from its first on. What it does not take is offered again
     /// later, unless it was refused.
@@ -190,6 +209,13 @@ pub enum Arrived {
     SendInvalidate(u32),
     /// WRITE with immediate data.
     WriteImm(u32),
+}
+
+impl Arrived {
+    /// The receive itself was filled.
+    pub(crate) fn brings_bytes(self) -> bool {
+        !matches!(self, Self::WriteImm(_))
+    }
 }
 
 /// A finished work request or receive.

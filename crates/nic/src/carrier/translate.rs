@@ -28,17 +28,18 @@ pub struct Header {
 
 /// The own side's memory, by the keys that WQEs name.
 pub trait OwnMemory {
-    /// The device's key for `sge`, which `needed` is to be done with.
+    /// `sge`, which `needed` is to be done with, as the device knows it: under its key, and perhaps
+    /// in another place.
     ///
     /// # Errors
     /// The key, the range or the right that is not there.
-    fn device_key(
+    fn at_device(
         &mut self,
         side: KeySide,
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<u32, Box<Rule>>;
+    ) -> Result<CarriedSge, Box<Rule>>;
 }
 
 /// The keys of one protection domain.
@@ -50,16 +51,16 @@ pub(crate) struct InTable<'a> {
 
 impl OwnMemory for InTable<'_> {
     #[inline]
-    fn device_key(
+    fn at_device(
         &mut self,
         side: KeySide,
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<u32, Box<Rule>> {
+    ) -> Result<CarriedSge, Box<Rule>> {
         let Sge { addr, len, lkey: Lkey(key) } = sge;
         match self.keys.find(self.hint, self.pd, key, addr, len, needed) {
-            Some(Span { tag: lkey @ 1.., .. }) => Ok(lkey),
+            Some(Span { tag: lkey @ 1.., .. }) => Ok(CarriedSge { addr, len, lkey }),
             _ => Err(self.unfit(side, segment, sge, needed)),
         }
     }
@@ -175,7 +176,7 @@ impl SendList {
             _ => return broken(Rule::NotCarried { opcode: op.opcode() }),
         };
         let result = Sge { len: 8, ..result };
-        self.add(piece(memory, KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
+        self.add(memory.at_device(KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
         self.close(header, request, 1);
         Ok(())
     }
@@ -197,7 +198,7 @@ impl SendList {
             return broken(Rule::CarrierLimit { what: "segments", found, max: max.into() });
         }
         for (segment, sge) in sges.iter().enumerate() {
-            self.add(piece(memory, KeySide::Local, segment as u8, sge, needed)?);
+            self.add(memory.at_device(KeySide::Local, segment as u8, sge, needed)?);
         }
         Ok(())
     }
@@ -206,18 +207,6 @@ impl SendList {
 #[cold]
 fn broken<T>(rule: Rule) -> Result<T, Box<Rule>> {
     Err(Box::new(rule))
-}
-
-#[inline]
-fn piece(
-    memory: &mut impl OwnMemory,
-    side: KeySide,
-    segment: u8,
-    sge: Sge,
-    needed: Access,
-) -> Result<CarriedSge, Box<Rule>> {
-    let lkey = memory.device_key(side, segment, sge, needed)?;
-    Ok(CarriedSge { addr: sge.addr, len: sge.len, lkey })
 }
 
 /// A receive's entries, of which the device takes `max`, under its keys.
@@ -235,7 +224,7 @@ pub fn translate_receive(
         return broken(Rule::CarrierLimit { what: "segments", found, max });
     }
     let pieces = sges.enumerate().map(|(segment, sge)| {
-        piece(memory, KeySide::Receive, segment as u8, sge, Access::LOCAL_WRITE)
+        memory.at_device(KeySide::Receive, segment as u8, sge, Access::LOCAL_WRITE)
     });
     pieces.collect()
 }
@@ -243,7 +232,7 @@ pub fn translate_receive(
 /// The syndrome with which a receive completes that breaks `rule`.
 pub fn receive_syndrome(rule: &Rule) -> Syndrome {
     match rule {
-        Rule::Key { .. } | Rule::KeyNotCarried { .. } => Syndrome::LocalProt,
+        Rule::Key { .. } | Rule::KeyNotCarried { .. } | Rule::Bounced { .. } => Syndrome::LocalProt,
         _ => Syndrome::LocalQpOp,
     }
 }

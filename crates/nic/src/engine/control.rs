@@ -1,6 +1,6 @@
 //! Control calls that change what the engine works on.
 
-use super::proxy::End;
+use super::proxy::{End, Waiting};
 use super::{Core, Flight};
 use crate::event::AsyncEvent;
 use crate::qp::receive::ReceiveQueue;
@@ -18,6 +18,7 @@ use warpverbs_mem::Access;
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     _end: Option<Box<End>>,
+    _waiting: Waiting,
     _flight: VecDeque<Flight>,
     _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
 }
@@ -113,7 +114,7 @@ impl Core {
             garbage._flight = q.reset();
             rq.reset();
             self.quieten(slot);
-            self.proxy.reset(slot);
+            garbage._waiting = self.proxy.reset(slot);
         }
         let (Some(q), Some(rq)) = (self.sends.get_mut(slot), self.receives.get_mut(slot)) else {
             return Ok(garbage);

@@ -5,6 +5,7 @@
 
 use super::atomic::{Amo, RemoteAtomic};
 use super::net::Outgoing;
+use super::proxy::Aside;
 use super::transfer::{Source, Transfer, begin, is_uniform, lane};
 use crate::event::Events;
 use crate::qp::receive::ReceiveQueue;
@@ -51,6 +52,8 @@ pub(crate) enum Work {
     Remote(Outgoing),
     /// Another device carries it out, likewise.
     Carried,
+    /// The same, and bytes are copied for it.
+    Aside(Box<Aside>),
     Copy(Box<Transfer>),
     Atomic(Box<RemoteAtomic>),
 }
@@ -60,16 +63,21 @@ impl Work {
     pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
         match self {
             Self::Nothing => Ok(true),
-            Self::Remote(_) | Self::Carried => Ok(false),
+            Self::Remote(_) | Self::Carried | Self::Aside(_) => Ok(false),
             Self::Copy(transfer) => transfer.advance(slice),
             Self::Atomic(atomic) => atomic.advance(),
         }
     }
 
+    /// Another device carries it out.
+    pub(crate) fn is_carried(&self) -> bool {
+        matches!(self, Self::Carried | Self::Aside(_))
+    }
+
     /// A later WQE of the same lane may start.
     pub(crate) fn is_issued(&self) -> bool {
         match self {
-            Self::Nothing | Self::Remote(_) | Self::Carried => true,
+            Self::Nothing | Self::Remote(_) | Self::Carried | Self::Aside(_) => true,
             Self::Copy(transfer) => transfer.is_issued(),
             Self::Atomic(_) => false,
         }

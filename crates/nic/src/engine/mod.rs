@@ -14,7 +14,7 @@ mod net;
 mod proxy;
 mod run;
 mod timer;
-mod transfer;
+pub(crate) mod transfer;
 
 pub(crate) use net::Network;
 pub(crate) use proxy::{Proxy, SharedEnd};

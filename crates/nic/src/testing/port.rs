@@ -5,10 +5,11 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
 use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
 use warpverbs_mlx5::recv;
+use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
 
 /// Where a port takes receives from.
@@ -285,6 +286,30 @@ impl Port {
     /// The next completion of a receive.
     pub fn poll_recv(&mut self) -> Option<Cqe> {
         self.recv.poll()
+    }
+
+    /// What the send queue has reported since the last call: index, and syndrome of an error.
+    pub fn sent(&mut self) -> Vec<(u16, Option<Syndrome>)> {
+        std::iter::from_fn(|| self.poll_send())
+            .map(|cqe| match cqe {
+                Cqe::Requester { wqe_counter, .. } => (wqe_counter, None),
+                Cqe::Error { wqe_counter, syndrome, .. } => (wqe_counter, Some(syndrome)),
+                Cqe::Receive { .. } => panic!("{cqe:?} in a send CQ"),
+            })
+            .collect()
+    }
+
+    /// The same of receives.
+    pub fn received(&mut self) -> Vec<(u16, Option<Syndrome>)> {
+        std::iter::from_fn(|| self.poll_recv())
+            .map(|cqe| match cqe {
+                Cqe::Receive { wqe_counter, .. } => (wqe_counter, None),
+                Cqe::Error { wqe_counter, syndrome, side: ErrorSide::Responder, .. } => {
+                    (wqe_counter, Some(syndrome))
+                }
+                _ => panic!("{cqe:?} in a receive CQ"),
+            })
+            .collect()
     }
 
     /// The bytes of the send CQ's first entry: all there is in collapsed mode.

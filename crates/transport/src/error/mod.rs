@@ -79,6 +79,7 @@ impl Error {
                 | VerbsError::Selection(_)
                 | VerbsError::OutOfRange { .. }
                 | VerbsError::NeedsLocalWrite { .. }
+                | VerbsError::BouncedRights { .. }
                 | VerbsError::Unsupported { .. },
             ) => ErrorKind::BadCaller,
             Self::Verbs(_) | Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => {

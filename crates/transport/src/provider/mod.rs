@@ -8,11 +8,11 @@ pub use direct::{CompletionPort, DirectPorts, SendPort};
 pub(crate) use soft::Soft;
 pub use verbs::Verbs;
 
-use crate::{Error, NicId, Reach};
+use crate::{Error, NicId, Reach, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::{Access, How, Region};
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_nic::{AsyncEvent, FirstError, Mtu, QpState};
 
@@ -91,7 +91,11 @@ pub trait Nic: Send + Sync + fmt::Debug {
     fn doorbells(&self) -> &Region;
 
     /// Lets the NIC touch `region`, which the key keeps alive; addresses are the region's own.
-    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error>;
+    fn register(
+        &self,
+        region: &Region,
+        options: &RegisterOptions,
+    ) -> Result<Box<dyn MemoryKey>, Error>;
 
     /// A QP with its two CQs, in the state INIT, on zeroed queue memory. CQ memory is set to 0xff.
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
@@ -109,6 +113,8 @@ pub trait MemoryKey: Send + Sync {
     fn lkey(&self) -> u32;
     /// For peers.
     fn rkey(&self) -> u32;
+    /// The way to the memory.
+    fn how(&self) -> &How;
 }
 
 /// A CQ to make. Collapsed CQs have one entry.

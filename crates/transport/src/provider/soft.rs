@@ -3,12 +3,12 @@
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{SharedQueue, SrqSpec};
 use crate::error::no_entropy;
-use crate::{Error, NicId, Reach};
+use crate::{Error, NicId, Reach, RegisterOptions};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::{Access, How, HowRegistered, Kind, Region};
 use warpverbs_nic::{
     AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
@@ -194,9 +194,17 @@ impl Nic for SoftDevice {
         self.running.nic.doorbells()
     }
 
-    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error> {
-        let mr = self.running.nic.reg_mr(&self.pd, region, access)?;
-        Ok(Box::new(SoftKey { mr, _running: self.running.clone() }))
+    fn register(
+        &self,
+        region: &Region,
+        options: &RegisterOptions,
+    ) -> Result<Box<dyn MemoryKey>, Error> {
+        let mr = self.running.nic.reg_mr(&self.pd, region, options.access())?;
+        let how = How::best(match region.kind() {
+            Kind::Host => HowRegistered::Host,
+            _ => HowRegistered::CopyEngine,
+        });
+        Ok(Box::new(SoftKey { mr, how, _running: self.running.clone() }))
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
@@ -248,6 +256,7 @@ fn qpn_of(event: &AsyncEvent) -> Option<u32> {
 
 struct SoftKey {
     mr: Mr,
+    how: How,
     _running: Arc<Running>,
 }
 
@@ -258,6 +267,10 @@ impl MemoryKey for SoftKey {
 
     fn rkey(&self) -> u32 {
         self.mr.rkey()
+    }
+
+    fn how(&self) -> &How {
+        &self.how
     }
 }
 

@@ -4,6 +4,7 @@ mod common;
 mod connect;
 mod direct;
 mod errors;
+mod gpu_memory;
 mod lifetimes;
 mod misuse;
 mod network;

@@ -5,6 +5,7 @@ use super::{
     PostError, SelectionError, SendOps, advice,
 };
 use crate::CallError;
+use nix::errno::Errno;
 use thiserror::Error;
 use warpverbs_mem::Access;
 
@@ -105,6 +106,17 @@ pub enum VerbsError {
     /// There is no way to register a GPU's memory.
     #[error(transparent)]
     NotRegistered(Box<NotRegistered>),
+    /// Memory that somebody copies cannot be reached by peers on their own: nobody sees when.
+    #[error(
+        "memory that bounces through the host cannot grant {rights:?}, since nobody sees when peers \
+         use it: let peers reach host memory (Place::Shared), or see to a direct way ({tried})"
+    )]
+    BouncedRights {
+        /// What peers may not be granted.
+        rights: Access,
+        /// The direct ways, and why they were not taken.
+        tried: String,
+    },
     /// A QP did not change its state or attributes.
     #[error(transparent)]
     Modify(#[from] Box<ModifyError>),
@@ -151,6 +163,12 @@ impl From<CallError> for VerbsError {
 }
 
 impl VerbsError {
+    /// The device, or the kernel, calls what was asked for invalid (`EINVAL`), and says no more.
+    pub fn is_invalid(&self) -> bool {
+        let (Self::Call(call) | Self::Advised { call, .. }) = self else { return false };
+        call.errno == Errno::EINVAL
+    }
+
     /// A device that is listed, with this node, did not open.
     pub(super) fn not_opened(call: CallError, node: &str) -> Self {
         match advice::on_open(&call, node, &advice::Facts::of_this_process()) {

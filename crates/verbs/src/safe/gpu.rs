@@ -1,49 +1,14 @@
 //! Registering a GPU's memory: which ways there are, and which one it became.
 
 use super::{Mr, Pd, Registration, VerbsError};
-use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use thiserror::Error;
-use warpverbs_mem::{HostBuf, Kind, Region};
-
-/// How a device reaches memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HowRegistered {
-    /// Host memory, by its address.
-    Host,
-    /// A GPU's memory, as a dmabuf: the NIC reads and writes it across PCIe.
-    Dmabuf,
-    /// A GPU's memory by its address, which a kernel module of the GPU's vendor knows.
-    PeerMemory,
-    /// Pinned host memory instead of the GPU's: somebody copies between the two.
-    Bounce,
-}
-
-impl fmt::Display for HowRegistered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host memory",
-            Self::Dmabuf => "dmabuf",
-            Self::PeerMemory => "peer memory module",
-            Self::Bounce => "bounce through host memory",
-        })
-    }
-}
-
-/// A way that was not taken, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotTaken {
-    /// The way.
-    pub how: HowRegistered,
-    /// The reason.
-    pub why: String,
-}
+use warpverbs_mem::{Access, Dmabuf, How, HowRegistered, Kind, MemError, NotTaken, Region};
 
 /// A GPU's memory could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{region} cannot be registered with {device}: {}", list(.tried))]
+#[error("{region} cannot be registered with {device}: {}", NotTaken::list(.tried))]
 pub struct NotRegistered {
     /// The memory.
     pub region: String,
@@ -53,15 +18,9 @@ pub struct NotRegistered {
     pub tried: Vec<NotTaken>,
 }
 
-fn list(tried: &[NotTaken]) -> String {
-    let lines: Vec<_> = tried.iter().map(|way| format!("{}: {}", way.how, way.why)).collect();
-    lines.join("; ")
-}
-
-/// What may be tried for memory that the CPU does not reach.
-pub struct GpuWays<'a> {
-    /// Exports the region as a dmabuf: its descriptor and the region's offset in it, or why not.
-    pub export: &'a dyn Fn() -> Result<(OwnedFd, u64), String>,
+/// What may be tried for memory that the CPU does not reach, besides a dmabuf.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuWays {
     /// The kernel module that lets NICs reach the GPU's memory, if it is loaded.
     pub peer_module: Option<&'static str>,
     /// Whether pinned host memory will do; whoever says so copies the bytes.
@@ -71,13 +30,15 @@ pub struct GpuWays<'a> {
 /// Registered memory, and how it was registered.
 #[derive(Debug)]
 pub struct Registered {
-    /// The registration. With [`HowRegistered::Bounce`] it is of other memory than was asked for.
+    /// The registration. With [`HowRegistered::Bounce`] it is of other memory than was asked for,
+    /// as long as that.
     pub mr: Mr,
-    /// The way.
-    pub how: HowRegistered,
-    /// Better ways that were not taken.
-    pub not_taken: Vec<NotTaken>,
+    /// The way, and the better ones that were not taken.
+    pub how: How,
 }
+
+/// What peers may do to memory without its owner being told.
+const UNSEEN: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 impl Registered {
     /// Registers `region` in the best way there is: host memory by its address; a GPU's as a dmabuf,
@@ -86,33 +47,30 @@ impl Registered {
         pd: &Pd,
         region: &Region,
         registration: Registration,
-        ways: &GpuWays<'_>,
+        ways: &GpuWays,
     ) -> Result<Self, VerbsError> {
         if region.kind() == Kind::Host {
             let mr = Mr::register(pd, region, registration)?;
-            return Ok(Self { mr, how: HowRegistered::Host, not_taken: Vec::new() });
+            return Ok(Self { mr, how: How::best(HowRegistered::Host) });
         }
-        let mut tried = Vec::new();
-        for (how, attempt) in WAYS {
+        let mut not_taken = Vec::new();
+        for (by, attempt) in WAYS {
             match attempt(pd, region, registration, ways) {
-                Ok(mr) => return Ok(Self { mr, how, not_taken: tried }),
-                Err(why) => tried.push(NotTaken { how, why }),
+                Ok(mr) => return Ok(Self { mr, how: How { by, not_taken } }),
+                Err(why) => not_taken.push(NotTaken { how: by, why }),
             }
         }
-        let device = pd.context().device().name().to_owned();
-        Err(NotRegistered { region: format!("{region:?}"), device, tried }.into())
-    }
-
-    /// One line: which way, and why none of the better ones.
-    pub fn why(&self) -> String {
-        match self.not_taken.len() {
-            0 => self.how.to_string(),
-            _ => format!("{} ({})", self.how, list(&self.not_taken)),
+        let rights = registration.access() & UNSEEN;
+        if ways.bounce && !rights.is_empty() {
+            not_taken.pop();
+            return Err(VerbsError::BouncedRights { rights, tried: NotTaken::list(&not_taken) });
         }
+        let device = pd.context().device().name().to_owned();
+        Err(NotRegistered { region: format!("{region:?}"), device, tried: not_taken }.into())
     }
 }
 
-type Way = fn(&Pd, &Region, Registration, &GpuWays<'_>) -> Result<Mr, String>;
+type Way = fn(&Pd, &Region, Registration, &GpuWays) -> Result<Mr, String>;
 
 /// Best first.
 const WAYS: [(HowRegistered, Way); 3] = [
@@ -121,13 +79,8 @@ const WAYS: [(HowRegistered, Way); 3] = [
     (HowRegistered::Bounce, bounce),
 ];
 
-fn dmabuf(
-    pd: &Pd,
-    region: &Region,
-    registration: Registration,
-    ways: &GpuWays<'_>,
-) -> Result<Mr, String> {
-    let (fd, offset) = (ways.export)()?;
+fn dmabuf(pd: &Pd, region: &Region, registration: Registration, _: &GpuWays) -> Result<Mr, String> {
+    let Dmabuf { fd, offset } = region.export_dmabuf().map_err(|e| e.to_string())?;
     Mr::register_dmabuf(pd, region, fd.as_fd(), offset, registration).map_err(|e| e.to_string())
 }
 
@@ -135,7 +88,7 @@ fn peer_memory(
     pd: &Pd,
     region: &Region,
     registration: Registration,
-    ways: &GpuWays<'_>,
+    ways: &GpuWays,
 ) -> Result<Mr, String> {
     if ways.peer_module.is_none() {
         return Err(format!("no module of {} is loaded", PEER_MODULES.map(|m| m.0).join(", ")));
@@ -147,13 +100,18 @@ fn bounce(
     pd: &Pd,
     region: &Region,
     registration: Registration,
-    ways: &GpuWays<'_>,
+    ways: &GpuWays,
 ) -> Result<Mr, String> {
     if !ways.bounce {
         return Err("not asked for".to_owned());
     }
-    let host = HostBuf::region(region.len()).map_err(|e| e.to_string())?;
-    let host = host.slice(0, region.len()).map_err(|e| e.to_string())?;
+    if registration.access().intersects(UNSEEN) {
+        return Err("peers may not reach memory that is copied".to_owned());
+    }
+    let Some(copier) = region.copier() else {
+        return Err(MemError::NoCopier { from: region.kind(), to: Kind::Host }.to_string());
+    };
+    let host = copier.host_memory(region.len()).map_err(|e| e.to_string())?;
     Mr::register(pd, &host, registration).map_err(|e| e.to_string())
 }
 

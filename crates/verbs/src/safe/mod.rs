@@ -33,7 +33,7 @@ pub use device::{Device, Transport};
 pub use error::{Offer, VerbsError};
 pub use event::{AsyncEvent, EventKind, EventSource};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
-pub use gpu::{GpuWays, HowRegistered, NotRegistered, NotTaken, Registered, peer_module};
+pub use gpu::{GpuWays, NotRegistered, Registered, peer_module};
 pub use load::{LIBRARY_ENV, LoadError, Verbs};
 pub use mr::{Mr, Registration};
 pub use pd::Pd;
@@ -45,4 +45,6 @@ pub use qp::{
 };
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
+
+pub use warpverbs_mem::{How, HowRegistered, NotTaken};
 pub use warpverbs_wire::Mtu;

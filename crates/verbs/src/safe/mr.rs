@@ -22,6 +22,11 @@ impl Registration {
         Self { access, relaxed_ordering: false, on_demand: false }
     }
 
+    /// The rights.
+    pub fn access(self) -> Access {
+        self.access
+    }
+
     /// The device's writes to this memory may overtake one another on the way to it; only a
     /// completion tells that all have arrived. Faster on some hosts; wrong for whoever polls the
     /// last byte of a message. Left out where the kernel does not know it.

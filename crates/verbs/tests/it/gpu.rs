@@ -3,97 +3,107 @@
 use crate::pair::ALL;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use warpverbs_mem::{Backing, HostBuf, Kind, Region};
+use std::sync::Arc;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::{Access, HostBuf, Kind, Region};
 use warpverbs_verbs::testing::{Fake, fake};
 use warpverbs_verbs::{
     GpuWays, HowRegistered, Pd, Registered, Registration, VerbsError, peer_module,
 };
 
-struct Pretended(HostBuf, Kind);
-
-// SAFETY: the memory is the buffer's, which lives as long.
-unsafe impl Backing for Pretended {
-    fn addr(&self) -> u64 {
-        self.0.addr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn kind(&self) -> Kind {
-        self.1
-    }
+/// Memory that a copy engine reaches, and that lies in a dmabuf if one is given.
+fn of_gpu(dmabuf: Option<(OwnedFd, u64)>) -> Region {
+    LazyMemory::exporting(8192, 0, &Arc::new(LazyCopier::default()), dmabuf).unwrap().0
 }
 
-fn of_gpu() -> Region {
-    Region::new(Pretended(HostBuf::new(8192).unwrap(), Kind::Cuda(0)))
-}
+/// What memory says that is in no dmabuf.
+const REFUSED: &str = "cuda:0 memory is not exported";
 
 fn domain(fake: &Fake) -> Pd {
     Pd::new(&fake.verbs().device("fake0").unwrap().open().unwrap()).unwrap()
 }
 
-fn exported() -> Result<(OwnedFd, u64), String> {
-    Ok((std::fs::File::open("/proc/self/exe").unwrap().into(), 8192))
-}
-
-fn refused() -> Result<(OwnedFd, u64), String> {
-    Err("this driver cannot".to_owned())
+/// A file for a dmabuf; the library only looks at its length.
+fn file() -> Option<(OwnedFd, u64)> {
+    Some((std::fs::File::open("/proc/self/exe").unwrap().into(), 8192))
 }
 
 #[test]
 fn a_dmabuf_comes_first() {
     let Some(fake) = fake() else { return };
-    let ways = GpuWays { export: &exported, peer_module: Some("nvidia_peermem"), bounce: true };
-    let (pd, region) = (domain(&fake), of_gpu());
+    let ways = GpuWays { peer_module: Some("nvidia_peermem"), bounce: true };
+    let (pd, region) = (domain(&fake), of_gpu(file()));
     let made = Registered::new(&pd, &region, Registration::new(ALL), &ways).unwrap();
-    assert_eq!((made.how, made.why().as_str()), (HowRegistered::Dmabuf, "dmabuf"));
+    assert_eq!((made.how.by, made.how.why().as_str()), (HowRegistered::Dmabuf, "dmabuf"));
     assert_eq!(made.mr.region().addr(), region.addr());
+    assert_eq!(fake.mr_place(made.mr.rkey()), Some((8192, region.addr(), 8192)));
+    // A slice lies further on in the same dmabuf, under its own addresses.
+    let part = region.slice(4096, 100).unwrap();
+    let made = Registered::new(&pd, &part, Registration::new(ALL), &ways).unwrap();
+    assert_eq!(made.how.by, HowRegistered::Dmabuf);
+    let place = (8192 + 4096, region.addr() + 4096, 100);
+    assert_eq!(fake.mr_place(made.mr.rkey()), Some(place));
 }
 
 #[test]
 fn a_peer_module_comes_second_and_the_reason_is_kept() {
     let Some(fake) = fake() else { return };
     let pd = domain(&fake);
-    let mut ways = GpuWays { export: &refused, peer_module: Some("nvidia_peermem"), bounce: true };
-    let made = Registered::new(&pd, &of_gpu(), Registration::new(ALL), &ways).unwrap();
-    assert_eq!(made.how, HowRegistered::PeerMemory);
-    assert_eq!(made.why(), "peer memory module (dmabuf: this driver cannot)");
-    ways.export = &exported;
+    let ways = GpuWays { peer_module: Some("nvidia_peermem"), bounce: true };
+    let made = Registered::new(&pd, &of_gpu(None), Registration::new(ALL), &ways).unwrap();
+    assert_eq!(made.how.by, HowRegistered::PeerMemory);
+    assert_eq!(made.how.why(), format!("peer memory module (dmabuf: {REFUSED})"));
     fake.fail_next("ibv_reg_dmabuf_mr", libc::EOPNOTSUPP);
-    let made = Registered::new(&pd, &of_gpu(), Registration::new(ALL), &ways).unwrap();
-    assert_eq!(made.how, HowRegistered::PeerMemory);
-    assert!(made.why().contains("Linux 5.12"), "{}", made.why());
+    let made = Registered::new(&pd, &of_gpu(file()), Registration::new(ALL), &ways).unwrap();
+    assert_eq!(made.how.by, HowRegistered::PeerMemory);
+    assert!(made.how.why().contains("Linux 5.12"), "{}", made.how.why());
 }
 
 #[test]
 fn host_memory_in_its_place_is_used_only_when_asked_for() {
     let Some(fake) = fake() else { return };
-    let (pd, region) = (domain(&fake), of_gpu());
-    let mut ways = GpuWays { export: &refused, peer_module: None, bounce: false };
+    let (pd, region) = (domain(&fake), of_gpu(None));
+    let mut ways = GpuWays::default();
     let error = Registered::new(&pd, &region, Registration::new(ALL), &ways).unwrap_err();
     let VerbsError::NotRegistered(error) = error else { panic!("{error}") };
     assert_eq!(error.tried.len(), 3);
     let text = error.to_string();
-    for words in ["fake0", "cuda:0", "this driver cannot", "nvidia_peermem", "not asked for"] {
+    for words in ["fake0", "cuda:0", REFUSED, "nvidia_peermem", "not asked for"] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
     ways.bounce = true;
-    let made = Registered::new(&pd, &region, Registration::new(ALL), &ways).unwrap();
-    assert_eq!((made.how, made.not_taken.len()), (HowRegistered::Bounce, 2));
+    let own = Registration::new(Access::LOCAL_WRITE);
+    let made = Registered::new(&pd, &region, own, &ways).unwrap();
+    assert_eq!((made.how.by, made.how.not_taken.len()), (HowRegistered::Bounce, 2));
     let host = made.mr.region();
     assert_eq!((host.kind(), host.len()), (Kind::Host, region.len()));
     assert_ne!(host.addr(), region.addr());
 }
 
 #[test]
+fn peers_are_kept_out_of_memory_that_is_copied() {
+    let Some(fake) = fake() else { return };
+    let (pd, region) = (domain(&fake), of_gpu(None));
+    let ways = GpuWays { peer_module: None, bounce: true };
+    for rights in [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+        let asked = Registration::new(rights | Access::LOCAL_WRITE);
+        let error = Registered::new(&pd, &region, asked, &ways).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, VerbsError::BouncedRights { rights: r, .. } if r == rights));
+        for words in ["Place::Shared", REFUSED, "nvidia_peermem"] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+    assert_eq!(fake.live().mrs, 0);
+}
+
+#[test]
 fn host_memory_needs_none_of_this() {
     let Some(fake) = fake() else { return };
-    let ways = GpuWays { export: &refused, peer_module: None, bounce: false };
+    let ways = GpuWays::default();
     let region = HostBuf::region(4096).unwrap();
     let made = Registered::new(&domain(&fake), &region, Registration::new(ALL), &ways).unwrap();
-    assert_eq!((made.how, made.why().as_str()), (HowRegistered::Host, "host memory"));
+    assert_eq!((made.how.by, made.how.why().as_str()), (HowRegistered::Host, "host memory"));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! The end of a carried QP: the device brings back what it has, then the rest is flushed here.
 
+use super::Waiting;
 use crate::carrier::CarrierStatus;
 use crate::engine::Core;
+use crate::engine::execute::Work;
+use crate::engine::run::Flight;
 use crate::event::AsyncEvent;
 use crate::qp::QpState;
 use crate::qp::receive::Receives;
@@ -50,7 +53,16 @@ impl Core {
         }
         tracing::warn!(qpn = q.qpn.get(), "the device that carries the QP is gone");
         let syndrome = CarrierStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
-        match q.flight.pop_front() {
+        // What the device has done already completes when its bytes are in place.
+        let copies = |flight: &mut Flight| match &mut flight.work {
+            Work::Aside(aside) => aside.is_under_way(),
+            _ => false,
+        };
+        let first = match q.flight.front_mut().is_some_and(copies) {
+            true => None,
+            false => q.flight.pop_front(),
+        };
+        match first {
             Some(flight) => self.fail_ticket(slot, &flight.ticket, syndrome, None),
             None => self.end(slot, Some(syndrome)),
         }
@@ -61,6 +73,10 @@ impl Core {
         let now = self.time.now();
         let Some(end) = self.proxy.end_mut(slot) else { return false };
         let Some(until) = end.flushing else { return false };
+        // Copies end by themselves, and what they bring completes.
+        if !end.waiting.is_over() {
+            return false;
+        }
         let empty = end.outstanding == 0 && end.receives == 0;
         if !empty && !end.gone && now < until {
             return false;
@@ -69,6 +85,7 @@ impl Core {
             tracing::warn!(slot, "the device did not flush its queues in {PATIENCE:?}");
         }
         (end.flushing, end.outstanding, end.receives) = (None, 0, 0);
+        end.waiting = Waiting::default();
         let broken = end.broken.take();
         while let Some(flight) = self.sends.get_mut(slot).and_then(|q| q.flight.pop_front()) {
             self.fail_ticket(slot, &flight.ticket, Syndrome::WrFlush, None);

@@ -8,21 +8,33 @@
 //!                         └─► flush: once a QP failed and the device has let go of all
 //! ```
 //!
+//! Memory that the device does not reach has a shadow in host memory (`bounce`), and what waits for
+//! copies between the two is kept in the queue's order (`wait`).
+//!
 //! A WQE stays in `flight` from its post to its retirement. The device is asked for a completion of
 //! the last request of every list, and wherever the poster asked for one; it reports in order, so
 //! each completion retires all before it.
 
+mod bounce;
 mod flush;
 mod post;
 mod receive;
 mod settle;
+mod wait;
+
+pub(crate) use wait::{Aside, Waiting};
 
 use super::Core;
 use crate::carrier::{Carrier, CarrierLimits, Completion, ReceiveCarrier, RecvList, SendList};
 use crate::qp::{Path, QpState};
 use crate::{Gone, ModifyError};
+use bounce::{Pieces, Shadows};
+use rustc_hash::FxHashMap;
+use wait::Slots;
 use warpverbs_mlx5::syndrome::Syndrome;
 
+/// Requests of one list at most.
+const LIST: u32 = 32;
 /// Idle carriers that one slice polls, besides those with work outstanding.
 const WINDOW: usize = 16;
 /// QPs whose receive records are looked at when a doorbell was heard. Messages between QPs of one
@@ -82,6 +94,10 @@ impl Id {
 pub(crate) struct End {
     carrier: Box<dyn Carrier>,
     limits: CarrierLimits,
+    /// The limits of WQEs: those with what slots add.
+    takes: CarrierLimits,
+    slots: Option<Slots>,
+    waiting: Waiting,
     life: u16,
     /// Send work requests at the device.
     outstanding: u32,
@@ -100,7 +116,7 @@ pub(crate) struct End {
 
 impl End {
     fn is_busy(&self) -> bool {
-        self.outstanding > 0 || self.stalled || self.flushing.is_some()
+        self.outstanding > 0 || self.stalled || self.flushing.is_some() || !self.waiting.is_empty()
     }
 }
 
@@ -111,12 +127,14 @@ pub(crate) struct SharedEnd {
     depth: u32,
     sges: u32,
     outstanding: u32,
+    /// Receives at the device with a shadow, by number.
+    landing: FxHashMap<u64, Pieces>,
 }
 
 impl SharedEnd {
     pub(crate) fn new(carrier: Box<dyn ReceiveCarrier>) -> Self {
         let (depth, sges) = carrier.limits();
-        Self { carrier, depth, sges, outstanding: 0 }
+        Self { carrier, depth, sges, outstanding: 0, landing: FxHashMap::default() }
     }
 }
 
@@ -135,6 +153,7 @@ pub(crate) struct Proxy {
     list: SendList,
     receives: RecvList,
     completions: Vec<Completion>,
+    pub(crate) shadows: Shadows,
 }
 
 impl Proxy {
@@ -154,9 +173,15 @@ impl Proxy {
             self.ends.resize_with(at + 1, || None);
         }
         let limits = carrier.limits();
+        let slots = carrier.staging().map(Slots::new);
+        let more = slots.as_ref().map_or(0, |slots| slots.staging.slot);
+        let takes = CarrierLimits { inline_bytes: limits.inline_bytes.max(more), ..limits };
         self.ends[at] = Some(Box::new(End {
             carrier,
             limits,
+            takes,
+            slots,
+            waiting: Waiting::default(),
             life: 0,
             outstanding: 0,
             receives: 0,
@@ -185,12 +210,17 @@ impl Proxy {
         self.shared.retain(|shared| *shared != srq);
     }
 
-    /// What was under way for the QP is forgotten. Its device's QP is reset after this.
-    pub(crate) fn reset(&mut self, slot: u32) {
-        let Some(end) = self.end_mut(slot) else { return };
+    /// What was under way for the QP is forgotten; copies are handed out, to be dropped without a
+    /// lock held. Its device's QP is reset after this.
+    pub(crate) fn reset(&mut self, slot: u32) -> Waiting {
+        let Some(end) = self.end_mut(slot) else { return Waiting::default() };
         end.life = end.life.wrapping_add(1) & LIFE;
         (end.outstanding, end.receives) = (0, 0);
         (end.stalled, end.flushing, end.broken) = (false, None, None);
+        if let Some(slots) = &mut end.slots {
+            slots.clear();
+        }
+        std::mem::take(&mut end.waiting)
     }
 
     /// A QP takes the path of its kind. Changes nothing.
@@ -277,6 +307,7 @@ impl Core {
         {
             self.enqueue(slot);
         }
+        busy |= self.serve_waiting(slot);
         busy | self.end_flush(slot)
     }
 

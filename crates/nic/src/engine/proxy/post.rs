@@ -1,6 +1,7 @@
 //! From announced WQEs to a list of work requests: parsed and checked as every WQE, keys
 //! translated, posted together.
 
+use super::bounce::{Shadows, WithShadows};
 use super::{End, Id, Proxy, WorkKind};
 use crate::carrier::{Bounds, CarriedSge, Header, InTable, Request, SendList};
 use crate::engine::Core;
@@ -17,9 +18,6 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Position, Sge, Wqe, parse, peek};
 use zerocopy::{transmute, transmute_ref};
 
-/// Requests of one list at most.
-const LIST: u32 = 32;
-
 /// Why the next WQE is not in the list.
 enum Halt {
     /// Its bytes are none.
@@ -29,6 +27,8 @@ enum Halt {
         rule: Rule,
     },
     Stopped(Ticket, Stop),
+    /// It can be later, when others have gone on.
+    Later,
 }
 
 impl Halt {
@@ -44,18 +44,18 @@ impl Core {
     pub(in crate::engine) fn carry(&mut self, slot: u32, budget: u32) -> Advance {
         let Self { sends, keys, proxy, long, log, .. } = self;
         let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
-        let Proxy { ends, list, .. } = proxy;
+        let Proxy { ends, list, shadows, .. } = proxy;
         let Some(Some(end)) = ends.get_mut(slot as usize) else { return Advance::Nothing };
-        let room = (end.limits.send_depth - end.outstanding).min(LIST).min(budget);
+        let room = end.room().min(budget);
         if room == 0 || end.stalled {
             return Advance::Moving;
         }
         list.clear();
         let (mut staged, mut halt) = (0, None);
         while staged < room && q.next != q.posted {
-            if !stage_plain(keys, q, end, list)
-                && let Err(why) = stage(keys, q, end, long, list, log)
-            {
+            // Behind requests that wait for copies, all wait.
+            let plain = end.waiting.parked.is_empty() && stage_plain(keys, q, end, list);
+            if !plain && let Err(why) = stage((keys, shadows), q, end, long, list, log) {
                 halt = Some(why);
                 break;
             }
@@ -66,6 +66,7 @@ impl Core {
             Some(halt) => match *halt {
                 Halt::Refused { first, wqebbs, rule } => self.refuse(slot, &first, wqebbs, rule),
                 Halt::Stopped(ticket, stop) => self.stopped(slot, ticket, stop),
+                Halt::Later => Advance::Moving,
             },
             None => Advance::Moving,
         }
@@ -91,13 +92,19 @@ impl Core {
         while rest > 0
             && let Some(flight) = q.flight.pop_back()
         {
-            rest -= usize::from(matches!(flight.work, Work::Carried));
+            rest -= usize::from(flight.work.is_carried());
+            if let (Work::Aside(aside), Some(slots)) = (&flight.work, &mut end.slots)
+                && aside.slot
+            {
+                slots.untake();
+            }
             q.next = flight.ticket.index;
             staged -= 1;
         }
+        let next = q.next;
         self.proxy.mark_busy(slot);
         if let Some(errno) = refused {
-            self.refuse_request(slot, errno);
+            self.refuse_request(slot, next, errno);
             return Advance::Done;
         }
         if staged == 0 { Advance::Moving } else { Advance::Posted(staged) }
@@ -105,9 +112,9 @@ impl Core {
 
     /// The device refused a request that passed every check: nothing after it can be posted.
     #[cold]
-    fn refuse_request(&mut self, slot: u32, errno: i32) {
+    pub(super) fn refuse_request(&mut self, slot: u32, index: u64, errno: i32) {
         let Some(q) = self.sends.get_mut(slot) else { return };
-        let (index, rule) = (q.next, Rule::CarrierRefused { errno });
+        let rule = Rule::CarrierRefused { errno };
         let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
         q.stats.errors += 1;
         q.first_error.get_or_insert(FirstError { index, syndrome, rule: Some(rule) });
@@ -158,9 +165,9 @@ fn header(end: &End, index: u64, flags: Flags) -> Header {
 /// Parses and checks the next WQE, puts its request into the list, and takes the WQE for started.
 #[inline]
 fn stage(
-    keys: &KeyTable,
+    (keys, shadows): (&KeyTable, &Shadows),
     q: &mut SendQueue,
-    end: &End,
+    end: &mut End,
     long: &mut [Block; 16],
     list: &mut SendList,
     log: &mut Log,
@@ -182,8 +189,10 @@ fn stage(
     }
     let mut ticket = Ticket::of(&wqe, index);
     let fetches = q.attrs.max_rd_atomic.is_some_and(|count| count > 0);
-    let bounds = Bounds { limits: &end.limits, fetches };
-    let mut memory = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
+    let bounds = Bounds { limits: &end.takes, fetches };
+    let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
+    let mut memory = WithShadows::new(table, shadows);
+    let mut work = Work::Carried;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
             ticket.brought = match wqe.op {
@@ -191,11 +200,16 @@ fn stage(
                 _ => ticket.bytes as u32,
             };
         }
-        Ok(false) => {}
+        Ok(false) => work = Work::Nothing,
         Err(rule) => return Err(Box::new(Halt::Stopped(ticket, local(*rule)))),
     }
+    let pieces = memory.pieces;
+    if work.is_carried() && end.needs_more(list, &pieces) {
+        let fence = wqe.flags.fence.waits_for_reads();
+        let set_aside = end.set_aside(q, list, &ticket, fence, pieces);
+        work = set_aside.ok_or_else(|| Box::new(Halt::Later))?;
+    }
     q.next = index + ticket.wqebbs;
-    let work = if matches!(wqe.op, Op::Nop) { Work::Nothing } else { Work::Carried };
     q.flight.push_back(Flight { ticket, work, delivery: None, reads: ticket.brought > 0 });
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Receives go to the device as their doorbell records advance.
 
+use super::bounce::{Pieces, WithShadows};
 use super::{Id, SharedEnd, WorkKind};
 use crate::carrier::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::engine::Core;
@@ -36,7 +37,8 @@ impl Core {
                 }
             };
             let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
-            let mut memory = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
+            let table = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
+            let mut memory = WithShadows::new(table, &proxy.shadows);
             let translated = parsed.and_then(|sges| {
                 let max = end.limits.recv_sges;
                 translate_receive(sges.iter(), max, &mut memory).map_err(|rule| *rule)
@@ -45,6 +47,9 @@ impl Core {
             match translated {
                 Ok(sges) => {
                     list.push(Id { kind: WorkKind::Receive, life: end.life, index }.pack(), &sges);
+                    if !memory.pieces.is_empty() {
+                        end.waiting.landing.insert(index, memory.pieces);
+                    }
                 }
                 Err(rule) => {
                     fault = Some((index, rule, true));
@@ -62,6 +67,7 @@ impl Core {
         if count < list.len() {
             // The rest is offered again.
             own.taken = from + count as u64;
+            end.waiting.landing.retain(|index, _| *index < own.taken);
             fault = refused.map(|errno| (own.taken, Rule::CarrierRefused { errno }, false));
         }
         if let Some((index, rule, consumed)) = fault {
@@ -92,7 +98,8 @@ impl Core {
         while list.len() < room {
             let pd = srq.pd;
             let mut hint = std::mem::take(&mut srq.hint);
-            let mut memory = InTable { keys, hint: &mut hint, pd };
+            let table = InTable { keys, hint: &mut hint, pd };
+            let mut memory = WithShadows::new(table, &proxy.shadows);
             let next = srq.peek(scratch).and_then(|next| match next {
                 None => Ok(None),
                 Some((number, link, sges)) => {
@@ -100,6 +107,7 @@ impl Core {
                     Ok(Some((number, link, translated.map_err(|rule| *rule)?)))
                 }
             });
+            let pieces = memory.pieces;
             srq.hint = hint;
             match next {
                 Ok(None) => break,
@@ -107,6 +115,9 @@ impl Core {
                     let id = Id { kind: WorkKind::Shared, life: 0, index: number.into() };
                     list.push(id.pack(), &sges);
                     heads.push(number);
+                    if let Some(end) = srq.carried.as_mut().filter(|_| !pieces.is_empty()) {
+                        end.landing.insert(number.into(), pieces);
+                    }
                     srq.take(link);
                 }
                 Err(rule) => {
@@ -123,6 +134,7 @@ impl Core {
             count = posted.count.min(list.len());
             end.outstanding += count as u32;
             if count < list.len() {
+                heads[count..].iter().for_each(|&head| drop(end.landing.remove(&head.into())));
                 srq.untake(heads[count], (list.len() - count) as u64);
                 fault = posted.refused.map(|errno| Rule::CarrierRefused { errno });
             }
@@ -136,17 +148,20 @@ impl Core {
         count > 0 || fault.is_some()
     }
 
-    /// The device has filled, or given back, a receive of an SRQ.
-    pub(super) fn shared_came_back(&mut self, slot: u32) {
+    /// The device has filled, or given back, a receive of an SRQ. Which pieces of it lie in shadows.
+    pub(super) fn shared_came_back(&mut self, slot: u32, index: u64) -> Option<Pieces> {
         let source = self.receives.get(slot).map(|rq| &rq.source);
-        let Some(Receives::Shared(srq)) = source else { return };
-        let Some(srq) = self.srqs.get_mut(*srq) else { return };
+        let Some(Receives::Shared(srq)) = source else { return None };
+        let srq = self.srqs.get_mut(*srq)?;
+        let mut pieces = None;
         let at_device = srq.carried.as_mut().map_or(0, |end| {
+            pieces = end.landing.remove(&index);
             end.outstanding = end.outstanding.saturating_sub(1);
             end.outstanding
         });
         if let Some(left) = srq.below_limit_with(at_device) {
             self.events.push(AsyncEvent::SrqLimit { srqn: srq.srqn, left });
         }
+        pieces
     }
 }

@@ -22,44 +22,73 @@ impl Core {
             return;
         }
         match kind {
-            WorkKind::Send => self.retire_carried(slot, index, completion),
-            WorkKind::Receive => self.settle_receive(slot, index, completion),
+            WorkKind::Send => {
+                // Behind one that waits for a copy, all wait.
+                if end.waiting.is_settling() || !self.retire_upto(slot, index, completion) {
+                    self.settle_later(slot, index, completion);
+                }
+            }
+            WorkKind::Receive => {
+                let end = self.proxy.end_mut(slot);
+                let pieces = end.and_then(|end| end.waiting.landing.remove(&index));
+                self.receive_came_back(slot, index, completion, pieces);
+            }
             WorkKind::Shared => {
-                self.shared_came_back(slot);
+                let pieces = self.shared_came_back(slot, index);
                 if let Some(rq) = self.receives.get_mut(slot) {
                     rq.open.push_back(index);
                 }
-                self.settle_receive(slot, index, completion);
+                self.receive_came_back(slot, index, completion, pieces);
             }
         }
     }
 
-    /// The WQE at `index` is done, and all before it.
-    fn retire_carried(&mut self, slot: u32, index: u64, completion: &Completion) {
+    /// The WQE at `index` is done, and all before it. False: one of them waits for a copy.
+    pub(super) fn retire_upto(&mut self, slot: u32, index: u64, completion: &Completion) -> bool {
         self.retire_silent(slot, index);
         while let Some(q) = self.sends.get_mut(slot) {
-            let Some(Flight { ticket, work, .. }) = q.flight.front() else { break };
+            let Some(Flight { ticket, work, .. }) = q.flight.front_mut() else { break };
             if ticket.index > index {
                 break;
             }
-            let (ticket, carried) = (*ticket, matches!(work, Work::Carried));
+            let failed = completion.status.syndrome().filter(|_| ticket.index == index);
+            let (ticket, carried) = (*ticket, work.is_carried());
+            let (mut slots, mut copied) = (false, Ok(true));
+            if let Work::Aside(aside) = work {
+                slots = aside.slot;
+                if failed.is_none() {
+                    copied = aside.bring_back();
+                }
+            }
+            if copied == Ok(false) {
+                return false;
+            }
             q.flight.pop_front();
             if let Some(end) = self.proxy.end_mut(slot) {
                 end.outstanding = end.outstanding.saturating_sub(carried.into());
+                if let Some(taken) = end.slots.as_mut().filter(|_| slots) {
+                    taken.give();
+                }
             }
-            match completion.status.syndrome() {
-                Some(syndrome) if ticket.index == index => {
+            if let Err(error) = copied {
+                tracing::warn!(%error, slot, "an answer could not be copied");
+                self.fail_ticket(slot, &ticket, Syndrome::LocalProt, None);
+                continue;
+            }
+            match failed {
+                Some(syndrome) => {
                     if syndrome == Syndrome::WrFlush {
                         // The device's QP failed on its other side.
                         self.end(slot, None);
                     }
                     self.fail_ticket_as(slot, &ticket, syndrome, None, completion.vendor as u8);
                 }
-                _ => self.finish(slot, ticket, None),
+                None => self.finish(slot, ticket, None),
             }
         }
         // Later WQEs may have waited for it.
         self.enqueue(slot);
+        true
     }
 
     /// The short way for what was not signalled and came to a good end: no CQE, just room.
@@ -82,7 +111,7 @@ impl Core {
         }
     }
 
-    fn settle_receive(&mut self, slot: u32, index: u64, completion: &Completion) {
+    pub(super) fn settle_receive(&mut self, slot: u32, index: u64, completion: &Completion) {
         let Some(rq) = self.receives.get_mut(slot) else { return };
         let (qpn, life) = (rq.qpn, rq.life);
         let own = matches!(rq.source, crate::qp::receive::Receives::Own(_));

@@ -3,7 +3,7 @@
 use super::{FakeDevice, FakeQp, Inner, Owned};
 use crate::carrier::{
     Carrier, CarrierLimits, Completion, Gone, Posted, ReceiveCarrier, RecvList, SendList, Source,
-    WorkRequest,
+    Staging, WorkRequest,
 };
 use rand::RngExt;
 
@@ -12,6 +12,7 @@ use rand::RngExt;
 pub struct FakeCarrier {
     pub(super) device: FakeDevice,
     pub(super) qpn: u32,
+    pub(super) staging: Option<Staging>,
 }
 
 impl FakeCarrier {
@@ -30,9 +31,14 @@ impl Carrier for FakeCarrier {
         self.device.lock().plan.limits
     }
 
+    fn staging(&self) -> Option<Staging> {
+        self.staging.clone()
+    }
+
     fn post_send(&mut self, list: &SendList) -> Posted {
         let mut inner = self.device.lock();
-        let (depth, most) = (inner.plan.limits.send_depth, inner.plan.takes_at_most);
+        let CarrierLimits { send_depth: depth, inline_bytes, .. } = inner.plan.limits;
+        let most = inner.plan.takes_at_most;
         let mut count = inner.portion(most, list.len());
         let Some(qp) = inner.qps.get_mut(&self.qpn) else {
             return Posted { count: 0, refused: Some(22) };
@@ -46,6 +52,9 @@ impl Carrier for FakeCarrier {
         qp.stats.lists += 1;
         for WorkRequest { id, request, source, signaled, .. } in list.iter().take(count) {
             let (inline, sges) = match source {
+                Source::Inline(bytes) if bytes.len() > inline_bytes as usize => {
+                    panic!("{} bytes of inline data, {inline_bytes} are possible", bytes.len())
+                }
                 Source::Inline(bytes) => (Some(bytes.to_vec()), Vec::new()),
                 Source::Sges(sges) => (None, sges.to_vec()),
             };

@@ -5,13 +5,15 @@ mod carrier;
 pub use carrier::{FakeCarrier, FakeSrq};
 
 use crate::AsyncEvent;
-use crate::carrier::{Arrived, CarriedSge, CarrierLimits, CarrierStatus, Completion, Request};
+use crate::carrier::{
+    Arrived, CarriedSge, CarrierLimits, CarrierStatus, Completion, Request, Staging,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::{Access, HostBuf, Region};
 
 /// How a [`FakeDevice`] behaves.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,8 @@ pub struct FakePlan {
     pub seed: u64,
     /// What its queues take.
     pub limits: CarrierLimits,
+    /// So many slots of so many bytes for inline data beyond that, for each QP.
+    pub staging: Option<(u32, u32)>,
     /// It takes all of a list, or, from 0 to so many of it by chance.
     pub takes_at_most: Option<usize>,
     /// A poll gives from 0 to so many completions, by chance; `None` gives all.
@@ -35,7 +39,7 @@ impl Default for FakePlan {
             recv_sges: 16,
             inline_bytes: 256,
         };
-        Self { seed: 1, limits, takes_at_most: None, polls_at_most: None }
+        Self { seed: 1, limits, staging: None, takes_at_most: None, polls_at_most: None }
     }
 }
 
@@ -346,7 +350,14 @@ impl FakeDevice {
         };
         let srq = srq.map(|srq| srq.number);
         inner.qps.insert(qpn, FakeQp { srq, ..FakeQp::default() });
-        FakeCarrier { device: self.clone(), qpn }
+        let staging = inner.plan.staging;
+        drop(inner);
+        let staging = staging.map(|(count, slot)| {
+            let memory = HostBuf::region((count * slot) as usize).expect("memory for slots");
+            let (lkey, _) = self.register(&memory, Access::empty());
+            Staging { memory, lkey, slot }
+        });
+        FakeCarrier { device: self.clone(), qpn, staging }
     }
 
     /// A new SRQ.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{
     Arrived, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion, Gone, Posted,
-    ReceiveCarrier, RecvList, Request, SendList, Source, WorkRequest,
+    ReceiveCarrier, RecvList, Request, SendList, Source, Staging, WorkRequest,
 };
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{Data, Remote, SendFlags, SendOp, Sge, WcOpcode, WcStatus};
@@ -22,6 +22,8 @@ const SGES: usize = 64;
 pub(super) struct VerbsCarrier {
     qp: Arc<verbs::Qp>,
     limits: CarrierLimits,
+    /// For inline data beyond the device's limit, and its registration.
+    slots: Option<(Staging, verbs::Mr)>,
     sender: Sender,
     receiver: Receiver,
     poller: Poller,
@@ -33,7 +35,12 @@ impl VerbsCarrier {
         let sender = Sender::new(qp.clone(), &limits, LIST);
         let receiver = Receiver::new(qp.clone(), &limits, LIST);
         let poller = Poller::new(qp.send_cq().clone(), gone);
-        Self { qp, limits, sender, receiver, poller }
+        Self { qp, limits, slots: None, sender, receiver, poller }
+    }
+
+    /// Sends inline data from registered memory, where it is more than the device takes.
+    pub(super) fn with_slots(self, slots: Option<(Staging, verbs::Mr)>) -> Self {
+        Self { slots, ..self }
     }
 }
 
@@ -231,6 +238,10 @@ impl Carrier for VerbsCarrier {
 
     fn limits(&self) -> CarrierLimits {
         self.limits
+    }
+
+    fn staging(&self) -> Option<Staging> {
+        self.slots.as_ref().map(|(staging, _)| staging.clone())
     }
 
     fn post_send(&mut self, list: &SendList) -> Posted {

@@ -9,10 +9,12 @@
 //! qp.rs       an endpoint's QP: the device's, alone or with one of the software NIC
 //! carrier.rs  lists of work to ibv_post_send, ibv_wc to completions
 //! events.rs   what the device says besides completions
+//! inline.rs   inline data, of which devices take more or less
 //! ```
 
 mod carrier;
 mod events;
+mod inline;
 mod nic;
 mod qp;
 
@@ -20,6 +22,7 @@ use super::{Nic, NicInfo, Offer, Provider};
 use crate::Error;
 use nic::{Opened, VerbsNic};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_verbs as verbs;
 
@@ -28,6 +31,8 @@ use warpverbs_verbs as verbs;
 #[derive(Default)]
 pub struct Verbs {
     library: Option<verbs::Verbs>,
+    /// Where sysfs is looked for, if not at the root.
+    root: Option<PathBuf>,
     /// Devices that are open, by name.
     open: Mutex<BTreeMap<String, Arc<Opened>>>,
 }
@@ -35,7 +40,13 @@ pub struct Verbs {
 impl Verbs {
     /// Those of a library that was loaded by hand.
     pub fn over(library: verbs::Verbs) -> Self {
-        Self { library: Some(library), open: Mutex::default() }
+        Self { library: Some(library), ..Self::default() }
+    }
+
+    /// Looks for the kernel's peer memory modules in sysfs below this folder, as tests do.
+    #[must_use]
+    pub fn with_root(self, root: impl Into<PathBuf>) -> Self {
+        Self { root: Some(root.into()), ..self }
     }
 
     fn library(&self) -> Result<verbs::Verbs, verbs::LoadError> {
@@ -69,7 +80,8 @@ impl Verbs {
             return Ok(opened.clone());
         }
         let device = self.library().map_err(verbs::VerbsError::from)?.device(name)?;
-        let opened = Arc::new(Opened::new(&device)?);
+        let opened =
+            Arc::new(Opened::new(&device, self.root.clone().unwrap_or_else(|| "/".into()))?);
         open.insert(name.to_owned(), opened.clone());
         Ok(opened)
     }

@@ -2,15 +2,17 @@
 
 use super::carrier::{SharedReceiver, VerbsCarrier};
 use super::events::Listener;
+use super::inline;
 use super::qp::{CarriedQp, DeviceQp, DirectQp};
 use crate::provider::soft::{Running, srq_config};
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
-use crate::{Error, NicId, Reach};
+use crate::{Error, NicId, Reach, RegisterOptions};
 use std::any::Any;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::{How, HowRegistered, Region};
 use warpverbs_nic::{AsyncEvent, CarrierLimits, Config, Mr, Mtu, NicError, Pd, SoftNic, Srq};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
@@ -33,6 +35,8 @@ pub(super) struct Opened {
     info: NicInfo,
     why: String,
     pub(super) gone: Arc<AtomicBool>,
+    /// Where sysfs is looked for.
+    root: PathBuf,
 }
 
 /// What is known of a device that is not open.
@@ -64,7 +68,7 @@ fn active_port(
 }
 
 impl Opened {
-    pub(super) fn new(device: &verbs::Device) -> Result<Self, Error> {
+    pub(super) fn new(device: &verbs::Device, root: PathBuf) -> Result<Self, Error> {
         let context = device.open()?;
         let attr = context.attr()?;
         let (port, state) = active_port(&context, &attr)?;
@@ -94,6 +98,7 @@ impl Opened {
             why: format!("port {port}, {}, MTU {mtu}", gid.why),
             gid,
             gone,
+            root,
         })
     }
 
@@ -151,7 +156,7 @@ impl VerbsNic {
 impl VerbsNic {
     /// A QP of the device, and what it takes.
     fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, CarrierLimits), Error> {
-        let (qp, caps) = (Arc::new(verbs::Qp::new(&self.device_pd, options)?), options.caps);
+        let (qp, caps) = (Arc::new(inline::create_qp(&self.device_pd, options)?), options.caps);
         // What was asked for, not the more that the device gave: the CQs are made for that.
         let limits = CarrierLimits {
             send_depth: caps.max_send_wr,
@@ -164,15 +169,22 @@ impl VerbsNic {
     }
 
     /// One that the host posts to by calls. Its CQs have room for all that may be outstanding; one
-    /// send more asks after those before it.
-    fn direct_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+    /// send more asks after those before it. `None` if the device does not take the inline data: the
+    /// engine does.
+    fn direct_qp(&self, spec: &QpSpec<'_>) -> Result<Option<Arc<dyn QueuePair>>, Error> {
         let caps = self.caps(spec);
         let cq = |entries: u32| verbs::Cq::new(&self.opened.context, entries);
         let recv_cq = cq(caps.max_recv_wr.max(1))?;
         let sends = verbs::QpOptions::new(&cq(caps.max_send_wr + 1)?);
         let (device, limits) = self.device_qp(&verbs::QpOptions { caps, recv_cq, ..sends })?;
+        let (asked, found) = (spec.inline_bytes, limits.inline_bytes);
+        if asked > found as usize {
+            let device = self.opened.name();
+            tracing::info!(device, asked, found, "inline data goes by the engine, so all does");
+            return Ok(None);
+        }
         let (keys, fetches) = (self.pd.carried_keys(), Arc::default());
-        Ok(Arc::new(DirectQp { device, limits, keys, fetches }))
+        Ok(Some(Arc::new(DirectQp { device, limits, keys, fetches })))
     }
 
     /// One that the software NIC carries. Its CQ has room for all that may be outstanding.
@@ -188,7 +200,12 @@ impl VerbsNic {
         let options = verbs::QpOptions { caps, srq, ..verbs::QpOptions::new(&cq) };
         let (device, limits) = self.device_qp(&options)?;
         opened.running.start_engine()?;
-        let carrier = VerbsCarrier::new(device.qp.clone(), limits, opened.gone.clone());
+        let slots = match spec.inline_bytes > limits.inline_bytes as usize {
+            true => Some(inline::slots(&self.device_pd, limits.send_depth, spec.inline_bytes)?),
+            false => None,
+        };
+        let gone = opened.gone.clone();
+        let carrier = VerbsCarrier::new(device.qp.clone(), limits, gone).with_slots(slots);
         let srq = shared.map(|shared| shared.srq.clone());
         let (config, cqs) = opened.running.qp_config(spec, srq)?;
         let qp = opened.running.nic.create_carried_qp(&self.pd, config, Box::new(carrier))?;
@@ -222,11 +239,24 @@ impl Nic for VerbsNic {
         self.opened.running.nic.doorbells()
     }
 
-    fn register(&self, region: &Region, access: Access) -> Result<Box<dyn MemoryKey>, Error> {
-        let registration = verbs::Registration::new(access);
-        let device = verbs::Mr::register(&self.device_pd, region, registration)?;
-        let mr = self.opened.running.nic.reg_carried_mr(&self.pd, region, access, device.lkey())?;
-        Ok(Box::new(VerbsKey { mr, device, _opened: self.opened.clone() }))
+    fn register(
+        &self,
+        region: &Region,
+        options: &RegisterOptions,
+    ) -> Result<Box<dyn MemoryKey>, Error> {
+        let (opened, access) = (&self.opened, options.access());
+        let registration = verbs::Registration::new(access).relaxed_ordering(options.is_relaxed());
+        let peer_module = verbs::peer_module(&opened.root, region.kind());
+        let ways = verbs::GpuWays { peer_module, bounce: options.may_bounce() };
+        let made = verbs::Registered::new(&self.device_pd, region, registration, &ways)?;
+        let (nic, lkey, device) = (&opened.running.nic, made.mr.lkey(), made.mr);
+        let mr = match made.how.by {
+            HowRegistered::Bounce => {
+                nic.reg_bounced_mr(&self.pd, region, access, device.region(), lkey)
+            }
+            _ => nic.reg_carried_mr(&self.pd, region, access, lkey),
+        }?;
+        Ok(Box::new(VerbsKey { mr, device, how: made.how, _opened: opened.clone() }))
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
@@ -238,9 +268,13 @@ impl Nic for VerbsNic {
             }
             _ => None,
         };
-        let pair = match spec.host_only && !spec.consume_only && shared.is_none() {
+        let direct = match spec.host_only && !spec.consume_only && shared.is_none() {
             true => self.direct_qp(spec)?,
-            false => self.carried_qp(spec, shared)?,
+            false => None,
+        };
+        let pair = match direct {
+            Some(pair) => pair,
+            None => self.carried_qp(spec, shared)?,
         };
         pair.init(spec.access)?;
         Ok(pair)
@@ -271,6 +305,7 @@ impl Nic for VerbsNic {
 struct VerbsKey {
     mr: Mr,
     device: verbs::Mr,
+    how: How,
     _opened: Arc<Opened>,
 }
 
@@ -281,6 +316,10 @@ impl MemoryKey for VerbsKey {
 
     fn rkey(&self) -> u32 {
         self.device.rkey()
+    }
+
+    fn how(&self) -> &How {
+        &self.how
     }
 }
 
