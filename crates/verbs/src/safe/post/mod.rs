@@ -4,6 +4,7 @@
 //! a list may be cleared as soon as it was posted; the memory that entries name must stay
 //! registered until the completion.
 
+mod chain;
 mod recv;
 mod send;
 
@@ -105,24 +106,3 @@ impl fmt::Display for PostError {
 
 // Its source is part of its text, so it has none as an error.
 impl std::error::Error for PostError {}
-
-/// A call's failure as that of a list: `bad` is the first request that was not posted.
-fn failed<W>(source: CallError, bad: *const W, list: &[W]) -> PostError {
-    let offset = (bad as usize).wrapping_sub(list.as_ptr() as usize) / size_of::<W>();
-    // A provider that names none of our requests has posted nothing that is known of.
-    let posted = if offset < list.len() { offset } else { 0 };
-    PostError { source, posted, total: list.len() }
-}
-
-/// `count` entries beginning at `used` of `sges`, taken over from `from`.
-fn take_sges(sges: &mut [sys::ibv_sge], used: usize, from: &[Sge]) -> Result<usize, ListError> {
-    let (capacity, needed) = (sges.len(), from.len());
-    let left = capacity - used;
-    if needed > left {
-        return Err(ListError::Sges { needed, left, capacity });
-    }
-    for (to, from) in sges[used..].iter_mut().zip(from) {
-        *to = from.0;
-    }
-    Ok(used + needed)
-}

@@ -1,10 +1,10 @@
 //! Lists of sends.
 
-use super::{ListError, PostError, Sge, failed, take_sges};
+use super::chain::Chain;
+use super::{ListError, PostError, Sge};
 use crate::{CallError, sys};
 use bitflags::bitflags;
 use std::fmt;
-use std::ptr::null_mut;
 
 bitflags! {
     /// How a request is posted (`enum ibv_send_flags`); inline data need no flag here.
@@ -74,22 +74,14 @@ pub enum Data<'a> {
 
 /// Sends to be posted together.
 pub struct SendList {
-    wrs: Box<[sys::ibv_send_wr]>,
-    sges: Box<[sys::ibv_sge]>,
+    chain: Chain<sys::ibv_send_wr>,
     inline: Box<[u8]>,
-    len: usize,
-    sges_used: usize,
     inline_used: usize,
 }
 
-// SAFETY: pointers in the list lead into the list, and only while it is being posted.
-unsafe impl Send for SendList {}
-// SAFETY: as above; a shared list is only read.
-unsafe impl Sync for SendList {}
-
 impl fmt::Debug for SendList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SendList({} of {} requests)", self.len, self.wrs.len())
+        write!(f, "SendList({} of {} requests)", self.len(), self.capacity())
     }
 }
 
@@ -97,14 +89,8 @@ impl SendList {
     /// Room for `requests`, with `sges` entries and `inline` bytes for all of them together. A
     /// request with inline data takes one entry.
     pub fn new(requests: usize, sges: usize, inline: usize) -> Self {
-        Self {
-            wrs: vec![sys::zeroed(); requests].into(),
-            sges: vec![sys::zeroed(); sges].into(),
-            inline: vec![0; inline].into(),
-            len: 0,
-            sges_used: 0,
-            inline_used: 0,
-        }
+        let chain = Chain::new(requests, sges);
+        Self { chain, inline: vec![0; inline].into(), inline_used: 0 }
     }
 
     /// Appends a request; `id` comes back with its completion.
@@ -116,31 +102,23 @@ impl SendList {
         data: Data<'_>,
         flags: SendFlags,
     ) -> Result<(), ListError> {
-        let capacity = self.wrs.len();
-        if self.len == capacity {
-            return Err(ListError::Full { capacity });
-        }
-        let first = self.sges_used;
-        let inline = match data {
-            Data::Sges(sges) => {
-                self.sges_used = take_sges(&mut self.sges, first, sges)?;
-                0
-            }
+        self.chain.room()?;
+        let (wr, inline) = match data {
+            Data::Sges(sges) => (self.chain.push(id, sges)?, 0),
             Data::Inline(bytes) => {
-                self.push_inline(bytes)?;
-                sys::IBV_SEND_INLINE
+                let sge = self.copy(bytes)?;
+                let wr = self.chain.push(id, &[sge])?;
+                self.inline_used += bytes.len();
+                (wr, sys::IBV_SEND_INLINE)
             }
         };
-        let wr = &mut self.wrs[self.len];
-        wr.wr_id = id;
-        wr.num_sge = (self.sges_used - first) as i32;
         wr.send_flags = flags.bits() | inline;
         encode(wr, op);
-        self.len += 1;
         Ok(())
     }
 
-    fn push_inline(&mut self, bytes: &[u8]) -> Result<(), ListError> {
+    /// An entry for inline data, which become the list's own once the entry is.
+    fn copy(&mut self, bytes: &[u8]) -> Result<Sge, ListError> {
         let (capacity, needed) = (self.inline.len(), bytes.len());
         let left = capacity - self.inline_used;
         if needed > left {
@@ -149,60 +127,48 @@ impl SendList {
         let place = &mut self.inline[self.inline_used..][..needed];
         place.copy_from_slice(bytes);
         // The provider copies from there when the list is posted.
-        let sge = Sge::new(place.as_ptr() as u64, needed as u32, 0);
-        self.sges_used = take_sges(&mut self.sges, self.sges_used, &[sge])?;
-        self.inline_used += needed;
-        Ok(())
+        Ok(Sge::new(place.as_ptr() as u64, needed as u32, 0))
     }
 
     /// Requests in the list.
     pub fn len(&self) -> usize {
-        self.len
+        self.chain.requests().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Requests it has room for.
     pub fn capacity(&self) -> usize {
-        self.wrs.len()
+        self.chain.capacity()
     }
 
     /// Identifier of the request at `index`, from 0.
     pub fn id(&self, index: usize) -> Option<u64> {
-        self.wrs[..self.len].get(index).map(|wr| wr.wr_id)
+        self.chain.requests().get(index).map(|wr| wr.wr_id)
     }
 
     /// Sets [`SendFlags::SIGNALED`] on the last request, so that its completion tells of all.
     pub fn signal_last(&mut self) {
-        if let Some(wr) = self.wrs[..self.len].last_mut() {
+        if let Some(wr) = self.chain.last_mut() {
             wr.send_flags |= sys::IBV_SEND_SIGNALED;
         }
     }
 
     /// Empties the list.
     pub fn clear(&mut self) {
-        (self.len, self.sges_used, self.inline_used) = (0, 0, 0);
+        self.chain.clear();
+        self.inline_used = 0;
     }
 
-    /// Chains requests and entries, calls `post` with the first request, and tells how far it came.
     #[inline]
     pub(in crate::safe) fn post(
         &mut self,
         post: impl FnOnce(*mut sys::ibv_send_wr) -> Result<(), (CallError, *mut sys::ibv_send_wr)>,
     ) -> Result<(), PostError> {
-        let Some(last) = self.len.checked_sub(1) else { return Ok(()) };
-        let sges = self.sges.as_mut_ptr();
-        let wrs = self.wrs.as_mut_ptr();
-        let mut used = 0;
-        for (at, wr) in self.wrs[..=last].iter_mut().enumerate() {
-            wr.sg_list = sges.wrapping_add(used);
-            used += wr.num_sge as usize;
-            wr.next = if at == last { null_mut() } else { wrs.wrapping_add(at + 1) };
-        }
-        post(self.wrs.as_mut_ptr()).map_err(|(error, bad)| failed(error, bad, &self.wrs[..=last]))
+        self.chain.post(post)
     }
 }
 
@@ -256,6 +222,7 @@ fn atomic(
 mod tests {
     use super::*;
     use nix::errno::Errno;
+    use std::ptr::null_mut;
 
     const REMOTE: Remote = Remote { addr: 0x1000, rkey: 7 };
 

@@ -1,0 +1,127 @@
+//! What lists of sends and of receives have in common: requests, their entries, and how both are
+//! chained for one call.
+
+use super::{ListError, PostError, Sge};
+use crate::{CallError, sys};
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+/// A work request of libibverbs.
+pub(super) trait Request: sys::Plain {
+    fn id(&mut self) -> &mut u64;
+    fn entries(&mut self) -> (&mut *mut sys::ibv_sge, &mut c_int);
+    fn next(&mut self) -> &mut *mut Self;
+}
+
+macro_rules! request {
+    ($($name:ident)*) => {$(
+        impl Request for sys::$name {
+            #[inline]
+            fn id(&mut self) -> &mut u64 {
+                &mut self.wr_id
+            }
+
+            #[inline]
+            fn entries(&mut self) -> (&mut *mut sys::ibv_sge, &mut c_int) {
+                (&mut self.sg_list, &mut self.num_sge)
+            }
+
+            #[inline]
+            fn next(&mut self) -> &mut *mut Self {
+                &mut self.next
+            }
+        }
+    )*};
+}
+
+request! { ibv_send_wr ibv_recv_wr }
+
+/// Room for requests and entries, filled from the beginning.
+pub(super) struct Chain<W> {
+    wrs: Box<[W]>,
+    sges: Box<[sys::ibv_sge]>,
+    len: usize,
+    sges_used: usize,
+}
+
+// SAFETY: pointers in the requests lead into the chain, and only while it is being posted.
+unsafe impl<W> Send for Chain<W> {}
+// SAFETY: as above; a shared chain is only read.
+unsafe impl<W> Sync for Chain<W> {}
+
+impl<W: Request> Chain<W> {
+    pub(super) fn new(requests: usize, sges: usize) -> Self {
+        let (wrs, sges) = (vec![sys::zeroed(); requests].into(), vec![sys::zeroed(); sges].into());
+        Self { wrs, sges, len: 0, sges_used: 0 }
+    }
+
+    /// Whether there is a request left.
+    #[inline]
+    pub(super) fn room(&self) -> Result<(), ListError> {
+        let capacity = self.wrs.len();
+        if self.len < capacity { Ok(()) } else { Err(ListError::Full { capacity }) }
+    }
+
+    /// Appends a request with these entries; the rest of it is what a request before has left there.
+    #[inline]
+    pub(super) fn push(&mut self, id: u64, sges: &[Sge]) -> Result<&mut W, ListError> {
+        self.room()?;
+        let (capacity, needed) = (self.sges.len(), sges.len());
+        let left = capacity - self.sges_used;
+        if needed > left {
+            return Err(ListError::Sges { needed, left, capacity });
+        }
+        for (to, from) in self.sges[self.sges_used..].iter_mut().zip(sges) {
+            *to = from.raw();
+        }
+        self.sges_used += needed;
+        self.len += 1;
+        let wr = &mut self.wrs[self.len - 1];
+        *wr.id() = id;
+        *wr.entries().1 = needed as c_int;
+        Ok(wr)
+    }
+
+    pub(super) fn requests(&self) -> &[W] {
+        &self.wrs[..self.len]
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut W> {
+        self.wrs[..self.len].last_mut()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.wrs.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.len, self.sges_used) = (0, 0);
+    }
+
+    /// Chains requests and entries, calls `post` with the first request, and tells how far it came.
+    #[inline]
+    pub(super) fn post(
+        &mut self,
+        post: impl FnOnce(*mut W) -> Result<(), (CallError, *mut W)>,
+    ) -> Result<(), PostError> {
+        let Some(last) = self.len.checked_sub(1) else { return Ok(()) };
+        let sges = self.sges.as_mut_ptr();
+        let wrs = self.wrs.as_mut_ptr();
+        let mut used = 0;
+        for (at, wr) in self.wrs[..=last].iter_mut().enumerate() {
+            let (list, count) = wr.entries();
+            *list = sges.wrapping_add(used);
+            used += *count as usize;
+            *wr.next() = if at == last { null_mut() } else { wrs.wrapping_add(at + 1) };
+        }
+        post(self.wrs.as_mut_ptr()).map_err(|(error, bad)| failed(error, bad, self.requests()))
+    }
+}
+
+/// A call's failure as that of a list: `bad` is the first request that was not posted.
+fn failed<W>(source: CallError, bad: *const W, list: &[W]) -> PostError {
+    let offset = (bad as usize).wrapping_sub(list.as_ptr() as usize) / size_of::<W>();
+    // A provider that names none of our requests has posted nothing that is known of.
+    let posted = if offset < list.len() { offset } else { 0 };
+    PostError { source, posted, total: list.len() }
+}
