@@ -224,7 +224,15 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// The completion that is being looked at.
+/// The completion that is being looked at. It cannot be kept:
+///
+/// ```compile_fail,E0499
+/// # use warpverbs_verbs::{CallError, Polling};
+/// fn both(polling: &mut Polling<'_>) -> Result<bool, CallError> {
+///     let (first, second) = (polling.next()?, polling.next()?);
+///     Ok(first.is_some() && second.is_some())
+/// }
+/// ```
 pub struct Polled<'a> {
     ptr: NonNull<sys::ibv_cq_ex>,
     fields: CompletionFields,

@@ -116,7 +116,7 @@ fn locked(guest: &mut Guest) -> Result<()> {
 /// and is told nothing; when it closes the device, or is killed, the deletion ends.
 fn removed(guest: &mut Guest) -> Result<()> {
     for (seconds, end, program, last) in
-        [(4, "", "program 0", "freed"), (100, "kill -KILL $P; ", "program 137", "writing")]
+        [(6, "", "program 0", "freed"), (100, "kill -KILL $P; ", "program 137", "writing")]
     {
         let command = format!(
             "verbs_trouble outlive {seconds} >/tmp/out 2>&1 & P=$!; \

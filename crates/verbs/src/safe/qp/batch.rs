@@ -216,7 +216,13 @@ fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> Ver
 }
 
 /// Work requests being written; forgotten on drop, unless they were posted. Belongs to the thread
-/// that made it, as locks do.
+/// that made it, as locks do:
+///
+/// ```compile_fail,E0277
+/// fn elsewhere(batch: warpverbs_verbs::Batch<'_>) {
+///     std::thread::scope(|scope| drop(scope.spawn(move || batch.post())));
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Batch<'a> {
     qp: &'a mut ExtendedQp,
