@@ -100,3 +100,22 @@ fn of_a_refused_write_the_refused_piece_is_not_written() {
     // Two packets fit the region; the third would reach beyond it.
     assert_eq!(bytes(net.b.mr.region(), len - 452, 452), [0; 452]);
 }
+
+#[test]
+fn an_answer_leaves_with_the_acknowledgement() {
+    let (mut net, calls) = net();
+    let (at_a, at_b) = (sge(&net.a.mr, 0, 8), sge(&net.b.mr, 0, 8));
+    net.a.port.post_recv(&[at_a]);
+    net.b.port.post_recv(&[at_b]);
+    net.b.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(at_b).signaled());
+    net.b.nic.step();
+    // The step that hears it completes it, so that an answer may be posted before the next.
+    net.a.nic.step();
+    assert!(matches!(net.a.port.poll_recv(), Some(Cqe::Receive { .. })));
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    net.a.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(at_a).signaled());
+    net.a.nic.step();
+    assert_eq!((calls.load(Ordering::Relaxed), net.a.nic.stats().net.sent), (1, 2));
+    net.run();
+    assert!(matches!(net.b.port.poll_recv(), Some(Cqe::Receive { .. })));
+}

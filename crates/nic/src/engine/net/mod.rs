@@ -206,7 +206,18 @@ impl Core {
         self.net.depart(now);
         // Last: answers to what arrives leave in the next slice, with what its arrival makes the
         // owner post.
-        busy | (self.hear(now) > 0)
+        busy | self.hear_and_tell(now)
+    }
+
+    /// Hears, and completes what that has done: the owner sees it before the next slice. Whether
+    /// there was anything.
+    fn hear_and_tell(&mut self, now: u64) -> bool {
+        let heard = self.hear(now) > 0;
+        for at in 0..if heard { self.net.queue.len() } else { 0 } {
+            let Some(&slot) = self.net.queue.get(at) else { break };
+            self.settle(slot);
+        }
+        heard
     }
 
     /// One turn of the connection in `slot`.
@@ -215,7 +226,6 @@ impl Core {
         if let Some(end) = self.net.end_mut(slot) {
             end.queued = false;
         }
-        self.settle(slot);
         self.transmit(slot, now);
         self.settle(slot);
         self.net.share(slot);
