@@ -4,6 +4,7 @@
 mod bare;
 mod bench;
 mod bindgen;
+mod figures;
 mod layouts;
 mod lint;
 mod vm;

@@ -5,10 +5,10 @@ mod ours;
 mod report;
 mod ucx;
 
+use crate::figures::Within;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-pub(crate) use report::median;
-use report::{Curve, Report, Row, Within};
+use report::{Curve, Report, Row};
 use std::path::PathBuf;
 
 /// How long and how often.

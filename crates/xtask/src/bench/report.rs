@@ -1,40 +1,10 @@
 //! What was measured, as tables and as JSON.
 
 use super::{Figure, What};
+use crate::figures::{Load, Within, median, spread, table};
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::fmt;
-use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Style};
 use warpverbs_units as units;
-
-/// A bound of a ratio.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Within {
-    /// Not more.
-    AtMost(f64),
-    /// Not less.
-    AtLeast(f64),
-}
-
-impl Within {
-    fn is_met(self, ratio: f64) -> bool {
-        match self {
-            Self::AtMost(most) => ratio <= most,
-            Self::AtLeast(least) => ratio >= least,
-        }
-    }
-}
-
-impl fmt::Display for Within {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtMost(most) => write!(f, "≤ {most}"),
-            Self::AtLeast(least) => write!(f, "≥ {least}"),
-        }
-    }
-}
 
 /// One figure of each contender, round by round.
 #[derive(Debug)]
@@ -61,21 +31,13 @@ pub(crate) struct Report {
     ucx: String,
     rounds: u32,
     seconds: f64,
-    /// Cores, and programs that wanted one in the minute before anything was started.
     cores: usize,
-    load: Option<f64>,
+    load: Load,
     pub(crate) rows: Vec<Row>,
     pub(crate) loss: Option<Row>,
     pub(crate) curve: Vec<Curve>,
     /// What could not be measured, and why.
     pub(crate) failures: Vec<String>,
-}
-
-/// The middle one; of an even number, the lower of the two.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Row {
@@ -121,15 +83,13 @@ impl Row {
 
     fn cells(&self) -> Vec<String> {
         let ratios = self.ratios();
-        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = ratios.iter().copied().fold(0.0, f64::max);
-        let verdict = self.is_met().map(|met| if met { "met" } else { "missed" });
+        let verdict = self.wanted.map(|wanted| wanted.verdict(median(&ratios)));
         vec![
             self.name.clone(),
             self.show(median(&self.ours)),
             format!("{} ({})", self.show(median(&self.theirs)), self.beside),
             format!("{:.2}", median(&ratios)),
-            format!("{low:.2} to {high:.2}"),
+            spread(&ratios),
             self.wanted.map(|wanted| wanted.to_string()).unwrap_or_default(),
             verdict.unwrap_or_default().to_owned(),
         ]
@@ -156,13 +116,12 @@ impl Row {
 
 impl Report {
     pub(crate) fn new(ucx: String, rounds: u32, seconds: f64) -> Self {
-        let load = std::fs::read_to_string("/proc/loadavg").ok();
         Self {
             ucx,
             rounds,
             seconds,
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            load: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            load: Load::now(),
             rows: Vec::new(),
             loss: None,
             curve: Vec::new(),
@@ -190,12 +149,7 @@ impl Report {
             "UCX {ucx} over TCP and warpverbs over RoCEv2, both on 127.0.0.1: two processes, one \
              thread each that polls; {rounds} rounds of about {seconds} s, medians; {cores} cores"
         )];
-        if let Some(load) = load.filter(|load| *load > 0.5) {
-            lines.push(format!(
-                "BUSY: {load} programs wanted a core in the minute before. Absolute figures say \
-                 nothing, and a missed bound little."
-            ));
-        }
+        lines.extend(load.warning());
         if !self.rows.is_empty() {
             let heads = ["figure", "ours", "UCX", "ratio", "of rounds", "wanted", ""];
             lines.push(table(&heads, self.rows.iter().map(Row::cells)));
@@ -244,25 +198,13 @@ impl Report {
             "rounds": self.rounds,
             "seconds": self.seconds,
             "cores": self.cores,
-            "load_before": self.load,
+            "load_before": self.load.0,
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
             "loss": self.loss.as_ref().map(Row::json),
             "failures": self.failures,
             "queue_pairs": self.curve.iter().map(point).collect::<Vec<_>>(),
         })
     }
-}
-
-fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut builder = Builder::default();
-    builder.push_record(heads.iter().copied());
-    for row in rows {
-        builder.push_record(row);
-    }
-    let mut table = builder.build();
-    table.with(Style::rounded());
-    table.modify(Columns::new(1..), Alignment::right());
-    table.to_string()
 }
 
 #[cfg(test)]
@@ -273,13 +215,6 @@ mod tests {
     fn row(figure: usize, ours: &[f64], theirs: &[f64]) -> Row {
         let (ours, theirs) = (ours.to_vec(), theirs.to_vec());
         Row { ours, theirs, ..Row::new(&FIGURES[figure]) }
-    }
-
-    #[test]
-    fn medians_are_of_rounds() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0]), 1.0);
-        assert!(median(&[]).is_nan());
     }
 
     #[test]

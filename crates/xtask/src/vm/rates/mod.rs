@@ -1,31 +1,36 @@
 //! How fast WRITEs are between two guests: Debian's `ib_write_bw`, our transport over libibverbs
 //! posted to by the host and by a kernel, and our own NIC. Same guests, same sizes, by turns.
 
+mod report;
+
 use super::bed::{Bed, FIRST, SECOND};
 use super::{Options, build};
-use crate::bench::median;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use report::Report;
+use std::path::PathBuf;
 use std::time::Duration;
-use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Style};
-use warpverbs_units as units;
 
-/// For all sizes of one contender on an emulated machine, with room.
+/// For one measurement on an emulated machine, with room.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Bytes of a message, and how many are timed.
-const SIZES: [(u64, u32); 3] = [(8, 2000), (65536, 300), (1 << 20, 30)];
+/// Bytes of a message, and how many are timed: a second or two on an emulated machine.
+const SIZES: [(u64, u32); 3] = [(8, 6000), (65536, 900), (1 << 20, 60)];
 
-/// Times that a contender is tried in one round.
+/// Times that a measurement is tried in one round.
 const ATTEMPTS: u32 = 3;
 
 /// How often.
 #[derive(Args)]
 pub(crate) struct Rounds {
     /// Turns of each contender; medians count.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
+    /// Leaves out our own NIC, which no bound is about.
+    #[arg(long)]
+    targets_only: bool,
+    /// A file that gets everything as JSON, round by round.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// Who writes.
@@ -37,7 +42,7 @@ enum Contender {
     Ours { nic: &'static str, kernel: bool },
 }
 
-/// The first four use rxe, which takes the UDP port from the others.
+/// The first three use rxe, which takes the UDP port from the others.
 const CONTENDERS: [(&str, Contender); 5] = [
     ("ib_write_bw", Contender::Perftest),
     ("rxe, host posts", Contender::Ours { nic: "rxe0", kernel: false }),
@@ -53,69 +58,66 @@ impl Contender {
 
     /// As [`Self::run`]. Emulated guests lose packets while the host is busy, and rxe then ends a
     /// connection now and then, whoever posts: what failed is told, and tried again.
-    fn insist(self, bed: &mut Bed) -> Result<Vec<f64>> {
+    fn insist(self, bed: &mut Bed, size: (u64, u32)) -> Result<f64> {
         for _ in 1..ATTEMPTS {
-            match self.run(bed) {
-                Ok(rates) => return Ok(rates),
+            match self.run(bed, size) {
+                Ok(rate) => return Ok(rate),
                 Err(error) => eprintln!("tried again: {error:#}"),
             }
         }
-        self.run(bed)
+        self.run(bed, size)
     }
 
-    /// Messages a second, for each size.
-    fn run(self, bed: &mut Bed) -> Result<Vec<f64>> {
+    /// Messages a second.
+    fn run(self, bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
         match self {
-            Self::Perftest => SIZES.iter().map(|&size| perftest(bed, size)).collect(),
-            Self::Ours { nic, kernel } => ours(bed, nic, kernel),
+            Self::Perftest => perftest(bed, bytes, count),
+            Self::Ours { nic, kernel } => ours(bed, nic, kernel, bytes, count),
         }
     }
 }
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
+    let mut report = Report::new(rounds.rounds);
     let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-interop")?])?;
-    let mut all = [(); CONTENDERS.len()].map(|()| SIZES.map(|_| Vec::new()));
-    for rxe in [true, false] {
-        for guest in [&mut bed.one, &mut bed.two] {
-            if rxe {
-                Bed::rxe(guest)?;
-            } else {
-                guest.check("rxe-down", LIMIT)?;
-            }
-        }
-        for round in 1..=rounds.rounds {
-            for ((name, contender), rates) in CONTENDERS.iter().zip(&mut all) {
-                if contender.needs_rxe() == rxe {
-                    eprintln!("{name}: round {round} of {}", rounds.rounds);
-                    let measured = contender.insist(&mut bed).with_context(|| name.to_string())?;
-                    rates.iter_mut().zip(measured).for_each(|(rates, rate)| rates.push(rate));
-                }
-            }
-        }
+    for guest in [&mut bed.one, &mut bed.two] {
+        Bed::rxe(guest)?;
     }
-    println!("{}", table(&all.map(|sizes| sizes.map(|rates| median(&rates)))));
-    println!("medians of {} rounds, each in messages a second and bytes a second", rounds.rounds);
+    measure(&mut bed, true, rounds.rounds, &mut report)?;
+    if !rounds.targets_only {
+        for guest in [&mut bed.one, &mut bed.two] {
+            guest.check("rxe-down", LIMIT)?;
+        }
+        measure(&mut bed, false, rounds.rounds, &mut report)?;
+    }
+    println!("{}", report.text());
+    if let Some(file) = &rounds.json {
+        let text = serde_json::to_string_pretty(&report.json())?;
+        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
+    }
     Ok(())
 }
 
-fn table(medians: &[[f64; SIZES.len()]; CONTENDERS.len()]) -> String {
-    let mut table = Builder::new();
-    let sizes = SIZES.iter().map(|&(bytes, _)| units::bytes(bytes));
-    let head = sizes.flat_map(|size| [size, String::new(), "of ib_write_bw".into()]);
-    table.push_record(std::iter::once("WRITEs".to_owned()).chain(head));
-    for ((name, _), rates) in CONTENDERS.iter().zip(medians) {
-        let cells =
-            SIZES.iter().zip(rates.iter().zip(&medians[0])).flat_map(|(size, (rate, base))| {
-                let bandwidth = units::rate(rate * size.0 as f64);
-                [units::per_second(*rate), bandwidth, format!("{:.2}", rate / base)]
-            });
-        table.push_record(std::iter::once((*name).to_owned()).chain(cells));
+/// All contenders with rxe, or all without. Those of one size follow each other at once, and take
+/// turns in being the first, so that what else the machine does meets all of them.
+fn measure(bed: &mut Bed, rxe: bool, rounds: u32, report: &mut Report) -> Result<()> {
+    let mut turn: Vec<_> = (0..CONTENDERS.len()).collect();
+    turn.retain(|&at| CONTENDERS[at].1.needs_rxe() == rxe);
+    for round in 1..=rounds {
+        eprintln!("{}: round {round} of {rounds}", if rxe { "rxe" } else { "our NIC" });
+        for (size, &of) in SIZES.iter().enumerate() {
+            for &at in &turn {
+                let (name, contender) = CONTENDERS[at];
+                let rate = contender.insist(bed, of).with_context(|| name.to_owned())?;
+                report.rates[at][size].push(rate);
+            }
+            turn.rotate_left(1);
+        }
     }
-    let mut table = table.build();
-    table.with(Style::rounded()).modify(Columns::new(1..), Alignment::right()).to_string()
+    Ok(())
 }
 
-fn perftest(bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
+fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
     let line = format!("ib_write_bw -d rxe0 -x 1 -F -s {bytes} -n {count}");
     let [_, text] = bed.pair(&line, &format!("{line} {FIRST}"), LIMIT)?;
     // Bytes, iterations, MB/s at most, MB/s, million messages a second.
@@ -123,17 +125,16 @@ fn perftest(bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
 }
 
 /// As many under way as perftest has.
-fn ours(bed: &mut Bed, nic: &str, kernel: bool) -> Result<Vec<f64>> {
-    let sizes: Vec<_> = SIZES.iter().map(|(bytes, count)| format!("{bytes}x{count}")).collect();
+fn ours(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Result<f64> {
     let kernel = if kernel { "--kernel" } else { "" };
     let serve = format!("warpverbs-interop --nic {nic} --bind {FIRST} rate-serve");
-    let sizes = sizes.join(",");
     let ask = format!(
-        "warpverbs-interop --nic {nic} --bind {SECOND} rate {FIRST} --sizes {sizes} --depth 128 {kernel}"
+        "warpverbs-interop --nic {nic} --bind {SECOND} rate {FIRST} --sizes {bytes}x{count} \
+         --depth 128 {kernel}"
     );
     let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
     // Bytes, MB/s, million messages a second.
-    SIZES.iter().map(|&(bytes, _)| column(&text, bytes, 2).map(|rate| rate * 1e6)).collect()
+    column(&text, bytes, 2).map(|rate| rate * 1e6)
 }
 
 /// A number of the row that begins with `bytes`.
