@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     if let Some(batches) = std::env::args().nth(1) {
         return carry(batches.parse()?);
     }
-    let of = |batches: usize| instructions(&[batches.to_string()]);
+    let of = |batches: usize| instructions("*SoftNic*step*", &[batches.to_string()]);
     let (few, many) = (of(100)?, of(1100)?);
     let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
     println!("carried: {per_wqe:.1} instructions per WQE, target at most 500");

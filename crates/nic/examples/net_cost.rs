@@ -251,7 +251,7 @@ fn costs() -> Outcome<()> {
         let few = (1 << 22) / bytes.max(2048);
         let many = 5 * few;
         let per = |few: u64, many: u64, times: usize| (many - few) as f64 / times as f64;
-        let of = |count| counting::instructions(&part(bytes, count));
+        let of = |count| counting::instructions("*SoftNic*step*", &part(bytes, count));
         let instr = per(of(few)?, of(many)?, many - few);
         let cpu = cost(1, bytes, many * 4)?.as_secs_f64() / (many * 4) as f64;
         print!("{bytes:>8} bytes: {instr:9.0} instructions, {:9.3} us of both ends", cpu * 1e6);

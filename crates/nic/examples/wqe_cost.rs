@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let engine = execute(batches)?;
     let wqes = (batches * BATCH) as f64;
     println!("engine: {:.1} M WQE/s", wqes / engine.as_secs_f64() / 1e6);
-    let of = |batches: usize| instructions(&[batches.to_string()]);
+    let of = |batches: usize| instructions("*SoftNic*step*", &[batches.to_string()]);
     let (few, many) = (of(100)?, of(1100)?);
     let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
     println!("engine: {per_wqe:.1} instructions per WQE, target at most 300");

@@ -38,10 +38,24 @@ pub struct Idle {
 impl Default for Idle {
     fn default() -> Self {
         // On an only core, whoever the engine waits for cannot run while it spins.
-        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-        let spin = if alone { 0 } else { 20_000 };
+        let spin = if is_only_core() { 0 } else { 20_000 };
         Self { spin, yields: 200_000, sleep: Duration::from_micros(50) }
     }
+}
+
+impl Idle {
+    /// For an engine whose QPs another device carries. On an only core that may be the kernel's own
+    /// work, which is not even asked whether it wants to run while threads yield to each other.
+    pub fn carried() -> Self {
+        match is_only_core() {
+            true => Self { spin: 0, yields: 32, sleep: Duration::from_micros(50) },
+            false => Self::default(),
+        }
+    }
+}
+
+fn is_only_core() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1)
 }
 
 /// How a [`SoftNic`](crate::SoftNic) is made.

@@ -5,7 +5,8 @@
 //! test asks for it. Work is done while it is posted; a send to a QP without a receive fails at
 //! once; a dmabuf may be any file, and no byte of it can be moved, unless
 //! [`Fake::dmabuf_is_here`] says otherwise. `FAKE_IBVERBS_FAIL` in the
-//! environment, `ibv_reg_mr:12,ibv_create_qp:22`, makes calls fail with these error numbers.
+//! environment, `ibv_reg_mr:12,ibv_create_qp:22`, makes calls fail with these error numbers;
+//! `FAKE_IBVERBS_NULL` makes sends do nothing at all.
 
 use crate::Verbs;
 use libloading::os::unix::{Library, Symbol};
@@ -90,6 +91,7 @@ pub struct Fake {
     mr_place: Symbol<unsafe extern "C" fn(u32, *mut [u64; 3]) -> c_int>,
     dmabuf_is_here: Symbol<unsafe extern "C" fn(c_int)>,
     max_inline: Symbol<unsafe extern "C" fn(u32)>,
+    solicited: Symbol<unsafe extern "C" fn() -> c_int>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
     begun: Symbol<*mut c_int>,
     _turn: MutexGuard<'static, ()>,
@@ -133,6 +135,8 @@ pub fn fake() -> Option<Fake> {
     let dmabuf_is_here = unsafe { library.get(b"fake_dmabuf_is_here") }.expect("its switch");
     // SAFETY: as above.
     let max_inline = unsafe { library.get(b"fake_max_inline") }.expect("fake_max_inline");
+    // SAFETY: as above.
+    let solicited = unsafe { library.get(b"fake_solicited") }.expect("fake_solicited");
     let fake = Fake {
         verbs,
         fail,
@@ -141,6 +145,7 @@ pub fn fake() -> Option<Fake> {
         mr_place,
         dmabuf_is_here,
         max_inline,
+        solicited,
         port_event,
         begun,
         _turn: turn,
@@ -209,6 +214,12 @@ impl Fake {
     pub fn max_inline(&self, bytes: u32) {
         // SAFETY: any number will do.
         unsafe { (self.max_inline)(bytes) }
+    }
+
+    /// Sends so far whose receiver was to be told by an event.
+    pub fn solicited(&self) -> i32 {
+        // SAFETY: only counts.
+        unsafe { (self.solicited)() }
     }
 
     /// Reports an event of this type for port 1 of `context`.

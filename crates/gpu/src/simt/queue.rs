@@ -116,14 +116,24 @@ impl Sleepers {
 
 /// How long all lanes may spin in vain before the launch's thread sleeps instead of yielding.
 const SPIN: Duration = Duration::from_millis(2);
+/// The same on an only core: those that the lanes wait for need it, the system's own work too.
+const SPIN_ALONE: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(50);
 
 /// Leaves the CPU to those that the lanes wait for.
-#[derive(Default)]
 pub(crate) struct Idle {
     /// Pauses since a lane last did anything else.
     pauses: u64,
     since: Option<Instant>,
+    spin: Duration,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let spin = if alone { SPIN_ALONE } else { SPIN };
+        Self { pauses: 0, since: None, spin }
+    }
 }
 
 impl Idle {
@@ -148,7 +158,7 @@ impl Idle {
 
     fn give_way(&mut self, limit: Duration) {
         let since = self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() > SPIN {
+        if since.elapsed() > self.spin {
             std::thread::sleep(limit.min(NAP));
         } else {
             std::thread::yield_now();

@@ -14,13 +14,17 @@ pub(crate) fn under(
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Instructions inside `SoftNic::step` in a run with `args`, by callgrind.
-pub(crate) fn instructions(args: &[String]) -> Result<u64, Box<dyn Error + Send + Sync>> {
+/// Instructions inside the functions that `names` match, in a run with `args`, by callgrind.
+pub(crate) fn instructions(
+    names: &str,
+    args: &[String],
+) -> Result<u64, Box<dyn Error + Send + Sync>> {
+    let within = format!("--toggle-collect={names}");
     let options = [
         "--tool=callgrind",
         "--callgrind-out-file=/dev/null",
         "--collect-atstart=no",
-        "--toggle-collect=*SoftNic*step*",
+        within.as_str(),
     ];
     let text = under("valgrind", &options, args)?;
     let collected = text.lines().find_map(|line| line.split_once("Collected :"));

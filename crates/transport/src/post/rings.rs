@@ -204,14 +204,14 @@ impl Rings {
             q.recv.cq_ci().store(ci + 1, Relaxed);
             cq.set_ci(ci + 1);
             match Cqe::parse(&raw) {
-                Ok(Cqe::Receive { wqe_counter, kind, byte_cnt, .. }) => {
+                Ok(Cqe::Receive { wqe_counter, kind, byte_cnt: byte_len, solicited, .. }) => {
                     let mut index = wqe_counter.into();
                     if self.rq.is_some() {
                         let completed = q.recv.completed().load(Relaxed);
                         index = WqeIndex(wqe_counter).widen(completed);
                         retire(&q.recv, completed + 1);
                     }
-                    let received = Received { byte_len: byte_cnt, kind: kind.into(), index };
+                    let received = Received { byte_len, kind: kind.into(), solicited, index };
                     Some(Taken { number: wqe_counter, received: Some(received) })
                 }
                 parsed => {

@@ -15,7 +15,8 @@ impl SendFlags {
     pub const SIGNALED: Self = Self(1);
     /// It starts only after all earlier READs and atomics of the endpoint.
     pub const FENCE: Self = Self(2);
-    /// The receiver is told that this message matters (solicited event).
+    /// The receiver is told that this message matters: [`Received::solicited`], and the event for
+    /// which a CQ of libibverbs may be armed.
     pub const SOLICITED: Self = Self(4);
 
     /// Whether all of `other` is set.
@@ -69,6 +70,9 @@ pub struct Received {
     pub byte_len: u32,
     /// How.
     pub kind: ReceivedKind,
+    /// The sender asked that its receiver be told ([`SendFlags::SOLICITED`]). libibverbs does not say,
+    /// so this is false on its devices.
+    pub solicited: bool,
     /// The consumed receive, as [`Posted::index`] counted it; with a shared receive queue, the
     /// queue's own number for it.
     pub index: u64,

@@ -212,3 +212,23 @@ fn a_device_that_is_gone_ends_what_it_had() {
     // IBV_WC_FATAL_ERR, which has no syndrome of its own.
     assert_eq!((work.syndrome, work.index), (Syndrome::Unknown(0xc0 | 19), 0), "{error}");
 }
+
+#[test]
+fn the_device_is_told_what_is_solicited() {
+    let Some(fake) = fake() else { return };
+    for config in [EndpointConfig::host(), EndpointConfig::for_gpu(&simt())] {
+        let pair = Pair::on(device(&fake), &config);
+        let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
+        let here = pair.src.local().slice(0, 8).unwrap();
+        let before = fake.solicited();
+        for flags in [SIGNALED, SIGNALED | SendFlags::SOLICITED] {
+            for _ in 0..3 {
+                let _ = b.post_recv(pair.dst.local()).unwrap();
+            }
+            let _ = a.post_send(here, flags).unwrap();
+            let _ = a.post_send_inline(&[1; 8], flags).unwrap();
+            a.wait(a.post_write_imm(here, pair.dst.remote(), 1, flags).unwrap()).unwrap();
+        }
+        assert_eq!(fake.solicited() - before, 3);
+    }
+}

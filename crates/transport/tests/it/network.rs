@@ -68,3 +68,25 @@ fn a_peer_without_a_network_is_refused() {
         assert_eq!((own.peer(), own.state()), (None, QpState::Init));
     }
 }
+
+#[test]
+fn a_solicited_message_says_so_at_the_other_end() {
+    let config = EndpointConfig::host();
+    let (a, b) = (rank(&config), rank(&config));
+    let [_, there] = meet(&a, &b);
+    let (from, to) = (a.endpoint.host().unwrap(), b.endpoint.host().unwrap());
+    // One packet, and several, of which only the last says it.
+    for len in [8, 3 * 2048 + 1] {
+        let here = a.memory.local().slice(0, len).unwrap();
+        for flags in [SIGNALED, SIGNALED | SendFlags::SOLICITED] {
+            let solicited = flags.contains(SendFlags::SOLICITED);
+            for _ in 0..2 {
+                let _ = to.post_recv(b.memory.local()).unwrap();
+            }
+            from.wait(from.post_send(here, flags).unwrap()).unwrap();
+            assert_eq!(to.wait_recv().unwrap().solicited, solicited, "SEND of {len}");
+            from.wait(from.post_write_imm(here, there, 1, flags).unwrap()).unwrap();
+            assert_eq!(to.wait_recv().unwrap().solicited, solicited, "WRITE of {len}");
+        }
+    }
+}

@@ -97,10 +97,8 @@ impl Direct {
                 let Some(syndrome) = completion.status.syndrome() else {
                     retire(&q.recv, id.end);
                     let (byte_len, kind) = (completion.byte_len, completion.arrived.into());
-                    return Some(Taken {
-                        number,
-                        received: Some(Received { byte_len, kind, index }),
-                    });
+                    let received = Received { byte_len, kind, solicited: false, index };
+                    return Some(Taken { number, received: Some(received) });
                 };
                 self.fail_recv(q, index, syndrome, completion.vendor as u8);
                 return Some(Taken { number, received: None });

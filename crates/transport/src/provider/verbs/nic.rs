@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::{How, HowRegistered, Region};
-use warpverbs_nic::{AsyncEvent, CarrierLimits, Config, Mr, Mtu, NicError, Pd, SoftNic, Srq};
+use warpverbs_nic::{AsyncEvent, CarrierLimits, Config, Idle, Mr, Mtu, NicError, Pd, SoftNic, Srq};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
@@ -80,7 +80,8 @@ impl Opened {
             _ => Reach::RoceV2 { gid: address },
         };
         let mtu = state.active_mtu.unwrap_or(Mtu::B256);
-        let config = Config { name: device.name().to_owned(), ..Config::default() };
+        let (name, idle) = (device.name().to_owned(), Idle::carried());
+        let config = Config { name, idle, ..Config::default() };
         // Its engine is started where there are rings to be read.
         let nic = SoftNic::new(config)?;
         let gone = Arc::new(AtomicBool::new(false));
