@@ -33,22 +33,27 @@ const FINDINGS: [Finding; 4] = [
     finding(KERNEL, HOST, 1, 0.85),
 ];
 
-/// Messages a second of every contender, by size, round by round.
+/// What was measured.
 pub(super) struct Report {
     rounds: u32,
     load: Load,
+    /// What could not be measured, and why.
+    pub(super) failures: Vec<String>,
+    /// Messages a second of every contender, by size, round by round; not a number where there is
+    /// none.
     pub(super) rates: [[Vec<f64>; SIZES.len()]; CONTENDERS.len()],
 }
 
 impl Report {
     pub(super) fn new(rounds: u32) -> Self {
-        Self { rounds, load: Load::now(), rates: CONTENDERS.map(|_| SIZES.map(|_| Vec::new())) }
+        let rates = CONTENDERS.map(|_| SIZES.map(|_| Vec::new()));
+        Self { rounds, load: Load::now(), failures: Vec::new(), rates }
     }
 
-    /// Of each round.
+    /// Of each round in which there are both.
     fn ratios(&self, ours: usize, beside: usize, size: usize) -> Vec<f64> {
         let (ours, beside) = (&self.rates[ours][size], &self.rates[beside][size]);
-        ours.iter().zip(beside).map(|(ours, beside)| ours / beside).collect()
+        measured(ours.iter().zip(beside).map(|(ours, beside)| ours / beside))
     }
 
     pub(super) fn text(&self) -> String {
@@ -76,7 +81,7 @@ impl Report {
     fn rates_of(&self, at: usize) -> Vec<String> {
         let mut cells = vec![CONTENDERS[at].0.to_owned()];
         for (size, &(bytes, _)) in SIZES.iter().enumerate() {
-            let rate = median(&self.rates[at][size]);
+            let rate = median(&measured(self.rates[at][size].iter().copied()));
             cells.extend([units::per_second(rate), units::rate(rate * bytes as f64)]);
             cells.push(format!("{:.2}", median(&self.ratios(at, PERFTEST, size))));
         }
@@ -121,8 +126,13 @@ impl Report {
             "load_before": self.load.0,
             "rates": rates.collect::<Vec<_>>(),
             "findings": findings.collect::<Vec<_>>(),
+            "failures": self.failures,
         })
     }
+}
+
+fn measured(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    values.filter(|value| value.is_finite()).collect()
 }
 
 #[cfg(test)]
@@ -147,6 +157,8 @@ mod tests {
         // 0.72 / 0.9
         assert!(beside_host[0].contains("0.80 to 0.80"), "{text}");
         assert!(!text.contains("our NIC"), "what was not measured is not shown: {text}");
+        report.rates[HOST][0][1] = f64::NAN;
+        assert_eq!(report.ratios(HOST, PERFTEST, 0).len(), 2, "a round without it is left out");
         let json = report.json();
         assert_eq!(json["findings"][3]["met"], false);
         assert_eq!(json["rates"][0]["sizes"][1]["messages_per_s"][1], 10.0);
