@@ -212,12 +212,14 @@ impl Core {
     /// Hears, and completes what that has done: the owner sees it before the next slice. Whether
     /// there was anything.
     fn hear_and_tell(&mut self, now: u64) -> bool {
-        let heard = self.hear(now) > 0;
-        for at in 0..if heard { self.net.queue.len() } else { 0 } {
+        if self.hear(now) == 0 {
+            return false;
+        }
+        for at in 0..self.net.queue.len() {
             let Some(&slot) = self.net.queue.get(at) else { break };
             self.settle(slot);
         }
-        heard
+        true
     }
 
     /// One turn of the connection in `slot`.
