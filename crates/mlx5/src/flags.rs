@@ -95,8 +95,21 @@ impl Flags {
         if Self::is_valid(byte) { Some(Self::from_valid_byte(byte)) } else { None }
     }
 
+    /// Of every WQE, so it is looked up.
     #[inline]
     pub(crate) const fn from_valid_byte(byte: u8) -> Self {
+        const OF_BYTE: [Flags; 256] = {
+            let (mut table, mut byte) = ([Flags::decode(0); 256], 0);
+            while byte < 256 {
+                table[byte] = Flags::decode(byte as u8);
+                byte += 1;
+            }
+            table
+        };
+        OF_BYTE[byte as usize]
+    }
+
+    const fn decode(byte: u8) -> Self {
         Self {
             fence: Fence::from_valid_bits(byte >> 5),
             completion: Completion::from_bits(byte >> 2),

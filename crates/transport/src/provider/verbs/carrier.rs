@@ -200,19 +200,32 @@ fn entries(sges: &[CarriedSge]) -> ArrayVec<Sge, SGES> {
 /// Puts a request into the library's list; false if that is full.
 #[inline]
 fn push(list: &mut verbs::SendList, work: &WorkRequest<'_>) -> bool {
-    let mut flags = SendFlags::empty();
-    flags.set(SendFlags::SIGNALED, work.signaled);
-    flags.set(SendFlags::FENCE, work.fence);
-    flags.set(SendFlags::SOLICITED, work.solicited);
-    let (id, op) = (work.id, op(work.request));
-    match work.source {
-        Source::Inline(bytes) => list.push(id, op, Data::Inline(bytes), flags),
-        Source::Sges([CarriedSge { addr, len, lkey }]) => {
-            list.push(id, op, Data::Sges(&[Sge::new(*addr, *len, *lkey)]), flags)
+    let bit = |is: bool, flag: SendFlags| if is { flag } else { SendFlags::empty() };
+    let flags = bit(work.signaled, SendFlags::SIGNALED)
+        | bit(work.fence, SendFlags::FENCE)
+        | bit(work.solicited, SendFlags::SOLICITED);
+    match (work.request, work.source) {
+        // The short way for the commonest.
+        (Request::Write { addr, rkey }, Source::Sges([from])) => {
+            let from = [Sge::new(from.addr, from.len, from.lkey)];
+            let op = SendOp::Write(Remote { addr, rkey });
+            list.push(work.id, op, Data::Sges(&from), flags).is_ok()
         }
-        Source::Sges(sges) => list.push(id, op, Data::Sges(&entries(sges)), flags),
+        _ => push_any(list, work, flags),
     }
-    .is_ok()
+}
+
+#[inline(never)]
+fn push_any(list: &mut verbs::SendList, work: &WorkRequest<'_>, flags: SendFlags) -> bool {
+    let pieces;
+    let data = match work.source {
+        Source::Inline(bytes) => Data::Inline(bytes),
+        Source::Sges(sges) => {
+            pieces = entries(sges);
+            Data::Sges(&pieces)
+        }
+    };
+    list.push(work.id, op(work.request), data, flags).is_ok()
 }
 
 /// How far `count` requests came.

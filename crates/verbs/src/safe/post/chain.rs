@@ -63,7 +63,7 @@ impl<W: Request> Chain<W> {
     }
 
     /// Appends a request with these entries; the rest of it is what a request before has left there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, id: u64, sges: &[Sge]) -> Result<&mut W, ListError> {
         self.room()?;
         let (capacity, needed) = (self.sges.len(), sges.len());
@@ -71,8 +71,10 @@ impl<W: Request> Chain<W> {
         if needed > left {
             return Err(ListError::Sges { needed, left, capacity });
         }
-        for (to, from) in self.sges[self.sges_used..].iter_mut().zip(sges) {
-            *to = from.raw();
+        match (sges, &mut self.sges[self.sges_used..]) {
+            // What most requests have.
+            ([from], [to, ..]) => *to = from.raw(),
+            (from, to) => to.iter_mut().zip(from).for_each(|(to, from)| *to = from.raw()),
         }
         self.sges_used += needed;
         self.len += 1;

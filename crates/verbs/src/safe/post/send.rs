@@ -93,8 +93,9 @@ impl SendList {
         Self { chain, inline: vec![0; inline].into(), inline_used: 0 }
     }
 
-    /// Appends a request; `id` comes back with its completion.
-    #[inline]
+    /// Appends a request; `id` comes back with its completion. Where the kind of the request is known,
+    /// or was just looked at, nothing is looked at twice.
+    #[inline(always)]
     pub fn push(
         &mut self,
         id: u64,
@@ -118,6 +119,7 @@ impl SendList {
     }
 
     /// An entry for inline data, which become the list's own once the entry is.
+    #[inline(never)]
     fn copy(&mut self, bytes: &[u8]) -> Result<Sge, ListError> {
         let (capacity, needed) = (self.inline.len(), bytes.len());
         let left = capacity - self.inline_used;
@@ -172,7 +174,7 @@ impl SendList {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn encode(wr: &mut sys::ibv_send_wr, op: SendOp) {
     let (opcode, remote) = match op {
         SendOp::Send => (sys::IBV_WR_SEND, None),
