@@ -1,12 +1,14 @@
 //! Where NICs are known to differ from the specification.
 
-use crate::{Kind, Setup};
+use crate::{Kind, Setup, Which};
 
 /// A case that some NICs are known not to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The case.
     pub case: &'static str,
+    /// Whose NIC it depends on.
+    pub side: Which,
     /// Which NICs.
     pub kind: Kind,
     /// How the names of the devices begin; empty for all of the kind.
@@ -19,36 +21,63 @@ pub struct Difference {
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         case: "masked_atomics",
+        side: Which::A,
         kind: Kind::SoftNetwork,
         device: "",
         reason: "RoCEv2 has no packet for extended atomics; the NIC refuses the work request",
     },
     Difference {
         case: "masked_atomics",
+        side: Which::A,
+        kind: Kind::Verbs,
+        device: "",
+        reason: "libibverbs has no request for extended atomics; the work request is refused",
+    },
+    Difference {
+        case: "kernel_masked_atomics",
+        side: Which::A,
+        kind: Kind::SoftNetwork,
+        device: "",
+        reason: "RoCEv2 has no packet for extended atomics; the NIC refuses the work request",
+    },
+    Difference {
+        case: "kernel_masked_atomics",
+        side: Which::A,
         kind: Kind::Verbs,
         device: "",
         reason: "libibverbs has no request for extended atomics; the work request is refused",
     },
     Difference {
         case: "local_invalidate",
+        side: Which::A,
         kind: Kind::Verbs,
         device: "",
         reason: "devices do not invalidate ordinary registrations; the work request is refused",
     },
     Difference {
         case: "send_invalidate",
+        side: Which::B,
+        kind: Kind::Verbs,
+        device: "rxe",
+        reason: "soft-RoCE does not invalidate ordinary registrations, and fails the receive",
+    },
+    Difference {
+        case: "kernel_receives_invalidate",
+        side: Which::B,
         kind: Kind::Verbs,
         device: "rxe",
         reason: "soft-RoCE does not invalidate ordinary registrations, and fails the receive",
     },
     Difference {
         case: "receive_too_small",
+        side: Which::B,
         kind: Kind::Verbs,
         device: "rxe",
         reason: "soft-RoCE answers with a remote operation error instead of an invalid request",
     },
     Difference {
         case: "receive_without_right",
+        side: Which::B,
         kind: Kind::Verbs,
         device: "",
         reason: "the receive is refused when it is forwarded, so no message ever meets it",
@@ -58,9 +87,12 @@ pub const DIFFERENCES: &[Difference] = &[
 impl Difference {
     /// The one that is known of `case` on the NICs of `setup`.
     pub(crate) fn of(case: &str, setup: &Setup) -> Option<&'static Self> {
-        let name = &setup.b.device.info().name;
+        let [a, b] = setup.abouts();
         DIFFERENCES.iter().find(|known| {
-            known.case == case && known.kind == setup.kind() && name.starts_with(known.device)
+            let nic = if known.side == Which::A { &a.nic } else { &b.nic };
+            known.case == case
+                && known.kind == setup.kind(known.side)
+                && nic.starts_with(known.device)
         })
     }
 }

@@ -14,6 +14,9 @@
 //! # }
 //! ```
 //!
+//! The side that posts is in this process, its [`Peer`] here as well or in another: then it does what
+//! it is asked over a [`Link`], by the same code ([`Actor`]).
+//!
 //! A case knows only the public interface. It makes its own endpoints, and says in words what it
 //! found instead of what it expected. What a NIC is known to do otherwise is in [`DIFFERENCES`], with
 //! the reason, and is shown with every run.
@@ -22,10 +25,15 @@
 mod cases;
 mod difference;
 mod outcome;
+mod peer;
 mod rig;
 mod setup;
 
 pub use cases::{CASES, Case, Poster};
 pub use difference::{DIFFERENCES, Difference};
 pub use outcome::{Outcome, Verdict};
-pub use setup::{Kind, Setup, Side};
+pub use peer::{
+    About, Actor, Arrival, Failure, LONGEST_REGION, LONGEST_REPLY, Link, Peer, Piece, Reply,
+    Request, Shape, Take, Taken, Trouble, VERSION,
+};
+pub use setup::{Kind, Setup, Side, Which};

@@ -1,8 +1,10 @@
 //! How a case ended.
 
+use crate::peer::Trouble;
 use crate::{Case, Difference, Setup};
 use std::fmt;
 use std::time::{Duration, Instant};
+use warpverbs::gpu::{GpuError, LaunchError};
 use warpverbs::transport::{Error, UsageError};
 
 /// What a case found.
@@ -81,29 +83,27 @@ pub(crate) enum Stop {
     NotSupported(String),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.to_string())
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::NotSupported(why) => Self::NotSupported(why),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 
-impl From<UsageError> for Stop {
-    fn from(error: UsageError) -> Self {
-        Self::Failed(error.to_string())
-    }
+/// Whatever is trouble at the peer's is at this side.
+macro_rules! as_trouble {
+    ($($error:ty)*) => {$(
+        impl From<$error> for Stop {
+            fn from(error: $error) -> Self {
+                Trouble::from(error).into()
+            }
+        }
+    )*};
 }
 
-impl From<warpverbs::gpu::GpuError> for Stop {
-    fn from(error: warpverbs::gpu::GpuError) -> Self {
-        Self::Failed(format!("GPU: {error}"))
-    }
-}
-
-impl From<warpverbs::gpu::LaunchError> for Stop {
-    fn from(error: warpverbs::gpu::LaunchError) -> Self {
-        Self::Failed(format!("kernel: {error}"))
-    }
-}
+as_trouble!(Error UsageError GpuError LaunchError);
 
 /// Ends a case unless the condition holds.
 macro_rules! check {

@@ -1,14 +1,16 @@
 //! What cases are written with: connected endpoints with memory on either side, and what is
 //! expected of them.
 
+use crate::Setup;
 use crate::outcome::{Stop, check};
-use crate::{Setup, Side};
+use crate::peer::{PeerEndpoint, PeerRegion, Shape, Trouble};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{Dim, Gpu, Kernel, Place};
+use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel};
+use warpverbs::kernels;
 use warpverbs::transport::{
-    Access, Device, Endpoint, EndpointConfig, Error, MemoryRegion, Posted, Poster, QueueKind,
-    SendFlags, Syndrome, WorkError,
+    Access, Endpoint, Error, MemoryRegion, Posted, Poster, QueueKind, SendFlags, Syndrome,
+    WorkError,
 };
 
 /// How a case ends.
@@ -19,7 +21,7 @@ pub(crate) const UNSIGNALED: SendFlags = SendFlags::UNSIGNALED;
 /// Bytes of the memory on either side.
 pub(crate) const ROOM: usize = (1 << 20) + 8192;
 /// Bounds a kernel that goes wrong.
-const KERNEL: Duration = Duration::from_secs(60);
+pub(crate) const KERNEL: Duration = Duration::from_secs(60);
 
 /// Every right that peers can have, and the local one that these need.
 pub(crate) fn all_access() -> Access {
@@ -29,57 +31,64 @@ pub(crate) fn all_access() -> Access {
 /// Two connected endpoints, and a region for each.
 pub(crate) struct Pair {
     pub(crate) a: Endpoint,
-    pub(crate) b: Endpoint,
+    pub(crate) b: PeerEndpoint,
     /// At a, which posts.
     pub(crate) src: MemoryRegion,
     /// At b.
-    pub(crate) dst: MemoryRegion,
+    pub(crate) dst: PeerRegion,
+}
+
+/// Compiles and loads every kernel of the cases, so that none has to wait behind a running one.
+pub(crate) fn load(gpu: &dyn Gpu) -> Result<(), GpuError> {
+    gpu.load(&kernels::loopback::IMAGE)?;
+    gpu.load(&kernels::conform::IMAGE)
 }
 
 impl Setup {
     /// A pair that the host posts to.
     pub(crate) fn host_pair(&self) -> Result<Pair, Stop> {
-        self.pair(EndpointConfig::host(), EndpointConfig::host())
+        self.pair(Shape::host())
     }
 
-    pub(crate) fn pair(&self, a: EndpointConfig, b: EndpointConfig) -> Result<Pair, Stop> {
-        let (src, dst) = (self.memory(&self.a, ROOM)?, self.memory(&self.b, ROOM)?);
-        let pair = Pair { a: self.endpoint(&self.a, a)?, b: self.endpoint(&self.b, b)?, src, dst };
+    /// A pair of two endpoints that are alike.
+    pub(crate) fn pair(&self, both: Shape) -> Result<Pair, Stop> {
+        self.unequal_pair(&both, &both)
+    }
+
+    pub(crate) fn unequal_pair(&self, a: &Shape, b: &Shape) -> Result<Pair, Stop> {
+        let (src, dst) = (self.memory(ROOM, all_access())?, self.b.region(ROOM, all_access())?);
+        let pair = Pair { a: self.endpoint(a)?, b: self.b.endpoint(b)?, src, dst };
         pair.connect()?;
-        src_pattern(&pair.src)?;
+        pair.src.write(0, &pattern(ROOM, 1))?;
         Ok(pair)
     }
 
-    pub(crate) fn endpoint(&self, side: &Side, config: EndpointConfig) -> Result<Endpoint, Stop> {
-        Ok(side.device.endpoint(&(self.configure)(config))?)
+    /// An endpoint of the side that posts.
+    pub(crate) fn endpoint(&self, shape: &Shape) -> Result<Endpoint, Trouble> {
+        let none = |_| Err(Trouble::Other("shared receive queues are the peer's".into()));
+        self.a.endpoint(shape, none)
     }
 
-    /// Zeroed memory with every right, which kernels reach if there are any.
-    pub(crate) fn memory(&self, side: &Side, len: usize) -> Result<MemoryRegion, Stop> {
-        self.region(&side.device, len, all_access())
-    }
-
-    pub(crate) fn region(
-        &self,
-        device: &Device,
-        len: usize,
-        access: Access,
-    ) -> Result<MemoryRegion, Stop> {
-        Ok(match &self.gpu {
-            Some(gpu) => device.register(gpu.alloc(len, Place::Shared)?, access)?,
-            None => device.alloc_host(len, access)?,
-        })
+    /// Zeroed memory of the side that posts.
+    pub(crate) fn memory(&self, len: usize, access: Access) -> Result<MemoryRegion, Trouble> {
+        self.a.region(&self.a.device, len, access)
     }
 
     /// The device whose kernels post.
-    pub(crate) fn kernels(&self) -> Result<&Arc<dyn Gpu>, Stop> {
-        self.gpu.as_ref().ok_or_else(|| Stop::NotSupported("no device that runs kernels".into()))
+    pub(crate) fn kernels(&self) -> Result<&Arc<dyn Gpu>, Trouble> {
+        let gpu = self.a.gpu.as_ref().ok_or_else(Trouble::no_kernels)?;
+        load(&**gpu)?;
+        Ok(gpu)
     }
 
-    /// A pair that kernels post to.
+    /// A pair that kernels post to at a, and the host at b.
     pub(crate) fn kernel_pair(&self) -> Result<Pair, Stop> {
-        let config = || Ok::<_, Stop>(EndpointConfig::for_gpu(self.kernels()?).inline_bytes(220));
-        self.pair(config()?, config()?)
+        self.unequal_pair(&Shape::kernels().inline_bytes(220), &Shape::host())
+    }
+
+    /// A pair that kernels post to at both sides.
+    pub(crate) fn kernel_pair_both(&self) -> Result<Pair, Stop> {
+        self.pair(Shape::kernels())
     }
 
     /// Runs a kernel to its end.
@@ -94,8 +103,8 @@ impl Pair {
         Ok(self.b.connect(&self.a.handle())?)
     }
 
-    pub(crate) fn posters(&self) -> Result<(Poster<'_>, Poster<'_>), Stop> {
-        Ok((self.a.host()?, self.b.host()?))
+    pub(crate) fn posters(&self) -> Result<(Poster<'_>, &PeerEndpoint), Stop> {
+        Ok((self.a.host()?, &self.b))
     }
 
     /// Path MTU in bytes.
@@ -111,26 +120,22 @@ impl Pair {
 
     /// Nothing went wrong on either side.
     pub(crate) fn is_well(&self) -> End {
-        for endpoint in [&self.a, &self.b] {
-            let health = endpoint.health()?;
-            check!(health.is_ok(), "{}", one_line(&health.to_string()));
-        }
+        let health = self.a.health()?;
+        check!(health.is_ok(), "{}", one_line(&health.to_string()));
+        let wrong = self.b.health()?.unwrap_or_default();
+        check!(wrong.is_empty(), "at the peer: {}", one_line(&wrong));
         Ok(())
     }
 
     /// Data still goes both ways.
     pub(crate) fn works(&self) -> End {
         let (a, b) = self.posters()?;
-        for (poster, to, value) in [(a, &self.dst, b"there"), (b, &self.src, b"again")] {
-            poster.wait(poster.post_write_inline(value, to.remote(), SIGNALED)?)?;
-            same(&bytes(to, 0, 5)?, value, "a WRITE that is to show that all is well")?;
-        }
-        Ok(())
+        a.wait(a.post_write_inline(b"there", self.dst.remote(), SIGNALED)?)?;
+        same(&bytes(&self.dst, 0, 5)?, b"there", "a WRITE that is to show that all is well")?;
+        b.post_write_inline(b"again", self.src.remote())?;
+        b.quiet()?;
+        same(&bytes(&self.src, 0, 5)?, b"again", "one the other way")
     }
-}
-
-fn src_pattern(region: &MemoryRegion) -> End {
-    Ok(region.write(0, &pattern(region.len(), 1))?)
 }
 
 /// Bytes no two aligned words of which are equal.
@@ -139,16 +144,34 @@ pub(crate) fn pattern(len: usize, salt: u64) -> Vec<u8> {
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
 }
 
-pub(crate) fn bytes(region: &MemoryRegion, at: usize, len: usize) -> Result<Vec<u8>, Stop> {
-    let mut out = vec![0; len];
-    region.read(at as u64, &mut out)?;
-    Ok(out)
+/// Memory of either side, to be looked at.
+pub(crate) trait Memory {
+    fn contents(&self, at: usize, len: usize) -> Result<Vec<u8>, Stop>;
 }
 
-pub(crate) fn word(region: &MemoryRegion, at: usize) -> Result<u64, Stop> {
-    let mut out = [0; 8];
-    region.read(at as u64, &mut out)?;
-    Ok(u64::from_le_bytes(out))
+impl Memory for MemoryRegion {
+    fn contents(&self, at: usize, len: usize) -> Result<Vec<u8>, Stop> {
+        let mut out = vec![0; len];
+        self.read(at as u64, &mut out)?;
+        Ok(out)
+    }
+}
+
+impl Memory for PeerRegion {
+    fn contents(&self, at: usize, len: usize) -> Result<Vec<u8>, Stop> {
+        let out = self.read(at as u64, len as u64)?;
+        check!(out.len() == len, "the peer gave {} bytes for {len}", out.len());
+        Ok(out)
+    }
+}
+
+pub(crate) fn bytes(region: &impl Memory, at: usize, len: usize) -> Result<Vec<u8>, Stop> {
+    region.contents(at, len)
+}
+
+pub(crate) fn word(region: &impl Memory, at: usize) -> Result<u64, Stop> {
+    let bytes = region.contents(at, 8)?;
+    Ok(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
 /// The bytes are equal; otherwise where the first difference is.
@@ -169,12 +192,14 @@ pub(crate) fn same(found: &[u8], expected: &[u8], what: &str) -> End {
 
 /// It failed, with `syndrome`.
 pub(crate) fn refused<T>(
-    result: Result<T, Error>,
+    result: Result<T, impl Into<Trouble>>,
     syndrome: Syndrome,
     what: &str,
 ) -> Result<WorkError, Stop> {
-    match result {
-        Err(Error::Work(work)) if work.syndrome == syndrome => Ok(work),
+    match result.map_err(Into::into) {
+        Err(Trouble::Work(failure)) if WorkError::from(failure).syndrome == syndrome => {
+            Ok(failure.into())
+        }
         Err(error) => Err(Stop::Failed(format!("{what}: {error}; expected {syndrome}"))),
         Ok(_) => Err(Stop::Failed(format!("{what}: succeeded; expected {syndrome}"))),
     }

@@ -1,29 +1,42 @@
 //! Two sides that reach each other.
 
+use crate::peer::{About, Peer, Shape, Trouble};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use warpverbs::gpu::Gpu;
+use warpverbs::gpu::{Gpu, Place};
 use warpverbs::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs::transport::{Context, Device, EndpointConfig, Error, NicChoice};
+use warpverbs::transport::{
+    Access, Context, Device, Endpoint, EndpointConfig, Error, MemoryRegion, NicChoice,
+    SharedReceiveQueue,
+};
 
 /// What the cases run on.
 pub struct Setup {
-    /// The side that posts.
+    /// The side that posts, in this process.
     pub a: Side,
     /// The side that is written to, read and sent to.
-    pub b: Side,
+    pub b: Peer,
+}
+
+/// A NIC, opened twice, and where kernels run beside it.
+pub struct Side {
+    /// With the protection domain that the cases work in.
+    pub device: Device,
+    /// With another.
+    pub stranger: Device,
     /// Where kernels run; without it, only the host posts.
     pub gpu: Option<Arc<dyn Gpu>>,
     /// Changes every endpoint's configuration, last of all.
     pub configure: fn(EndpointConfig) -> EndpointConfig,
 }
 
-/// A NIC, opened twice.
-pub struct Side {
-    /// With the protection domain that the cases work in.
-    pub device: Device,
-    /// With another.
-    pub stranger: Device,
+/// One of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// The side that posts.
+    A,
+    /// Its peer.
+    B,
 }
 
 /// What there are differences between.
@@ -48,9 +61,9 @@ impl std::fmt::Display for Kind {
 }
 
 impl Setup {
-    /// Of any two sides.
-    pub fn new(a: Side, b: Side) -> Self {
-        Self { a, b, gpu: None, configure: |config| config }
+    /// Of a side of this process, and a peer that it reaches.
+    pub fn new(a: Side, b: Peer) -> Self {
+        Self { a, b }
     }
 
     /// A NIC of `context`, connected to itself.
@@ -59,7 +72,7 @@ impl Setup {
     /// It cannot be opened.
     pub fn on(context: &Context, nic: impl Into<NicChoice>) -> Result<Self, Error> {
         let nic = nic.into();
-        Ok(Self::new(Side::open(context, &nic)?, Side::open(context, &nic)?))
+        Ok(Self::new(Side::open(context, &nic)?, Peer::here(Side::open(context, &nic)?)))
     }
 
     /// A software NIC, connected to itself.
@@ -81,26 +94,39 @@ impl Setup {
             let context = Context::builder().soft_config(config.for_process(process)).build()?;
             Side::open(&context, &NicChoice::Soft)
         };
-        Ok(Self::new(side(0)?, side(1)?))
+        Ok(Self::new(side(0)?, Peer::here(side(1)?)))
     }
 
-    /// With a device whose kernels post as well.
+    /// With a device whose kernels post as well, at both sides of this process.
     pub fn with_gpu(self, gpu: Arc<dyn Gpu>) -> Self {
-        Self { gpu: Some(gpu), ..self }
+        self.changed(|side| side.gpu = Some(gpu.clone()))
     }
 
-    /// With a change to every endpoint's configuration.
+    /// With a change to every configuration of an endpoint of this process.
     pub fn configured(self, configure: fn(EndpointConfig) -> EndpointConfig) -> Self {
-        Self { configure, ..self }
+        self.changed(|side| side.configure = configure)
     }
 
-    /// What it is made of.
-    pub fn kind(&self) -> Kind {
-        let (a, b) = (&self.a.device, &self.b.device);
-        match (a.info().provider == "soft", a.id() == b.id()) {
-            (true, true) => Kind::SoftLoopback,
-            (true, false) => Kind::SoftNetwork,
-            (false, _) => Kind::Verbs,
+    fn changed(mut self, change: impl Fn(&mut Side)) -> Self {
+        change(&mut self.a);
+        self.b.change(change);
+        self
+    }
+
+    /// What it is made of: the side that posts, and its peer.
+    pub fn abouts(&self) -> [About; 2] {
+        [self.a.about(), self.b.about()]
+    }
+
+    /// What a side is.
+    pub fn kind(&self, which: Which) -> Kind {
+        let [a, b] = self.abouts();
+        let loopback = a.id == b.id;
+        let side = if which == Which::A { a } else { b };
+        match (side.provider.as_str(), loopback) {
+            ("soft", true) => Kind::SoftLoopback,
+            ("soft", false) => Kind::SoftNetwork,
+            _ => Kind::Verbs,
         }
     }
 }
@@ -111,6 +137,47 @@ impl Side {
     /// # Errors
     /// It cannot be opened.
     pub fn open(context: &Context, nic: &NicChoice) -> Result<Self, Error> {
-        Ok(Self { device: context.open(nic)?, stranger: context.open(nic)? })
+        let (device, stranger) = (context.open(nic)?, context.open(nic)?);
+        Ok(Self { device, stranger, gpu: None, configure: |config| config })
+    }
+
+    /// With a device whose kernels post as well.
+    pub fn with_gpu(self, gpu: Arc<dyn Gpu>) -> Self {
+        Self { gpu: Some(gpu), ..self }
+    }
+
+    /// What it is.
+    pub fn about(&self) -> About {
+        let info = self.device.info();
+        About {
+            provider: info.provider.to_string(),
+            nic: info.name.clone(),
+            description: info.description.clone(),
+            id: self.device.id().0,
+            gpu: self.gpu.as_ref().map(|gpu| gpu.info().name.clone()),
+        }
+    }
+
+    /// Zeroed memory, which kernels reach if there are any.
+    pub(crate) fn region(
+        &self,
+        device: &Device,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, Trouble> {
+        Ok(match &self.gpu {
+            Some(gpu) => device.register(gpu.alloc(len, Place::Shared)?, access)?,
+            None => device.alloc_host(len, access)?,
+        })
+    }
+
+    /// An endpoint; `queue` knows shared receive queues by number.
+    pub(crate) fn endpoint(
+        &self,
+        shape: &Shape,
+        queue: impl FnOnce(u32) -> Result<Arc<SharedReceiveQueue>, Trouble>,
+    ) -> Result<Endpoint, Trouble> {
+        let config = shape.config(self.gpu.as_ref(), queue)?;
+        Ok(self.device.endpoint(&(self.configure)(config))?)
     }
 }

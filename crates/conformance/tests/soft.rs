@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::nic::{Config, DoorbellPolicy, SoftNic};
 use warpverbs::transport::{Context, CqMode};
-use warpverbs_conformance::{CASES, DIFFERENCES, Kind, Poster, Setup, Side, Verdict};
+use warpverbs_conformance::{CASES, DIFFERENCES, Kind, Peer, Poster, Setup, Side, Verdict, Which};
 
 /// Runs all cases, and names all that are not right.
 fn all_right(setup: Setup) {
@@ -50,7 +50,8 @@ fn loopback_passes_under_every_doorbell_policy() {
 
 fn network(config: &Config, address: IpAddr) -> Setup {
     let setup = Setup::network(config, address).expect("two NICs");
-    assert_eq!(setup.kind(), Kind::SoftNetwork);
+    assert_eq!(setup.kind(Which::A), Kind::SoftNetwork);
+    assert_eq!(setup.kind(Which::B), Kind::SoftNetwork);
     setup
 }
 
@@ -94,8 +95,8 @@ fn no_case_passes_on_a_nic_that_is_stuck() {
     let nic = SoftNic::new(Config::default()).expect("a NIC");
     let context = Context::builder().soft_nic(nic).build().expect("a context");
     let side = || Side::open(&context, &"soft".into()).expect("a NIC");
-    let setup =
-        Setup::new(side(), side()).configured(|config| config.timeout(Duration::from_millis(10)));
+    let setup = Setup::new(side(), Peer::here(side()))
+        .configured(|config| config.timeout(Duration::from_millis(10)));
     for case in CASES.iter().filter(|case| case.poster == Poster::Host) {
         let outcome = setup.run(case);
         assert!(matches!(outcome.verdict, Verdict::Failed(_)), "{outcome}");

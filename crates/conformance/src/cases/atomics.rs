@@ -2,9 +2,10 @@
 
 use crate::Setup;
 use crate::outcome::{Stop, check};
-use crate::rig::{End, SIGNALED, bytes, same, word};
+use crate::peer::Shape;
+use crate::rig::{End, SIGNALED, all_access, bytes, same, word};
 use std::thread;
-use warpverbs::transport::{EndpointConfig, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
+use warpverbs::transport::{Endpoint, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 
 /// Where the word is.
 const AT: usize = 64;
@@ -45,18 +46,17 @@ pub(super) fn compare_swap(setup: &Setup) -> End {
 
 pub(super) fn contended(setup: &Setup) -> End {
     const EACH: u64 = 60;
-    let word_at_b = setup.memory(&setup.b, 8)?;
-    let endpoint = |side| setup.endpoint(side, EndpointConfig::host());
+    let word_at_b = setup.b.region(8, all_access())?;
     let connected = || -> Result<_, Stop> {
-        let (a, b) = (endpoint(&setup.a)?, endpoint(&setup.b)?);
+        let (a, b) = (setup.endpoint(&Shape::host())?, setup.b.endpoint(&Shape::host())?);
         a.connect(&b.handle())?;
         b.connect(&a.handle())?;
         Ok((a, b))
     };
     let pairs = (0..3).map(|_| connected()).collect::<Result<Vec<_>, _>>()?;
     let target = word_at_b.remote();
-    let count = |adds: bool, (a, _): &(_, _)| -> Result<Vec<u64>, Stop> {
-        let host = warpverbs::transport::Endpoint::host(a)?;
+    let count = |adds: bool, a: &Endpoint| -> Result<Vec<u64>, Stop> {
+        let host = a.host()?;
         let (mut seen, mut guess) = (Vec::new(), 0);
         while (seen.len() as u64) < EACH {
             let old = match adds {
@@ -71,8 +71,8 @@ pub(super) fn contended(setup: &Setup) -> End {
         Ok(seen)
     };
     let seen = thread::scope(|scope| {
-        let start = |(n, pair)| scope.spawn(move || count(n > 0, pair));
-        let threads: Vec<_> = pairs.iter().enumerate().map(start).collect();
+        let posting = pairs.iter().map(|(a, _)| a).enumerate();
+        let threads: Vec<_> = posting.map(|(n, a)| scope.spawn(move || count(n > 0, a))).collect();
         let ends = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| Err(Stop::Failed("a thread panicked".into())))
         });

@@ -1,12 +1,12 @@
 //! Work of kernels that must be refused, or is not answered.
 
-use super::kernels::{DIM, THREADS, code, pointer, status, went_well, write};
+use super::kernels::{Carried, DIM, ONE, THREADS, carry, code, status, went_well, write};
 use crate::Setup;
 use crate::outcome::{Stop, check};
-use crate::rig::{End, Pair, all_access, bytes, pattern, same};
-use warpverbs::gpu::Dim;
+use crate::peer::Shape;
+use crate::rig::{End, Pair, bytes, pattern, same};
 use warpverbs::kernels::loopback as k;
-use warpverbs::transport::{Endpoint, EndpointConfig, MemoryRegion, Syndrome};
+use warpverbs::transport::{Endpoint, MemoryRegion, Syndrome};
 
 /// `wv::outcome::requester`.
 const REQUESTER: u32 = 4;
@@ -41,28 +41,13 @@ pub(super) fn kernel_bad_lkey(setup: &Setup) -> End {
 
 /// A pair whose peer is given up, or found without a receive, within half a second.
 fn impatient(setup: &Setup) -> Result<Pair, Stop> {
-    let config = EndpointConfig::for_gpu(setup.kernels()?).timers(14, 14).retries(5, 2);
-    setup.pair(config.clone(), config)
+    let at = |shape: Shape| shape.timers(14, 14).retries(5, 2);
+    setup.unequal_pair(&at(Shape::kernels()), &at(Shape::host()))
 }
 
 pub(super) fn kernel_no_receive(setup: &Setup) -> End {
     let (pair, status) = (impatient(setup)?, status(setup)?);
-    let counts = setup.region(&setup.a.device, 64, all_access())?;
-    // One warp sends; there is no second that would receive.
-    let kernel = k::SendRecv {
-        from: pair.a.device_qp(),
-        to: pair.b.device_qp(),
-        laddr: pair.src.addr(),
-        lkey: pair.src.lkey(),
-        raddr: pair.dst.addr(),
-        rlkey: pair.dst.lkey(),
-        bytes: 8,
-        piece: 8,
-        window: 1,
-        counts: pointer(&counts),
-        status: pointer(&status),
-    };
-    setup.launch(&kernel, Dim::new(1, 32))?;
+    setup.launch(&carry(&pair, Carried::Message, (8, 1), &status), ONE)?;
     ended_with(&pair.a, &status, Syndrome::RnrRetryExc)
 }
 

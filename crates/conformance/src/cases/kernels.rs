@@ -4,16 +4,18 @@ use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::rig::{End, Pair, all_access, bytes, pattern, same, word};
 use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::loopback as k;
+use warpverbs::kernels::{conform as c, loopback as k};
 use warpverbs::transport::MemoryRegion;
 
+/// One warp, of which one lane posts.
+pub(super) const ONE: Dim = Dim::new(1, 32);
 /// Lanes of a launch.
 pub(super) const DIM: Dim = Dim::new(2, 48);
 pub(super) const THREADS: usize = 96;
 
 /// A zeroed word in which a kernel leaves its first bad status.
 pub(super) fn status(setup: &Setup) -> Result<MemoryRegion, Stop> {
-    setup.region(&setup.a.device, 64, all_access())
+    Ok(setup.memory(64, all_access())?)
 }
 
 pub(super) fn pointer(region: &MemoryRegion) -> KernelPtr {
@@ -38,6 +40,38 @@ pub(super) fn write(pair: &Pair, bytes: u32, status: &MemoryRegion) -> k::Write 
         raddr: pair.dst.addr(),
         rkey: pair.dst.rkey(),
         bytes,
+        status: pointer(status),
+    }
+}
+
+/// What a kernel carries.
+#[derive(Clone, Copy)]
+pub(super) enum Carried {
+    Message = 0,
+    MessageImm = 1,
+    WriteImm = 2,
+}
+
+/// The first immediate of `carry`.
+pub(super) const IMM: u32 = 0xfeed_0001;
+
+/// A kernel that carries `count` pieces of `len` bytes each.
+pub(super) fn carry(
+    pair: &Pair,
+    what: Carried,
+    (len, count): (u32, u32),
+    status: &MemoryRegion,
+) -> c::Carry {
+    c::Carry {
+        qp: pair.a.device_qp(),
+        kind: what as u32,
+        laddr: pair.src.addr(),
+        lkey: pair.src.lkey(),
+        raddr: pair.dst.addr(),
+        rkey: pair.dst.rkey(),
+        bytes: len,
+        count,
+        imm: IMM,
         status: pointer(status),
     }
 }
@@ -97,9 +131,33 @@ pub(super) fn kernel_read(setup: &Setup) -> End {
     Ok(())
 }
 
+/// READs, each with a fenced WRITE of what it brings behind it.
+pub(super) fn kernel_fenced(setup: &Setup) -> End {
+    const HALF: usize = 500_000;
+    let pair = setup.kernel_pair()?;
+    for len in [8, pair.mtu() + 1] {
+        let (status, all) = (status(setup)?, THREADS * len);
+        pair.dst.write(0, &pattern(all, len as u64))?;
+        let kernel = c::Bounce {
+            qp: pair.a.device_qp(),
+            laddr: pair.src.addr(),
+            lkey: pair.src.lkey(),
+            from: pair.dst.addr(),
+            to: pair.dst.addr() + HALF as u64,
+            rkey: pair.dst.rkey(),
+            bytes: len as u32,
+            status: pointer(&status),
+        };
+        setup.launch(&kernel, DIM)?;
+        went_well(&pair, &status)?;
+        same(&bytes(&pair.dst, HALF, all)?, &pattern(all, len as u64), "what came back")?;
+    }
+    Ok(())
+}
+
 pub(super) fn kernel_atomics(setup: &Setup) -> End {
     let (pair, status) = (setup.kernel_pair()?, status(setup)?);
-    let olds = setup.region(&setup.a.device, (THREADS + 1) * 8, all_access())?;
+    let olds = setup.memory((THREADS + 1) * 8, all_access())?;
     pair.dst.write(0, &[100u64.to_le_bytes(), 5u64.to_le_bytes()].concat())?;
     let kernel = k::Atomic {
         qp: pair.a.device_qp(),
@@ -122,54 +180,33 @@ pub(super) fn kernel_atomics(setup: &Setup) -> End {
     Ok(())
 }
 
-pub(super) fn kernel_write_imm(setup: &Setup) -> End {
+pub(super) fn kernel_masked_atomics(setup: &Setup) -> End {
     let (pair, status) = (setup.kernel_pair()?, status(setup)?);
-    let received = setup.region(&setup.a.device, 64, all_access())?;
-    let len = pair.mtu() as u32 + 100;
-    let kernel = k::WriteImm {
-        from: pair.a.device_qp(),
-        to: pair.b.device_qp(),
-        laddr: pair.src.addr(),
-        lkey: pair.src.lkey(),
+    let olds = setup.memory(THREADS * 16, all_access())?;
+    // The lower half goes round its end, and the word of 4 bytes has a neighbour.
+    let (lower, narrow) = (u64::from(u32::MAX) - 9, 0xab_0000_0005);
+    pair.dst.write(0, &[(7 << 32 | lower).to_le_bytes(), u64::to_le_bytes(narrow)].concat())?;
+    let kernel = c::Masked {
+        qp: pair.a.device_qp(),
         raddr: pair.dst.addr(),
         rkey: pair.dst.rkey(),
-        bytes: len,
-        imm: 0xfeed_0001,
-        received: pointer(&received),
+        olds: pointer(&olds),
         status: pointer(&status),
     };
-    setup.launch(&kernel, Dim::new(1, 32))?;
+    setup.launch(&kernel, DIM)?;
     went_well(&pair, &status)?;
-    same(&bytes(&pair.dst, 0, len as usize)?, &pattern(len as usize, 1), "WRITE with immediate")?;
-    // The CQE's opcode is RESP_WR_IMM, 1.
-    let expected: Vec<u8> = [len, 0xfeed_0001, 1].into_iter().flat_map(u32::to_le_bytes).collect();
-    same(&bytes(&received, 0, 12)?, &expected, "length, immediate and opcode of the receive")
-}
-
-pub(super) fn kernel_messages(setup: &Setup) -> End {
-    for (len, piece) in [(10_000usize, 999u32), (200_000, 5000), (64, 1)] {
-        let (pair, status) = (setup.kernel_pair()?, status(setup)?);
-        let counts = setup.region(&setup.a.device, 64, all_access())?;
-        let kernel = k::SendRecv {
-            from: pair.a.device_qp(),
-            to: pair.b.device_qp(),
-            laddr: pair.src.addr(),
-            lkey: pair.src.lkey(),
-            raddr: pair.dst.addr(),
-            rlkey: pair.dst.lkey(),
-            bytes: len as u64,
-            piece,
-            window: 8,
-            counts: pointer(&counts),
-            status: pointer(&status),
-        };
-        setup.launch(&kernel, Dim::new(1, 64))?;
-        went_well(&pair, &status)?;
-        same(&bytes(&pair.dst, 0, len)?, &pattern(len, 1), "messages of a kernel")?;
-        let pieces = len.div_ceil(piece as usize) as u64;
-        let found = (word(&counts, 0)?, word(&counts, 8)?, word(&counts, 16)?);
-        let expected = (pieces, pieces, 0);
-        check!(found == expected, "(sent, received, wrong) is {found:?}, expected {expected:?}");
-    }
+    let all = THREADS as u64;
+    let halves = |n: u64| (7 + n) << 32 | (lower + n) & u64::from(u32::MAX);
+    let found = (word(&pair.dst, 0)?, word(&pair.dst, 8)?);
+    let expected = (halves(all), narrow + all);
+    check!(found == expected, "the words are {found:x?}, expected {expected:x?}");
+    let olds = &olds;
+    let old = |at: usize| (0..THREADS).map(move |n| word(olds, 16 * n + at));
+    let mut wide = old(0).collect::<Result<Vec<_>, _>>()?;
+    let mut thin = old(8).collect::<Result<Vec<_>, _>>()?;
+    wide.sort_unstable();
+    thin.sort_unstable();
+    let right = wide.iter().copied().eq((0..all).map(halves)) && thin.into_iter().eq(5..5 + all);
+    check!(right, "the old values are {wide:x?}, expected each from {:x} on once", halves(0));
     Ok(())
 }

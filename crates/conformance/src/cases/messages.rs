@@ -2,8 +2,9 @@
 
 use crate::Setup;
 use crate::outcome::check;
+use crate::peer::Shape;
 use crate::rig::{End, SIGNALED, UNSIGNALED, all_access, bytes, fails, pattern, same};
-use warpverbs::transport::{Access, EndpointConfig, ReceivedKind, Syndrome};
+use warpverbs::transport::{Access, ReceivedKind, Syndrome};
 
 pub(super) fn send_sizes(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
@@ -39,8 +40,7 @@ pub(super) fn send_imm(setup: &Setup) -> End {
 }
 
 pub(super) fn send_inline(setup: &Setup) -> End {
-    let config = EndpointConfig::host().inline_bytes(220);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().inline_bytes(220))?;
     let (a, b) = pair.posters()?;
     for len in [1, 12, 13, 28, 29, 92, 93, 220] {
         let _ = b.post_recv(pair.dst.local())?;
@@ -56,8 +56,7 @@ pub(super) fn send_inline(setup: &Setup) -> End {
 }
 
 pub(super) fn send_scatter(setup: &Setup) -> End {
-    let config = EndpointConfig::host().recv_sges(4);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().recv_sges(4))?;
     let (a, b) = pair.posters()?;
     let src = |at, len| pair.src.local().slice(at, len);
     let dst = |at, len| pair.dst.local().slice(at, len);
@@ -100,7 +99,7 @@ pub(super) fn send_invalidate(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
     let (a, b) = pair.posters()?;
     let access = Access::INVALIDATE | all_access();
-    let window = setup.region(&setup.b.device, 64, access)?;
+    let window = setup.b.region(64, access)?;
     a.wait(a.post_write_inline(b"before", window.remote(), SIGNALED)?)?;
     let _ = b.post_recv(pair.dst.local())?;
     let from = pair.src.local().slice(0, 4)?;
@@ -114,13 +113,12 @@ pub(super) fn send_invalidate(setup: &Setup) -> End {
 }
 
 pub(super) fn receive_order(setup: &Setup) -> End {
-    let config = EndpointConfig::host().recv_depth(4);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().recv_depth(4))?;
     let (a, b) = pair.posters()?;
     for n in (0..400u64).step_by(4) {
         for i in n..n + 4 {
             let posted = b.post_recv(pair.dst.local().slice(i % 4 * 8, 8)?)?;
-            check!(posted.index() == i, "receive {} was posted as {i}", posted.index());
+            check!(posted == i, "receive {} was posted as {i}", posted);
         }
         for i in n..n + 4 {
             let _ = a.post_send_inline(&i.to_le_bytes(), UNSIGNALED)?;

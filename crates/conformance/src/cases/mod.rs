@@ -2,6 +2,7 @@
 
 mod atomics;
 mod kernel_errors;
+mod kernel_messages;
 mod kernels;
 mod messages;
 mod one_sided;
@@ -127,8 +128,14 @@ cases! {
     Kernel kernels::kernel_write_inline, "inline WRITEs of many lanes, of one to four WQEBBs";
     Kernel kernels::kernel_read, "READs of many lanes";
     Kernel kernels::kernel_atomics, "fetch-and-adds of many lanes, each old value once";
-    Kernel kernels::kernel_write_imm, "WRITE with immediate and its receive, both by a kernel";
-    Kernel kernels::kernel_messages, "messages between two warps, in order, their bytes whole";
+    Kernel kernels::kernel_fenced, "fenced WRITEs of what READs before them brought";
+    Kernel kernels::kernel_masked_atomics, "masked fetch-and-adds of many lanes, 4 and 8 bytes";
+    Kernel kernel_messages::kernel_write_imm, "WRITE with immediate and its receive, both by kernels";
+    Kernel kernel_messages::kernel_messages, "messages between two kernels, in order, their bytes whole";
+    Kernel kernel_messages::kernel_send_imm, "messages with immediates between two kernels";
+    Kernel kernel_messages::kernel_receives, "a kernel takes messages of every kind";
+    Kernel kernel_messages::kernel_receives_invalidate, "a kernel takes a SEND with invalidate";
+    Kernel kernel_messages::kernel_shared_receives, "kernels of two endpoints take from one queue";
     Kernel kernel_errors::kernel_bad_rkey, "every lane learns of a remote access error";
     Kernel kernel_errors::kernel_bad_lkey, "every lane learns of a local protection error";
     Kernel kernel_errors::kernel_no_receive, "a kernel learns of receiver-not-ready retries exceeded";

@@ -2,8 +2,9 @@
 
 use crate::Setup;
 use crate::outcome::check;
+use crate::peer::Shape;
 use crate::rig::{End, ROOM, SIGNALED, UNSIGNALED, bytes, pattern, same, word};
-use warpverbs::transport::{EndpointConfig, LocalRegion, Mtu, ReceivedKind, RemoteRegion};
+use warpverbs::transport::{LocalRegion, Mtu, ReceivedKind, RemoteRegion};
 
 /// Where in the destination, so that what lies before is seen as well.
 const AT: usize = 13;
@@ -45,8 +46,7 @@ pub(super) fn write_gather(setup: &Setup) -> End {
 }
 
 pub(super) fn write_inline(setup: &Setup) -> End {
-    let config = EndpointConfig::host().inline_bytes(220);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().inline_bytes(220))?;
     let (a, _) = pair.posters()?;
     for len in 1..=220 {
         let data = pattern(len, len as u64);
@@ -106,8 +106,7 @@ pub(super) fn read_scatter(setup: &Setup) -> End {
 }
 
 pub(super) fn many_reads(setup: &Setup) -> End {
-    let config = EndpointConfig::host().rd_atomic(2);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().rd_atomic(2))?;
     let (a, _) = pair.posters()?;
     pair.dst.write(0, &pattern(ROOM, 3))?;
     let len = pair.mtu() + 1;
@@ -145,8 +144,7 @@ pub(super) fn large(setup: &Setup) -> End {
 }
 
 pub(super) fn small_mtu(setup: &Setup) -> End {
-    let config = EndpointConfig::host().mtu(Mtu::B256);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().mtu(Mtu::B256))?;
     check!(pair.mtu() == 256, "the path MTU is {}, expected 256", pair.mtu());
     let (a, _) = pair.posters()?;
     for len in [255, 256, 257, 511, 513, 10_000] {
@@ -161,8 +159,7 @@ pub(super) fn small_mtu(setup: &Setup) -> End {
 }
 
 pub(super) fn unsignalled(setup: &Setup) -> End {
-    let config = EndpointConfig::host().send_depth(128);
-    let pair = setup.pair(config.clone(), config)?;
+    let pair = setup.pair(Shape::host().send_depth(128))?;
     let (a, _) = pair.posters()?;
     for value in 0..1000u64 {
         let at = pair.dst.remote().slice(value % 64 * 8, 8)?;
@@ -192,7 +189,7 @@ pub(super) fn both_ways(setup: &Setup) -> End {
         let (from, to) = part(pair.src.local(), pair.dst.remote())?;
         let _ = a.post_write(from, to, UNSIGNALED)?;
         let (from, to) = part(pair.dst.local(), pair.src.remote())?;
-        let _ = b.post_write(from, to, UNSIGNALED)?;
+        let _ = b.post_write(from, to)?;
     }
     a.quiet()?;
     b.quiet()?;

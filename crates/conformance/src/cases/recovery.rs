@@ -2,9 +2,10 @@
 
 use crate::Setup;
 use crate::outcome::{Stop, check};
+use crate::peer::Shape;
 use crate::rig::{End, Pair, SIGNALED, UNSIGNALED, bytes, refused, same, word};
 use std::any::Any;
-use warpverbs::transport::{EndpointConfig, QpState, QueueKind, RemoteRegion, Syndrome};
+use warpverbs::transport::{QpState, QueueKind, RemoteRegion, Syndrome};
 
 /// A place that does not exist.
 fn nowhere() -> RemoteRegion {
@@ -62,8 +63,7 @@ pub(super) fn receives_are_flushed(setup: &Setup) -> End {
 }
 
 pub(super) fn reset_and_reconnect(setup: &Setup) -> End {
-    let config = EndpointConfig::host().send_depth(128);
-    let mut pair = setup.pair(config.clone(), config)?;
+    let mut pair = setup.pair(Shape::host().send_depth(128))?;
     for round in 0..4u64 {
         let (a, b) = pair.posters()?;
         for n in 0..200 + round {
@@ -117,7 +117,7 @@ fn drop_in_order(setup: &Setup, order: [usize; 4]) -> End {
         let _ = host.post_write(here, there, UNSIGNALED)?;
         let _ = host.post_read(here, there, SIGNALED)?;
     }
-    let _ = b.host()?.post_recv(dst.local())?;
+    let _ = b.post_recv(dst.local())?;
     let mut parts: [Option<Box<dyn Any>>; 4] =
         [Some(Box::new(a)), Some(Box::new(b)), Some(Box::new(src)), Some(Box::new(dst))];
     for part in order {

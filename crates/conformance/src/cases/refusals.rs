@@ -2,10 +2,10 @@
 
 use crate::Setup;
 use crate::outcome::Stop;
+use crate::peer::{PeerRegion, Shape};
 use crate::rig::{End, Pair, SIGNALED, all_access, bytes, fails, refused, same};
 use warpverbs::transport::{
-    Access, EndpointConfig, Error, LocalRegion, MemoryRegion, Posted, Poster, QueueKind,
-    RemoteRegion, Syndrome,
+    Access, Error, LocalRegion, Posted, Poster, QueueKind, RemoteRegion, Syndrome,
 };
 
 /// A key that nobody has: another than `key`, whose index part is the same or is not.
@@ -46,7 +46,7 @@ pub(super) fn bad_lkey(setup: &Setup) -> End {
 
 pub(super) fn local_bounds(setup: &Setup) -> End {
     for (before, len) in [(0, 64 + 8), (64 - 1, 8), (64, 8), (1 << 40, 8)] {
-        let short = setup.region(&setup.a.device, 64, all_access())?;
+        let short = setup.memory(64, all_access())?;
         let part = LocalRegion::new(short.addr().wrapping_add(before), len, short.lkey());
         let what = format!("a WRITE of {len} bytes from {before} on, of 64");
         fails_on_a_pair(setup, Syndrome::LocalProt, &what, |a, pair| {
@@ -57,7 +57,7 @@ pub(super) fn local_bounds(setup: &Setup) -> End {
 }
 
 pub(super) fn read_needs_local_write(setup: &Setup) -> End {
-    let constant = setup.region(&setup.a.device, 64, Access::empty())?;
+    let constant = setup.memory(64, Access::empty())?;
     let what = "a READ into memory without LOCAL_WRITE";
     fails_on_a_pair(setup, Syndrome::LocalProt, what, |a, pair| {
         a.post_read(constant.local(), pair.dst.remote(), SIGNALED)
@@ -69,7 +69,7 @@ pub(super) fn read_needs_local_write(setup: &Setup) -> End {
 }
 
 pub(super) fn foreign_lkey(setup: &Setup) -> End {
-    let foreign = setup.region(&setup.a.stranger, 64, all_access())?;
+    let foreign = setup.a.region(&setup.a.stranger, 64, all_access())?;
     let what = "a WRITE from memory of another protection domain";
     fails_on_a_pair(setup, Syndrome::LocalProt, what, |a, pair| {
         a.post_write(foreign.local(), pair.dst.remote(), SIGNALED)
@@ -94,14 +94,14 @@ fn all_fail_at(setup: &Setup, region: RemoteRegion, syndrome: Syndrome, which: &
 }
 
 pub(super) fn bad_rkey(setup: &Setup) -> End {
-    let target = setup.memory(&setup.b, 64)?;
+    let target = setup.b.region(64, all_access())?;
     let wrong = RemoteRegion::new(target.addr(), 8, other_key(target.rkey()));
     all_fail_at(setup, wrong, Syndrome::RemoteAccess, "an unknown key")?;
     same(&bytes(&target, 0, 64)?, &[0; 64], "memory under another key")
 }
 
 pub(super) fn remote_bounds(setup: &Setup) -> End {
-    let target = setup.memory(&setup.b, 64)?;
+    let target = setup.b.region(64, all_access())?;
     for (at, len) in [(64, 8), (1 << 40, 8), (0u64.wrapping_sub(8), 8)] {
         let beyond = RemoteRegion::new(target.addr().wrapping_add(at), len, target.rkey());
         let which = format!("{len} bytes from {at:#x} on, of 64");
@@ -123,9 +123,9 @@ pub(super) fn remote_bounds(setup: &Setup) -> End {
 }
 
 pub(super) fn missing_right(setup: &Setup) -> End {
-    let with = |access| setup.region(&setup.b.device, 64, access);
+    let with = |access| setup.b.region(64, access);
     let rest = |right: Access| with(all_access().difference(right));
-    let at = |region: &MemoryRegion| region.remote().slice(0, 8);
+    let at = |region: &PeerRegion| region.remote().slice(0, 8);
     let access = Syndrome::RemoteAccess;
     let constant = rest(Access::REMOTE_WRITE)?;
     let to = at(&constant)?;
@@ -147,14 +147,14 @@ pub(super) fn missing_right(setup: &Setup) -> End {
 }
 
 pub(super) fn foreign_rkey(setup: &Setup) -> End {
-    let foreign = setup.region(&setup.b.stranger, 64, all_access())?;
+    let foreign = setup.b.foreign_region(64, all_access())?;
     let target = foreign.remote().slice(0, 8)?;
     all_fail_at(setup, target, Syndrome::RemoteAccess, "another protection domain")?;
     same(&bytes(&foreign, 0, 64)?, &[0; 64], "memory of another protection domain")
 }
 
 pub(super) fn stale_rkey(setup: &Setup) -> End {
-    let gone = setup.memory(&setup.b, 64)?;
+    let gone = setup.b.region(64, all_access())?;
     let target = gone.remote().slice(0, 8)?;
     drop(gone);
     all_fail_at(setup, target, Syndrome::RemoteAccess, "a region that is gone")
@@ -164,8 +164,7 @@ pub(super) fn queue_pair_denies(setup: &Setup) -> End {
     let all = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
     for (index, right) in all.into_iter().enumerate() {
         let others = all.into_iter().filter(|other| *other != right).collect::<Access>();
-        let config = EndpointConfig::host();
-        let pair = setup.pair(config.clone(), config.access(others))?;
+        let pair = setup.unequal_pair(&Shape::host(), &Shape::host().access(others))?;
         let (a, _) = pair.posters()?;
         let (here, there) = (pair.src.local().slice(0, 8)?, pair.dst.remote().slice(0, 8)?);
         let posted = match index {
@@ -196,7 +195,7 @@ fn receive_fails(setup: &Setup, to: LocalRegion, len: u64, at_a: Syndrome, at_b:
 
 pub(super) fn receive_too_small(setup: &Setup) -> End {
     for (room, len) in [(4, 5), (4, 8), (5000, 5001), (64, 60_000)] {
-        let memory = setup.memory(&setup.b, 8192)?;
+        let memory = setup.b.region(8192, all_access())?;
         let to = memory.local().slice(0, room)?;
         receive_fails(setup, to, len, Syndrome::RemoteInvalReq, Syndrome::LocalLength)?;
         let behind = bytes(&memory, room as usize, 64)?;
@@ -206,7 +205,7 @@ pub(super) fn receive_too_small(setup: &Setup) -> End {
 }
 
 pub(super) fn receive_without_right(setup: &Setup) -> End {
-    let constant = setup.region(&setup.b.device, 64, Access::empty())?;
+    let constant = setup.b.region(64, Access::empty())?;
     receive_fails(setup, constant.local(), 8, Syndrome::RemoteOp, Syndrome::LocalProt)?;
     same(&bytes(&constant, 0, 64)?, &[0; 64], "memory without LOCAL_WRITE")
 }
@@ -215,7 +214,7 @@ pub(super) fn local_invalidate(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
     let (a, _) = pair.posters()?;
     let access = Access::INVALIDATE | all_access();
-    let own = setup.region(&setup.a.device, 64, access)?;
+    let own = setup.memory(64, access)?;
     a.wait(a.post_local_inval(own.lkey(), SIGNALED)?)?;
     let stale = a.post_write(own.local(), pair.dst.remote(), SIGNALED);
     fails(a, stale, Syndrome::LocalProt, "a WRITE from a key that was taken back")?;

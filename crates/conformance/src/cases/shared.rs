@@ -2,23 +2,22 @@
 
 use crate::Setup;
 use crate::outcome::{Stop, check};
-use crate::rig::{End, SIGNALED, bytes, same};
-use std::sync::Arc;
-use warpverbs::transport::{Endpoint, EndpointConfig, Error, SharedReceiveQueue, WaitError};
+use crate::peer::{PeerEndpoint, PeerQueue, Shape, Trouble};
+use crate::rig::{End, SIGNALED, all_access, bytes, same};
+use warpverbs::transport::Endpoint;
 
 /// A sender and a receiver that takes from `queue`.
-fn connected(setup: &Setup, queue: &Arc<SharedReceiveQueue>) -> Result<(Endpoint, Endpoint), Stop> {
-    let sender = setup.endpoint(&setup.a, EndpointConfig::host())?;
-    let config = EndpointConfig::host().recv_depth(64).srq(queue);
-    let receiver = setup.endpoint(&setup.b, config)?;
+fn connected(setup: &Setup, queue: &PeerQueue) -> Result<(Endpoint, PeerEndpoint), Stop> {
+    let sender = setup.endpoint(&Shape::host())?;
+    let receiver = setup.b.endpoint(&Shape::host().recv_depth(64).srq(queue.number()))?;
     sender.connect(&receiver.handle())?;
     receiver.connect(&sender.handle())?;
     Ok((sender, receiver))
 }
 
 pub(super) fn shared_receives(setup: &Setup) -> End {
-    let memory = setup.memory(&setup.b, 64)?;
-    let queue = setup.b.device.srq(8, 1)?;
+    let memory = setup.b.region(64, all_access())?;
+    let queue = setup.b.srq(8, 1)?;
     let place = |n: u64| memory.local().slice(n % 8 * 8, 8);
     let pairs = [connected(setup, &queue)?, connected(setup, &queue)?, connected(setup, &queue)?];
     queue.post_recv(place(0)?)?;
@@ -26,7 +25,7 @@ pub(super) fn shared_receives(setup: &Setup) -> End {
         let (sender, receiver) = &pairs[(n * n % 3) as usize];
         let sender = sender.host()?;
         sender.wait(sender.post_send_inline(&n.to_le_bytes(), SIGNALED)?)?;
-        let got = receiver.host()?.wait_recv()?;
+        let got = receiver.wait_recv()?;
         check!(got.byte_len == 8, "{got:?}, expected 8 bytes");
         same(&bytes(&memory, (n % 8 * 8) as usize, 8)?, &n.to_le_bytes(), "message")?;
         queue.post_recv(place(n + 1)?)?;
@@ -35,13 +34,13 @@ pub(super) fn shared_receives(setup: &Setup) -> End {
 }
 
 pub(super) fn shared_receives_return(setup: &Setup) -> End {
-    let memory = setup.memory(&setup.b, 64)?;
-    let queue = setup.b.device.srq(4, 1)?;
+    let memory = setup.b.region(64, all_access())?;
+    let queue = setup.b.srq(4, 1)?;
     let fill = || -> Result<usize, Stop> {
         for posted in 0..8 {
             match queue.post_recv(memory.local()) {
                 Ok(()) => {}
-                Err(Error::Wait(WaitError::SharedQueueFull { .. })) => return Ok(posted),
+                Err(Trouble::SharedQueueFull(_)) => return Ok(posted),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -50,7 +49,7 @@ pub(super) fn shared_receives_return(setup: &Setup) -> End {
     let posted = fill()?;
     check!(posted == 3, "a queue of 4 took {posted} receives, expected 3");
     for how in ["a message that nobody asked for", "a message before a reset"] {
-        let (sender, mut receiver) = connected(setup, &queue)?;
+        let (sender, receiver) = connected(setup, &queue)?;
         let host = sender.host()?;
         host.wait(host.post_send_inline(&[1; 8], SIGNALED)?)?;
         match how.contains("reset") {

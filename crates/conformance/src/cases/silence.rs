@@ -2,27 +2,28 @@
 
 use crate::Setup;
 use crate::outcome::check;
+use crate::peer::Shape;
 use crate::rig::{End, SIGNALED, bytes, fails, pattern, same};
 use std::time::{Duration, Instant};
-use warpverbs::transport::{EndpointConfig, Syndrome};
+use warpverbs::transport::Syndrome;
 
 /// An answer is missed after 67 ms and asked for five times more, so that a peer on a busy machine
 /// is not given up; a missing receive is asked for twice more, after 1 ms each.
-fn impatient() -> EndpointConfig {
-    EndpointConfig::host().timers(14, 14).retries(5, 2)
+fn impatient() -> Shape {
+    Shape::host().timers(14, 14).retries(5, 2)
 }
 
 /// That takes less than half a second; timers of NICs are coarse, and machines busy.
 const SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn no_receive(setup: &Setup) -> End {
-    let pair = setup.pair(impatient(), impatient())?;
+    let pair = setup.pair(impatient())?;
     let (a, _) = pair.posters()?;
     let start = Instant::now();
     let posted = a.post_send(pair.src.local().slice(0, 8)?, SIGNALED);
     fails(a, posted, Syndrome::RnrRetryExc, "a SEND without a receive")?;
     check!(start.elapsed() < SOON, "it took {:?}, expected at most {SOON:?}", start.elapsed());
-    let pair = setup.pair(impatient(), impatient())?;
+    let pair = setup.pair(impatient())?;
     let (a, _) = pair.posters()?;
     let (here, there) = (pair.src.local().slice(0, 8)?, pair.dst.remote().slice(0, 8)?);
     let posted = a.post_write_imm(here, there, 1, SIGNALED);
@@ -46,7 +47,7 @@ pub(super) fn late_receive(setup: &Setup) -> End {
 }
 
 pub(super) fn peer_gone(setup: &Setup) -> End {
-    let pair = setup.pair(impatient(), impatient())?;
+    let pair = setup.pair(impatient())?;
     pair.works()?;
     let (a, there) = (pair.a.host()?, pair.dst.remote());
     drop(pair.b);
@@ -58,7 +59,7 @@ pub(super) fn peer_gone(setup: &Setup) -> End {
 }
 
 pub(super) fn peer_failed(setup: &Setup) -> End {
-    let pair = setup.pair(impatient(), impatient())?;
+    let pair = setup.pair(impatient())?;
     pair.b.fail()?;
     let (a, _) = pair.posters()?;
     let posted = a.post_write_inline(b"x", pair.dst.remote(), SIGNALED);

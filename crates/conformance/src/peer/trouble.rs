@@ -1,0 +1,102 @@
+//! Why a peer did not do what it was asked.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use warpverbs::gpu::{GpuError, LaunchError};
+use warpverbs::mlx5::opcode::SendOpcode;
+use warpverbs::transport::{Error, QueueKind, Syndrome, UsageError, WaitError, WorkError};
+
+/// An error that may come from another process. What cases look at is kept as a value, the rest in
+/// words.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Trouble {
+    /// Work failed.
+    #[error("{}", WorkError::from(*.0))]
+    Work(Failure),
+    /// A shared receive queue takes no more.
+    #[error("{0}")]
+    SharedQueueFull(String),
+    /// There is nothing there to do it with.
+    #[error("{0}")]
+    NotSupported(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+    /// The other process cannot be reached any more.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// A [`WorkError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    qpn: u32,
+    receive: bool,
+    index: u16,
+    opcode: Option<u8>,
+    syndrome: u8,
+    vendor: u8,
+}
+
+impl From<WorkError> for Failure {
+    fn from(work: WorkError) -> Self {
+        Self {
+            qpn: work.qpn,
+            receive: work.queue == QueueKind::Receive,
+            index: work.index,
+            opcode: work.opcode.map(SendOpcode::value),
+            syndrome: work.syndrome.value(),
+            vendor: work.vendor,
+        }
+    }
+}
+
+impl From<Failure> for WorkError {
+    fn from(failure: Failure) -> Self {
+        Self {
+            qpn: failure.qpn,
+            queue: if failure.receive { QueueKind::Receive } else { QueueKind::Send },
+            index: failure.index,
+            opcode: failure.opcode.map(SendOpcode::from_value),
+            syndrome: Syndrome::from_value(failure.syndrome),
+            vendor: failure.vendor,
+        }
+    }
+}
+
+impl Trouble {
+    /// Nothing runs kernels.
+    pub(crate) fn no_kernels() -> Self {
+        Self::NotSupported("no device that runs kernels".into())
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Work(work) => Self::Work(work.into()),
+            Error::Wait(WaitError::SharedQueueFull { .. }) => {
+                Self::SharedQueueFull(error.to_string())
+            }
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl From<UsageError> for Trouble {
+    fn from(error: UsageError) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+impl From<GpuError> for Trouble {
+    fn from(error: GpuError) -> Self {
+        Self::Other(format!("GPU: {error}"))
+    }
+}
+
+impl From<LaunchError> for Trouble {
+    fn from(error: LaunchError) -> Self {
+        Self::Other(format!("kernel: {error}"))
+    }
+}
