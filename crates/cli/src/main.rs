@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod conform;
+mod control;
 mod doctor;
+mod local;
 mod perf;
 mod print;
 mod stats;
@@ -24,7 +26,7 @@ struct Cli {
 enum Command {
     /// What this machine has, what `auto` would choose, and why
     Doctor(doctor::DoctorArgs),
-    /// Run every case of the conformance suite on a NIC, connected to itself
+    /// Run every case of the conformance suite on a NIC, connected to itself or to another
     Conform(conform::ConformArgs),
     /// Measure, and check the data that was moved
     #[command(subcommand)]

@@ -9,7 +9,7 @@ use warpverbs::transport::{LocalRegion, Received, ReceivedKind, RemoteRegion};
 pub const VERSION: u16 = 1;
 
 /// The longest region that is made for a peer, in bytes.
-pub const LONGEST_REGION: u64 = 16 << 20;
+pub const LONGEST_REGION: u64 = 2 << 20;
 
 /// One thing for a peer to do. Objects have the numbers that were given when they were made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,8 +41,8 @@ struct Step {
 enum Work {
     /// The first guest alone.
     One(String),
-    /// A command in each guest, the first of them a second earlier.
-    Pair([String; 2]),
+    /// A command in each guest, the first of them a second earlier; whose words are shown.
+    Pair([String; 2], usize),
 }
 
 /// Examples that ranks run, and what makes them small enough for an emulated machine.
@@ -66,10 +66,20 @@ fn conform_alone(nics: [Nic; 2]) -> Option<Step> {
     Some(Step { name: format!("conform on {on}"), nics, work: Work::One(command) })
 }
 
+/// The conformance suite between the guests: the second posts, the first is its peer.
+fn conform_between(nics: [Nic; 2]) -> Step {
+    let flags = |nic: Nic| format!("--gpu simt --udp-port 4791 --nic {}", nic.word());
+    let server = format!("warpverbs conform server {}", flags(nics[0]));
+    let client = format!("warpverbs conform client {FIRST} --brief {}", flags(nics[1]));
+    let name = format!("conform, {:?} towards {:?}", nics[1], nics[0]);
+    Step { name, nics, work: Work::Pair([server, client], 1) }
+}
+
 fn steps() -> Vec<Step> {
     let mut all = Vec::new();
     for nics in NICS {
         all.extend(conform_alone(nics));
+        all.push(conform_between(nics));
         for (example, flags) in RANKS {
             let command = |rank: usize| {
                 let nic = nics[rank].word();
@@ -80,7 +90,7 @@ fn steps() -> Vec<Step> {
                 )
             };
             let name = format!("{example}, {:?} and {:?}", nics[0], nics[1]);
-            all.push(Step { name, nics, work: Work::Pair([command(0), command(1)]) });
+            all.push(Step { name, nics, work: Work::Pair([command(0), command(1)], 0) });
         }
     }
     all
@@ -104,7 +114,9 @@ pub(crate) fn run(options: &Options, only: Option<&str>) -> Result<()> {
         let began = Instant::now();
         let outcome = match &step.work {
             Work::One(command) => bed.one.check(command, LIMIT),
-            Work::Pair([first, second]) => bed.pair(first, second, LIMIT).map(|[first, _]| first),
+            Work::Pair([first, second], shown) => {
+                bed.pair(first, second, LIMIT).map(|told| told[*shown].clone())
+            }
         };
         let seconds = began.elapsed().as_secs_f64();
         let left = leftovers(&mut bed, now)?;

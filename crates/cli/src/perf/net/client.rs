@@ -1,6 +1,5 @@
 //! The end that measures.
 
-use super::control::Control;
 use super::lane::{Lane, explained};
 use super::messages::{EngineMode, Group, Measure, Message, Part};
 use super::posted::KernelPoster;
@@ -9,6 +8,7 @@ use super::row::NetRow;
 use super::side::{Role, Side};
 use super::timed::{self, Amount};
 use super::watch::Watch;
+use crate::control::Control;
 use crate::perf::kernel;
 use crate::perf::output::{Chosen, Setting, progress};
 use crate::stats::Summary;
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// A connection to a server that has agreed to measure.
 pub(crate) struct Client {
-    control: Control,
+    control: Control<Message>,
     pub(crate) side: Side,
     /// Timed parts so far.
     parts: u32,

@@ -1,5 +1,6 @@
 //! What client and server of a measurement say to each other: one JSON object per message.
 
+use crate::control::Protocol;
 use crate::perf::plan::Op;
 use serde::{Deserialize, Serialize};
 
@@ -95,9 +96,20 @@ pub(crate) enum Message {
     Failed(String),
 }
 
-impl Message {
-    /// Its kind, for a reader who expected another.
-    pub(crate) fn name(&self) -> &'static str {
+impl Protocol for Message {
+    const NAME: [u8; 6] = *b"wvperf";
+    const VERSION: u16 = 1;
+    const COMMAND: &'static str = "perf";
+
+    fn encode(&self) -> Result<Vec<u8>, String> {
+        serde_json::to_vec(self).map_err(|error| error.to_string())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    fn kind(&self) -> &'static str {
         match self {
             Self::Setup(_) => "setup",
             Self::Ready => "ready",
@@ -109,6 +121,13 @@ impl Message {
             Self::Verified => "verified",
             Self::End => "end",
             Self::Failed(_) => "failed",
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) => Some(why),
+            _ => None,
         }
     }
 }

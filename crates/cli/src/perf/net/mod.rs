@@ -1,10 +1,8 @@
 //! `perf write|read|send|atomic`: two processes, on one machine or two, and RoCEv2 between them.
 
 mod client;
-mod control;
 mod feed;
 mod lane;
-mod local;
 mod messages;
 mod plot;
 mod posted;
@@ -17,10 +15,10 @@ mod watch;
 
 use super::output::Measured;
 use super::plan::Op;
+use crate::local::LocalServer;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::Client;
-use local::LocalServer;
 use request::{MeasureArgs, Request};
 use server::Serve;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -97,7 +95,7 @@ pub(crate) fn run(op: Op, command: &NetCommand) -> Result<()> {
         }
         NetCommand::Local(args) => {
             let request = args.measure.request(op, 0, Duration::from_secs(5))?;
-            let server = LocalServer::start(op)?;
+            let server = LocalServer::start(&["perf", op.word()], &[])?;
             let (host, port) = (server.addr.ip().to_string(), server.addr.port());
             measure(&args.measure, &request, &host, port)?;
             server.finish()

@@ -1,12 +1,12 @@
 //! The end that follows: it offers its memory, answers where the operation wants an answer, and
 //! checks what arrived.
 
-use super::control::{Control, Listener};
 use super::lane::{Lane, explained};
 use super::messages::{Group, Measure, Message, Part, Setup};
 use super::side::{Role, Side};
 use super::timed;
 use super::watch::Watch;
+use crate::control::{Control, LISTENING, Listener};
 use crate::perf::plan::Op;
 use crate::print;
 use anyhow::{Result, bail, ensure};
@@ -41,10 +41,7 @@ pub(crate) fn run(serve: &Serve) -> Result<()> {
     outcome
 }
 
-/// Begins the line that tells where a server listens.
-pub(crate) const LISTENING: &str = "waiting for a client at ";
-
-fn follow(serve: &Serve, control: &mut Control) -> Result<()> {
+fn follow(serve: &Serve, control: &mut Control<Message>) -> Result<()> {
     let setup = match control.wait("setup", BETWEEN, nap)? {
         Message::Setup(setup) => setup,
         other => return Err(control.out_of_turn(&other, "setup").into()),
@@ -86,7 +83,7 @@ fn check(serve: &Serve, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn meet(side: &Side, control: &mut Control, group: &Group) -> Result<Vec<Lane>> {
+fn meet(side: &Side, control: &mut Control<Message>, group: &Group) -> Result<Vec<Lane>> {
     super::request::check_group(group)?;
     let mut lanes = side.lanes(group.qps, group.max_bytes)?;
     side.connect(&mut lanes, &group.ends)?;
@@ -95,7 +92,7 @@ fn meet(side: &Side, control: &mut Control, group: &Group) -> Result<Vec<Lane>> 
     Ok(lanes)
 }
 
-fn measure(side: &Side, control: &mut Control, lanes: &[Lane], part: &Part) -> Result<()> {
+fn measure(side: &Side, control: &mut Control<Message>, lanes: &[Lane], part: &Part) -> Result<()> {
     let Some(first) = lanes.first() else { bail!("a part without queue pairs") };
     ensure!(
         (1..=first.main.len() as u64).contains(&part.bytes),

@@ -1,8 +1,8 @@
 //! Waiting on behalf of a timed part.
 
-use super::control::Control;
 use super::messages::Message;
 use super::side::{Engine, Side};
+use crate::control::Control;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -24,7 +24,7 @@ const CONTROL_EVERY: Duration = Duration::from_millis(20);
 /// Waits on behalf of a timed part.
 pub(crate) struct Watch<'a> {
     engine: &'a Engine,
-    control: &'a mut Control,
+    control: &'a mut Control<Message>,
     start: Instant,
     limit: Duration,
     looked: Instant,
@@ -32,7 +32,7 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(side: &'a Side, control: &'a mut Control) -> Self {
+    pub(crate) fn new(side: &'a Side, control: &'a mut Control<Message>) -> Self {
         let start = Instant::now();
         let (engine, limit) = (&side.engine, side.row_limit());
         Self { engine, control, start, limit, looked: start, fruitless: 0 }

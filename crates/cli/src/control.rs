@@ -1,16 +1,37 @@
 //! The TCP connection over which client and server agree. It never waits inside the system, so
 //! that whoever waits for a message can drive a NIC meanwhile, and notices a peer that has ended.
 
-use super::messages::Message;
 use std::io::{self, ErrorKind, Read, Write};
+use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// What both ends send first: a name, and the version of [`Message`].
-const PREAMBLE: [u8; 8] = *b"wvperf\x01\x00";
-/// Bytes of a message at most: 4096 queue pairs, each described by some 300 digits.
-const LONGEST: usize = 4 << 20;
+/// What two ends say to each other.
+pub(crate) trait Protocol: Sized {
+    /// What both send first; the version follows.
+    const NAME: [u8; 6];
+    /// Raised with every change of a message.
+    const VERSION: u16;
+    /// The command that speaks it.
+    const COMMAND: &'static str;
+
+    /// As bytes, at most [`LONGEST`].
+    fn encode(&self) -> Result<Vec<u8>, String>;
+    /// From bytes, which may be anything.
+    fn decode(bytes: &[u8]) -> Result<Self, String>;
+    /// The kind of message, for a reader who expected another.
+    fn kind(&self) -> &'static str;
+    /// Why the sender ends, if the message is about that.
+    fn failure(&self) -> Option<&str>;
+}
+
+/// Bytes of a preamble.
+const PREAMBLE: usize = 8;
+/// Bytes of a message at most.
+pub(crate) const LONGEST: usize = 4 << 20;
+/// Begins the line that tells where a server listens.
+pub(crate) const LISTENING: &str = "waiting for a client at ";
 /// How long the preamble of a peer may take.
 const GREETING: Duration = Duration::from_secs(5);
 /// Between two attempts to connect.
@@ -32,11 +53,11 @@ pub(crate) enum ControlError {
     #[error("no client came to {addr} within {waited:.0?}")]
     NoClient { addr: SocketAddr, waited: Duration },
     /// Somebody else's protocol.
-    #[error("{peer} is no `warpverbs perf`: it began with {found:02x?}")]
-    Stranger { peer: SocketAddr, found: Vec<u8> },
+    #[error("{peer} is no `warpverbs {command}`: it began with {found:02x?}")]
+    Stranger { peer: SocketAddr, command: &'static str, found: Vec<u8> },
     /// Another version.
-    #[error("{peer} speaks version {theirs} of perf's protocol, this program version {ours}")]
-    Version { peer: SocketAddr, theirs: u16, ours: u16 },
+    #[error("{peer} speaks version {theirs} of {command}'s protocol, this program version {ours}")]
+    Version { peer: SocketAddr, command: &'static str, theirs: u16, ours: u16 },
     /// The other process is gone.
     #[error("the {who} at {peer} ended the connection{}", after(during))]
     Ended { who: &'static str, peer: SocketAddr, during: &'static str },
@@ -78,7 +99,7 @@ impl Listener {
     }
 
     /// The first client that comes within `limit`.
-    pub(crate) fn accept(self, limit: Duration) -> Result<Control, ControlError> {
+    pub(crate) fn accept<M: Protocol>(self, limit: Duration) -> Result<Control<M>, ControlError> {
         let start = Instant::now();
         let addr = self.addr().unwrap_or(SocketAddr::from(([0; 4], 0)));
         loop {
@@ -93,7 +114,7 @@ impl Listener {
 
 /// A connection to the other side.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct Control<M> {
     stream: TcpStream,
     peer: SocketAddr,
     who: &'static str,
@@ -101,9 +122,10 @@ pub(crate) struct Control {
     inbox: Vec<u8>,
     /// What is being done, told if the peer ends meanwhile.
     during: &'static str,
+    messages: PhantomData<fn() -> M>,
 }
 
-impl Control {
+impl<M: Protocol> Control<M> {
     /// Connects to a server, which may begin to listen within `limit`.
     pub(crate) fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, ControlError> {
         let start = Instant::now();
@@ -127,11 +149,13 @@ impl Control {
     }
 
     fn greet(stream: TcpStream, peer: SocketAddr, who: &'static str) -> Result<Self, ControlError> {
-        let mut control = Self { stream, peer, who, inbox: Vec::new(), during: "" };
+        let mut control =
+            Self { stream, peer, who, inbox: Vec::new(), during: "", messages: PhantomData };
         control.prepare().map_err(|cause| control.io(cause))?;
-        control.write(&PREAMBLE)?;
+        let version = M::VERSION.to_le_bytes();
+        control.write(&[&M::NAME[..], &version].concat())?;
         let start = Instant::now();
-        while control.inbox.len() < PREAMBLE.len() {
+        while control.inbox.len() < PREAMBLE {
             control.fill()?;
             if start.elapsed() > GREETING {
                 let (who, waited) = (control.who, GREETING);
@@ -139,14 +163,14 @@ impl Control {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        let found: Vec<u8> = control.inbox.drain(..PREAMBLE.len()).collect();
-        let version = |bytes: &[u8]| u16::from_le_bytes([bytes[6], bytes[7]]);
-        if found[..6] != PREAMBLE[..6] {
-            return Err(ControlError::Stranger { peer, found });
+        let found: Vec<u8> = control.inbox.drain(..PREAMBLE).collect();
+        let command = M::COMMAND;
+        if found[..6] != M::NAME {
+            return Err(ControlError::Stranger { peer, command, found });
         }
-        let (theirs, ours) = (version(&found), version(&PREAMBLE));
+        let (theirs, ours) = (u16::from_le_bytes([found[6], found[7]]), M::VERSION);
         if theirs != ours {
-            return Err(ControlError::Version { peer, theirs, ours });
+            return Err(ControlError::Version { peer, command, theirs, ours });
         }
         Ok(control)
     }
@@ -172,15 +196,15 @@ impl Control {
     }
 
     /// Sends a message.
-    pub(crate) fn send(&mut self, message: &Message) -> Result<(), ControlError> {
-        let body = serde_json::to_vec(message).map_err(|error| self.malformed(error))?;
+    pub(crate) fn send(&mut self, message: &M) -> Result<(), ControlError> {
+        let body = message.encode().map_err(|error| self.malformed(error))?;
         let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
         bytes.extend(body);
         self.write(&bytes)
     }
 
     /// A message, if one has arrived. The peer's word that it failed is an error.
-    pub(crate) fn poll(&mut self) -> Result<Option<Message>, ControlError> {
+    pub(crate) fn poll(&mut self) -> Result<Option<M>, ControlError> {
         let told = self.take()?;
         if told.is_some() {
             return self.judge(told);
@@ -200,7 +224,7 @@ impl Control {
         awaited: &'static str,
         limit: Duration,
         mut turn: impl FnMut(),
-    ) -> Result<Message, ControlError> {
+    ) -> Result<M, ControlError> {
         let start = Instant::now();
         loop {
             if let Some(message) = self.poll()? {
@@ -216,29 +240,30 @@ impl Control {
     }
 
     /// A message that came out of turn.
-    pub(crate) fn out_of_turn(&self, found: &Message, expected: &'static str) -> ControlError {
-        let (who, peer, found) = (self.who, self.peer, found.name());
+    pub(crate) fn out_of_turn(&self, found: &M, expected: &'static str) -> ControlError {
+        let (who, peer, found) = (self.who, self.peer, found.kind());
         ControlError::OutOfTurn { who, peer, found, expected }
     }
 
-    fn judge(&self, message: Option<Message>) -> Result<Option<Message>, ControlError> {
-        match message {
-            Some(Message::Failed(why)) => {
-                Err(ControlError::Theirs { who: self.who, peer: self.peer, why })
+    fn judge(&self, message: Option<M>) -> Result<Option<M>, ControlError> {
+        match message.as_ref().and_then(M::failure) {
+            Some(why) => {
+                let (who, peer, why) = (self.who, self.peer, why.to_owned());
+                Err(ControlError::Theirs { who, peer, why })
             }
-            other => Ok(other),
+            None => Ok(message),
         }
     }
 
     /// A whole message of the inbox.
-    fn take(&mut self) -> Result<Option<Message>, ControlError> {
+    fn take(&mut self) -> Result<Option<M>, ControlError> {
         let Some(head) = self.inbox.first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*head) as usize;
         if len > LONGEST {
             return Err(self.malformed(format!("{len} bytes, at most {LONGEST} are allowed")));
         }
         let Some(body) = self.inbox.get(4..4 + len) else { return Ok(None) };
-        let message = serde_json::from_slice(body).map_err(|error| self.malformed(error))?;
+        let message = M::decode(body).map_err(|error| self.malformed(error))?;
         self.inbox.drain(..4 + len);
         Ok(Some(message))
     }

@@ -1,7 +1,6 @@
 //! Both ends on this machine: the server is a second process of this program.
 
-use super::server::LISTENING;
-use crate::perf::plan::Op;
+use crate::control::LISTENING;
 use anyhow::{Context as _, Result, ensure};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -18,10 +17,11 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    pub(crate) fn start(op: Op) -> Result<Self> {
+    /// Starts `warpverbs COMMAND server FLAGS`.
+    pub(crate) fn start(words: &[&str], flags: &[&str]) -> Result<Self> {
         let program = std::env::current_exe().context("this program's path")?;
         let mut command = Command::new(program);
-        command.args(["perf", op.word(), "server", "--bind", "127.0.0.1", "--port", "0"]);
+        command.args(words).args(["server", "--bind", "127.0.0.1", "--port", "0"]).args(flags);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

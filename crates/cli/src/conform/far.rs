@@ -1,0 +1,157 @@
+//! The two sides in two processes: what they say, the side that is asked, and the way to it.
+
+use super::args::{ClientArgs, ServerArgs};
+use crate::Common;
+use crate::control::{Control, LISTENING, Listener, Protocol};
+use crate::print;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use warpverbs::gpu::{self, GpuChoice};
+use warpverbs::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::transport::{Context, NicChoice};
+use warpverbs_conformance::{
+    Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,
+};
+
+/// How long a client may be busy with its own side of a case: with a kernel, say.
+const BETWEEN: Duration = Duration::from_secs(180);
+/// Between two looks at the connection: a core that both sides share is the NIC's meanwhile.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Everything that is said. After the preambles the client asks, and the server answers.
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// Client: something to do.
+    Ask(Request),
+    /// Server: what came of it.
+    Told(Reply),
+    /// Client: that was all.
+    End,
+    /// Either: why it ends.
+    Failed(String),
+}
+
+impl Protocol for Message {
+    const NAME: [u8; 6] = *b"wvconf";
+    const VERSION: u16 = VERSION;
+    const COMMAND: &'static str = "conform";
+
+    fn encode(&self) -> Result<Vec<u8>, String> {
+        postcard::to_stdvec(self).map_err(|error| error.to_string())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Ok(message),
+            Ok((_, rest)) => Err(format!("{} bytes behind it", rest.len())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Ask(_) => "request",
+            Self::Told(_) => "reply",
+            Self::End => "end",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+fn nap() {
+    std::thread::sleep(NAP);
+}
+
+/// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` tells the two sides'
+/// captures and faults apart.
+fn open(
+    (nic, gpu): (&str, Option<&str>),
+    (ip, udp_port): (IpAddr, u16),
+    process: u32,
+) -> Result<Side> {
+    let bind = SocketAddr::new(ip.to_canonical(), udp_port);
+    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
+    let config = Config { link, ..Config::default() }.with_env()?.for_process(process);
+    let context = Context::builder().soft_config(config).build()?;
+    let side = Side::open(&context, &NicChoice::from(nic))?;
+    Ok(match gpu {
+        Some(choice) => side.with_gpu(gpu::open(choice.parse::<GpuChoice>()?)?),
+        None => side,
+    })
+}
+
+/// The side that is asked, until the client says that this was all.
+pub(super) fn serve(args: &ServerArgs) -> Result<()> {
+    let listener = Listener::bind(SocketAddr::new(args.bind, args.port))?;
+    // `conform local` reads the address from here.
+    print::line(format_args!("{LISTENING}{}", listener.addr()?))?;
+    let mut control = listener.accept(Duration::from_secs(args.wait))?;
+    let outcome = follow(args, &mut control);
+    if let Err(error) = &outcome {
+        // The client may have been the first to fail; then it does not listen any more.
+        let _ = control.send(&Message::Failed(format!("{error:#}")));
+    }
+    outcome
+}
+
+fn follow(args: &ServerArgs, control: &mut Control<Message>) -> Result<()> {
+    let gpu = (!args.host_only).then_some(args.gpu.as_str());
+    let side = open((&args.nic, gpu), (control.local()?.ip(), args.udp_port), 1)?;
+    let mut actor = Actor::new(side);
+    control.during("in the middle of the cases");
+    loop {
+        match control.wait("request", BETWEEN, nap)? {
+            Message::Ask(request) => control.send(&Message::Told(actor.act(request)))?,
+            Message::End => return Ok(()),
+            other => return Err(control.out_of_turn(&other, "request or end").into()),
+        }
+    }
+}
+
+/// The way to a server.
+struct Way {
+    control: Control<Message>,
+}
+
+impl Link for Way {
+    fn ask(&mut self, request: Request) -> Result<Reply, String> {
+        let ask = || {
+            self.control.send(&Message::Ask(request))?;
+            match self.control.wait("reply", LONGEST_REPLY, nap)? {
+                Message::Told(reply) => Ok(reply),
+                other => Err(self.control.out_of_turn(&other, "reply")),
+            }
+        };
+        ask().map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        // A server that is gone need not be told.
+        let _ = self.control.send(&Message::End);
+    }
+}
+
+/// The side that posts, and a server as its peer.
+pub(super) fn connect(args: &ClientArgs) -> Result<Setup> {
+    let Common { gpu, nic, .. } = &args.common;
+    let gpu = (!args.choice.host_only).then_some(gpu.as_str());
+    let mut control =
+        Control::<Message>::connect(&args.host, args.port, Duration::from_secs(args.wait))?;
+    control.during("in the middle of a case");
+    let side = open((nic, gpu), (control.local()?.ip(), args.udp_port), 0);
+    let side = side.inspect_err(|error| {
+        let _ = control.send(&Message::Failed(format!("{error:#}")));
+    })?;
+    Ok(Setup::new(side, Peer::far(Box::new(Way { control }))?))
+}
