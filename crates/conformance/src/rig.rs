@@ -63,6 +63,12 @@ impl Setup {
         Ok(pair)
     }
 
+    /// How often something is repeated that would be repeated `here` times in one process: each
+    /// time costs round trips to another one.
+    pub(crate) fn times(&self, here: u64) -> u64 {
+        if self.b.is_far() { here.div_ceil(7) } else { here }
+    }
+
     /// An endpoint of the side that posts.
     pub(crate) fn endpoint(&self, shape: &Shape) -> Result<Endpoint, Trouble> {
         let none = |_| Err(Trouble::Other("shared receive queues are the peer's".into()));

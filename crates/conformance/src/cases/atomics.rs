@@ -45,7 +45,7 @@ pub(super) fn compare_swap(setup: &Setup) -> End {
 }
 
 pub(super) fn contended(setup: &Setup) -> End {
-    const EACH: u64 = 60;
+    let each = setup.times(60);
     let word_at_b = setup.b.region(8, all_access())?;
     let connected = || -> Result<_, Stop> {
         let (a, b) = (setup.endpoint(&Shape::host())?, setup.b.endpoint(&Shape::host())?);
@@ -58,7 +58,7 @@ pub(super) fn contended(setup: &Setup) -> End {
     let count = |adds: bool, a: &Endpoint| -> Result<Vec<u64>, Stop> {
         let host = a.host()?;
         let (mut seen, mut guess) = (Vec::new(), 0);
-        while (seen.len() as u64) < EACH {
+        while (seen.len() as u64) < each {
             let old = match adds {
                 true => host.fetch_add(target, 1)?,
                 false => host.compare_swap(target, guess, guess + 1)?,
@@ -82,7 +82,7 @@ pub(super) fn contended(setup: &Setup) -> End {
     seen.sort_unstable();
     let wrong = seen.iter().zip(0..).find(|(found, expected)| **found != *expected);
     check!(wrong.is_none(), "(found, expected) old value: {wrong:?}");
-    expect("the final value", word(&word_at_b, 0)?, 3 * EACH)
+    expect("the final value", word(&word_at_b, 0)?, 3 * each)
 }
 
 pub(super) fn masked_atomics(setup: &Setup) -> End {

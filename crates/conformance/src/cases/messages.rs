@@ -115,7 +115,7 @@ pub(super) fn send_invalidate(setup: &Setup) -> End {
 pub(super) fn receive_order(setup: &Setup) -> End {
     let pair = setup.pair(Shape::host().recv_depth(4))?;
     let (a, b) = pair.posters()?;
-    for n in (0..400u64).step_by(4) {
+    for n in (0..4 * setup.times(100)).step_by(4) {
         for i in n..n + 4 {
             let posted = b.post_recv(pair.dst.local().slice(i % 4 * 8, 8)?)?;
             check!(posted == i, "receive {} was posted as {i}", posted);

@@ -9,7 +9,7 @@ pub(super) fn write_then_send(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
     let (a, b) = pair.posters()?;
     let len = 3 * pair.mtu() + 5;
-    for round in 0..100u64 {
+    for round in 0..setup.times(100) {
         let _ = b.post_recv(pair.dst.local().slice(0, 8)?)?;
         pair.src.write(0, &pattern(len, round))?;
         let (from, to) = (pair.src.local(), pair.dst.remote());
@@ -44,7 +44,7 @@ pub(super) fn fenced(setup: &Setup) -> End {
     let (a, _) = pair.posters()?;
     let (here, there) = (pair.src.local(), pair.dst.remote());
     let len = 2 * pair.mtu() as u64;
-    for round in 0..100u64 {
+    for round in 0..setup.times(100) {
         pair.dst.write(0, &pattern(len as usize, round + 7))?;
         let _ = a.post_read(here.slice(0, len)?, there.slice(0, len)?, UNSIGNALED)?;
         // Without the fence it may leave before the READ's bytes are here.
@@ -59,7 +59,7 @@ pub(super) fn fenced(setup: &Setup) -> End {
 pub(super) fn reads_and_writes(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
     let (a, _) = pair.posters()?;
-    for round in 1..200u64 {
+    for round in 1..=setup.times(200) {
         let _ = a.post_write_inline(&round.to_le_bytes(), pair.dst.remote(), UNSIGNALED)?;
         let (to, from) = (pair.src.local().slice(64, 8)?, pair.dst.remote().slice(0, 8)?);
         a.wait(a.post_read(to, from, SIGNALED)?)?;

@@ -21,7 +21,7 @@ pub(super) fn shared_receives(setup: &Setup) -> End {
     let place = |n: u64| memory.local().slice(n % 8 * 8, 8);
     let pairs = [connected(setup, &queue)?, connected(setup, &queue)?, connected(setup, &queue)?];
     queue.post_recv(place(0)?)?;
-    for n in 0..300u64 {
+    for n in 0..setup.times(300) {
         let (sender, receiver) = &pairs[(n * n % 3) as usize];
         let sender = sender.host()?;
         sender.wait(sender.post_send_inline(&n.to_le_bytes(), SIGNALED)?)?;

@@ -1,0 +1,185 @@
+//! `warpverbs conform` between two processes, on 127.0.0.1.
+
+mod common;
+
+use common::{fails, json, program, run, succeeds, text};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server on a port of its own.
+struct Server {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Server {
+    fn start(flags: &str) -> Self {
+        Self::start_at("127.0.0.1", &format!("--nic soft {flags}"))
+    }
+
+    fn start_at(bind: &str, flags: &str) -> Self {
+        let line = format!("conform server --bind {bind} --port 0 --wait 30 {flags}");
+        let mut command = program(&line);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a server");
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().expect("its output");
+        BufReader::new(stdout).read_line(&mut line).expect("its first line");
+        let addr = line.trim().rsplit(' ').next().and_then(|addr| addr.parse().ok());
+        Self { child, addr: addr.unwrap_or_else(|| panic!("no address in {line:?}")) }
+    }
+
+    fn client(&self, flags: &str) -> String {
+        format!("conform client 127.0.0.1 --nic soft --port {} {flags}", self.addr.port())
+    }
+
+    /// A connection that has said hello.
+    fn greeted(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.addr).expect("the server");
+        stream.write_all(b"wvconf\x01\x00").expect("a preamble");
+        stream
+    }
+
+    /// Waits for its end, which comes soon.
+    fn end(self) -> Output {
+        self.child.wait_with_output().expect("the server's end")
+    }
+}
+
+/// Failed with one line that has `words`.
+fn failed(out: &Output, words: &[&str]) {
+    let stderr = text(&out.stderr);
+    assert!(!out.status.success(), "it succeeded: {}", text(&out.stdout));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
+    }
+}
+
+#[test]
+fn all_cases_end_as_they_should_between_two_processes() {
+    let report = json("conform local --nic soft --gpu simt --json");
+    assert_eq!((&report["schema"], &report["right"]), (&1.into(), &true.into()), "{report}");
+    for side in [&report, &report["peer"]] {
+        assert_eq!(side["kind"], "software NICs, RoCEv2", "{report}");
+        assert!(side["gpu"].is_string(), "{report}");
+    }
+    // As many as in one process, and none without a result.
+    let names = succeeds("conform --list").lines().count();
+    assert_eq!(report["cases"].as_array().map(Vec::len), Some(names), "{report}");
+    assert_eq!(report["counts"]["skipped"], serde_json::Value::Null, "{report}");
+}
+
+#[test]
+fn what_one_side_lacks_is_said_and_not_failed() {
+    let server = Server::start("--host-only");
+    let line = server.client("--gpu simt --case kernel_write --case kernel_send --case send_imm");
+    let words = succeeds(&line);
+    assert!(words.contains("peer: kernels on nothing"), "{words}");
+    assert!(words.contains("skipped  kernel kernel_send_imm"), "{words}");
+    // A kernel that writes needs none at the peer's.
+    assert!(words.contains("passed   kernel kernel_write_inline"), "{words}");
+    assert!(server.end().status.success());
+}
+
+#[test]
+fn a_server_over_ipv6_serves_one_client_and_ends() {
+    let server = Server::start_at("::1", "--nic soft --gpu simt");
+    let line = format!("conform client ::1 --nic soft --gpu simt --port {}", server.addr.port());
+    let words = succeeds(&format!("{line} --brief --case write_sizes"));
+    assert_eq!(words.lines().last(), Some("1 passed"), "{words}");
+    let out = server.end();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
+fn nobody_there_and_what_is_not_there_is_said_in_one_line() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+    let line = format!("conform client 127.0.0.1 --port {} --wait 0", free.port());
+    fails(&line, &["no server at 127.0.0.1 port", "refused"]);
+    failed(&run("conform server --bind 127.0.0.1 --port 0 --wait 0"), &["no client came"]);
+    fails("conform client 127.0.0.1 --case no_such_case", &["no_such_case", "--list"]);
+    // A NIC that one side lacks is told to both.
+    let server = Server::start("");
+    let out = run(&server.client("").replace("--nic soft", "--nic mlx5_77"));
+    failed(&out, &["mlx5_77", "soft"]);
+    failed(&server.end(), &["the client at 127.0.0.1", "mlx5_77"]);
+    let server = Server::start_at("127.0.0.1", "--nic mlx5_77");
+    failed(&run(&server.client("")), &["the server at 127.0.0.1", "mlx5_77"]);
+    failed(&server.end(), &["mlx5_77"]);
+}
+
+#[test]
+fn another_version_or_program_is_told_apart() {
+    for (preamble, words) in [
+        (&b"wvconf\x09\x00"[..], ["version 9", "version 1"]),
+        (b"wvperf\x01\x00", ["no `warpverbs conform`", "77, 76, 70"]),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(preamble).expect("a preamble");
+            // Until the client has ended.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        fails(&format!("conform client 127.0.0.1 --nic soft --port {port}"), &words);
+        server.join().expect("the server");
+
+        let server = Server::start("");
+        let mut client = TcpStream::connect(server.addr).expect("the server");
+        client.write_all(preamble).expect("a preamble");
+        failed(&server.end(), &words);
+    }
+}
+
+#[test]
+fn what_is_no_message_ends_a_server() {
+    for (bytes, words) in [
+        // A request that does not exist; a reply; one with a byte too many; one that is too long.
+        (&[2, 0, 0, 0, 0, 0xee][..], "sent what is no message"),
+        (&[2, 0, 0, 0, 1, 0], "sent \"reply\", expected \"request or end\""),
+        (&[3, 0, 0, 0, 0, 0, 0], "1 bytes behind it"),
+        (&[0xff; 8], "at most"),
+    ] {
+        let server = Server::start("");
+        let mut client = server.greeted();
+        client.write_all(bytes).expect("a message");
+        failed(&server.end(), &[words]);
+    }
+}
+
+/// Starts all cases again and again, and gives both processes once some have ended.
+fn under_way() -> (Server, Child) {
+    let server = Server::start("--gpu simt");
+    let mut command = program(&server.client("--gpu simt"));
+    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client");
+    let mut client = client;
+    let mut out = BufReader::new(client.stdout.take().expect("its output"));
+    // Two sides of two lines each, and the first cases.
+    for _ in 0..8 {
+        out.read_line(&mut String::new()).expect("a line");
+    }
+    // Whatever else is said has somewhere to go.
+    thread::spawn(move || out.read_to_end(&mut Vec::new()));
+    (server, client)
+}
+
+#[test]
+fn a_killed_peer_ends_the_other_soon() {
+    let (mut server, client) = under_way();
+    let start = Instant::now();
+    server.child.kill().expect("the server is there");
+    let out = client.wait_with_output().expect("the client's end");
+    failed(&out, &["the server at 127.0.0.1", "ended the connection", "cases had ended"]);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    server.end();
+
+    let (server, mut client) = under_way();
+    client.kill().expect("the client is there");
+    client.wait().expect("its end");
+    failed(&server.end(), &["the client at 127.0.0.1", "ended the connection"]);
+}
