@@ -15,6 +15,8 @@ pub(crate) struct Row {
     pub(crate) time: Duration,
     /// Operations of one rank.
     pub(crate) count: u64,
+    /// SHA-256 of what all ranks have received, if it was asked for.
+    pub(crate) sha256: Option<String>,
 }
 
 impl Row {
@@ -37,7 +39,8 @@ impl Row {
     fn line(&self, index: usize) -> String {
         let (gb, us, rate) = (self.gigabytes(), self.micros(), self.mega_rate());
         let op = self.op.map(|op| format!("  {op}")).unwrap_or_default();
-        format!("{index:>5} {:>11} {gb:>9.3} {us:>11.1} {rate:>9.3}{op}", self.size)
+        let hash = self.sha256.as_ref().map(|hash| format!("  sha256 {hash}")).unwrap_or_default();
+        format!("{index:>5} {:>11} {gb:>9.3} {us:>11.1} {rate:>9.3}{op}{hash}", self.size)
     }
 
     fn json(&self, index: usize) -> Value {
@@ -48,8 +51,11 @@ impl Row {
             "us": self.micros(),
             "mpps": self.mega_rate(),
         });
-        if let (Some(op), Some(row)) = (self.op, row.as_object_mut()) {
-            row.insert("op".into(), op.into());
+        let more = [("op", self.op), ("sha256", self.sha256.as_deref())];
+        for (key, value) in more {
+            if let (Some(value), Some(row)) = (value, row.as_object_mut()) {
+                row.insert(key.into(), value.into());
+            }
         }
         row
     }
