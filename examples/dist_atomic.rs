@@ -67,8 +67,10 @@ fn sweep(rank: &mut Rank<'_>, load: &Load) -> Result<(Table, String)> {
     for op in [Op::Add, Op::Swap] {
         let (done, time) = counter.row(rank, load, op).context(op.name())?;
         tries = done;
-        table
-            .push(session, Row { op: Some(op.name()), size: 8, time, count: counter.own(load), sha256: None })?;
+        table.push(
+            session,
+            Row { op: Some(op.name()), size: 8, time, count: counter.own(load), sha256: None },
+        )?;
     }
     let (all, swaps) = (counter.all(rank, load), counter.own(load));
     let what = format!("0 to {} came back once each, twice", all - 1);

@@ -15,7 +15,6 @@ use dist::Load;
 use dist::mesh::{Inbox, Mesh, fill, seed, wrong_bytes};
 use dist::rank::Rank;
 use dist::sweep::{Sweep, Work};
-use sha2::{Digest as _, Sha256};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
@@ -54,6 +53,10 @@ impl Work for Writer {
 
     fn mesh(&self) -> &Mesh {
         &self.mesh
+    }
+
+    fn received(&self, size: u64) -> Vec<(&MemoryRegion, u64)> {
+        self.inboxes.iter().map(|inbox| (&inbox.own, size)).collect()
     }
 
     fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
@@ -100,18 +103,6 @@ impl Work for Writer {
 }
 
 impl Writer {
-    /// SHA-256 of the first `size` bytes of every inbox, by rank and sender.
-    fn sha256(&self, rank: &mut Rank<'_>, size: u64) -> Result<String> {
-        let mut own = Vec::new();
-        for inbox in &self.inboxes {
-            let mut bytes = vec![0; usize::try_from(size)?];
-            rank.session.gpu.read(inbox.own.buffer(), 0, &mut bytes)?;
-            own.extend(bytes);
-        }
-        let all = rank.exchange("sha256", &Sha256::digest(own))?;
-        Ok(Sha256::digest(all.concat()).iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
     /// A kernel writes `iters` messages on every link.
     fn write(&self, rank: &mut Rank<'_>, size: u64, iters: u32) -> Result<Duration> {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);

@@ -6,7 +6,9 @@ use super::table::{Row, Table};
 use super::{Job, Load, Sizes};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use sha2::{Digest as _, Sha256};
 use std::time::Duration;
+use warpverbs::transport::MemoryRegion;
 
 /// Their flags.
 #[derive(Args)]
@@ -17,6 +19,9 @@ pub(crate) struct Sweep {
     pub(crate) sizes: Sizes,
     #[command(flatten)]
     pub(crate) load: Load,
+    /// Adds to each row the SHA-256 of what all ranks have received: the same whatever carries it
+    #[arg(long)]
+    sha256: bool,
 }
 
 /// What such an example sets up once and does for every size.
@@ -32,6 +37,9 @@ pub(crate) trait Work: Sized {
 
     fn mesh(&self) -> &Mesh;
 
+    /// Where messages of one size arrive, by sender, and how many bytes of it they fill.
+    fn received(&self, size: u64) -> Vec<(&MemoryRegion, u64)>;
+
     /// One size, and the comparison: how long the slowest rank took.
     fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration>;
 }
@@ -41,7 +49,8 @@ impl Sweep {
     pub(crate) fn run<W: Work>(&self) -> Result<()> {
         self.sizes.check(W::MOST)?;
         self.load.check()?;
-        let plan = format!("{} {} {}", W::NAME, self.sizes.plan(), self.load.plan());
+        let hash = if self.sha256 { " --sha256" } else { "" };
+        let plan = format!("{} {} {}{hash}", W::NAME, self.sizes.plan(), self.load.plan());
         super::run(&self.job, &plan, |rank| self.rows::<W>(rank))
     }
 
@@ -52,9 +61,25 @@ impl Sweep {
         for (row, size) in self.sizes.all().into_iter().enumerate() {
             let time = work.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
             let count = u64::from(load.iters) * work.mesh().len() as u64;
-            table.push(session, Row { op: None, size, time, count })?;
+            let sha256 = match self.sha256 {
+                true => Some(digest(rank, &work.received(size))?),
+                false => None,
+            };
+            table.push(session, Row { op: None, size, time, count, sha256 })?;
         }
         let (sizes, ranks) = (table.len(), rank.world_size());
         Ok((table, format!("{sizes} sizes, {}", W::verdict(ranks))))
     }
+}
+
+/// SHA-256 of what all ranks have received, by rank.
+fn digest(rank: &mut Rank<'_>, parts: &[(&MemoryRegion, u64)]) -> Result<String> {
+    let mut own = Sha256::new();
+    for (region, len) in parts {
+        let mut bytes = vec![0; usize::try_from(*len)?];
+        rank.session.gpu.read(region.buffer(), 0, &mut bytes)?;
+        own.update(bytes);
+    }
+    let all = rank.exchange("sha256", &own.finalize())?;
+    Ok(Sha256::digest(all.concat()).iter().map(|byte| format!("{byte:02x}")).collect())
 }

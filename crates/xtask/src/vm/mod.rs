@@ -45,9 +45,8 @@ pub(crate) enum Task {
     Test {
         #[command(flatten)]
         options: Options,
-        /// Only steps whose name has this in it, such as dist_write or Rxe.
-        #[arg(long, value_name = "TEXT")]
-        only: Option<String>,
+        #[command(flatten)]
+        choice: test::Choice,
     },
     /// How fast WRITEs are: Debian's `ib_write_bw`, ours over libibverbs, and our own NIC.
     Rates {
@@ -111,7 +110,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Smoke(options) => (options, smoke::run(options)),
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
-        Task::Test { options, only } => (options, test::run(options, only.as_deref())),
+        Task::Test { options, choice } => (options, test::run(options, choice)),
         Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
