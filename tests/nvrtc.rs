@@ -5,7 +5,8 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 8] = [
+const IMAGES: [&Image; 9] = [
+    &kernels::conform::IMAGE,
     &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::interchange::IMAGE,
