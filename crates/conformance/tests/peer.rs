@@ -115,7 +115,11 @@ fn bad_requests_are_refused_with_what_is_wrong() {
     let load = |at, len| Request::Load { region: object, at, len };
     refused(&mut actor, load(1, u64::MAX), "outside a region");
     refused(&mut actor, load(60, 5), "outside a region");
-    refused(&mut actor, Request::Store { region: object, at: 63, data: vec![1; 2] }, "outside a region");
+    refused(
+        &mut actor,
+        Request::Store { region: object, at: 63, data: vec![1; 2] },
+        "outside a region",
+    );
     // The number of one kind of object is none of another.
     refused(&mut actor, Request::Quiet { endpoint: object }, "no endpoint");
     refused(&mut actor, Request::Queue { depth: 3, sges: 1 }, "a power of two");
