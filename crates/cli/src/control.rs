@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -34,6 +34,8 @@ pub(crate) const LONGEST: usize = 4 << 20;
 pub(crate) const LISTENING: &str = "waiting for a client at ";
 /// How long the preamble of a peer may take.
 const GREETING: Duration = Duration::from_secs(5);
+/// How long a side that ends waits for the other to go.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -201,6 +203,20 @@ impl<M: Protocol> Control<M> {
         let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
         bytes.extend(body);
         self.write(&bytes)
+    }
+
+    /// Sends the last message, and goes when the other side has. Bytes that lie unread when a
+    /// connection is closed would take back what was sent.
+    pub(crate) fn farewell(&mut self, message: &M) {
+        // The other side may have been the first to fail; then it does not listen any more.
+        if self.send(message).is_err() || self.stream.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL && self.fill().is_ok() {
+            self.inbox.clear();
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A message, if one has arrived. The peer's word that it failed is an error.

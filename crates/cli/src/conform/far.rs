@@ -97,8 +97,7 @@ pub(super) fn serve(args: &ServerArgs) -> Result<()> {
     let mut control = listener.accept(Duration::from_secs(args.wait))?;
     let outcome = follow(args, &mut control);
     if let Err(error) = &outcome {
-        // The client may have been the first to fail; then it does not listen any more.
-        let _ = control.send(&Message::Failed(format!("{error:#}")));
+        control.farewell(&Message::Failed(format!("{error:#}")));
     }
     outcome
 }
@@ -151,7 +150,7 @@ pub(super) fn connect(args: &ClientArgs) -> Result<Setup> {
     control.during("in the middle of a case");
     let side = open((nic, gpu), (control.local()?.ip(), args.udp_port), 0);
     let side = side.inspect_err(|error| {
-        let _ = control.send(&Message::Failed(format!("{error:#}")));
+        control.farewell(&Message::Failed(format!("{error:#}")));
     })?;
     Ok(Setup::new(side, Peer::far(Box::new(Way { control }))?))
 }

@@ -35,8 +35,7 @@ pub(crate) fn run(serve: &Serve) -> Result<()> {
     let mut control = listener.accept(serve.wait)?;
     let outcome = follow(serve, &mut control);
     if let Err(error) = &outcome {
-        // The client may have been the first to fail; then it does not listen any more.
-        let _ = control.send(&Message::Failed(format!("{error:#}")));
+        control.farewell(&Message::Failed(format!("{error:#}")));
     }
     outcome
 }
