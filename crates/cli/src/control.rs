@@ -158,7 +158,12 @@ impl<M: Protocol> Control<M> {
         control.write(&[&M::NAME[..], &version].concat())?;
         let start = Instant::now();
         while control.inbox.len() < PREAMBLE {
-            control.fill()?;
+            // One that ends at once has said why behind its preamble.
+            let filled = control.fill();
+            if control.inbox.len() >= PREAMBLE {
+                break;
+            }
+            filled?;
             if start.elapsed() > GREETING {
                 let (who, waited) = (control.who, GREETING);
                 return Err(ControlError::Silent { who, peer, awaited: "preamble", waited });
