@@ -135,6 +135,7 @@ impl From<Piece> for RemoteRegion {
 pub struct Arrival {
     byte_len: u32,
     index: u64,
+    solicited: bool,
     kind: ArrivalKind,
 }
 
@@ -157,19 +158,19 @@ impl TryFrom<Received> for Arrival {
             ReceivedKind::WriteImm(imm) => ArrivalKind::WriteImm(imm),
             other => return Err(Trouble::Other(format!("{other:?} has arrived"))),
         };
-        Ok(Self { byte_len: got.byte_len, index: got.index, kind })
+        Ok(Self { byte_len: got.byte_len, index: got.index, solicited: got.solicited, kind })
     }
 }
 
 impl From<Arrival> for Received {
-    fn from(Arrival { byte_len, index, kind }: Arrival) -> Self {
+    fn from(Arrival { byte_len, index, solicited, kind }: Arrival) -> Self {
         let kind = match kind {
             ArrivalKind::Send => ReceivedKind::Send,
             ArrivalKind::SendImm(imm) => ReceivedKind::SendImm(imm),
             ArrivalKind::SendInval(key) => ReceivedKind::SendInval(key),
             ArrivalKind::WriteImm(imm) => ReceivedKind::WriteImm(imm),
         };
-        Self { byte_len, kind, index }
+        Self { byte_len, kind, index, solicited }
     }
 }
 
