@@ -4,7 +4,11 @@ use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::peer::{PeerEndpoint, PeerQueue, Shape, Trouble};
 use crate::rig::{End, SIGNALED, all_access, bytes, same};
+use std::time::Duration;
 use warpverbs::transport::Endpoint;
+
+/// After which a message that was acknowledged has been reported to its receiver as well.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// A sender and a receiver that takes from `queue`.
 fn connected(setup: &Setup, queue: &PeerQueue) -> Result<(Endpoint, PeerEndpoint), Stop> {
@@ -52,6 +56,8 @@ pub(super) fn shared_receives_return(setup: &Setup) -> End {
         let (sender, receiver) = connected(setup, &queue)?;
         let host = sender.host()?;
         host.wait(host.post_send_inline(&[1; 8], SIGNALED)?)?;
+        // That the sender's is complete does not say yet that the receiver's is.
+        std::thread::sleep(SETTLED);
         match how.contains("reset") {
             true => receiver.reset()?,
             false => drop(receiver),
