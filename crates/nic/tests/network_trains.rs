@@ -58,6 +58,13 @@ fn calls(writes: u64, len: u32) -> (usize, u64) {
     let (mut net, calls) = net();
     let pattern: Vec<u8> = (0..writes * u64::from(len)).map(|i| (i * 7 + i / 256) as u8).collect();
     net.a.mr.region().write(0, &pattern).expect("inside");
+    // Shows that the key reaches all of it.
+    let (from, to) = (sge(&net.a.mr, 0, 64 << 10), remote(&net.b.mr, 0));
+    net.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
+    net.run();
+    assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));
+    let before = (calls.load(Ordering::Relaxed), net.a.nic.stats().net.sent);
+    net.b.mr.region().fill(0, 64 << 10, 0).expect("inside");
     for number in 0..writes {
         let at = number * u64::from(len);
         let (from, to) = (sge(&net.a.mr, at, len), remote(&net.b.mr, at));
@@ -75,7 +82,7 @@ fn calls(writes: u64, len: u32) -> (usize, u64) {
     net.run();
     assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));
     assert_eq!(bytes(net.b.mr.region(), 0, pattern.len()), pattern);
-    (calls.load(Ordering::Relaxed), net.a.nic.stats().net.sent)
+    (calls.load(Ordering::Relaxed) - before.0, net.a.nic.stats().net.sent - before.1)
 }
 
 #[test]
@@ -87,18 +94,21 @@ fn short_writes_share_trains() {
 }
 
 #[test]
-fn of_a_refused_write_the_refused_piece_is_not_written() {
+fn a_refused_write_writes_nothing() {
     let (mut net, _) = net();
     let len = net.b.mr.region().len() as u64;
     net.a.mr.region().write(0, &[7; 3000]).expect("inside");
-    let (from, to) = (sge(&net.a.mr, 0, 3000), remote(&net.b.mr, len - 2500));
-    net.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
-    net.run();
+    // One that fits, so that something is known of the key; then one that reaches beyond its region.
+    for at in [len - 8000, len - 2500] {
+        let (from, to) = (sge(&net.a.mr, 0, 3000), remote(&net.b.mr, at));
+        net.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
+        net.run();
+    }
+    assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));
     let cqe = net.a.port.poll_send();
     let Some(Cqe::Error { syndrome, .. }) = cqe else { panic!("{cqe:?}") };
     assert_eq!(syndrome, Syndrome::RemoteAccess);
-    // Two packets fit the region; the third would reach beyond it.
-    assert_eq!(bytes(net.b.mr.region(), len - 452, 452), [0; 452]);
+    assert_eq!(bytes(net.b.mr.region(), len - 2500, 2500), [0; 2500]);
 }
 
 #[test]

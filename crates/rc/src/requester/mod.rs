@@ -3,6 +3,7 @@
 
 pub(crate) mod queue;
 pub(crate) mod retry;
+mod shown;
 mod window;
 
 use queue::{Entry, SendQueue};

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use warpverbs_wire::Msn;
 
+use super::shown::Shown;
 use crate::{Config, Op, Request, WrId};
 
 /// A posted request and its place in the sequence of packets. Positions count packets from the
@@ -47,6 +48,7 @@ pub(crate) struct SendQueue {
     mtu: u32,
     chunk: u32,
     write_split: u32,
+    shown: Shown,
     /// Entries at the front that are complete and not yet polled.
     done: usize,
     /// The entry to send from next.
@@ -64,6 +66,7 @@ impl SendQueue {
             mtu: config.mtu.bytes() as u32,
             chunk: config.read_chunk,
             write_split: config.write_split,
+            shown: Shown::default(),
             done: 0,
             at: 0,
             tail: 0,
@@ -81,7 +84,12 @@ impl SendQueue {
             true => 1,
             false => request.len.div_ceil(self.mtu).max(1),
         };
-        let split = matches!(request.op, Op::Write { .. }) && packets <= self.write_split;
+        let split = match request.op {
+            Op::Write { va, rkey } => {
+                packets <= self.write_split && self.shown.covers(rkey, va, request.len)
+            }
+            _ => false,
+        };
         let messages = match request.op {
             Op::Read { .. } => packets.div_ceil(self.chunk),
             _ if split => packets,
@@ -142,6 +150,12 @@ impl SendQueue {
 
     /// The head is complete.
     pub(crate) fn finish_head(&mut self) {
+        if let Some(Entry { request: Request { op, len, .. }, split: false, .. }) = self.head()
+            && let Op::Write { va, rkey } | Op::WriteImm { va, rkey, .. } = *op
+            && self.write_split > 0
+        {
+            self.shown.add(rkey, va, *len);
+        }
         self.done += 1;
         self.at = self.at.max(self.done);
     }
