@@ -23,8 +23,14 @@ use send::Sending;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use warpverbs_nic::{CarrierLimits, Completion, Gone};
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_nic::{CarrierLimits, CarrierStatus, Completion, Gone};
 
+/// What work completes with whose NIC is gone.
+const GONE: Syndrome = match CarrierStatus::Fatal.syndrome() {
+    Some(syndrome) => syndrome,
+    None => Syndrome::LocalQpOp,
+};
 /// Completions taken at a time.
 const BATCH: usize = 32;
 

@@ -1,6 +1,6 @@
 //! Receives.
 
-use super::{Direct, Id, lock};
+use super::{Direct, GONE, Id, lock};
 use crate::post::host::HostQueues;
 use crate::post::protocol::{Ring, elect, retire};
 use crate::post::recv::Taken;
@@ -85,7 +85,12 @@ impl Direct {
                 let completion = match arrived.next() {
                     Ok(found) => found?,
                     Err(Gone) => {
+                        // Nothing that is at the NIC will come back.
+                        let index = q.recv.completed().load(Relaxed);
                         self.has_failed();
+                        if index < q.recv.published().load(Acquire) {
+                            self.fail_recv(q, index, GONE, GONE.usual_vendor());
+                        }
                         return None;
                     }
                 };

@@ -1,6 +1,6 @@
 //! Sends.
 
-use super::{Direct, Id, lock};
+use super::{Direct, GONE, Id, lock};
 use crate::FirstError;
 use crate::post::host::HostQueues;
 use crate::post::protocol::{Ring, elect};
@@ -15,8 +15,7 @@ use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, parse};
 use warpverbs_nic::{
-    Bounds, CarriedKeys, CarrierStatus, Completion, Gone, Header, Request, Rule, SendList, Source,
-    WorkRequest,
+    Bounds, CarriedKeys, Completion, Gone, Header, Request, Rule, SendList, Source, WorkRequest,
 };
 
 /// Completions looked at in one go.
@@ -299,8 +298,7 @@ impl Direct {
         let (index, end) = (q.send.completed().load(Relaxed), q.send.published().load(Acquire));
         self.has_failed();
         if index < end {
-            let syndrome = CarrierStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
-            self.fail(q, index, Failure { syndrome, rule: None }, syndrome.usual_vendor());
+            self.fail(q, index, Failure { syndrome: GONE, rule: None }, GONE.usual_vendor());
         }
     }
 }
