@@ -140,6 +140,21 @@ impl Session {
         Ok(region)
     }
 
+    /// Where payload lies: in the GPU's memory, which the software NIC has copied. Whether an RDMA
+    /// device reaches that is not known, so for one it lies in host memory that GPU and device share.
+    pub(crate) fn payload(&self) -> Place {
+        if self.nic.info().provider == "soft" { Place::Device } else { Place::Shared }
+    }
+
+    /// That in words.
+    pub(crate) fn payload_why(&self) -> &'static str {
+        match (self.gpu.info().kind, self.payload()) {
+            (GpuKind::Simt, _) => "host memory, where kernels run",
+            (_, Place::Device) => "memory of the GPU; its copy engine brings it to the NIC",
+            (_, Place::Shared) => "host memory that GPU and NIC share",
+        }
+    }
+
     /// Two endpoints that kernels post to, connected to each other.
     pub(crate) fn pair(&self) -> Result<(Endpoint, Endpoint)> {
         let config = EndpointConfig::for_gpu(&self.gpu).timeout(DEADLINE);

@@ -62,9 +62,9 @@ impl<'r> Rank<'r> {
         Ok(())
     }
 
-    /// Host memory that GPU and NIC share: the packets of a NIC in software are made by the CPU.
+    /// Memory for payload: the GPU's own.
     pub(crate) fn memory(&self, bytes: u64, access: Access) -> Result<MemoryRegion> {
-        let buffer = self.session.gpu.alloc(usize::try_from(bytes)?, Place::Shared)?;
+        let buffer = self.session.gpu.alloc(usize::try_from(bytes)?, self.session.payload())?;
         Ok(self.session.nic.register(buffer, access)?)
     }
 

@@ -68,6 +68,11 @@ impl Pending {
     pub fn is_done(&self) -> Result<bool, MemError> {
         self.0.copier.is_done(self.0.ticket)
     }
+
+    /// As [`Copier::patience`].
+    pub fn patience(&self) -> Duration {
+        self.0.copier.patience()
+    }
 }
 
 impl Drop for Pending {

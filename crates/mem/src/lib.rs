@@ -14,6 +14,7 @@ mod region;
 mod ring;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
+mod through;
 
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};

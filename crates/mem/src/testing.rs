@@ -18,6 +18,9 @@ struct Queue {
     waiting: VecDeque<(u64, u64, usize)>,
     /// Copies that are carried out at once.
     eager: u64,
+    /// Questions after which a copy is carried out, and those asked in vain.
+    pace: Option<u64>,
+    asked: u64,
     broken: bool,
 }
 
@@ -32,6 +35,11 @@ impl LazyCopier {
     /// Copies started and not carried out.
     pub fn waiting(&self) -> usize {
         self.queue().waiting.len()
+    }
+
+    /// A copy that was asked for so many times, in vain, is carried out: nobody needs to allow it.
+    pub fn pace(&self, polls: u64) {
+        self.queue().pace = Some(polls);
     }
 
     /// Every copy fails from now on, those that wait included.
@@ -76,9 +84,17 @@ unsafe impl Copier for LazyCopier {
     }
 
     fn is_done(&self, ticket: Ticket) -> Result<bool, MemError> {
-        let queue = self.queue();
+        let mut queue = self.queue();
         if queue.broken {
             return Err(BROKEN);
+        }
+        if ticket.0 > queue.done && queue.pace.is_some() {
+            queue.asked += 1;
+            if queue.pace.is_some_and(|pace| queue.asked >= pace) {
+                queue.asked = 0;
+                queue.eager += 1;
+                queue.go_on();
+            }
         }
         Ok(ticket.0 <= queue.done)
     }

@@ -187,9 +187,9 @@ pub enum Rule {
         /// Bits that the QP grants.
         granted: u32,
     },
-    /// Memory that only a copy engine reaches, on a QP whose peer is on the network.
-    #[error("{kind} memory on a QP whose peer is on the network, expected host memory")]
-    MemoryKind {
+    /// The engine that copies to and from this memory failed, on a QP whose peer is on the network.
+    #[error("the copy engine of {kind} memory failed")]
+    CopyFailed {
         /// The memory.
         kind: Kind,
     },
@@ -264,7 +264,7 @@ impl Rule {
             Self::AtomicAlignment { .. } => "raddr.raddr",
             Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
             Self::NotAllowed { .. } => "qp.access",
-            Self::MemoryKind { .. } => "mr.kind",
+            Self::CopyFailed { .. } => "mr.kind",
             Self::NoPacket { .. } | Self::NotCarried { .. } => "ctrl.opcode",
             Self::KeyNotCarried { .. } | Self::Bounced { .. } => "data.lkey",
             Self::CarrierLimit { .. } | Self::CarrierRefused { .. } => "carrier",
@@ -291,7 +291,7 @@ impl Rule {
             | Self::CarrierLimit { .. }
             | Self::CarrierRefused { .. }
             | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
-            Self::MemoryKind { .. } | Self::KeyNotCarried { .. } | Self::Bounced { .. } => {
+            Self::CopyFailed { .. } | Self::KeyNotCarried { .. } | Self::Bounced { .. } => {
                 Syndrome::LocalProt
             }
             Self::MessageLength { .. } => Syndrome::LocalLength,

@@ -40,8 +40,8 @@ impl Host for Anything {
         Ok(())
     }
 
-    fn atomic(&mut self, _atomic: &Atomic) -> Result<u64, Denied> {
-        Ok(0)
+    fn atomic(&mut self, _atomic: &Atomic) -> Result<Option<u64>, Denied> {
+        Ok(Some(0))
     }
 }
 

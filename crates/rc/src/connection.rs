@@ -173,6 +173,14 @@ impl Connection {
         self.settle();
     }
 
+    /// The owner could not place or gather what the peer asked for by the packet at `psn`, and no
+    /// answer for it or for a later one has left: the peer gets a remote operational error, and the
+    /// connection fails.
+    pub fn fail_response(&mut self, psn: Psn) {
+        self.responder.fail_response(psn);
+        self.settle();
+    }
+
     /// Takes a request. It is flushed in [`State::Error`] and waits in [`State::Draining`] and
     /// [`State::Drained`].
     ///

@@ -90,11 +90,12 @@ pub trait Host {
     fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied>;
 
     /// Does an atomic and returns what the memory held. Everything placed before it must be in
-    /// memory by then.
+    /// memory by then. `None`: not yet, since that takes time. Then the packet counts as not
+    /// arrived, and is to be handled again, before any later one, when there is an answer.
     ///
     /// # Errors
     /// The memory failed: a remote operational error.
-    fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied>;
+    fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied>;
 
     /// Receives posted and not taken, as told to the peer. `None` tells nothing: they are shared, or
     /// not counted.

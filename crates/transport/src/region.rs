@@ -92,14 +92,14 @@ impl MemoryRegion {
         RemoteRegion { addr: self.addr(), len: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Copies bytes in from the host. Host memory only; use the device's own `write` for others.
+    /// Copies bytes in from the host; waits for the GPU's copy engine if it is its memory.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        Ok(self.region().write(offset, data)?)
+        Ok(self.region().write_through(offset, data)?)
     }
 
-    /// Copies bytes out to the host. Host memory only; use the device's own `read` for others.
+    /// Copies bytes out to the host; waits for the GPU's copy engine if it is its memory.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
-        Ok(self.region().read(offset, out)?)
+        Ok(self.region().read_through(offset, out)?)
     }
 }
 

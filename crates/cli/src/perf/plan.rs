@@ -4,6 +4,7 @@ use crate::units::{self, parse_size};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use warpverbs::gpu::Place;
 
 /// Who posts the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -59,13 +60,23 @@ impl Op {
 }
 
 /// Where payloads lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mem {
     /// The device's own memory.
     Device,
     /// Host memory that the device maps.
     Pinned,
+}
+
+impl Mem {
+    /// As GPUs call it.
+    pub(crate) fn place(self) -> Place {
+        match self {
+            Self::Device => Place::Device,
+            Self::Pinned => Place::Shared,
+        }
+    }
 }
 
 /// Options of `perf loopback`.

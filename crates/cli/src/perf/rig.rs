@@ -8,7 +8,7 @@ use crate::Common;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind, Place};
+use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
 use warpverbs::transport::{
     Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice,
     QueuePlacement,
@@ -55,15 +55,11 @@ impl Rig {
 
     /// Memory of the device, or memory that host and device share.
     pub(crate) fn register(&self, len: usize, mem: Mem) -> Result<MemoryRegion> {
-        let place = match mem {
-            Mem::Device => Place::Device,
-            Mem::Pinned => Place::Shared,
-        };
         let access = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_ATOMIC;
-        Ok(self.nic.register(self.gpu.alloc(len, place)?, access)?)
+        Ok(self.nic.register(self.gpu.alloc(len, mem.place())?, access)?)
     }
 
     /// A pair whose first end `poster` posts to.

@@ -120,6 +120,8 @@ pub(crate) struct RemoteAtomic {
     result: Region,
     /// A copy of the word in host memory.
     word: Region,
+    /// What the word held, once it is known.
+    found: u64,
     stage: Stage,
 }
 
@@ -155,7 +157,12 @@ impl RemoteAtomic {
         let (target, result) = (target.to_region()?, result.to_region()?);
         let word = SmallBuf::region(target.len());
         let stage = Stage::Fetch(start_copy(&word, &target)?);
-        Ok(Self { amo, target, result, word, stage })
+        Ok(Self { amo, target, result, word, found: 0, stage })
+    }
+
+    /// What the word held, at the end.
+    pub(crate) fn found(&self) -> u64 {
+        self.found
     }
 
     /// Goes on as far as copies have landed. True at the end.
@@ -167,6 +174,7 @@ impl RemoteAtomic {
                         return Ok(false);
                     }
                     let old = self.amo.on_host(&self.word, 0)?;
+                    self.found = old.value();
                     Stage::Store(start_copy(&self.target, &self.word)?, old)
                 }
                 Stage::Store(pending, old) => {

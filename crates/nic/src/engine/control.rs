@@ -1,5 +1,6 @@
 //! Control calls that change what the engine works on.
 
+use super::net::End as Connected;
 use super::proxy::{End, Waiting};
 use super::{Core, Flight};
 use crate::event::AsyncEvent;
@@ -19,6 +20,7 @@ use warpverbs_mem::Access;
 pub(crate) struct Garbage {
     _end: Option<Box<End>>,
     _waiting: Waiting,
+    _connection: Option<Box<Connected>>,
     _flight: VecDeque<Flight>,
     _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
 }
@@ -73,7 +75,7 @@ impl Core {
     pub(crate) fn remove_qp(&mut self, slot: u32) -> Garbage {
         self.past += self.qp_stats(slot);
         let (send, receive) = (self.sends.remove(slot), self.receives.remove(slot));
-        self.net.remove(slot);
+        let _connection = self.net.remove(slot);
         let _end = self.proxy.remove(slot);
         self.quieten(slot);
         self.run.retain(|queued| *queued != slot);
@@ -81,7 +83,7 @@ impl Core {
         if let Some(q) = &send {
             self.by_qpn.remove(&q.qpn.get());
         }
-        Garbage { _queues: send.zip(receive), _end, ..Garbage::default() }
+        Garbage { _queues: send.zip(receive), _end, _connection, ..Garbage::default() }
     }
 
     /// Nothing that was under way for the QP in `slot` is heard of any more.
@@ -129,7 +131,7 @@ impl Core {
         q.remote = merged.path.is_some_and(|path| path != Path::Loopback);
         rq.remote = q.remote;
         if q.remote || to == QpState::Reset {
-            self.net.follow(slot, (from, to), &merged, q.depth);
+            garbage._connection = self.net.follow(slot, (from, to), &merged, q.depth);
         }
         rq.access = merged.access.unwrap_or(Access::empty());
         rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);

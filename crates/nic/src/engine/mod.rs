@@ -13,6 +13,7 @@ mod fail;
 mod net;
 mod proxy;
 mod run;
+mod stage;
 mod timer;
 pub(crate) mod transfer;
 

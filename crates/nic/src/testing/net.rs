@@ -107,13 +107,21 @@ impl Net {
             if done(self) {
                 return true;
             }
-            let timers = [self.a.nic.next_timer(), self.b.nic.next_timer()];
-            let Some(wait) = timers.into_iter().flatten().min() else { return false };
-            if self.clock.now() + wait > end {
+            if !self.pass_until(end) {
                 return false;
             }
-            self.clock.advance(wait.max(Duration::from_nanos(1)));
         }
+    }
+
+    /// Lets time pass to the next timer of either NIC; false if there is none before `end`.
+    pub fn pass_until(&mut self, end: Duration) -> bool {
+        let timers = [self.a.nic.next_timer(), self.b.nic.next_timer()];
+        let Some(wait) = timers.into_iter().flatten().min() else { return false };
+        if self.clock.now() + wait > end {
+            return false;
+        }
+        self.clock.advance(wait.max(Duration::from_nanos(1)));
+        true
     }
 
     /// As [`Self::run`], while `time` passes.

@@ -66,6 +66,8 @@ pub(crate) enum Accepted {
 pub(crate) enum Refusal {
     /// No room here: as if it were lost.
     Overrun,
+    /// The owner has no answer yet: as if it had not arrived.
+    NotYet,
     /// No receive: RNR NAK.
     NotReady,
     /// NAK invalid request, the connection fails.

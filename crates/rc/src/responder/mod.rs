@@ -75,6 +75,19 @@ impl Responder {
         self.message = Message::None;
     }
 
+    /// What the packet at `psn` asked for cannot be done after all. Answers that wait are lost: they
+    /// come after it.
+    //= [resp.local-error]
+    pub(crate) fn fail_response(&mut self, psn: Psn) {
+        if self.failed {
+            return;
+        }
+        self.responses.clear();
+        let syndrome = Syndrome::Nak(NakCode::RemoteOperationalError);
+        self.responses.refuse(psn, self.msn, syndrome);
+        self.fail();
+    }
+
     pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
         self.completed.pop()
     }
@@ -142,6 +155,8 @@ impl Responder {
                 stats.overruns += 1;
                 return;
             }
+            //= [resp.not-yet]
+            Refusal::NotYet => return,
             //= [resp.rnr]
             Refusal::NotReady => Some(Syndrome::RnrNak(self.min_rnr_timer)),
             //= [resp.nak-fatal]
@@ -278,6 +293,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let original =
             host.atomic(atomic).map_err(|Denied| Refusal::Operational { receive: None })?;
+        let original = original.ok_or(Refusal::NotYet)?;
         self.end_message();
         self.replays.keep(Replay::Atomic { psn, original });
         self.responses.answer_atomic(psn, self.msn, original);

@@ -176,7 +176,7 @@ impl Responses {
         Some(Ok(transmit))
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.rd_atomic = 0;
     }

@@ -22,6 +22,8 @@ pub(crate) struct Memory {
     pub(crate) counts: bool,
     /// Writing into receives fails.
     pub(crate) broken_receives: bool,
+    /// So many atomics have no answer yet.
+    pub(crate) slow_atomics: u32,
     /// Keys that may be invalidated.
     pub(crate) invalidatable: Vec<Rkey>,
 }
@@ -92,12 +94,16 @@ impl Host for Memory {
         if self.invalidatable.contains(&rkey) { Ok(()) } else { Err(Denied) }
     }
 
-    fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied> {
+    fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied> {
+        if self.slow_atomics > 0 {
+            self.slow_atomics -= 1;
+            return Ok(None);
+        }
         self.atomics += 1;
         let range = self.range(atomic.va, 8);
         let original = u64::from_le_bytes(self.bytes[range.clone()].try_into().expect("8 bytes"));
         self.bytes[range].copy_from_slice(&apply(atomic.op, original).to_le_bytes());
-        Ok(original)
+        Ok(Some(original))
     }
 
     fn receives_left(&self) -> Option<u32> {

@@ -135,6 +135,11 @@ impl Script {
             }
             "taken" => check_part(&self.node.memory.taken[&number()], &fields),
             "atomics" => assert_eq!(u64::from(self.node.memory.atomics), number()),
+            "slow_atomics" => self.node.memory.slow_atomics = number() as u32,
+            "fail_response" => {
+                let psn = Psn::from_low_bits(number() as u32);
+                self.node.connection.fail_response(psn);
+            }
             "revoke" => self.node.memory.revoked = true,
             "break_receives" => self.node.memory.broken_receives = true,
             "refuse" => self.node.memory.refuse = vec![Need::Write, Need::Read, Need::Atomic],

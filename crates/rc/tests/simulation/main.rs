@@ -76,6 +76,7 @@ impl Simulation {
             let mut node = Node::new(config, MEMORY);
             node.memory.counts = rng.chance(0.5);
             node.memory.invalidatable.push(INVALIDATABLE);
+            node.memory.slow_atomics = rng.below(4) as u32;
             node
         };
         let nodes = [node(&a), node(&b)];

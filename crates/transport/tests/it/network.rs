@@ -2,12 +2,17 @@
 
 use crate::common::{all_access, bytes};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use warpverbs_gpu::{GpuChoice, Place};
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::{
     Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, Mtu, QpState,
     RemoteRegion, SendFlags, UsageError,
 };
 
+const LEN: usize = 1 << 20;
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 /// What one process has.
@@ -25,9 +30,13 @@ fn device() -> Device {
 }
 
 fn rank(config: &EndpointConfig) -> Rank {
+    rank_with(config, HostBuf::region(LEN).unwrap())
+}
+
+fn rank_with(config: &EndpointConfig, memory: Region) -> Rank {
     let device = device();
     let endpoint = device.endpoint(config).unwrap();
-    let memory = device.alloc_host(1 << 20, all_access()).unwrap();
+    let memory = device.register_region(memory, all_access()).unwrap();
     Rank { device, endpoint, memory }
 }
 
@@ -89,4 +98,53 @@ fn a_solicited_message_says_so_at_the_other_end() {
             assert_eq!(to.wait_recv().unwrap().solicited, solicited, "WRITE of {len}");
         }
     }
+}
+
+fn pattern(len: usize, salt: u32) -> Vec<u8> {
+    (0..len as u32).map(|i| (i * 7 + i / 256 + salt) as u8).collect()
+}
+
+/// Every kind of operation, with the memory of both ranks where `memory` puts it.
+fn every_operation(memory: impl Fn() -> Region) {
+    let config = EndpointConfig::host().recv_depth(16);
+    let (a, b) = (rank_with(&config, memory()), rank_with(&config, memory()));
+    let [_, there] = meet(&a, &b);
+    let (here, host) = (a.memory.local(), a.endpoint.host().unwrap());
+    for (len, salt) in [(1, 1), (8, 2), (2047, 3), (100_000, 4), (LEN, 5)] {
+        a.memory.write(0, &pattern(len, salt)).unwrap();
+        let (from, to) = (here.slice(0, len as u64).unwrap(), there.slice(0, len as u64).unwrap());
+        host.wait(host.post_write(from, to, SIGNALED).unwrap()).unwrap();
+        assert!(bytes(&b.memory, 0, len) == pattern(len, salt), "WRITE of {len}");
+        a.memory.write(0, &vec![0; len]).unwrap();
+        host.wait(host.post_read(from, to, SIGNALED).unwrap()).unwrap();
+        assert!(bytes(&a.memory, 0, len) == pattern(len, salt), "READ of {len}");
+        b.memory.write(0, &vec![0; len]).unwrap();
+        let far = b.endpoint.host().unwrap();
+        far.post_recv(b.memory.local().slice(0, len as u64).unwrap()).unwrap();
+        host.wait(host.post_send(from, SIGNALED).unwrap()).unwrap();
+        assert_eq!(far.wait_recv().unwrap().byte_len as usize, len);
+        assert!(bytes(&b.memory, 0, len) == pattern(len, salt), "SEND of {len}");
+    }
+    b.memory.write(64, &40u64.to_le_bytes()).unwrap();
+    let (word, old) = (there.slice(64, 8).unwrap(), here.slice(8, 8).unwrap());
+    host.wait(host.post_fetch_add(old, word, 2, SIGNALED).unwrap()).unwrap();
+    host.wait(host.post_compare_swap(old, word, 42, 7, SIGNALED).unwrap()).unwrap();
+    assert_eq!(bytes(&a.memory, 8, 8), 42u64.to_le_bytes());
+    assert_eq!(bytes(&b.memory, 64, 8), 7u64.to_le_bytes());
+}
+
+#[test]
+fn payload_may_lie_where_only_a_copy_engine_reaches() {
+    every_operation(|| {
+        let copier = Arc::new(LazyCopier::default());
+        copier.pace(2);
+        LazyMemory::regions(LEN, 0, &copier).unwrap().0
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn payload_may_lie_in_memory_of_a_gpu() {
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    every_operation(|| gpu.alloc(LEN, Place::Device).unwrap().region().clone());
 }

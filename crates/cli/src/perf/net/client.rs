@@ -11,6 +11,7 @@ use super::watch::Watch;
 use crate::control::Control;
 use crate::perf::kernel;
 use crate::perf::output::{Chosen, Setting, progress};
+use crate::perf::plan::Mem;
 use crate::stats::Summary;
 use crate::units;
 use anyhow::{Context as _, Result};
@@ -75,7 +76,12 @@ impl Client {
             Some(faults) => format!(", both ends' links with {faults}"),
             None => String::new(),
         };
-        format!("RoCEv2 from {at} to {}, {engine}{faults}", peer.ip())
+        let payload = match (&self.side.gpu, setup.mem) {
+            (None, _) => "",
+            (Some(_), Mem::Device) => ", our payload in the GPU's memory",
+            (Some(_), Mem::Pinned) => ", our payload in host memory that the GPU maps",
+        };
+        format!("RoCEv2 from {at} to {}, {engine}{payload}{faults}", peer.ip())
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.

@@ -5,7 +5,7 @@ use super::side::Role;
 use crate::perf::pattern::{compare, pattern, poison};
 use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, bail, ensure};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion};
 
 /// One end of a queue pair.
@@ -77,7 +77,7 @@ impl Lane {
             back.write(0, &self.data(part, true, !self.is_source()))?;
         }
         if let (true, Some(inbox)) = (self.counts_turns(part), self.inbox()) {
-            Self::last_byte(inbox, part)?.store(0, Ordering::Release);
+            inbox.write(part.bytes - 1, &[0])?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What client and server of a measurement say to each other: one JSON object per message.
 
 use crate::control::Protocol;
-use crate::perf::plan::Op;
+use crate::perf::plan::{Mem, Op};
 use serde::{Deserialize, Serialize};
 
 /// Who runs the NIC's engine.
@@ -19,6 +19,8 @@ pub(crate) enum EngineMode {
 pub(crate) struct Setup {
     pub(crate) op: Op,
     pub(crate) engine: EngineMode,
+    /// Where payload lies at an end that has a GPU.
+    pub(crate) mem: Mem,
     /// Bytes of the path MTU at most.
     pub(crate) mtu: Option<u32>,
     /// Messages of a queue pair that may be under way.

@@ -4,7 +4,7 @@
 use super::messages::{EngineMode, Group, Setup};
 use super::side::mtu;
 use super::timed::Amount;
-use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, Op, PlanError, within};
+use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, Mem, Op, PlanError, within};
 use crate::units::parse_size;
 use anyhow::Result;
 use clap::Args;
@@ -57,6 +57,9 @@ pub(crate) struct MeasureArgs {
     /// Threads per block of a posting kernel [default: 32]
     #[arg(short = 't', long, requires = "gpu")]
     threads: Option<u32>,
+    /// Where the payload of ends with kernels lies
+    #[arg(long, value_enum, default_value = "device", requires = "gpu")]
+    mem: Mem,
     /// Who runs the NIC's engine, at both ends: the thread that measures, or one of its own
     /// [default: inline, thread where a kernel posts]
     #[arg(long, value_enum)]
@@ -120,6 +123,7 @@ impl MeasureArgs {
             op,
             engine: self.engine()?,
             mtu: self.mtu,
+            mem: self.mem,
             tx_depth: self.tx_depth,
             faults: self.loss.map(|loss| {
                 FaultPlan { loss, seed: self.seed, ..FaultPlan::default() }.to_string()

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{Gpu, Place};
+use warpverbs::gpu::Gpu;
 use warpverbs::nic::{Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig};
 use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
@@ -151,8 +151,7 @@ impl Side {
             | Access::REMOTE_ATOMIC;
         let len = usize::try_from(bytes).context("message size")?;
         Ok(match &self.gpu {
-            // Host memory that kernels see: the CPU makes the packets.
-            Some(gpu) => self.device.register(gpu.alloc(len, Place::Shared)?, access)?,
+            Some(gpu) => self.device.register(gpu.alloc(len, self.setup.mem.place())?, access)?,
             None => self.device.alloc_host(len, access)?,
         })
     }

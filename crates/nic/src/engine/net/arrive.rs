@@ -2,8 +2,9 @@
 //! goes to its place at once.
 
 use super::owner::Owner;
+use super::stage::{Fit, Stage, Why};
 use super::transmit::outgoing;
-use super::{Network, duration};
+use super::{End, Network, duration};
 use crate::engine::Core;
 use crate::engine::atomic::Returned;
 use crate::link::Link;
@@ -13,7 +14,7 @@ use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
 use std::ops::Range;
 use warpverbs_mem::{Access, Span};
-use warpverbs_rc::{Instant, Need, Place, WrId};
+use warpverbs_rc::{Connection, Instant, Need, Place, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
 
 impl Core {
@@ -42,45 +43,121 @@ impl Core {
             self.net.stats.wrong_source += 1;
             return;
         }
-        let Self { net, keys, receives, srqs, events, scratch, .. } = self;
-        let Some(end) = net.end_mut(slot) else { return };
-        let Some(rq) = receives.get_mut(slot) else { return };
-        let (at_hand, refusal) = (&mut end.at_hand, &mut end.refusal);
-        let mut owner = Owner { keys, rq, srqs, events, scratch, at_hand, refusal };
-        let packet = match arrived {
-            Arrived::Packet(packet) => packet,
-            Arrived::Reserved(_, psn) => {
-                end.conn.handle_reserved(psn, &mut owner);
-                return self.net.enqueue(slot);
+        match arrived {
+            Arrived::Packet(packet) => {
+                if !self.handle(slot, now, &packet, Turn::InOrder) {
+                    self.park(slot, &packet);
+                }
             }
-        };
-        let (now, len) = (Instant::from_nanos(now), packet.payload.len() as u32);
-        let place = end.conn.handle_packet(now, &packet.bth, &packet.ext, len, &mut owner);
-        match place {
-            Place::Nothing => {}
-            Place::Region { rkey, va } => {
-                let span = owner.range(rkey, va, len, Need::Write).ok().flatten();
-                scatter(span.as_slice(), packet.payload);
-            }
-            Place::Receive { offset, .. } => {
-                let start = u64::from(offset);
-                let spans = owner.scatter(start..start + u64::from(len)).unwrap_or_default();
-                scatter(&spans, packet.payload);
-            }
-            Place::Request { id, offset } => {
-                let start = u64::from(offset);
-                self.bring(slot, id, start..start + u64::from(len), packet.payload);
-            }
-            Place::Original { id, value } => {
-                self.bring(slot, id, 0..8, Returned::eight(value).bytes());
-            }
+            Arrived::Reserved(_, psn) => self.take_reserved(slot, psn),
         }
         self.net.enqueue(slot);
     }
 
+    fn take_reserved(&mut self, slot: u32, psn: Psn) {
+        let Some((conn, mut owner)) = self.owner(slot) else { return };
+        // While packets wait for their turn, a later one counts as lost.
+        if !owner.stage.as_ref().is_some_and(|stage| stage.is_parked()) {
+            conn.handle_reserved(psn, &mut owner);
+        }
+    }
+
+    /// Keeps a packet that could not be handled until it can.
+    #[cold]
+    fn park(&mut self, slot: u32, packet: &Transport<'_>) {
+        let stage = self.net.end_mut(slot).and_then(|end| end.stage.as_deref_mut());
+        let kept = stage.is_some_and(|stage| stage.park(packet));
+        self.net.stats.stage_full += u64::from(!kept);
+        self.net.enlist(slot);
+    }
+
+    /// The connection in `slot`, and what it asks.
+    #[inline]
+    pub(super) fn owner(&mut self, slot: u32) -> Option<(&mut Connection, Owner<'_>)> {
+        let Self { net, keys, receives, srqs, events, scratch, atomic_owner, .. } = self;
+        let Network { ends, pool, .. } = net;
+        let end = ends.get_mut(slot as usize)?.as_deref_mut()?;
+        let rq = receives.get_mut(slot)?;
+        let End { conn, at_hand, refusal, stage, .. } = end;
+        let not_yet = false;
+        let owner = Owner {
+            keys,
+            rq,
+            srqs,
+            events,
+            scratch,
+            at_hand,
+            refusal,
+            stage,
+            pool,
+            atomic_owner,
+            not_yet,
+        };
+        Some((conn, owner))
+    }
+
+    /// Gives a packet to the connection in `slot`, and puts its payload where it belongs. False if
+    /// there is no answer yet: then it has to come again before any other.
+    #[inline]
+    pub(super) fn handle(
+        &mut self,
+        slot: u32,
+        now: u64,
+        packet: &Transport<'_>,
+        turn: Turn,
+    ) -> bool {
+        let Transport { bth, ext, payload } = packet;
+        let Some((conn, mut owner)) = self.owner(slot) else { return true };
+        let len = payload.len() as u32;
+        if let Some(stage) = owner.stage {
+            if stage.is_parked() && turn == Turn::InOrder {
+                return false;
+            }
+            if !stage.has_room(owner.pool, len) {
+                self.net.stats.stage_full += 1;
+                return true;
+            }
+        }
+        let place = conn.handle_packet(Instant::from_nanos(now), bth, ext, len, &mut owner);
+        if owner.not_yet {
+            return false;
+        }
+        let staged = owner.stage.is_some();
+        let mtu = conn.config().mtu;
+        let into = || {
+            let fit =
+                Fit { begins: bth.opcode.position().begins(), full: len as usize == mtu.bytes() };
+            Into { now, why: Why::Peer(bth.psn), fit }
+        };
+        match place {
+            Place::Nothing => {}
+            Place::Region { rkey, va } => {
+                let span = owner.range(rkey, va, len, Need::Write).ok().flatten();
+                scatter(owner.stage, span.as_slice(), payload, into);
+            }
+            Place::Receive { offset, .. } => {
+                let start = u64::from(offset);
+                let spans = owner.scatter(start..start + u64::from(len)).unwrap_or_default();
+                scatter(owner.stage, &spans, payload, into);
+            }
+            Place::Request { id, offset } => {
+                let start = u64::from(offset);
+                self.bring(slot, now, id, start..start + u64::from(len), payload);
+            }
+            Place::Original { id, value } => {
+                self.bring(slot, now, id, 0..8, Returned::eight(value).bytes());
+            }
+        }
+        if staged {
+            self.net.enlist(slot);
+        }
+        true
+    }
+
     /// Puts what the peer sent for a READ or an atomic of ours into its memory.
-    fn bring(&mut self, slot: u32, id: WrId, range: Range<u64>, bytes: &[u8]) {
+    fn bring(&mut self, slot: u32, now: u64, id: WrId, range: Range<u64>, bytes: &[u8]) {
         let Some(q) = self.sends.get_mut(slot) else { return };
+        let Some(end) = self.net.end_mut(slot) else { return };
         let mut hint = std::mem::take(&mut q.local_hint);
         let Some(outgoing) = outgoing(q, id) else { return };
         let sges = outgoing.sges().iter().copied();
@@ -89,7 +166,11 @@ impl Core {
         let found = gather_range(&self.keys, &mut hint, q.pd, sges, range, needed, &mut spans);
         q.local_hint = hint;
         match found {
-            Ok(()) => scatter(&spans, bytes),
+            Ok(()) => {
+                let fit = Fit { begins: false, full: true };
+                let into = || Into { now, why: Why::Request(id), fit };
+                scatter(&mut end.stage, &spans, bytes, into);
+            }
             Err((segment, error)) => {
                 drop(spans);
                 let rule = Rule::Key { side: KeySide::Local, segment, error };
@@ -99,8 +180,35 @@ impl Core {
     }
 }
 
-/// Writes checked pieces, which hold all of `bytes`.
-fn scatter(spans: &[Span<'_>], bytes: &[u8]) {
+/// Whose turn it is while packets are parked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Theirs, before a packet that arrives.
+    InOrder,
+    /// The packet's: it is the first of them.
+    Now,
+}
+
+/// When and what for payload is written.
+#[derive(Clone, Copy)]
+struct Into {
+    now: u64,
+    why: Why,
+    fit: Fit,
+}
+
+/// Writes checked pieces, which hold all of `bytes`, or has the stage do so.
+#[inline]
+fn scatter(
+    stage: &mut Option<Box<Stage>>,
+    spans: &[Span<'_>],
+    bytes: &[u8],
+    into: impl FnOnce() -> Into,
+) {
+    if let Some(stage) = stage {
+        let Into { now, why, fit } = into();
+        return stage.place(now, spans, bytes, why, fit);
+    }
     let mut rest = bytes;
     for span in spans {
         let (now, later) = rest.split_at(rest.len().min(span.len as usize));

@@ -7,6 +7,9 @@
 //!                                                     └─► settle: CQEs, as for every QP
 //! ```
 //!
+//! Payload that only a copy engine reaches goes through a [`stage`]; what leaves and what is
+//! reported then waits for copies.
+//!
 //! What the peer asks for is judged by [`owner::Owner`], which stands on `responder.rs` as the
 //! loopback does.
 
@@ -14,17 +17,21 @@ mod arrive;
 mod owner;
 mod post;
 mod settle;
+mod stage;
+mod staging;
 mod state;
 mod transmit;
 
 pub(super) use post::post;
 
 use super::Core;
+use super::stage::Pool;
 use crate::link::Link;
 use crate::qp::receive::Receives;
 use crate::responder::Refusal;
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
+use stage::Stage;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -65,12 +72,14 @@ pub(crate) struct AtHand {
 
 /// This end of a connection.
 #[derive(Debug)]
-struct End {
+pub(crate) struct End {
     conn: Connection,
     peer: SocketAddr,
     at_hand: AtHand,
     /// Why a request of the peer ended the connection.
     refusal: Option<Refusal>,
+    /// Once payload has lain in memory that only a copy engine reaches.
+    stage: Option<Box<Stage>>,
     /// The earliest timer that is set for it.
     armed: Option<u64>,
     /// In the list of those to be served.
@@ -99,6 +108,10 @@ pub(crate) struct Network {
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// Slots whose peers were told that there is no receive.
     hungry: Vec<u32>,
+    /// Slots whose stages have something to do.
+    staging: Vec<u32>,
+    /// Memory of stages.
+    pool: Pool,
     /// What is being built.
     train: Train,
     /// What the link did not take yet.
@@ -121,6 +134,8 @@ impl Network {
             queue: VecDeque::new(),
             timers: BinaryHeap::new(),
             hungry: Vec::new(),
+            staging: Vec::new(),
+            pool: Pool::default(),
             train: Train::default(),
             blocked: VecDeque::new(),
             spare: Vec::new(),
@@ -206,7 +221,8 @@ impl Core {
         self.net.depart(now);
         // Last: answers to what arrives leave in the next slice, with what its arrival makes the
         // owner post.
-        busy | self.hear_and_tell(now)
+        busy |= self.hear_and_tell(now);
+        busy | self.serve_stages(now)
     }
 
     /// Hears, and completes what that has done: the owner sees it before the next slice. Whether

@@ -1,7 +1,9 @@
 //! What a connection asks about memory and receives, answered by the checks of `responder.rs`.
 
-use super::AtHand;
+use super::stage::Stage;
+use super::{AtHand, staging};
 use crate::engine::atomic::Amo;
+use crate::engine::stage::Pool;
 use crate::event::Events;
 use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::responder::{self, Refusal, Spans};
@@ -9,7 +11,7 @@ use crate::slots::Slots;
 use crate::srq::SharedReceiveQueue;
 use crate::violation::Rule;
 use std::ops::Range;
-use warpverbs_mem::{Access, KeyTable, Kind, Span};
+use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
 use warpverbs_mlx5::num::Rkey as Key;
 use warpverbs_mlx5::wqe::Remote;
 use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
@@ -25,6 +27,11 @@ pub(super) struct Owner<'a> {
     pub(super) at_hand: &'a mut AtHand,
     /// The last refusal that ends the connection.
     pub(super) refusal: &'a mut Option<Refusal>,
+    pub(super) stage: &'a mut Option<Box<Stage>>,
+    pub(super) pool: &'a mut Pool,
+    pub(super) atomic_owner: &'a mut Option<u32>,
+    /// An atomic has no answer yet.
+    pub(super) not_yet: bool,
 }
 
 fn right(need: Need) -> Access {
@@ -35,15 +42,16 @@ fn right(need: Need) -> Access {
     }
 }
 
-/// Packets are gathered and scattered by the CPU.
-pub(super) fn check_kind(span: &Span<'_>) -> Result<(), Rule> {
-    match span.region.kind() {
-        Kind::Host => Ok(()),
-        kind => Err(Rule::MemoryKind { kind }),
-    }
-}
-
 impl<'a> Owner<'a> {
+    /// The CPU reaches the memory, or a stage does.
+    #[inline]
+    fn reach(&mut self, span: &Span<'_>) -> Result<(), Rule> {
+        match span.region.kind() {
+            Kind::Host => Ok(()),
+            _ => staging::admit(self.stage, self.pool, span.region),
+        }
+    }
+
     fn deny(&mut self, refusal: Refusal) -> Denied {
         *self.refusal = Some(refusal);
         Denied
@@ -59,7 +67,8 @@ impl<'a> Owner<'a> {
     ) -> Result<Option<Span<'a>>, Refusal> {
         let remote = Remote { addr: va, rkey: Key(rkey.0) };
         let span = responder::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
-        span.as_ref().map_or(Ok(()), check_kind).map_err(Refusal::Access)?;
+        let broken = |rule| Refusal::Operational { rule, receive: None };
+        span.as_ref().map_or(Ok(()), |span| self.reach(span)).map_err(broken)?;
         Ok(span)
     }
 
@@ -70,7 +79,7 @@ impl<'a> Owner<'a> {
         let mut out = Spans::new();
         responder::check_scatter(keys, rq, srqs, index, sges, range, &mut out)?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
-        out.iter().try_for_each(check_kind).map_err(broken)?;
+        out.iter().try_for_each(|span| self.reach(span)).map_err(broken)?;
         Ok(out)
     }
 }
@@ -132,18 +141,29 @@ impl Host for Owner<'_> {
         }
     }
 
-    fn atomic(&mut self, atomic: &Atomic) -> Result<u64, Denied> {
+    fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied> {
         let Atomic { va, rkey, op } = *atomic;
         let span = self.range(rkey, va, 8, Need::Atomic).map_err(|refusal| self.deny(refusal))?;
         let amo = match op {
             AtomicOp::CompareSwap { compare, swap } => Amo::compare_swap(compare, swap),
             AtomicOp::FetchAdd { add } => Amo::fetch_add(add),
         };
-        let done = span.map(|span| amo.on_host(span.region, span.offset));
-        match done {
-            Some(Ok(old)) => Ok(old.value()),
+        // An atomic has bytes, so there is a span.
+        let Some(span) = span else { return Err(Denied) };
+        let done = match self.stage {
+            None => amo.on_host(span.region, span.offset).map(|old| Some(old.value())),
+            Some(stage) => stage.atomic((self.rq.slot, self.atomic_owner), (amo, va), span),
+        };
+        self.not_yet = done == Ok(None);
+        done.map_err(|error| match error {
             // The address is aligned, the region may not be.
-            _ => Err(self.deny(Refusal::Invalid(Rule::AtomicAlignment { addr: va, size: 8 }))),
-        }
+            MemError::Misaligned { .. } => {
+                self.deny(Refusal::Invalid(Rule::AtomicAlignment { addr: va, size: 8 }))
+            }
+            _ => {
+                let rule = Rule::CopyFailed { kind: span.region.kind() };
+                self.deny(Refusal::Operational { rule, receive: None })
+            }
+        })
     }
 }

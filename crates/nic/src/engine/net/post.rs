@@ -2,13 +2,13 @@
 //!
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
-use super::owner::check_kind;
-use super::{Network, Outgoing};
+use super::{End, Network, Outgoing};
 use crate::engine::execute::{Started, Stop, Work, check_initiator, gather, local};
+use crate::engine::stage::Pool;
 use crate::qp::send::SendQueue;
 use crate::responder::Spans;
 use crate::violation::{KeySide, Rule};
-use warpverbs_mem::{Access, KeyTable};
+use warpverbs_mem::{Access, KeyTable, Kind, Span};
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 use warpverbs_rc::{Op as NetOp, PostError, Request, WrId};
 use warpverbs_wire::Rkey;
@@ -20,6 +20,31 @@ struct Posting {
     outgoing: Outgoing,
     /// Bytes for the CQE.
     brought: u32,
+}
+
+/// What a request's own memory is checked with.
+struct Own<'a> {
+    keys: &'a KeyTable,
+    end: &'a mut End,
+    pool: &'a mut Pool,
+}
+
+impl Own<'_> {
+    /// The requester's own segments are its own, and reached by the CPU or by a stage.
+    #[inline]
+    fn check(&mut self, q: &mut SendQueue, sges: &Sges<'_>, needed: Access) -> Result<(), Stop> {
+        let mut spans = Spans::new();
+        gather(self.keys, q, sges, needed, &mut spans)?;
+        spans.iter().try_for_each(|span| self.reach(span))
+    }
+
+    #[inline]
+    fn reach(&mut self, span: &Span<'_>) -> Result<(), Stop> {
+        match span.region.kind() {
+            Kind::Host => Ok(()),
+            _ => self.end.stage_for(self.pool, span.region).map_err(local),
+        }
+    }
 }
 
 /// Whether the WQE is the connection's: NOP and LOCAL_INVAL are not.
@@ -43,8 +68,11 @@ fn start(
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
 ) -> Result<Started, Stop> {
-    let Posting { op, len, outgoing, brought } = posting(keys, q, wqe)?;
-    let end = net.end_mut(q.slot).ok_or(Stop::NoAnswer)?;
+    let Network { ends, pool, .. } = net;
+    let end = ends.get_mut(q.slot as usize).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
+    let mut own = Own { keys, end, pool };
+    let Posting { op, len, outgoing, brought } = posting(&mut own, q, wqe)?;
+    let end = own.end;
     let request = Request {
         id: WrId(q.next),
         op,
@@ -68,7 +96,7 @@ fn start(
     Ok(Started { work: Some(Work::Remote(outgoing)), brought, delivery: None })
 }
 
-fn posting(keys: &KeyTable, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {
+fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {
     let place = |Remote { addr, rkey }: Remote| (addr, Rkey(rkey.0));
     match wqe.op {
         Op::Write { remote, payload, imm } => {
@@ -77,7 +105,7 @@ fn posting(keys: &KeyTable, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting,
                 None => NetOp::Write { va, rkey },
                 Some(imm) => NetOp::WriteImm { va, rkey, imm },
             };
-            sending(keys, q, op, payload)
+            sending(own, q, op, payload)
         }
         Op::Send { with, payload } => {
             let op = match with {
@@ -85,22 +113,22 @@ fn posting(keys: &KeyTable, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting,
                 SendWith::Imm(imm) => NetOp::SendImm { imm },
                 SendWith::Invalidate(rkey) => NetOp::SendInvalidate { rkey: Rkey(rkey.0) },
             };
-            sending(keys, q, op, payload)
+            sending(own, q, op, payload)
         }
         Op::Read { remote, local } => {
             check_initiator(q)?;
-            check_own(keys, q, &local, Access::LOCAL_WRITE)?;
+            own.check(q, &local, Access::LOCAL_WRITE)?;
             let (va, rkey) = place(remote);
             let len = local.byte_len() as u32;
             Ok(Posting { op: NetOp::Read { va, rkey }, len, outgoing: kept(&local), brought: len })
         }
         Op::CompareSwap { remote, compare, swap, result } => {
             let (va, rkey) = place(remote);
-            atomic(keys, q, NetOp::CompareSwap { va, rkey, swap, compare }, result)
+            atomic(own, q, NetOp::CompareSwap { va, rkey, swap, compare }, result)
         }
         Op::FetchAdd { remote, add, result } => {
             let (va, rkey) = place(remote);
-            atomic(keys, q, NetOp::FetchAdd { va, rkey, add }, result)
+            atomic(own, q, NetOp::FetchAdd { va, rkey, add }, result)
         }
         // Extended atomics have no packet.
         _ => Err(local(Rule::NoPacket { opcode: wqe.op.opcode() })),
@@ -108,7 +136,7 @@ fn posting(keys: &KeyTable, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting,
 }
 
 fn sending(
-    keys: &KeyTable,
+    own: &mut Own<'_>,
     q: &mut SendQueue,
     op: NetOp,
     payload: Payload<'_>,
@@ -116,33 +144,22 @@ fn sending(
     let outgoing = match &payload {
         Payload::Inline(bytes) => Outgoing::Bytes((*bytes).into()),
         Payload::Sges(sges) => {
-            check_own(keys, q, sges, Access::empty())?;
+            own.check(q, sges, Access::empty())?;
             kept(sges)
         }
     };
     Ok(Posting { op, len: payload.byte_len() as u32, outgoing, brought: 0 })
 }
 
-fn atomic(keys: &KeyTable, q: &mut SendQueue, op: NetOp, result: Sge) -> Result<Posting, Stop> {
+fn atomic(own: &mut Own<'_>, q: &mut SendQueue, op: NetOp, result: Sge) -> Result<Posting, Stop> {
     check_initiator(q)?;
     let result = Sge { len: 8, ..result };
-    let span = keys
+    let span = own
+        .keys
         .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, 8, Access::LOCAL_WRITE)
         .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
-    check_kind(&span).map_err(local)?;
+    own.reach(&span)?;
     Ok(Posting { op, len: 8, outgoing: Outgoing::One(result), brought: 8 })
-}
-
-/// The requester's own segments are its own, and host memory.
-fn check_own(
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    sges: &Sges<'_>,
-    needed: Access,
-) -> Result<(), Stop> {
-    let mut spans = Spans::new();
-    gather(keys, q, sges, needed, &mut spans)?;
-    spans.iter().try_for_each(check_kind).map_err(local)
 }
 
 fn kept(sges: &Sges<'_>) -> Outgoing {

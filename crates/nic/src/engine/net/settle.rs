@@ -1,5 +1,6 @@
 //! Completions of a connection become CQEs, by the code of every QP.
 
+use super::End;
 use crate::engine::Core;
 use crate::engine::execute::Delivery;
 use crate::event::AsyncEvent;
@@ -20,13 +21,14 @@ impl Core {
     /// Reports everything that is done, and brings the QP to ERR if the connection has failed.
     pub(in crate::engine) fn settle(&mut self, slot: u32) {
         while let Some(end) = self.net.end_mut(slot) {
-            match end.conn.poll_completion() {
+            match end.poll_completion() {
                 Some(Completion::Request { result, .. }) => self.retire(slot, result),
                 Some(Completion::Receive { id, result }) => self.received(slot, id, result),
                 None => break,
             }
         }
-        let failed = self.net.end(slot).is_some_and(|end| end.conn.state() == State::Error);
+        let over = |end: &End| end.conn.state() == State::Error && end.has_reported();
+        let failed = self.net.end(slot).is_some_and(over);
         if failed && self.sends.get(slot).is_some_and(|q| q.state != QpState::Err) {
             self.end_refusing(slot);
         }
@@ -98,7 +100,7 @@ impl Core {
             _ => (0, false),
         };
         self.report(rq.qpn, queue, index, rule);
-        if operational && !matches!(rule, Rule::Key { .. } | Rule::MemoryKind { .. }) {
+        if operational && !matches!(rule, Rule::Key { .. } | Rule::CopyFailed { .. }) {
             self.end_srq(shared);
         }
     }

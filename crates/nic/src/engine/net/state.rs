@@ -67,14 +67,14 @@ impl Network {
         }
     }
 
-    /// The connection of a QP goes along from `from` to `to`.
+    /// The connection of a QP goes along from `from` to `to`. What is left of it in the end.
     pub(crate) fn follow(
         &mut self,
         slot: u32,
         (from, to): (QpState, QpState),
         attrs: &QpAttrs,
         depth: u64,
-    ) {
+    ) -> Option<Box<End>> {
         let config = self.config(attrs, depth);
         match (from, to) {
             (QpState::Init, QpState::Rtr) => {
@@ -94,7 +94,7 @@ impl Network {
             (QpState::Sqd, QpState::Rts) => self.change(slot, |conn| {
                 let _ = conn.resume();
             }),
-            (_, QpState::Reset) => self.remove(slot),
+            (_, QpState::Reset) => return self.remove(slot),
             _ => {}
         }
         if matches!(to, QpState::Rts | QpState::Sqd) {
@@ -103,6 +103,7 @@ impl Network {
                 let _ = conn.modify(&config);
             });
         }
+        None
     }
 
     fn change(&mut self, slot: u32, change: impl FnOnce(&mut Connection)) {
@@ -113,30 +114,37 @@ impl Network {
     }
 
     fn insert(&mut self, slot: u32, peer: SocketAddr, conn: Connection) {
+        // RESET has removed what was there.
         self.remove(slot);
         let at = slot as usize;
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
-        let (at_hand, refusal, armed) = (AtHand::default(), None, None);
+        let (at_hand, refusal, stage, armed) = (AtHand::default(), None, None, None);
         let (queued, sending, hungry) = (false, false, false);
-        let end = End { conn, peer, at_hand, refusal, armed, queued, sending, hungry };
+        let end = End { conn, peer, at_hand, refusal, stage, armed, queued, sending, hungry };
         self.ends[at] = Some(Box::new(end));
         self.live += 1;
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) {
-        if let Some(end) = self.ends.get_mut(slot as usize).and_then(Option::take) {
-            self.live -= 1;
-            self.sending -= usize::from(end.sending);
-            self.hungry.retain(|hungry| *hungry != slot);
-            self.queue.retain(|queued| *queued != slot);
+    /// The connection goes. It may have copies under way, so it is dropped without a lock held.
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<End>> {
+        let mut end = self.ends.get_mut(slot as usize).and_then(Option::take)?;
+        self.live -= 1;
+        self.sending -= usize::from(end.sending);
+        self.hungry.retain(|hungry| *hungry != slot);
+        self.queue.retain(|queued| *queued != slot);
+        self.staging.retain(|staging| *staging != slot);
+        if let Some(stage) = &mut end.stage {
+            stage.dissolve(&mut self.pool);
         }
+        Some(end)
     }
 
     /// Nothing that was begun is outstanding in SQD.
     pub(crate) fn is_drained(&self, slot: u32) -> bool {
-        self.end(slot).is_some_and(|end| end.conn.state() == State::Drained)
+        let drained = |end: &End| end.conn.state() == State::Drained && end.has_reported();
+        self.end(slot).is_some_and(drained)
     }
 
     /// The counters of a connection.

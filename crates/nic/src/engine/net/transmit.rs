@@ -1,21 +1,23 @@
 //! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
 //! over it, several packets for one peer to the link at a time.
 
-use super::owner::Owner;
 use super::{Network, Outgoing, duration};
 use crate::engine::Core;
 use crate::engine::execute::Work;
+use crate::engine::stage::Slice;
 use crate::link::{Sent, TrainLimits};
 use crate::qp::send::SendQueue;
 use crate::responder::{Spans, gather_range};
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
-use warpverbs_mem::{Access, KeyTable};
+use std::ops::Range;
+use warpverbs_mem::{Access, KeyHint, KeyTable};
+use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
 
 /// Packets of one connection before the next one has its turn: four trains of UDP, at MTU 4096.
-const TURN: u32 = 60;
+pub(super) const TURN: u32 = 60;
 
 /// Datagrams of one length, but for the last, to one peer.
 #[derive(Debug, Default)]
@@ -114,28 +116,28 @@ impl Core {
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link go.
     /// The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, slot: u32, now: u64) {
+        if self.net.end(slot).is_some_and(|end| end.stage.is_some()) {
+            return self.transmit_staged(slot, now);
+        }
         for _ in 0..TURN {
             if !self.net.blocked.is_empty() {
                 break;
             }
             let Some(transmit) = self.poll_transmit(slot, now) else { return };
-            self.pack(slot, &transmit, now);
+            self.pack(slot, &transmit, None, now);
         }
         self.net.enqueue(slot);
     }
 
-    fn poll_transmit(&mut self, slot: u32, now: u64) -> Option<Transmit> {
-        let Self { net, keys, receives, srqs, events, scratch, .. } = self;
-        let end = net.end_mut(slot)?;
-        let (at_hand, refusal) = (&mut end.at_hand, &mut end.refusal);
-        let rq = receives.get_mut(slot)?;
-        let mut owner = Owner { keys, rq, srqs, events, scratch, at_hand, refusal };
-        end.conn.poll_transmit(Instant::from_nanos(now), &mut owner)
+    pub(super) fn poll_transmit(&mut self, slot: u32, now: u64) -> Option<Transmit> {
+        let (conn, mut owner) = self.owner(slot)?;
+        conn.poll_transmit(Instant::from_nanos(now), &mut owner)
     }
 
-    /// Adds a packet to the train. One whose payload cannot be gathered is left out, and its
-    /// request fails.
-    fn pack(&mut self, slot: u32, transmit: &Transmit, now: u64) {
+    /// Adds a packet to the train, its payload perhaps from the stage. One whose payload cannot be
+    /// gathered is left out, and its request fails.
+    #[inline]
+    pub(super) fn pack(&mut self, slot: u32, transmit: &Transmit, staged: Option<Slice>, now: u64) {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
         let Some(to) = self.net.end(slot).map(|end| end.peer) else { return };
@@ -153,7 +155,13 @@ impl Core {
             &mut datagram[..len - icrc::LEN],
         );
         let gathered = match built {
-            Ok(range) => self.fill(slot, payload, &mut datagram[range]),
+            Ok(range) => match staged {
+                None => self.fill(slot, payload, &mut datagram[range]),
+                Some(slice) => {
+                    let stage = self.net.end(slot).and_then(|end| end.stage.as_ref());
+                    stage.is_some_and(|stage| stage.read(slice, &mut datagram[range]))
+                }
+            },
             Err(error) => {
                 // The connection makes packets that fit its MTU.
                 tracing::error!(%error, "packet not built");
@@ -222,6 +230,19 @@ pub(super) fn outgoing(q: &SendQueue, id: WrId) -> Option<&Outgoing> {
     }
 }
 
+/// Where the bytes of `range` of a request's payload lie.
+#[inline]
+pub(super) fn request_spans<'k>(
+    (keys, hint, pd): (&'k KeyTable, &mut KeyHint, u32),
+    sges: &[Sge],
+    range: Range<u64>,
+    spans: &mut Spans<'k>,
+) -> Result<(), Option<Rule>> {
+    let sges = sges.iter().copied();
+    gather_range(keys, hint, pd, sges, range, Access::empty(), spans)
+        .map_err(|(segment, error)| Some(Rule::Key { side: KeySide::Local, segment, error }))
+}
+
 /// The bytes from `offset` of a request's payload. `None` as error: nobody's fault that has a name.
 fn gather_request(
     keys: &KeyTable,
@@ -239,12 +260,10 @@ fn gather_request(
         }
         outgoing => outgoing.sges(),
     };
-    let (sges, range) = (sges.iter().copied(), start as u64..(start + out.len()) as u64);
-    let mut spans = Spans::new();
-    let gathered = gather_range(keys, &mut hint, pd, sges, range, Access::empty(), &mut spans);
+    let (range, mut spans) = (start as u64..(start + out.len()) as u64, Spans::new());
+    let gathered = request_spans((keys, &mut hint, pd), sges, range, &mut spans);
     q.local_hint = hint;
-    gathered
-        .map_err(|(segment, error)| Some(Rule::Key { side: KeySide::Local, segment, error }))?;
+    gathered?;
     let mut rest = out;
     for span in &spans {
         let (now, later) = rest.split_at_mut(span.len as usize);

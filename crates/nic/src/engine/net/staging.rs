@@ -1,0 +1,245 @@
+//! Connections with a [stage](super::stage): what they keep back, and what is passed on when copies
+//! have ended.
+
+use super::arrive::Turn;
+use super::stage::{Held, Stage, Why};
+use super::transmit::{TURN, outgoing, request_spans};
+use super::{End, Network, Outgoing};
+use crate::engine::Core;
+use crate::engine::stage::{Landed, Pool};
+use crate::responder::{Refusal, Spans};
+use crate::violation::Rule;
+use warpverbs_mem::{Access, Region};
+use warpverbs_rc::{Payload, Transmit};
+use warpverbs_wire::Psn;
+
+/// Packets that a turn takes from a connection, whose payload shares copies.
+const GATHERED: u32 = 256;
+
+impl End {
+    /// The next completion to report.
+    pub(super) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
+        match &mut self.stage {
+            None => self.conn.poll_completion(),
+            Some(stage) => stage.poll_completion(&mut self.conn),
+        }
+    }
+
+    /// No completion is kept back.
+    pub(super) fn has_reported(&self) -> bool {
+        self.stage.as_ref().is_none_or(|stage| stage.has_reported())
+    }
+
+    /// From now on payload may lie in memory such as `region`.
+    pub(super) fn stage_for(&mut self, pool: &mut Pool, region: &Region) -> Result<(), Rule> {
+        admit(&mut self.stage, pool, region)
+    }
+}
+
+/// Memory such as `region` needs a stage.
+#[cold]
+pub(super) fn admit(
+    stage: &mut Option<Box<Stage>>,
+    pool: &mut Pool,
+    region: &Region,
+) -> Result<(), Rule> {
+    if stage.is_none() {
+        let made = Stage::new(pool, region).inspect_err(|error| {
+            tracing::warn!(%error, "no memory to stage payload in");
+        });
+        *stage = Some(made.map_err(|_| Rule::CopyFailed { kind: region.kind() })?);
+    }
+    Ok(())
+}
+
+impl Network {
+    fn stage(&mut self, slot: u32) -> Option<(&mut Stage, &mut Pool)> {
+        let Self { ends, pool, .. } = self;
+        let end = ends.get_mut(slot as usize)?.as_deref_mut()?;
+        Some((end.stage.as_deref_mut()?, pool))
+    }
+
+    /// The stage of the connection in `slot` has something to do.
+    pub(super) fn enlist(&mut self, slot: u32) {
+        if let Some((stage, _)) = self.stage(slot)
+            && !std::mem::replace(&mut stage.listed, true)
+        {
+            self.staging.push(slot);
+        }
+    }
+}
+
+impl Core {
+    /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their payload
+    /// was gathered and what they promise has arrived.
+    pub(super) fn transmit_staged(&mut self, slot: u32, now: u64) {
+        let mut taken = 0;
+        while taken < GATHERED
+            && self.net.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
+            && let Some(transmit) = self.poll_transmit(slot, now)
+        {
+            self.keep_back(slot, transmit);
+            taken += 1;
+        }
+        if let Some((stage, _)) = self.net.stage(slot) {
+            stage.start(now);
+        }
+        let mut sent = 0;
+        while sent < TURN
+            && self.net.blocked.is_empty()
+            && let Some(held) = self.net.stage(slot).and_then(|(stage, _)| stage.pop_packet())
+        {
+            self.pack(slot, &held.transmit, held.payload, now);
+            self.give_back(slot, &held);
+            sent += 1;
+        }
+        self.net.enlist(slot);
+        if taken == GATHERED || sent == TURN || !self.net.blocked.is_empty() {
+            self.net.enqueue(slot);
+        }
+    }
+
+    fn give_back(&mut self, slot: u32, held: &Held) {
+        if let Some((stage, pool)) = self.net.stage(slot) {
+            stage.give_back(pool, held);
+        }
+    }
+
+    /// Keeps a packet back. One whose payload cannot be had is left out, and its request fails.
+    fn keep_back(&mut self, slot: u32, transmit: Transmit) {
+        let Self { net, keys, sends, receives, .. } = self;
+        let mut spans = Spans::new();
+        let found = match transmit.payload {
+            Payload::Empty => Ok(()),
+            Payload::Request { id, offset, len } => {
+                let Some(q) = sends.get_mut(slot) else { return };
+                let range = u64::from(offset)..u64::from(offset) + u64::from(len);
+                let mut hint = std::mem::take(&mut q.local_hint);
+                let sges = outgoing(q, id).map_or(&[][..], Outgoing::sges);
+                let found = request_spans((keys, &mut hint, q.pd), sges, range, &mut spans);
+                q.local_hint = hint;
+                found.map_err(|rule| Some((id, rule)))
+            }
+            Payload::Region { rkey, va, len } => {
+                let Some(rq) = receives.get_mut(slot) else { return };
+                let right = Access::REMOTE_READ;
+                let found = keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
+                // It was checked for this very call.
+                found.map(|span| spans.push(span)).map_err(|_| None)
+            }
+        };
+        match found {
+            Ok(()) => {
+                if let Some((stage, _)) = net.stage(slot) {
+                    stage.hold(transmit, &spans);
+                }
+            }
+            Err(None) => {}
+            Err(Some((id, rule))) => {
+                drop(spans);
+                self.fail_request(slot, id, rule);
+            }
+        }
+    }
+
+    /// Looks at every stage that has something to do. Whether there is one.
+    pub(super) fn serve_stages(&mut self, now: u64) -> bool {
+        if self.net.staging.is_empty() {
+            return false;
+        }
+        for slot in std::mem::take(&mut self.net.staging) {
+            if self.serve_stage(slot, now) {
+                self.net.enqueue(slot);
+            }
+            let Some((stage, _)) = self.net.stage(slot) else { continue };
+            let (copies, bytes) = stage.take_counts();
+            stage.listed = !stage.is_idle();
+            let listed = stage.listed;
+            self.net.stats.staged_copies += copies;
+            self.net.stats.staged_bytes += bytes;
+            if listed {
+                self.net.staging.push(slot);
+            }
+        }
+        !self.net.staging.is_empty()
+    }
+
+    /// Starts and ends copies of the stage in `slot`. Whether the connection may go on by it.
+    fn serve_stage(&mut self, slot: u32, now: u64) -> bool {
+        let mut news = false;
+        while let Some(landed) =
+            self.net.stage(slot).and_then(|(stage, pool)| stage.land(now, pool))
+        {
+            news = true;
+            if let Err(error) = &landed.result {
+                tracing::warn!(%error, slot, "copy failed");
+                self.fail_landed(slot, &landed);
+            }
+        }
+        if self.net.stage(slot).is_some_and(|(stage, _)| stage.advance_atomic()) {
+            self.release_atomic(slot);
+            news = true;
+        }
+        while let Some(parked) = self.net.stage(slot).and_then(|(stage, _)| stage.pop_parked()) {
+            if !self.handle(slot, now, &parked.packet(), Turn::Now) {
+                if let Some((stage, _)) = self.net.stage(slot) {
+                    stage.park_again(parked);
+                }
+                break;
+            }
+            news = true;
+        }
+        if let Some((stage, _)) = self.net.stage(slot) {
+            stage.start(now);
+        }
+        news
+    }
+
+    /// A copy failed: whoever was to have its bytes hears of it, and nobody that they are there.
+    #[cold]
+    fn fail_landed(&mut self, slot: u32, landed: &Landed<Why>) {
+        let Landed { number, why, kind, .. } = *landed;
+        let rule = Rule::CopyFailed { kind };
+        match why {
+            Why::Request(id) => {
+                let kept = self.net.stage(slot).is_some_and(|(stage, _)| stage.fail_report(id));
+                match kept {
+                    true => self.report_send(slot, id.0, rule),
+                    false => self.fail_request(slot, id, Some(rule)),
+                }
+            }
+            Why::Peer(psn) => self.fail_response(slot, number, psn, rule),
+            Why::Packets => self.fail_packets(slot, number, rule),
+        }
+    }
+
+    /// The payload of packets could not be gathered.
+    fn fail_packets(&mut self, slot: u32, number: u64, rule: Rule) {
+        let Some((stage, _)) = self.net.stage(slot) else { return };
+        let packets = stage.take_ungathered(number);
+        for held in &packets {
+            self.give_back(slot, held);
+        }
+        let first = packets.iter().find_map(Held::request);
+        if let Some(id) = first {
+            self.fail_request(slot, id, Some(rule));
+        }
+        let answer = packets.iter().find(|held| held.request().is_none());
+        if let Some(held) = answer {
+            self.fail_response(slot, number, held.transmit.bth.psn, rule);
+        }
+    }
+
+    /// What the peer asked for with the packet at `psn` failed here, by copy `number`.
+    fn fail_response(&mut self, slot: u32, number: u64, psn: Psn, rule: Rule) {
+        let Some((stage, _)) = self.net.stage(slot) else { return };
+        for held in stage.take_unfounded(number) {
+            self.give_back(slot, &held);
+        }
+        if let Some(end) = self.net.end_mut(slot) {
+            end.refusal.get_or_insert(Refusal::Operational { rule, receive: None });
+            end.conn.fail_response(psn);
+        }
+        self.net.enqueue(slot);
+    }
+}
