@@ -46,6 +46,8 @@ pub(crate) struct Session {
     pub(crate) nic: Device,
     json: bool,
     bounce: bool,
+    /// It speaks, as one of several processes does.
+    loud: bool,
     /// Ways to memory that were told.
     ways: RefCell<Vec<String>>,
     facts: Map<String, Value>,
@@ -68,7 +70,8 @@ impl Session {
             say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
         }
         let (json, bounce, ways) = (common.json, common.bounce, RefCell::default());
-        let mut session = Self { gpu: opened.gpu, nic, json, bounce, ways, facts: Map::new() };
+        let mut session =
+            Self { gpu: opened.gpu, nic, json, bounce, loud, ways, facts: Map::new() };
         session.fact("gpu", session.gpu.info().name.clone());
         session.fact("nic", session.nic.info().name.clone());
         Ok(session)
@@ -129,7 +132,7 @@ impl Session {
         let options = RegisterOptions::new(access).bounce(self.bounce);
         let region = self.nic.register(gpu.alloc(len, place)?, options)?;
         let way = region.how().why();
-        if !self.ways.borrow().contains(&way) {
+        if self.loud && !self.ways.borrow().contains(&way) {
             self.say(&format!(
                 "{} reaches memory of {}: {way}",
                 self.nic.info().name,
@@ -138,21 +141,6 @@ impl Session {
             self.ways.borrow_mut().push(way);
         }
         Ok(region)
-    }
-
-    /// Where payload lies: in the GPU's memory, which the software NIC has copied. Whether an RDMA
-    /// device reaches that is not known, so for one it lies in host memory that GPU and device share.
-    pub(crate) fn payload(&self) -> Place {
-        if self.nic.info().provider == "soft" { Place::Device } else { Place::Shared }
-    }
-
-    /// That in words.
-    pub(crate) fn payload_why(&self) -> &'static str {
-        match (self.gpu.info().kind, self.payload()) {
-            (GpuKind::Simt, _) => "host memory, where kernels run",
-            (_, Place::Device) => "memory of the GPU; its copy engine brings it to the NIC",
-            (_, Place::Shared) => "host memory that GPU and NIC share",
-        }
     }
 
     /// Two endpoints that kernels post to, connected to each other.

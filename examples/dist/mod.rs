@@ -186,11 +186,7 @@ fn open(job: &Job, launch: &rendezvous::Launch) -> Result<Session> {
     let bind = SocketAddr::new(own, job.udp_port);
     let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
     let config = Config { link, ..Config::default() }.with_env()?.for_process(launch.rank);
-    let session = Session::open_on(&job.common, config, launch.rank == 0)?;
-    if launch.rank == 0 {
-        session.say(&format!("payload in {}", session.payload_why()))?;
-    }
-    Ok(session)
+    Session::open_on(&job.common, config, launch.rank == 0)
 }
 
 /// The address of the interface that leads to the master.

@@ -64,8 +64,7 @@ impl<'r> Rank<'r> {
 
     /// Memory for payload: the GPU's own.
     pub(crate) fn memory(&self, bytes: u64, access: Access) -> Result<MemoryRegion> {
-        let buffer = self.session.gpu.alloc(usize::try_from(bytes)?, self.session.payload())?;
-        Ok(self.session.nic.register(buffer, access)?)
+        self.session.memory(&self.session.gpu, usize::try_from(bytes)?, access)
     }
 
     /// Runs a kernel that is given its report, to its end or until a rank is lost. What it counted,
