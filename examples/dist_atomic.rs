@@ -106,7 +106,15 @@ impl Counter {
             ends.push(end);
         }
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-        let number = if first { Some(rank.memory(8, access)?) } else { None };
+        // The NIC counts by instructions of the CPU where host and GPU share memory; in the GPU's own
+        // it would copy the number there and back each time.
+        let number = match first {
+            true => {
+                let shared = rank.session.gpu.alloc(8, Place::Shared)?;
+                Some(rank.session.nic.register(shared, access)?)
+            }
+            false => None,
+        };
         let mine = number.as_ref().map(|number| number.remote().to_bytes());
         let told = rank.exchange("number", &mine.unwrap_or_default())?;
         let word = told.first().context("nothing of rank 0")?;

@@ -26,6 +26,8 @@ pub struct Side {
     pub stranger: Device,
     /// Where kernels run; without it, only the host posts.
     pub gpu: Option<Arc<dyn Gpu>>,
+    /// Where memory lies that kernels reach.
+    pub place: Place,
     /// Changes every endpoint's configuration, last of all.
     pub configure: fn(EndpointConfig) -> EndpointConfig,
 }
@@ -102,6 +104,11 @@ impl Setup {
         self.changed(|side| side.gpu = Some(gpu.clone()))
     }
 
+    /// With the memory of both sides of this process in this place, where there are kernels.
+    pub fn placed(self, place: Place) -> Self {
+        self.changed(|side| side.place = place)
+    }
+
     /// With a change to every configuration of an endpoint of this process.
     pub fn configured(self, configure: fn(EndpointConfig) -> EndpointConfig) -> Self {
         self.changed(|side| side.configure = configure)
@@ -138,12 +145,17 @@ impl Side {
     /// It cannot be opened.
     pub fn open(context: &Context, nic: &NicChoice) -> Result<Self, Error> {
         let (device, stranger) = (context.open(nic)?, context.open(nic)?);
-        Ok(Self { device, stranger, gpu: None, configure: |config| config })
+        Ok(Self { device, stranger, gpu: None, place: Place::Shared, configure: |config| config })
     }
 
     /// With a device whose kernels post as well.
     pub fn with_gpu(self, gpu: Arc<dyn Gpu>) -> Self {
         Self { gpu: Some(gpu), ..self }
+    }
+
+    /// With its memory in this place, where there are kernels.
+    pub fn placed(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     /// What it is.
@@ -166,7 +178,7 @@ impl Side {
         access: Access,
     ) -> Result<MemoryRegion, Trouble> {
         Ok(match &self.gpu {
-            Some(gpu) => device.register(gpu.alloc(len, Place::Shared)?, access)?,
+            Some(gpu) => device.register(gpu.alloc(len, self.place)?, access)?,
             None => device.alloc_host(len, access)?,
         })
     }

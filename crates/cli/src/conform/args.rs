@@ -1,6 +1,7 @@
 //! The command line of `warpverbs conform`.
 
 use crate::Common;
+use crate::perf::Mem;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,6 +45,9 @@ pub(super) struct Choice {
     /// Only cases that the host posts
     #[arg(long)]
     pub(super) host_only: bool,
+    /// Where memory lies that kernels reach
+    #[arg(long, value_enum, default_value_t = Mem::Pinned)]
+    pub(super) mem: Mem,
     /// Leaves out the lines of cases that passed
     #[arg(long, conflicts_with = "json")]
     pub(super) brief: bool,
@@ -76,6 +80,9 @@ pub(super) struct ServerArgs {
     /// Runs no kernels
     #[arg(long)]
     pub(super) host_only: bool,
+    /// Where memory lies that kernels reach
+    #[arg(long, value_enum, default_value_t = Mem::Pinned)]
+    pub(super) mem: Mem,
 }
 
 /// Options of a client.

@@ -105,6 +105,7 @@ pub(super) fn serve(args: &ServerArgs) -> Result<()> {
 fn follow(args: &ServerArgs, control: &mut Control<Message>) -> Result<()> {
     let gpu = (!args.host_only).then_some(args.gpu.as_str());
     let side = open((&args.nic, gpu), (control.local()?.ip(), args.udp_port), 1)?;
+    let side = side.placed(args.mem.place());
     let mut actor = Actor::new(side);
     control.during("in the middle of the cases");
     loop {
@@ -152,5 +153,6 @@ pub(super) fn connect(args: &ClientArgs) -> Result<Setup> {
     let side = side.inspect_err(|error| {
         control.farewell(&Message::Failed(format!("{error:#}")));
     })?;
+    let side = side.placed(args.choice.mem.place());
     Ok(Setup::new(side, Peer::far(Box::new(Way { control }))?))
 }

@@ -8,6 +8,7 @@ use crate::{Common, print};
 use anyhow::{Context as _, Result, bail};
 pub(crate) use args::ConformArgs;
 use args::{Choice, ClientArgs, LocalArgs, Role};
+use clap::ValueEnum as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use warpverbs::gpu::{self, GpuChoice};
@@ -90,7 +91,7 @@ fn alone(args: &ConformArgs) -> Result<Setup> {
         return Ok(setup);
     }
     let choice: GpuChoice = args.common.gpu.parse()?;
-    Ok(setup.with_gpu(gpu::open(choice)?))
+    Ok(setup.with_gpu(gpu::open(choice)?).placed(args.choice.mem.place()))
 }
 
 fn client(args: &ClientArgs) -> Result<()> {
@@ -100,7 +101,8 @@ fn client(args: &ClientArgs) -> Result<()> {
 
 fn local(args: &LocalArgs) -> Result<()> {
     let Common { gpu, nic, .. } = &args.common;
-    let mut flags = vec!["--nic", nic, "--gpu", gpu];
+    let mem = args.choice.mem.to_possible_value().context("a place of memory has a name")?;
+    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--mem", mem.get_name()];
     flags.extend(args.choice.host_only.then_some("--host-only"));
     let server = LocalServer::start(&["conform"], &flags)?;
     client(&ClientArgs {

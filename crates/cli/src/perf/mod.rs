@@ -18,6 +18,7 @@ mod ring;
 mod roundtrip;
 
 use clap::{Args, Subcommand};
+pub(crate) use plan::Mem;
 
 /// What to measure.
 #[derive(Subcommand)]
