@@ -18,6 +18,10 @@ use warpverbs::transport::{
 
 /// The longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Messages longer than this complete one by one.
+const COMPLETED_EACH: u32 = 8192;
+/// Code of the time after which an answer is missed: 67 ms, as perftest has it.
+const TIMEOUT: u8 = 14;
 /// Lanes of a kernel that posts.
 const LANES: u32 = 32;
 
@@ -59,7 +63,7 @@ impl End {
         let device = context.open(nic)?;
         let gpu = kernel.then(|| gpu::open(GpuChoice::Simt)).transpose()?;
         let config = gpu.as_ref().map_or_else(EndpointConfig::host, EndpointConfig::for_gpu);
-        let endpoint = device.endpoint(&config.timeout(LIMIT).timers(18, 12))?;
+        let endpoint = device.endpoint(&config.timeout(LIMIT).timers(TIMEOUT, 12))?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = device.alloc_host(bytes as usize, access)?;
         let own = (endpoint.handle().to_bytes(), memory.remote().to_bytes());
@@ -82,8 +86,8 @@ impl End {
         let host = self.endpoint.host()?;
         let local = self.memory.local().slice(0, bytes.into())?;
         let remote = self.peer.slice(0, bytes.into())?;
-        // One completion for several messages, as perftest has it for small ones.
-        let every = (depth / 4).max(1) as u32;
+        // As perftest has it: one completion for several messages if they are small, else one for each.
+        let every = if bytes > COMPLETED_EACH { 1 } else { (depth / 4).max(1) as u32 };
         let began = Instant::now();
         let mut under_way = std::collections::VecDeque::<Posted>::new();
         for i in 1..=count {

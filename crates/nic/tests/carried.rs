@@ -393,7 +393,15 @@ fn shared_receives_go_to_the_devices_shared_queue() {
         assert_eq!((wqe_counter, srqn, byte_cnt), (i, srq.srqn(), 8 + u32::from(i)));
     }
     assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SrqLimit { srqn: srq.srqn(), left: 1 }));
+    // What arrived before the QP ends is there when it has ended, without a step.
+    let from = sge(&pair.a.mr, 0, 10);
+    peer.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from));
+    pair.step();
+    assert_eq!(device.progress(1), 1);
+    assert_eq!(port.poll_recv(), None);
     port.qp.modify(QpState::Err, &Default::default()).unwrap();
+    let cqe = port.poll_recv();
+    assert!(matches!(cqe, Some(Cqe::Receive { wqe_counter: 2, byte_cnt: 10, .. })), "{cqe:?}");
     pair.run();
     let last = AsyncEvent::LastWqeReached { qpn: port.qp.qpn() };
     assert_eq!(pair.nic.poll_event(), Some(last));

@@ -109,6 +109,7 @@ impl Core {
         self.proxy.check_path(slot, attrs.path)?;
         if to == QpState::Err {
             self.end(slot, None);
+            self.hear_carried(slot);
             return Ok(Garbage::default());
         }
         let mut garbage = Garbage::default();

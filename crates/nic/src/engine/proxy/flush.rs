@@ -26,6 +26,12 @@ impl Core {
         self.proxy.mark_busy(slot);
     }
 
+    /// The owner has brought the QP to ERR: what its device had done before is told at once, so that
+    /// whoever looks next, to destroy it perhaps, misses no receive of a shared queue.
+    pub(in crate::engine) fn hear_carried(&mut self, slot: u32) {
+        while self.take_completions(slot) {}
+    }
+
     /// An event of the device.
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
         self.events.push(event);
