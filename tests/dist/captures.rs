@@ -8,12 +8,13 @@ use tempfile::TempDir;
 
 /// Opcodes of reliable connection, as they are on the wire.
 const WRITES: [u8; 4] = [6, 7, 8, 10];
+const WRITE_BEGINS: [u8; 2] = [6, 10];
 const WRITE_ENDS: [u8; 2] = [8, 10];
 const ACKNOWLEDGE: u8 = 17;
 
-/// Rows and WRITEs of the run, warm-up included.
-const ROWS: usize = 3;
-const ITERS: usize = 5;
+/// Lengths and numbers of the WRITEs of one rank, warm-up included.
+const SIZES: [u32; 3] = [8, 512, 32768];
+const ITERS: u32 = 5;
 
 /// The captures of both ranks of a run.
 fn run(folder: &TempDir, faults: &str) -> [PathBuf; 2] {
@@ -24,8 +25,8 @@ fn run(folder: &TempDir, faults: &str) -> [PathBuf; 2] {
     [0, 1].map(|rank| folder.path().join(format!("wire.{rank}.pcap")))
 }
 
-/// Source port, destination QP, PSN and opcode of every packet.
-type Packet = (u16, u32, u32, u8);
+/// Source port, destination QP, PSN, opcode and announced length (0 if none is) of every packet.
+type Packet = (u16, u32, u32, u8, u32);
 
 fn tshark(file: &Path) -> Vec<Packet> {
     let mut tshark = Command::new("tshark");
@@ -37,6 +38,7 @@ fn tshark(file: &Path) -> Vec<Packet> {
         "infiniband.bth.destqp",
         "infiniband.bth.psn",
         "infiniband.bth.opcode",
+        "infiniband.reth.dmalen",
         "infiniband.invariant.crc",
     ];
     for field in fields {
@@ -46,17 +48,19 @@ fn tshark(file: &Path) -> Vec<Packet> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).expect("text");
     let packet = |line: &str| {
-        let [malformed, to, from, qp, psn, opcode, icrc] = line.split('|').collect::<Vec<_>>()[..]
+        let [malformed, to, from, qp, psn, opcode, length, icrc] =
+            line.split('|').collect::<Vec<_>>()[..]
         else {
             panic!("{line:?}")
         };
         let number = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16).expect(line),
+            None if text.is_empty() => 0,
             None => text.parse().expect(line),
         };
         assert_eq!((malformed, to), ("", "4791"), "{line}");
         assert!(!icrc.is_empty(), "{line}");
-        (number(from) as u16, number(qp), number(psn), number(opcode) as u8)
+        (number(from) as u16, number(qp), number(psn), number(opcode) as u8, number(length))
     };
     lines.lines().map(packet).collect()
 }
@@ -73,10 +77,12 @@ fn wireshark_sees_the_writes_and_their_acknowledgements() {
         assert!(opcodes.contains(&ACKNOWLEDGE) && opcodes.contains(&10), "{opcodes:?}");
         let known = |opcode: &u8| WRITES.contains(opcode) || *opcode == ACKNOWLEDGE;
         assert!(opcodes.iter().all(known), "{opcodes:?}");
-        // A packet that a slow machine sent twice counts once.
-        let ends = packets.iter().filter(|packet| WRITE_ENDS.contains(&packet.3));
-        let ends: BTreeSet<_> = ends.collect();
-        assert_eq!(ends.len(), 2 * ROWS * ITERS, "WRITEs of both ranks");
+        // A packet that a slow machine sent twice counts once. One WRITE may be several messages.
+        let packets: BTreeSet<_> = packets.into_iter().collect();
+        let some = |opcodes: [u8; 2]| packets.iter().filter(move |p| opcodes.contains(&p.3));
+        assert_eq!(some(WRITE_BEGINS).count(), some(WRITE_ENDS).count(), "messages, whole");
+        let announced: u32 = some(WRITE_BEGINS).map(|packet| packet.4).sum();
+        assert_eq!(announced, 2 * ITERS * SIZES.iter().sum::<u32>(), "bytes of both ranks");
     }
 }
 

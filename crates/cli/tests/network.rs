@@ -162,8 +162,8 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
-    let setup = r#"{"setup":{"op":"write","engine":"inline","mtu":null,"tx_depth":0,"faults":null,"mem":"device",
-        "row_limit_s":5}}"#;
+    let setup = r#"{"setup":{"op":"write","engine":"inline","mtu":null,"tx_depth":0,"faults":null,
+        "row_limit_s":5,"mem":"device"}}"#;
     for (frame, words) in [
         (frame(setup), "--tx-depth is 0, expected 1 to 16384"),
         (frame(r#"{"stop":[1]}"#), "sent \"stop\", expected \"setup\""),
