@@ -2,48 +2,21 @@
 
 mod common;
 
+use common::server::{Server, failed, told_apart};
 use common::{fails, json, program, run, succeeds, text};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Output, Stdio};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server on a port of its own.
-struct Server {
-    child: Child,
-    addr: SocketAddr,
-}
-
 impl Server {
     fn start(op: &str) -> Self {
-        let mut command = program(&format!("perf {op} server --bind 127.0.0.1 --port 0 --wait 30"));
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a server");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("its output");
-        BufReader::new(stdout).read_line(&mut line).expect("its first line");
-        let addr = line.trim().rsplit(' ').next().and_then(|addr| addr.parse().ok());
-        Self { child, addr: addr.unwrap_or_else(|| panic!("no address in {line:?}")) }
+        Self::listening(&format!("perf {op} server --bind 127.0.0.1 --port 0 --wait 30"))
     }
 
     fn client(&self, op: &str, flags: &str) -> String {
         format!("perf {op} client 127.0.0.1 --port {} {flags}", self.addr.port())
-    }
-
-    /// Waits for its end, which comes soon.
-    fn end(self) -> Output {
-        self.child.wait_with_output().expect("the server's end")
-    }
-}
-
-/// Expects failure with `words`.
-fn failed(out: &Output, words: &[&str]) {
-    let stderr = text(&out.stderr);
-    assert!(!out.status.success(), "it succeeded: {}", text(&out.stdout));
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    for word in words {
-        assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
     }
 }
 
@@ -137,21 +110,7 @@ fn another_version_or_program_is_told_apart() {
         (&b"wvperf\x09\x00"[..], ["version 9", "version 1"]),
         (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "53, 53, 48"]),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        let server = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a client");
-            stream.write_all(preamble).expect("a preamble");
-            // Until the client has ended.
-            let _ = stream.read_to_end(&mut Vec::new());
-        });
-        fails(&format!("perf write client 127.0.0.1 --port {port}"), &words);
-        server.join().expect("the server");
-
-        let server = Server::start("write");
-        let mut client = TcpStream::connect(server.addr).expect("the server");
-        client.write_all(preamble).expect("a preamble");
-        failed(&server.end(), &words);
+        told_apart(preamble, &words, "perf write client 127.0.0.1", Server::start("write"));
     }
 }
 

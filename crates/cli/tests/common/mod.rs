@@ -1,6 +1,8 @@
 //! The program as a user runs it.
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub(crate) mod server;
+
 use serde_json::Value;
 use std::process::{Command, Output};
 

@@ -76,15 +76,20 @@ pub(super) fn carry(
     }
 }
 
+/// All lanes wrote `len` bytes each, and nothing went wrong; clears them for the next length.
+fn arrived(pair: &Pair, status: &MemoryRegion, len: usize, what: &str) -> End {
+    went_well(pair, status)?;
+    let all = THREADS * len;
+    same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), what)?;
+    Ok(pair.dst.write(0, &vec![0; all])?)
+}
+
 pub(super) fn kernel_write(setup: &Setup) -> End {
     let pair = setup.kernel_pair()?;
     for len in [1, 8, 100, pair.mtu() + 1] {
         let status = status(setup)?;
         setup.launch(&write(&pair, len as u32, &status), DIM)?;
-        went_well(&pair, &status)?;
-        let all = THREADS * len;
-        same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), "WRITEs of a kernel")?;
-        pair.dst.write(0, &vec![0; all])?;
+        arrived(&pair, &status, len, "WRITEs of a kernel")?;
     }
     Ok(())
 }
@@ -102,10 +107,7 @@ pub(super) fn kernel_write_inline(setup: &Setup) -> End {
             status: pointer(&status),
         };
         setup.launch(&kernel, DIM)?;
-        went_well(&pair, &status)?;
-        let all = THREADS * len;
-        same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), "inline WRITEs of a kernel")?;
-        pair.dst.write(0, &vec![0; all])?;
+        arrived(&pair, &status, len, "inline WRITEs of a kernel")?;
     }
     Ok(())
 }
