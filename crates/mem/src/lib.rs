@@ -7,10 +7,10 @@ mod cells;
 mod copier;
 mod error;
 mod host;
-mod how;
 mod keys;
 mod os;
 mod region;
+mod registration;
 mod ring;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
@@ -20,10 +20,10 @@ pub use cells::{Cell, Cells};
 pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};
 pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
-pub use how::{Dmabuf, How, HowRegistered, NotExported, NotTaken};
 pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};
 pub use os::{NoChecksum, set_no_checksum};
 pub use region::{Backing, Kind, Region};
+pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};
 pub use ring::{
     Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,
 };

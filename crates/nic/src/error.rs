@@ -60,15 +60,15 @@ pub enum NicError {
         /// The number given.
         qpn: u32,
     },
-    /// The number of a carrier's QP is another QP's.
+    /// The number of a proxy device's QP is another QP's.
     #[error("QP number {qpn:#x} is in use")]
     QpnTaken {
         /// The number.
         qpn: u32,
     },
     /// No other device can carry this.
-    #[error("{what} cannot be carried by another device")]
-    NotCarried {
+    #[error("{what} cannot be proxied by another device")]
+    NotProxied {
         /// What was asked for.
         what: &'static str,
     },
@@ -162,13 +162,13 @@ pub enum ModifyError {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A QP that another device carries has no other path, and other QPs have not that one.
-    #[error("the path is {path:?}, and the QP is {}carried by another device", if *carried { "" } else { "not " })]
+    /// A QP that another device executes has no other path, and other QPs have not that one.
+    #[error("the path is {path:?}, and the QP is {}proxied by another device", if *proxied { "" } else { "not " })]
     WrongPath {
         /// The path given.
         path: Path,
-        /// Whether the QP is carried.
-        carried: bool,
+        /// Whether the QP is proxied.
+        proxied: bool,
     },
     /// The peer cannot be reached from the link's address.
     #[error("the path leads to {peer}, which {local} does not reach")]

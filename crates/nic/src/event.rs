@@ -51,14 +51,14 @@ pub enum AsyncEvent {
         /// The SRQ.
         srqn: u32,
     },
-    /// A port of the device that carries QPs came up or went down (`PORT_ACTIVE`, `PORT_ERR`).
+    /// A port of the device that executes proxied QPs came up or went down (`PORT_ACTIVE`, `PORT_ERR`).
     Port {
         /// Its number, from 1.
         port: u8,
         /// It is up.
         active: bool,
     },
-    /// The device that carries QPs is gone, or does not work any more (`DEVICE_FATAL`).
+    /// The device that executes proxied QPs is gone, or does not work any more (`DEVICE_FATAL`).
     DeviceFatal,
     /// A WQE that asked for an event (CE = 3) completed.
     Completion {

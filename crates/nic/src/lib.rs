@@ -10,7 +10,6 @@
 //! then executed. See `docs/nic.md` for its way through the files.
 #![forbid(unsafe_code)]
 
-mod carrier;
 mod clock;
 mod config;
 mod cq;
@@ -21,6 +20,7 @@ mod fault;
 pub mod link;
 mod nic;
 mod pd;
+mod proxy_device;
 mod qp;
 mod responder;
 mod slots;
@@ -32,11 +32,6 @@ mod thread;
 mod validate;
 mod violation;
 
-pub use carrier::{
-    Arrived, Bounds, CarriedKeys, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion,
-    Gone, Header, MAX_RECEIVE_SGES, OwnMemory, Posted, ReceiveCarrier, RecvList, Request, SendList,
-    Source, Staging, WorkRequest, receive_syndrome, translate_receive,
-};
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
 pub use cq::{Cq, CqConfig, CqMode, Delay};
@@ -47,6 +42,11 @@ pub use fault::Faults;
 pub use link::{Link, LinkConfig, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
+pub use proxy_device::{
+    Arrived, Bounds, Completion, Gone, Header, MAX_RECEIVE_SGES, OwnMemory, Posted, ProxyDevice,
+    ProxyKeys, ProxyLimits, ProxyReceiver, ProxySge, ProxyStatus, RecvList, Request, SendList,
+    Source, Staging, WorkRequest, receive_syndrome, translate_receive,
+};
 pub use qp::{
     AttrMask, Event, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig,
     TRANSITIONS, Transition, ack_timeout, rnr_delay,

@@ -1,10 +1,10 @@
 //! The NIC as its users hold it.
 
-use crate::carrier::{Carrier, ReceiveCarrier};
 use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
 use crate::engine::{Core, SharedEnd, Step};
 use crate::fault::Faults;
 use crate::pd::{Mr, MrInner, Pd, PdInner};
+use crate::proxy_device::{ProxyDevice, ProxyReceiver};
 use crate::qp::{Qp, QpConfig};
 use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
 use crate::thread::EngineThread;
@@ -151,12 +151,12 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
-        self.reg_carried_mr(pd, region, access, 0)
+        self.reg_proxied_mr(pd, region, access, 0)
     }
 
     /// As [`Self::reg_mr`], for memory that is also registered, under the same addresses, with the
-    /// device that carries QPs of the domain: `device_lkey` is its key there, not 0.
-    pub fn reg_carried_mr(
+    /// device that executes proxied QPs of the domain: `device_lkey` is its key there, not 0.
+    pub fn reg_proxied_mr(
         &self,
         pd: &Pd,
         region: &Region,
@@ -172,9 +172,9 @@ impl SoftNic {
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }
 
-    /// As [`Self::reg_carried_mr`], for memory that the device does not reach: it has `shadow` in its
+    /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: it has `shadow` in its
     /// place, host memory of the same length under its key `device_lkey`. Bytes are copied between
-    /// the two, by the memory's copy engine, before and after each piece of work of carried QPs.
+    /// the two, by the memory's copy engine, before and after each piece of work of proxied QPs.
     /// What peers do to the shadow is seen by nobody, so they get no rights.
     pub fn reg_bounced_mr(
         &self,
@@ -193,7 +193,7 @@ impl SoftNic {
             return Err(NicError::NoShadow);
         }
         // No key of the device in the table: who does not know of the shadow refuses the key.
-        let mr = self.reg_carried_mr(pd, region, access, 0)?;
+        let mr = self.reg_proxied_mr(pd, region, access, 0)?;
         self.0.lock().proxy.shadows.insert(mr.lkey(), shadow, device_lkey);
         Ok(mr)
     }
@@ -214,20 +214,20 @@ impl SoftNic {
     }
 
     /// A new SRQ whose receives go to another device, for QPs that it carries.
-    pub fn create_carried_srq(
+    pub fn create_proxied_srq(
         &self,
         pd: &Pd,
         config: &SrqConfig,
-        carrier: Box<dyn ReceiveCarrier>,
+        proxy_device: Box<dyn ProxyReceiver>,
     ) -> Result<Srq, NicError> {
-        self.make_srq(pd, config, Some(carrier))
+        self.make_srq(pd, config, Some(proxy_device))
     }
 
     fn make_srq(
         &self,
         pd: &Pd,
         config: &SrqConfig,
-        carrier: Option<Box<dyn ReceiveCarrier>>,
+        proxy_device: Option<Box<dyn ProxyReceiver>>,
     ) -> Result<Srq, NicError> {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
@@ -236,14 +236,14 @@ impl SoftNic {
         let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
         let srqn = core.srqs.next().ok_or(exhausted.clone())? + 1;
         let mut srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
-        let carried = carrier.is_some();
-        srq.carried = carrier.map(SharedEnd::new);
+        let proxied = proxy_device.is_some();
+        srq.proxied = proxy_device.map(SharedEnd::new);
         let slot = core.srqs.insert(srq).ok_or(exhausted)?;
-        if carried {
+        if proxied {
             core.proxy.insert_shared(slot);
         }
         drop(core);
-        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn, carried })))
+        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn, proxied })))
     }
 
     /// A new QP, in RESET.
@@ -251,18 +251,18 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, None)
     }
 
-    /// A new QP, in RESET, whose work another device carries out. It has the carrier's QP number, and
-    /// its path is [`Path::Carried`](crate::Path::Carried).
-    pub fn create_carried_qp(
+    /// A new QP, in RESET, whose work another device carries out. It has the proxy device's QP number, and
+    /// its path is [`Path::Proxied`](crate::Path::Proxied).
+    pub fn create_proxied_qp(
         &self,
         pd: &Pd,
         config: QpConfig,
-        carrier: Box<dyn Carrier>,
+        proxy_device: Box<dyn ProxyDevice>,
     ) -> Result<Qp, NicError> {
-        Qp::create(&self.0, pd, config, Some(carrier))
+        Qp::create(&self.0, pd, config, Some(proxy_device))
     }
 
-    /// Passes on what a device that carries QPs has to say besides completions. A QP that it says has
+    /// Passes on what a device that executes proxied QPs has to say besides completions. A QP that it says has
     /// failed goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
         self.0.lock().raise(event);

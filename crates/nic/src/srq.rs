@@ -41,7 +41,7 @@ pub(crate) struct SharedReceiveQueue {
     pub(crate) dead: bool,
     pub(crate) hint: KeyHint,
     /// The SRQ of another device that its receives go to.
-    pub(crate) carried: Option<SharedEnd>,
+    pub(crate) proxied: Option<SharedEnd>,
 }
 
 impl SharedReceiveQueue {
@@ -68,7 +68,7 @@ impl SharedReceiveQueue {
             limit: 0,
             dead: false,
             hint: KeyHint::default(),
-            carried: None,
+            proxied: None,
         })
     }
 
@@ -142,7 +142,7 @@ pub(crate) struct SrqInner {
     pub(crate) pd: Pd,
     pub(crate) slot: u32,
     pub(crate) srqn: u32,
-    pub(crate) carried: bool,
+    pub(crate) proxied: bool,
 }
 
 impl Srq {

@@ -200,15 +200,15 @@ pub enum Rule {
         opcode: SendOpcode,
     },
     /// The operation is none that another device could carry out: extended atomics and LOCAL_INVAL,
-    /// on a carried QP.
+    /// on a proxied QP.
     #[error("{opcode:?} cannot be carried out by another device")]
-    NotCarried {
+    NotProxied {
         /// The opcode.
         opcode: SendOpcode,
     },
-    /// Memory that is not registered with the device that carries the QP.
-    #[error("key {key:#010x} is not registered with the device that carries the QP")]
-    KeyNotCarried {
+    /// Memory that is not registered with the device that executes the QP's work.
+    #[error("key {key:#010x} is not registered with the device that executes the QP's work")]
+    KeyNotProxied {
         /// The key.
         key: u32,
     },
@@ -220,9 +220,9 @@ pub enum Rule {
         /// The key.
         key: u32,
     },
-    /// More than the device that carries the QP takes.
-    #[error("{found} {what}, the device that carries the QP takes {max}")]
-    CarrierLimit {
+    /// More than the device that executes the QP's work takes.
+    #[error("{found} {what}, the device that executes the QP's work takes {max}")]
+    DeviceLimit {
         /// Of what.
         what: &'static str,
         /// How many the WQE has.
@@ -230,9 +230,9 @@ pub enum Rule {
         /// How many there may be.
         max: u64,
     },
-    /// The device that carries the QP refused what passed every check.
-    #[error("the device that carries the QP refused it: errno {errno}")]
-    CarrierRefused {
+    /// The device that executes the QP's work refused what passed every check.
+    #[error("the device that executes the QP's work refused it: errno {errno}")]
+    DeviceRefused {
         /// As the device's library said.
         errno: i32,
     },
@@ -265,9 +265,9 @@ impl Rule {
             Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
             Self::NotAllowed { .. } => "qp.access",
             Self::CopyFailed { .. } => "mr.kind",
-            Self::NoPacket { .. } | Self::NotCarried { .. } => "ctrl.opcode",
-            Self::KeyNotCarried { .. } | Self::Bounced { .. } => "data.lkey",
-            Self::CarrierLimit { .. } | Self::CarrierRefused { .. } => "carrier",
+            Self::NoPacket { .. } | Self::NotProxied { .. } => "ctrl.opcode",
+            Self::KeyNotProxied { .. } | Self::Bounced { .. } => "data.lkey",
+            Self::DeviceLimit { .. } | Self::DeviceRefused { .. } => "proxy device",
             Self::NoReadResources { attr } => attr,
         }
     }
@@ -287,11 +287,11 @@ impl Rule {
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
             | Self::NoPacket { .. }
-            | Self::NotCarried { .. }
-            | Self::CarrierLimit { .. }
-            | Self::CarrierRefused { .. }
+            | Self::NotProxied { .. }
+            | Self::DeviceLimit { .. }
+            | Self::DeviceRefused { .. }
             | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
-            Self::CopyFailed { .. } | Self::KeyNotCarried { .. } | Self::Bounced { .. } => {
+            Self::CopyFailed { .. } | Self::KeyNotProxied { .. } | Self::Bounced { .. } => {
                 Syndrome::LocalProt
             }
             Self::MessageLength { .. } => Syndrome::LocalLength,

@@ -1,4 +1,4 @@
-//! Memory that the device of a carried QP does not reach: the engine copies it, waits for nothing, and
+//! Memory that the device of a proxied QP does not reach: the engine copies it, waits for nothing, and
 //! keeps the order of the queues.
 
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{
-    CarriedConfig, CarriedPair, FakePlan, Port, PortConfig, Receives, bytes, connect_carried,
+    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
     local, sge,
 };
 use warpverbs_nic::{
-    CarrierStatus, Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, Step,
+    Mr, NicError, OwnMemory, ProxyStatus, QpAttrs, QpState, Rule, SrqConfig, Step,
 };
 
 /// A pair, and 4 KiB of a GPU with a shadow: its key, its bytes, its engine, the shadow.
 struct Rig {
-    pair: CarriedPair,
+    pair: ProxiedPair,
     mr: Mr,
     view: Region,
     copier: Arc<LazyCopier>,
@@ -32,7 +32,7 @@ fn rig() -> Rig {
 
 impl Rig {
     fn new(plan: FakePlan) -> Self {
-        let pair = CarriedPair::new(CarriedConfig { plan, ..CarriedConfig::default() }).unwrap();
+        let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
         let shadow = HostBuf::region(4096).unwrap();
@@ -200,14 +200,14 @@ fn receives_of_an_srq_are_copied_too() {
     let config = SrqConfig { buf: buf.clone(), log_size: 2, log_stride: 5, dbr: dbr.clone() };
     let device_srq = rig.pair.device.srq();
     let nic = &rig.pair.nic;
-    let srq = nic.create_carried_srq(&rig.pair.pd, &config, Box::new(device_srq.clone())).unwrap();
+    let srq = nic.create_proxied_srq(&rig.pair.pd, &config, Box::new(device_srq.clone())).unwrap();
     let config = PortConfig { receives: Receives::Shared(srq), ..PortConfig::default() };
-    let carrier = Box::new(rig.pair.device.qp(Some(&device_srq)));
-    let mut port = Port::carried(nic, &rig.pair.pd, &config, carrier).unwrap();
+    let proxy_device = Box::new(rig.pair.device.qp(Some(&device_srq)));
+    let mut port = Port::proxied(nic, &rig.pair.pd, &config, proxy_device).unwrap();
     let (b, c) = (rig.pair.b.port.qp.qpn(), port.qp.qpn());
     rig.pair.device.connect(c, b);
     rig.pair.device.connect(b, c);
-    connect_carried(&port, b, QpAttrs::default());
+    connect_proxied(&port, b, QpAttrs::default());
     for number in 0..2u64 {
         let mut wqe = [0; 32];
         wqe[2..4].copy_from_slice(&(number as u16 + 1).to_be_bytes());
@@ -347,14 +347,14 @@ fn peers_get_no_rights_and_who_passes_the_engine_by_is_refused() {
     {
         assert_eq!(register(region, Access::empty(), shadow), Err(NicError::NoShadow));
     }
-    let mut keys = rig.pair.pd.carried_keys();
+    let mut keys = rig.pair.pd.proxy_keys();
     let side = warpverbs_nic::KeySide::Local;
     let refused = keys.at_device(side, 0, sge(&rig.mr, 0, 8), Access::empty());
     assert_eq!(refused, Err(Box::new(Rule::Bounced { key: rig.mr.lkey() })));
     let (other, _) = LazyMemory::regions(64, 0, &rig.copier).unwrap();
     let other = nic.reg_mr(&rig.pair.pd, &other, Access::empty()).unwrap();
     let refused = keys.at_device(side, 0, sge(&other, 0, 8), Access::empty());
-    assert_eq!(refused, Err(Box::new(Rule::KeyNotCarried { key: other.lkey() })));
+    assert_eq!(refused, Err(Box::new(Rule::KeyNotProxied { key: other.lkey() })));
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn inline_data_beyond_a_slot_is_refused() {
     rig.pair.run();
     assert_eq!(rig.pair.a.port.sent(), [(0, Some(Syndrome::LocalQpOp))]);
     let first = rig.pair.a.port.qp.first_error().unwrap();
-    let rule = Rule::CarrierLimit { what: "inline bytes", found: 65, max: 64 };
+    let rule = Rule::DeviceLimit { what: "inline bytes", found: 65, max: 64 };
     assert_eq!(first.rule, Some(rule));
 }
 
@@ -407,7 +407,7 @@ fn a_device_that_fails_or_refuses_parked_requests_is_told_once() {
         if refuse {
             rig.pair.device.refuse_next(qpn, 22);
         } else {
-            rig.pair.device.fail_next(qpn, CarrierStatus::RemoteAccess);
+            rig.pair.device.fail_next(qpn, ProxyStatus::RemoteAccess);
         }
         rig.copier.allow(u64::MAX);
         rig.pair.run();
@@ -415,7 +415,7 @@ fn a_device_that_fails_or_refuses_parked_requests_is_told_once() {
         match refuse {
             true => {
                 assert_eq!(rig.pair.a.port.sent(), [(0, FLUSH), (1, FLUSH)]);
-                assert_eq!(first.rule, Some(Rule::CarrierRefused { errno: 22 }));
+                assert_eq!(first.rule, Some(Rule::DeviceRefused { errno: 22 }));
             }
             false => {
                 let failed = Some(Syndrome::RemoteAccess);

@@ -8,7 +8,7 @@ use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::Mr;
-use warpverbs_nic::testing::{CarriedConfig, CarriedPair, FakePlan, bytes, sge};
+use warpverbs_nic::testing::{FakePlan, ProxiedConfig, ProxiedPair, bytes, sge};
 
 /// Every operation has a slot of its own, so that none depends on another.
 const SLOT: u64 = 64;
@@ -31,7 +31,7 @@ enum Op {
 }
 
 struct World {
-    pair: CarriedPair,
+    pair: ProxiedPair,
     gpu: Mr,
     view: Region,
     copier: Arc<LazyCopier>,
@@ -53,7 +53,7 @@ impl World {
         plan.limits.send_depth = rng.random_range(2..20);
         plan.limits.recv_depth = rng.random_range(2..20);
         plan.limits.inline_bytes = [0, 16, 64][rng.random_range(0..3)];
-        let pair = CarriedPair::new(CarriedConfig { plan, ..CarriedConfig::default() }).unwrap();
+        let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
         let shadow = HostBuf::region(4096).unwrap();

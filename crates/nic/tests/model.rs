@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use warpverbs_nic::testing::{
-    CarriedConfig, CarriedPair, FakePlan, Pair, PairConfig, PortConfig, Receives, bytes, remote,
+    FakePlan, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, remote,
 };
-use warpverbs_nic::{CarrierLimits, Config, DoorbellPolicy};
+use warpverbs_nic::{Config, DoorbellPolicy, ProxyLimits};
 
 #[path = "common/model.rs"]
 mod model;
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn a_carried_nic_does_what_the_model_does(
+    fn a_proxied_nic_does_what_the_model_does(
         batches in batches(),
         policy in policies(),
         seed: u64,
@@ -78,7 +78,7 @@ proptest! {
         polls_at_most in prop::option::of(1usize..4),
         depth in 1u32..8,
     ) {
-        let limits = CarrierLimits {
+        let limits = ProxyLimits {
             send_depth: depth,
             recv_depth: depth,
             ..FakePlan::default().limits
@@ -86,7 +86,7 @@ proptest! {
         let plan = FakePlan { seed, limits, staging: None, takes_at_most, polls_at_most };
         let nic = Config { seed: Some(9), policy, ..Config::default() };
         let mut pair =
-            CarriedPair::new(CarriedConfig { nic, plan, a: ports(), b: ports() }).unwrap();
+            ProxiedPair::new(ProxiedConfig { nic, plan, a: ports(), b: ports() }).unwrap();
         let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
         pair.a.mr.region().write(0, &a.memory).unwrap();
         pair.b.mr.region().write(0, &b.memory).unwrap();

@@ -67,8 +67,8 @@ fn main() -> Outcome<()> {
     };
     let calls = per_write("*verbs_cost*write_batch*", "calls")?;
     println!("the host by calls: {calls:.1} instructions per WRITE, to its completion");
-    let lists = per_write("*VerbsCarrier*post_send*", "rings")?;
+    let lists = per_write("*VerbsProxy*post_send*", "rings")?;
     println!("the engine's lists to ibv_post_send: {lists:.1} instructions per WRITE");
-    println!("(what the engine does before and after: example carried_cost of warpverbs-nic)");
+    println!("(what the engine does before and after: example proxied_cost of warpverbs-nic)");
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What peers exchange to connect.
 
-use crate::reach::gid_of;
+use crate::fabric::gid_of;
 use crate::wire::{Frame, Reader};
-use crate::{HandleError, Reach};
+use crate::{FabricAddress, HandleError};
 use std::fmt;
 use std::net::SocketAddr;
 use warpverbs_nic::Mtu;
@@ -26,7 +26,7 @@ pub struct EndpointHandle {
     pub(crate) psn: u32,
     pub(crate) mtu: Mtu,
     pub(crate) max_rd_atomic: u8,
-    pub(crate) reach: Reach,
+    pub(crate) reach: FabricAddress,
 }
 
 const FRAME: Frame = Frame { what: "endpoint handle", magic: *b"WVEP", version: 3, body: 48 };
@@ -47,7 +47,7 @@ impl EndpointHandle {
         max_rd_atomic: u8,
     ) -> Result<Self, HandleError> {
         // Two NICs at one address are one.
-        let (nic, reach) = (NicId(gid_of(addr.ip())), Reach::Udp(addr));
+        let (nic, reach) = (NicId(gid_of(addr.ip())), FabricAddress::Udp(addr));
         Self::from_bytes(&Self { nic, qpn, psn, mtu, max_rd_atomic, reach }.to_bytes())
     }
 
@@ -77,7 +77,7 @@ impl EndpointHandle {
     }
 
     /// The network its NIC is on, and where.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> FabricAddress {
         self.reach
     }
 
@@ -110,7 +110,7 @@ impl EndpointHandle {
         FRAME.field("reserved", reserved.into(), reserved == 0, "0")?;
         let (gid, port, lid) = (body.take(), body.take(), body.take());
         let (port, lid) = (u16::from_le_bytes(port), u16::from_le_bytes(lid));
-        let reach = Reach::from_fields(&FRAME, (kind, gid, port, lid))?;
+        let reach = FabricAddress::from_fields(&FRAME, (kind, gid, port, lid))?;
         let bad_mtu = HandleError::Field {
             what: FRAME.what,
             field: "mtu",
@@ -135,11 +135,11 @@ mod tests {
         ];
         let gid = || ip.clone().prop_map(gid_of);
         let reach = prop_oneof![
-            Just(Reach::Local),
-            (ip.clone(), 1u16..).prop_map(|addr| Reach::Udp(addr.into())),
-            gid().prop_map(|gid| Reach::RoceV2 { gid }),
-            gid().prop_map(|gid| Reach::RoceV1 { gid }),
-            (gid(), any::<u16>()).prop_map(|(gid, lid)| Reach::Infiniband { gid, lid }),
+            Just(FabricAddress::Local),
+            (ip.clone(), 1u16..).prop_map(|addr| FabricAddress::Udp(addr.into())),
+            gid().prop_map(|gid| FabricAddress::RoceV2 { gid }),
+            gid().prop_map(|gid| FabricAddress::RoceV1 { gid }),
+            (gid(), any::<u16>()).prop_map(|(gid, lid)| FabricAddress::Infiniband { gid, lid }),
         ];
         (any::<[u8; 16]>(), 1u32..1 << 24, 0u32..1 << 24, 1u8..=5, any::<u8>(), reach).prop_map(
             |(nic, qpn, psn, mtu, max_rd_atomic, reach)| EndpointHandle {
@@ -219,7 +219,7 @@ mod tests {
             psn: 0,
             mtu: Mtu::B1024,
             max_rd_atomic: 16,
-            reach: Reach::Local,
+            reach: FabricAddress::Local,
         };
         let mut bytes = handle.to_bytes();
         bytes[4] = 2;

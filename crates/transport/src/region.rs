@@ -7,7 +7,7 @@ use crate::{Error, HandleError, RegisterOptions, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::Buffer;
-use warpverbs_mem::{Access, How, Region};
+use warpverbs_mem::{Access, Region, RegistrationChoice};
 
 /// Memory that a NIC may touch: a buffer and its keys. The buffer lives at least as long as this
 /// value, and as long as the NIC needs it for work in flight.
@@ -58,7 +58,7 @@ impl MemoryRegion {
     }
 
     /// How the NIC reaches it, and why in no better way: [`How::why`] is one line for people.
-    pub fn how(&self) -> &How {
+    pub fn how(&self) -> &RegistrationChoice {
         self.key.how()
     }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use warpverbs::gpu::{self, Found, Gpu, Place};
 use warpverbs::mem::Access;
 use warpverbs::verbs::{
-    Context, GpuWays, HowRegistered, Pd, Registered, Registration, Verbs, peer_module,
+    Context, GpuWays, Pd, Registered, Registration, RegistrationPath, Verbs, peer_module,
 };
 
 /// One GPU and one RDMA device.
 #[derive(Debug, Serialize)]
-pub(crate) struct Reach {
+pub(crate) struct FabricAddress {
     /// Where kernels run.
     pub(crate) gpu: String,
     /// The RDMA device.
@@ -35,7 +35,7 @@ pub(crate) struct Reach {
 const BYTES: usize = 64 << 10;
 
 /// Every device that libibverbs drives, for every GPU.
-pub(crate) fn reach(root: &Root, gpus: &[Found], rdma: &Rdma) -> Vec<Reach> {
+pub(crate) fn reach(root: &Root, gpus: &[Found], rdma: &Rdma) -> Vec<FabricAddress> {
     let Ok(verbs) = Verbs::load() else { return Vec::new() };
     let devices = rdma.library.devices.iter();
     let contexts: Vec<_> =
@@ -64,11 +64,11 @@ fn row(
     nic: &str,
     device: Option<&Device>,
     registered: Result<Registered, Refused>,
-) -> Reach {
+) -> FabricAddress {
     let mut bounce = None;
     let (how, why, direct) = match registered {
         Ok(made) => {
-            let direct = matches!(made.how.by, HowRegistered::Host | HowRegistered::Dmabuf);
+            let direct = matches!(made.how.by, RegistrationPath::Host | RegistrationPath::Dmabuf);
             let why = (!made.how.not_taken.is_empty()).then(|| made.how.why());
             (Some(made.how.by.to_string()), why, direct)
         }
@@ -78,7 +78,7 @@ fn row(
         }
     };
     let (gpu, distance) = (gpu.name.clone(), distance(root, gpu, device));
-    Reach { gpu, nic: nic.to_owned(), distance, how, why, bounce, direct }
+    FabricAddress { gpu, nic: nic.to_owned(), distance, how, why, bounce, direct }
 }
 
 /// How far a GPU and an RDMA device are from each other.

@@ -131,7 +131,7 @@ mod tests {
         pci::tests::add_machine(&root);
         root::link(&root, "sys/class/infiniband/mlx5_0/device", "sys/bus/pci/devices/0000:07:00.0");
         let mut report = report(&root);
-        report.rdma.gpu_memory.push(memory::Reach {
+        report.rdma.gpu_memory.push(memory::FabricAddress {
             gpu: "simt".to_owned(),
             nic: "mlx5_0".to_owned(),
             distance: pci::Distance::Switch,

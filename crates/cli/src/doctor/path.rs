@@ -2,7 +2,7 @@
 //! keeps a faster one from being taken.
 
 use super::Report;
-use super::memory::{Reach, distance};
+use super::memory::{FabricAddress, distance};
 use super::pci::{Distance, Slot};
 use super::rdma::{Device, Port};
 use super::root::Root;
@@ -139,7 +139,7 @@ impl Way {
         self.nic_is_less(nic);
     }
 
-    fn reach_is_less(&mut self, reach: &Reach) {
+    fn reach_is_less(&mut self, reach: &FabricAddress) {
         if let Some(why) = reach.why.as_ref().filter(|_| !reach.direct) {
             self.held_back(format!("memory is registered by way of {why}"));
         }
@@ -334,7 +334,7 @@ mod tests {
         }
         let mut report = crate::doctor::report(&root);
         report.gpus.push(cuda(0, "0000:05:00.0"));
-        let row = |nic: &str, how: Option<&str>, why: Option<&str>, direct| Reach {
+        let row = |nic: &str, how: Option<&str>, why: Option<&str>, direct| FabricAddress {
             gpu: "cuda:0".to_owned(),
             nic: nic.to_owned(),
             distance: Distance::Unknown,

@@ -1,6 +1,6 @@
 //! RDMA devices as the kernel lists them in `/sys/class/infiniband`, and whether we may open them.
 
-use super::memory::Reach;
+use super::memory::FabricAddress;
 use super::pci::Slot;
 use super::root::Root;
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub(crate) struct Rdma {
     /// libibverbs, which drives them.
     pub(crate) library: Library,
     /// Whether each of them reaches each GPU's memory.
-    pub(crate) gpu_memory: Vec<Reach>,
+    pub(crate) gpu_memory: Vec<FabricAddress>,
     /// Whether this build can drive any of them.
     pub(crate) provider: &'static str,
     /// The kernel module that lets a NIC reach GPU memory, if loaded.

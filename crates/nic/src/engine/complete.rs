@@ -62,9 +62,9 @@ impl Core {
         }
         rq.receives += 1;
         rq.received_bytes += u64::from(byte_cnt);
-        let (pd, carried, srqn) = (rq.pd, rq.carried, self.srqn_of(slot));
-        // The key of a carried QP's message is the device's, which has seen to it.
-        if let (ReceiveKind::SendInval(rkey), false) = (kind, carried) {
+        let (pd, proxied, srqn) = (rq.pd, rq.proxied, self.srqn_of(slot));
+        // The key of a proxied QP's message is the device's, which has seen to it.
+        if let (ReceiveKind::SendInval(rkey), false) = (kind, proxied) {
             // It was checked at the start; if it failed by now, the key is gone anyway.
             let _ = self.keys.invalidate(pd, rkey.0);
         }

@@ -41,7 +41,12 @@ impl Core {
     pub(crate) fn claim_qpn(&self, qpn: u32) -> Result<u32, NicError> {
         if !(2..0xff_ffff).contains(&qpn) {
             let (value, min, max) = (u64::from(qpn), 2, 0xff_fffe);
-            return Err(NicError::OutOfRange { what: "QP number of a carrier", value, min, max });
+            return Err(NicError::OutOfRange {
+                what: "QP number of a proxy device",
+                value,
+                min,
+                max,
+            });
         }
         match self.by_qpn.contains_key(&qpn) {
             true => Err(NicError::QpnTaken { qpn }),
@@ -109,7 +114,7 @@ impl Core {
         self.proxy.check_path(slot, attrs.path)?;
         if to == QpState::Err {
             self.end(slot, None);
-            self.hear_carried(slot);
+            self.poll_proxied(slot);
             return Ok(Garbage::default());
         }
         let mut garbage = Garbage::default();

@@ -51,7 +51,7 @@ pub(crate) enum Work {
     /// A connection over the network carries it out; its completion says when it is over.
     Remote(Outgoing),
     /// Another device carries it out, likewise.
-    Carried,
+    Proxied,
     /// The same, and bytes are copied for it.
     Aside(Box<Aside>),
     Copy(Box<Transfer>),
@@ -63,21 +63,21 @@ impl Work {
     pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
         match self {
             Self::Nothing => Ok(true),
-            Self::Remote(_) | Self::Carried | Self::Aside(_) => Ok(false),
+            Self::Remote(_) | Self::Proxied | Self::Aside(_) => Ok(false),
             Self::Copy(transfer) => transfer.advance(slice),
             Self::Atomic(atomic) => atomic.advance(),
         }
     }
 
     /// Another device carries it out.
-    pub(crate) fn is_carried(&self) -> bool {
-        matches!(self, Self::Carried | Self::Aside(_))
+    pub(crate) fn is_proxied(&self) -> bool {
+        matches!(self, Self::Proxied | Self::Aside(_))
     }
 
     /// A later WQE of the same lane may start.
     pub(crate) fn is_issued(&self) -> bool {
         match self {
-            Self::Nothing | Self::Remote(_) | Self::Carried | Self::Aside(_) => true,
+            Self::Nothing | Self::Remote(_) | Self::Proxied | Self::Aside(_) => true,
             Self::Copy(transfer) => transfer.is_issued(),
             Self::Atomic(_) => false,
         }

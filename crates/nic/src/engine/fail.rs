@@ -98,12 +98,12 @@ impl Core {
         self.enqueue(slot);
         if to == QpState::Err {
             self.fail_connection(slot);
-            self.fail_carrier(slot);
+            self.fail_proxied(slot);
         }
         let Some(rq) = self.receives.get_mut(slot) else { return };
         rq.state = to;
         // What another device has comes back from there first.
-        if to != QpState::Err || rq.carried {
+        if to != QpState::Err || rq.proxied {
             return;
         }
         let shared = matches!(rq.source, Receives::Shared(_));

@@ -158,7 +158,7 @@ impl Core {
         if !self.overrun.is_empty() {
             self.fail_overrun();
         }
-        let served = self.serve_network() | (self.proxy.has_ends() && self.serve_carried());
+        let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxied());
         let waits = served || self.is_network_pending() || !self.run.is_empty();
         let idle = done == 0 && !moving && !heard && !waits;
         // What is polled for rarely is polled for at least whenever nothing else is to be done.

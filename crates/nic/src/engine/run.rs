@@ -126,7 +126,7 @@ impl Core {
         match q.state {
             QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
             QpState::Rts if q.poison.is_some() => self.fail_poisoned(slot),
-            QpState::Rts if q.next != q.posted && q.carried => self.carry(slot, budget),
+            QpState::Rts if q.next != q.posted && q.proxied => self.carry(slot, budget),
             QpState::Rts if q.next != q.posted => self.start_next(slot),
             QpState::Err | QpState::Sqe if q.next != q.posted && q.flight.is_empty() => {
                 self.flush_next(slot);

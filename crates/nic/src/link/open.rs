@@ -1,4 +1,4 @@
-//! From a NIC's configuration to its link: the carrier, what is seen of it, what disturbs it.
+//! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
 use super::{Faulty, Link, LinkConfig, Pcap, Udp};
 use crate::{Clock, Config, NicError};

@@ -55,8 +55,8 @@ pub enum Path {
     /// The peer is reached by the NIC's link, at this address. Of the port only its link makes
     /// use: what arrives is known by its IP address and QP number.
     Network(SocketAddr),
-    /// The QP is carried by another device, which knows the peer.
-    Carried,
+    /// The QP is proxied by another device, which knows the peer.
+    Proxied,
 }
 
 /// Attributes given with a transition; `None` is "not given".

@@ -9,10 +9,10 @@ pub use attrs::{AttrMask, Path, QpAttrs, ack_timeout, rnr_delay};
 pub use send::FirstError;
 pub use state::{Event, QpState, TRANSITIONS, Transition};
 
-use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::nic::Shared;
 use crate::pd::Pd;
+use crate::proxy_device::ProxyDevice;
 use crate::srq::Srq;
 use crate::{ModifyError, NicError, QpStats};
 use receive::{OwnReceives, ReceiveQueue, Receives};
@@ -121,20 +121,25 @@ impl QpConfig {
         Ok(())
     }
 
-    /// A QP that another device carries takes receives of that device, and executes its WQEs.
-    fn check_carried(&self, carrier: Option<&dyn Carrier>) -> Result<(), NicError> {
+    /// A QP that another device executes takes receives of that device, and executes its WQEs.
+    fn check_proxied(&self, proxy_device: Option<&dyn ProxyDevice>) -> Result<(), NicError> {
         let foreign = Err(NicError::Foreign { what: "SRQ", owner: "kind of QP" });
         match &self.rq {
-            RqConfig::Srq(srq) if srq.0.carried != carrier.is_some() => return foreign,
+            RqConfig::Srq(srq) if srq.0.proxied != proxy_device.is_some() => return foreign,
             _ => {}
         }
-        if carrier.is_some() && self.consume_only {
-            return Err(NicError::NotCarried { what: "a QP that only consumes" });
+        if proxy_device.is_some() && self.consume_only {
+            return Err(NicError::NotProxied { what: "a QP that only consumes" });
         }
-        let sends = carrier.map_or(1, |carrier| carrier.limits().send_depth);
+        let sends = proxy_device.map_or(1, |proxy_device| proxy_device.limits().send_depth);
         if sends == 0 {
             let (value, min, max) = (0, 1, u64::from(u32::MAX));
-            return Err(NicError::OutOfRange { what: "send depth of a carrier", value, min, max });
+            return Err(NicError::OutOfRange {
+                what: "send depth of a proxy device",
+                value,
+                min,
+                max,
+            });
         }
         Ok(())
     }
@@ -143,7 +148,7 @@ impl QpConfig {
         &self,
         qpn: Qpn,
         pd: &Pd,
-        carried: bool,
+        proxied: bool,
     ) -> Result<(SendQueue, ReceiveQueue), NicError> {
         in_range("log_sq", self.log_sq, 0, 15)?;
         let ring = match self.consume_only {
@@ -172,7 +177,7 @@ impl QpConfig {
             drained: false,
             poison: None,
             peer_qpn: 0,
-            carried,
+            proxied,
             remote: false,
             peer_slot: 0,
             retries_left: 0,
@@ -192,7 +197,7 @@ impl QpConfig {
             pd: pd.number(),
             state: QpState::Reset,
             peer_qpn: None,
-            carried,
+            proxied,
             remote: false,
             access: Access::empty(),
             min_rnr_timer: 0,
@@ -231,20 +236,20 @@ impl Qp {
         nic: &Arc<Shared>,
         pd: &Pd,
         config: QpConfig,
-        carrier: Option<Box<dyn Carrier>>,
+        proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
         config.check_owner(nic, pd)?;
-        config.check_carried(carrier.as_deref())?;
+        config.check_proxied(proxy_device.as_deref())?;
         let mut core = nic.lock();
-        let qpn = match &carrier {
-            Some(carrier) => core.claim_qpn(carrier.qpn())?,
+        let qpn = match &proxy_device {
+            Some(proxy_device) => core.claim_qpn(proxy_device.qpn())?,
             None => core.draw_qpn(),
         };
         let number = Qpn::new(qpn).unwrap_or_default();
-        let (send, receive) = config.halves(number, pd, carrier.is_some())?;
+        let (send, receive) = config.halves(number, pd, proxy_device.is_some())?;
         let slot = core.insert_qp(send, receive)?;
-        if let Some(carrier) = carrier {
-            core.proxy.insert(slot, carrier);
+        if let Some(proxy_device) = proxy_device {
+            core.proxy.insert(slot, proxy_device);
         }
         drop(core);
         Ok(Self(Arc::new(QpInner { nic: nic.clone(), slot, qpn, _keep: (pd.clone(), config) })))

@@ -71,7 +71,7 @@ pub(crate) struct ReceiveQueue {
     /// The QP whose requests are answered.
     pub(crate) peer_qpn: Option<u32>,
     /// Another device takes the messages. Does not change.
-    pub(crate) carried: bool,
+    pub(crate) proxied: bool,
     /// The peer is not a QP of this NIC: those are not answered.
     pub(crate) remote: bool,
     /// What the peer may do.

@@ -74,7 +74,7 @@ pub(crate) struct SendQueue {
     pub(crate) poison: Option<Rule>,
     pub(crate) peer_qpn: u32,
     /// Another device executes the WQEs. Does not change.
-    pub(crate) carried: bool,
+    pub(crate) proxied: bool,
     /// The peer is not a QP of this NIC.
     pub(crate) remote: bool,
     /// Where the peer was found last.

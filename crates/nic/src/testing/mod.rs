@@ -4,16 +4,16 @@
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
 
-mod carried;
 mod fake;
 mod net;
 mod pair;
 mod port;
+mod proxied;
 
-pub use carried::{CarriedConfig, CarriedPair, CarriedSide};
-pub use fake::{FakeCarrier, FakeDevice, FakePlan, FakeSrq, FakeStats};
+pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use net::{Host, Net, addresses};
 pub use pair::{
-    Pair, PairConfig, bytes, connect, connect_carried, connect_over, local, remote, sge,
+    Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,
 };
 pub use port::{Port, PortConfig, Receives};
+pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};

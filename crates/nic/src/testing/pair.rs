@@ -113,9 +113,9 @@ pub fn connect_over(port: &Port, peer: SocketAddr, dest_qpn: u32, attrs: QpAttrs
     connect_with(port, QpAttrs::rtr_to(peer, dest_qpn), attrs);
 }
 
-/// As [`connect`], for a port that another device carries.
-pub fn connect_carried(port: &Port, dest_qpn: u32, attrs: QpAttrs) {
-    connect_with(port, QpAttrs { path: Some(Path::Carried), ..QpAttrs::rtr(dest_qpn) }, attrs);
+/// As [`connect`], for a port that another device executes.
+pub fn connect_proxied(port: &Port, dest_qpn: u32, attrs: QpAttrs) {
+    connect_with(port, QpAttrs { path: Some(Path::Proxied), ..QpAttrs::rtr(dest_qpn) }, attrs);
 }
 
 fn connect_with(port: &Port, mut rtr: QpAttrs, attrs: QpAttrs) {

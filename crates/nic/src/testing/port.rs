@@ -1,7 +1,8 @@
 //! One QP with its queues and CQs in host memory.
 
 use crate::{
-    Carrier, Cq, CqConfig, CqMode, NicError, OnSendError, Pd, Qp, QpConfig, RqConfig, SoftNic, Srq,
+    Cq, CqConfig, CqMode, NicError, OnSendError, Pd, ProxyDevice, Qp, QpConfig, RqConfig, SoftNic,
+    Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
@@ -122,21 +123,21 @@ impl Port {
         Self::make(nic, pd, config, None)
     }
 
-    /// As [`Self::new`], carried by another device.
-    pub fn carried(
+    /// As [`Self::new`], proxied by another device.
+    pub fn proxied(
         nic: &SoftNic,
         pd: &Pd,
         config: &PortConfig,
-        carrier: Box<dyn Carrier>,
+        proxy_device: Box<dyn ProxyDevice>,
     ) -> Result<Self, NicError> {
-        Self::make(nic, pd, config, Some(carrier))
+        Self::make(nic, pd, config, Some(proxy_device))
     }
 
     fn make(
         nic: &SoftNic,
         pd: &Pd,
         config: &PortConfig,
-        carrier: Option<Box<dyn Carrier>>,
+        proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
         let send = Consumer::new(nic, config.cq_mode, config.log_cq)?;
         let recv = Consumer::new(nic, CqMode::Ring, config.log_cq)?;
@@ -159,8 +160,8 @@ impl Port {
             on_send_error: config.on_send_error,
             consume_only: config.consume_only,
         };
-        let qp = match carrier {
-            Some(carrier) => nic.create_carried_qp(pd, qp, carrier)?,
+        let qp = match proxy_device {
+            Some(proxy_device) => nic.create_proxied_qp(pd, qp, proxy_device)?,
             None => nic.create_qp(pd, qp)?,
         };
         Ok(Self {

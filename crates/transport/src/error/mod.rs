@@ -6,7 +6,7 @@ mod work;
 pub use handle::HandleError;
 pub use work::{QueueKind, WorkError};
 
-use crate::Reach;
+use crate::FabricAddress;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_gpu::GpuError;
@@ -221,9 +221,9 @@ pub enum UsageError {
         /// The own NIC.
         nic: String,
         /// Where it is.
-        own: Reach,
+        own: FabricAddress,
         /// Where the peer's NIC is.
-        peer: Reach,
+        peer: FabricAddress,
         /// What is in the way.
         why: &'static str,
     },

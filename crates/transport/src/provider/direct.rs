@@ -4,23 +4,21 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use warpverbs_nic::{
-    CarriedKeys, CarrierLimits, Completion, Gone, Posted, ReceiveCarrier, SendList,
-};
+use warpverbs_nic::{Completion, Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver, SendList};
 
 /// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
 #[derive(Debug)]
 pub struct DirectPorts {
     /// What its queues take, and how many completions of either are remembered.
-    pub limits: CarrierLimits,
+    pub limits: ProxyLimits,
     /// Set while the QP may have READs and atomics outstanding.
     pub fetches: Arc<AtomicBool>,
     /// The keys of its protection domain.
-    pub keys: CarriedKeys,
+    pub keys: ProxyKeys,
     /// Takes sends.
     pub send: Box<dyn SendPort>,
     /// Takes receives; `None` if they come from an SRQ, or not at all.
-    pub recv: Option<Box<dyn ReceiveCarrier>>,
+    pub recv: Option<Box<dyn ProxyReceiver>>,
     /// Where sends complete.
     pub sent: Box<dyn CompletionPort>,
     /// Where receives complete.

@@ -8,11 +8,11 @@ pub use direct::{CompletionPort, DirectPorts, SendPort};
 pub(crate) use soft::Soft;
 pub use verbs::Verbs;
 
-use crate::{Error, NicId, Reach, RegisterOptions};
+use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use warpverbs_mem::{Access, How, Region};
+use warpverbs_mem::{Access, Region, RegistrationChoice};
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_nic::{AsyncEvent, FirstError, Mtu, QpState};
 
@@ -73,8 +73,8 @@ pub trait Nic: Send + Sync + fmt::Debug {
     fn id(&self) -> NicId;
 
     /// On which network it is, and where.
-    fn reach(&self) -> Reach {
-        Reach::Local
+    fn reach(&self) -> FabricAddress {
+        FabricAddress::Local
     }
 
     /// The largest path MTU of that network.
@@ -114,7 +114,7 @@ pub trait MemoryKey: Send + Sync {
     /// For peers.
     fn rkey(&self) -> u32;
     /// The way to the memory.
-    fn how(&self) -> &How;
+    fn how(&self) -> &RegistrationChoice;
 }
 
 /// A CQ to make. Collapsed CQs have one entry.
@@ -199,7 +199,7 @@ pub struct PathSpec {
     /// The peer's NIC; the own one for loopback.
     pub dest_nic: NicId,
     /// On which network that NIC is, and where.
-    pub dest: Reach,
+    pub dest: FabricAddress,
     /// Path MTU.
     pub mtu: Mtu,
     /// First sequence number the peer sends.

@@ -3,12 +3,12 @@
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{SharedQueue, SrqSpec};
 use crate::error::no_entropy;
-use crate::{Error, NicId, Reach, RegisterOptions};
+use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_mem::{Access, How, HowRegistered, Kind, Region};
+use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
     AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
@@ -182,8 +182,8 @@ impl Nic for SoftDevice {
         self.running.id
     }
 
-    fn reach(&self) -> Reach {
-        self.running.nic.local_addr().map_or(Reach::Local, Reach::Udp)
+    fn reach(&self) -> FabricAddress {
+        self.running.nic.local_addr().map_or(FabricAddress::Local, FabricAddress::Udp)
     }
 
     fn max_mtu(&self) -> Option<Mtu> {
@@ -200,9 +200,9 @@ impl Nic for SoftDevice {
         options: &RegisterOptions,
     ) -> Result<Box<dyn MemoryKey>, Error> {
         let mr = self.running.nic.reg_mr(&self.pd, region, options.access())?;
-        let how = How::best(match region.kind() {
-            Kind::Host => HowRegistered::Host,
-            _ => HowRegistered::CopyEngine,
+        let how = RegistrationChoice::best(match region.kind() {
+            Kind::Host => RegistrationPath::Host,
+            _ => RegistrationPath::CopyEngine,
         });
         Ok(Box::new(SoftKey { mr, how, _running: self.running.clone() }))
     }
@@ -256,7 +256,7 @@ fn qpn_of(event: &AsyncEvent) -> Option<u32> {
 
 struct SoftKey {
     mr: Mr,
-    how: How,
+    how: RegistrationChoice,
     _running: Arc<Running>,
 }
 
@@ -269,7 +269,7 @@ impl MemoryKey for SoftKey {
         self.mr.rkey()
     }
 
-    fn how(&self) -> &How {
+    fn how(&self) -> &RegistrationChoice {
         &self.how
     }
 }
@@ -338,7 +338,7 @@ impl QueuePair for SoftQp {
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
-        let own = self.running.nic.local_addr().map_or(Reach::Local, Reach::Udp);
+        let own = self.running.nic.local_addr().map_or(FabricAddress::Local, FabricAddress::Udp);
         let to = match path.dest.udp() {
             _ if path.dest_nic == self.running.id => Path::Loopback,
             // The check finds what is in the way.

@@ -10,8 +10,8 @@ use warpverbs_mem::{Kind, Region};
 use warpverbs_nic::Rule;
 use warpverbs_transport::provider::Verbs;
 use warpverbs_transport::{
-    Access, Context, Device, EndpointConfig, Error, ErrorKind, HowRegistered, MemoryRegion,
-    RegisterOptions, SendFlags,
+    Access, Context, Device, EndpointConfig, Error, ErrorKind, MemoryRegion, RegisterOptions,
+    RegistrationPath, SendFlags,
 };
 use warpverbs_verbs::VerbsError;
 use warpverbs_verbs::testing::{Fake, Live, fake};
@@ -94,7 +94,7 @@ fn a_dmabuf_is_registered_where_it_lies_and_nothing_is_copied() {
     let addr = slice.addr();
     let registered = device.register_region(slice, OWN).unwrap();
     let how = registered.how();
-    assert_eq!((how.by, how.why().as_str()), (HowRegistered::Dmabuf, "dmabuf"));
+    assert_eq!((how.by, how.why().as_str()), (RegistrationPath::Dmabuf, "dmabuf"));
     assert_eq!(fake.mr_place(registered.rkey()), Some((8192, addr, 4096)));
     copier.break_down();
     let all = view.slice(4096, 4096).unwrap();
@@ -106,7 +106,7 @@ fn a_dmabuf_is_registered_where_it_lies_and_nothing_is_copied() {
     moves_bytes(&pair(&device), &registered, |at, data| all.write(at, data).unwrap(), get);
     // Peers may reach it, too.
     let open = device.register_region(region, all_access()).unwrap();
-    assert_eq!(open.how().by, HowRegistered::Dmabuf);
+    assert_eq!(open.how().by, RegistrationPath::Dmabuf);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn the_next_ways_are_taken_in_order_and_the_reasons_told() {
     let with = device(&fake, &["nvidia_peermem"]);
     fake.fail_next("ibv_reg_dmabuf_mr", UNSUPPORTED);
     let region = with.register_region(memory(file()).0, OWN).unwrap();
-    assert_eq!(region.how().by, HowRegistered::PeerMemory);
+    assert_eq!(region.how().by, RegistrationPath::PeerMemory);
     assert!(region.how().why().contains("dmabuf: "), "{}", region.how().why());
 
     let without = device(&fake, &[]);
     let region = without.register_region(memory(None).0, OWN).unwrap();
     let why = region.how().why();
-    assert_eq!(region.how().by, HowRegistered::Bounce);
+    assert_eq!(region.how().by, RegistrationPath::Bounce);
     for words in ["bounce through host memory (", "cuda:0 memory is not exported", "nvidia_peermem"]
     {
         assert!(why.contains(words), "{words:?} is not in {why}");
@@ -234,7 +234,7 @@ fn the_software_nic_copies_and_says_so() {
     let device = Context::new().unwrap().open("soft").unwrap();
     let (region, ..) = memory(None);
     let gpus = device.register_region(region, OWN).unwrap();
-    assert_eq!(gpus.how().by, HowRegistered::CopyEngine);
+    assert_eq!(gpus.how().by, RegistrationPath::CopyEngine);
     let hosts = device.alloc_host(64, all_access()).unwrap();
     assert_eq!(hosts.how().why(), "host memory");
 }
@@ -263,13 +263,13 @@ fn a_gpus_dmabuf_is_registered_at_its_offset_under_its_addresses() {
         let registered = device.register_region(part.clone(), all_access()).unwrap();
         let how = registered.how().why();
         println!("+{at:#x}, {len} bytes: {how}, offset {:#x}", exported.offset);
-        assert_eq!(registered.how().by, HowRegistered::Dmabuf);
+        assert_eq!(registered.how().by, RegistrationPath::Dmabuf);
         let place = (exported.offset, part.addr(), len as u64);
         assert_eq!(fake.mr_place(registered.rkey()), Some(place));
     }
     let shared = gpu.alloc(4096, Place::Shared).unwrap();
     assert_eq!(shared.region().kind(), Kind::Host);
-    assert_eq!(device.register(shared, OWN).unwrap().how().by, HowRegistered::Host);
+    assert_eq!(device.register(shared, OWN).unwrap().how().by, RegistrationPath::Host);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_gpus_memory_bounces_where_dmabufs_are_refused() {
     fake.fail_next("ibv_reg_dmabuf_mr", UNSUPPORTED);
     let registered = device.register(buffer.clone(), OWN).unwrap();
     println!("{}", registered.how().why());
-    assert_eq!(registered.how().by, HowRegistered::Bounce);
+    assert_eq!(registered.how().by, RegistrationPath::Bounce);
     let get = |at, len| {
         let mut out = vec![0; len];
         gpu.read(&buffer, at, &mut out).unwrap();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice};
 use warpverbs_transport::provider::Verbs;
 use warpverbs_transport::{
-    Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, QpState, Reach, ReceivedKind,
-    RemoteRegion, SendFlags, Syndrome, UsageError,
+    Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, FabricAddress, QpState,
+    ReceivedKind, RemoteRegion, SendFlags, Syndrome, UsageError,
 };
 use warpverbs_verbs::testing::{Fake, Live, fake};
 
@@ -138,7 +138,7 @@ fn keys_for_peers_are_the_devices() {
         let endpoint = device.endpoint(&EndpointConfig::host()).unwrap();
         (endpoint.handle(), endpoint.handle().reach())
     };
-    assert!(matches!(kind, Reach::RoceV2 { .. }), "{kind}");
+    assert!(matches!(kind, FabricAddress::RoceV2 { .. }), "{kind}");
     assert_eq!(handle.addr().unwrap().port(), 4791);
     assert_eq!(EndpointHandle::from_bytes(&handle.to_bytes()), Ok(handle));
 }
@@ -150,7 +150,7 @@ fn devices_of_two_networks_and_software_without_one_do_not_meet() {
     let endpoint =
         |nic: &str| context.open(nic).unwrap().endpoint(&EndpointConfig::host()).unwrap();
     let (roce, ib, soft) = (endpoint("fake0"), endpoint("fake1"), endpoint("soft"));
-    assert!(matches!(ib.handle().reach(), Reach::Infiniband { lid: 1.., .. }));
+    assert!(matches!(ib.handle().reach(), FabricAddress::Infiniband { lid: 1.., .. }));
     for (one, other) in [(&roce, &ib), (&ib, &roce), (&roce, &soft), (&soft, &ib)] {
         let error = one.connect(&other.handle()).unwrap_err();
         assert!(matches!(error, Error::Usage(UsageError::NoWay { .. })), "{error}");

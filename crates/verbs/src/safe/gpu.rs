@@ -4,7 +4,9 @@ use super::{Mr, Pd, Registration, VerbsError};
 use std::os::fd::AsFd;
 use std::path::Path;
 use thiserror::Error;
-use warpverbs_mem::{Access, Dmabuf, How, HowRegistered, Kind, MemError, NotTaken, Region};
+use warpverbs_mem::{
+    Access, Dmabuf, Kind, MemError, NotTaken, Region, RegistrationChoice, RegistrationPath,
+};
 
 /// A GPU's memory could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,11 +32,11 @@ pub struct GpuWays {
 /// Registered memory, and how it was registered.
 #[derive(Debug)]
 pub struct Registered {
-    /// The registration. With [`HowRegistered::Bounce`] it is of other memory than was asked for,
+    /// The registration. With [`RegistrationPath::Bounce`] it is of other memory than was asked for,
     /// as long as that.
     pub mr: Mr,
     /// The way, and the better ones that were not taken.
-    pub how: How,
+    pub how: RegistrationChoice,
 }
 
 /// What peers may do to memory without its owner being told.
@@ -51,12 +53,12 @@ impl Registered {
     ) -> Result<Self, VerbsError> {
         if region.kind() == Kind::Host {
             let mr = Mr::register(pd, region, registration)?;
-            return Ok(Self { mr, how: How::best(HowRegistered::Host) });
+            return Ok(Self { mr, how: RegistrationChoice::best(RegistrationPath::Host) });
         }
         let mut not_taken = Vec::new();
         for (by, attempt) in WAYS {
             match attempt(pd, region, registration, ways) {
-                Ok(mr) => return Ok(Self { mr, how: How { by, not_taken } }),
+                Ok(mr) => return Ok(Self { mr, how: RegistrationChoice { by, not_taken } }),
                 Err(why) => not_taken.push(NotTaken { how: by, why }),
             }
         }
@@ -73,10 +75,10 @@ impl Registered {
 type Way = fn(&Pd, &Region, Registration, &GpuWays) -> Result<Mr, String>;
 
 /// Best first.
-const WAYS: [(HowRegistered, Way); 3] = [
-    (HowRegistered::Dmabuf, dmabuf),
-    (HowRegistered::PeerMemory, peer_memory),
-    (HowRegistered::Bounce, bounce),
+const WAYS: [(RegistrationPath, Way); 3] = [
+    (RegistrationPath::Dmabuf, dmabuf),
+    (RegistrationPath::PeerMemory, peer_memory),
+    (RegistrationPath::Bounce, bounce),
 ];
 
 fn dmabuf(pd: &Pd, region: &Region, registration: Registration, _: &GpuWays) -> Result<Mr, String> {

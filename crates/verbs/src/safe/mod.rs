@@ -46,5 +46,5 @@ pub use qp::{
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
 
-pub use warpverbs_mem::{How, HowRegistered, NotTaken};
+pub use warpverbs_mem::{NotTaken, RegistrationChoice, RegistrationPath};
 pub use warpverbs_wire::Mtu;

@@ -1,8 +1,8 @@
 //! Memory that the device does not reach: host memory is registered in its place, and the memory's
 //! copy engine moves bytes between the two, before a request is posted and after it is done.
 
-use crate::carrier::{CarriedSge, InTable, OwnMemory};
 use crate::engine::transfer::{Source, Transfer, begin, lane};
+use crate::proxy_device::{InTable, OwnMemory, ProxySge};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, MemError, Region, Span};
@@ -140,11 +140,11 @@ impl OwnMemory for WithShadows<'_> {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<CarriedSge, Box<Rule>> {
+    ) -> Result<ProxySge, Box<Rule>> {
         let at = self.at;
         self.at += u64::from(sge.len);
         match self.table.at_device(side, segment, sge, needed) {
-            Err(rule) if matches!(*rule, Rule::KeyNotCarried { .. }) => {
+            Err(rule) if matches!(*rule, Rule::KeyNotProxied { .. }) => {
                 self.in_shadow(sge, at, needed).ok_or(rule)
             }
             other => other,
@@ -155,12 +155,12 @@ impl OwnMemory for WithShadows<'_> {
 impl WithShadows<'_> {
     /// A segment that is in order but for the device, if it has a shadow.
     #[cold]
-    fn in_shadow(&mut self, sge: Sge, at: u64, needed: Access) -> Option<CarriedSge> {
+    fn in_shadow(&mut self, sge: Sge, at: u64, needed: Access) -> Option<ProxySge> {
         let InTable { keys, hint, pd } = &mut self.table;
         let Shadow { memory, device_key } = self.shadows.0.get(&sge.lkey.0)?;
         let span = keys.find(hint, *pd, sge.lkey.0, sge.addr, sge.len, needed)?;
         let shadow = memory.slice(span.offset, sge.len as usize).ok()?;
-        let found = CarriedSge { addr: shadow.addr(), len: sge.len, lkey: *device_key };
+        let found = ProxySge { addr: shadow.addr(), len: sge.len, lkey: *device_key };
         self.pieces.0.push(Piece { own: span.to_region().ok()?, shadow, at });
         Some(found)
     }

@@ -1,11 +1,11 @@
-//! The end of a carried QP: the device brings back what it has, then the rest is flushed here.
+//! The end of a proxied QP: the device brings back what it has, then the rest is flushed here.
 
 use super::Waiting;
-use crate::carrier::CarrierStatus;
 use crate::engine::Core;
 use crate::engine::execute::Work;
 use crate::engine::run::Flight;
 use crate::event::AsyncEvent;
+use crate::proxy_device::ProxyStatus;
 use crate::qp::QpState;
 use crate::qp::receive::Receives;
 use std::time::Duration;
@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Core {
     /// The QP in `slot` has gone to ERR: so does its device's.
-    pub(in crate::engine) fn fail_carrier(&mut self, slot: u32) {
+    pub(in crate::engine) fn fail_proxied(&mut self, slot: u32) {
         let until = self.time.now().saturating_add(crate::clock::nanos(PATIENCE));
         let Some(end) = self.proxy.end_mut(slot) else { return };
         if !end.gone {
-            end.carrier.fail();
+            end.proxy_device.fail();
         }
         (end.flushing, end.stalled) = (Some(until), false);
         self.proxy.mark_busy(slot);
@@ -28,7 +28,7 @@ impl Core {
 
     /// The owner has brought the QP to ERR: what its device had done before is told at once, so that
     /// whoever looks next, to destroy it perhaps, misses no receive of a shared queue.
-    pub(in crate::engine) fn hear_carried(&mut self, slot: u32) {
+    pub(in crate::engine) fn poll_proxied(&mut self, slot: u32) {
         while self.take_completions(slot) {}
     }
 
@@ -57,8 +57,8 @@ impl Core {
         if matches!(q.state, QpState::Err | QpState::Reset) {
             return;
         }
-        tracing::warn!(qpn = q.qpn.get(), "the device that carries the QP is gone");
-        let syndrome = CarrierStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
+        tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
+        let syndrome = ProxyStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
         // What the device has done already completes when its bytes are in place.
         let copies = |flight: &mut Flight| match &mut flight.work {
             Work::Aside(aside) => aside.is_under_way(),

@@ -1,10 +1,10 @@
-//! QPs that a [`Carrier`] carries: their WQEs are parsed and checked here and executed by another
+//! QPs that a [`ProxyDevice`] carries: their WQEs are parsed and checked here and executed by another
 //! device.
 //!
 //! ```text
-//! WQE ─► parse ─► post: keys translated, a list of requests ─► carrier ─► device
-//! receive record ─► receive: forwarded as it advances ─► carrier ─► device
-//! device ─► carrier ─► settle: retired in order, CQEs as for every QP
+//! WQE ─► parse ─► post: keys translated, a list of requests ─► proxy device ─► device
+//! receive record ─► receive: forwarded as it advances ─► proxy device ─► device
+//! device ─► proxy device ─► settle: retired in order, CQEs as for every QP
 //!                         └─► flush: once a QP failed and the device has let go of all
 //! ```
 //!
@@ -25,7 +25,9 @@ mod wait;
 pub(crate) use wait::{Aside, Waiting};
 
 use super::Core;
-use crate::carrier::{Carrier, CarrierLimits, Completion, ReceiveCarrier, RecvList, SendList};
+use crate::proxy_device::{
+    Completion, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList,
+};
 use crate::qp::{Path, QpState};
 use crate::{Gone, ModifyError};
 use bounce::{Pieces, Shadows};
@@ -35,14 +37,14 @@ use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Requests of one list at most.
 const LIST: u32 = 32;
-/// Idle carriers that one slice polls, besides those with work outstanding.
+/// Idle proxy devices that one slice polls, besides those with work outstanding.
 const WINDOW: usize = 16;
 /// QPs whose receive records are looked at when a doorbell was heard. Messages between QPs of one
 /// device that are more wait for the peer's receive as the connection does.
 const EARLY: usize = 64;
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// Batches of one carrier in one slice.
+/// Batches of one proxy device in one slice.
 const BATCHES: usize = 4;
 
 /// The identity of work at a device: what it is, in which life of its QP, and its index.
@@ -92,10 +94,10 @@ impl Id {
 /// A QP's end at the other device.
 #[derive(Debug)]
 pub(crate) struct End {
-    carrier: Box<dyn Carrier>,
-    limits: CarrierLimits,
+    proxy_device: Box<dyn ProxyDevice>,
+    limits: ProxyLimits,
     /// The limits of WQEs: those with what slots add.
-    takes: CarrierLimits,
+    takes: ProxyLimits,
     slots: Option<Slots>,
     waiting: Waiting,
     life: u16,
@@ -123,7 +125,7 @@ impl End {
 /// An SRQ's end at the other device.
 #[derive(Debug)]
 pub(crate) struct SharedEnd {
-    pub(super) carrier: Box<dyn ReceiveCarrier>,
+    pub(super) proxy_device: Box<dyn ProxyReceiver>,
     depth: u32,
     sges: u32,
     outstanding: u32,
@@ -132,13 +134,13 @@ pub(crate) struct SharedEnd {
 }
 
 impl SharedEnd {
-    pub(crate) fn new(carrier: Box<dyn ReceiveCarrier>) -> Self {
-        let (depth, sges) = carrier.limits();
-        Self { carrier, depth, sges, outstanding: 0, landing: FxHashMap::default() }
+    pub(crate) fn new(proxy_device: Box<dyn ProxyReceiver>) -> Self {
+        let (depth, sges) = proxy_device.limits();
+        Self { proxy_device, depth, sges, outstanding: 0, landing: FxHashMap::default() }
     }
 }
 
-/// All carried QPs, and what they share.
+/// All proxied QPs, and what they share.
 #[derive(Debug, Default)]
 pub(crate) struct Proxy {
     /// By slot of the QP.
@@ -167,17 +169,17 @@ impl Proxy {
         self.ends.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    pub(crate) fn insert(&mut self, slot: u32, carrier: Box<dyn Carrier>) {
+    pub(crate) fn insert(&mut self, slot: u32, proxy_device: Box<dyn ProxyDevice>) {
         let at = slot as usize;
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
-        let limits = carrier.limits();
-        let slots = carrier.staging().map(Slots::new);
+        let limits = proxy_device.limits();
+        let slots = proxy_device.staging().map(Slots::new);
         let more = slots.as_ref().map_or(0, |slots| slots.staging.slot);
-        let takes = CarrierLimits { inline_bytes: limits.inline_bytes.max(more), ..limits };
+        let takes = ProxyLimits { inline_bytes: limits.inline_bytes.max(more), ..limits };
         self.ends[at] = Some(Box::new(End {
-            carrier,
+            proxy_device,
             limits,
             takes,
             slots,
@@ -225,10 +227,10 @@ impl Proxy {
 
     /// A QP takes the path of its kind. Changes nothing.
     pub(crate) fn check_path(&self, slot: u32, path: Option<Path>) -> Result<(), ModifyError> {
-        let carried = self.end(slot).is_some();
+        let proxied = self.end(slot).is_some();
         match path {
-            Some(path) if (path == Path::Carried) != carried => {
-                Err(ModifyError::WrongPath { path, carried })
+            Some(path) if (path == Path::Proxied) != proxied => {
+                Err(ModifyError::WrongPath { path, proxied })
             }
             _ => Ok(()),
         }
@@ -259,9 +261,9 @@ impl Proxy {
 }
 
 impl Core {
-    /// One look at every carrier with work outstanding and at some of the others. Whether anything
+    /// One look at every proxy device with work outstanding and at some of the others. Whether anything
     /// was achieved.
-    pub(super) fn serve_carried(&mut self) -> bool {
+    pub(super) fn serve_proxied(&mut self) -> bool {
         let mut busy = false;
         for i in 0..self.proxy.shared.len() {
             busy |= self.forward_shared(self.proxy.shared[i]);
@@ -311,14 +313,14 @@ impl Core {
         busy | self.end_flush(slot)
     }
 
-    /// Completions of one carrier. Whether there were any.
+    /// Completions of one proxy device. Whether there were any.
     fn take_completions(&mut self, slot: u32) -> bool {
         let mut any = false;
         for _ in 0..BATCHES {
             let mut done = std::mem::take(&mut self.proxy.completions);
             done.resize(BATCH, Completion::default());
             let polled = match self.proxy.end_mut(slot) {
-                Some(end) if !end.gone => end.carrier.poll(&mut done),
+                Some(end) if !end.gone => end.proxy_device.poll(&mut done),
                 _ => Ok(0),
             };
             let count = match polled {
@@ -328,7 +330,7 @@ impl Core {
                     0
                 }
             };
-            done[..count].iter().for_each(|completion| self.settle_carried(slot, completion));
+            done[..count].iter().for_each(|completion| self.settle_proxied(slot, completion));
             self.proxy.completions = done;
             any |= count > 0;
             if count < BATCH {

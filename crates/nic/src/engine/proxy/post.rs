@@ -3,10 +3,10 @@
 
 use super::bounce::{Shadows, WithShadows};
 use super::{End, Id, Proxy, WorkKind};
-use crate::carrier::{Bounds, CarriedSge, Header, InTable, Request, SendList};
 use crate::engine::Core;
 use crate::engine::execute::{Stop, Work, local};
 use crate::engine::run::{Advance, Flight, Ticket, read_wqe, rewritten};
+use crate::proxy_device::{Bounds, Header, InTable, ProxySge, Request, SendList};
 use crate::qp::FirstError;
 use crate::qp::send::SendQueue;
 use crate::violation::{Log, QueueKind, Rule, Violation};
@@ -32,7 +32,7 @@ enum Halt {
 }
 
 impl Halt {
-    /// A QP that only consumes is not carried, so this does not happen.
+    /// A QP that only consumes is not proxied, so this does not happen.
     #[cold]
     fn no_ring() -> Self {
         Self::Refused { first: [0; 64], wqebbs: 1, rule: Rule::NeverWritten { fill: 0 } }
@@ -40,7 +40,7 @@ impl Halt {
 }
 
 impl Core {
-    /// Posts announced WQEs of a carried QP in one list, as far as device, list and `budget` go.
+    /// Posts announced WQEs of a proxied QP in one list, as far as device, list and `budget` go.
     pub(in crate::engine) fn carry(&mut self, slot: u32, budget: u32) -> Advance {
         let Self { sends, keys, proxy, long, log, .. } = self;
         let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
@@ -83,7 +83,7 @@ impl Core {
         if !list.is_empty() {
             // Whatever comes next, the end of this list will be known.
             list.signal_last();
-            let posted = end.carrier.post_send(list);
+            let posted = end.proxy_device.post_send(list);
             let taken = posted.count.min(list.len());
             (rest, refused) = (list.len() - taken, posted.refused);
             end.outstanding += taken as u32;
@@ -92,7 +92,7 @@ impl Core {
         while rest > 0
             && let Some(flight) = q.flight.pop_back()
         {
-            rest -= usize::from(flight.work.is_carried());
+            rest -= usize::from(flight.work.is_proxied());
             if let (Work::Aside(aside), Some(slots)) = (&flight.work, &mut end.slots)
                 && aside.slot
             {
@@ -114,7 +114,7 @@ impl Core {
     #[cold]
     pub(super) fn refuse_request(&mut self, slot: u32, index: u64, errno: i32) {
         let Some(q) = self.sends.get_mut(slot) else { return };
-        let rule = Rule::CarrierRefused { errno };
+        let rule = Rule::DeviceRefused { errno };
         let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
         q.stats.errors += 1;
         q.first_error.get_or_insert(FirstError { index, syndrome, rule: Some(rule) });
@@ -142,13 +142,13 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     if u64::from(len) > MAX_MESSAGE {
         return false;
     }
-    list.add(CarriedSge { addr, len, lkey });
+    list.add(ProxySge { addr, len, lkey });
     let request = Request::Write { addr: remote.addr, rkey: remote.rkey.0 };
     list.close(header(end, index, flags), request, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
-    q.flight.push_back(Flight { ticket, work: Work::Carried, delivery: None, reads: false });
+    q.flight.push_back(Flight { ticket, work: Work::Proxied, delivery: None, reads: false });
     true
 }
 
@@ -192,7 +192,7 @@ fn stage(
     let bounds = Bounds { limits: &end.takes, fetches };
     let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
     let mut memory = WithShadows::new(table, shadows);
-    let mut work = Work::Carried;
+    let mut work = Work::Proxied;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
             ticket.brought = match wqe.op {
@@ -204,7 +204,7 @@ fn stage(
         Err(rule) => return Err(Box::new(Halt::Stopped(ticket, local(*rule)))),
     }
     let pieces = memory.pieces;
-    if work.is_carried() && end.needs_more(list, &pieces) {
+    if work.is_proxied() && end.needs_more(list, &pieces) {
         let fence = wqe.flags.fence.waits_for_reads();
         let set_aside = end.set_aside(q, list, &ticket, fence, pieces);
         work = set_aside.ok_or_else(|| Box::new(Halt::Later))?;

@@ -2,9 +2,9 @@
 
 use super::bounce::{Pieces, WithShadows};
 use super::{Id, SharedEnd, WorkKind};
-use crate::carrier::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::engine::Core;
 use crate::event::AsyncEvent;
+use crate::proxy_device::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::qp::receive::Receives;
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
@@ -60,7 +60,7 @@ impl Core {
         if list.is_empty() && fault.is_none() {
             return false;
         }
-        let posted = if list.is_empty() { None } else { Some(end.carrier.post_recv(list)) };
+        let posted = if list.is_empty() { None } else { Some(end.proxy_device.post_recv(list)) };
         let (count, refused) = posted.map_or((0, None), |p| (p.count.min(list.len()), p.refused));
         end.receives += count as u32;
         rq.open.extend(from..from + count as u64);
@@ -68,7 +68,7 @@ impl Core {
             // The rest is offered again.
             own.taken = from + count as u64;
             end.waiting.landing.retain(|index, _| *index < own.taken);
-            fault = refused.map(|errno| (own.taken, Rule::CarrierRefused { errno }, false));
+            fault = refused.map(|errno| (own.taken, Rule::DeviceRefused { errno }, false));
         }
         if let Some((index, rule, consumed)) = fault {
             if consumed {
@@ -86,7 +86,7 @@ impl Core {
     pub(super) fn forward_shared(&mut self, slot: u32) -> bool {
         let Self { srqs, proxy, keys, scratch, .. } = self;
         let Some(srq) = srqs.get_mut(slot) else { return false };
-        let Some(SharedEnd { depth, sges: max, outstanding, .. }) = &srq.carried else {
+        let Some(SharedEnd { depth, sges: max, outstanding, .. }) = &srq.proxied else {
             return false;
         };
         let (room, max) = ((depth - outstanding).min(LIST as u32) as usize, *max);
@@ -115,7 +115,7 @@ impl Core {
                     let id = Id { kind: WorkKind::Shared, life: 0, index: number.into() };
                     list.push(id.pack(), &sges);
                     heads.push(number);
-                    if let Some(end) = srq.carried.as_mut().filter(|_| !pieces.is_empty()) {
+                    if let Some(end) = srq.proxied.as_mut().filter(|_| !pieces.is_empty()) {
                         end.landing.insert(number.into(), pieces);
                     }
                     srq.take(link);
@@ -128,15 +128,15 @@ impl Core {
         }
         let mut count = 0;
         if !list.is_empty()
-            && let Some(end) = &mut srq.carried
+            && let Some(end) = &mut srq.proxied
         {
-            let posted = end.carrier.post_recv(list);
+            let posted = end.proxy_device.post_recv(list);
             count = posted.count.min(list.len());
             end.outstanding += count as u32;
             if count < list.len() {
                 heads[count..].iter().for_each(|&head| drop(end.landing.remove(&head.into())));
                 srq.untake(heads[count], (list.len() - count) as u64);
-                fault = posted.refused.map(|errno| Rule::CarrierRefused { errno });
+                fault = posted.refused.map(|errno| Rule::DeviceRefused { errno });
             }
         }
         if let Some(rule) = fault {
@@ -154,7 +154,7 @@ impl Core {
         let Some(Receives::Shared(srq)) = source else { return None };
         let srq = self.srqs.get_mut(*srq)?;
         let mut pieces = None;
-        let at_device = srq.carried.as_mut().map_or(0, |end| {
+        let at_device = srq.proxied.as_mut().map_or(0, |end| {
             pieces = end.landing.remove(&index);
             end.outstanding = end.outstanding.saturating_sub(1);
             end.outstanding

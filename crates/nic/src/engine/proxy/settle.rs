@@ -1,10 +1,10 @@
-//! Completions of a carrier become CQEs, by the code of every QP.
+//! Completions of a proxy device become CQEs, by the code of every QP.
 
 use super::{Id, LIFE, WorkKind};
-use crate::carrier::{Arrived, CarrierStatus, Completion};
 use crate::engine::Core;
 use crate::engine::execute::{Delivery, Work};
 use crate::engine::run::Flight;
+use crate::proxy_device::{Arrived, Completion, ProxyStatus};
 use crate::qp::QpState;
 use warpverbs_mlx5::cqe::ReceiveKind;
 use warpverbs_mlx5::num::Rkey;
@@ -13,7 +13,7 @@ use warpverbs_mlx5::syndrome::Syndrome;
 impl Core {
     /// One completion. What is of an earlier life of the QP, or was reported before, counts for
     /// nothing.
-    pub(super) fn settle_carried(&mut self, slot: u32, completion: &Completion) {
+    pub(super) fn settle_proxied(&mut self, slot: u32, completion: &Completion) {
         let Some(end) = self.proxy.end(slot) else { return };
         let Some(Id { kind, life, index }) = Id::unpack(completion.id) else {
             return tracing::warn!(slot, id = completion.id, "a completion of nobody's work");
@@ -52,7 +52,7 @@ impl Core {
                 break;
             }
             let failed = completion.status.syndrome().filter(|_| ticket.index == index);
-            let (ticket, carried) = (*ticket, work.is_carried());
+            let (ticket, proxied) = (*ticket, work.is_proxied());
             let (mut slots, mut copied) = (false, Ok(true));
             if let Work::Aside(aside) = work {
                 slots = aside.slot;
@@ -65,7 +65,7 @@ impl Core {
             }
             q.flight.pop_front();
             if let Some(end) = self.proxy.end_mut(slot) {
-                end.outstanding = end.outstanding.saturating_sub(carried.into());
+                end.outstanding = end.outstanding.saturating_sub(proxied.into());
                 if let Some(taken) = end.slots.as_mut().filter(|_| slots) {
                     taken.give();
                 }
@@ -98,7 +98,7 @@ impl Core {
         if q.state.flushes_sends() {
             return;
         }
-        while let Some(Flight { ticket, work: Work::Carried, .. }) = q.flight.front()
+        while let Some(Flight { ticket, work: Work::Proxied, .. }) = q.flight.front()
             && ticket.index < index
             && !ticket.completion.is_signaled()
         {
@@ -106,7 +106,7 @@ impl Core {
             q.stats.wqes.add(ticket.opcode, 1);
             q.stats.bytes += ticket.bytes;
             end.outstanding -= 1;
-            // Carried work owns nothing: its destructor need not look.
+            // Proxied work owns nothing: its destructor need not look.
             std::mem::forget(q.flight.pop_front());
         }
     }
@@ -137,7 +137,7 @@ impl Core {
         };
         let failed = self.receives.get(slot).is_some_and(|rq| rq.state == QpState::Err);
         if self.receives.get_mut(slot).is_some_and(|rq| rq.close(index)) {
-            if let (CarrierStatus::Flushed, Some(rq)) =
+            if let (ProxyStatus::Flushed, Some(rq)) =
                 (completion.status, self.receives.get_mut(slot))
             {
                 rq.flushed += 1;
@@ -145,7 +145,7 @@ impl Core {
             self.fail_receive_as(slot, index, syndrome, completion.vendor as u8);
         }
         if !failed {
-            self.end(slot, (completion.status != CarrierStatus::Flushed).then_some(syndrome));
+            self.end(slot, (completion.status != ProxyStatus::Flushed).then_some(syndrome));
         }
     }
 }

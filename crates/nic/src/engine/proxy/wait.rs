@@ -1,12 +1,12 @@
-//! What of a carried QP waits for copies. Its order is that of the queue: a request is posted after
+//! What of a proxied QP waits for copies. Its order is that of the queue: a request is posted after
 //! those before it, and completes after them, whoever's bytes take longer.
 
 use super::bounce::{Copies, Pieces};
 use super::{End, LIST, Proxy};
-use crate::carrier::{CarriedSge, CarrierStatus, Completion, SendList, Staging};
 use crate::engine::Core;
 use crate::engine::execute::Work;
 use crate::engine::run::{Flight, Ticket};
+use crate::proxy_device::{Completion, ProxySge, ProxyStatus, SendList, Staging};
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
 use rustc_hash::FxHashMap;
@@ -105,7 +105,7 @@ impl Slots {
     }
 
     /// Copies `bytes` into the next slot, if it is free: where they lie.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<CarriedSge> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<ProxySge> {
         if self.used == self.count {
             return None;
         }
@@ -113,7 +113,7 @@ impl Slots {
         self.staging.memory.write(offset, bytes).ok()?;
         (self.next, self.used) = (self.next + 1, self.used + 1);
         let (addr, len) = (self.staging.memory.addr() + offset, bytes.len() as u32);
-        Some(CarriedSge { addr, len, lkey: self.staging.lkey })
+        Some(ProxySge { addr, len, lkey: self.staging.lkey })
     }
 
     /// The one that was taken first is free.
@@ -183,7 +183,7 @@ impl End {
         }
         let plain = slot.is_none() && back.is_empty();
         Some(if plain {
-            Work::Carried
+            Work::Proxied
         } else {
             Work::Aside(Box::new(Aside::new(slot.is_some(), back)))
         })
@@ -232,7 +232,7 @@ impl Core {
             return;
         }
         list.signal_last();
-        let posted = end.carrier.post_send(list);
+        let posted = end.proxy_device.post_send(list);
         let taken = posted.count.min(list.len());
         end.outstanding += taken as u32;
         end.waiting.parked.drain(..taken);
@@ -323,7 +323,7 @@ impl Core {
             };
             if let Err(error) = copied {
                 tracing::warn!(%error, slot, "what has arrived could not be copied");
-                completion.status = CarrierStatus::LocalProtection;
+                completion.status = ProxyStatus::LocalProtection;
             }
             self.settle_receive(slot, index, &completion);
         }

@@ -1,12 +1,12 @@
-//! A device that carries QPs, made of memory: it does what a test allows, when the test allows it.
+//! A device that executes proxied QPs, made of memory: it does what a test allows, when the test allows it.
 
-mod carrier;
+mod proxy_device;
 
-pub use carrier::{FakeCarrier, FakeSrq};
+pub use proxy_device::{FakeProxyDevice, FakeSrq};
 
 use crate::AsyncEvent;
-use crate::carrier::{
-    Arrived, CarriedSge, CarrierLimits, CarrierStatus, Completion, Request, Staging,
+use crate::proxy_device::{
+    Arrived, Completion, ProxyLimits, ProxySge, ProxyStatus, Request, Staging,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -21,7 +21,7 @@ pub struct FakePlan {
     /// Makes its choices repeatable.
     pub seed: u64,
     /// What its queues take.
-    pub limits: CarrierLimits,
+    pub limits: ProxyLimits,
     /// So many slots of so many bytes for inline data beyond that, for each QP.
     pub staging: Option<(u32, u32)>,
     /// It takes all of a list, or, from 0 to so many of it by chance.
@@ -32,7 +32,7 @@ pub struct FakePlan {
 
 impl Default for FakePlan {
     fn default() -> Self {
-        let limits = CarrierLimits {
+        let limits = ProxyLimits {
             send_depth: 64,
             recv_depth: 64,
             send_sges: 16,
@@ -58,11 +58,11 @@ struct Owned {
     id: u64,
     request: Request,
     inline: Option<Vec<u8>>,
-    sges: Vec<CarriedSge>,
+    sges: Vec<ProxySge>,
     signaled: bool,
 }
 
-type Receive = (u64, Vec<CarriedSge>);
+type Receive = (u64, Vec<ProxySge>);
 
 #[derive(Default)]
 struct FakeQp {
@@ -75,7 +75,7 @@ struct FakeQp {
     done: [VecDeque<Completion>; 2],
     /// Sends that a poll has not given back, by a completion of theirs or of a later one.
     slots: VecDeque<u64>,
-    fail_next: Option<CarrierStatus>,
+    fail_next: Option<ProxyStatus>,
     refuse_next: Option<i32>,
     stats: FakeStats,
 }
@@ -101,7 +101,7 @@ impl fmt::Debug for FakeDevice {
     }
 }
 
-fn ended(id: u64, status: CarrierStatus) -> Completion {
+fn ended(id: u64, status: ProxyStatus) -> Completion {
     let vendor = status.syndrome().map_or(0, |syndrome| syndrome.usual_vendor());
     Completion { id, status, vendor: vendor.into(), ..Completion::default() }
 }
@@ -109,7 +109,7 @@ fn ended(id: u64, status: CarrierStatus) -> Completion {
 impl FakeQp {
     fn fail(&mut self) {
         self.failed = true;
-        let flush = |id| ended(id, CarrierStatus::Flushed);
+        let flush = |id| ended(id, ProxyStatus::Flushed);
         self.done[0].extend(self.sends.drain(..).map(|work| flush(work.id)));
         self.done[1].extend(self.receives.drain(..).map(|(id, _)| flush(id)));
     }
@@ -123,14 +123,14 @@ impl Inner {
         (inside && access.contains(needed)).then_some((region, offset))
     }
 
-    fn gather(&self, work: &Owned) -> Result<Vec<u8>, CarrierStatus> {
+    fn gather(&self, work: &Owned) -> Result<Vec<u8>, ProxyStatus> {
         if let Some(bytes) = &work.inline {
             return Ok(bytes.clone());
         }
         let mut out = Vec::new();
         for sge in &work.sges {
             let span = self.span(sge.lkey, sge.addr, sge.len.into(), Access::empty());
-            let (region, offset) = span.ok_or(CarrierStatus::LocalProtection)?;
+            let (region, offset) = span.ok_or(ProxyStatus::LocalProtection)?;
             let start = out.len();
             out.resize(start + sge.len as usize, 0);
             region.read(offset, &mut out[start..]).expect("inside the region");
@@ -138,32 +138,32 @@ impl Inner {
         Ok(out)
     }
 
-    fn scatter(&self, sges: &[CarriedSge], mut bytes: &[u8]) -> Result<(), CarrierStatus> {
+    fn scatter(&self, sges: &[ProxySge], mut bytes: &[u8]) -> Result<(), ProxyStatus> {
         for sge in sges {
             let (now, rest) = bytes.split_at(bytes.len().min(sge.len as usize));
             let span = self.span(sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_WRITE);
-            let (region, offset) = span.ok_or(CarrierStatus::LocalProtection)?;
+            let (region, offset) = span.ok_or(ProxyStatus::LocalProtection)?;
             region.write(offset, now).expect("inside the region");
             bytes = rest;
         }
-        if bytes.is_empty() { Ok(()) } else { Err(CarrierStatus::LocalLength) }
+        if bytes.is_empty() { Ok(()) } else { Err(ProxyStatus::LocalLength) }
     }
 
-    fn word(&self, addr: u64, rkey: u32) -> Result<(&Region, u64, u64), CarrierStatus> {
+    fn word(&self, addr: u64, rkey: u32) -> Result<(&Region, u64, u64), ProxyStatus> {
         let span = self.span(rkey, addr, 8, Access::REMOTE_ATOMIC);
-        let (region, offset) = span.ok_or(CarrierStatus::RemoteAccess)?;
+        let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
         let mut old = [0; 8];
         region.read(offset, &mut old).expect("inside the region");
         Ok((region, offset, u64::from_ne_bytes(old)))
     }
 
     /// Writes into the peer's memory.
-    fn put(&self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), CarrierStatus> {
+    fn put(&self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), ProxyStatus> {
         if bytes.is_empty() {
             return Ok(());
         }
         let span = self.span(rkey, addr, bytes.len() as u64, Access::REMOTE_WRITE);
-        let (region, offset) = span.ok_or(CarrierStatus::RemoteAccess)?;
+        let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
         region.write(offset, bytes).expect("inside the region");
         Ok(())
     }
@@ -190,14 +190,14 @@ impl Inner {
         arrived: Arrived,
         len: usize,
         bytes: Option<&[u8]>,
-    ) -> Result<(), CarrierStatus> {
+    ) -> Result<(), ProxyStatus> {
         let Some((id, sges)) = self.next_receive(peer) else {
-            return Err(CarrierStatus::RnrRetryExceeded);
+            return Err(ProxyStatus::RnrRetryExceeded);
         };
         let placed = bytes.map_or(Ok(()), |bytes| self.scatter(&sges, bytes));
         let done = match placed {
             Ok(()) => {
-                Completion { byte_len: len as u32, arrived, ..ended(id, CarrierStatus::Success) }
+                Completion { byte_len: len as u32, arrived, ..ended(id, ProxyStatus::Success) }
             }
             Err(status) => ended(id, status),
         };
@@ -205,12 +205,12 @@ impl Inner {
             qp.done[1].push_back(done);
         }
         placed.map_err(|status| match status {
-            CarrierStatus::LocalLength => CarrierStatus::RemoteInvalidRequest,
-            _ => CarrierStatus::RemoteOperation,
+            ProxyStatus::LocalLength => ProxyStatus::RemoteInvalidRequest,
+            _ => ProxyStatus::RemoteOperation,
         })
     }
 
-    fn execute(&mut self, work: &Owned, peer: u32) -> Result<(), CarrierStatus> {
+    fn execute(&mut self, work: &Owned, peer: u32) -> Result<(), ProxyStatus> {
         match work.request {
             Request::Write { addr, rkey } => self.put(addr, rkey, &self.gather(work)?),
             Request::WriteImm { addr, rkey, imm } => {
@@ -232,7 +232,7 @@ impl Inner {
                 let mut bytes = vec![0; len];
                 if len > 0 {
                     let span = self.span(rkey, addr, len as u64, Access::REMOTE_READ);
-                    let (region, offset) = span.ok_or(CarrierStatus::RemoteAccess)?;
+                    let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
                     region.read(offset, &mut bytes).expect("inside the region");
                 }
                 self.scatter(&work.sges, &bytes)
@@ -282,13 +282,13 @@ impl Inner {
         let dead = self.qps.get(&peer).is_none_or(|peer| peer.failed);
         let result = match (scripted, dead) {
             (Some(status), _) => Err(status),
-            (None, true) => Err(CarrierStatus::RetryExceeded),
+            (None, true) => Err(ProxyStatus::RetryExceeded),
             (None, false) => self.execute(&work, peer),
         };
         let Some(qp) = self.qps.get_mut(&qpn) else { return false };
         match result {
             Ok(()) if work.signaled => {
-                qp.done[0].push_back(ended(work.id, CarrierStatus::Success));
+                qp.done[0].push_back(ended(work.id, ProxyStatus::Success));
             }
             Ok(()) => {}
             Err(status) => {
@@ -296,9 +296,9 @@ impl Inner {
                 qp.fail();
                 let far = matches!(
                     status,
-                    CarrierStatus::RemoteAccess
-                        | CarrierStatus::RemoteInvalidRequest
-                        | CarrierStatus::RemoteOperation
+                    ProxyStatus::RemoteAccess
+                        | ProxyStatus::RemoteInvalidRequest
+                        | ProxyStatus::RemoteOperation
                 );
                 if far
                     && scripted.is_none()
@@ -306,7 +306,7 @@ impl Inner {
                 {
                     qp.fail();
                     self.events.push(match status {
-                        CarrierStatus::RemoteAccess => AsyncEvent::QpAccessError { qpn: peer },
+                        ProxyStatus::RemoteAccess => AsyncEvent::QpAccessError { qpn: peer },
                         _ => AsyncEvent::QpRequestError { qpn: peer },
                     });
                 }
@@ -340,7 +340,7 @@ impl FakeDevice {
     }
 
     /// A new QP, on an SRQ if one is given.
-    pub fn qp(&self, srq: Option<&FakeSrq>) -> FakeCarrier {
+    pub fn qp(&self, srq: Option<&FakeSrq>) -> FakeProxyDevice {
         let mut inner = self.lock();
         let qpn = loop {
             let qpn = inner.rng.random_range(0x10..0xff_ffff);
@@ -357,7 +357,7 @@ impl FakeDevice {
             let (lkey, _) = self.register(&memory, Access::empty());
             Staging { memory, lkey, slot }
         });
-        FakeCarrier { device: self.clone(), qpn, staging }
+        FakeProxyDevice { device: self.clone(), qpn, staging }
     }
 
     /// A new SRQ.
@@ -393,7 +393,7 @@ impl FakeDevice {
     }
 
     /// The next request of the QP ends like this.
-    pub fn fail_next(&self, qpn: u32, status: CarrierStatus) {
+    pub fn fail_next(&self, qpn: u32, status: ProxyStatus) {
         self.with(qpn, |qp| qp.fail_next = Some(status));
     }
 

@@ -24,10 +24,10 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_nic::{CarrierLimits, CarrierStatus, Completion, Gone};
+use warpverbs_nic::{Completion, Gone, ProxyLimits, ProxyStatus};
 
 /// What work completes with whose NIC is gone.
-const GONE: Syndrome = match CarrierStatus::Fatal.syndrome() {
+const GONE: Syndrome = match ProxyStatus::Fatal.syndrome() {
     Some(syndrome) => syndrome,
     None => Syndrome::LocalQpOp,
 };
@@ -37,7 +37,7 @@ const BATCH: usize = 32;
 /// The queues of an endpoint.
 #[derive(Debug)]
 pub(super) struct Direct {
-    limits: CarrierLimits,
+    limits: ProxyLimits,
     /// The NIC may be asked for READs and atomics.
     fetches: Arc<AtomicBool>,
     send: Mutex<Sending>,

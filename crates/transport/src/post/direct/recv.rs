@@ -12,20 +12,20 @@ use warpverbs_mlx5::export::ErrorWord;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_nic::{
-    Arrived, CarriedKeys, Gone, ReceiveCarrier, RecvList, Rule, receive_syndrome, translate_receive,
+    Arrived, Gone, ProxyKeys, ProxyReceiver, RecvList, Rule, receive_syndrome, translate_receive,
 };
 
 /// The posters' side of a receive queue.
 #[derive(Debug)]
 pub(super) struct Receiving {
     /// `None` with an SRQ, or without receives.
-    port: Option<Box<dyn ReceiveCarrier>>,
-    keys: CarriedKeys,
+    port: Option<Box<dyn ProxyReceiver>>,
+    keys: ProxyKeys,
     list: RecvList,
 }
 
 impl Receiving {
-    pub(super) fn new(port: Option<Box<dyn ReceiveCarrier>>, keys: CarriedKeys) -> Self {
+    pub(super) fn new(port: Option<Box<dyn ProxyReceiver>>, keys: ProxyKeys) -> Self {
         Self { port, keys, list: RecvList::default() }
     }
 
@@ -40,7 +40,7 @@ impl Receiving {
         self.list.push(id.pack(), &pieces);
         let posted = self.port.as_mut()?.post_recv(&self.list);
         match posted.count {
-            0 => Some(Err(Rule::CarrierRefused { errno: posted.refused? })),
+            0 => Some(Err(Rule::DeviceRefused { errno: posted.refused? })),
             _ => Some(Ok(())),
         }
     }

@@ -15,7 +15,7 @@ use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, parse};
 use warpverbs_nic::{
-    Bounds, CarriedKeys, Completion, Gone, Header, Request, Rule, SendList, Source, WorkRequest,
+    Bounds, Completion, Gone, Header, ProxyKeys, Request, Rule, SendList, Source, WorkRequest,
 };
 
 /// Completions looked at in one go.
@@ -25,7 +25,7 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(super) struct Sending {
     port: Box<dyn SendPort>,
-    keys: CarriedKeys,
+    keys: ProxyKeys,
     list: SendList,
     /// A WRITE behind which the NIC was not asked for a completion: how to ask.
     silent: Option<Request>,
@@ -55,7 +55,7 @@ struct Failure {
 struct Full;
 
 impl Sending {
-    pub(super) fn new(port: Box<dyn SendPort>, keys: CarriedKeys) -> Self {
+    pub(super) fn new(port: Box<dyn SendPort>, keys: ProxyKeys) -> Self {
         let (list, turns) = (SendList::default(), VecDeque::new());
         Self { port, keys, list, silent: None, asked: 0, turns, broken: false }
     }
@@ -72,7 +72,7 @@ impl Sending {
         match (posted.count, posted.refused) {
             (1.., _) => Ok(None),
             (_, None) => Err(Full),
-            (_, Some(errno)) => Ok(Some(Rule::CarrierRefused { errno })),
+            (_, Some(errno)) => Ok(Some(Rule::DeviceRefused { errno })),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use warpverbs_nic::{AsyncEvent, CarrierStatus, SoftNic};
+use warpverbs_nic::{AsyncEvent, ProxyStatus, SoftNic};
 use warpverbs_verbs::{CallError, Context, EventKind, EventSource, VerbsError};
 
 /// Listens until it is dropped.
@@ -75,7 +75,7 @@ fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
 
 fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: warpverbs_verbs::AsyncEvent) {
     tracing::info!(?event, "event of the device");
-    let syndrome = CarrierStatus::Fatal.syndrome().map_or(0, |syndrome| syndrome.value());
+    let syndrome = ProxyStatus::Fatal.syndrome().map_or(0, |syndrome| syndrome.value());
     let told = match (event.kind, event.source) {
         (EventKind::QpFatal, EventSource::Qp(qpn)) => AsyncEvent::QpFatal { qpn, syndrome },
         (EventKind::QpAccessError, EventSource::Qp(qpn)) => AsyncEvent::QpAccessError { qpn },
@@ -87,7 +87,7 @@ fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: warpverbs_verbs::AsyncEvent)
             AsyncEvent::Port { port: port as u8, active: false }
         }
         (EventKind::DeviceFatal, _) => {
-            // Carriers look at this in every poll.
+            // Proxy devices look at this in every poll.
             gone.store(true, Ordering::Release);
             AsyncEvent::DeviceFatal
         }

@@ -7,15 +7,15 @@
 //! ```text
 //! nic.rs      a device with its protection domain: memory, QPs, shared queues
 //! qp.rs       an endpoint's QP: the device's, alone or with one of the software NIC
-//! carrier.rs  lists of work to ibv_post_send, ibv_wc to completions
+//! proxy_device.rs  lists of work to ibv_post_send, ibv_wc to completions
 //! events.rs   what the device says besides completions
 //! inline.rs   inline data, of which devices take more or less
 //! ```
 
-mod carrier;
 mod events;
 mod inline;
 mod nic;
+mod proxy_device;
 mod qp;
 
 use super::{Nic, NicInfo, Offer, Provider};

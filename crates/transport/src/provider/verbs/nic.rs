@@ -1,19 +1,19 @@
 //! An open RDMA device, and what is made on it.
 
-use super::carrier::{SharedReceiver, VerbsCarrier};
 use super::events::Listener;
 use super::inline;
-use super::qp::{CarriedQp, DeviceQp, DirectQp};
+use super::proxy_device::{SharedReceiver, VerbsProxy};
+use super::qp::{DeviceQp, DirectQp, ProxiedQp};
 use crate::provider::soft::{Running, srq_config};
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
-use crate::{Error, NicId, Reach, RegisterOptions};
+use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warpverbs_mem::{How, HowRegistered, Region};
-use warpverbs_nic::{AsyncEvent, CarrierLimits, Config, Idle, Mr, Mtu, NicError, Pd, SoftNic, Srq};
+use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
+use warpverbs_nic::{AsyncEvent, Config, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
@@ -29,7 +29,7 @@ pub(super) struct Opened {
     pub(super) attr: verbs::DeviceAttr,
     pub(super) port: u8,
     pub(super) gid: GidChoice,
-    pub(super) reach: Reach,
+    pub(super) reach: FabricAddress,
     pub(super) grh_required: bool,
     mtu: Mtu,
     info: NicInfo,
@@ -75,12 +75,14 @@ impl Opened {
         let gid = context.choose_gid(port)?;
         let address = gid.entry.gid.0;
         let reach = match (state.link_layer, gid.entry.kind) {
-            (LinkLayer::InfiniBand, _) => Reach::Infiniband { gid: address, lid: state.lid },
-            (_, GidKind::RoceV1) => Reach::RoceV1 { gid: address },
-            _ => Reach::RoceV2 { gid: address },
+            (LinkLayer::InfiniBand, _) => {
+                FabricAddress::Infiniband { gid: address, lid: state.lid }
+            }
+            (_, GidKind::RoceV1) => FabricAddress::RoceV1 { gid: address },
+            _ => FabricAddress::RoceV2 { gid: address },
         };
         let mtu = state.active_mtu.unwrap_or(Mtu::B256);
-        let (name, idle) = (device.name().to_owned(), Idle::carried());
+        let (name, idle) = (device.name().to_owned(), Idle::proxied());
         let config = Config { name, idle, ..Config::default() };
         // Its engine is started where there are rings to be read.
         let nic = SoftNic::new(config)?;
@@ -156,10 +158,10 @@ impl VerbsNic {
 
 impl VerbsNic {
     /// A QP of the device, and what it takes.
-    fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, CarrierLimits), Error> {
+    fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, ProxyLimits), Error> {
         let (qp, caps) = (Arc::new(inline::create_qp(&self.device_pd, options)?), options.caps);
         // What was asked for, not the more that the device gave: the CQs are made for that.
-        let limits = CarrierLimits {
+        let limits = ProxyLimits {
             send_depth: caps.max_send_wr,
             recv_depth: caps.max_recv_wr,
             send_sges: caps.max_send_sge,
@@ -184,12 +186,12 @@ impl VerbsNic {
             tracing::info!(device, asked, found, "inline data goes by the engine, so all does");
             return Ok(None);
         }
-        let (keys, fetches) = (self.pd.carried_keys(), Arc::default());
+        let (keys, fetches) = (self.pd.proxy_keys(), Arc::default());
         Ok(Some(Arc::new(DirectQp { device, limits, keys, fetches })))
     }
 
     /// One that the software NIC carries. Its CQ has room for all that may be outstanding.
-    fn carried_qp(
+    fn proxied_qp(
         &self,
         spec: &QpSpec<'_>,
         shared: Option<&VerbsSrq>,
@@ -206,11 +208,11 @@ impl VerbsNic {
             false => None,
         };
         let gone = opened.gone.clone();
-        let carrier = VerbsCarrier::new(device.qp.clone(), limits, gone).with_slots(slots);
+        let proxy_device = VerbsProxy::new(device.qp.clone(), limits, gone).with_slots(slots);
         let srq = shared.map(|shared| shared.srq.clone());
         let (config, cqs) = opened.running.qp_config(spec, srq)?;
-        let qp = opened.running.nic.create_carried_qp(&self.pd, config, Box::new(carrier))?;
-        Ok(Arc::new(CarriedQp { qp, cqs, device }))
+        let qp = opened.running.nic.create_proxied_qp(&self.pd, config, Box::new(proxy_device))?;
+        Ok(Arc::new(ProxiedQp { qp, cqs, device }))
     }
 }
 
@@ -223,7 +225,7 @@ impl Nic for VerbsNic {
         self.opened.running.id
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> FabricAddress {
         self.opened.reach
     }
 
@@ -252,10 +254,10 @@ impl Nic for VerbsNic {
         let made = verbs::Registered::new(&self.device_pd, region, registration, &ways)?;
         let (nic, lkey, device) = (&opened.running.nic, made.mr.lkey(), made.mr);
         let mr = match made.how.by {
-            HowRegistered::Bounce => {
+            RegistrationPath::Bounce => {
                 nic.reg_bounced_mr(&self.pd, region, access, device.region(), lkey)
             }
-            _ => nic.reg_carried_mr(&self.pd, region, access, lkey),
+            _ => nic.reg_proxied_mr(&self.pd, region, access, lkey),
         }?;
         Ok(Box::new(VerbsKey { mr, device, how: made.how, _opened: opened.clone() }))
     }
@@ -275,7 +277,7 @@ impl Nic for VerbsNic {
         };
         let pair = match direct {
             Some(pair) => pair,
-            None => self.carried_qp(spec, shared)?,
+            None => self.proxied_qp(spec, shared)?,
         };
         pair.init(spec.access)?;
         Ok(pair)
@@ -290,10 +292,10 @@ impl Nic for VerbsNic {
             max_sge: sges.min(attr.max_srq_sge),
         };
         let device = verbs::Srq::new(&self.device_pd, room)?;
-        let carrier = Box::new(SharedReceiver::new(device.clone(), room));
+        let proxy_device = Box::new(SharedReceiver::new(device.clone(), room));
         self.opened.running.start_engine()?;
         let nic = &self.opened.running.nic;
-        let srq = nic.create_carried_srq(&self.pd, &srq_config(spec), carrier)?;
+        let srq = nic.create_proxied_srq(&self.pd, &srq_config(spec), proxy_device)?;
         Ok(Arc::new(VerbsSrq { srq, device, room, _opened: self.opened.clone() }))
     }
 
@@ -306,7 +308,7 @@ impl Nic for VerbsNic {
 struct VerbsKey {
     mr: Mr,
     device: verbs::Mr,
-    how: How,
+    how: RegistrationChoice,
     _opened: Arc<Opened>,
 }
 
@@ -319,7 +321,7 @@ impl MemoryKey for VerbsKey {
         self.device.rkey()
     }
 
-    fn how(&self) -> &How {
+    fn how(&self) -> &RegistrationChoice {
         &self.how
     }
 }

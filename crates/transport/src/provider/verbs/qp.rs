@@ -1,17 +1,17 @@
 //! An endpoint's QP: the device's, alone or with one of the software NIC.
 
-use super::carrier::{Poller, Receiver, Sender};
 use super::nic::Opened;
+use super::proxy_device::{Poller, Receiver, Sender};
+use crate::fabric::gid_of;
 use crate::provider::soft::attributes;
 use crate::provider::{DirectPorts, PathSpec, QueuePair};
-use crate::reach::gid_of;
-use crate::{Error, Reach, UsageError};
+use crate::{Error, FabricAddress, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::Access;
 use warpverbs_nic::{
-    CarriedKeys, CarrierLimits, Cq, FirstError, Path, Qp, QpAttrs, QpState, ReceiveCarrier,
+    Cq, FirstError, Path, ProxyKeys, ProxyLimits, ProxyReceiver, Qp, QpAttrs, QpState,
 };
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::Gid;
@@ -30,15 +30,18 @@ impl fmt::Debug for DeviceQp {
 
 impl DeviceQp {
     /// How the device reaches a peer, if it does.
-    fn path(&self, peer: &Reach) -> Result<verbs::Path, UsageError> {
+    fn path(&self, peer: &FabricAddress) -> Result<verbs::Path, UsageError> {
         let opened = &*self.opened;
         let (own, port, index) = (opened.reach, opened.port, opened.gid.entry.index as u8);
         own.check(opened.name(), peer)?;
         let routed = |gid| verbs::Path::roce(port, index, Gid(gid));
         Ok(match (own, *peer) {
-            (_, Reach::RoceV2 { gid } | Reach::RoceV1 { gid }) => routed(gid),
-            (_, Reach::Udp(addr)) => routed(gid_of(addr.ip())),
-            (Reach::Infiniband { gid: own, .. }, Reach::Infiniband { gid, lid }) => {
+            (_, FabricAddress::RoceV2 { gid } | FabricAddress::RoceV1 { gid }) => routed(gid),
+            (_, FabricAddress::Udp(addr)) => routed(gid_of(addr.ip())),
+            (
+                FabricAddress::Infiniband { gid: own, .. },
+                FabricAddress::Infiniband { gid, lid },
+            ) => {
                 let local = verbs::Path::infiniband(port, lid);
                 // The first half of a GID is the subnet's.
                 let same_subnet = own[..8] == gid[..8] && lid != 0 && !opened.grh_required;
@@ -86,13 +89,13 @@ impl DeviceQp {
 /// One that the software NIC carries: both QPs are brought along together. Dropped in this order:
 /// the software NIC lets go of the device's QP before that is destroyed.
 #[derive(Debug)]
-pub(super) struct CarriedQp {
+pub(super) struct ProxiedQp {
     pub(super) qp: Qp,
     pub(super) cqs: [Cq; 2],
     pub(super) device: DeviceQp,
 }
 
-impl QueuePair for CarriedQp {
+impl QueuePair for ProxiedQp {
     fn qpn(&self) -> u32 {
         self.qp.qpn()
     }
@@ -114,7 +117,7 @@ impl QueuePair for CarriedQp {
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
-        let [rtr, rts] = attributes(path, Path::Carried)?;
+        let [rtr, rts] = attributes(path, Path::Proxied)?;
         // The device first: work that a poster announces finds it ready.
         self.device.connect(path)?;
         self.qp.modify(QpState::Rtr, &rtr)?;
@@ -132,7 +135,7 @@ impl QueuePair for CarriedQp {
     }
 
     fn fail(&self) -> Result<(), Error> {
-        // The carrier brings the device along.
+        // The proxy device brings the device along.
         Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
     }
 }
@@ -141,8 +144,8 @@ impl QueuePair for CarriedQp {
 #[derive(Debug)]
 pub(super) struct DirectQp {
     pub(super) device: DeviceQp,
-    pub(super) limits: CarrierLimits,
-    pub(super) keys: CarriedKeys,
+    pub(super) limits: ProxyLimits,
+    pub(super) keys: ProxyKeys,
     pub(super) fetches: Arc<AtomicBool>,
 }
 
@@ -182,7 +185,7 @@ impl QueuePair for DirectQp {
     fn direct(&self) -> Option<DirectPorts> {
         let DirectQp { device: DeviceQp { qp, opened }, limits, keys, fetches } = self;
         let poller = |cq: &verbs::Cq| Box::new(Poller::new(cq.clone(), opened.gone.clone()));
-        let receiver = || Box::new(Receiver::new(qp.clone(), limits, 1)) as Box<dyn ReceiveCarrier>;
+        let receiver = || Box::new(Receiver::new(qp.clone(), limits, 1)) as Box<dyn ProxyReceiver>;
         Some(DirectPorts {
             limits: *limits,
             fetches: fetches.clone(),
@@ -196,7 +199,7 @@ impl QueuePair for DirectQp {
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         // Everything is in range, or nothing is changed.
-        attributes(path, Path::Carried)?;
+        attributes(path, Path::Proxied)?;
         self.fetches.store(path.max_rd_atomic > 0, Ordering::Relaxed);
         self.device.connect(path)
     }

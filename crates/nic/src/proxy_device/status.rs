@@ -6,13 +6,13 @@ macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $value:literal => $syndrome:expr;)*) => {
         /// How a request ended: the values of `enum ibv_wc_status`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub enum CarrierStatus {
+        pub enum ProxyStatus {
             $($(#[$doc])* $name,)*
             /// A value without a name here.
             Other(u32),
         }
 
-        impl CarrierStatus {
+        impl ProxyStatus {
             /// Every named status, in order of its value.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
@@ -108,19 +108,19 @@ mod tests {
 
     #[test]
     fn every_status_has_a_syndrome_of_its_own() {
-        let all = CarrierStatus::ALL;
+        let all = ProxyStatus::ALL;
         assert_eq!(all.len(), 24);
         let mut seen = Vec::new();
         for (value, &status) in all.iter().enumerate() {
             assert_eq!(status.value(), value as u32);
-            assert_eq!(CarrierStatus::from_value(value as u32), status);
+            assert_eq!(ProxyStatus::from_value(value as u32), status);
             seen.extend(status.syndrome().map(Syndrome::value));
         }
         assert_eq!(seen.len(), 23, "only success has none");
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 23);
-        assert_eq!(CarrierStatus::from_value(99), CarrierStatus::Other(99));
-        assert_eq!(CarrierStatus::Other(99).syndrome(), Some(Syndrome::Unknown(0xe3)));
+        assert_eq!(ProxyStatus::from_value(99), ProxyStatus::Other(99));
+        assert_eq!(ProxyStatus::Other(99).syndrome(), Some(Syndrome::Unknown(0xe3)));
     }
 }

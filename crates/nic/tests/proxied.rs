@@ -1,4 +1,4 @@
-//! QPs that another device carries: what the device may do late, in part, or not at all.
+//! QPs that another device executes: what the device may do late, in part, or not at all.
 
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
@@ -7,26 +7,26 @@ use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
 use warpverbs_nic::testing::{
-    CarriedConfig, CarriedPair, FakePlan, Port, PortConfig, Receives, bytes, connect_carried,
+    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
     local, sge,
 };
 use warpverbs_nic::{
-    AsyncEvent, CarrierLimits, CarrierStatus, ModifyError, NicError, Path, QpAttrs, QpState, Rule,
+    AsyncEvent, ModifyError, NicError, Path, ProxyLimits, ProxyStatus, QpAttrs, QpState, Rule,
     SrqConfig,
 };
 
-fn pair() -> CarriedPair {
-    CarriedPair::new(CarriedConfig::default()).unwrap()
+fn pair() -> ProxiedPair {
+    ProxiedPair::new(ProxiedConfig::default()).unwrap()
 }
 
-fn limited(change: impl FnOnce(&mut CarrierLimits)) -> CarriedPair {
+fn limited(change: impl FnOnce(&mut ProxyLimits)) -> ProxiedPair {
     let mut plan = FakePlan::default();
     change(&mut plan.limits);
-    CarriedPair::new(CarriedConfig { plan, ..CarriedConfig::default() }).unwrap()
+    ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap()
 }
 
 /// Puts a WRITE of 8 bytes from the start of the own buffer to `offset` of the peer's.
-fn put_write(pair: &mut CarriedPair, offset: u64, signaled: bool) -> u64 {
+fn put_write(pair: &mut ProxiedPair, offset: u64, signaled: bool) -> u64 {
     let (from, to) = (sge(&pair.a.mr, 0, 8), pair.b.remote(offset));
     let port = &mut pair.a.port;
     port.put(|buf, at| {
@@ -75,7 +75,7 @@ fn a_full_device_holds_work_in_the_ring() {
 
 #[test]
 fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
-    for &status in CarrierStatus::ALL.iter().filter(|status| **status != CarrierStatus::Success) {
+    for &status in ProxyStatus::ALL.iter().filter(|status| **status != ProxyStatus::Success) {
         let mut pair = pair();
         pair.a.port.post_recv(&[sge(&pair.a.mr, 0, 8)]);
         pair.run();
@@ -88,7 +88,7 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         assert_eq!(pair.a.port.sent(), [(0, syndrome), (1, FLUSH)], "{status:?}");
         assert_eq!(pair.a.port.received(), [(0, FLUSH)], "{status:?}");
         assert_eq!(pair.a.port.qp.state(), QpState::Err);
-        if status != CarrierStatus::Flushed {
+        if status != ProxyStatus::Flushed {
             let first = pair.a.port.qp.first_error().unwrap();
             assert_eq!((first.index, Some(first.syndrome)), (0, syndrome));
             let value = first.syndrome.value();
@@ -114,7 +114,7 @@ fn work_before_an_error_counts_as_done() {
     ring(&pair.a.port);
     pair.step();
     assert_eq!(pair.device.progress(2), 2);
-    pair.device.fail_next(pair.a.port.qp.qpn(), CarrierStatus::RetryExceeded);
+    pair.device.fail_next(pair.a.port.qp.qpn(), ProxyStatus::RetryExceeded);
     pair.run();
     assert_eq!(
         pair.a.port.sent(),
@@ -150,7 +150,7 @@ fn a_device_that_goes_or_falls_silent_holds_up_nobody() {
         if unplug {
             pair.device.unplug();
             pair.run();
-            let fatal = CarrierStatus::Fatal.syndrome();
+            let fatal = ProxyStatus::Fatal.syndrome();
             assert_eq!(pair.a.port.sent(), [(0, fatal), (1, FLUSH)]);
         } else {
             pair.device.silence(true);
@@ -193,11 +193,11 @@ fn what_comes_after_a_reset_is_not_taken_for_new_work() {
 
 #[test]
 fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
-    let foreign = |pair: &CarriedPair| {
+    let foreign = |pair: &ProxiedPair| {
         let (region, access) = (pair.a.mr.region(), Access::all());
         pair.nic.reg_mr(&pair.pd, region, access).unwrap()
     };
-    type Build = fn(&CarriedPair, &mut [u8], warpverbs_mlx5::wqe::Position, u32) -> usize;
+    type Build = fn(&ProxiedPair, &mut [u8], warpverbs_mlx5::wqe::Position, u32) -> usize;
     let cases: [(&str, Syndrome, Build); 6] = [
         ("data.lkey", Syndrome::LocalProt, |pair, buf, at, _| {
             let bad = Sge { lkey: Lkey(pair.a.mr.lkey() ^ 1), ..sge(&pair.a.mr, 0, 8) };
@@ -210,10 +210,10 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         ("ctrl.opcode", Syndrome::LocalQpOp, |_, buf, at, _| {
             WqeBuilder::local_inval(buf, at, Rkey(5)).finish().unwrap().len()
         }),
-        ("carrier", Syndrome::LocalQpOp, |pair, buf, at, _| {
+        ("proxy device", Syndrome::LocalQpOp, |pair, buf, at, _| {
             WqeBuilder::write(buf, at, pair.b.remote(0)).inline(&[1; 17]).finish().unwrap().len()
         }),
-        ("carrier", Syndrome::LocalQpOp, |pair, buf, at, _| {
+        ("proxy device", Syndrome::LocalQpOp, |pair, buf, at, _| {
             let sge = sge(&pair.a.mr, 0, 8);
             let wqe = WqeBuilder::write(buf, at, pair.b.remote(0)).sge(sge).sge(sge).sge(sge);
             wqe.finish().unwrap().len()
@@ -251,7 +251,7 @@ fn a_refused_request_ends_the_queue_and_is_remembered() {
     pair.run();
     assert_eq!(pair.a.port.sent(), [(0, FLUSH), (1, FLUSH)]);
     let first = pair.a.port.qp.first_error().unwrap();
-    assert_eq!(first.rule, Some(Rule::CarrierRefused { errno: 22 }));
+    assert_eq!(first.rule, Some(Rule::DeviceRefused { errno: 22 }));
 }
 
 #[test]
@@ -361,18 +361,18 @@ fn shared_receives_go_to_the_devices_shared_queue() {
     let (buf, dbr) = (HostBuf::region(8 * 64), HostBuf::region(64));
     let (buf, dbr) = (buf.unwrap(), dbr.unwrap());
     let config = SrqConfig { buf: buf.clone(), log_size: 3, log_stride: 6, dbr: dbr.clone() };
-    let srq = nic.create_carried_srq(pd, &config, Box::new(far.clone())).unwrap();
+    let srq = nic.create_proxied_srq(pd, &config, Box::new(far.clone())).unwrap();
     srq.set_limit(2);
     let config = PortConfig { receives: Receives::Shared(srq.clone()), ..PortConfig::default() };
     let plain = Port::new(nic, pd, &config).unwrap_err();
     assert_eq!(plain, NicError::Foreign { what: "SRQ", owner: "kind of QP" });
-    let carrier = Box::new(device.qp(Some(&far)));
-    let mut port = Port::carried(nic, pd, &config, carrier).unwrap();
+    let proxy_device = Box::new(device.qp(Some(&far)));
+    let mut port = Port::proxied(nic, pd, &config, proxy_device).unwrap();
     let mut peer =
-        Port::carried(nic, pd, &PortConfig::default(), Box::new(device.qp(None))).unwrap();
+        Port::proxied(nic, pd, &PortConfig::default(), Box::new(device.qp(None))).unwrap();
     for (port, peer) in [(&port, &peer), (&peer, &port)] {
         device.connect(port.qp.qpn(), peer.qp.qpn());
-        connect_carried(port, peer.qp.qpn(), Default::default());
+        connect_proxied(port, peer.qp.qpn(), Default::default());
     }
     for i in 0..3u16 {
         let mut slot = [0; 64];
@@ -421,19 +421,19 @@ fn paths_and_kinds_of_qps_do_not_mix() {
     port.qp.modify(QpState::Reset, &Default::default()).unwrap();
     port.qp.modify(QpState::Init, &QpAttrs::init(Access::all())).unwrap();
     let rtr = QpAttrs::rtr(5);
-    let refused = ModifyError::WrongPath { path: Path::Loopback, carried: true };
+    let refused = ModifyError::WrongPath { path: Path::Loopback, proxied: true };
     assert_eq!(port.qp.modify(QpState::Rtr, &rtr), Err(refused));
-    let taken = Port::carried(nic, &pair.pd, &PortConfig::default(), {
+    let taken = Port::proxied(nic, &pair.pd, &PortConfig::default(), {
         let mut twin = pair.device.qp(None);
         twin.set_qpn(port.qp.qpn());
         Box::new(twin)
     });
     assert_eq!(taken.unwrap_err(), NicError::QpnTaken { qpn: port.qp.qpn() });
-    let carried = QpAttrs { path: Some(Path::Carried), ..rtr };
+    let proxied = QpAttrs { path: Some(Path::Proxied), ..rtr };
     let other = Port::new(nic, &pair.pd, &PortConfig::default()).unwrap();
     other.qp.modify(QpState::Init, &QpAttrs::init(Access::all())).unwrap();
-    let refused = ModifyError::WrongPath { path: Path::Carried, carried: false };
-    assert_eq!(other.qp.modify(QpState::Rtr, &carried), Err(refused));
+    let refused = ModifyError::WrongPath { path: Path::Proxied, proxied: false };
+    assert_eq!(other.qp.modify(QpState::Rtr, &proxied), Err(refused));
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn everything_may_go_with_work_outstanding() {
     pair.a.port.post_recv(&[]);
     ring(&pair.a.port);
     pair.step();
-    let CarriedPair { nic, device, a, b, .. } = pair;
+    let ProxiedPair { nic, device, a, b, .. } = pair;
     drop(a.port);
     for _ in 0..10 {
         nic.step();

@@ -1,7 +1,7 @@
 //! Keys of a protection domain, for a poster that hands work to the device by itself.
 
 use super::translate::InTable;
-use super::{CarriedSge, OwnMemory};
+use super::{OwnMemory, ProxySge};
 use crate::pd::Pd;
 use crate::violation::{KeySide, Rule};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Known {
 /// The keys of a protection domain and what the device calls them. What was found is remembered,
 /// until any key of the NIC is taken back, so that the NIC is seldom asked.
 #[derive(Clone, Debug)]
-pub struct CarriedKeys {
+pub struct ProxyKeys {
     pd: Pd,
     /// Changes whenever a key is taken back.
     epoch: Arc<AtomicU64>,
@@ -36,10 +36,10 @@ pub struct CarriedKeys {
 
 impl Pd {
     /// Its keys, as the device that carries its QPs knows them.
-    pub fn carried_keys(&self) -> CarriedKeys {
+    pub fn proxy_keys(&self) -> ProxyKeys {
         let epoch = self.0.nic.lock().keys.epoch();
         let seen = epoch.load(Ordering::Acquire);
-        CarriedKeys { pd: self.clone(), epoch, seen, hint: KeyHint::default(), known: [None; KEPT] }
+        ProxyKeys { pd: self.clone(), epoch, seen, hint: KeyHint::default(), known: [None; KEPT] }
     }
 }
 
@@ -48,7 +48,7 @@ fn place(key: u32) -> usize {
     (key >> 8) as usize % KEPT
 }
 
-impl OwnMemory for CarriedKeys {
+impl OwnMemory for ProxyKeys {
     #[inline]
     fn at_device(
         &mut self,
@@ -56,7 +56,7 @@ impl OwnMemory for CarriedKeys {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<CarriedSge, Box<Rule>> {
+    ) -> Result<ProxySge, Box<Rule>> {
         // Acquire, pairs with the release of whoever took a key back.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch == self.seen
@@ -67,13 +67,13 @@ impl OwnMemory for CarriedKeys {
             && offset <= known.len
             && u64::from(sge.len) <= known.len - offset
         {
-            return Ok(CarriedSge { addr: sge.addr, len: sge.len, lkey: known.device_key });
+            return Ok(ProxySge { addr: sge.addr, len: sge.len, lkey: known.device_key });
         }
         self.ask(epoch, side, segment, sge, needed)
     }
 }
 
-impl CarriedKeys {
+impl ProxyKeys {
     #[cold]
     fn ask(
         &mut self,
@@ -82,7 +82,7 @@ impl CarriedKeys {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<CarriedSge, Box<Rule>> {
+    ) -> Result<ProxySge, Box<Rule>> {
         if epoch != self.seen {
             (self.seen, self.known) = (epoch, [None; KEPT]);
         }
@@ -90,7 +90,7 @@ impl CarriedKeys {
         let core = self.pd.0.nic.lock();
         let mut memory = InTable { keys: &core.keys, hint: &mut self.hint, pd };
         let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
-            Rule::KeyNotCarried { key } if core.proxy.shadows.contains(key) => {
+            Rule::KeyNotProxied { key } if core.proxy.shadows.contains(key) => {
                 Box::new(Rule::Bounced { key })
             }
             _ => rule,
@@ -115,8 +115,8 @@ mod tests {
     fn what_is_remembered_is_forgotten_when_a_key_goes() {
         let nic = SoftNic::new(Config::default()).unwrap();
         let (pd, region) = (nic.alloc_pd(), HostBuf::region(4096).unwrap());
-        let own = nic.reg_carried_mr(&pd, &region, Access::empty(), 7).unwrap();
-        let mut keys = pd.carried_keys();
+        let own = nic.reg_proxied_mr(&pd, &region, Access::empty(), 7).unwrap();
+        let mut keys = pd.proxy_keys();
         let sge = Sge { addr: region.addr() + 96, len: 4000, lkey: Lkey(own.lkey()) };
         let mut key =
             |sge, needed| keys.at_device(KeySide::Local, 0, sge, needed).map(|sge| sge.lkey);

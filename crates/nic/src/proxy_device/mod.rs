@@ -1,7 +1,7 @@
 //! QPs whose work another device carries out: the software NIC reads, checks and completes their
-//! queues, and a [`Carrier`] takes the work requests to, say, a QP of libibverbs.
+//! queues, and a [`ProxyDevice`] takes the work requests to, say, a QP of libibverbs.
 //!
-//! The NIC keeps the order. What it hands over in one list is posted in that order; what a carrier
+//! The NIC keeps the order. What it hands over in one list is posted in that order; what a proxy device
 //! reports as done may come late and in any portions, but the work of one queue in order, as on
 //! every verbs device. Nothing here knows which library drives the device.
 
@@ -10,9 +10,9 @@ mod list;
 mod status;
 mod translate;
 
-pub use keys::CarriedKeys;
+pub use keys::ProxyKeys;
 pub use list::{RecvList, SendList};
-pub use status::CarrierStatus;
+pub use status::ProxyStatus;
 pub(crate) use translate::InTable;
 pub use translate::{
     Bounds, Header, MAX_RECEIVE_SGES, OwnMemory, receive_syndrome, translate_receive,
@@ -22,9 +22,9 @@ use std::fmt;
 use thiserror::Error;
 use warpverbs_mem::Region;
 
-/// What a carrier's queues take.
+/// What a proxy device's queues take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarrierLimits {
+pub struct ProxyLimits {
     /// Send work requests outstanding at most.
     pub send_depth: u32,
     /// Receives outstanding at most; 0 if they come from an SRQ, or not at all.
@@ -34,7 +34,7 @@ pub struct CarrierLimits {
     /// Entries of a receive's list at most.
     pub recv_sges: u32,
     /// Bytes that the device copies when they are posted. Longer inline data goes by
-    /// [`Carrier::staging`], and is refused without.
+    /// [`ProxyDevice::staging`], and is refused without.
     pub inline_bytes: u32,
 }
 
@@ -53,14 +53,14 @@ pub struct Staging {
 /// A QP of another device, and its completion queue, which holds all that may be outstanding. The
 /// NIC calls it with its lock held: no call may wait.
 ///
-/// The owner of the device brings the carrier's QP to RTR and RTS before this NIC's, and to RESET
+/// The owner of the device brings the proxy device's QP to RTR and RTS before this NIC's, and to RESET
 /// after it. Dropping it ends everything that it still has to do with the memory of its work.
-pub trait Carrier: Send + fmt::Debug {
+pub trait ProxyDevice: Send + fmt::Debug {
     /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
     fn qpn(&self) -> u32;
 
     /// What its queues take. Does not change.
-    fn limits(&self) -> CarrierLimits;
+    fn limits(&self) -> ProxyLimits;
 
     /// Memory for inline data beyond that. Does not change.
     fn staging(&self) -> Option<Staging> {
@@ -82,8 +82,8 @@ pub trait Carrier: Send + fmt::Debug {
     fn fail(&mut self);
 }
 
-/// A shared receive queue of another device. What it takes is reported by the carriers of its QPs.
-pub trait ReceiveCarrier: Send + fmt::Debug {
+/// A shared receive queue of another device. What it takes is reported by the proxy devices of its QPs.
+pub trait ProxyReceiver: Send + fmt::Debug {
     /// Receives outstanding at most, and entries of a receive's list at most.
     fn limits(&self) -> (u32, u32);
 
@@ -93,7 +93,7 @@ pub trait ReceiveCarrier: Send + fmt::Debug {
 
 /// The device is gone, or never answers again: nothing posted to it will complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the device that carries the QP is gone")]
+#[error("the device that executes the QP's work is gone")]
 pub struct Gone;
 
 /// How much of a list was posted.
@@ -162,7 +162,7 @@ pub enum Request {
 
 /// Memory of the own side, under the device's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarriedSge {
+pub struct ProxySge {
     /// First byte.
     pub addr: u64,
     /// Bytes.
@@ -177,7 +177,7 @@ pub enum Source<'a> {
     /// To be copied before the call returns.
     Inline(&'a [u8]),
     /// In registered memory, or where the answer goes.
-    Sges(&'a [CarriedSge]),
+    Sges(&'a [ProxySge]),
 }
 
 /// One send work request.
@@ -224,7 +224,7 @@ pub struct Completion {
     /// As it was posted.
     pub id: u64,
     /// How it ended.
-    pub status: CarrierStatus,
+    pub status: ProxyStatus,
     /// The device's own code of an error; a CQE has room for its low 8 bits.
     pub vendor: u32,
     /// Bytes of the message, of a receive that succeeded.

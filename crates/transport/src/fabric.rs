@@ -11,7 +11,7 @@ pub const ROCE_PORT: u16 = 4791;
 /// The network a NIC is on, and its address there. A GID has the form of an IPv6 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reach {
+pub enum FabricAddress {
     /// On none: QPs of the same NIC reach it, and nobody else.
     #[default]
     Local,
@@ -36,7 +36,7 @@ pub enum Reach {
     },
 }
 
-impl Reach {
+impl FabricAddress {
     /// The IP address and the UDP port to which RoCEv2 packets go, if they are spoken.
     pub fn udp(&self) -> Option<SocketAddr> {
         match *self {
@@ -119,7 +119,7 @@ pub(crate) fn gid_of(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for FabricAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |gid: &[u8; 16]| Ipv6Addr::from(*gid);
         match self {
@@ -138,30 +138,30 @@ impl fmt::Display for Reach {
 mod tests {
     use super::*;
 
-    fn udp(addr: &str) -> Reach {
-        Reach::Udp(addr.parse().unwrap())
+    fn udp(addr: &str) -> FabricAddress {
+        FabricAddress::Udp(addr.parse().unwrap())
     }
 
-    fn roce(addr: &str) -> Reach {
-        Reach::RoceV2 { gid: gid_of(addr.parse().unwrap()) }
+    fn roce(addr: &str) -> FabricAddress {
+        FabricAddress::RoceV2 { gid: gid_of(addr.parse().unwrap()) }
     }
 
     #[test]
     fn who_meets_whom() {
         let gid = [1; 16];
-        let ib = |lid| Reach::Infiniband { gid, lid };
+        let ib = |lid| FabricAddress::Infiniband { gid, lid };
         let rows = [
             (udp("10.0.0.1:5000"), udp("10.0.0.2:6000"), None),
             (udp("10.0.0.1:4791"), roce("10.0.0.2"), None),
             (roce("10.0.0.2"), roce("10.0.0.1"), None),
             (ib(1), ib(2), None),
-            (Reach::RoceV1 { gid }, Reach::RoceV1 { gid }, None),
+            (FabricAddress::RoceV1 { gid }, FabricAddress::RoceV1 { gid }, None),
             (udp("10.0.0.1:5000"), roce("10.0.0.2"), Some("4791")),
             (udp("10.0.0.1:4791"), roce("fd00::2"), Some("IPv6")),
             (roce("fd00::2"), roce("10.0.0.1"), Some("IPv6")),
             (ib(1), roce("10.0.0.1"), Some("different kinds")),
-            (Reach::RoceV1 { gid }, roce("10.0.0.1"), Some("different kinds")),
-            (Reach::Local, roce("10.0.0.1"), Some("no network")),
+            (FabricAddress::RoceV1 { gid }, roce("10.0.0.1"), Some("different kinds")),
+            (FabricAddress::Local, roce("10.0.0.1"), Some("no network")),
         ];
         for (a, b, why) in rows {
             for (own, peer) in [(a, b), (b, a)] {

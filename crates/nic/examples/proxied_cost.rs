@@ -1,9 +1,9 @@
-//! What one WQE of a carried QP costs the engine: read, parsed, checked, translated, handed to a
-//! carrier that does nothing, completed and retired. Instructions, by the difference of two runs
+//! What one WQE of a proxied QP costs the engine: read, parsed, checked, translated, handed to a
+//! proxy device that does nothing, completed and retired. Instructions, by the difference of two runs
 //! under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example carried_cost
+//! cargo run --release -p warpverbs-nic --features test-utils --example proxied_cost
 //! ```
 
 mod counting;
@@ -13,9 +13,10 @@ use std::error::Error;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
-use warpverbs_nic::testing::{Port, PortConfig, connect_carried, sge};
+use warpverbs_nic::testing::{Port, PortConfig, connect_proxied, sge};
 use warpverbs_nic::{
-    Carrier, CarrierLimits, Completion, Config, Gone, Posted, QpAttrs, RecvList, SendList, SoftNic,
+    Completion, Config, Gone, Posted, ProxyDevice, ProxyLimits, QpAttrs, RecvList, SendList,
+    SoftNic,
 };
 
 /// WQEs between two signalled ones.
@@ -27,14 +28,14 @@ struct Null {
     done: Vec<u64>,
 }
 
-impl Carrier for Null {
+impl ProxyDevice for Null {
     fn qpn(&self) -> u32 {
         0x77
     }
 
-    fn limits(&self) -> CarrierLimits {
+    fn limits(&self) -> ProxyLimits {
         let (send_depth, recv_depth) = (1024, 0);
-        CarrierLimits { send_depth, recv_depth, send_sges: 16, recv_sges: 1, inline_bytes: 256 }
+        ProxyLimits { send_depth, recv_depth, send_sges: 16, recv_sges: 1, inline_bytes: 256 }
     }
 
     #[inline(never)]
@@ -63,9 +64,9 @@ fn carry(batches: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let nic = SoftNic::new(Config::default())?;
     let pd = nic.alloc_pd();
     let config = PortConfig { log_sq: 10, ..PortConfig::default() };
-    let mut port = Port::carried(&nic, &pd, &config, Box::new(Null::default()))?;
-    connect_carried(&port, 0x78, QpAttrs::default());
-    let mr = nic.reg_carried_mr(&pd, &HostBuf::region(4096)?, Access::LOCAL_WRITE, 0x1234)?;
+    let mut port = Port::proxied(&nic, &pd, &config, Box::new(Null::default()))?;
+    connect_proxied(&port, 0x78, QpAttrs::default());
+    let mr = nic.reg_proxied_mr(&pd, &HostBuf::region(4096)?, Access::LOCAL_WRITE, 0x1234)?;
     let (from, to) = (sge(&mr, 0, 8), Remote { addr: 0x1000, rkey: Rkey(5) });
     for _ in 0..batches {
         for i in 1..=BATCH {
@@ -92,6 +93,6 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let of = |batches: usize| instructions("*SoftNic*step*", &[batches.to_string()]);
     let (few, many) = (of(100)?, of(1100)?);
     let per_wqe = (many - few) as f64 / (1000 * BATCH) as f64;
-    println!("carried: {per_wqe:.1} instructions per WQE, target at most 500");
+    println!("proxied: {per_wqe:.1} instructions per WQE, target at most 500");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What fails on a carried QP completes as it does in loopback: the same work is done both ways, and
+//! What fails on a proxied QP completes as it does in loopback: the same work is done both ways, and
 //! the two streams of completions are compared.
 
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
 use warpverbs_nic::testing::{
-    CarriedConfig, CarriedPair, FakePlan, Pair, PairConfig, Port, local, remote, sge,
+    FakePlan, Pair, PairConfig, Port, ProxiedConfig, ProxiedPair, local, remote, sge,
 };
 use warpverbs_nic::{Mr, QpAttrs};
 
@@ -112,7 +112,7 @@ proptest! {
         let mut here = Pair::new(PairConfig { attrs, ..PairConfig::default() }).unwrap();
         let plan = FakePlan { seed, takes_at_most, polls_at_most, ..FakePlan::default() };
         let mut there =
-            CarriedPair::new(CarriedConfig { plan, ..CarriedConfig::default() }).unwrap();
+            ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
         for _ in 0..receives {
             here.b.post_recv(&[sge(&here.mr_b, 0, 32)]);
             there.b.port.post_recv(&[sge(&there.b.mr, 0, 32)]);

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// How a device reaches memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum HowRegistered {
+pub enum RegistrationPath {
     /// Host memory, by its address.
     Host,
     /// A GPU's memory, which the software NIC has copied by the GPU's copy engine.
@@ -20,7 +20,7 @@ pub enum HowRegistered {
     Bounce,
 }
 
-impl fmt::Display for HowRegistered {
+impl fmt::Display for RegistrationPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Host => "host memory",
@@ -36,7 +36,7 @@ impl fmt::Display for HowRegistered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotTaken {
     /// The way.
-    pub how: HowRegistered,
+    pub how: RegistrationPath,
     /// The reason.
     pub why: String,
 }
@@ -51,16 +51,16 @@ impl NotTaken {
 
 /// The way that was taken, and the better ones that were not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct How {
+pub struct RegistrationChoice {
     /// The way.
-    pub by: HowRegistered,
+    pub by: RegistrationPath,
     /// Better ways.
     pub not_taken: Vec<NotTaken>,
 }
 
-impl How {
+impl RegistrationChoice {
     /// By the best way there is.
-    pub fn best(by: HowRegistered) -> Self {
+    pub fn best(by: RegistrationPath) -> Self {
         Self { by, not_taken: Vec::new() }
     }
 

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{
-    Arrived, CarriedSge, Carrier, CarrierLimits, CarrierStatus, Completion, Gone, Posted,
-    ReceiveCarrier, RecvList, Request, SendList, Source, Staging, WorkRequest,
+    Arrived, Completion, Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, ProxySge,
+    ProxyStatus, RecvList, Request, SendList, Source, Staging, WorkRequest,
 };
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{Data, Remote, SendFlags, SendOp, Sge, WcOpcode, WcStatus};
@@ -19,9 +19,9 @@ const SGES: usize = 64;
 
 /// A device's QP and its CQ, for the engine of the software NIC.
 #[derive(Debug)]
-pub(super) struct VerbsCarrier {
+pub(super) struct VerbsProxy {
     qp: Arc<verbs::Qp>,
-    limits: CarrierLimits,
+    limits: ProxyLimits,
     /// For inline data beyond the device's limit, and its registration.
     slots: Option<(Staging, verbs::Mr)>,
     sender: Sender,
@@ -29,9 +29,9 @@ pub(super) struct VerbsCarrier {
     poller: Poller,
 }
 
-impl VerbsCarrier {
+impl VerbsProxy {
     /// Work of at most `limits` goes to `qp`, whose both queues complete in one CQ.
-    pub(super) fn new(qp: Arc<verbs::Qp>, limits: CarrierLimits, gone: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: ProxyLimits, gone: Arc<AtomicBool>) -> Self {
         let sender = Sender::new(qp.clone(), &limits, LIST);
         let receiver = Receiver::new(qp.clone(), &limits, LIST);
         let poller = Poller::new(qp.send_cq().clone(), gone);
@@ -58,7 +58,7 @@ impl fmt::Debug for Sender {
 
 impl Sender {
     /// Of at most `requests` within `limits` at a time.
-    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &CarrierLimits, requests: usize) -> Self {
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &ProxyLimits, requests: usize) -> Self {
         let (sges, inline) = (limits.send_sges.max(1) as usize, limits.inline_bytes as usize);
         let list = verbs::SendList::new(requests, requests * sges, requests * inline);
         Self { qp, list }
@@ -90,14 +90,14 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Of at most `requests` within `limits` at a time.
-    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &CarrierLimits, requests: usize) -> Self {
+    pub(super) fn new(qp: Arc<verbs::Qp>, limits: &ProxyLimits, requests: usize) -> Self {
         let sges = limits.recv_sges;
         let list = verbs::RecvList::new(requests, requests * sges.max(1) as usize);
         Self { qp, limits: (limits.recv_depth, sges), list }
     }
 }
 
-impl ReceiveCarrier for Receiver {
+impl ProxyReceiver for Receiver {
     fn limits(&self) -> (u32, u32) {
         self.limits
     }
@@ -123,7 +123,7 @@ impl SharedReceiver {
     }
 }
 
-impl ReceiveCarrier for SharedReceiver {
+impl ProxyReceiver for SharedReceiver {
     fn limits(&self) -> (u32, u32) {
         (self.room.max_wr, self.room.max_sge)
     }
@@ -193,7 +193,7 @@ fn op(request: Request) -> SendOp {
     }
 }
 
-fn entries(sges: &[CarriedSge]) -> ArrayVec<Sge, SGES> {
+fn entries(sges: &[ProxySge]) -> ArrayVec<Sge, SGES> {
     sges.iter().map(|sge| Sge::new(sge.addr, sge.len, sge.lkey)).collect()
 }
 
@@ -244,12 +244,12 @@ fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
     }
 }
 
-impl Carrier for VerbsCarrier {
+impl ProxyDevice for VerbsProxy {
     fn qpn(&self) -> u32 {
         self.qp.qpn()
     }
 
-    fn limits(&self) -> CarrierLimits {
+    fn limits(&self) -> ProxyLimits {
         self.limits
     }
 
@@ -279,7 +279,7 @@ impl Carrier for VerbsCarrier {
 
 fn completion(wc: &verbs::Completion) -> Completion {
     let status = status(wc.status());
-    if status != CarrierStatus::Success {
+    if status != ProxyStatus::Success {
         let (id, vendor) = (wc.id(), wc.vendor_error());
         return Completion { id, status, vendor, ..Completion::default() };
     }
@@ -293,28 +293,28 @@ fn completion(wc: &verbs::Completion) -> Completion {
 }
 
 #[inline]
-fn status(status: WcStatus) -> CarrierStatus {
+fn status(status: WcStatus) -> ProxyStatus {
     match status {
-        WcStatus::Success => CarrierStatus::Success,
-        WcStatus::LocalLength => CarrierStatus::LocalLength,
-        WcStatus::LocalQpOperation => CarrierStatus::LocalQpOp,
-        WcStatus::LocalProtection => CarrierStatus::LocalProtection,
-        WcStatus::Flushed => CarrierStatus::Flushed,
-        WcStatus::WindowBind => CarrierStatus::WindowBind,
-        WcStatus::BadResponse => CarrierStatus::BadResponse,
-        WcStatus::LocalAccess => CarrierStatus::LocalAccess,
-        WcStatus::RemoteInvalidRequest => CarrierStatus::RemoteInvalidRequest,
-        WcStatus::RemoteAccess => CarrierStatus::RemoteAccess,
-        WcStatus::RemoteOperation => CarrierStatus::RemoteOperation,
-        WcStatus::RetryExceeded => CarrierStatus::RetryExceeded,
-        WcStatus::RnrRetryExceeded => CarrierStatus::RnrRetryExceeded,
-        WcStatus::RemoteAborted => CarrierStatus::RemoteAborted,
-        WcStatus::Fatal => CarrierStatus::Fatal,
-        WcStatus::ResponseTimeout => CarrierStatus::ResponseTimeout,
-        WcStatus::General => CarrierStatus::General,
-        WcStatus::Unknown(value) => CarrierStatus::from_value(value),
+        WcStatus::Success => ProxyStatus::Success,
+        WcStatus::LocalLength => ProxyStatus::LocalLength,
+        WcStatus::LocalQpOperation => ProxyStatus::LocalQpOp,
+        WcStatus::LocalProtection => ProxyStatus::LocalProtection,
+        WcStatus::Flushed => ProxyStatus::Flushed,
+        WcStatus::WindowBind => ProxyStatus::WindowBind,
+        WcStatus::BadResponse => ProxyStatus::BadResponse,
+        WcStatus::LocalAccess => ProxyStatus::LocalAccess,
+        WcStatus::RemoteInvalidRequest => ProxyStatus::RemoteInvalidRequest,
+        WcStatus::RemoteAccess => ProxyStatus::RemoteAccess,
+        WcStatus::RemoteOperation => ProxyStatus::RemoteOperation,
+        WcStatus::RetryExceeded => ProxyStatus::RetryExceeded,
+        WcStatus::RnrRetryExceeded => ProxyStatus::RnrRetryExceeded,
+        WcStatus::RemoteAborted => ProxyStatus::RemoteAborted,
+        WcStatus::Fatal => ProxyStatus::Fatal,
+        WcStatus::ResponseTimeout => ProxyStatus::ResponseTimeout,
+        WcStatus::General => ProxyStatus::General,
+        WcStatus::Unknown(value) => ProxyStatus::from_value(value),
         // A name that came later.
-        _ => CarrierStatus::General,
+        _ => ProxyStatus::General,
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
     fn every_status_of_the_library_keeps_its_number() {
         for value in 0..40 {
             let told = status(WcStatus::from_raw(value));
-            assert_eq!(told, CarrierStatus::from_value(value), "{value}");
+            assert_eq!(told, ProxyStatus::from_value(value), "{value}");
         }
     }
 }

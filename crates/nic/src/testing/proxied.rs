@@ -1,6 +1,6 @@
 //! Two connected ports whose work a fake device carries.
 
-use super::{FakeDevice, FakePlan, Port, PortConfig, connect_carried};
+use super::{FakeDevice, FakePlan, Port, PortConfig, connect_proxied};
 use crate::{Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
@@ -10,9 +10,9 @@ use warpverbs_mlx5::wqe::Remote;
 /// Bytes of either buffer.
 const BUFFER: usize = 1 << 16;
 
-/// How a carried pair is made.
+/// How a proxied pair is made.
 #[derive(Clone, Debug, Default)]
-pub struct CarriedConfig {
+pub struct ProxiedConfig {
     /// The NIC; its clock is replaced by a virtual one.
     pub nic: Config,
     /// The device.
@@ -25,7 +25,7 @@ pub struct CarriedConfig {
 
 /// One end: a port, and a buffer with all rights.
 #[derive(Debug)]
-pub struct CarriedSide {
+pub struct ProxiedSide {
     /// The port.
     pub port: Port,
     /// 64 KiB.
@@ -34,16 +34,16 @@ pub struct CarriedSide {
     pub rkey: u32,
 }
 
-impl CarriedSide {
+impl ProxiedSide {
     /// The bytes from `offset` on, for the peer's work requests.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: self.mr.addr() + offset, rkey: Rkey(self.rkey) }
     }
 }
 
-/// Two ports of one NIC, carried by two QPs of a fake device that are connected to each other.
+/// Two ports of one NIC, proxied by two QPs of a fake device that are connected to each other.
 #[derive(Debug)]
-pub struct CarriedPair {
+pub struct ProxiedPair {
     /// The NIC. No thread drives it.
     pub nic: SoftNic,
     /// The NIC's clock.
@@ -53,24 +53,24 @@ pub struct CarriedPair {
     /// The device.
     pub device: FakeDevice,
     /// One end.
-    pub a: CarriedSide,
+    pub a: ProxiedSide,
     /// The other end.
-    pub b: CarriedSide,
+    pub b: ProxiedSide,
 }
 
-impl CarriedPair {
+impl ProxiedPair {
     /// Makes everything, both ports in RTS.
-    pub fn new(config: CarriedConfig) -> Result<Self, NicError> {
+    pub fn new(config: ProxiedConfig) -> Result<Self, NicError> {
         let clock = VirtualClock::new();
         let nic = SoftNic::new(Config { clock: Clock::Virtual(clock.clone()), ..config.nic })?;
         let (pd, device) = (nic.alloc_pd(), FakeDevice::new(config.plan));
         let side = |config: &PortConfig| {
-            let port = Port::carried(&nic, &pd, config, Box::new(device.qp(None)))?;
+            let port = Port::proxied(&nic, &pd, config, Box::new(device.qp(None)))?;
             let memory = |cause| NicError::Memory { what: "test memory", cause };
             let region = HostBuf::region(BUFFER).map_err(memory)?;
             let (lkey, rkey) = device.register(&region, Access::all());
-            let mr = nic.reg_carried_mr(&pd, &region, Access::all(), lkey)?;
-            Ok::<_, NicError>(CarriedSide { port, mr, rkey })
+            let mr = nic.reg_proxied_mr(&pd, &region, Access::all(), lkey)?;
+            Ok::<_, NicError>(ProxiedSide { port, mr, rkey })
         };
         let (a, b) = (side(&config.a)?, side(&config.b)?);
         let pair = Self { nic, clock, pd, device, a, b };
@@ -83,7 +83,7 @@ impl CarriedPair {
         let (a, b) = (&self.a.port, &self.b.port);
         for (port, peer) in [(a, b), (b, a)] {
             self.device.connect(port.qp.qpn(), peer.qp.qpn());
-            connect_carried(port, peer.qp.qpn(), QpAttrs::default());
+            connect_proxied(port, peer.qp.qpn(), QpAttrs::default());
         }
     }
 

@@ -1,13 +1,13 @@
 //! Lists of requests to post together.
 
-use super::{CarriedSge, Header, Request, Source, WorkRequest};
+use super::{Header, ProxySge, Request, Source, WorkRequest};
 use std::ops::Range;
 
 /// Work requests to post together, in order.
 #[derive(Debug, Default)]
 pub struct SendList {
     entries: Vec<Entry>,
-    sges: Vec<CarriedSge>,
+    sges: Vec<ProxySge>,
     bytes: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ impl SendList {
 
     /// Adds an entry to the list of the request that [`Self::close`] adds next.
     #[inline]
-    pub(crate) fn add(&mut self, sge: CarriedSge) {
+    pub(crate) fn add(&mut self, sge: ProxySge) {
         self.sges.push(sge);
     }
 
@@ -111,7 +111,7 @@ impl SendList {
     }
 
     /// The inline data of the last one is sent from registered memory instead.
-    pub(crate) fn outline_last(&mut self, sge: CarriedSge) {
+    pub(crate) fn outline_last(&mut self, sge: ProxySge) {
         let start = self.sges.len() as u32;
         if let Some(last) = self.entries.last_mut().filter(|entry| entry.inline) {
             self.bytes.truncate(last.part.start as usize);
@@ -146,7 +146,7 @@ impl SendList {
 pub struct RecvList {
     /// Identity, and where its entries end.
     entries: Vec<(u64, u32)>,
-    sges: Vec<CarriedSge>,
+    sges: Vec<ProxySge>,
 }
 
 impl RecvList {
@@ -161,7 +161,7 @@ impl RecvList {
     }
 
     /// Each one's identity, to be given back with its completion, and where its message goes.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &[CarriedSge])> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[ProxySge])> {
         let mut start = 0;
         self.entries.iter().map(move |&(id, end)| {
             let sges = &self.sges[start..end as usize];
@@ -171,7 +171,7 @@ impl RecvList {
     }
 
     /// Adds a receive.
-    pub fn push(&mut self, id: u64, sges: &[CarriedSge]) {
+    pub fn push(&mut self, id: u64, sges: &[ProxySge]) {
         self.sges.extend_from_slice(sges);
         self.entries.push((id, self.sges.len() as u32));
     }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn lists_give_back_what_was_put_in() {
-        let sge = |addr| CarriedSge { addr, len: 8, lkey: 5 };
+        let sge = |addr| ProxySge { addr, len: 8, lkey: 5 };
         let work = |id, source| WorkRequest {
             id,
             request: Request::Send,

@@ -2,7 +2,7 @@
 //! which key it knows the own side's memory. One set of checks, for what the engine reads in rings
 //! and for what a poster hands to the device by itself.
 
-use super::{CarriedSge, CarrierLimits, Request, SendList, Source, WorkRequest};
+use super::{ProxyLimits, ProxySge, Request, SendList, Source, WorkRequest};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
@@ -39,7 +39,7 @@ pub trait OwnMemory {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<CarriedSge, Box<Rule>>;
+    ) -> Result<ProxySge, Box<Rule>>;
 }
 
 /// The keys of one protection domain.
@@ -57,10 +57,10 @@ impl OwnMemory for InTable<'_> {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<CarriedSge, Box<Rule>> {
+    ) -> Result<ProxySge, Box<Rule>> {
         let Sge { addr, len, lkey: Lkey(key) } = sge;
         match self.keys.find(self.hint, self.pd, key, addr, len, needed) {
-            Some(Span { tag: lkey @ 1.., .. }) => Ok(CarriedSge { addr, len, lkey }),
+            Some(Span { tag: lkey @ 1.., .. }) => Ok(ProxySge { addr, len, lkey }),
             _ => Err(self.unfit(side, segment, sge, needed)),
         }
     }
@@ -73,7 +73,7 @@ impl InTable<'_> {
         let Sge { addr, len, lkey: Lkey(key) } = sge;
         Box::new(match self.keys.lookup(self.hint, self.pd, key, addr, len, needed) {
             Err(error) => Rule::Key { side, segment, error },
-            Ok(_) => Rule::KeyNotCarried { key },
+            Ok(_) => Rule::KeyNotProxied { key },
         })
     }
 }
@@ -82,7 +82,7 @@ impl InTable<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     /// Of its queues.
-    pub limits: &'a CarrierLimits,
+    pub limits: &'a ProxyLimits,
     /// It may have READs and atomics outstanding.
     pub fetches: bool,
 }
@@ -136,7 +136,7 @@ impl SendList {
             Payload::Inline(bytes) => {
                 let (found, max) = (bytes.len() as u64, u64::from(bounds.limits.inline_bytes));
                 if found > max {
-                    return broken(Rule::CarrierLimit { what: "inline bytes", found, max });
+                    return broken(Rule::DeviceLimit { what: "inline bytes", found, max });
                 }
                 let Header { id, signaled, fence, solicited } = header;
                 let source = Source::Inline(bytes);
@@ -154,8 +154,8 @@ impl SendList {
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<(), Box<Rule>> {
-        let carried = matches!(op, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. });
-        if carried && !bounds.fetches {
+        let proxied = matches!(op, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. });
+        if proxied && !bounds.fetches {
             return broken(Rule::NoReadResources { attr: "max_rd_atomic" });
         }
         let (request, result) = match *op {
@@ -173,7 +173,7 @@ impl SendList {
             Op::FetchAdd { remote: Remote { addr, rkey: Rkey(rkey) }, add, result } => {
                 (Request::FetchAdd { addr, rkey, add }, result)
             }
-            _ => return broken(Rule::NotCarried { opcode: op.opcode() }),
+            _ => return broken(Rule::NotProxied { opcode: op.opcode() }),
         };
         let result = Sge { len: 8, ..result };
         self.add(memory.at_device(KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
@@ -195,7 +195,7 @@ impl SendList {
             return broken(Rule::MessageLength { len, max: MAX_MESSAGE });
         }
         if found > u64::from(max) {
-            return broken(Rule::CarrierLimit { what: "segments", found, max: max.into() });
+            return broken(Rule::DeviceLimit { what: "segments", found, max: max.into() });
         }
         for (segment, sge) in sges.iter().enumerate() {
             self.add(memory.at_device(KeySide::Local, segment as u8, sge, needed)?);
@@ -217,11 +217,11 @@ pub fn translate_receive(
     sges: impl ExactSizeIterator<Item = Sge>,
     max: u32,
     memory: &mut impl OwnMemory,
-) -> Result<ArrayVec<CarriedSge, MAX_RECEIVE_SGES>, Box<Rule>> {
+) -> Result<ArrayVec<ProxySge, MAX_RECEIVE_SGES>, Box<Rule>> {
     let most = max.min(MAX_RECEIVE_SGES as u32);
     if sges.len() > most as usize {
         let (found, max) = (sges.len() as u64, most.into());
-        return broken(Rule::CarrierLimit { what: "segments", found, max });
+        return broken(Rule::DeviceLimit { what: "segments", found, max });
     }
     let pieces = sges.enumerate().map(|(segment, sge)| {
         memory.at_device(KeySide::Receive, segment as u8, sge, Access::LOCAL_WRITE)
@@ -232,7 +232,7 @@ pub fn translate_receive(
 /// The syndrome with which a receive completes that breaks `rule`.
 pub fn receive_syndrome(rule: &Rule) -> Syndrome {
     match rule {
-        Rule::Key { .. } | Rule::KeyNotCarried { .. } | Rule::Bounced { .. } => Syndrome::LocalProt,
+        Rule::Key { .. } | Rule::KeyNotProxied { .. } | Rule::Bounced { .. } => Syndrome::LocalProt,
         _ => Syndrome::LocalQpOp,
     }
 }

@@ -1,33 +1,33 @@
 //! QPs and SRQs of a fake device, as the NIC sees them.
 
 use super::{FakeDevice, FakeQp, Inner, Owned};
-use crate::carrier::{
-    Carrier, CarrierLimits, Completion, Gone, Posted, ReceiveCarrier, RecvList, SendList, Source,
+use crate::proxy_device::{
+    Completion, Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Source,
     Staging, WorkRequest,
 };
 use rand::RngExt;
 
 /// A QP of a [`FakeDevice`].
 #[derive(Debug)]
-pub struct FakeCarrier {
+pub struct FakeProxyDevice {
     pub(super) device: FakeDevice,
     pub(super) qpn: u32,
     pub(super) staging: Option<Staging>,
 }
 
-impl FakeCarrier {
+impl FakeProxyDevice {
     /// Passes for another QP.
     pub fn set_qpn(&mut self, qpn: u32) {
         self.qpn = qpn;
     }
 }
 
-impl Carrier for FakeCarrier {
+impl ProxyDevice for FakeProxyDevice {
     fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    fn limits(&self) -> CarrierLimits {
+    fn limits(&self) -> ProxyLimits {
         self.device.lock().plan.limits
     }
 
@@ -37,7 +37,7 @@ impl Carrier for FakeCarrier {
 
     fn post_send(&mut self, list: &SendList) -> Posted {
         let mut inner = self.device.lock();
-        let CarrierLimits { send_depth: depth, inline_bytes, .. } = inner.plan.limits;
+        let ProxyLimits { send_depth: depth, inline_bytes, .. } = inner.plan.limits;
         let most = inner.plan.takes_at_most;
         let mut count = inner.portion(most, list.len());
         let Some(qp) = inner.qps.get_mut(&self.qpn) else {
@@ -115,7 +115,7 @@ impl Carrier for FakeCarrier {
     }
 }
 
-impl Drop for FakeCarrier {
+impl Drop for FakeProxyDevice {
     fn drop(&mut self) {
         self.device.lock().qps.remove(&self.qpn);
     }
@@ -128,7 +128,7 @@ pub struct FakeSrq {
     pub(super) number: usize,
 }
 
-impl ReceiveCarrier for FakeSrq {
+impl ProxyReceiver for FakeSrq {
     fn limits(&self) -> (u32, u32) {
         let limits = self.device.lock().plan.limits;
         (limits.recv_depth, limits.recv_sges)
