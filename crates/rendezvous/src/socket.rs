@@ -19,6 +19,12 @@ pub(crate) fn prepare(stream: &impl AsFd) -> io::Result<()> {
     socket.set_tcp_keepalive(&alive)
 }
 
+/// Whether the process, or the whole system, may not open another descriptor.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    // ENFILE and EMFILE, the same on all Unixes.
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
+}
+
 /// A blocking stream that gives `TimedOut` once the deadline has passed.
 pub(crate) struct Timed<'a> {
     pub(crate) stream: &'a TcpStream,

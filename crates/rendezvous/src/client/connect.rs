@@ -1,13 +1,13 @@
 //! From a name to a connection that speaks the protocol.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::protocol::{MAGIC, Request};
+use crate::protocol::{MAGIC, ReplyError, Request, read, refused};
 use crate::resolve::resolve;
-use crate::socket::{Timed, prepare};
+use crate::socket::{Timed, is_out_of_descriptors, prepare};
 use crate::{Deadline, ResolveError};
 
 /// Why there is no connection to a store.
@@ -45,33 +45,58 @@ pub enum ConnectError {
         /// What the last attempt gave.
         cause: io::Error,
     },
-    /// Somebody else listens there.
-    #[error("the peer at {peer} does not speak the store's protocol: to a ping it {answer}")]
+    /// This process cannot open a socket at all.
+    #[error("no socket to connect to {host}:{port} with: {cause}")]
+    NoSocket {
+        /// Host as given.
+        host: String,
+        /// Port as given.
+        port: u16,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// A store that serves nobody else now.
+    #[error("the store at {peer} refuses the connection: {why} (asked {attempts} times)")]
+    TurnedAway {
+        /// Its address.
+        peer: SocketAddr,
+        /// Its reason: it is full, or out of descriptors.
+        why: String,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// Something else listens there.
+    #[error(
+        "the peer at {peer} does not speak the store's protocol: to a ping it answered {got:#010x}, expected {expected:#010x}"
+    )]
     NotAStore {
         /// Its address.
         peer: SocketAddr,
-        /// What it did.
-        answer: Answer,
-    },
-}
-
-/// What a peer did that is no store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Answer {
-    /// Sent other bytes.
-    #[error("answered {got:#010x}, expected {expected:#010x}")]
-    Bytes {
-        /// The first four.
+        /// The first four bytes of its answer.
         got: u32,
         /// What a store would have sent.
         expected: u32,
     },
-    /// Ended the connection.
-    #[error("ended the connection")]
-    Closed,
-    /// Nothing, within this time.
-    #[error("said nothing for {0:.1?}")]
-    Silent(Duration),
+    /// The peer ends every connection before the handshake is over.
+    #[error(
+        "the peer at {peer} ended {times} connections during the handshake: it is no store, or one that is stopping"
+    )]
+    Closed {
+        /// Its address.
+        peer: SocketAddr,
+        /// How often.
+        times: u32,
+    },
+    /// The peer accepts connections and answers nothing.
+    #[error(
+        "the peer at {peer} did not answer the handshake within {waited:.1?}: its process is stopped or out of file descriptors, or it is no store"
+    )]
+    Silent {
+        /// Its address.
+        peer: SocketAddr,
+        /// How long it was waited.
+        waited: Duration,
+    },
 }
 
 /// Pause before the second attempt; each further one is twice as long, up to [`LONGEST_PAUSE`].
@@ -92,6 +117,24 @@ const NAME: Duration = Duration::from_secs(15);
 /// store that is just going down does so as well.
 const CLOSED_AT_MOST: u32 = 3;
 
+/// How long a store that turns connections away is asked again: others may be leaving it.
+const TURNED_AWAY: Duration = Duration::from_secs(5);
+
+/// An attempt of this length that timed out says more than an earlier refusal.
+const TELLING: Duration = Duration::from_secs(1);
+
+/// Why one attempt failed.
+enum Failed {
+    /// There is no connection.
+    Io(io::Error),
+    /// It was closed before the handshake was over.
+    Closed,
+    /// The store closed it and said why.
+    TurnedAway(String),
+    /// Trying again makes no difference.
+    ForGood(ConnectError),
+}
+
 /// Tries until a store answers or `deadline` has passed; the store may begin to listen later.
 pub(super) fn connect(
     host: &str,
@@ -100,6 +143,7 @@ pub(super) fn connect(
 ) -> Result<TcpStream, ConnectError> {
     let (mut pause, mut attempts, mut closed) = (FIRST_PAUSE, 0, 0);
     let mut failure: Option<io::Error> = None;
+    let mut turned_away: Option<(Instant, ConnectError)> = None;
     loop {
         // Anew each time: the name of a host that is being set up may change its address.
         let (addrs, unresolved) = match resolve(host, port, deadline) {
@@ -107,32 +151,43 @@ pub(super) fn connect(
             Err(error) if deadline.waited() > NAME => return Err(error.into()),
             Err(error) => (Vec::new(), Some(error)),
         };
-        for addr in addrs {
+        for peer in addrs {
             attempts += 1;
-            match attempt(addr, deadline) {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(answer)) => {
-                    closed += u32::from(answer == Answer::Closed);
-                    if answer != Answer::Closed || closed == CLOSED_AT_MOST {
-                        return Err(ConnectError::NotAStore { peer: addr, answer });
+            let began = Instant::now();
+            match attempt(peer, deadline) {
+                Ok(stream) => return Ok(stream),
+                Err(Failed::ForGood(error)) => return Err(error),
+                Err(Failed::Closed) => {
+                    closed += 1;
+                    if closed == CLOSED_AT_MOST {
+                        return Err(ConnectError::Closed { peer, times: closed });
                     }
                 }
+                Err(Failed::TurnedAway(why)) => {
+                    let since = turned_away.map_or(began, |(since, _)| since);
+                    let error = ConnectError::TurnedAway { peer, why, attempts };
+                    if since.elapsed() > TURNED_AWAY {
+                        return Err(error);
+                    }
+                    turned_away = Some((since, error));
+                }
+                Err(Failed::Io(cause)) if is_out_of_descriptors(&cause) => {
+                    return Err(ConnectError::NoSocket { host: host.into(), port, cause });
+                }
                 // An attempt that the deadline cut short does not say why the others failed.
-                Err(error) if failure.is_some() && error.kind() == io::ErrorKind::TimedOut => {}
-                Err(error) => failure = Some(error),
+                Err(Failed::Io(error))
+                    if failure.is_some()
+                        && error.kind() == io::ErrorKind::TimedOut
+                        && began.elapsed() < TELLING => {}
+                Err(Failed::Io(error)) => failure = Some(error),
             }
         }
         let Some(left) = deadline.remaining() else {
-            if let Some(error) = unresolved {
-                return Err(error.into());
-            }
-            let (host, waited) = (host.to_owned(), deadline.waited());
-            let cause = failure.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-            return Err(match cause.kind() {
-                io::ErrorKind::ConnectionRefused => {
-                    ConnectError::Refused { host, port, waited, attempts }
-                }
-                _ => ConnectError::Unreachable { host, port, waited, attempts, cause },
+            let given_up = (host, port, deadline.waited(), attempts);
+            return Err(match (turned_away, unresolved) {
+                (Some((_, error)), _) => error,
+                (None, Some(error)) => error.into(),
+                (None, None) => last(given_up, failure),
             });
         };
         thread::sleep(pause.min(left));
@@ -140,33 +195,55 @@ pub(super) fn connect(
     }
 }
 
-fn attempt(addr: SocketAddr, deadline: Deadline) -> io::Result<Result<TcpStream, Answer>> {
-    let left = deadline.remaining().ok_or(io::ErrorKind::TimedOut)?;
-    let stream = TcpStream::connect_timeout(&addr, left.min(ATTEMPT))?;
+/// The error of a deadline that passed, by the last failure that says something.
+fn last(
+    (host, port, waited, attempts): (&str, u16, Duration, u32),
+    failure: Option<io::Error>,
+) -> ConnectError {
+    let host = host.to_owned();
+    let cause = failure.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused => ConnectError::Refused { host, port, waited, attempts },
+        _ => ConnectError::Unreachable { host, port, waited, attempts, cause },
+    }
+}
+
+fn attempt(peer: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failed> {
+    let left = deadline.remaining().ok_or(Failed::Io(io::ErrorKind::TimedOut.into()))?;
+    let stream = open(peer, left.min(ATTEMPT)).map_err(Failed::Io)?;
+    let shaken = Deadline::after(left.min(HANDSHAKE));
+    match handshake(&mut Timed { stream: &stream, deadline: shaken }) {
+        Ok((got, expected)) if got == expected => Ok(stream),
+        Ok((got, expected)) => {
+            Err(Failed::ForGood(ConnectError::NotAStore { peer, got, expected }))
+        }
+        Err(ReplyError::Refused { why }) => Err(Failed::TurnedAway(why)),
+        Err(ReplyError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(Failed::ForGood(ConnectError::Silent { peer, waited: shaken.waited() }))
+        }
+        Err(_) => Err(Failed::Closed),
+    }
+}
+
+fn open(peer: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&peer, limit)?;
     // The kernel may connect a socket to itself where nobody listens on an ephemeral port.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     prepare(&stream)?;
-    let shaken = Deadline::after(left.min(HANDSHAKE));
-    match handshake(&mut Timed { stream: &stream, deadline: shaken }) {
-        Ok((got, expected)) if got == expected => Ok(Ok(stream)),
-        Ok((got, expected)) => Ok(Err(Answer::Bytes { got, expected })),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            Ok(Err(Answer::Silent(shaken.waited())))
-        }
-        Err(_) => Ok(Err(Answer::Closed)),
-    }
+    Ok(stream)
 }
 
 /// Validates and pings. Gives the reply and what it should be.
-fn handshake(stream: &mut Timed<'_>) -> io::Result<(u32, u32)> {
-    let nonce = std::process::id();
+fn handshake(stream: &mut Timed<'_>) -> Result<(u32, u32), ReplyError> {
+    let nonce = refused::nonce(std::process::id());
     let mut bytes = Vec::new();
     Request::<&[u8]>::Validate { magic: MAGIC }.emit(&mut bytes);
     Request::<&[u8]>::Ping { nonce }.emit(&mut bytes);
-    stream.write_all(&bytes)?;
-    let mut reply = [0; 4];
-    stream.read_exact(&mut reply)?;
-    Ok((u32::from_le_bytes(reply), nonce))
+    if let Err(error) = stream.write_all(&bytes) {
+        // A store that turns connections away may have said why, and closed this one, before.
+        return Err(read::reason(stream).unwrap_or(error.into()));
+    }
+    Ok((read::word(stream)?, nonce))
 }

@@ -64,6 +64,16 @@ pub enum ClientError {
         /// The store.
         peer: SocketAddr,
     },
+    /// The store ended the connection, and said why: it is full, say.
+    #[error("{call}: the store at {peer} closed the connection: {why}")]
+    Refused {
+        /// The call. The refused request may be an earlier one that has no reply.
+        call: Opcode,
+        /// The store.
+        peer: SocketAddr,
+        /// Its reason.
+        why: String,
+    },
     /// The connection failed.
     #[error("{call}: connection to the store at {peer} failed: {cause}")]
     Io {
@@ -103,6 +113,7 @@ impl ClientError {
     ) -> ClientError {
         let cause = match cause {
             ReplyError::Io(cause) => cause,
+            ReplyError::Refused { why } => return ClientError::Refused { call, peer, why },
             cause => return ClientError::Protocol { call, peer, cause },
         };
         match cause.kind() {

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-pub use connect::{Answer, ConnectError};
+pub use connect::ConnectError;
 pub use error::ClientError;
 pub(crate) use error::Listed;
 
@@ -275,8 +275,11 @@ impl Client {
             return Err(ClientError::Broken { call, peer });
         }
         let mut stream = Timed { stream: &self.stream, deadline };
-        let result =
-            stream.write_all(bytes).map_err(ReplyError::from).and_then(|()| reply(&mut stream));
+        let result = match stream.write_all(bytes) {
+            Ok(()) => reply(&mut stream),
+            // A store that has closed the connection may have said why before.
+            Err(error) => Err(read::reason(&mut stream).unwrap_or(error.into())),
+        };
         self.broken = result.is_err();
         result.map_err(|cause| ClientError::reply(call, peer, deadline.waited(), cause))
     }

@@ -73,6 +73,12 @@ pub enum ReplyError {
     /// The connection failed or ended.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// The store closes the connection, and says why.
+    #[error("the store closes the connection: {why}")]
+    Refused {
+        /// Its reason.
+        why: String,
+    },
     /// A length or count is beyond the bound.
     #[error("{what} of {size} in the reply, at most {limit} allowed")]
     TooLarge {

@@ -6,6 +6,7 @@
 mod decoder;
 mod error;
 mod opcode;
+pub(crate) mod refused;
 mod reply;
 mod request;
 

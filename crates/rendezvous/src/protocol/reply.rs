@@ -52,29 +52,36 @@ impl Reply {
 pub mod read {
     use std::io::Read;
 
-    use crate::protocol::ReplyError;
+    use crate::protocol::{ReplyError, refused};
 
     /// Byte of [`super::Reply::Arrived`].
     pub const ARRIVED: u8 = 0;
     /// Byte of [`super::Reply::Cancelled`].
     pub const CANCELLED: u8 = 1;
 
+    /// The reason why the store has closed the connection, if it gave one.
+    pub(crate) fn reason(from: &mut impl Read) -> Option<ReplyError> {
+        refused::read(&[], from)
+    }
+
     /// One byte that is 0 or 1.
     pub fn flag(from: &mut impl Read) -> Result<u8, ReplyError> {
         match fixed::<1>(from)? {
             [got @ (0 | 1)] => Ok(got),
-            [got] => Err(ReplyError::Unexpected { got }),
+            [got] => Err(refused::read(&[got], from).unwrap_or(ReplyError::Unexpected { got })),
         }
     }
 
     /// A `u32`.
     pub fn word(from: &mut impl Read) -> Result<u32, ReplyError> {
-        Ok(u32::from_le_bytes(fixed(from)?))
+        let bytes = fixed::<4>(from)?;
+        refused::read(&bytes, from).map_or(Ok(u32::from_le_bytes(bytes)), Err)
     }
 
     /// An `i64`.
     pub fn number(from: &mut impl Read) -> Result<i64, ReplyError> {
-        Ok(i64::from_le_bytes(fixed(from)?))
+        let bytes = fixed::<8>(from)?;
+        refused::read(&bytes, from).map_or(Ok(i64::from_le_bytes(bytes)), Err)
     }
 
     /// A count of `what`, at most `limit`.

@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 
 use super::stats::Cause;
 use crate::Limits;
-use crate::protocol::{Decoder, MAGIC, ProtocolError, Reply, Request};
+use crate::protocol::{Decoder, MAGIC, ProtocolError, Reply, Request, refused};
 
 /// What a connection has for the engine.
 pub(super) enum Input {
@@ -29,6 +29,8 @@ pub(super) struct Connection {
     out: Vec<u8>,
     written: usize,
     validated: bool,
+    /// Whether the other end is our client, which reads why it is sent away.
+    ours: bool,
     /// When the message at hand began to arrive.
     receiving: Option<Instant>,
     /// When the replies at hand began to leave.
@@ -36,6 +38,16 @@ pub(super) struct Connection {
 }
 
 const CHUNK: usize = 16 << 10;
+
+/// Says to a peer that is not served why, and takes what it has sent: bytes that lie unread when a
+/// socket is closed would take the reason back.
+pub(super) fn turn_away(stream: &mut TcpStream, cause: &Cause) {
+    let mut reason = Vec::new();
+    refused::emit(&mut reason, &cause.to_string());
+    // Whoever does not take it sees the connection end.
+    let _ = stream.write(&reason);
+    let _ = stream.read(&mut [0; 64]);
+}
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, limits: &Limits) -> Connection {
@@ -48,6 +60,7 @@ impl Connection {
             out: Vec::new(),
             written: 0,
             validated: false,
+            ours: false,
             receiving: Some(Instant::now()),
             sending: None,
         }
@@ -106,6 +119,10 @@ impl Connection {
             (false, Request::Validate { magic }) => Err(ProtocolError::WrongMagic(*magic)),
             (false, other) => Err(ProtocolError::NotValidated(other.opcode())),
             (true, Request::Validate { .. }) => Err(ProtocolError::ValidatedTwice),
+            (true, Request::Ping { nonce }) => {
+                self.ours = refused::is_ours(*nonce);
+                Ok(true)
+            }
             (true, _) => Ok(true),
         }
     }
@@ -121,6 +138,15 @@ impl Connection {
     pub(super) fn reply(&mut self, reply: &Reply) {
         reply.emit(&mut self.out);
         self.sending.get_or_insert_with(Instant::now);
+    }
+
+    /// Says why the connection is about to be closed, as far as the peer takes it now.
+    pub(super) fn explain(&mut self, cause: &Cause) {
+        if self.ours {
+            refused::emit(&mut self.out, &cause.to_string());
+            // Closed in any case: whoever does not take it sees the connection end.
+            let _ = self.flush();
+        }
     }
 
     /// Sends what the peer takes now.

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{Domain, Socket, Type};
 
-use super::connection::{Connection, Input};
+use super::connection::{Connection, Input, turn_away};
 use super::stats::{Cause, Shared};
 use crate::Limits;
+use crate::socket::is_out_of_descriptors;
 use crate::store::{ClientId, Replies, Store};
 
 const LISTENER: Token = Token(usize::MAX);
@@ -30,6 +32,8 @@ pub(super) struct Engine {
     free: Vec<ClientId>,
     /// Connections that may have something to do; readiness is edge-triggered.
     ready: VecDeque<ClientId>,
+    /// Given up for a moment when there is no other descriptor, to say so to who connects.
+    spare: Option<Socket>,
     /// When to accept next, if anybody may be waiting.
     accept_at: Option<Instant>,
     store: Store,
@@ -54,6 +58,7 @@ impl Engine {
             connections: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
+            spare: spare(),
             accept_at: None,
             store: Store::new(limits.clone()),
             limits,
@@ -117,12 +122,19 @@ impl Engine {
 
     fn accept_all(&mut self) {
         loop {
-            match self.listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.accept_at = None;
-                    return;
+            let mut accepted = self.listener.accept();
+            // Without a free descriptor the system says so before it looks whether anybody waits.
+            let full = accepted.as_ref().is_err_and(is_out_of_descriptors);
+            if full && self.spare.take().is_some() {
+                accepted = self.listener.accept();
+            }
+            match accepted {
+                Ok((mut stream, peer)) if full => {
+                    turn_away(&mut stream, &Cause::NoDescriptors);
+                    self.shared.fault(peer, Cause::NoDescriptors);
                 }
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.accept_at = None,
                 // The peer went before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -130,8 +142,13 @@ impl Engine {
                     // The listener gives no new event for those who wait already.
                     self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
                     tracing::warn!(%error, "store cannot accept a connection now");
-                    return;
                 }
+            }
+            if self.spare.is_none() {
+                self.spare = spare();
+            }
+            if self.accept_at.is_none_or(|at| at > Instant::now()) {
+                return;
             }
         }
     }
@@ -139,7 +156,9 @@ impl Engine {
     fn admit(&mut self, mut stream: TcpStream, peer: SocketAddr) {
         let limit = self.limits.connections;
         if self.connections.len() - self.free.len() >= limit {
-            return self.shared.fault(peer, Cause::TooManyConnections { limit });
+            let cause = Cause::TooManyConnections { limit };
+            turn_away(&mut stream, &cause);
+            return self.shared.fault(peer, cause);
         }
         let client = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
@@ -216,6 +235,9 @@ impl Engine {
         };
         self.free.push(client);
         self.held -= connection.held();
+        if let Some(cause) = &cause {
+            connection.explain(cause);
+        }
         // A socket that cannot be deregistered is closed all the same, which has the same effect.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         match cause {
@@ -237,4 +259,8 @@ impl Engine {
             }
         }
     }
+}
+
+fn spare() -> Option<Socket> {
+    Socket::new(Domain::IPV4, Type::DGRAM, None).ok()
 }

@@ -46,6 +46,9 @@ pub enum Cause {
         /// The bound.
         limit: usize,
     },
+    /// The server's process may not open another descriptor.
+    #[error("the store's process is out of file descriptors (ulimit -n)")]
+    NoDescriptors,
     /// The connection failed.
     #[error("connection failed: {0}")]
     Io(io::ErrorKind),

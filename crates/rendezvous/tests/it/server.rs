@@ -8,7 +8,9 @@ use std::time::Duration;
 use warpverbs_rendezvous::protocol::{MAGIC, Opcode, ProtocolError, Request};
 use warpverbs_rendezvous::server::Cause;
 use warpverbs_rendezvous::store::Refusal;
-use warpverbs_rendezvous::{BindError, ClientError, Deadline, Limits, Server};
+use warpverbs_rendezvous::{
+    BindError, Client, ClientError, ConnectError, Deadline, Limits, Server,
+};
 
 use crate::{PATIENCE, connect, eventually, serve};
 
@@ -166,9 +168,11 @@ fn a_peer_that_does_not_read_gets_no_more() {
 fn connections_and_memory_are_bounded() {
     let server = serve(Limits { connections: 2, memory: 100_000, ..Limits::default() });
     let (mut first, second) = (connect(&server), connect(&server));
-    let third = raw(&server, &[]);
+    let mut third = raw(&server, &[]);
     assert_eq!(cause(&server), Cause::TooManyConnections { limit: 2 });
-    assert!(is_ended(third));
+    let mut reason = Vec::new();
+    third.read_to_end(&mut reason).unwrap();
+    assert!(reason.ends_with(b"2 connections are open already"), "{reason:?}");
     first.set("k", &[0; 40_000]).unwrap();
     assert_eq!(first.get("k").unwrap().len(), 40_000);
     // The rest of the message never comes, so that only buffers grow.
@@ -217,4 +221,107 @@ fn a_dropped_server_is_gone_at_once() {
     assert!(matches!(client.num_keys(), Err(ClientError::Broken { .. })));
     let again = Server::bind(addr, Limits::default()).unwrap();
     assert_eq!(connect(&again).num_keys().unwrap(), 0);
+}
+
+#[test]
+fn a_full_store_says_so() {
+    let server = serve(Limits { connections: 1, memory: 100_000, ..Limits::default() });
+    let mut first = connect(&server);
+    let addr = server.local_addr();
+    let dial = |wait| Client::connect("127.0.0.1", addr.port(), wait, Limits::default());
+    let error = dial(Duration::from_millis(150)).unwrap_err();
+    assert!(matches!(error, ConnectError::TurnedAway { peer, .. } if peer == addr), "{error}");
+    assert!(error.to_string().contains("1 connections are open already"), "{error}");
+    let causes: Vec<_> = server.take_faults().into_iter().map(|fault| fault.cause).collect();
+    assert!(!causes.is_empty());
+    assert!(causes.iter().all(|cause| *cause == Cause::TooManyConnections { limit: 1 }));
+    // One that has no reply is refused in the next call.
+    first.set("k", &[0; 120_000]).unwrap();
+    let error = first.num_keys().unwrap_err();
+    assert!(matches!(error, ClientError::Refused { call: Opcode::KeyCount, .. }), "{error}");
+    assert!(error.to_string().contains("100000"), "{error}");
+    assert!(matches!(first.num_keys(), Err(ClientError::Broken { .. })));
+    let mut again = dial(PATIENCE).unwrap();
+    again.set("n", b"seven").unwrap();
+    let error = again.add("n", 1).unwrap_err();
+    assert!(error.to_string().contains("\"/n\" is not a decimal number"), "{error}");
+}
+
+#[test]
+fn a_client_of_pytorch_gets_no_reason_for_data() {
+    let server = serve(Limits::default());
+    let requests = [
+        Request::Ping { nonce: std::process::id() },
+        Request::Set { key: b"/n".into(), value: b"seven".into() },
+        Request::Add { key: b"/n".into(), delta: 1 },
+    ];
+    let mut stream = raw(&server, &bytes_of(&requests));
+    let mut reply = Vec::new();
+    // Reset, if the server had not read all that was sent.
+    let _ = stream.read_to_end(&mut reply);
+    assert_eq!(reply, std::process::id().to_le_bytes(), "the pong, and nothing behind it");
+}
+
+/// The server of the next test, in a process of few descriptors.
+const FEW: &str = "WARPVERBS_TEST_FEW_DESCRIPTORS";
+
+#[test]
+#[ignore = "a process that the next test starts"]
+fn few_descriptors() {
+    if std::env::var_os(FEW).is_none() {
+        return;
+    }
+    let server = serve(Limits::default());
+    println!("\nlistening at {}", server.local_addr());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    // Now this process connects where it can open no socket.
+    let mut open = Vec::new();
+    while let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") {
+        open.push(socket);
+    }
+    let error = Client::connect("127.0.0.1", 1, PATIENCE, Limits::default()).unwrap_err();
+    println!("\nclient: {error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_process_without_descriptors_says_so() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let script = "ulimit -n 24; exec \"$0\" --exact server::few_descriptors --ignored --nocapture";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env(FEW, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut line = |word: &str| {
+        let found = lines.by_ref().find_map(|line| Some(line.strip_prefix(word)?.to_owned()));
+        found.unwrap_or_else(|| panic!("no line begins with {word:?}"))
+    };
+    let addr: SocketAddr = line("listening at ").parse().unwrap();
+    let mut clients = Vec::new();
+    let error = loop {
+        let wait = Duration::from_millis(500);
+        match Client::connect("127.0.0.1", addr.port(), wait, Limits::default()) {
+            Ok(client) => clients.push(client),
+            Err(error) => break error,
+        }
+        assert!(clients.len() < 24, "more connections than descriptors");
+    };
+    assert!(matches!(error, ConnectError::TurnedAway { .. }), "{error}");
+    assert!(error.to_string().contains("out of file descriptors"), "{error}");
+    clients[0].set("k", b"v").unwrap();
+    assert_eq!(clients[0].get("k").unwrap(), b"v");
+    // The next one finds room when one of the others has left.
+    drop(clients.pop());
+    Client::connect("127.0.0.1", addr.port(), PATIENCE, Limits::default()).unwrap();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let said = line("client: ");
+    assert!(said.contains("no socket") && said.contains("Too many open files"), "{said}");
+    assert!(child.wait().unwrap().success());
 }
