@@ -10,7 +10,8 @@ pub enum AsyncEvent {
     QpFatal {
         /// The QP.
         qpn: u32,
-        /// Syndrome of its first error.
+        /// Syndrome of its first error; 0x02 if a CQ of it overran, of which an event was raised
+        /// before.
         syndrome: u8,
     },
     /// A peer's request was refused for its key or range; the QP went to ERR (`QP_ACCESS_ERR`).

@@ -15,8 +15,10 @@ use warpverbs_mlx5::num::{MAX_MESSAGE, Rkey};
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::wqe::{Remote, Sge, Sges};
 
+/// Segments of a receive at most; a WQE has fewer.
+pub(crate) const MAX_PIECES: usize = 64;
 /// Pieces of memory, in order: at most as many as a WQE has segments.
-pub(crate) type Spans<'a> = ArrayVec<Span<'a>, 64>;
+pub(crate) type Spans<'a> = ArrayVec<Span<'a>, MAX_PIECES>;
 
 /// Why a request is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,6 +163,14 @@ pub(crate) fn check_scatter<'k>(
             receive: Some(index),
         }
     })
+}
+
+/// The protection domain of the receives of `rq`.
+pub(crate) fn receive_pd(rq: &ReceiveQueue, srqs: &Slots<SharedReceiveQueue>) -> u32 {
+    match &rq.source {
+        Receives::Shared(slot) => srqs.get(*slot).map_or(rq.pd, |srq| srq.pd),
+        _ => rq.pd,
+    }
 }
 
 /// A SEND_INVAL's key may be invalidated.

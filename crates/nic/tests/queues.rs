@@ -283,6 +283,22 @@ fn a_rewritten_slot_is_noticed() {
 }
 
 #[test]
+fn every_wqe_beyond_the_ring_has_one_cqe() {
+    let mut pair = with(Config::default(), 2);
+    for _ in 0..4 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
+    }
+    pair.run();
+    assert_eq!(pair.a.sent(), [], "unsignalled, so the ring counts as full");
+    for _ in 0..2 {
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+        pair.run();
+    }
+    let expected = [(4, Some(Syndrome::LocalQpOp)), (5, Some(Syndrome::WrFlush))];
+    assert_eq!(pair.a.sent(), expected);
+}
+
+#[test]
 fn a_full_cq_is_fatal() {
     let a = PortConfig { log_cq: 2, ..PortConfig::default() };
     let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
@@ -292,6 +308,9 @@ fn a_full_cq_is_fatal() {
     pair.run();
     let overrun = AsyncEvent::CqOverrun { cqn: pair.a.send_cq().cqn() };
     assert_eq!(pair.nic.poll_event(), Some(overrun));
+    let (qpn, syndrome) = (pair.a.qp.qpn(), Syndrome::LocalQpOp.value());
+    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, syndrome }));
+    assert_eq!(pair.nic.poll_event(), None);
     assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (QpState::Err, QpState::Rts));
     assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);
 }

@@ -3,7 +3,7 @@
 //! On memory that only a copy engine reaches, the engine carries out one atomic at a time, so they
 //! are atomic towards each other (as IBTA asks of atomics of one NIC), not towards kernels.
 
-use super::transfer::{Source, Transfer};
+use super::transfer::{Fault, Source, Transfer};
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{MemError, Pending, Progress, Region, SmallBuf, Span, copy};
 use warpverbs_mlx5::amo::{
@@ -166,7 +166,7 @@ impl RemoteAtomic {
     }
 
     /// Goes on as far as copies have landed. True at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, MemError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, Fault> {
         loop {
             self.stage = match &mut self.stage {
                 Stage::Fetch(pending) => {
@@ -185,7 +185,7 @@ impl RemoteAtomic {
                 }
                 Stage::Return(transfer) => {
                     return match transfer {
-                        Some(transfer) => transfer.advance(u64::MAX),
+                        Some(transfer) => transfer.advance(u64::MAX, None),
                         None => Ok(true),
                     };
                 }

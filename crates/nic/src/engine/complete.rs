@@ -200,7 +200,7 @@ impl Core {
                 })
                 .collect();
             for slot in users {
-                self.end(slot, None);
+                self.end(slot, Some(Syndrome::LocalQpOp));
             }
         }
     }

@@ -245,8 +245,9 @@ impl Core {
             Announced::Broken(rule) => {
                 let (qpn, fatal) = (q.qpn.get(), rule.syndrome().is_some());
                 if fatal && !q.state.flushes_sends() {
-                    // The slots that could be in use are flushed, no more.
-                    q.posted = q.reported + q.depth;
+                    // The slots that could be in use are flushed, no more. If all of them were
+                    // executed, the error is that of the first WQE beyond.
+                    q.posted = (q.reported + q.depth).max(q.next + 1);
                     q.poison = Some(rule);
                     self.enqueue(slot);
                 } else {

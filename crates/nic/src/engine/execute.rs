@@ -6,7 +6,7 @@
 use super::atomic::{Amo, RemoteAtomic};
 use super::net::Outgoing;
 use super::proxy::Aside;
-use super::transfer::{Source, Transfer, begin, is_uniform, lane};
+use super::transfer::{Fault, Grant, Source, Transfer, begin, grants, is_uniform, lane};
 use crate::event::Events;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
@@ -17,7 +17,7 @@ use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
 use warpverbs_mlx5::cqe::ReceiveKind;
-use warpverbs_mlx5::num::MAX_MESSAGE;
+use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 
@@ -60,11 +60,11 @@ pub(crate) enum Work {
 
 impl Work {
     /// Goes on without waiting. True at the end.
-    pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
+    pub(crate) fn advance(&mut self, slice: u64, keys: &KeyTable) -> Result<bool, Fault> {
         match self {
             Self::Nothing => Ok(true),
             Self::Remote(_) | Self::Proxied | Self::Aside(_) => Ok(false),
-            Self::Copy(transfer) => transfer.advance(slice),
+            Self::Copy(transfer) => transfer.advance(slice, Some(keys)),
             Self::Atomic(atomic) => atomic.advance(),
         }
     }
@@ -213,8 +213,8 @@ fn start(
     q: &mut SendQueue,
     from: Source<'_>,
     to: &[Span<'_>],
-    len: u64,
-    slice: u64,
+    (len, slice): (u64, u64),
+    granted: impl FnOnce() -> [Vec<Grant>; 2],
     commit: impl FnOnce(),
 ) -> Result<Option<Work>, Stop> {
     let lane = lane(from, to);
@@ -226,7 +226,11 @@ fn start(
         }
     }
     q.lane = if shared { lane } else { Kind::Host };
-    let work = if len == 0 { None } else { begin(from, to, len, slice, lane)? };
+    let mut work = if len == 0 { None } else { begin(from, to, len, slice, lane)? };
+    if let Some(transfer) = work.as_mut().filter(|transfer| !transfer.is_issued()) {
+        let [from, to] = granted();
+        transfer.check_by(&from, &to);
+    }
     commit();
     Ok(work.map(|copy| Work::Copy(Box::new(copy))))
 }
@@ -251,7 +255,11 @@ fn write(
     responder::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
     responder::check_length(len, None).map_err(refused)?;
     let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
-    let work = start(q, source(&payload, &from), to.as_slice(), len, env.slice, || ())?;
+    let (pd, peer_pd) = (q.pd, rq.pd);
+    let granted =
+        || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
+    let size = (len, env.slice);
+    let work = start(q, source(&payload, &from), to.as_slice(), size, granted, || ())?;
     Ok(Started { work, ..DONE })
 }
 
@@ -261,6 +269,22 @@ fn source<'a>(payload: &Payload<'a>, spans: &'a [Span<'a>]) -> Source<'a> {
         Payload::Inline(bytes) => Source::Bytes(bytes),
         Payload::Sges(_) => Source::Spans(spans),
     }
+}
+
+/// The grants of the requester's own payload; inline data needs none.
+fn own_grants(pd: u32, payload: &Payload<'_>) -> Vec<Grant> {
+    match payload {
+        Payload::Inline(_) => vec![],
+        Payload::Sges(sges) => {
+            grants((pd, KeySide::Local, Access::empty()), sges.iter(), sges.byte_len())
+        }
+    }
+}
+
+fn remote_grant(pd: u32, remote: Remote, len: u64, needed: Access) -> Vec<Grant> {
+    let Remote { addr, rkey } = remote;
+    let sge = Sge { addr, len: len as u32, lkey: Lkey(rkey.0) };
+    grants((pd, KeySide::Remote, needed), std::iter::once(sge), len)
 }
 
 fn refused_by(peer: u32) -> impl Fn(Refusal) -> Stop + Copy {
@@ -286,10 +310,14 @@ fn write_imm(
     let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
     responder::check_length(len, None).map_err(refused)?;
     let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
+    let (pd, peer_pd) = (q.pd, rq.pd);
     let delivery = delivery(rq, &receive, ReceiveKind::WriteImm(imm), len, solicited);
     let (index, link) = receive.place();
     let commit = || responder::take(rq, env.srqs, index, link, env.events);
-    let work = start(q, source(&payload, &from), to.as_slice(), len, env.slice, commit)?;
+    let granted =
+        || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
+    let size = (len, env.slice);
+    let work = start(q, source(&payload, &from), to.as_slice(), size, granted, commit)?;
     Ok(Started { work, brought: 0, delivery: Some(delivery) })
 }
 
@@ -314,6 +342,7 @@ fn send(
     let (index, link) = receive.place();
     responder::check_scatter(keys, rq, env.srqs, index, receive.sges.iter(), 0..len, &mut to)
         .map_err(refused)?;
+    let (pd, receive_pd) = (q.pd, responder::receive_pd(rq, env.srqs));
     let kind = match with {
         SendWith::Nothing => ReceiveKind::Send,
         SendWith::Imm(imm) => ReceiveKind::SendImm(imm),
@@ -324,7 +353,10 @@ fn send(
     };
     let delivery = delivery(rq, &receive, kind, len, solicited);
     let commit = || responder::take(rq, env.srqs, index, link, env.events);
-    let work = start(q, source(&payload, &from), &to, len, env.slice, commit)?;
+    let right = (receive_pd, KeySide::Receive, Access::LOCAL_WRITE);
+    let granted = || [own_grants(pd, &payload), grants(right, receive.sges.iter(), len)];
+    let size = (len, env.slice);
+    let work = start(q, source(&payload, &from), &to, size, granted, commit)?;
     Ok(Started { work, brought: 0, delivery: Some(delivery) })
 }
 
@@ -355,7 +387,13 @@ fn read(
     responder::check_read_resource(rq).map_err(refused)?;
     let from =
         responder::check_rkey(keys, rq, remote, len, Access::REMOTE_READ).map_err(refused)?;
-    let work = start(q, Source::Spans(from.as_slice()), &to, len, env.slice, || ())?;
+    let (right, peer_pd) = ((q.pd, KeySide::Local, Access::LOCAL_WRITE), rq.pd);
+    let granted = || {
+        let from = remote_grant(peer_pd, remote, len, Access::REMOTE_READ);
+        [from, grants(right, sges.iter(), len)]
+    };
+    let size = (len, env.slice);
+    let work = start(q, Source::Spans(from.as_slice()), &to, size, granted, || ())?;
     Ok(Started { work, brought: len as u32, delivery: None })
 }
 

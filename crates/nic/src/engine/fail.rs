@@ -1,14 +1,16 @@
 //! Errors: the right syndrome on both sides, QPs to ERR, the rest flushed.
 
 use super::Core;
+use super::execute::Delivery;
 use super::run::{Advance, Ticket};
+use super::transfer::Fault;
 use crate::event::AsyncEvent;
 use crate::qp::receive::Receives;
 use crate::qp::send::FirstError;
 use crate::qp::state::{Event, after_error};
 use crate::qp::{OnSendError, QpState, ack_timeout, rnr_delay};
 use crate::responder::Refusal;
-use crate::violation::{QueueKind, Rule};
+use crate::violation::{KeySide, QueueKind, Rule};
 use warpverbs_mem::MemError;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::flags::{Completion, Flags};
@@ -213,7 +215,47 @@ impl Core {
         }
     }
 
+    /// A message that was begun cannot be moved to its end.
+    #[cold]
+    pub(crate) fn fail_midway(
+        &mut self,
+        slot: u32,
+        ticket: &Ticket,
+        delivery: Option<Delivery>,
+        fault: Fault,
+    ) {
+        let (side, rule) = match fault {
+            Fault::Copy(error) => return self.fail_copy(slot, ticket, &error),
+            Fault::Key { side, segment, error } => (side, Rule::Key { side, segment, error }),
+        };
+        let taken = delivery.map(|delivery| delivery.index);
+        let refusal = match side {
+            KeySide::Local => {
+                self.report_send(slot, ticket.index, rule);
+                return self.fail_ticket(slot, ticket, Syndrome::LocalProt, Some(rule));
+            }
+            KeySide::Remote => Refusal::Access(rule),
+            KeySide::Receive => Refusal::Operational { rule, receive: taken },
+        };
+        let Some(q) = self.sends.get(slot) else { return };
+        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        if self.receives.get(peer).is_some_and(|rq| rq.answers(from, to)) {
+            self.refused(slot, ticket, peer, refusal, taken);
+        } else {
+            self.fail_ticket(slot, ticket, Syndrome::TransportRetryExc, None);
+        }
+    }
+
+    /// The receive that a refused message fails: the one that it has `taken`, or else the next.
+    fn receive_of_refused(&mut self, peer: u32, taken: Option<u64>) -> Option<u64> {
+        match taken {
+            Some(index) => self.receives.get_mut(peer)?.close(index).then_some(index),
+            None => self.consume_receive(peer),
+        }
+    }
+
     /// The peer refused a request: IBTA table "responder error behaviour".
+    /// `taken` is the receive of a message that was begun.
     #[cold]
     pub(crate) fn refused(
         &mut self,
@@ -221,6 +263,7 @@ impl Core {
         ticket: &Ticket,
         peer: u32,
         refusal: Refusal,
+        taken: Option<u64>,
     ) -> Advance {
         if let Refusal::NotReady { timer } = refusal {
             return self.retry_receive(slot, ticket, peer, timer);
@@ -256,7 +299,7 @@ impl Core {
             self.fail_ticket(slot, ticket, syndrome, rule);
         }
         if let Some(syndrome) = receive
-            && let Some(index) = self.consume_receive(peer)
+            && let Some(index) = self.receive_of_refused(peer, taken)
         {
             self.fail_receive(peer, index, syndrome);
         }

@@ -144,9 +144,10 @@ impl Core {
 
     /// Lets the first WQE in flight go on. `None`: it waits, and a later one may start.
     fn advance_flight(&mut self, slot: u32) -> Option<Advance> {
-        let q = self.sends.get_mut(slot)?;
+        let Self { sends, keys, slice_bytes, .. } = self;
+        let q = sends.get_mut(slot)?;
         let first = q.flight.front_mut()?;
-        match first.work.advance(self.slice_bytes) {
+        match first.work.advance(*slice_bytes, keys) {
             Ok(false) => {
                 // Slices of a long message take turns with other QPs.
                 return (!first.work.is_issued()).then_some(Advance::Moving);
@@ -156,10 +157,10 @@ impl Core {
                 self.release_atomic(slot);
                 self.finish(slot, ticket, delivery);
             }
-            Err(error) => {
-                let Flight { ticket, .. } = q.flight.pop_front()?;
+            Err(fault) => {
+                let Flight { ticket, delivery, .. } = q.flight.pop_front()?;
                 self.release_atomic(slot);
-                self.fail_copy(slot, &ticket, &error);
+                self.fail_midway(slot, &ticket, delivery, fault);
             }
         }
         Some(Advance::Done)
@@ -274,7 +275,7 @@ impl Core {
         match stop {
             Stop::Drain => Advance::Moving,
             Stop::NoAnswer => self.retry_answer(slot, &ticket),
-            Stop::Refused { peer, refusal } => self.refused(slot, &ticket, peer, refusal),
+            Stop::Refused { peer, refusal } => self.refused(slot, &ticket, peer, refusal, None),
             Stop::Local { syndrome, rule } => {
                 self.pass(slot, &ticket);
                 self.report_send(slot, ticket.index, rule);

@@ -1,10 +1,13 @@
 //! Moving payload from pieces to pieces: at once where both sides are host memory and the message
 //! is short, else slice by slice and without waiting for copy engines.
 
+use crate::violation::KeySide;
 use std::collections::VecDeque;
 use warpverbs_mem::{
-    Kind, MemError, Pending, Progress, Region, SmallBuf, Span, copy, copy_on_host,
+    Access, AccessError, KeyHint, KeyTable, Kind, MemError, Pending, Progress, Region, SmallBuf,
+    Span, copy, copy_on_host,
 };
+use warpverbs_mlx5::wqe::Sge;
 
 /// Where payload comes from.
 #[derive(Clone, Copy)]
@@ -21,6 +24,82 @@ struct Piece {
     region: Region,
     offset: u64,
     len: u64,
+    grant: Option<Grant>,
+}
+
+/// By what right a piece is accessed. It is checked again for every slice, so that memory is not
+/// touched after its key was taken back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    key: u32,
+    pd: u32,
+    needed: Access,
+    side: KeySide,
+    segment: u8,
+    /// The address behind the piece.
+    end: u64,
+}
+
+/// The grants of the first `len` bytes of a list of segments: one for each piece.
+pub(crate) fn grants(
+    (pd, side, needed): (u32, KeySide, Access),
+    sges: impl Iterator<Item = Sge>,
+    len: u64,
+) -> Vec<Grant> {
+    let mut left = len;
+    let grant = |(segment, sge): (usize, Sge)| {
+        let used = left.min(u64::from(sge.len));
+        left -= used;
+        let (key, end) = (sge.lkey.0, sge.addr.wrapping_add(used));
+        (used > 0).then_some(Grant { key, pd, needed, side, segment: segment as u8, end })
+    };
+    sges.enumerate().filter_map(grant).collect()
+}
+
+/// Why a transfer ended early.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// A copy engine failed.
+    Copy(MemError),
+    /// A key was taken back.
+    Key { side: KeySide, segment: u8, error: AccessError },
+}
+
+impl Fault {
+    /// The fault of a transfer without grants: only a copy can fail.
+    pub(crate) fn into_copy(self) -> MemError {
+        match self {
+            Self::Copy(error) => error,
+            Self::Key { .. } => MemError::CopyFailed { code: -1, what: "a key that nobody named" },
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Copy(error) => error.fmt(f),
+            Self::Key { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+impl From<MemError> for Fault {
+    fn from(error: MemError) -> Self {
+        Self::Copy(error)
+    }
+}
+
+impl Piece {
+    /// The next `now` bytes may still be accessed.
+    fn check(&self, keys: &KeyTable, now: u64) -> Result<(), Fault> {
+        let Some(Grant { key, pd, needed, side, segment, end }) = self.grant else {
+            return Ok(());
+        };
+        let (addr, len) = (end.wrapping_sub(self.len), now as u32);
+        let found = keys.lookup(&mut KeyHint::default(), pd, key, addr, len, needed);
+        found.map(drop).map_err(|error| Fault::Key { side, segment, error })
+    }
 }
 
 /// A message on its way. Regions are kept alive until the last byte is in place.
@@ -30,8 +109,8 @@ pub(crate) struct Transfer {
     /// Bytes not yet handed to memory or to a copy engine.
     left: u64,
     pending: VecDeque<Pending>,
-    /// Why no more bytes are handed over. Told when nothing is under way any more.
-    error: Option<MemError>,
+    /// Why no more bytes are handed over. Reported when nothing is under way any more.
+    error: Option<Fault>,
 }
 
 impl std::fmt::Debug for Transfer {
@@ -140,6 +219,7 @@ fn own(spans: &[Span<'_>]) -> VecDeque<Piece> {
         region: span.region.clone(),
         offset: span.offset,
         len: u64::from(span.len),
+        grant: None,
     };
     spans.iter().map(piece).collect()
 }
@@ -157,13 +237,22 @@ impl Transfer {
                 // The WQE's slot is reused before a copy engine may have read it.
                 let region = SmallBuf::region(bytes.len());
                 region.write(0, bytes)?;
-                VecDeque::from([Piece { region, offset: 0, len }])
+                VecDeque::from([Piece { region, offset: 0, len, grant: None }])
             }
         };
         let mut transfer =
             Self { from, to: own(to), left: len, pending: VecDeque::new(), error: None };
-        let done = transfer.advance(slice)?;
+        let done = transfer.advance(slice, None).map_err(Fault::into_copy)?;
         Ok((!done).then_some(transfer))
+    }
+
+    /// From now on, every slice checks the grants of what is left: those of all pieces, in order.
+    pub(crate) fn check_by(&mut self, from: &[Grant], to: &[Grant]) {
+        for (pieces, grants) in [(&mut self.from, from), (&mut self.to, to)] {
+            for (piece, grant) in pieces.iter_mut().rev().zip(grants.iter().rev()) {
+                piece.grant = Some(*grant);
+            }
+        }
     }
 
     /// All bytes were handed over; only copy engines may still be at work.
@@ -173,22 +262,22 @@ impl Transfer {
 
     /// Goes on by at most `slice` bytes. True once all bytes are in place. Neither end nor error
     /// comes before all copies have landed, so that dropping it then waits for nothing.
-    pub(crate) fn advance(&mut self, slice: u64) -> Result<bool, MemError> {
-        if let Err(error) = self.hand_over(slice) {
+    pub(crate) fn advance(&mut self, slice: u64, keys: Option<&KeyTable>) -> Result<bool, Fault> {
+        if let Err(error) = self.hand_over(slice, keys) {
             (self.error, self.left) = (Some(error), 0);
         }
         while let Some(first) = self.pending.front() {
             match first.is_done() {
                 Ok(false) => return Ok(false),
                 Ok(true) => {}
-                Err(error) => (self.error, self.left) = (Some(error), 0),
+                Err(error) => (self.error, self.left) = (Some(error.into()), 0),
             }
             self.pending.pop_front();
         }
         self.error.take().map_or(Ok(self.left == 0), Err)
     }
 
-    fn hand_over(&mut self, slice: u64) -> Result<(), MemError> {
+    fn hand_over(&mut self, slice: u64, keys: Option<&KeyTable>) -> Result<(), Fault> {
         let mut budget = slice;
         while self.left > 0 && budget > 0 {
             let (Some(src), Some(dst)) = (self.from.front_mut(), self.to.front_mut()) else {
@@ -197,6 +286,10 @@ impl Transfer {
                 break;
             };
             let now = src.len.min(dst.len).min(budget).min(self.left);
+            if let Some(keys) = keys {
+                src.check(keys, now)?;
+                dst.check(keys, now)?;
+            }
             let moved = copy(&dst.region, dst.offset, &src.region, src.offset, now as usize)?;
             if let Progress::Pending(pending) = moved {
                 self.pending.push_back(pending);

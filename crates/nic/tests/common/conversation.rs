@@ -188,7 +188,7 @@ fn post(side: &mut Side, to: &Buffer, from: &mut Host, rng: &mut StdRng, nth: u6
     let port = &mut from.port;
     let source = |at: u64, len: usize| pattern(8192, 0)[at as usize..at as usize + len].to_vec();
     let here = &side.buffer.mr;
-    let (index, opcode, promise) = match rng.random_range(0..5) {
+    let (index, opcode, promise) = match rng.random_range(0..6) {
         0 | 1 => {
             let target = remote(&to.mr, WRITES + own);
             let inline = &data[..data.len().min(200)];
@@ -222,6 +222,10 @@ fn post(side: &mut Side, to: &Buffer, from: &mut Host, rng: &mut StdRng, nth: u6
                 WqeBuilder::send_imm(b, at, nth as u32).inline(inline).signaled()
             });
             (index, SendOpcode::SendImm, None)
+        }
+        4 => {
+            let index = port.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
+            (index, SendOpcode::Nop, None)
         }
         _ => {
             let (word, place) = (remote(&to.mr, RESULTS), RESULTS + 8 + side.adds * 8);

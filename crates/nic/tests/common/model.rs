@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
-use warpverbs_mlx5::num::MAX_WQE;
+use warpverbs_mlx5::flags::Fence;
+use warpverbs_mlx5::num::{MAX_WQE, Rkey};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
 use warpverbs_nic::Mr;
@@ -14,14 +15,46 @@ pub(crate) const SIZE: usize = 512;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    Write { from: u16, to: u16, len: u16 },
-    Inline { to: u16, data: Vec<u8> },
-    WriteImm { from: u16, to: u16, len: u16, imm: u32 },
-    Read { from: u16, to: [u16; 2], len: [u16; 2] },
-    Send { from: [u16; 2], len: [u16; 2], imm: Option<u32>, receive: [u16; 2] },
-    FetchAdd { word: u16, add: u64, back: u16 },
-    CompareSwap { word: u16, equal: bool, swap: u64, back: u16 },
+    Write {
+        from: u16,
+        to: u16,
+        len: u16,
+    },
+    Inline {
+        to: u16,
+        data: Vec<u8>,
+    },
+    WriteImm {
+        from: u16,
+        to: u16,
+        len: u16,
+        imm: u32,
+    },
+    Read {
+        from: u16,
+        to: [u16; 2],
+        len: [u16; 2],
+    },
+    Send {
+        from: [u16; 2],
+        len: [u16; 2],
+        imm: Option<u32>,
+        receive: [u16; 2],
+    },
+    FetchAdd {
+        word: u16,
+        add: u64,
+        back: u16,
+    },
+    CompareSwap {
+        word: u16,
+        equal: bool,
+        swap: u64,
+        back: u16,
+    },
     Nop,
+    /// Of a key made for it.
+    LocalInval,
 }
 
 pub(crate) fn work() -> impl Strategy<Value = Work> {
@@ -54,6 +87,11 @@ pub(crate) fn work() -> impl Strategy<Value = Work> {
             .prop_map(|(word, equal, swap, back)| Work::CompareSwap { word, equal, swap, back }),
         Just(Work::Nop),
     ]
+}
+
+/// As [`work`], with what a proxied QP refuses.
+pub(crate) fn native_work() -> impl Strategy<Value = Work> {
+    prop_oneof![6 => work(), 1 => Just(Work::Nop), 1 => Just(Work::LocalInval)]
 }
 
 /// One side of the model.
@@ -135,6 +173,7 @@ pub(crate) fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode,
             (SendOpcode::AtomicCs, 8)
         }
         Work::Nop => (SendOpcode::Nop, 0),
+        Work::LocalInval => (SendOpcode::LocalInval, 0),
     }
 }
 
@@ -146,6 +185,8 @@ pub(crate) struct Ends<'p> {
     pub(crate) far: &'p Mr,
     /// The beginning of the peer's buffer, for work requests.
     pub(crate) target: Remote,
+    /// Registers memory, for a key to invalidate.
+    pub(crate) fresh_key: &'p dyn Fn() -> Rkey,
 }
 
 impl Ends<'_> {
@@ -170,6 +211,10 @@ impl Ends<'_> {
         let mut bytes = [0; MAX_WQE];
         let wqe = self.build(&mut bytes, work, peer_word);
         let wqe = if signaled { wqe.signaled() } else { wqe };
+        // Without a fence, a READ may bring what a later request has written, and that request may
+        // send what is there before the READ has come (IBTA 10.8.3.3).
+        let local = matches!(work, Work::Nop | Work::LocalInval | Work::Read { .. });
+        let wqe = if local { wqe } else { wqe.fence(Fence::Fence) };
         let len = wqe.finish().map(<[u8]>::len).unwrap();
         self.port.put_bytes(&bytes[..len])
     }
@@ -204,6 +249,7 @@ impl Ends<'_> {
                 WqeBuilder::compare_swap(buf, at, self.remote(*word), compare, *swap, back)
             }
             Work::Nop => WqeBuilder::nop(buf, at),
+            Work::LocalInval => WqeBuilder::local_inval(buf, at, (self.fresh_key)()),
         }
     }
 

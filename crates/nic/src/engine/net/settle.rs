@@ -3,6 +3,7 @@
 use super::End;
 use crate::engine::Core;
 use crate::engine::execute::Delivery;
+use crate::engine::run::Flight;
 use crate::event::AsyncEvent;
 use crate::qp::QpState;
 use crate::qp::receive::Receives;
@@ -11,7 +12,7 @@ use crate::violation::{QueueKind, Rule};
 use warpverbs_mlx5::cqe::ReceiveKind;
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_rc::{Completion, Received, ReceivedKind, State, Status};
+use warpverbs_rc::{Completion, Received, ReceivedKind, State, Status, WrId};
 
 fn syndrome(status: Status) -> Syndrome {
     Syndrome::from_value(status.syndrome())
@@ -22,7 +23,7 @@ impl Core {
     pub(in crate::engine) fn settle(&mut self, slot: u32) {
         while let Some(end) = self.net.end_mut(slot) {
             match end.poll_completion() {
-                Some(Completion::Request { result, .. }) => self.retire(slot, result),
+                Some(Completion::Request { id, result }) => self.retire(slot, id, result),
                 Some(Completion::Receive { id, result }) => self.received(slot, id, result),
                 None => break,
             }
@@ -34,13 +35,19 @@ impl Core {
         }
     }
 
-    /// The oldest WQE in flight is done.
-    fn retire(&mut self, slot: u32, result: Result<(), Status>) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
-        let Some(flight) = q.flight.pop_front() else { return };
-        match result {
-            Ok(()) => self.finish(slot, flight.ticket, None),
-            Err(status) => self.fail_ticket(slot, &flight.ticket, syndrome(status), None),
+    /// The WQE posted as `id` is done. Local work before it is done as well: it waited only for
+    /// requests before it, which the connection completes in order.
+    fn retire(&mut self, slot: u32, id: WrId, result: Result<(), Status>) {
+        while let Some(q) = self.sends.get_mut(slot)
+            && q.flight.front().is_some_and(|first| first.ticket.index <= id.0)
+            && let Some(Flight { ticket, .. }) = q.flight.pop_front()
+        {
+            match result {
+                Err(status) if ticket.index == id.0 => {
+                    self.fail_ticket(slot, &ticket, syndrome(status), None);
+                }
+                _ => self.finish(slot, ticket, None),
+            }
         }
         // Later WQEs may have waited for it.
         self.enqueue(slot);

@@ -146,7 +146,7 @@ impl Stage {
 impl Stage {
     /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings 8.
     pub(super) fn has_room(&mut self, pool: &mut Pool, len: u32) -> bool {
-        self.chunks.make_room(pool, len.max(8))
+        self.copies.have_room() && self.chunks.make_room(pool, len.max(8))
     }
 
     /// Has checked pieces written, which hold all of `bytes`; there is room. Bytes of one message may
@@ -200,7 +200,7 @@ impl Stage {
 impl Stage {
     /// Another packet of the connection can be taken.
     pub(super) fn wants_packets(&mut self, pool: &mut Pool) -> bool {
-        let few = self.ahead < AHEAD && self.packets.len() < KEPT;
+        let few = self.ahead < AHEAD && self.packets.len() < KEPT && self.copies.have_room();
         few && self.chunks.make_room(pool, PACKET)
     }
 
@@ -348,7 +348,7 @@ impl Stage {
         let result = match running.advance() {
             Ok(false) => return false,
             Ok(true) => Ok(running.found()),
-            Err(error) => Err(error),
+            Err(fault) => Err(fault.into_copy()),
         };
         self.atomic = Some(Pending::Done(*va, result));
         true

@@ -1,11 +1,11 @@
 //! Memory that the device does not reach: host memory is registered in its place, and the memory's
 //! copy engine moves bytes between the two, before a request is posted and after it is done.
 
-use crate::engine::transfer::{Source, Transfer, begin, lane};
+use crate::engine::transfer::{Fault, Source, Transfer, begin, lane};
 use crate::proxy_device::{InTable, OwnMemory, ProxySge};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
-use warpverbs_mem::{Access, MemError, Region, Span};
+use warpverbs_mem::{Access, Region, Span};
 use warpverbs_mlx5::wqe::Sge;
 
 /// The host memory in place of each region that the device does not reach, by its lkey.
@@ -70,7 +70,7 @@ impl Pieces {
 
 /// Copies that were started, or why they were not.
 #[derive(Debug)]
-pub(super) struct Copies(Result<Option<Transfer>, MemError>);
+pub(super) struct Copies(Result<Option<Transfer>, Fault>);
 
 impl Copies {
     /// There is nothing to copy.
@@ -88,15 +88,15 @@ impl Copies {
             return Self::NONE;
         }
         let from = Source::Spans(&from);
-        Self(begin(from, &to, all, u64::MAX, lane(from, &to)))
+        Self(begin(from, &to, all, u64::MAX, lane(from, &to)).map_err(Fault::from))
     }
 
     /// Whether all bytes are in place. Never blocks. An error comes when nothing is under way any
     /// more, and again at every call.
-    pub(super) fn landed(&mut self) -> Result<bool, MemError> {
+    pub(super) fn landed(&mut self) -> Result<bool, Fault> {
         match &mut self.0 {
             Ok(None) => Ok(true),
-            Ok(Some(transfer)) => match transfer.advance(u64::MAX) {
+            Ok(Some(transfer)) => match transfer.advance(u64::MAX, None) {
                 Ok(false) => Ok(false),
                 Ok(true) => {
                     self.0 = Ok(None);

@@ -6,12 +6,12 @@ use super::{End, LIST, Proxy};
 use crate::engine::Core;
 use crate::engine::execute::Work;
 use crate::engine::run::{Flight, Ticket};
+use crate::engine::transfer::Fault;
 use crate::proxy_device::{Completion, ProxySge, ProxyStatus, SendList, Staging};
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use warpverbs_mem::MemError;
 use warpverbs_mlx5::syndrome::Syndrome;
 
 /// What is done for a WQE besides handing it to the device.
@@ -31,7 +31,7 @@ impl Aside {
     }
 
     /// The device is done with it: whether the answer is where it belongs.
-    pub(super) fn bring_back(&mut self) -> Result<bool, MemError> {
+    pub(super) fn bring_back(&mut self) -> Result<bool, Fault> {
         let copies = self.copies.get_or_insert_with(|| self.back.bring_back(u64::MAX));
         copies.landed()
     }
@@ -246,7 +246,7 @@ impl Core {
 
     /// The bytes of the first parked request could not be had. It fails when its turn has come.
     #[cold]
-    fn fail_parked(&mut self, slot: u32, index: u64, error: &MemError) {
+    fn fail_parked(&mut self, slot: u32, index: u64, error: &Fault) {
         let Some(q) = self.sends.get_mut(slot) else { return };
         if q.flight.front().is_some_and(|flight| flight.ticket.index == index)
             && let Some(Flight { ticket, .. }) = q.flight.pop_front()

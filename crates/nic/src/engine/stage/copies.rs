@@ -12,6 +12,10 @@ use warpverbs_mem::{Kind, MemError, Pending, Progress, Region, Span, copy};
 /// A copy that takes longer than this fails: its engine hangs. Real ones take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Copies asked for and not ended, of one stage. Their bytes alone are no bound:
+/// a peer that sends single bytes would make millions of them.
+pub(crate) const MOST: usize = 4096;
+
 const GONE: MemError = MemError::CopyFailed { code: -1, what: "a stage that is gone" };
 const HANGS: MemError = MemError::CopyFailed { code: -1, what: "a copy that does not end" };
 
@@ -78,6 +82,11 @@ impl<T> Default for Copies<T> {
 impl<T: Copy> Copies<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
+    }
+
+    /// Another packet's copies can be asked for: it has at most as many pieces as a receive.
+    pub(crate) fn have_room(&self) -> bool {
+        self.jobs.len() + crate::responder::MAX_PIECES <= MOST
     }
 
     /// The number of the next copy. All before it have ended if [`Self::has_landed`] of it.
@@ -191,5 +200,36 @@ impl<T> Job<T> {
 impl<T> std::fmt::Debug for Copies<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Copies({} of {} started)", self.started, self.jobs.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Pool;
+    use super::*;
+    use std::sync::Arc;
+    use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+
+    #[test]
+    fn single_bytes_are_not_taken_without_end() {
+        let copier = Arc::new(LazyCopier::default());
+        let (region, _view) = LazyMemory::regions(1 << 16, 0, &copier).unwrap();
+        let (mut pool, mut copies) = (Pool::default(), Copies::default());
+        let mut chunks = Chunks::new(&mut pool, region.copier().unwrap()).unwrap();
+        let mut taken = 0;
+        while copies.have_room() && chunks.make_room(&mut pool, 1) {
+            // Every other byte: no copy continues the one before it.
+            let span = Span { region: &region, offset: taken % 1000 * 2, len: 1, tag: 0 };
+            let slice = chunks.take(1).unwrap();
+            copies.push(Way::Place, &span, slice, (), |()| true);
+            copies.start(0, &chunks, false);
+            taken += 1;
+        }
+        assert!((1000..=MOST as u64).contains(&taken), "{taken} copies");
+        copier.allow(u64::MAX / 2);
+        while copies.land(0).is_some() {
+            copies.start(0, &chunks, false);
+        }
+        assert!(copies.have_room());
     }
 }
