@@ -4,6 +4,7 @@ use crate::qp::QpState;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpverbs_mem::{AccessError, Kind};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -329,34 +330,75 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations found: the newest ones, how many of each field, and who wants to hear of them.
+/// Violations of one field that are logged in a second; a poster chooses how many there are.
+const LOGGED_PER_SECOND: u32 = 5;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Violations of one field: how many, and how many of them may still be logged.
+#[derive(Debug, Default)]
+struct Count {
+    total: u64,
+    /// When the current second began, since the log was made.
+    second: Duration,
+    logged: u32,
+    left_out: u64,
+}
+
+impl Count {
+    /// Counts one more. `Some` if it may be logged: how many were left out before it.
+    fn admit(&mut self, now: Duration) -> Option<u64> {
+        if self.total == 0 || now.saturating_sub(self.second) >= SECOND {
+            (self.second, self.logged) = (now, 0);
+        }
+        self.total += 1;
+        if self.logged == LOGGED_PER_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Violations found: the newest ones, how many of each field, and the subscribers. Counts and
+/// subscribers see all of them, the log at most [`LOGGED_PER_SECOND`] of each field in a second.
 #[derive(Debug)]
 pub(crate) struct Log {
     recent: VecDeque<Violation>,
     kept: usize,
     pub(crate) total: u64,
-    by_field: BTreeMap<&'static str, u64>,
+    by_field: BTreeMap<&'static str, Count>,
     subscribers: Vec<Sender<Violation>>,
+    origin: Instant,
 }
 
 impl Log {
     pub(crate) fn new(kept: usize) -> Self {
         let (recent, by_field) = (VecDeque::new(), BTreeMap::new());
-        Self { recent, kept, total: 0, by_field, subscribers: Vec::new() }
+        let origin = Instant::now();
+        Self { recent, kept, total: 0, by_field, subscribers: Vec::new(), origin }
     }
 
     #[cold]
     pub(crate) fn push(&mut self, violation: Violation) {
-        tracing::warn!(%violation, "violation");
+        self.push_at(self.origin.elapsed(), violation);
+    }
+
+    fn push_at(&mut self, now: Duration, violation: Violation) {
+        let field = violation.rule.field();
+        match self.by_field.entry(field).or_default().admit(now) {
+            Some(0) => tracing::warn!(%violation, "violation"),
+            Some(left_out) => tracing::warn!(%violation, field, left_out, "violation"),
+            None => {}
+        }
         self.total += 1;
-        *self.by_field.entry(violation.rule.field()).or_default() += 1;
         if self.recent.len() == self.kept {
             self.recent.pop_front();
         }
         if self.kept > 0 {
             self.recent.push_back(violation);
         }
-        // A slow listener loses violations rather than holding up the NIC.
+        // A slow subscriber loses violations rather than holding up the NIC.
         self.subscribers
             .retain(|to| !matches!(to.try_send(violation), Err(TrySendError::Disconnected(_))));
     }
@@ -366,12 +408,82 @@ impl Log {
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.by_field.clone()
+        self.by_field.iter().map(|(field, count)| (*field, count.total)).collect()
     }
 
     pub(crate) fn subscribe(&mut self, capacity: usize) -> Receiver<Violation> {
         let (to, from) = bounded(capacity.max(1));
         self.subscribers.push(to);
         from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Keeps `left_out` of each event, 0 without.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u64>>>);
+
+    #[derive(Default)]
+    struct LeftOut(u64);
+
+    impl Visit for LeftOut {
+        fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+
+        fn record_u64(&mut self, field: &Field, value: u64) {
+            if field.name() == "left_out" {
+                self.0 = value;
+            }
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut left_out = LeftOut::default();
+            event.record(&mut left_out);
+            self.0.lock().unwrap().push(left_out.0);
+        }
+    }
+
+    fn violation(rule: Rule) -> Violation {
+        Violation { qpn: 1, queue: QueueKind::Send, index: 0, rule }
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_hardly_logged() {
+        let backward = violation(Rule::Backward { found: 1, expected: 2 });
+        let other = violation(Rule::DoorbellQpn { found: 1, expected: 2 });
+        let (lines, mut log) = (Lines::default(), Log::new(4));
+        tracing::subscriber::with_default(lines.clone(), || {
+            // A thousand a millisecond for 2.5 s, and one of another field in between.
+            for at in 0..2_500_000 {
+                log.push_at(Duration::from_micros(at), backward);
+            }
+            log.push_at(SECOND, other);
+        });
+        let dropped = 1_000_000 - u64::from(LOGGED_PER_SECOND);
+        let expected = [[0; 5], [dropped, 0, 0, 0, 0], [dropped, 0, 0, 0, 0]];
+        assert_eq!(*lines.0.lock().unwrap(), [expected.as_flattened(), &[0]].concat());
+        let counts = BTreeMap::from([("doorbell.index", 2_500_000), ("doorbell.qpn", 1)]);
+        assert_eq!((log.counts(), log.total, log.take().len()), (counts, 2_500_001, 4));
     }
 }

@@ -74,7 +74,8 @@ pub trait Link: Send + fmt::Debug {
     /// shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they are not fragmented.
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent;
 
-    /// Hands over some of the datagrams that arrived, with the address of their sender; how many.
+    /// Hands over some of the datagrams that arrived, with the address of their sender; how many,
+    /// empty ones as well. 0 means that there are no more for now.
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize;
 
     /// When the link itself has something to do next.

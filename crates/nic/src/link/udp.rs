@@ -139,11 +139,41 @@ impl Link for Udp {
         let filled = received.unwrap_or(0);
         let mut datagrams = 0;
         for (buffer, meta) in self.buffers.chunks_exact(RECEIVE).zip(&self.metas[..filled]) {
-            for datagram in buffer[..meta.len.min(RECEIVE)].chunks(meta.stride.max(1)) {
+            let bytes = &buffer[..meta.len.min(RECEIVE)];
+            if bytes.is_empty() {
+                // A datagram without bytes is one that was taken from the socket: more may follow.
+                sink(meta.addr, bytes);
+                datagrams += 1;
+            }
+            for datagram in bytes.chunks(meta.stride.max(1)) {
                 sink(meta.addr, datagram);
                 datagrams += 1;
             }
         }
         datagrams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Loopback delivers before `send_to` returns, so nothing is waited for.
+    #[test]
+    fn datagrams_without_bytes_are_counted() {
+        let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut udp = Udp::bind(&UdpConfig { bind, max_mtu: None }).unwrap();
+        let peer = UdpSocket::bind(bind).unwrap();
+        for _ in 0..3 * BATCH {
+            peer.send_to(&[], udp.local()).unwrap();
+        }
+        peer.send_to(b"after them", udp.local()).unwrap();
+        let (mut lens, mut calls) = (Vec::new(), 0);
+        while udp.receive(Duration::ZERO, &mut |_, datagram| lens.push(datagram.len())) > 0 {
+            calls += 1;
+        }
+        assert_eq!(lens, [vec![0; 3 * BATCH], vec![10]].concat());
+        assert!(calls >= 4, "{calls} calls for {} datagrams", lens.len());
     }
 }
