@@ -4,8 +4,6 @@
 //! for a receive, for an answer) is simply executed again later.
 
 use super::atomic::{Amo, RemoteAtomic};
-use super::net::Outgoing;
-use super::proxy::Aside;
 use super::transfer::{Fault, Grant, Source, Transfer, begin, grants, is_uniform, lane};
 use crate::event::Events;
 use crate::qp::receive::ReceiveQueue;
@@ -48,12 +46,8 @@ pub(crate) struct Started {
 #[derive(Debug)]
 pub(crate) enum Work {
     Nothing,
-    /// A connection over the network carries it out; its completion says when it is over.
-    Remote(Outgoing),
-    /// Another device carries it out, likewise.
-    Proxied,
-    /// The same, and bytes are copied for it.
-    Aside(Box<Aside>),
+    /// A connection or another device executes it and reports when it is complete.
+    Away,
     Copy(Box<Transfer>),
     Atomic(Box<RemoteAtomic>),
 }
@@ -63,21 +57,21 @@ impl Work {
     pub(crate) fn advance(&mut self, slice: u64, keys: &KeyTable) -> Result<bool, Fault> {
         match self {
             Self::Nothing => Ok(true),
-            Self::Remote(_) | Self::Proxied | Self::Aside(_) => Ok(false),
+            Self::Away => Ok(false),
             Self::Copy(transfer) => transfer.advance(slice, Some(keys)),
             Self::Atomic(atomic) => atomic.advance(),
         }
     }
 
-    /// Another device carries it out.
-    pub(crate) fn is_proxied(&self) -> bool {
-        matches!(self, Self::Proxied | Self::Aside(_))
+    /// A connection or another device executes it.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Away)
     }
 
     /// A later WQE of the same lane may start.
     pub(crate) fn is_issued(&self) -> bool {
         match self {
-            Self::Nothing | Self::Remote(_) | Self::Proxied | Self::Aside(_) => true,
+            Self::Nothing | Self::Away => true,
             Self::Copy(transfer) => transfer.is_issued(),
             Self::Atomic(_) => false,
         }

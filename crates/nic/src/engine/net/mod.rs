@@ -7,20 +7,19 @@
 //!                                                     └─► settle: CQEs, as for every QP
 //! ```
 //!
-//! Payload that only a copy engine reaches goes through a [`stage`]; what leaves and what is
+//! Payload that only a copy engine reaches goes through a [`bounce`]; what leaves and what is
 //! reported then waits for copies.
 //!
-//! What the peer asks for is judged by [`owner::Owner`], which stands on `responder.rs` as the
+//! What the peer asks for is judged by [`host::Owner`], which stands on `responder.rs` as the
 //! loopback does.
 
-mod arrive;
-mod owner;
+mod bounce;
+mod complete;
+mod host;
 mod post;
-mod settle;
-mod stage;
-mod staging;
+mod rx;
 mod state;
-mod transmit;
+mod tx;
 
 pub(super) use post::post;
 
@@ -31,22 +30,22 @@ use crate::qp::receive::Receives;
 use crate::responder::Refusal;
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
-use stage::Stage;
+use bounce::Stage;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
-use transmit::Train;
+use tx::Train;
 use warpverbs_mlx5::wqe::Sge;
-use warpverbs_rc::{Connection, Instant};
+use warpverbs_rc::{Connection, Instant, WrId};
 
 /// Looks at the link before a timer counts: about what a socket holds.
 const OVERDUE_LOOKS: usize = 64;
 
-/// Where the payload of a WQE under way lies. Keys are looked up again for every packet, so memory
-/// may go away at any time.
+/// Where the payload of a request lies. Keys are looked up again for every packet, so memory may go
+/// away at any time.
 #[derive(Debug)]
-pub(crate) enum Outgoing {
+enum Outgoing {
     Bytes(Box<[u8]>),
     One(Sge),
     Many(Box<[Sge]>),
@@ -62,6 +61,45 @@ impl Outgoing {
     }
 }
 
+/// A request of the connection that is not yet complete.
+#[derive(Debug)]
+struct Posted {
+    /// Index of its WQE.
+    index: u64,
+    outgoing: Outgoing,
+}
+
+/// The requests of a connection in the order in which they were posted. The identity of each is its
+/// number, counted from the first of the connection.
+#[derive(Debug, Default)]
+struct Requests {
+    list: VecDeque<Posted>,
+    /// Number of the front.
+    first: u64,
+}
+
+impl Requests {
+    /// The identity of the next request.
+    fn next(&self) -> WrId {
+        WrId(self.first + self.list.len() as u64)
+    }
+
+    fn push(&mut self, posted: Posted) {
+        self.list.push_back(posted);
+    }
+
+    #[inline]
+    fn get(&self, id: WrId) -> Option<&Posted> {
+        self.list.get(id.0.wrapping_sub(self.first) as usize)
+    }
+
+    /// The oldest request, which is complete.
+    fn pop(&mut self) -> Option<Posted> {
+        self.first += 1;
+        self.list.pop_front()
+    }
+}
+
 /// A receive that a message of the peer goes into, or was last looked at for one.
 #[derive(Debug, Default)]
 pub(crate) struct AtHand {
@@ -74,6 +112,7 @@ pub(crate) struct AtHand {
 #[derive(Debug)]
 pub(crate) struct End {
     conn: Connection,
+    requests: Requests,
     peer: SocketAddr,
     at_hand: AtHand,
     /// Why a request of the peer ended the connection.
@@ -99,7 +138,7 @@ pub(crate) struct Network {
     room: usize,
     /// Connections with packets under way or to be sent, which share it.
     sending: usize,
-    hidden: arrive::HiddenIds,
+    hidden: rx::HiddenIds,
     /// By slot of the QP.
     ends: Vec<Option<Box<End>>>,
     live: usize,
@@ -128,7 +167,7 @@ impl Network {
             room: link.as_ref().map_or(0, |link| link.window_bytes()),
             sending: 0,
             link,
-            hidden: arrive::HiddenIds::default(),
+            hidden: rx::HiddenIds::default(),
             ends: Vec::new(),
             live: 0,
             queue: VecDeque::new(),

@@ -2,7 +2,7 @@
 //!
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
-use super::{End, Network, Outgoing};
+use super::{End, Network, Outgoing, Posted};
 use crate::engine::execute::{Started, Stop, Work, check_initiator, gather, local};
 use crate::engine::stage::Pool;
 use crate::qp::send::SendQueue;
@@ -10,7 +10,7 @@ use crate::responder::Spans;
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
-use warpverbs_rc::{Op as NetOp, PostError, Request, WrId};
+use warpverbs_rc::{Op as NetOp, PostError, Request};
 use warpverbs_wire::Rkey;
 
 /// What of a WQE the connection needs.
@@ -74,7 +74,7 @@ fn start(
     let Posting { op, len, outgoing, brought } = posting(&mut own, q, wqe)?;
     let end = own.end;
     let request = Request {
-        id: WrId(q.next),
+        id: end.requests.next(),
         op,
         len,
         fence: wqe.flags.fence.waits_for_reads(),
@@ -92,8 +92,9 @@ fn start(
             local(Rule::NoReadResources { attr: "max_rd_atomic" })
         }
     })?;
+    end.requests.push(Posted { index: q.next, outgoing });
     net.enqueue(q.slot);
-    Ok(Started { work: Some(Work::Remote(outgoing)), brought, delivery: None })
+    Ok(Started { work: Some(Work::Away), brought, delivery: None })
 }
 
 fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {

@@ -1,6 +1,6 @@
 //! States of a QP whose peer is on the network, carried over to its connection.
 
-use super::{AtHand, End, Network};
+use super::{AtHand, End, Network, Requests};
 use crate::engine::Core;
 use crate::link::Link;
 use crate::qp::{Path, QpAttrs, QpState};
@@ -122,7 +122,9 @@ impl Network {
         }
         let (at_hand, refusal, stage, armed) = (AtHand::default(), None, None, None);
         let (queued, sending, hungry) = (false, false, false);
-        let end = End { conn, peer, at_hand, refusal, stage, armed, queued, sending, hungry };
+        let requests = Requests::default();
+        let end =
+            End { conn, requests, peer, at_hand, refusal, stage, armed, queued, sending, hungry };
         self.ends[at] = Some(Box::new(end));
         self.live += 1;
     }

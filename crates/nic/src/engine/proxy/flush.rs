@@ -1,9 +1,8 @@
 //! The end of a proxied QP: the device brings back what it has, then the rest is flushed here.
 
 use super::Waiting;
+use super::wait::Aside;
 use crate::engine::Core;
-use crate::engine::execute::Work;
-use crate::engine::run::Flight;
 use crate::event::AsyncEvent;
 use crate::proxy_device::ProxyStatus;
 use crate::qp::QpState;
@@ -60,13 +59,16 @@ impl Core {
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
         let syndrome = ProxyStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
         // What the device has done already completes when its bytes are in place.
-        let copies = |flight: &mut Flight| match &mut flight.work {
-            Work::Aside(aside) => aside.is_under_way(),
-            _ => false,
-        };
-        let first = match q.flight.front_mut().is_some_and(copies) {
+        let oldest = q.flight.front().map(|flight| flight.ticket.index);
+        let copies = oldest.and_then(|index| end.aside(index)).is_some_and(Aside::is_under_way);
+        let first = match copies {
             true => None,
-            false => q.flight.pop_front(),
+            false => {
+                if oldest.and_then(|index| end.aside(index)).is_some() {
+                    end.asides.pop_front();
+                }
+                q.flight.pop_front()
+            }
         };
         match first {
             Some(flight) => self.fail_ticket(slot, &flight.ticket, syndrome, None),
@@ -92,6 +94,7 @@ impl Core {
         }
         (end.flushing, end.outstanding, end.receives) = (None, 0, 0);
         end.waiting = Waiting::default();
+        end.asides.clear();
         let broken = end.broken.take();
         while let Some(flight) = self.sends.get_mut(slot).and_then(|q| q.flight.pop_front()) {
             self.fail_ticket(slot, &flight.ticket, Syndrome::WrFlush, None);

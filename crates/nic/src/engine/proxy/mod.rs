@@ -22,7 +22,7 @@ mod receive;
 mod settle;
 mod wait;
 
-pub(crate) use wait::{Aside, Waiting};
+pub(crate) use wait::Waiting;
 
 use super::Core;
 use crate::proxy_device::{
@@ -32,7 +32,8 @@ use crate::qp::{Path, QpState};
 use crate::{Gone, ModifyError};
 use bounce::{Pieces, Shadows};
 use rustc_hash::FxHashMap;
-use wait::Slots;
+use std::collections::VecDeque;
+use wait::{Aside, Slots};
 use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Requests of one list at most.
@@ -100,6 +101,8 @@ pub(crate) struct End {
     takes: ProxyLimits,
     slots: Option<Slots>,
     waiting: Waiting,
+    /// What is done for WQEs in flight besides handing them to the device, by index.
+    asides: VecDeque<(u64, Aside)>,
     life: u16,
     /// Send work requests at the device.
     outstanding: u32,
@@ -117,6 +120,12 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// What is done besides for the WQE at `index`, the oldest in flight.
+    #[inline]
+    fn aside(&mut self, index: u64) -> Option<&mut Aside> {
+        self.asides.front_mut().filter(|(at, _)| *at == index).map(|(_, aside)| aside)
+    }
+
     fn is_busy(&self) -> bool {
         self.outstanding > 0 || self.stalled || self.flushing.is_some() || !self.waiting.is_empty()
     }
@@ -184,6 +193,7 @@ impl Proxy {
             takes,
             slots,
             waiting: Waiting::default(),
+            asides: VecDeque::new(),
             life: 0,
             outstanding: 0,
             receives: 0,
@@ -222,6 +232,7 @@ impl Proxy {
         if let Some(slots) = &mut end.slots {
             slots.clear();
         }
+        end.waiting.asides = std::mem::take(&mut end.asides);
         std::mem::take(&mut end.waiting)
     }
 

@@ -92,9 +92,10 @@ impl Core {
         while rest > 0
             && let Some(flight) = q.flight.pop_back()
         {
-            rest -= usize::from(flight.work.is_proxied());
-            if let (Work::Aside(aside), Some(slots)) = (&flight.work, &mut end.slots)
-                && aside.slot
+            rest -= usize::from(flight.work.is_away());
+            if end.asides.back().is_some_and(|(at, _)| *at == flight.ticket.index)
+                && let Some((_, aside)) = end.asides.pop_back()
+                && let Some(slots) = end.slots.as_mut().filter(|_| aside.slot)
             {
                 slots.untake();
             }
@@ -148,7 +149,7 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
-    q.flight.push_back(Flight { ticket, work: Work::Proxied, delivery: None, reads: false });
+    q.flight.push_back(Flight { ticket, work: Work::Away, delivery: None, reads: false });
     true
 }
 
@@ -192,7 +193,7 @@ fn stage(
     let bounds = Bounds { limits: &end.takes, fetches };
     let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
     let mut memory = WithShadows::new(table, shadows);
-    let mut work = Work::Proxied;
+    let mut work = Work::Away;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
             ticket.brought = match wqe.op {
@@ -204,10 +205,10 @@ fn stage(
         Err(rule) => return Err(Box::new(Halt::Stopped(ticket, local(*rule)))),
     }
     let pieces = memory.pieces;
-    if work.is_proxied() && end.needs_more(list, &pieces) {
+    if work.is_away() && end.needs_more(list, &pieces) {
         let fence = wqe.flags.fence.waits_for_reads();
         let set_aside = end.set_aside(q, list, &ticket, fence, pieces);
-        work = set_aside.ok_or_else(|| Box::new(Halt::Later))?;
+        set_aside.ok_or_else(|| Box::new(Halt::Later))?;
     }
     q.next = index + ticket.wqebbs;
     q.flight.push_back(Flight { ticket, work, delivery: None, reads: ticket.brought > 0 });

@@ -47,29 +47,29 @@ impl Core {
     pub(super) fn retire_upto(&mut self, slot: u32, index: u64, completion: &Completion) -> bool {
         self.retire_silent(slot, index);
         while let Some(q) = self.sends.get_mut(slot) {
-            let Some(Flight { ticket, work, .. }) = q.flight.front_mut() else { break };
+            let Some(Flight { ticket, work, .. }) = q.flight.front() else { break };
             if ticket.index > index {
                 break;
             }
             let failed = completion.status.syndrome().filter(|_| ticket.index == index);
-            let (ticket, proxied) = (*ticket, work.is_proxied());
-            let (mut slots, mut copied) = (false, Ok(true));
-            if let Work::Aside(aside) = work {
-                slots = aside.slot;
+            let (ticket, away) = (*ticket, work.is_away());
+            let Some(end) = self.proxy.end_mut(slot) else { break };
+            let mut copied = Ok(true);
+            if let Some(aside) = end.aside(ticket.index) {
                 if failed.is_none() {
                     copied = aside.bring_back();
                 }
-            }
-            if copied == Ok(false) {
-                return false;
-            }
-            q.flight.pop_front();
-            if let Some(end) = self.proxy.end_mut(slot) {
-                end.outstanding = end.outstanding.saturating_sub(proxied.into());
+                if copied == Ok(false) {
+                    return false;
+                }
+                let slots = aside.slot;
+                end.asides.pop_front();
                 if let Some(taken) = end.slots.as_mut().filter(|_| slots) {
                     taken.give();
                 }
             }
+            end.outstanding = end.outstanding.saturating_sub(away.into());
+            q.flight.pop_front();
             if let Err(error) = copied {
                 tracing::warn!(%error, slot, "an answer could not be copied");
                 self.fail_ticket(slot, &ticket, Syndrome::LocalProt, None);
@@ -98,7 +98,9 @@ impl Core {
         if q.state.flushes_sends() {
             return;
         }
-        while let Some(Flight { ticket, work: Work::Proxied, .. }) = q.flight.front()
+        // The copies of an answer come first.
+        let index = end.asides.front().map_or(index, |(at, _)| index.min(*at));
+        while let Some(Flight { ticket, work: Work::Away, .. }) = q.flight.front()
             && ticket.index < index
             && !ticket.completion.is_signaled()
         {

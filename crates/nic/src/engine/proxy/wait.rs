@@ -4,7 +4,6 @@
 use super::bounce::{Copies, Pieces};
 use super::{End, LIST, Proxy};
 use crate::engine::Core;
-use crate::engine::execute::Work;
 use crate::engine::run::{Flight, Ticket};
 use crate::engine::transfer::Fault;
 use crate::proxy_device::{Completion, ProxySge, ProxyStatus, SendList, Staging};
@@ -16,7 +15,7 @@ use warpverbs_mlx5::syndrome::Syndrome;
 
 /// What is done for a WQE besides handing it to the device.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(super) struct Aside {
     /// Its inline data is in a slot.
     pub(super) slot: bool,
     /// Where its answer goes to from the shadow.
@@ -69,6 +68,8 @@ pub(crate) struct Waiting {
     arrivals: VecDeque<Arrival>,
     /// Receives of the QP's own queue at the device with a shadow, by index.
     pub(super) landing: FxHashMap<u64, Pieces>,
+    /// Those of the QP when it was reset: they may have copies under way.
+    pub(super) asides: VecDeque<(u64, Aside)>,
 }
 
 impl Waiting {
@@ -158,7 +159,7 @@ impl End {
         ticket: &Ticket,
         fence: bool,
         pieces: Pieces,
-    ) -> Option<Work> {
+    ) -> Option<()> {
         let mut request = list.split_last();
         let gathers = !pieces.is_empty() && ticket.brought == 0;
         // What is in the list is posted first. And what a READ brings may be what is to be sent: the
@@ -181,12 +182,10 @@ impl End {
         } else {
             request.iter().for_each(|request| list.push(request));
         }
-        let plain = slot.is_none() && back.is_empty();
-        Some(if plain {
-            Work::Proxied
-        } else {
-            Work::Aside(Box::new(Aside::new(slot.is_some(), back)))
-        })
+        if slot.is_some() || !back.is_empty() {
+            self.asides.push_back((ticket.index, Aside::new(slot.is_some(), back)));
+        }
+        Some(())
     }
 }
 
@@ -263,16 +262,14 @@ impl Core {
         }
         self.proxy.mark_busy(slot);
         // Their copies start now, whoever waits for whom.
-        let Some(q) = self.sends.get_mut(slot) else { return };
+        let Some(end) = self.proxy.end_mut(slot) else { return };
         let fails = completion.status.syndrome().is_some();
-        for Flight { ticket, work, .. } in &mut q.flight {
-            if ticket.index > index || (fails && ticket.index == index) {
+        for (at, aside) in &mut end.asides {
+            if *at > index || (fails && *at == index) {
                 break;
             }
-            if let Work::Aside(aside) = work {
-                // What comes of it is looked at when its turn has come.
-                let _ = aside.bring_back();
-            }
+            // The outcome is looked at when the WQE is the oldest.
+            let _ = aside.bring_back();
         }
     }
 

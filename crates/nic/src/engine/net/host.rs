@@ -1,7 +1,7 @@
-//! What a connection asks about memory and receives, answered by the checks of `responder.rs`.
+//! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
-use super::stage::Stage;
-use super::{AtHand, staging};
+use super::bounce::Stage;
+use super::{AtHand, bounce};
 use crate::engine::atomic::Amo;
 use crate::engine::stage::Pool;
 use crate::event::Events;
@@ -18,7 +18,7 @@ use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 use warpverbs_wire::Rkey;
 
 /// The responder's side of a QP, for the time of one call.
-pub(super) struct Owner<'a> {
+pub(super) struct Responder<'a, 's> {
     pub(super) keys: &'a KeyTable,
     pub(super) rq: &'a mut ReceiveQueue,
     pub(super) srqs: &'a mut Slots<SharedReceiveQueue>,
@@ -32,6 +32,8 @@ pub(super) struct Owner<'a> {
     pub(super) atomic_owner: &'a mut Option<u32>,
     /// An atomic has no answer yet.
     pub(super) not_yet: bool,
+    /// The range that was checked last: where the payload of the packet goes.
+    pub(super) checked: &'s mut Spans<'a>,
 }
 
 fn right(need: Need) -> Access {
@@ -42,16 +44,16 @@ fn right(need: Need) -> Access {
     }
 }
 
-impl<'a> Owner<'a> {
-    /// The CPU reaches the memory, or a stage does.
-    #[inline]
-    fn reach(&mut self, span: &Span<'_>) -> Result<(), Rule> {
-        match span.region.kind() {
-            Kind::Host => Ok(()),
-            _ => staging::admit(self.stage, self.pool, span.region),
-        }
+/// The CPU reaches the memory, or a stage does.
+#[inline]
+fn reach(stage: &mut Option<Box<Stage>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
+    match span.region.kind() {
+        Kind::Host => Ok(()),
+        _ => bounce::admit(stage, pool, span.region),
     }
+}
 
+impl<'a> Responder<'a, '_> {
     fn deny(&mut self, refusal: Refusal) -> Denied {
         *self.refusal = Some(refusal);
         Denied
@@ -68,23 +70,23 @@ impl<'a> Owner<'a> {
         let remote = Remote { addr: va, rkey: Key(rkey.0) };
         let span = responder::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
         let broken = |rule| Refusal::Operational { rule, receive: None };
-        span.as_ref().map_or(Ok(()), |span| self.reach(span)).map_err(broken)?;
+        span.as_ref().map_or(Ok(()), |span| reach(self.stage, self.pool, span)).map_err(broken)?;
         Ok(span)
     }
 
-    /// A range of the receive at hand, checked.
-    pub(super) fn scatter(&mut self, range: Range<u64>) -> Result<Spans<'a>, Refusal> {
-        let Self { keys, rq, srqs, at_hand, .. } = self;
+    /// Checks a range of the receive at hand.
+    fn scatter(&mut self, range: Range<u64>) -> Result<(), Refusal> {
+        let Self { keys, rq, srqs, at_hand, checked, .. } = self;
         let (index, sges) = (at_hand.index, at_hand.sges.iter().copied());
-        let mut out = Spans::new();
-        responder::check_scatter(keys, rq, srqs, index, sges, range, &mut out)?;
+        checked.clear();
+        responder::check_scatter(keys, rq, srqs, index, sges, range, checked)?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
-        out.iter().try_for_each(|span| self.reach(span)).map_err(broken)?;
-        Ok(out)
+        let Self { checked, stage, pool, .. } = self;
+        checked.iter().try_for_each(|span| reach(stage, pool, span)).map_err(broken)
     }
 }
 
-impl Host for Owner<'_> {
+impl Host for Responder<'_, '_> {
     fn allows(&self, need: Need) -> bool {
         responder::check_op_valid(self.rq, right(need)).is_ok()
     }
@@ -115,14 +117,18 @@ impl Host for Owner<'_> {
     fn check_receive(&mut self, _id: u64, offset: u32, len: u32) -> Result<(), Denied> {
         let start = u64::from(offset);
         match self.scatter(start..start + u64::from(len)) {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(refusal) => Err(self.deny(refusal)),
         }
     }
 
     fn check_rkey(&mut self, rkey: Rkey, va: u64, len: u32, need: Need) -> Result<(), Denied> {
         match self.range(rkey, va, len, need) {
-            Ok(_) => Ok(()),
+            Ok(span) => {
+                self.checked.clear();
+                self.checked.extend(span);
+                Ok(())
+            }
             Err(refusal) => Err(self.deny(refusal)),
         }
     }

@@ -3,7 +3,6 @@
 
 use super::{Network, Outgoing, duration};
 use crate::engine::Core;
-use crate::engine::execute::Work;
 use crate::engine::stage::Slice;
 use crate::link::{Sent, TrainLimits};
 use crate::qp::send::SendQueue;
@@ -130,8 +129,9 @@ impl Core {
     }
 
     pub(super) fn poll_transmit(&mut self, slot: u32, now: u64) -> Option<Transmit> {
-        let (conn, mut owner) = self.owner(slot)?;
-        conn.poll_transmit(Instant::from_nanos(now), &mut owner)
+        let mut checked = Spans::new();
+        let (conn, mut host) = self.host(slot, &mut checked)?;
+        conn.poll_transmit(Instant::from_nanos(now), &mut host)
     }
 
     /// Adds a packet to the train, its payload perhaps from the stage. One whose payload cannot be
@@ -179,8 +179,12 @@ impl Core {
         match *payload {
             Payload::Empty => true,
             Payload::Request { id, offset, .. } => {
-                let Some(q) = self.sends.get_mut(slot) else { return false };
-                let gathered = gather_request(&self.keys, q, id, offset, out);
+                let Self { net, sends, keys, .. } = self;
+                let (Some(q), Some(end)) = (sends.get_mut(slot), net.end(slot)) else {
+                    return false;
+                };
+                let posted = end.requests.get(id).map(|posted| &posted.outgoing);
+                let gathered = gather_request(keys, q, posted, offset, out);
                 if let Err(rule) = gathered {
                     self.fail_request(slot, id, rule);
                 }
@@ -198,11 +202,12 @@ impl Core {
 
     /// A request under way can no longer have its own memory: it fails in its turn.
     pub(super) fn fail_request(&mut self, slot: u32, id: WrId, rule: Option<Rule>) {
-        if let Some(rule) = rule {
-            self.report_send(slot, id.0, rule);
-        }
         if let Some(end) = self.net.end_mut(slot) {
             end.conn.fail_request(id, Status::LocalProtection);
+            let index = end.requests.get(id).map(|posted| posted.index);
+            if let (Some(rule), Some(index)) = (rule, index) {
+                self.report_send(slot, index, rule);
+            }
         }
         self.net.enqueue(slot);
     }
@@ -218,15 +223,6 @@ impl Network {
         }
         let envelope = Envelope { ip, udp: Udp { src_port: local.port() } };
         envelope.seal(datagram).is_ok()
-    }
-}
-
-/// What the WQE that was posted as `id` carries.
-pub(super) fn outgoing(q: &SendQueue, id: WrId) -> Option<&Outgoing> {
-    let at = q.flight.binary_search_by_key(&id.0, |flight| flight.ticket.index).ok()?;
-    match &q.flight[at].work {
-        Work::Remote(outgoing) => Some(outgoing),
-        _ => None,
     }
 }
 
@@ -247,13 +243,13 @@ pub(super) fn request_spans<'k>(
 fn gather_request(
     keys: &KeyTable,
     q: &mut SendQueue,
-    id: WrId,
+    posted: Option<&Outgoing>,
     offset: u32,
     out: &mut [u8],
 ) -> Result<(), Option<Rule>> {
     let mut hint = std::mem::take(&mut q.local_hint);
     let (pd, start) = (q.pd, offset as usize);
-    let sges = match outgoing(q, id).ok_or(None)? {
+    let sges = match posted.ok_or(None)? {
         Outgoing::Bytes(bytes) => {
             out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(None)?);
             return Ok(());

@@ -1,6 +1,6 @@
 //! Completions of a connection become CQEs, by the code of every QP.
 
-use super::End;
+use super::{End, Posted};
 use crate::engine::Core;
 use crate::engine::execute::Delivery;
 use crate::engine::run::Flight;
@@ -12,7 +12,7 @@ use crate::violation::{QueueKind, Rule};
 use warpverbs_mlx5::cqe::ReceiveKind;
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_rc::{Completion, Received, ReceivedKind, State, Status, WrId};
+use warpverbs_rc::{Completion, Received, ReceivedKind, State, Status};
 
 fn syndrome(status: Status) -> Syndrome {
     Syndrome::from_value(status.syndrome())
@@ -23,7 +23,11 @@ impl Core {
     pub(in crate::engine) fn settle(&mut self, slot: u32) {
         while let Some(end) = self.net.end_mut(slot) {
             match end.poll_completion() {
-                Some(Completion::Request { id, result }) => self.retire(slot, id, result),
+                Some(Completion::Request { id, result }) => {
+                    debug_assert_eq!(id.0, end.requests.first, "requests complete in order");
+                    let Some(Posted { index, .. }) = end.requests.pop() else { break };
+                    self.retire(slot, index, result);
+                }
                 Some(Completion::Receive { id, result }) => self.received(slot, id, result),
                 None => break,
             }
@@ -35,15 +39,15 @@ impl Core {
         }
     }
 
-    /// The WQE posted as `id` is done. Local work before it is done as well: it waited only for
+    /// The WQE at `index` is done. Local work before it is done as well: it waited only for
     /// requests before it, which the connection completes in order.
-    fn retire(&mut self, slot: u32, id: WrId, result: Result<(), Status>) {
+    fn retire(&mut self, slot: u32, index: u64, result: Result<(), Status>) {
         while let Some(q) = self.sends.get_mut(slot)
-            && q.flight.front().is_some_and(|first| first.ticket.index <= id.0)
+            && q.flight.front().is_some_and(|first| first.ticket.index <= index)
             && let Some(Flight { ticket, .. }) = q.flight.pop_front()
         {
             match result {
-                Err(status) if ticket.index == id.0 => {
+                Err(status) if ticket.index == index => {
                     self.fail_ticket(slot, &ticket, syndrome(status), None);
                 }
                 _ => self.finish(slot, ticket, None),

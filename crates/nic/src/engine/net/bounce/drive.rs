@@ -1,10 +1,10 @@
-//! Connections with a [stage](super::stage): what they keep back, and what is passed on when copies
+//! Connections with a [stage](super): what they keep back, and what is passed on when copies
 //! have ended.
 
-use super::arrive::Turn;
-use super::stage::{Held, Stage, Why};
-use super::transmit::{TURN, outgoing, request_spans};
-use super::{End, Network, Outgoing};
+use super::super::rx::Turn;
+use super::super::tx::{TURN, request_spans};
+use super::super::{End, Network};
+use super::{Held, Stage, Why};
 use crate::engine::Core;
 use crate::engine::stage::{Landed, Pool};
 use crate::responder::{Refusal, Spans};
@@ -18,7 +18,7 @@ const GATHERED: u32 = 256;
 
 impl End {
     /// The next completion to report.
-    pub(super) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
+    pub(in crate::engine::net) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
         match &mut self.stage {
             None => self.conn.poll_completion(),
             Some(stage) => stage.poll_completion(&mut self.conn),
@@ -26,19 +26,23 @@ impl End {
     }
 
     /// No completion is kept back.
-    pub(super) fn has_reported(&self) -> bool {
+    pub(in crate::engine::net) fn has_reported(&self) -> bool {
         self.stage.as_ref().is_none_or(|stage| stage.has_reported())
     }
 
     /// From now on payload may lie in memory such as `region`.
-    pub(super) fn stage_for(&mut self, pool: &mut Pool, region: &Region) -> Result<(), Rule> {
+    pub(in crate::engine::net) fn stage_for(
+        &mut self,
+        pool: &mut Pool,
+        region: &Region,
+    ) -> Result<(), Rule> {
         admit(&mut self.stage, pool, region)
     }
 }
 
 /// Memory such as `region` needs a stage.
 #[cold]
-pub(super) fn admit(
+pub(in crate::engine::net) fn admit(
     stage: &mut Option<Box<Stage>>,
     pool: &mut Pool,
     region: &Region,
@@ -60,7 +64,7 @@ impl Network {
     }
 
     /// The stage of the connection in `slot` has something to do.
-    pub(super) fn enlist(&mut self, slot: u32) {
+    pub(in crate::engine::net) fn enlist(&mut self, slot: u32) {
         if let Some((stage, _)) = self.stage(slot)
             && !std::mem::replace(&mut stage.listed, true)
         {
@@ -72,7 +76,7 @@ impl Network {
 impl Core {
     /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their payload
     /// was gathered and what they promise has arrived.
-    pub(super) fn transmit_staged(&mut self, slot: u32, now: u64) {
+    pub(in crate::engine::net) fn transmit_staged(&mut self, slot: u32, now: u64) {
         let mut taken = 0;
         while taken < GATHERED
             && self.net.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
@@ -115,7 +119,8 @@ impl Core {
                 let Some(q) = sends.get_mut(slot) else { return };
                 let range = u64::from(offset)..u64::from(offset) + u64::from(len);
                 let mut hint = std::mem::take(&mut q.local_hint);
-                let sges = outgoing(q, id).map_or(&[][..], Outgoing::sges);
+                let posted = net.end(slot).and_then(|end| end.requests.get(id));
+                let sges = posted.map_or(&[][..], |posted| posted.outgoing.sges());
                 let found = request_spans((keys, &mut hint, q.pd), sges, range, &mut spans);
                 q.local_hint = hint;
                 found.map_err(|rule| Some((id, rule)))
@@ -143,7 +148,7 @@ impl Core {
     }
 
     /// Looks at every stage that has something to do. Whether there is one.
-    pub(super) fn serve_stages(&mut self, now: u64) -> bool {
+    pub(in crate::engine::net) fn serve_stages(&mut self, now: u64) -> bool {
         if self.net.staging.is_empty() {
             return false;
         }
@@ -204,7 +209,11 @@ impl Core {
             Why::Request(id) => {
                 let kept = self.net.stage(slot).is_some_and(|(stage, _)| stage.fail_report(id));
                 match kept {
-                    true => self.report_send(slot, id.0, rule),
+                    true => {
+                        let posted = self.net.end(slot).and_then(|end| end.requests.get(id));
+                        let index = posted.map_or(0, |posted| posted.index);
+                        self.report_send(slot, index, rule);
+                    }
                     false => self.fail_request(slot, id, Some(rule)),
                 }
             }
@@ -231,9 +240,16 @@ impl Core {
     }
 
     /// What the peer asked for with the packet at `psn` failed here, by copy `number`.
-    fn fail_response(&mut self, slot: u32, number: u64, psn: Psn, rule: Rule) {
-        let Some((stage, _)) = self.net.stage(slot) else { return };
-        for held in stage.take_unfounded(number) {
+    #[cold]
+    pub(in crate::engine::net) fn fail_response(
+        &mut self,
+        slot: u32,
+        number: u64,
+        psn: Psn,
+        rule: Rule,
+    ) {
+        let held = self.net.stage(slot).map(|(stage, _)| stage.take_unfounded(number));
+        for held in held.into_iter().flatten() {
             self.give_back(slot, &held);
         }
         if let Some(end) = self.net.end_mut(slot) {

@@ -1,9 +1,8 @@
 //! Packets in: what a connection cannot know is checked, then the connection judges, and payload
 //! goes to its place at once.
 
-use super::owner::Owner;
-use super::stage::{Fit, Stage, Why};
-use super::transmit::outgoing;
+use super::bounce::{Fit, Stage, Why};
+use super::host::Responder;
 use super::{End, Network, duration};
 use crate::engine::Core;
 use crate::engine::atomic::Returned;
@@ -13,8 +12,8 @@ use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, Span};
-use warpverbs_rc::{Connection, Instant, Need, Place, WrId};
+use warpverbs_mem::{Access, Kind, MemError, Span};
+use warpverbs_rc::{Connection, Instant, Place, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
 
 impl Core {
@@ -55,10 +54,11 @@ impl Core {
     }
 
     fn take_reserved(&mut self, slot: u32, psn: Psn) {
-        let Some((conn, mut owner)) = self.owner(slot) else { return };
-        // While packets wait for their turn, a later one counts as lost.
-        if !owner.stage.as_ref().is_some_and(|stage| stage.is_parked()) {
-            conn.handle_reserved(psn, &mut owner);
+        let mut checked = Spans::new();
+        let Some((conn, mut host)) = self.host(slot, &mut checked) else { return };
+        // While packets are parked, a later one counts as lost.
+        if !host.stage.as_ref().is_some_and(|stage| stage.is_parked()) {
+            conn.handle_reserved(psn, &mut host);
         }
     }
 
@@ -71,16 +71,19 @@ impl Core {
         self.net.enlist(slot);
     }
 
-    /// The connection in `slot`, and what it asks.
+    /// The connection in `slot`, and what answers it. Checked ranges go into `checked`.
     #[inline]
-    pub(super) fn owner(&mut self, slot: u32) -> Option<(&mut Connection, Owner<'_>)> {
+    pub(super) fn host<'s, 'a: 's>(
+        &'a mut self,
+        slot: u32,
+        checked: &'s mut Spans<'a>,
+    ) -> Option<(&'a mut Connection, Responder<'a, 's>)> {
         let Self { net, keys, receives, srqs, events, scratch, atomic_owner, .. } = self;
         let Network { ends, pool, .. } = net;
         let end = ends.get_mut(slot as usize)?.as_deref_mut()?;
         let rq = receives.get_mut(slot)?;
         let End { conn, at_hand, refusal, stage, .. } = end;
-        let not_yet = false;
-        let owner = Owner {
+        let host = Responder {
             keys,
             rq,
             srqs,
@@ -91,9 +94,10 @@ impl Core {
             stage,
             pool,
             atomic_owner,
-            not_yet,
+            not_yet: false,
+            checked,
         };
-        Some((conn, owner))
+        Some((conn, host))
     }
 
     /// Gives a packet to the connection in `slot`, and puts its payload where it belongs. False if
@@ -107,39 +111,42 @@ impl Core {
         turn: Turn,
     ) -> bool {
         let Transport { bth, ext, payload } = packet;
-        let Some((conn, mut owner)) = self.owner(slot) else { return true };
+        let mut checked = Spans::new();
+        let Some((conn, mut host)) = self.host(slot, &mut checked) else { return true };
         let len = payload.len() as u32;
-        if let Some(stage) = owner.stage {
+        if let Some(stage) = host.stage {
             if stage.is_parked() && turn == Turn::InOrder {
                 return false;
             }
-            if !stage.has_room(owner.pool, len) {
+            if !stage.has_room(host.pool, len) {
+                drop(checked);
                 self.net.stats.stage_full += 1;
                 return true;
             }
         }
-        let place = conn.handle_packet(Instant::from_nanos(now), bth, ext, len, &mut owner);
-        if owner.not_yet {
+        let place = conn.handle_packet(Instant::from_nanos(now), bth, ext, len, &mut host);
+        if host.not_yet {
             return false;
         }
-        let staged = owner.stage.is_some();
-        let mtu = conn.config().mtu;
-        let into = || {
-            let fit =
-                Fit { begins: bth.opcode.position().begins(), full: len as usize == mtu.bytes() };
-            Into { now, why: Why::Peer(bth.psn), fit }
-        };
+        let staged = host.stage.is_some();
+        let mut placed = Ok(());
+        if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
+            let mtu = conn.config().mtu;
+            let into = || {
+                let full = len as usize == mtu.bytes();
+                let fit = Fit { begins: bth.opcode.position().begins(), full };
+                Into { now, why: Why::Peer(bth.psn), fit }
+            };
+            // The ranges that the connection has asked about for this packet.
+            placed = scatter(host.stage, host.checked, payload, into);
+        }
+        drop(checked);
+        if let Err(rule) = placed {
+            // It was accepted, so it must not be acknowledged.
+            self.fail_response(slot, u64::MAX, bth.psn, rule);
+        }
         match place {
-            Place::Nothing => {}
-            Place::Region { rkey, va } => {
-                let span = owner.range(rkey, va, len, Need::Write).ok().flatten();
-                scatter(owner.stage, span.as_slice(), payload, into);
-            }
-            Place::Receive { offset, .. } => {
-                let start = u64::from(offset);
-                let spans = owner.scatter(start..start + u64::from(len)).unwrap_or_default();
-                scatter(owner.stage, &spans, payload, into);
-            }
+            Place::Nothing | Place::Region { .. } | Place::Receive { .. } => {}
             Place::Request { id, offset } => {
                 let start = u64::from(offset);
                 self.bring(slot, now, id, start..start + u64::from(len), payload);
@@ -156,26 +163,21 @@ impl Core {
 
     /// Puts what the peer sent for a READ or an atomic of ours into its memory.
     fn bring(&mut self, slot: u32, now: u64, id: WrId, range: Range<u64>, bytes: &[u8]) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
-        let Some(end) = self.net.end_mut(slot) else { return };
-        let mut hint = std::mem::take(&mut q.local_hint);
-        let Some(outgoing) = outgoing(q, id) else { return };
-        let sges = outgoing.sges().iter().copied();
-        let mut spans = Spans::new();
-        let needed = Access::LOCAL_WRITE;
-        let found = gather_range(&self.keys, &mut hint, q.pd, sges, range, needed, &mut spans);
-        q.local_hint = hint;
-        match found {
-            Ok(()) => {
-                let fit = Fit { begins: false, full: true };
-                let into = || Into { now, why: Why::Request(id), fit };
-                scatter(&mut end.stage, &spans, bytes, into);
-            }
-            Err((segment, error)) => {
-                drop(spans);
-                let rule = Rule::Key { side: KeySide::Local, segment, error };
-                self.fail_request(slot, id, Some(rule));
-            }
+        let Self { net, sends, keys, .. } = self;
+        let (Some(q), Some(end)) = (sends.get_mut(slot), net.end_mut(slot)) else { return };
+        let Some(posted) = end.requests.get(id) else { return };
+        let sges = posted.outgoing.sges().iter().copied();
+        let (mut spans, hint) = (Spans::new(), &mut q.local_hint);
+        let found = gather_range(keys, hint, q.pd, sges, range, Access::LOCAL_WRITE, &mut spans);
+        let key = |(segment, error)| Rule::Key { side: KeySide::Local, segment, error };
+        let placed = found.map_err(key).and_then(|()| {
+            let fit = Fit { begins: false, full: true };
+            let into = || Into { now, why: Why::Request(id), fit };
+            scatter(&mut end.stage, &spans, bytes, into)
+        });
+        drop(spans);
+        if let Err(rule) = placed {
+            self.fail_request(slot, id, Some(rule));
         }
     }
 }
@@ -204,7 +206,7 @@ fn scatter(
     spans: &[Span<'_>],
     bytes: &[u8],
     into: impl FnOnce() -> Into,
-) {
+) -> Result<(), Rule> {
     if let Some(stage) = stage {
         let Into { now, why, fit } = into();
         return stage.place(now, spans, bytes, why, fit);
@@ -212,12 +214,17 @@ fn scatter(
     let mut rest = bytes;
     for span in spans {
         let (now, later) = rest.split_at(rest.len().min(span.len as usize));
-        if let Err(error) = span.region.write(span.offset, now) {
-            // The piece is inside its region and host memory.
-            tracing::error!(%error, "payload not placed");
-        }
+        span.region.write(span.offset, now).map_err(|error| not_placed(span, &error))?;
         rest = later;
     }
+    if rest.is_empty() { Ok(()) } else { Err(Rule::CopyFailed { kind: Kind::Host }) }
+}
+
+/// The range was checked for this packet, so this does not happen.
+#[cold]
+pub(super) fn not_placed(span: &Span<'_>, error: &MemError) -> Rule {
+    tracing::error!(%error, "payload was not placed");
+    Rule::CopyFailed { kind: span.region.kind() }
 }
 
 /// What a datagram holds.

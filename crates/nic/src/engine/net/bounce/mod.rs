@@ -7,8 +7,14 @@
 //! arrived. Memory of the host takes part, since what is placed there must not be seen before what
 //! was placed elsewhere before it.
 
+mod drive;
+
+pub(super) use drive::admit;
+
+use super::rx::not_placed;
 use crate::engine::atomic::{Amo, RemoteAtomic};
 use crate::engine::stage::{Chunks, Copies, Landed, Pool, Slice, Way};
+use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Kind, MemError, Region, SmallBuf, Span};
 use warpverbs_rc::{Completion, Connection, Payload, Status, Transmit, WrId};
@@ -152,19 +158,25 @@ impl Stage {
     /// Has checked pieces written, which hold all of `bytes`; there is room. Bytes of one message may
     /// arrive together, in any order, and so may whole packets. A shorter message comes after those
     /// before it: it may be the flag that says that they are there.
-    pub(super) fn place(&mut self, now: u64, spans: &[Span<'_>], bytes: &[u8], why: Why, fit: Fit) {
+    pub(super) fn place(
+        &mut self,
+        now: u64,
+        spans: &[Span<'_>],
+        bytes: &[u8],
+        why: Why,
+        fit: Fit,
+    ) -> Result<(), Rule> {
         let continues = !fit.begins || fit.full && self.full;
         self.full = fit.full;
         let mut rest = bytes;
         for span in spans {
             let (piece, later) = rest.split_at(rest.len().min(span.len as usize));
             rest = later;
-            if let Err(error) = self.place_piece(span, piece, why, continues) {
-                // The piece is inside its region, and there is room.
-                tracing::error!(%error, "payload not placed");
-            }
+            self.place_piece(span, piece, why, continues)
+                .map_err(|error| not_placed(span, &error))?;
         }
         self.copies.start(now, &self.chunks, true);
+        if rest.is_empty() { Ok(()) } else { Err(Rule::CopyFailed { kind: Kind::Host }) }
     }
 
     fn place_piece(
@@ -177,10 +189,10 @@ impl Stage {
         if span.region.kind() == Kind::Host && self.copies.is_empty() {
             return span.region.write(span.offset, bytes);
         }
-        let Some(slice) = self.chunks.take(bytes.len() as u32) else { return Ok(()) };
-        if let Some((memory, at)) = self.chunks.memory(slice) {
-            memory.write(at, bytes)?;
-        }
+        let full = MemError::CopyFailed { code: -1, what: "a stage without room" };
+        let slice = self.chunks.take(bytes.len() as u32).ok_or(full.clone())?;
+        let (memory, at) = self.chunks.memory(slice).ok_or(full)?;
+        memory.write(at, bytes)?;
         let joins = |last: &Why| match (last, why) {
             (Why::Peer(_), Why::Peer(_)) => continues,
             (last, _) => *last == why,
