@@ -1,5 +1,7 @@
 //! Control segment byte 11: fence mode (FM), completion mode (CE), solicited event (SE).
 
+use warpverbs_rdma::SendFlags;
+
 /// CE, bits 3..2: when the WQE produces a CQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Completion {
@@ -115,6 +117,27 @@ impl Flags {
             completion: Completion::from_bits(byte >> 2),
             solicited: byte & 2 != 0,
         }
+    }
+
+    /// What the flags of a work request become.
+    #[inline]
+    pub const fn of(flags: SendFlags) -> Self {
+        let (fence, signaled) =
+            (flags.contains(SendFlags::FENCE), flags.contains(SendFlags::SIGNALED));
+        Self {
+            fence: if fence { Fence::FenceAndSmall } else { Fence::None },
+            completion: if signaled { Completion::Always } else { Completion::OnError },
+            solicited: flags.contains(SendFlags::SOLICITED),
+        }
+    }
+
+    /// The flags of a work request that asks for the same.
+    #[inline]
+    pub const fn send_flags(self) -> SendFlags {
+        let fence = self.fence.waits_for_reads() as u32 * SendFlags::FENCE.bits();
+        let signaled = self.completion.is_signaled() as u32 * SendFlags::SIGNALED.bits();
+        let solicited = self.solicited as u32 * SendFlags::SOLICITED.bits();
+        SendFlags::from_bits_retain(fence | signaled | solicited)
     }
 
     /// The byte.

@@ -1,5 +1,6 @@
 //! Numbers that must not be mixed up: QP numbers, memory keys, WQEBB indexes.
 
+pub use warpverbs_rdma::{Lkey, Rkey};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A big-endian 24-bit field, as QP, CQ and SRQ numbers are stored.
@@ -72,18 +73,8 @@ impl core::fmt::Display for Qpn {
     }
 }
 
-/// A key to memory used by the queue's own side. Native order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lkey(pub u32);
-
-/// A key to memory used by the other side. Native order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rkey(pub u32);
-
-impl Lkey {
-    /// In a receive WQE this lkey, with byte count 0, ends the list of segments.
-    pub const TERMINATOR: Self = Self(0x100);
-}
+/// In a receive WQE this lkey, with byte count 0, ends the list of segments.
+pub const TERMINATOR: Lkey = Lkey(0x100);
 
 /// A 16-bit WQEBB index as the hardware carries it: counts WQEBBs modulo 2^16, not masked to the
 /// ring.

@@ -1,6 +1,6 @@
 //! Receive WQEs: a list of data segments, ended early by lkey 0x100; in an SRQ after a link.
 
-use crate::num::{Lkey, SEGMENT};
+use crate::num::{SEGMENT, TERMINATOR};
 use crate::segment::{DataSeg, INLINE_BIT, SrqNextSeg};
 use crate::wqe::{Sge, Sges};
 use zerocopy::{FromBytes, IntoBytes, transmute_mut, transmute_ref};
@@ -100,7 +100,7 @@ fn list(segs: &[DataSeg]) -> Result<Sges<'_>, RecvViolation> {
     let mut bytes = 0;
     for (sge, seg) in segs.iter().enumerate() {
         match seg.byte_count.get() {
-            0 if seg.lkey.get() == Lkey::TERMINATOR.0 => {
+            0 if seg.lkey.get() == TERMINATOR.0 => {
                 return Ok(Sges::checked(&segs[..sge], bytes));
             }
             0 => {

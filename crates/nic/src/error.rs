@@ -1,12 +1,12 @@
 //! Why a control call was refused.
 
-use crate::Mtu;
 use crate::link::PlanError;
-use crate::qp::{AttrMask, Path, QpState};
+use crate::qp::{AttrMask, Path};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
+use warpverbs_rdma::{Mtu, TransitionError};
 
 /// A refused control call: always the caller's doing, except [`NicError::Spawn`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -128,34 +128,9 @@ pub enum NicError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ModifyError {
-    /// There is no such transition.
-    #[error("a QP does not go from {from} to {to}")]
-    NoTransition {
-        /// The state the QP is in.
-        from: QpState,
-        /// The state asked for.
-        to: QpState,
-    },
-    /// The transition needs attributes that were not given.
-    #[error("{from} to {to} needs {missing}")]
-    Missing {
-        /// The state the QP is in.
-        from: QpState,
-        /// The state asked for.
-        to: QpState,
-        /// What was not given.
-        missing: AttrMask,
-    },
-    /// The transition does not take some of the attributes given.
-    #[error("{from} to {to} does not take {unexpected}")]
-    Unexpected {
-        /// The state the QP is in.
-        from: QpState,
-        /// The state asked for.
-        to: QpState,
-        /// What was given in vain.
-        unexpected: AttrMask,
-    },
+    /// There is no such transition, or not with these attributes.
+    #[error(transparent)]
+    Transition(#[from] TransitionError),
     /// The path leads over the network, and the NIC has no link.
     #[error("the path leads to {peer}, but the NIC has no link")]
     NoLink {

@@ -37,23 +37,21 @@ pub use config::{Config, DoorbellPolicy, Idle};
 pub use cq::{Cq, CqConfig, CqMode, Delay};
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
-pub use event::AsyncEvent;
 pub use fault::Faults;
 pub use link::{Link, LinkConfig, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
-    Arrived, Bounds, Completion, Gone, Header, MAX_RECEIVE_SGES, OwnMemory, Posted, ProxyDevice,
-    ProxyKeys, ProxyLimits, ProxyReceiver, ProxySge, ProxyStatus, RecvList, Request, SendList,
-    Source, Staging, WorkRequest, receive_syndrome, translate_receive,
+    Bounds, Gone, MAX_RECEIVE_SGES, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits,
+    ProxyReceiver, RecvList, SendList, Staging, receive_syndrome, translate_receive,
 };
 pub use qp::{
-    AttrMask, Event, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig,
-    TRANSITIONS, Transition, ack_timeout, rnr_delay,
+    AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig, ack_timeout,
+    rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use thread::EngineThread;
 pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};
-pub use warpverbs_wire::Mtu;
+pub use warpverbs_rdma::{AsyncEvent, Completion, Mtu, Status, TransitionError};

@@ -3,7 +3,8 @@
 //!
 //! A check that fails leaves no trace: receives are only looked at until [`take`].
 
-use crate::event::{AsyncEvent, Events};
+use crate::AsyncEvent;
+use crate::event::Events;
 use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::slots::Slots;
 use crate::srq::SharedReceiveQueue;
@@ -250,8 +251,8 @@ pub(crate) fn take(
         Receives::Shared(slot) => {
             let Some(srq) = srqs.get_mut(*slot) else { return };
             srq.take(link);
-            if let Some(left) = srq.below_limit() {
-                events.push(AsyncEvent::SrqLimit { srqn: srq.srqn, left });
+            if srq.below_limit() {
+                events.push(AsyncEvent::SrqLimit { srqn: srq.srqn });
             }
         }
     }

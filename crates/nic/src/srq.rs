@@ -116,18 +116,18 @@ impl SharedReceiveQueue {
     }
 
     /// Whether a limit is set and fewer are left; the limit is spent by that.
-    pub(crate) fn below_limit(&mut self) -> Option<u16> {
+    pub(crate) fn below_limit(&mut self) -> bool {
         self.below_limit_with(0)
     }
 
     /// As [`Self::below_limit`], with `more` receives at another device.
-    pub(crate) fn below_limit_with(&mut self, more: u32) -> Option<u16> {
+    pub(crate) fn below_limit_with(&mut self, more: u32) -> bool {
         let left = (self.posted - self.taken).saturating_add(more.into());
-        let left = left.min(u16::MAX.into()) as u16;
-        (left < self.limit).then(|| {
+        let below = left < self.limit.into();
+        if below {
             self.limit = 0;
-            left
-        })
+        }
+        below
     }
 }
 

@@ -11,17 +11,7 @@ use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv::RecvViolation;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeViolation;
-
-/// The queue in which a violation was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QueueKind {
-    /// A QP's send queue; indexes count WQEBBs.
-    Send,
-    /// A QP's receive queue; indexes count WQEs.
-    Receive,
-    /// An SRQ; indexes are WQE numbers.
-    Shared,
-}
+pub use warpverbs_rdma::QueueKind;
 
 /// Whose key a violation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,9 +13,7 @@ use warpverbs_nic::testing::{
     FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
     local, sge,
 };
-use warpverbs_nic::{
-    Mr, NicError, OwnMemory, ProxyStatus, QpAttrs, QpState, Rule, SrqConfig, Step,
-};
+use warpverbs_nic::{Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, Status, Step};
 
 /// A pair, and 4 KiB of a GPU with a shadow: its key, its bytes, its engine, the shadow.
 struct Rig {
@@ -407,7 +405,7 @@ fn a_device_that_fails_or_refuses_parked_requests_is_told_once() {
         if refuse {
             rig.pair.device.refuse_next(qpn, 22);
         } else {
-            rig.pair.device.fail_next(qpn, ProxyStatus::RemoteAccess);
+            rig.pair.device.fail_next(qpn, Status::RemoteAccess);
         }
         rig.copier.allow(u64::MAX);
         rig.pair.run();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{NoChecksum, set_no_checksum};
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
 use warpverbs_nic::link::{Link, Udp};
@@ -86,7 +86,7 @@ fn every_operation(ip: IpAddr, mtu: Mtu) {
         succeeded(cqe, SendOpcode::SendImm);
         let arrived = wait(&mut a, &mut b, |_, b| b.port.poll_recv());
         assert!(
-            matches!(arrived, Cqe::Receive { kind: ReceiveKind::SendImm(77), byte_cnt, .. }
+            matches!(arrived, Cqe::Receive { kind: ReceivedKind::SendImm(77), byte_cnt, .. }
                 if byte_cnt as usize == len),
             "{arrived:?}"
         );
@@ -120,7 +120,7 @@ fn atomics_and_immediate(a: &mut Host, b: &mut Host) {
     succeeded(cqe, SendOpcode::RdmaWriteImm);
     let arrived = wait(a, b, |_, b| b.port.poll_recv());
     assert!(
-        matches!(arrived, Cqe::Receive { kind: ReceiveKind::WriteImm(5), byte_cnt: 10, .. }),
+        matches!(arrived, Cqe::Receive { kind: ReceivedKind::WriteImm(5), byte_cnt: 10, .. }),
         "{arrived:?}"
     );
     assert_eq!(bytes(&there, 200, 10), b"in the WQE");

@@ -8,7 +8,7 @@ mod conversation;
 use conversation::{Conversation, simulate_all};
 use rand::RngExt;
 use std::time::Duration;
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
@@ -183,7 +183,7 @@ fn an_invalidated_key_is_gone_before_its_completion() {
     net.run_for(Duration::from_millis(5));
     let arrived = net.b.port.poll_recv();
     assert!(
-        matches!(arrived, Some(Cqe::Receive { kind: ReceiveKind::SendInval(key), .. }) if key == rkey),
+        matches!(arrived, Some(Cqe::Receive { kind: ReceivedKind::SendInvalidate(key), .. }) if key == rkey),
         "{arrived:?}"
     );
     assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));

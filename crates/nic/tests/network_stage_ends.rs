@@ -9,7 +9,7 @@ use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{bytes, local, remote, sge};
-use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Rule, Step};
+use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Rule, Status, Step};
 
 /// How a WRITE and a READ end if an engine fails at one point, with the state of both QPs.
 type Ends = (Option<Result<(), Syndrome>>, QpState, QpState);
@@ -42,8 +42,8 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     rig.far.copier.break_down();
     assert_eq!(ends(&mut rig), (failed(Syndrome::RemoteOp), QpState::Err, QpState::Err));
     assert_eq!(rig.sent(), failed(Syndrome::WrFlush));
-    let (qpn, syndrome) = (rig.net.b.port.qp.qpn(), Syndrome::LocalQpOp.value());
-    assert_eq!(rig.net.b.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, syndrome }));
+    let (qpn, status) = (rig.net.b.port.qp.qpn(), Status::LocalQpOperation);
+    assert_eq!(rig.net.b.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, status }));
 
     // A receive: every one is completed once.
     let mut rig = staged::rig();
@@ -109,8 +109,8 @@ fn an_engine_that_hangs_is_given_up() {
     // Retries of the requester end sooner.
     rig.net.clock.advance(Duration::from_secs(11));
     rig.steps();
-    let (qpn, syndrome) = (rig.net.b.port.qp.qpn(), Syndrome::LocalQpOp.value());
-    assert_eq!(rig.net.b.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, syndrome }));
+    let (qpn, status) = (rig.net.b.port.qp.qpn(), Status::LocalQpOperation);
+    assert_eq!(rig.net.b.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, status }));
     assert_eq!(rig.net.b.port.qp.state(), QpState::Err);
     assert!(matches!(rig.sent(), Some(Err(Syndrome::RemoteOp | Syndrome::TransportRetryExc))));
     assert_eq!(rig.net.b.nic.step(), Step::Idle, "it is waited for no longer");

@@ -1,7 +1,7 @@
 //! Every operation, with success.
 
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -21,7 +21,7 @@ fn assert_sent(pair: &mut Pair, opcode: SendOpcode, index: u64, byte_cnt: u32) {
     assert_eq!(pair.nic.take_violations(), []);
 }
 
-fn assert_received(pair: &mut Pair, kind: ReceiveKind, index: u16, byte_cnt: u32) {
+fn assert_received(pair: &mut Pair, kind: ReceivedKind, index: u16, byte_cnt: u32) {
     let qpn = pair.b.position().qpn;
     let expected =
         Cqe::Receive { qpn, wqe_counter: index, kind, byte_cnt, srqn: 0, solicited: false };
@@ -75,7 +75,7 @@ fn write_imm_consumes_a_receive_without_segments() {
         pair.a.post_wqe(|b, at| WqeBuilder::write_imm(b, at, to, 0xdead_beef).sge(from).signaled());
     pair.run();
     assert_sent(&mut pair, SendOpcode::RdmaWriteImm, index, 0);
-    assert_received(&mut pair, ReceiveKind::WriteImm(0xdead_beef), 0, 8);
+    assert_received(&mut pair, ReceivedKind::WriteImm(0xdead_beef), 0, 8);
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn sends_fill_receives_in_order() {
     let index = pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).inline(b"scatter").signaled());
     pair.run();
     assert_sent(&mut pair, SendOpcode::Send, index, 0);
-    assert_received(&mut pair, ReceiveKind::Send, 0, 7);
+    assert_received(&mut pair, ReceivedKind::Send, 0, 7);
     assert_eq!(bytes(pair.mr_b.region(), 0, 14), b"tter\0\0\0\0\0\0sca\0");
     let index = pair.a.post_wqe(|b, at| WqeBuilder::send_imm(b, at, 7).inline(b"imm").signaled());
     pair.run();
     assert_sent(&mut pair, SendOpcode::SendImm, index, 0);
-    assert_received(&mut pair, ReceiveKind::SendImm(7), 1, 3);
+    assert_received(&mut pair, ReceivedKind::SendImm(7), 1, 3);
     assert_eq!(bytes(pair.mr_b.region(), 20, 5), b"imm\0\0");
 }
 
@@ -105,7 +105,7 @@ fn send_inval_takes_the_key() {
     let index = pair.a.post_wqe(|b, at| WqeBuilder::send_inval(b, at, rkey).signaled());
     pair.run();
     assert_sent(&mut pair, SendOpcode::SendInval, index, 0);
-    assert_received(&mut pair, ReceiveKind::SendInval(rkey), 0, 0);
+    assert_received(&mut pair, ReceivedKind::SendInvalidate(rkey), 0, 0);
     let to = remote(&extra, 0);
     pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"x"));
     pair.run();
@@ -198,5 +198,5 @@ fn messages_of_no_bytes_need_no_keys() {
     let index = pair.a.post_wqe(|b, at| WqeBuilder::send(b, at).signaled());
     assert_eq!(pair.run(), 3);
     assert_sent(&mut pair, SendOpcode::Send, index, 0);
-    assert_received(&mut pair, ReceiveKind::Send, 0, 0);
+    assert_received(&mut pair, ReceivedKind::Send, 0, 0);
 }

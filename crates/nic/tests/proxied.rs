@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
@@ -11,8 +11,7 @@ use warpverbs_nic::testing::{
     local, sge,
 };
 use warpverbs_nic::{
-    AsyncEvent, ModifyError, NicError, Path, ProxyLimits, ProxyStatus, QpAttrs, QpState, Rule,
-    SrqConfig,
+    AsyncEvent, ModifyError, NicError, Path, ProxyLimits, QpAttrs, QpState, Rule, SrqConfig, Status,
 };
 
 fn pair() -> ProxiedPair {
@@ -75,7 +74,7 @@ fn a_full_device_holds_work_in_the_ring() {
 
 #[test]
 fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
-    for &status in ProxyStatus::ALL.iter().filter(|status| **status != ProxyStatus::Success) {
+    for &status in Status::ALL.iter().filter(|status| **status != Status::Success) {
         let mut pair = pair();
         pair.a.port.post_recv(&[sge(&pair.a.mr, 0, 8)]);
         pair.run();
@@ -84,15 +83,14 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         pair.device.fail_next(pair.a.port.qp.qpn(), status);
         ring(&pair.a.port);
         pair.run_for(Duration::ZERO);
-        let syndrome = status.syndrome();
+        let syndrome = Syndrome::of(status);
         assert_eq!(pair.a.port.sent(), [(0, syndrome), (1, FLUSH)], "{status:?}");
         assert_eq!(pair.a.port.received(), [(0, FLUSH)], "{status:?}");
         assert_eq!(pair.a.port.qp.state(), QpState::Err);
-        if status != ProxyStatus::Flushed {
+        if status != Status::Flushed {
             let first = pair.a.port.qp.first_error().unwrap();
             assert_eq!((first.index, Some(first.syndrome)), (0, syndrome));
-            let value = first.syndrome.value();
-            let event = AsyncEvent::QpFatal { qpn: pair.a.port.qp.qpn(), syndrome: value };
+            let event = AsyncEvent::QpFatal { qpn: pair.a.port.qp.qpn(), status };
             assert_eq!(pair.nic.poll_event(), Some(event));
         }
         // What is posted later is flushed, too.
@@ -114,7 +112,7 @@ fn work_before_an_error_counts_as_done() {
     ring(&pair.a.port);
     pair.step();
     assert_eq!(pair.device.progress(2), 2);
-    pair.device.fail_next(pair.a.port.qp.qpn(), ProxyStatus::RetryExceeded);
+    pair.device.fail_next(pair.a.port.qp.qpn(), Status::RetryExceeded);
     pair.run();
     assert_eq!(
         pair.a.port.sent(),
@@ -150,7 +148,7 @@ fn a_device_that_goes_or_falls_silent_holds_up_nobody() {
         if unplug {
             pair.device.unplug();
             pair.run();
-            let fatal = ProxyStatus::Fatal.syndrome();
+            let fatal = Syndrome::of(Status::Fatal);
             assert_eq!(pair.a.port.sent(), [(0, fatal), (1, FLUSH)]);
         } else {
             pair.device.silence(true);
@@ -292,7 +290,7 @@ fn receives_follow_their_record_as_far_as_the_device_goes() {
     pair.run();
     let qpn = pair.b.port.position().qpn;
     for i in 0..5 {
-        let (wqe_counter, kind) = (i as u16, ReceiveKind::SendImm(0x1234 + i));
+        let (wqe_counter, kind) = (i as u16, ReceivedKind::SendImm(0x1234 + i));
         let (byte_cnt, srqn, solicited) = (8 + i, 0, false);
         let expected = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
         assert_eq!(pair.b.port.poll_recv(), Some(expected));
@@ -392,7 +390,7 @@ fn shared_receives_go_to_the_devices_shared_queue() {
         let Cqe::Receive { wqe_counter, srqn, byte_cnt, .. } = cqe else { panic!("{cqe:?}") };
         assert_eq!((wqe_counter, srqn, byte_cnt), (i, srq.srqn(), 8 + u32::from(i)));
     }
-    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SrqLimit { srqn: srq.srqn(), left: 1 }));
+    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SrqLimit { srqn: srq.srqn() }));
     // What arrived before the QP ends is there when it has ended, without a step.
     let from = sge(&pair.a.mr, 0, 10);
     peer.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from));

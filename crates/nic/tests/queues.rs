@@ -11,7 +11,7 @@ use warpverbs_nic::testing::{
     Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge,
 };
 use warpverbs_nic::{
-    AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Step, Violation,
+    AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Status, Step, Violation,
 };
 
 fn with(nic: Config, log_sq: u8) -> Pair {
@@ -306,10 +306,10 @@ fn a_full_cq_is_fatal() {
         pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     }
     pair.run();
-    let overrun = AsyncEvent::CqOverrun { cqn: pair.a.send_cq().cqn() };
+    let overrun = AsyncEvent::CqError { cqn: pair.a.send_cq().cqn() };
     assert_eq!(pair.nic.poll_event(), Some(overrun));
-    let (qpn, syndrome) = (pair.a.qp.qpn(), Syndrome::LocalQpOp.value());
-    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, syndrome }));
+    let (qpn, status) = (pair.a.qp.qpn(), Status::LocalQpOperation);
+    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, status }));
     assert_eq!(pair.nic.poll_event(), None);
     assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (QpState::Err, QpState::Rts));
     assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);

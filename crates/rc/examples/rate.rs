@@ -6,7 +6,8 @@
 use std::time::Instant as Clock;
 
 use warpverbs_rc::{
-    Atomic, Config, Connection, Denied, Host, Instant, Need, Op, Place, Receive, Request, WrId,
+    Atomic, Config, Connection, Denied, Host, Instant, Need, Op, Place, Receive, Remote, Request,
+    WrId,
 };
 use warpverbs_wire::{Qpn, Rkey};
 
@@ -102,10 +103,10 @@ fn measure(name: &str, op: Op, len: u32, messages: u64) {
 
 fn main() {
     let (va, rkey) = (0x1000, Rkey(1));
-    measure("write 8 B", Op::Write { va, rkey }, 8, 10_000_000);
+    measure("write 8 B", Op::Write(Remote { addr: va, rkey }), 8, 10_000_000);
     measure("send 8 B", Op::Send, 8, 10_000_000);
-    measure("read 8 B", Op::Read { va, rkey }, 8, 5_000_000);
-    measure("fetch_add", Op::FetchAdd { va, rkey, add: 1 }, 8, 5_000_000);
-    measure("write 64 KiB", Op::Write { va, rkey }, 65536, 200_000);
-    measure("read 64 KiB", Op::Read { va, rkey }, 65536, 200_000);
+    measure("read 8 B", Op::Read(Remote { addr: va, rkey }), 8, 5_000_000);
+    measure("fetch_add", Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 }, 8, 5_000_000);
+    measure("write 64 KiB", Op::Write(Remote { addr: va, rkey }), 65536, 200_000);
+    measure("read 64 KiB", Op::Read(Remote { addr: va, rkey }), 65536, 200_000);
 }

@@ -202,7 +202,7 @@ impl Requester {
         opcode: Opcode,
         payload_len: u32,
     ) -> Result<u32, Status> {
-        let Op::Read { .. } = entry.request.op else { return Err(Status::BadResponse) };
+        let Op::Read(_) = entry.request.op else { return Err(Status::BadResponse) };
         let chunk_end = self.chunk_end(entry, position);
         // A repeated request may begin anywhere in a chunk, so its first response may as well.
         let no_begin = self.begins_chunk(entry, position) && !opcode.position().begins();

@@ -34,14 +34,13 @@ mod request;
 mod requester;
 mod responder;
 mod state;
-mod status;
 mod time;
 
 pub use config::{AckTimeout, Attribute, Config, ConfigError};
 pub use connection::{Connection, StartError};
 pub use host::{Atomic, AtomicOp, Denied, Host, Need, Receive};
-pub use output::{Completion, Payload, Place, Received, ReceivedKind, Stats, Transmit};
-pub use request::{MAX_MESSAGE, Op, PostError, Request, WrId};
+pub use output::{Completion, Payload, Place, Received, Stats, Transmit};
+pub use request::{MAX_MESSAGE, PostError, Request, WrId};
 pub use state::{Diagram, Event, Refused, State, TRANSITIONS, Transition};
-pub use status::Status;
 pub use time::Instant;
+pub use warpverbs_rdma::{Op, ReceivedKind, Remote, Status};

@@ -2,7 +2,7 @@
 
 use warpverbs_wire::{Bth, Extension, Rkey};
 
-use crate::{Status, WrId};
+use crate::{ReceivedKind, Status, WrId};
 
 /// A packet to send: headers, and where its payload lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,19 +119,6 @@ pub struct Received {
     pub len: u32,
     /// The peer wants the owner to be woken.
     pub solicited: bool,
-}
-
-/// What kind of message arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceivedKind {
-    /// SEND.
-    Send,
-    /// SEND with immediate data.
-    SendImm(u32),
-    /// SEND; the owner takes back this key, which was checked, before it reports the completion.
-    SendInvalidate(Rkey),
-    /// RDMA WRITE with immediate data.
-    WriteImm(u32),
 }
 
 /// What happened so far, for people.

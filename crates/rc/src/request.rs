@@ -1,95 +1,14 @@
 //! Work requests: what the owner asks a connection to do.
 
-use warpverbs_wire::Rkey;
+use warpverbs_rdma::Op;
 
 /// The owner's name for a request, returned with everything that concerns it. Unique among those
 /// that are posted and not yet completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
-/// What is to be done. Payload is not part of it: [`crate::Transmit`] and [`crate::Place`] name
-/// bytes by request and offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// SEND.
-    Send,
-    /// SEND with immediate data.
-    SendImm {
-        /// The data.
-        imm: u32,
-    },
-    /// SEND that takes back a key of the peer.
-    SendInvalidate {
-        /// The key.
-        rkey: Rkey,
-    },
-    /// RDMA WRITE.
-    Write {
-        /// Virtual address at the peer.
-        va: u64,
-        /// Key of the peer's region.
-        rkey: Rkey,
-    },
-    /// RDMA WRITE that consumes a receive and delivers immediate data.
-    WriteImm {
-        /// Virtual address at the peer.
-        va: u64,
-        /// Key of the peer's region.
-        rkey: Rkey,
-        /// The data.
-        imm: u32,
-    },
-    /// RDMA READ.
-    Read {
-        /// Virtual address at the peer.
-        va: u64,
-        /// Key of the peer's region.
-        rkey: Rkey,
-    },
-    /// Compare and swap of 8 bytes.
-    CompareSwap {
-        /// Virtual address at the peer, a multiple of 8.
-        va: u64,
-        /// Key of the peer's region.
-        rkey: Rkey,
-        /// Swapped in if the memory holds `compare`.
-        swap: u64,
-        /// What the memory must hold.
-        compare: u64,
-    },
-    /// Fetch and add of 8 bytes.
-    FetchAdd {
-        /// Virtual address at the peer, a multiple of 8.
-        va: u64,
-        /// Key of the peer's region.
-        rkey: Rkey,
-        /// The summand.
-        add: u64,
-    },
-}
-
-impl Op {
-    /// Whether it counts against [`crate::Config::max_rd_atomic`]: only a response of its own
-    /// completes it.
-    pub const fn is_rd_atomic(self) -> bool {
-        matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
-    }
-
-    /// Whether it is an atomic.
-    pub const fn is_atomic(self) -> bool {
-        matches!(self, Op::CompareSwap { .. } | Op::FetchAdd { .. })
-    }
-
-    /// Whether it consumes a receive at the peer.
-    pub const fn needs_receive(self) -> bool {
-        matches!(
-            self,
-            Op::Send | Op::SendImm { .. } | Op::SendInvalidate { .. } | Op::WriteImm { .. }
-        )
-    }
-}
-
-/// A work request.
+/// A work request. Payload is not part of it: [`crate::Transmit`] and [`crate::Place`] name bytes by
+/// request and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The owner's name for it.

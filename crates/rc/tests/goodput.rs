@@ -6,7 +6,7 @@ mod common;
 use common::host::{BASE, RKEY};
 use common::link::{Faults, Link};
 use common::pair::{Node, Pair};
-use warpverbs_rc::{Config, Op, Request, WrId};
+use warpverbs_rc::{Config, Op, Remote, Request, WrId};
 use warpverbs_wire::{Mtu, Qpn};
 
 const MESSAGE: usize = 1 << 20;
@@ -69,7 +69,7 @@ fn run(op: Op, loss: f64) -> u64 {
 #[test]
 fn one_percent_of_loss_leaves_half_of_the_rate() {
     let (va, rkey) = (BASE, RKEY);
-    for op in [Op::Write { va, rkey }, Op::Read { va, rkey }] {
+    for op in [Op::Write(Remote { addr: va, rkey }), Op::Read(Remote { addr: va, rkey })] {
         let (clean, lossy) = (run(op, 0.0), run(op, 0.01));
         let rate = |nanos: u64| (MESSAGES * MESSAGE as u64) as f64 / nanos as f64;
         println!("{op:?}: {:.2} GB/s, with loss {:.2} GB/s", rate(clean), rate(lossy));

@@ -7,7 +7,7 @@ use common::host::{BASE, RKEY};
 use common::pair::Node;
 use common::peer::{Event, config, packets, run};
 use proptest::prelude::*;
-use warpverbs_rc::{Config, Instant, Op, Place, Request, State, WrId};
+use warpverbs_rc::{Config, Instant, Op, Place, Remote, Request, State, WrId};
 use warpverbs_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Qpn, Reth, Rkey,
     Syndrome,
@@ -63,9 +63,9 @@ fn event() -> impl Strategy<Value = Event> {
     let (va, rkey) = (BASE, RKEY);
     let op = prop_oneof![
         Just(Op::Send),
-        Just(Op::Write { va, rkey }),
-        Just(Op::Read { va, rkey }),
-        Just(Op::FetchAdd { va, rkey, add: 1 }),
+        Just(Op::Write(Remote { addr: va, rkey })),
+        Just(Op::Read(Remote { addr: va, rkey })),
+        Just(Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 }),
     ];
     prop_oneof![
         12 => packet(),
@@ -90,7 +90,7 @@ const OUTSTANDING: u32 = 6;
 /// A connection with a SEND and a READ outstanding, three packets each.
 fn busy() -> Node {
     let mut node = Node::new(&Config { rq_psn: Psn::from_low_bits(1000), ..config() }, 4096);
-    for (id, op) in [(0, Op::Send), (1, Op::Read { va: BASE, rkey: RKEY })] {
+    for (id, op) in [(0, Op::Send), (1, Op::Read(Remote { addr: BASE, rkey: RKEY }))] {
         assert!(node.post(Request::new(WrId(id), op, 600), vec![0; 600]));
     }
     while node.transmit(0).is_some() {}

@@ -5,8 +5,8 @@ mod common;
 use common::host::{BASE, Memory, RKEY};
 use common::pair::Node;
 use warpverbs_rc::{
-    AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Place, PostError, Request,
-    StartError, State, Status, Transmit, WrId,
+    AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Place, PostError, Remote,
+    Request, StartError, State, Status, Transmit, WrId,
 };
 use warpverbs_wire::{
     Aeth, Bth, Extension, Msn, Mtu, NakCode, Opcode, Psn, Qpn, Reth, RnrTimer, Syndrome,
@@ -96,7 +96,7 @@ fn bad_requests_are_refused_by_name() {
     let (va, rkey) = (BASE, RKEY);
     let len = (1 << 31) + 1;
     assert_eq!(post(Op::Send, len), Err(PostError::TooLong { len }));
-    let add = Op::FetchAdd { va, rkey, add: 1 };
+    let add = Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 };
     assert_eq!(post(add, 4), Err(PostError::AtomicLength { len: 4 }));
     for _ in 0..3 {
         assert_eq!(post(Op::Send, 8), Ok(()));
@@ -104,7 +104,7 @@ fn bad_requests_are_refused_by_name() {
     assert_eq!(post(Op::Send, 8), Err(PostError::Full { depth: 3 }));
     let config = Config { max_rd_atomic: 0, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&config, 64);
-    let read = Request::new(WrId(0), Op::Read { va, rkey }, 8);
+    let read = Request::new(WrId(0), Op::Read(Remote { addr: va, rkey }), 8);
     assert_eq!(node.connection.post(read), Err(PostError::NoRdAtomic));
 }
 
@@ -115,7 +115,7 @@ fn bad_requests_are_refused_by_name() {
 fn longest_message() {
     let config = Config { mtu: Mtu::B256, ack_interval: 128, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&config, 64);
-    let write = Op::Write { va: BASE, rkey: RKEY };
+    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
     node.connection.post(Request::new(WrId(1), write, 1 << 31)).unwrap();
     let now = Instant::default();
     let mut offset = 0;
@@ -150,7 +150,7 @@ fn limits_of_bytes_that_change() {
         let (mut done, mut psn) = (0, None);
         for id in 0..100 {
             let len = rng.below(2000) as u32;
-            let write = Op::Write { va: BASE, rkey: RKEY };
+            let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
             node.connection.post(Request::new(WrId(id), write, len)).unwrap();
         }
         while done < 100 {
@@ -211,7 +211,7 @@ fn attributes_change_while_it_works() {
     let nak = node.connection.poll_transmit(Instant::default(), &mut node.memory).unwrap();
     let Extension::Aeth(Aeth { syndrome, .. }) = nak.ext else { panic!("{nak:?}") };
     assert_eq!(syndrome, Syndrome::RnrNak(timer));
-    let write = Op::Write { va: BASE, rkey: RKEY };
+    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
     assert!(node.post(Request::new(WrId(1), write, 8), vec![0; 8]));
     assert!(node.transmit(0).is_some());
     assert_eq!(node.connection.poll_timeout(), Some(Instant::from_nanos(8192)));
@@ -226,7 +226,7 @@ fn attributes_change_while_it_works() {
 fn losses_make_the_window_smaller() {
     let config = Config { mtu: Mtu::B256, window: 1 << 20, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&Config { window_bytes: 200 * 768, ..config }, 64);
-    let write = Op::Write { va: BASE, rkey: RKEY };
+    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
     node.connection.post(Request::new(WrId(1), write, 1 << 20)).unwrap();
     let mut sent = Vec::new();
     for loss in 0..4 {

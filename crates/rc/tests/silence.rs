@@ -9,7 +9,7 @@ use common::host::{BASE, RKEY};
 use common::link::{Faults, Link};
 use common::pair::{Node, Pair};
 use common::rng::Rng;
-use warpverbs_rc::{AckTimeout, Completion, Config, Op, Request, State, Status, WrId};
+use warpverbs_rc::{AckTimeout, Completion, Config, Op, Remote, Request, State, Status, WrId};
 use warpverbs_wire::Qpn;
 
 const DELAY: u64 = 2_000;
@@ -39,8 +39,8 @@ fn silent_peer_fails_in_time() {
             let mut pair = pair(&config);
             for id in 0..20 {
                 let op = match rng.below(3) {
-                    0 => Op::Read { va: BASE, rkey: RKEY },
-                    _ => Op::Write { va: BASE, rkey: RKEY },
+                    0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
+                    _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
                 };
                 let len = rng.below(20_000) as u32;
                 pair.nodes[0].post(Request::new(WrId(id), op, len), vec![0; len as usize]);
@@ -93,8 +93,8 @@ fn clean_link_resends_nothing() {
     for id in 0..64 {
         let len = 1000 * id as u32;
         let op = match id % 3 {
-            0 => Op::Read { va: BASE, rkey: RKEY },
-            _ => Op::Write { va: BASE, rkey: RKEY },
+            0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
+            _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
         };
         assert!(pair.nodes[0].post(Request::new(WrId(id), op, len), vec![7; len as usize]));
     }

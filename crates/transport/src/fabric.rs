@@ -4,9 +4,7 @@ use crate::wire::Frame;
 use crate::{HandleError, UsageError};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-/// UDP port of RoCEv2; devices know no other.
-pub const ROCE_PORT: u16 = 4791;
+use warpverbs_rdma::ROCE_PORT;
 
 /// The network a NIC is on, and its address there. A GID has the form of an IPv6 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

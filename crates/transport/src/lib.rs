@@ -65,11 +65,11 @@ pub use config::{EndpointConfig, QueuePlacement};
 pub use context::{Context, ContextBuilder};
 pub use device::Device;
 pub use endpoint::Endpoint;
-pub use error::{Error, ErrorKind, HandleError, QueueKind, UsageError, WaitError, WorkError};
-pub use fabric::{FabricAddress, ROCE_PORT};
+pub use error::{Error, ErrorKind, HandleError, UsageError, WaitError, WorkError};
+pub use fabric::FabricAddress;
 pub use handle::{EndpointHandle, NicId};
 pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
-pub use post::{Posted, Poster, Received, ReceivedKind, SendFlags};
+pub use post::{Posted, Poster, Received};
 pub use provider::NicInfo;
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
@@ -79,4 +79,7 @@ pub use warpverbs_mem::{Access, NotTaken, RegistrationChoice, RegistrationPath};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 pub use warpverbs_mlx5::export::CqMode;
 pub use warpverbs_mlx5::syndrome::Syndrome;
-pub use warpverbs_nic::{AsyncEvent, FirstError, Mtu, QpState};
+pub use warpverbs_nic::FirstError;
+pub use warpverbs_rdma::{
+    AsyncEvent, Mtu, PortChange, QpState, QueueKind, ReceivedKind, Rkey, SendFlags, Status,
+};

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::{
     Alternate, BatchError, CompletionFields, Context, CqOptions, Data, ExtendedCq, ExtendedQp,
-    LinkLayer, Migration, Mr, Mtu, Offer, Path, Pd, QpAttrs, QpCaps, QpOptions, QpState, RecvList,
-    Registration, Remote, SendFlags, SendOp, SendOps, Verbs, VerbsError, WcOpcode,
+    LinkLayer, Migration, Mr, Mtu, Offer, Op, Path, Pd, QpAttrs, QpCaps, QpOptions, QpState,
+    RecvList, Registration, Remote, SendFlags, SendOps, Verbs, VerbsError, WcOpcode,
 };
 
 /// Extended CQs and QPs.
@@ -118,7 +118,7 @@ impl Ring {
     }
 
     fn remote(&self, offset: u64) -> Remote {
-        Remote { addr: self.mr.region().addr() + offset, rkey: self.mr.rkey() }
+        Remote::new(self.mr.region().addr() + offset, self.mr.rkey())
     }
 
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
@@ -144,10 +144,7 @@ impl Ring {
             ensure!(start.elapsed() < LIMIT, "{} of {count} completions: {out:?}", out.len());
             let mut polling = self.cq.poll();
             while let Some(completion) = polling.next()? {
-                ensure!(
-                    completion.status() == warpverbs_verbs::WcStatus::Success,
-                    "{completion:?}"
-                );
+                ensure!(completion.status() == warpverbs_verbs::Status::Success, "{completion:?}");
                 ensure!(completion.qpn() == Some(qpn), "{completion:?}");
                 let opcode = completion.opcode();
                 let came = matches!(opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
@@ -167,13 +164,13 @@ impl Ring {
         let [whole, read] = [(0, 8), (416, 8)].map(|(at, len)| self.mr.sge(at, len));
         let [old, swapped] = [400, 408].map(|at| self.mr.sge(at, 8));
         let (at100, at200, word) = (self.remote(100), self.remote(200), self.remote(304));
-        let swap = SendOp::CompareSwap { remote: word, compare: 12, swap: 99 };
+        let swap = Op::CompareSwap { remote: word, compare: 12, swap: 99 };
         let fence = SendFlags::FENCE | SendFlags::SIGNALED;
         let mut batch = self.qp.start()?;
-        batch.push(1, SendOp::Write(at100), Data::Sges(&[whole?]), NONE)?;
-        batch.push(2, SendOp::Write(at200), Data::Inline(b"inline"), NONE)?;
-        batch.push(3, SendOp::Read(at100), Data::Sges(&[read?]), NONE)?;
-        batch.push(4, SendOp::FetchAdd { remote: word, add: 5 }, Data::Sges(&[old?]), fence)?;
+        batch.push(1, Op::Write(at100), Data::Sges(&[whole?]), NONE)?;
+        batch.push(2, Op::Write(at200), Data::Inline(b"inline"), NONE)?;
+        batch.push(3, Op::Read(at100), Data::Sges(&[read?]), NONE)?;
+        batch.push(4, Op::FetchAdd { remote: word, add: 5 }, Data::Sges(&[old?]), fence)?;
         batch.push(5, swap, Data::Sges(&[swapped?]), fence)?;
         batch.post()?;
         let done = [(4, WcOpcode::FetchAdd, None, None), (5, WcOpcode::CompareSwap, None, None)];
@@ -193,10 +190,10 @@ impl Ring {
         }
         let (half, remote) = (self.mr.sge(0, 4)?, self.remote(500));
         let mut batch = self.qp.start()?;
-        batch.push(1, SendOp::Send, Data::Sges(&[half]), NONE)?;
-        batch.push(2, SendOp::SendImm(0xdead_beef), Data::Inline(b"immediate"), NONE)?;
-        batch.push(3, SendOp::WriteImm(remote, 42), Data::Sges(&[half]), NONE)?;
-        batch.push(4, SendOp::Send, Data::Sges(&[]), SendFlags::SIGNALED)?;
+        batch.push(1, Op::Send, Data::Sges(&[half]), NONE)?;
+        batch.push(2, Op::SendImm(0xdead_beef), Data::Inline(b"immediate"), NONE)?;
+        batch.push(3, Op::WriteImm(remote, 42), Data::Sges(&[half]), NONE)?;
+        batch.push(4, Op::Send, Data::Sges(&[]), SendFlags::SIGNALED)?;
         batch.post()?;
         let expected = [
             (4, WcOpcode::Send, None, None),
@@ -221,8 +218,8 @@ impl Ring {
         let (equal, unequal) = ([a?, b?, c?], [self.mr.sge(0, 1)?, self.mr.sge(2, 3)?]);
         let (there, beside) = (self.remote(600), self.remote(700));
         let mut batch = self.qp.start()?;
-        batch.push(1, SendOp::Write(there), Data::Sges(&equal), SendFlags::SIGNALED)?;
-        let taken = batch.push(2, SendOp::Write(beside), Data::Sges(&unequal), SendFlags::SIGNALED);
+        batch.push(1, Op::Write(there), Data::Sges(&equal), SendFlags::SIGNALED)?;
+        let taken = batch.push(2, Op::Write(beside), Data::Sges(&unequal), SendFlags::SIGNALED);
         batch.post()?;
         self.poll(1 + usize::from(taken.is_ok()))?;
         ensure!(self.bytes(600, 12)? == b"ijklefghabcd", "{:?}", self.bytes(600, 12)?);
@@ -236,7 +233,7 @@ impl Ring {
 
     /// What is dropped is not posted, and leaves the queue as it was.
     fn dropped(&mut self) -> Result<()> {
-        let to = SendOp::Write(self.remote(800));
+        let to = Op::Write(self.remote(800));
         for text in [b"never", b"after"] {
             let mut batch = self.qp.start()?;
             batch.push(1, to, Data::Inline(text), SendFlags::SIGNALED)?;
@@ -251,7 +248,7 @@ impl Ring {
 
     /// Batches until the queue is full, polled a few at a time.
     fn load(&mut self, batches: u64) -> Result<()> {
-        let (op, sge) = (SendOp::Write(self.remote(1 << 15)), self.mr.sge(0, 512)?);
+        let (op, sge) = (Op::Write(self.remote(1 << 15)), self.mr.sge(0, 512)?);
         let room = u64::from(self.cq.cq().capacity());
         let (start, mut posted, mut ended, mut full) = (Instant::now(), 0, 0, 0);
         while ended < batches {

@@ -13,9 +13,9 @@ use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::{
-    CompChannel, Completion, Context, Cq, CqOptions, Data, Gid, LinkLayer, Mr, Mtu, Path, Pd, Qp,
-    QpAttrs, QpCaps, QpOptions, QpState, RecvList, Registration, Remote, SendFlags, SendList,
-    SendOp, Verbs, WcOpcode,
+    CompChannel, Completion, Context, Cq, CqOptions, Data, Gid, LinkLayer, Mr, Mtu, Op, Path, Pd,
+    Qp, QpAttrs, QpCaps, QpOptions, QpState, RecvList, Registration, Remote, SendFlags, SendList,
+    Verbs, WcOpcode,
 };
 
 /// Ping-pong over RDMA; without a host, waits for the other side.
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
         lid: port.lid,
         gid: gid.entry.gid,
         mtu: port.active_mtu.map_or(1024, Mtu::bytes),
-        memory: Remote { addr: side.mr.region().addr(), rkey: side.mr.rkey() },
+        memory: Remote::new(side.mr.region().addr(), side.mr.rkey()),
     };
     let peer = Address::exchange(&mut line, &own)?;
     side.qp.modify(QpState::Init, &QpAttrs::init(1, RIGHTS))?;
@@ -138,7 +138,7 @@ impl Side {
         Ok(self.qp.post_recv(&mut list)?)
     }
 
-    fn post(&self, op: SendOp, data: Data<'_>) -> Result<()> {
+    fn post(&self, op: Op, data: Data<'_>) -> Result<()> {
         let mut list = SendList::new(1, 1, 16);
         list.push(1, op, data, SendFlags::SIGNALED)?;
         Ok(self.qp.post_send(&mut list)?)
@@ -181,7 +181,7 @@ impl Side {
     /// A WRITE of nothing, of which only a failure is told.
     fn ask(&self) -> Result<()> {
         let mut list = SendList::new(1, 0, 0);
-        let nowhere = SendOp::Write(Remote { addr: 0, rkey: 0 });
+        let nowhere = Op::Write(Remote::new(0, 0));
         list.push(2, nowhere, Data::Sges(&[]), SendFlags::empty())?;
         Ok(self.qp.post_send(&mut list)?)
     }
@@ -194,7 +194,7 @@ impl Side {
         for round in 0..count {
             region.write(0, &text(round))?;
             if first {
-                self.post(SendOp::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
+                self.post(Op::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
             }
             // The own send and the message of the other side, in either order.
             for done in 0..2 {
@@ -208,7 +208,7 @@ impl Side {
                 self.receive()?;
                 if !first {
                     ensure!(done == 0, "a send ended before it was posted");
-                    self.post(SendOp::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
+                    self.post(Op::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
                 }
             }
         }
@@ -222,21 +222,21 @@ impl Side {
         let pattern: Vec<u8> = (0..size).map(|i| (i * 7 + 3) as u8).collect();
         region.write(0, &pattern)?;
         let sge = self.mr.sge(0, size)?;
-        run(SendOp::Write(at(2 * size)), Data::Sges(&[sge]))?;
-        run(SendOp::Write(at(2 * size)), Data::Inline(b"sixteen bytes..."))?;
+        run(Op::Write(at(2 * size)), Data::Sges(&[sge]))?;
+        run(Op::Write(at(2 * size)), Data::Inline(b"sixteen bytes..."))?;
         region.fill(0, size as usize, 0)?;
-        run(SendOp::Read(at(2 * size)), Data::Sges(&[sge]))?;
+        run(Op::Read(at(2 * size)), Data::Sges(&[sge]))?;
         let mut got = vec![0; size as usize];
         region.read(0, &mut got)?;
         ensure!(got[..16] == *b"sixteen bytes..." && got[16..] == pattern[16..], "READ: {got:?}");
         let word = self.mr.sge(0, 8)?;
-        run(SendOp::Write(at(0)), Data::Inline(&[0; 8]))?;
+        run(Op::Write(at(0)), Data::Inline(&[0; 8]))?;
         for expected in 0..10u64 {
-            run(SendOp::FetchAdd { remote: at(0), add: 1 }, Data::Sges(&[word]))?;
+            run(Op::FetchAdd { remote: at(0), add: 1 }, Data::Sges(&[word]))?;
             let old = region.atomic_u64(0)?.load(std::sync::atomic::Ordering::Acquire);
             ensure!(old == expected, "FETCH_ADD brought {old}, expected {expected}");
         }
-        let swap = |compare| SendOp::CompareSwap { remote: at(0), compare, swap: 77 };
+        let swap = |compare| Op::CompareSwap { remote: at(0), compare, swap: 77 };
         for (compare, expected) in [(9, 10u64), (10, 10), (10, 77)] {
             run(swap(compare), Data::Sges(&[word]))?;
             let old = region.atomic_u64(0)?.load(std::sync::atomic::Ordering::Acquire);
@@ -287,7 +287,7 @@ impl Address {
             lid: lid.parse()?,
             gid: Gid(gid.parse::<Ipv6Addr>()?.octets()),
             mtu: mtu.parse()?,
-            memory: Remote { addr: addr.parse()?, rkey: rkey.parse()? },
+            memory: Remote::new(addr.parse()?, rkey.parse()?),
         })
     }
 }

@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::{
-    Completion, Context, Cq, Data, EventKind, Mr, Mtu, Path, Pd, PortState, Qp, QpAttrs, QpOptions,
-    QpState, Registration, Remote, SendFlags, SendList, SendOp, Verbs, VerbsError,
+    AsyncEvent, Completion, Context, Cq, Data, Mr, Mtu, Op, Path, Pd, PortState, Qp, QpAttrs,
+    QpOptions, QpState, Registration, Remote, SendFlags, SendList, Verbs, VerbsError,
 };
 
 /// Trouble with an RDMA device.
@@ -148,12 +148,11 @@ impl Pair {
     /// Posts `count` WRITEs of half the memory.
     fn write(&self, count: u64) -> Result<(), VerbsError> {
         let half = (self.mr.region().len() / 2) as u32;
-        let remote =
-            Remote { addr: self.mr.region().addr() + u64::from(half), rkey: self.mr.rkey() };
+        let remote = Remote::new(self.mr.region().addr() + u64::from(half), self.mr.rkey());
         let mut list = SendList::new(count as usize, count as usize, 0);
         for id in 0..count {
             let sges = [self.mr.sge(0, half)?];
-            list.push(id, SendOp::Write(remote), Data::Sges(&sges), SendFlags::SIGNALED)?;
+            list.push(id, Op::Write(remote), Data::Sges(&sges), SendFlags::SIGNALED)?;
         }
         Ok(self.one.post_send(&mut list)?)
     }
@@ -191,8 +190,8 @@ fn lose(context: &Context) -> Result<()> {
         let event = context.next_event(Duration::from_millis(1))?;
         let bad = polled.as_ref().ok().and_then(|all| all.iter().find(|c| !c.is_success()));
         if let Some(event) = event {
-            println!("event: {:?} of {:?}", event.kind, event.source);
-            if event.kind == EventKind::PortError {
+            println!("event: {event:?}");
+            if matches!(event, AsyncEvent::Port { active: false, .. }) {
                 break;
             }
         }
@@ -219,8 +218,8 @@ fn outlive(context: &Context, time: Duration) -> Result<()> {
     let (start, mut done) = (Instant::now(), 0);
     while start.elapsed() < time {
         if let Some(event) = context.next_event(Duration::ZERO)? {
-            println!("event: {:?} of {:?}", event.kind, event.source);
-            if event.kind == EventKind::DeviceFatal {
+            println!("event: {event:?}");
+            if event == AsyncEvent::DeviceFatal {
                 break;
             }
         }

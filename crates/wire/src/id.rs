@@ -29,16 +29,6 @@ impl fmt::Display for Qpn {
     }
 }
 
-/// A remote key: 24-bit index, 8-bit variant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rkey(pub u32);
-
-impl fmt::Display for Rkey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#010x}", self.0)
-    }
-}
-
 /// A partition key: 15 bits and, on top, whether its holder is a full member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pkey(pub u16);

@@ -1,63 +1,6 @@
 //! How much payload a packet may carry, and the path MTU that limits it.
 
-use core::fmt;
-
-/// A path MTU: the most payload of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Mtu {
-    /// 256 bytes.
-    B256 = 1,
-    /// 512 bytes.
-    B512 = 2,
-    /// 1024 bytes.
-    B1024 = 3,
-    /// 2048 bytes.
-    B2048 = 4,
-    /// 4096 bytes.
-    B4096 = 5,
-}
-
-impl Mtu {
-    /// All five, in ascending order.
-    pub const ALL: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-
-    /// The MTU in bytes.
-    pub const fn bytes(self) -> usize {
-        128 << self as u8
-    }
-
-    /// The MTU of exactly so many bytes.
-    pub const fn from_bytes(bytes: usize) -> Option<Mtu> {
-        match bytes {
-            256 => Some(Mtu::B256),
-            512 => Some(Mtu::B512),
-            1024 => Some(Mtu::B1024),
-            2048 => Some(Mtu::B2048),
-            4096 => Some(Mtu::B4096),
-            _ => None,
-        }
-    }
-
-    /// The largest MTU of at most so many bytes; none is below 256.
-    pub fn largest_within(bytes: usize) -> Option<Mtu> {
-        Mtu::ALL.into_iter().rfind(|mtu| mtu.bytes() <= bytes)
-    }
-
-    /// The MTU of an encoded value, 1 to 5, as in address paths and queue pair contexts.
-    pub const fn from_code(code: u8) -> Option<Mtu> {
-        match code {
-            1..=5 => Some(Mtu::ALL[code as usize - 1]),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Mtu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.bytes())
-    }
-}
+use warpverbs_rdma::Mtu;
 
 /// How long the payload of an opcode is (vol. 1, 9.7.4.1.6 and table of packet lengths).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,19 +93,6 @@ pub const fn pad_count(len: usize) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mtu_codes_and_bytes_agree() {
-        for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
-            let mtu = Mtu::from_code(code).unwrap();
-            assert_eq!((mtu as u8, mtu.bytes()), (code, bytes));
-            assert_eq!(Mtu::from_bytes(bytes), Some(mtu));
-        }
-        assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
-        assert_eq!(Mtu::from_bytes(1500), None);
-        assert_eq!(Mtu::largest_within(1500), Some(Mtu::B1024));
-        assert_eq!((Mtu::largest_within(256), Mtu::largest_within(255)), (Some(Mtu::B256), None));
-    }
 
     #[test]
     fn rules_have_the_right_edges() {

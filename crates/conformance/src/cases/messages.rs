@@ -4,7 +4,7 @@ use crate::Setup;
 use crate::outcome::check;
 use crate::peer::Shape;
 use crate::rig::{End, SIGNALED, UNSIGNALED, all_access, bytes, fails, pattern, same};
-use warpverbs::transport::{Access, ReceivedKind, Syndrome};
+use warpverbs::transport::{Access, ReceivedKind, Rkey, Syndrome};
 
 pub(super) fn send_sizes(setup: &Setup) -> End {
     let pair = setup.host_pair()?;
@@ -105,7 +105,7 @@ pub(super) fn send_invalidate(setup: &Setup) -> End {
     let from = pair.src.local().slice(0, 4)?;
     a.wait(a.post_send_inval(from, window.rkey(), SIGNALED)?)?;
     let got = b.wait_recv()?;
-    let expected = ReceivedKind::SendInval(window.rkey());
+    let expected = ReceivedKind::SendInvalidate(Rkey(window.rkey()));
     check!(got.kind == expected, "{got:?}, expected {expected:?}");
     let late = a.post_write_inline(b"behind", window.remote(), SIGNALED);
     fails(a, late, Syndrome::RemoteAccess, "a WRITE under the key that was taken back")?;

@@ -125,7 +125,7 @@ impl Actor {
             Request::Arrived { endpoint, wait } => {
                 let host = self.endpoint(endpoint)?.host()?;
                 let got = if wait { Some(host.wait_recv()?) } else { host.poll_recv()? };
-                return Ok(Reply::Arrived(got.map(TryInto::try_into).transpose()?));
+                return Ok(Reply::Arrived(got.map(Into::into)));
             }
             other => return Err(Trouble::Other(format!("{other:?} is for no endpoint"))),
         }

@@ -3,7 +3,7 @@
 
 use super::{Shape, Trouble};
 use serde::{Deserialize, Serialize};
-use warpverbs::transport::{LocalRegion, Received, ReceivedKind, RemoteRegion};
+use warpverbs::transport::{LocalRegion, Received, ReceivedKind, RemoteRegion, Rkey};
 
 /// Raised with every change of [`Request`], [`Reply`] or anything in them.
 pub const VERSION: u16 = 1;
@@ -147,18 +147,15 @@ enum ArrivalKind {
     WriteImm(u32),
 }
 
-impl TryFrom<Received> for Arrival {
-    type Error = Trouble;
-
-    fn try_from(got: Received) -> Result<Self, Trouble> {
+impl From<Received> for Arrival {
+    fn from(got: Received) -> Self {
         let kind = match got.kind {
             ReceivedKind::Send => ArrivalKind::Send,
             ReceivedKind::SendImm(imm) => ArrivalKind::SendImm(imm),
-            ReceivedKind::SendInval(key) => ArrivalKind::SendInval(key),
+            ReceivedKind::SendInvalidate(key) => ArrivalKind::SendInval(key.0),
             ReceivedKind::WriteImm(imm) => ArrivalKind::WriteImm(imm),
-            other => return Err(Trouble::Other(format!("{other:?} has arrived"))),
         };
-        Ok(Self { byte_len: got.byte_len, index: got.index, solicited: got.solicited, kind })
+        Self { byte_len: got.byte_len, index: got.index, solicited: got.solicited, kind }
     }
 }
 
@@ -167,7 +164,7 @@ impl From<Arrival> for Received {
         let kind = match kind {
             ArrivalKind::Send => ReceivedKind::Send,
             ArrivalKind::SendImm(imm) => ReceivedKind::SendImm(imm),
-            ArrivalKind::SendInval(key) => ReceivedKind::SendInval(key),
+            ArrivalKind::SendInval(key) => ReceivedKind::SendInvalidate(Rkey(key)),
             ArrivalKind::WriteImm(imm) => ReceivedKind::WriteImm(imm),
         };
         Self { byte_len, kind, index, solicited }

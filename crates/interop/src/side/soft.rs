@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use warpverbs::nic::link::{LinkConfig, PORT, UdpConfig};
+use warpverbs::nic::link::{LinkConfig, ROCE_PORT, UdpConfig};
 use warpverbs::nic::{Config, Mtu};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, LocalRegion,
@@ -65,7 +65,7 @@ impl Soft {
 
 /// RoCEv2 at an address, for path MTUs up to 4096, with faults and a capture as the environment says.
 pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
-    let bind = SocketAddr::new(ip, PORT);
+    let bind = SocketAddr::new(ip, ROCE_PORT);
     let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B4096) });
     Ok(Config { link, ..Config::default() }.with_env()?)
 }
@@ -81,7 +81,7 @@ fn remote(region: &MemoryRegion) -> Remote {
 
 /// A peer's endpoint, whatever NIC it is on.
 pub(crate) fn handle(peer: &Address, group: &Group) -> Result<EndpointHandle> {
-    let addr = SocketAddr::new(peer.ip, PORT);
+    let addr = SocketAddr::new(peer.ip, ROCE_PORT);
     Ok(EndpointHandle::foreign(addr, peer.qpn, peer.psn, mtu(group.mtu)?, 16)?)
 }
 
@@ -175,7 +175,7 @@ impl Side for Soft {
             ReceivedKind::SendImm(imm) | ReceivedKind::WriteImm(imm) => {
                 Arrival { imm: Some(imm), ..arrival }
             }
-            ReceivedKind::SendInval(key) => Arrival { invalidated: Some(key), ..arrival },
+            ReceivedKind::SendInvalidate(key) => Arrival { invalidated: Some(key.0), ..arrival },
             _ => arrival,
         }))
     }

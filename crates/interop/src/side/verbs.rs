@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use warpverbs::mem::{Access, HostBuf};
 use warpverbs_verbs::{
-    Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Path, Pd, Qp, QpAttrs, QpOptions,
-    QpState, RecvList, Registration, SendFlags, SendList, SendOp, Verbs, WcStatus,
+    Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Op as VerbsOp, Path, Pd, Qp,
+    QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList,
+    Status as WcStatus, Verbs,
 };
 
 /// The device's port.
@@ -195,18 +196,18 @@ impl Side for Rdma {
     }
 }
 
-fn operation(work: &Work) -> SendOp {
-    let remote = warpverbs_verbs::Remote { addr: work.remote.addr, rkey: work.remote.rkey };
+fn operation(work: &Work) -> VerbsOp {
+    let remote = warpverbs_verbs::Remote::new(work.remote.addr, work.remote.rkey);
     let [first, second] = work.operands;
     match work.op {
-        Op::Send => SendOp::Send,
-        Op::SendImm => SendOp::SendImm(work.extra),
-        Op::SendInval => SendOp::SendInvalidate(work.extra),
-        Op::Write => SendOp::Write(remote),
-        Op::WriteImm => SendOp::WriteImm(remote, work.extra),
-        Op::Read => SendOp::Read(remote),
-        Op::FetchAdd => SendOp::FetchAdd { remote, add: first },
-        Op::CompareSwap { .. } => SendOp::CompareSwap { remote, compare: first, swap: second },
+        Op::Send => VerbsOp::Send,
+        Op::SendImm => VerbsOp::SendImm(work.extra),
+        Op::SendInval => VerbsOp::SendInvalidate(Rkey(work.extra)),
+        Op::Write => VerbsOp::Write(remote),
+        Op::WriteImm => VerbsOp::WriteImm(remote, work.extra),
+        Op::Read => VerbsOp::Read(remote),
+        Op::FetchAdd => VerbsOp::FetchAdd { remote, add: first },
+        Op::CompareSwap { .. } => VerbsOp::CompareSwap { remote, compare: first, swap: second },
     }
 }
 

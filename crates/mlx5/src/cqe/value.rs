@@ -4,6 +4,7 @@ use super::{CQE, Cqe64, CqeTail, ErrCqe};
 use crate::num::{Qpn, Rkey};
 use crate::opcode::{CqeOpcode, SendOpcode};
 use crate::syndrome::Syndrome;
+pub use warpverbs_rdma::ReceivedKind;
 use zerocopy::{transmute, transmute_ref};
 
 /// A completion.
@@ -27,7 +28,7 @@ pub enum Cqe {
         /// Index of the receive WQE, in the QP's queue or in the SRQ.
         wqe_counter: u16,
         /// What arrived.
-        kind: ReceiveKind,
+        kind: ReceivedKind,
         /// Bytes that arrived.
         byte_cnt: u32,
         /// SRQ number or user index; 0 if neither is in use.
@@ -53,19 +54,6 @@ pub enum Cqe {
         /// SRQ number or user index; 0 if neither is in use.
         srqn: u32,
     },
-}
-
-/// What a receive completion reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiveKind {
-    /// RDMA WRITE with immediate. The bytes are where the writer put them.
-    WriteImm(u32),
-    /// SEND.
-    Send,
-    /// SEND with immediate.
-    SendImm(u32),
-    /// SEND that invalidated this key.
-    SendInval(Rkey),
 }
 
 /// Whose WQE failed.
@@ -125,10 +113,10 @@ impl Cqe {
         };
         let value = match tail.opcode() {
             CqeOpcode::Req => Self::Requester { qpn, wqe_counter, opcode, byte_cnt },
-            CqeOpcode::RespWrImm => receive(ReceiveKind::WriteImm(imm)),
-            CqeOpcode::RespSend => receive(ReceiveKind::Send),
-            CqeOpcode::RespSendImm => receive(ReceiveKind::SendImm(imm)),
-            CqeOpcode::RespSendInv => receive(ReceiveKind::SendInval(Rkey(imm))),
+            CqeOpcode::RespWrImm => receive(ReceivedKind::WriteImm(imm)),
+            CqeOpcode::RespSend => receive(ReceivedKind::Send),
+            CqeOpcode::RespSendImm => receive(ReceivedKind::SendImm(imm)),
+            CqeOpcode::RespSendInv => receive(ReceivedKind::SendInvalidate(Rkey(imm))),
             CqeOpcode::ReqErr => error(ErrorSide::Requester),
             CqeOpcode::RespErr => error(ErrorSide::Responder),
             CqeOpcode::Invalid => return Err(CqeViolation::Unwritten { op_own: tail.op_own }),
@@ -151,10 +139,10 @@ impl Cqe {
             }),
             Self::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited } => {
                 let (opcode, imm) = match kind {
-                    ReceiveKind::WriteImm(imm) => (CqeOpcode::RespWrImm, imm),
-                    ReceiveKind::Send => (CqeOpcode::RespSend, 0),
-                    ReceiveKind::SendImm(imm) => (CqeOpcode::RespSendImm, imm),
-                    ReceiveKind::SendInval(rkey) => (CqeOpcode::RespSendInv, rkey.0),
+                    ReceivedKind::WriteImm(imm) => (CqeOpcode::RespWrImm, imm),
+                    ReceivedKind::Send => (CqeOpcode::RespSend, 0),
+                    ReceivedKind::SendImm(imm) => (CqeOpcode::RespSendImm, imm),
+                    ReceivedKind::SendInvalidate(rkey) => (CqeOpcode::RespSendInv, rkey.0),
                 };
                 let mut tail = CqeTail::new(opcode, SendOpcode::Nop, qpn, wqe_counter, owner);
                 tail.op_own |= (solicited as u8) << 1;

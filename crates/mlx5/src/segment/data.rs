@@ -1,6 +1,6 @@
 //! Where the payload is: remote address, local memory, or the WQE itself.
 
-use crate::num::{Lkey, SEGMENT};
+use crate::num::{SEGMENT, TERMINATOR};
 use core::mem::{offset_of, size_of};
 use zerocopy::byteorder::{BE, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -59,7 +59,7 @@ pub struct DataSeg {
 impl DataSeg {
     /// Ends the list of a receive WQE that has room for more segments.
     pub const TERMINATOR: Self =
-        Self { byte_count: U32::ZERO, lkey: U32::new(Lkey::TERMINATOR.0), addr: U64::ZERO };
+        Self { byte_count: U32::ZERO, lkey: U32::new(TERMINATOR.0), addr: U64::ZERO };
 }
 
 /// First 4 bytes of an inline segment; the payload follows at once and is padded to 16 bytes.

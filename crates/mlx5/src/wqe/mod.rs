@@ -7,6 +7,7 @@ mod violation;
 pub use build::{BuildError, Local, PayloadKind, WqeBuilder};
 pub use parse::{parse, peek};
 pub use violation::{Field, WqeViolation};
+pub use warpverbs_rdma::{Remote, Sge};
 
 use crate::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use crate::flags::Flags;
@@ -178,15 +179,6 @@ pub enum SendWith {
     Invalidate(Rkey),
 }
 
-/// Memory of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// First byte, in the peer's registration.
-    pub addr: u64,
-    /// Its key.
-    pub rkey: Rkey,
-}
-
 impl From<&RaddrSeg> for Remote {
     #[inline]
     fn from(seg: &RaddrSeg) -> Self {
@@ -199,17 +191,6 @@ impl From<Remote> for RaddrSeg {
     fn from(remote: Remote) -> Self {
         Self { raddr: remote.addr.into(), rkey: remote.rkey.0.into(), ..Self::default() }
     }
-}
-
-/// Local memory: one entry of a scatter/gather list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sge {
-    /// First byte.
-    pub addr: u64,
-    /// Bytes, 1 to 2^31 − 1.
-    pub len: u32,
-    /// Its key.
-    pub lkey: Lkey,
 }
 
 impl From<&DataSeg> for Sge {

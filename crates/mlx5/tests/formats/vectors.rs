@@ -2,7 +2,7 @@
 
 use crate::golden::{Vector, hex_bytes, vectors};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceiveKind, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind, owned_by_software};
 use warpverbs_mlx5::cqe::{CqeTail, CqeViolation};
 use warpverbs_mlx5::doorbell::{CqArm, Doorbell, record_counter, record_word, set_ci_word};
 use warpverbs_mlx5::flags::Flags;
@@ -215,10 +215,10 @@ fn completion(v: &Vector) -> Cqe {
     };
     let kind = match n("cqe_opcode") {
         0 => return Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt: n("byte_cnt") },
-        1 => ReceiveKind::WriteImm(n("imm")),
-        2 => ReceiveKind::Send,
-        3 => ReceiveKind::SendImm(n("imm")),
-        4 => ReceiveKind::SendInval(Rkey(n("imm"))),
+        1 => ReceivedKind::WriteImm(n("imm")),
+        2 => ReceivedKind::Send,
+        3 => ReceivedKind::SendImm(n("imm")),
+        4 => ReceivedKind::SendInvalidate(Rkey(n("imm"))),
         13 => return error(ErrorSide::Requester),
         14 => return error(ErrorSide::Responder),
         other => panic!("{}: opcode {other}", v.name),

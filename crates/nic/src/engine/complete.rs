@@ -2,10 +2,10 @@
 
 use super::Core;
 use super::execute::Delivery;
+use crate::AsyncEvent;
 use crate::cq::{Delay, Due, Entry, Held, Overrun};
-use crate::event::AsyncEvent;
 use crate::violation::QueueKind;
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind};
 use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -64,7 +64,7 @@ impl Core {
         rq.received_bytes += u64::from(byte_cnt);
         let (pd, proxied, srqn) = (rq.pd, rq.proxied, self.srqn_of(slot));
         // The key of a proxied QP's message is the device's, which has seen to it.
-        if let (ReceiveKind::SendInval(rkey), false) = (kind, proxied) {
+        if let (ReceivedKind::SendInvalidate(rkey), false) = (kind, proxied) {
             // It was checked at the start; if it failed by now, the key is gone anyway.
             let _ = self.keys.invalidate(pd, rkey.0);
         }
@@ -192,7 +192,7 @@ impl Core {
         for cq_slot in std::mem::take(&mut self.overrun) {
             // Another CQ may have the slot by now.
             let Some(cq) = self.cqs.get(cq_slot).filter(|cq| cq.dead) else { continue };
-            self.events.push(AsyncEvent::CqOverrun { cqn: cq.cqn });
+            self.events.push(AsyncEvent::CqError { cqn: cq.cqn });
             let users: Vec<u32> = (0..self.sends.high_water() as u32)
                 .filter(|&slot| {
                     self.sends.get(slot).is_some_and(|q| q.cq == cq_slot)

@@ -3,7 +3,7 @@
 use super::net::End as Connected;
 use super::proxy::{End, Waiting};
 use super::{Core, Flight};
-use crate::event::AsyncEvent;
+use crate::AsyncEvent;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::qp::state::transition;

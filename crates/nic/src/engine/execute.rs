@@ -14,7 +14,7 @@ use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
-use warpverbs_mlx5::cqe::ReceiveKind;
+use warpverbs_mlx5::cqe::ReceivedKind;
 use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
@@ -85,7 +85,7 @@ pub(crate) struct Delivery {
     pub(crate) qpn: u32,
     /// [`ReceiveQueue::life`] at the time.
     pub(crate) life: u32,
-    pub(crate) kind: ReceiveKind,
+    pub(crate) kind: ReceivedKind,
     pub(crate) index: u64,
     pub(crate) byte_cnt: u32,
     pub(crate) solicited: bool,
@@ -305,7 +305,7 @@ fn write_imm(
     responder::check_length(len, None).map_err(refused)?;
     let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
     let (pd, peer_pd) = (q.pd, rq.pd);
-    let delivery = delivery(rq, &receive, ReceiveKind::WriteImm(imm), len, solicited);
+    let delivery = delivery(rq, &receive, ReceivedKind::WriteImm(imm), len, solicited);
     let (index, link) = receive.place();
     let commit = || responder::take(rq, env.srqs, index, link, env.events);
     let granted =
@@ -338,11 +338,11 @@ fn send(
         .map_err(refused)?;
     let (pd, receive_pd) = (q.pd, responder::receive_pd(rq, env.srqs));
     let kind = match with {
-        SendWith::Nothing => ReceiveKind::Send,
-        SendWith::Imm(imm) => ReceiveKind::SendImm(imm),
+        SendWith::Nothing => ReceivedKind::Send,
+        SendWith::Imm(imm) => ReceivedKind::SendImm(imm),
         SendWith::Invalidate(rkey) => {
             responder::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
-            ReceiveKind::SendInval(rkey)
+            ReceivedKind::SendInvalidate(rkey)
         }
     };
     let delivery = delivery(rq, &receive, kind, len, solicited);
@@ -357,7 +357,7 @@ fn send(
 fn delivery(
     rq: &ReceiveQueue,
     receive: &Receive<'_>,
-    kind: ReceiveKind,
+    kind: ReceivedKind,
     len: u64,
     solicited: bool,
 ) -> Delivery {

@@ -4,10 +4,10 @@ use super::Core;
 use super::execute::Delivery;
 use super::run::{Advance, Ticket};
 use super::transfer::Fault;
-use crate::event::AsyncEvent;
+use crate::AsyncEvent;
 use crate::qp::receive::Receives;
 use crate::qp::send::FirstError;
-use crate::qp::state::{Event, after_error};
+use crate::qp::state::{Failure, after_failure};
 use crate::qp::{OnSendError, QpState, ack_timeout, rnr_delay};
 use crate::responder::Refusal;
 use crate::violation::{KeySide, QueueKind, Rule};
@@ -72,30 +72,30 @@ impl Core {
             self.complete_send(slot, cqe, upto);
         }
         if !flushed {
-            let event = match on_error {
-                OnSendError::StopSends if !remote => Event::SendError,
+            let failure = match on_error {
+                OnSendError::StopSends if !remote => Failure::Send,
                 // A connection fails as a whole.
-                OnSendError::StopAll | OnSendError::StopSends => Event::Fatal,
+                OnSendError::StopAll | OnSendError::StopSends => Failure::Fatal,
             };
-            self.end_by(slot, event, Some(syndrome));
+            self.end_by(slot, failure, Some(syndrome));
         }
     }
 
     /// The QP in `slot` goes to ERR; the event is raised if a `syndrome` is given.
     pub(crate) fn end(&mut self, slot: u32, syndrome: Option<Syndrome>) {
-        self.end_by(slot, Event::Fatal, syndrome);
+        self.end_by(slot, Failure::Fatal, syndrome);
     }
 
-    fn end_by(&mut self, slot: u32, event: Event, syndrome: Option<Syndrome>) {
+    fn end_by(&mut self, slot: u32, failure: Failure, syndrome: Option<Syndrome>) {
         let Some(q) = self.sends.get_mut(slot) else { return };
-        let to = after_error(q.state, event);
+        let to = after_failure(q.state, failure);
         if q.state == to {
             return;
         }
         (q.state, q.wake) = (to, None);
         let qpn = q.qpn.get();
         if let Some(syndrome) = syndrome {
-            self.events.push(AsyncEvent::QpFatal { qpn, syndrome: syndrome.value() });
+            self.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });
         }
         self.enqueue(slot);
         if to == QpState::Err {

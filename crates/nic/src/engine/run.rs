@@ -3,7 +3,7 @@
 use super::Core;
 use super::execute::{self, Delivery, Env, Started, Stop, Work};
 use super::net;
-use crate::event::AsyncEvent;
+use crate::AsyncEvent;
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
 use crate::violation::Rule;

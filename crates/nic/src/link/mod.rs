@@ -23,8 +23,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The UDP port of RoCEv2.
-pub const PORT: u16 = 4791;
+pub use warpverbs_rdma::ROCE_PORT;
 
 /// What became of datagrams handed to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! UDP sockets, in batches, with segmentation by the kernel where it can.
 
-use super::{Link, PORT, Sent, TrainLimits};
+use super::{Link, ROCE_PORT, Sent, TrainLimits};
 use crate::{Mtu, NicError};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -31,7 +31,7 @@ pub struct UdpConfig {
 impl UdpConfig {
     /// Port 4791 at `address`.
     pub fn new(address: IpAddr) -> Self {
-        Self { bind: SocketAddr::new(address, PORT), max_mtu: None }
+        Self { bind: SocketAddr::new(address, ROCE_PORT), max_mtu: None }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Keys of a protection domain, for a poster that hands work to the device by itself.
 
+use super::OwnMemory;
 use super::translate::InTable;
-use super::{OwnMemory, ProxySge};
 use crate::pd::Pd;
 use crate::violation::{KeySide, Rule};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warpverbs_mem::{Access, KeyHint};
-use warpverbs_mlx5::wqe::Sge;
+use warpverbs_rdma::Lkey;
+use warpverbs_rdma::Sge;
 
 /// Regions that are remembered.
 const KEPT: usize = 16;
@@ -19,7 +20,7 @@ struct Known {
     granted: Access,
     start: u64,
     len: u64,
-    device_key: u32,
+    device_key: Lkey,
 }
 
 /// The keys of a protection domain and what the device calls them. What was found is remembered,
@@ -56,7 +57,7 @@ impl OwnMemory for ProxyKeys {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<ProxySge, Box<Rule>> {
+    ) -> Result<Sge, Box<Rule>> {
         // Acquire, pairs with the release of whoever took a key back.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch == self.seen
@@ -67,7 +68,7 @@ impl OwnMemory for ProxyKeys {
             && offset <= known.len
             && u64::from(sge.len) <= known.len - offset
         {
-            return Ok(ProxySge { addr: sge.addr, len: sge.len, lkey: known.device_key });
+            return Ok(Sge { lkey: known.device_key, ..sge });
         }
         self.ask(epoch, side, segment, sge, needed)
     }
@@ -82,7 +83,7 @@ impl ProxyKeys {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<ProxySge, Box<Rule>> {
+    ) -> Result<Sge, Box<Rule>> {
         if epoch != self.seen {
             (self.seen, self.known) = (epoch, [None; KEPT]);
         }
@@ -109,7 +110,6 @@ mod tests {
     use super::*;
     use crate::{Config, SoftNic};
     use warpverbs_mem::HostBuf;
-    use warpverbs_mlx5::num::Lkey;
 
     #[test]
     fn what_is_remembered_is_forgotten_when_a_key_goes() {
@@ -119,7 +119,7 @@ mod tests {
         let mut keys = pd.proxy_keys();
         let sge = Sge { addr: region.addr() + 96, len: 4000, lkey: Lkey(own.lkey()) };
         let mut key =
-            |sge, needed| keys.at_device(KeySide::Local, 0, sge, needed).map(|sge| sge.lkey);
+            |sge, needed| keys.at_device(KeySide::Local, 0, sge, needed).map(|sge| sge.lkey.0);
         for _ in 0..3 {
             assert_eq!(key(sge, Access::empty()).ok(), Some(7));
             let beyond = key(Sge { len: 4001, ..sge }, Access::empty()).unwrap_err();

@@ -1,25 +1,23 @@
 //! Lists of requests to post together.
 
-use super::{Header, ProxySge, Request, Source, WorkRequest};
 use std::ops::Range;
+use warpverbs_rdma::{Data, Op, SendFlags, Sge, WorkRequest};
 
 /// Work requests to post together, in order.
 #[derive(Debug, Default)]
 pub struct SendList {
     entries: Vec<Entry>,
-    sges: Vec<ProxySge>,
+    sges: Vec<Sge>,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Entry {
     id: u64,
-    request: Request,
+    op: Op,
     inline: bool,
     part: Range<u32>,
-    signaled: bool,
-    fence: bool,
-    solicited: bool,
+    flags: SendFlags,
 }
 
 impl SendList {
@@ -45,14 +43,12 @@ impl SendList {
             let part = entry.part.start as usize..entry.part.end as usize;
             WorkRequest {
                 id: entry.id,
-                request: entry.request,
-                source: match entry.inline {
-                    true => Source::Inline(&self.bytes[part]),
-                    false => Source::Sges(&self.sges[part]),
+                op: entry.op,
+                data: match entry.inline {
+                    true => Data::Inline(&self.bytes[part]),
+                    false => Data::Sges(&self.sges[part]),
                 },
-                signaled: entry.signaled,
-                fence: entry.fence,
-                solicited: entry.solicited,
+                flags: entry.flags,
             }
         })
     }
@@ -60,25 +56,25 @@ impl SendList {
     /// Adds a request with inline data, or one whose list is added after it.
     #[inline]
     pub fn push(&mut self, work: WorkRequest<'_>) {
-        let WorkRequest { id, request, source, signaled, fence, solicited } = work;
-        let (inline, part) = match source {
-            Source::Inline(bytes) => {
+        let WorkRequest { id, op, data, flags } = work;
+        let (inline, part) = match data {
+            Data::Inline(bytes) => {
                 let start = self.bytes.len() as u32;
                 self.bytes.extend_from_slice(bytes);
                 (true, start..self.bytes.len() as u32)
             }
-            Source::Sges(sges) => {
+            Data::Sges(sges) => {
                 let start = self.sges.len() as u32;
                 self.sges.extend_from_slice(sges);
                 (false, start..self.sges.len() as u32)
             }
         };
-        self.entries.push(Entry { id, request, inline, part, signaled, fence, solicited });
+        self.entries.push(Entry { id, op, inline, part, flags });
     }
 
     /// Adds an entry to the list of the request that [`Self::close`] adds next.
     #[inline]
-    pub(crate) fn add(&mut self, sge: ProxySge) {
+    pub(crate) fn add(&mut self, sge: Sge) {
         self.sges.push(sge);
     }
 
@@ -90,17 +86,16 @@ impl SendList {
 
     /// Adds a request whose list is the last `count` entries added.
     #[inline]
-    pub(crate) fn close(&mut self, header: Header, request: Request, count: usize) {
+    pub(crate) fn close(&mut self, id: u64, op: Op, flags: SendFlags, count: usize) {
         let end = self.sges.len() as u32;
         let part = end - count as u32..end;
-        let Header { id, signaled, fence, solicited } = header;
-        self.entries.push(Entry { id, request, inline: false, part, signaled, fence, solicited });
+        self.entries.push(Entry { id, op, inline: false, part, flags });
     }
 
     /// Asks for the completion of the last one.
     pub fn signal_last(&mut self) {
         if let Some(last) = self.entries.last_mut() {
-            last.signaled = true;
+            last.flags |= SendFlags::SIGNALED;
         }
     }
 
@@ -111,7 +106,7 @@ impl SendList {
     }
 
     /// The inline data of the last one is sent from registered memory instead.
-    pub(crate) fn outline_last(&mut self, sge: ProxySge) {
+    pub(crate) fn outline_last(&mut self, sge: Sge) {
         let start = self.sges.len() as u32;
         if let Some(last) = self.entries.last_mut().filter(|entry| entry.inline) {
             self.bytes.truncate(last.part.start as usize);
@@ -146,7 +141,7 @@ impl SendList {
 pub struct RecvList {
     /// Identity, and where its entries end.
     entries: Vec<(u64, u32)>,
-    sges: Vec<ProxySge>,
+    sges: Vec<Sge>,
 }
 
 impl RecvList {
@@ -161,7 +156,7 @@ impl RecvList {
     }
 
     /// Each one's identity, to be given back with its completion, and where its message goes.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &[ProxySge])> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[Sge])> {
         let mut start = 0;
         self.entries.iter().map(move |&(id, end)| {
             let sges = &self.sges[start..end as usize];
@@ -171,7 +166,7 @@ impl RecvList {
     }
 
     /// Adds a receive.
-    pub fn push(&mut self, id: u64, sges: &[ProxySge]) {
+    pub fn push(&mut self, id: u64, sges: &[Sge]) {
         self.sges.extend_from_slice(sges);
         self.entries.push((id, self.sges.len() as u32));
     }
@@ -189,33 +184,30 @@ mod tests {
 
     #[test]
     fn lists_give_back_what_was_put_in() {
-        let sge = |addr| ProxySge { addr, len: 8, lkey: 5 };
-        let work = |id, source| WorkRequest {
-            id,
-            request: Request::Send,
-            source,
-            signaled: false,
-            fence: true,
-            solicited: false,
-        };
+        let sge = |addr| Sge::new(addr, 8, 5);
+        let work = |id, data| WorkRequest { id, op: Op::Send, data, flags: SendFlags::FENCE };
         let (pair, slot) = ([sge(2), sge(3)], [sge(4)]);
         let all = [
-            work(1, Source::Inline(b"abc")),
-            work(2, Source::Sges(&pair)),
-            work(3, Source::Inline(b"d")),
+            work(1, Data::Inline(b"abc")),
+            work(2, Data::Sges(&pair)),
+            work(3, Data::Inline(b"d")),
         ];
         let mut list = SendList::default();
         all.into_iter().for_each(|work| list.push(work));
         assert!(list.iter().eq(all));
         list.signal_last();
-        assert_eq!(list.iter().map(|work| work.signaled).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(
+            list.iter().map(|work| work.flags.contains(SendFlags::SIGNALED)).collect::<Vec<_>>(),
+            [false, false, true]
+        );
         assert_eq!(list.last_inline(), Some(&b"d"[..]));
         list.outline_last(sge(4));
         let last = list.split_last();
-        let moved = WorkRequest { signaled: true, ..work(3, Source::Sges(&slot)) };
+        let flags = SendFlags::FENCE | SendFlags::SIGNALED;
+        let moved = WorkRequest { flags, ..work(3, Data::Sges(&slot)) };
         assert!(last.iter().eq([moved]) && last.last_inline().is_none());
-        assert!(list.split_last().iter().eq([work(2, Source::Sges(&pair))]));
-        assert!(list.split_last().iter().eq([work(1, Source::Inline(b"abc"))]));
+        assert!(list.split_last().iter().eq([work(2, Data::Sges(&pair))]));
+        assert!(list.split_last().iter().eq([work(1, Data::Inline(b"abc"))]));
         list.clear();
         assert!(list.is_empty());
 

@@ -7,20 +7,17 @@
 
 mod keys;
 mod list;
-mod status;
 mod translate;
 
 pub use keys::ProxyKeys;
 pub use list::{RecvList, SendList};
-pub use status::ProxyStatus;
 pub(crate) use translate::InTable;
-pub use translate::{
-    Bounds, Header, MAX_RECEIVE_SGES, OwnMemory, receive_syndrome, translate_receive,
-};
+pub use translate::{Bounds, MAX_RECEIVE_SGES, OwnMemory, receive_syndrome, translate_receive};
 
 use std::fmt;
 use thiserror::Error;
 use warpverbs_mem::Region;
+use warpverbs_rdma::{Completion, Lkey};
 
 /// What a proxy device's queues take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +42,7 @@ pub struct Staging {
     /// The memory; as many slots as requests may be outstanding keep work from waiting for one.
     pub memory: Region,
     /// Its key of the device.
-    pub lkey: u32,
+    pub lkey: Lkey,
     /// Bytes of a slot.
     pub slot: u32,
 }
@@ -104,131 +101,4 @@ pub struct Posted {
     /// Why the next one was not: an `errno` of the device. `None` if all were posted, or if its
     /// queue is full for now.
     pub refused: Option<i32>,
-}
-
-/// What a work request asks for. Addresses and keys are the peer's, as its device knows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// SEND.
-    Send,
-    /// SEND with immediate data: the number whose big-endian bytes are on the wire.
-    SendImm(u32),
-    /// SEND that invalidates a key of the receiver.
-    SendInvalidate(u32),
-    /// WRITE.
-    Write {
-        /// First byte.
-        addr: u64,
-        /// Its key.
-        rkey: u32,
-    },
-    /// WRITE with immediate data.
-    WriteImm {
-        /// First byte.
-        addr: u64,
-        /// Its key.
-        rkey: u32,
-        /// As in [`Request::SendImm`].
-        imm: u32,
-    },
-    /// READ.
-    Read {
-        /// First byte.
-        addr: u64,
-        /// Its key.
-        rkey: u32,
-    },
-    /// 8-byte compare-and-swap, operands in the CPU's order.
-    CompareSwap {
-        /// The word.
-        addr: u64,
-        /// Its key.
-        rkey: u32,
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store if equal.
-        swap: u64,
-    },
-    /// 8-byte fetch-and-add, operand in the CPU's order.
-    FetchAdd {
-        /// The word.
-        addr: u64,
-        /// Its key.
-        rkey: u32,
-        /// Value to add.
-        add: u64,
-    },
-}
-
-/// Memory of the own side, under the device's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProxySge {
-    /// First byte.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Key of the device.
-    pub lkey: u32,
-}
-
-/// Bytes to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source<'a> {
-    /// To be copied before the call returns.
-    Inline(&'a [u8]),
-    /// In registered memory, or where the answer goes.
-    Sges(&'a [ProxySge]),
-}
-
-/// One send work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkRequest<'a> {
-    /// To be given back with its completion.
-    pub id: u64,
-    /// What to do.
-    pub request: Request,
-    /// What to send, or where the answer goes.
-    pub source: Source<'a>,
-    /// It completes visibly also if it succeeds.
-    pub signaled: bool,
-    /// It waits for READs and atomics before it.
-    pub fence: bool,
-    /// The receiver is to be told by an event.
-    pub solicited: bool,
-}
-
-/// What a message brought besides its bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arrived {
-    /// SEND.
-    #[default]
-    Send,
-    /// SEND with immediate data, as in [`Request::SendImm`].
-    SendImm(u32),
-    /// SEND that invalidated this key of the device.
-    SendInvalidate(u32),
-    /// WRITE with immediate data.
-    WriteImm(u32),
-}
-
-impl Arrived {
-    /// The receive itself was filled.
-    pub(crate) fn brings_bytes(self) -> bool {
-        !matches!(self, Self::WriteImm(_))
-    }
-}
-
-/// A finished work request or receive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Completion {
-    /// As it was posted.
-    pub id: u64,
-    /// How it ended.
-    pub status: ProxyStatus,
-    /// The device's own code of an error; a CQE has room for its low 8 bits.
-    pub vendor: u32,
-    /// Bytes of the message, of a receive that succeeded.
-    pub byte_len: u32,
-    /// What came, if it is a receive that succeeded.
-    pub arrived: Arrived,
 }

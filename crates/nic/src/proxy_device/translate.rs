@@ -2,29 +2,18 @@
 //! which key it knows the own side's memory. One set of checks, for what the engine reads in rings
 //! and for what a poster hands to the device by itself.
 
-use super::{ProxyLimits, ProxySge, Request, SendList, Source, WorkRequest};
+use super::{ProxyLimits, SendList};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey};
+use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges};
+use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sges};
+use warpverbs_rdma as rdma;
+use warpverbs_rdma::{Data, SendFlags, Sge, WorkRequest};
 
 /// Entries of a receive at most.
 pub const MAX_RECEIVE_SGES: usize = 64;
-
-/// What every request has.
-#[derive(Clone, Copy, Debug)]
-pub struct Header {
-    /// To be given back with its completion.
-    pub id: u64,
-    /// It completes visibly also if it succeeds.
-    pub signaled: bool,
-    /// It waits for READs and atomics before it.
-    pub fence: bool,
-    /// The receiver is to be told by an event.
-    pub solicited: bool,
-}
 
 /// The own side's memory, by the keys that WQEs name.
 pub trait OwnMemory {
@@ -39,7 +28,7 @@ pub trait OwnMemory {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<ProxySge, Box<Rule>>;
+    ) -> Result<Sge, Box<Rule>>;
 }
 
 /// The keys of one protection domain.
@@ -57,10 +46,10 @@ impl OwnMemory for InTable<'_> {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<ProxySge, Box<Rule>> {
+    ) -> Result<Sge, Box<Rule>> {
         let Sge { addr, len, lkey: Lkey(key) } = sge;
         match self.keys.find(self.hint, self.pd, key, addr, len, needed) {
-            Some(Span { tag: lkey @ 1.., .. }) => Ok(ProxySge { addr, len, lkey }),
+            Some(Span { tag: lkey @ 1.., .. }) => Ok(Sge { addr, len, lkey: Lkey(lkey) }),
             _ => Err(self.unfit(side, segment, sge, needed)),
         }
     }
@@ -96,11 +85,11 @@ impl SendList {
     pub fn translate(
         &mut self,
         op: &Op<'_>,
-        header: Header,
+        (id, flags): (u64, SendFlags),
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<bool, Box<Rule>> {
-        let done = self.add_request(op, header, bounds, memory);
+        let done = self.add_request(op, (id, flags), bounds, memory);
         if done.is_err() {
             self.forget();
         }
@@ -111,36 +100,34 @@ impl SendList {
     fn add_request(
         &mut self,
         op: &Op<'_>,
-        header: Header,
+        (id, flags): (u64, SendFlags),
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<bool, Box<Rule>> {
         let (request, payload) = match *op {
-            Op::Write { remote: Remote { addr, rkey: Rkey(rkey) }, payload, imm } => match imm {
-                None => (Request::Write { addr, rkey }, payload),
-                Some(imm) => (Request::WriteImm { addr, rkey, imm }, payload),
+            Op::Write { remote, payload, imm } => match imm {
+                None => (rdma::Op::Write(remote), payload),
+                Some(imm) => (rdma::Op::WriteImm(remote, imm), payload),
             },
             Op::Send { with, payload } => match with {
-                SendWith::Nothing => (Request::Send, payload),
-                SendWith::Imm(imm) => (Request::SendImm(imm), payload),
-                SendWith::Invalidate(rkey) => (Request::SendInvalidate(rkey.0), payload),
+                SendWith::Nothing => (rdma::Op::Send, payload),
+                SendWith::Imm(imm) => (rdma::Op::SendImm(imm), payload),
+                SendWith::Invalidate(rkey) => (rdma::Op::SendInvalidate(rkey), payload),
             },
             Op::Nop => return Ok(false),
-            _ => return self.add_fetching(op, header, bounds, memory).map(|()| true),
+            _ => return self.add_fetching(op, (id, flags), bounds, memory).map(|()| true),
         };
         match payload {
             Payload::Sges(sges) => {
                 self.add_all(&sges, Access::empty(), bounds.limits.send_sges, memory)?;
-                self.close(header, request, sges.len());
+                self.close(id, request, flags, sges.len());
             }
             Payload::Inline(bytes) => {
                 let (found, max) = (bytes.len() as u64, u64::from(bounds.limits.inline_bytes));
                 if found > max {
                     return broken(Rule::DeviceLimit { what: "inline bytes", found, max });
                 }
-                let Header { id, signaled, fence, solicited } = header;
-                let source = Source::Inline(bytes);
-                self.push(WorkRequest { id, request, source, signaled, fence, solicited });
+                self.push(WorkRequest { id, op: request, data: Data::Inline(bytes), flags });
             }
         }
         Ok(true)
@@ -150,7 +137,7 @@ impl SendList {
     fn add_fetching(
         &mut self,
         op: &Op<'_>,
-        header: Header,
+        (id, flags): (u64, SendFlags),
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<(), Box<Rule>> {
@@ -159,25 +146,20 @@ impl SendList {
             return broken(Rule::NoReadResources { attr: "max_rd_atomic" });
         }
         let (request, result) = match *op {
-            Op::Read { remote: Remote { addr, rkey: Rkey(rkey) }, local } => {
+            Op::Read { remote, local } => {
                 self.add_all(&local, Access::LOCAL_WRITE, bounds.limits.send_sges, memory)?;
-                self.close(header, Request::Read { addr, rkey }, local.len());
+                self.close(id, rdma::Op::Read(remote), flags, local.len());
                 return Ok(());
             }
-            Op::CompareSwap {
-                remote: Remote { addr, rkey: Rkey(rkey) },
-                compare,
-                swap,
-                result,
-            } => (Request::CompareSwap { addr, rkey, compare, swap }, result),
-            Op::FetchAdd { remote: Remote { addr, rkey: Rkey(rkey) }, add, result } => {
-                (Request::FetchAdd { addr, rkey, add }, result)
+            Op::CompareSwap { remote, compare, swap, result } => {
+                (rdma::Op::CompareSwap { remote, compare, swap }, result)
             }
+            Op::FetchAdd { remote, add, result } => (rdma::Op::FetchAdd { remote, add }, result),
             _ => return broken(Rule::NotProxied { opcode: op.opcode() }),
         };
         let result = Sge { len: 8, ..result };
         self.add(memory.at_device(KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
-        self.close(header, request, 1);
+        self.close(id, request, flags, 1);
         Ok(())
     }
 
@@ -217,7 +199,7 @@ pub fn translate_receive(
     sges: impl ExactSizeIterator<Item = Sge>,
     max: u32,
     memory: &mut impl OwnMemory,
-) -> Result<ArrayVec<ProxySge, MAX_RECEIVE_SGES>, Box<Rule>> {
+) -> Result<ArrayVec<Sge, MAX_RECEIVE_SGES>, Box<Rule>> {
     let most = max.min(MAX_RECEIVE_SGES as u32);
     if sges.len() > most as usize {
         let (found, max) = (sges.len() as u64, most.into());

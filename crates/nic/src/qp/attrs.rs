@@ -1,49 +1,11 @@
 //! Attributes of a QP: what its owner sets on the way from RESET to RTS.
 
 use crate::ModifyError;
-use bitflags::bitflags;
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::Access;
-use warpverbs_wire::Mtu;
-
-bitflags! {
-    /// Names of attributes.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct AttrMask: u32 {
-        /// [`QpAttrs::access`].
-        const ACCESS = 1;
-        /// [`QpAttrs::dest_qpn`].
-        const DEST_QPN = 1 << 1;
-        /// [`QpAttrs::path`].
-        const PATH = 1 << 2;
-        /// [`QpAttrs::mtu`].
-        const MTU = 1 << 3;
-        /// [`QpAttrs::rq_psn`].
-        const RQ_PSN = 1 << 4;
-        /// [`QpAttrs::min_rnr_timer`].
-        const MIN_RNR_TIMER = 1 << 5;
-        /// [`QpAttrs::max_dest_rd_atomic`].
-        const MAX_DEST_RD_ATOMIC = 1 << 6;
-        /// [`QpAttrs::timeout`].
-        const TIMEOUT = 1 << 7;
-        /// [`QpAttrs::retry`].
-        const RETRY = 1 << 8;
-        /// [`QpAttrs::rnr_retry`].
-        const RNR_RETRY = 1 << 9;
-        /// [`QpAttrs::sq_psn`].
-        const SQ_PSN = 1 << 10;
-        /// [`QpAttrs::max_rd_atomic`].
-        const MAX_RD_ATOMIC = 1 << 11;
-    }
-}
-
-impl fmt::Display for AttrMask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        bitflags::parser::to_writer(self, f)
-    }
-}
+pub use warpverbs_rdma::AttrMask;
+use warpverbs_rdma::Mtu;
 
 /// How the peer is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ pub(crate) mod state;
 
 pub use attrs::{AttrMask, Path, QpAttrs, ack_timeout, rnr_delay};
 pub use send::FirstError;
-pub use state::{Event, QpState, TRANSITIONS, Transition};
+pub use warpverbs_rdma::QpState;
 
 use crate::cq::Cq;
 use crate::nic::Shared;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, Region};
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -259,7 +259,7 @@ fn poll(side: &mut Side, host: &mut Host, peer: &mut Side, seed: u64) -> bool {
     while let Some(cqe) = host.port.poll_recv() {
         let nth = side.received;
         let (len, salt) = peer.sent[nth];
-        let good = matches!(cqe, Cqe::Receive { kind: ReceiveKind::SendImm(_), byte_cnt, .. }
+        let good = matches!(cqe, Cqe::Receive { kind: ReceivedKind::SendImm(_), byte_cnt, .. }
             if byte_cnt as usize == len);
         assert!(good, "seed {seed}: {cqe:?}, expected {len} bytes");
         let at = RECEIVES + nth as u64 % 8 * MESSAGE;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use warpverbs_mlx5::cqe::{Cqe, ReceiveKind};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::num::{MAX_WQE, Rkey};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -99,7 +99,7 @@ pub(crate) fn native_work() -> impl Strategy<Value = Work> {
 pub(crate) struct Side {
     pub(crate) memory: Vec<u8>,
     pub(crate) sent: VecDeque<(u16, SendOpcode, u32)>,
-    pub(crate) received: VecDeque<(u16, ReceiveKind, u32)>,
+    pub(crate) received: VecDeque<(u16, ReceivedKind, u32)>,
     receives: u64,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode,
         }
         Work::WriteImm { from, to, len, imm } => {
             peer.put(*to, &me.get(*from, (*len).into()));
-            receive(peer, ReceiveKind::WriteImm(*imm), (*len).into());
+            receive(peer, ReceivedKind::WriteImm(*imm), (*len).into());
             (SendOpcode::RdmaWriteImm, 0)
         }
         Work::Read { from, to, len } => {
@@ -154,7 +154,7 @@ pub(crate) fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode,
             let (first, second) = data.split_at(data.len().min(40));
             peer.put(to[0], first);
             peer.put(to[1], second);
-            let kind = imm.map_or(ReceiveKind::Send, ReceiveKind::SendImm);
+            let kind = imm.map_or(ReceivedKind::Send, ReceivedKind::SendImm);
             receive(peer, kind, data.len() as u32);
             (imm.map_or(SendOpcode::Send, |_| SendOpcode::SendImm), 0)
         }

@@ -12,8 +12,8 @@ use warpverbs_wire::{AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, R
 use window::Window;
 
 use crate::{
-    Completion, Config, Instant, MAX_MESSAGE, Op, Payload, PostError, Request, Stats, Status,
-    Transmit, WrId,
+    Completion, Config, Instant, MAX_MESSAGE, Op, Payload, PostError, Remote, Request, Stats,
+    Status, Transmit, WrId,
 };
 
 #[derive(Debug)]
@@ -337,7 +337,7 @@ impl Requester {
     /// The position after the packet at the cursor, or after the responses it asks for.
     fn next_position(&self, entry: &Entry) -> u64 {
         match entry.request.op {
-            Op::Read { .. } => self.chunk_end(entry, self.cursor),
+            Op::Read(_) => self.chunk_end(entry, self.cursor),
             _ => self.cursor + 1,
         }
     }
@@ -408,32 +408,30 @@ fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, P
     let reth = |va: u64, rkey, dma_len| Reth { va, rkey, dma_len };
     let (opcode, ext) = match op {
         //= [req.read-split]
-        Op::Read { va, rkey } => {
+        Op::Read(Remote { addr: va, rkey }) => {
             let reth = reth(va.wrapping_add(offset), rkey, piece);
             return (Opcode::ReadRequest, Extension::Reth(reth), Payload::Empty);
         }
-        Op::CompareSwap { va, rkey, swap, compare } => {
+        Op::CompareSwap { remote: Remote { addr: va, rkey }, swap, compare } => {
             let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
             return (Opcode::CompareSwap, Extension::Atomic(atomic), Payload::Empty);
         }
-        Op::FetchAdd { va, rkey, add } => {
+        Op::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
             let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
             return (Opcode::FetchAdd, Extension::Atomic(atomic), Payload::Empty);
         }
         Op::Send => (send_opcode(begins, ends), Extension::Empty),
-        Op::SendImm { imm } if ends => {
+        Op::SendImm(imm) if ends => {
             let opcode = if begins { Opcode::SendOnlyImm } else { Opcode::SendLastImm };
             (opcode, Extension::Imm(ImmDt { data: imm }))
         }
-        Op::SendInvalidate { rkey } if ends => {
+        Op::SendInvalidate(rkey) if ends => {
             let opcode =
                 if begins { Opcode::SendOnlyInvalidate } else { Opcode::SendLastInvalidate };
             (opcode, Extension::Ieth(Ieth { rkey }))
         }
-        Op::SendImm { .. } | Op::SendInvalidate { .. } => {
-            (send_opcode(begins, ends), Extension::Empty)
-        }
-        Op::WriteImm { va, rkey, imm } if ends => {
+        Op::SendImm(_) | Op::SendInvalidate(_) => (send_opcode(begins, ends), Extension::Empty),
+        Op::WriteImm(Remote { addr: va, rkey }, imm) if ends => {
             let imm = ImmDt { data: imm };
             match begins {
                 true => (Opcode::WriteOnlyImm, Extension::RethImm(reth(va, rkey, len), imm)),
@@ -441,15 +439,17 @@ fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, P
             }
         }
         //= [req.write-split]
-        Op::Write { va, rkey } if entry.split => {
+        Op::Write(Remote { addr: va, rkey }) if entry.split => {
             (Opcode::WriteOnly, Extension::Reth(reth(va.wrapping_add(offset), rkey, piece)))
         }
-        Op::Write { va, rkey } | Op::WriteImm { va, rkey, .. } => match (begins, ends) {
-            (true, true) => (Opcode::WriteOnly, Extension::Reth(reth(va, rkey, len))),
-            (true, false) => (Opcode::WriteFirst, Extension::Reth(reth(va, rkey, len))),
-            (false, false) => (Opcode::WriteMiddle, Extension::Empty),
-            (false, true) => (Opcode::WriteLast, Extension::Empty),
-        },
+        Op::Write(Remote { addr: va, rkey }) | Op::WriteImm(Remote { addr: va, rkey }, _) => {
+            match (begins, ends) {
+                (true, true) => (Opcode::WriteOnly, Extension::Reth(reth(va, rkey, len))),
+                (true, false) => (Opcode::WriteFirst, Extension::Reth(reth(va, rkey, len))),
+                (false, false) => (Opcode::WriteMiddle, Extension::Empty),
+                (false, true) => (Opcode::WriteLast, Extension::Empty),
+            }
+        }
     };
     let payload = match piece {
         0 => Payload::Empty,

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use warpverbs_wire::Msn;
 
 use super::shown::Shown;
-use crate::{Config, Op, Request, WrId};
+use crate::{Config, Op, Remote, Request, WrId};
 
 /// A posted request and its place in the sequence of packets. Positions count packets from the
 /// start of the connection and never wrap; a PSN is the starting PSN plus a position.
@@ -85,13 +85,13 @@ impl SendQueue {
             false => request.len.div_ceil(self.mtu).max(1),
         };
         let split = match request.op {
-            Op::Write { va, rkey } => {
+            Op::Write(Remote { addr: va, rkey }) => {
                 packets <= self.write_split && self.shown.covers(rkey, va, request.len)
             }
             _ => false,
         };
         let messages = match request.op {
-            Op::Read { .. } => packets.div_ceil(self.chunk),
+            Op::Read(_) => packets.div_ceil(self.chunk),
             _ if split => packets,
             _ => 1,
         };
@@ -151,7 +151,8 @@ impl SendQueue {
     /// The head is complete.
     pub(crate) fn finish_head(&mut self) {
         if let Some(Entry { request: Request { op, len, .. }, split: false, .. }) = self.head()
-            && let Op::Write { va, rkey } | Op::WriteImm { va, rkey, .. } = *op
+            && let Op::Write(Remote { addr: va, rkey }) | Op::WriteImm(Remote { addr: va, rkey }, _) =
+                *op
             && self.write_split > 0
         {
             self.shown.add(rkey, va, *len);

@@ -1,7 +1,7 @@
 //! A connection and whatever happens to it, from a peer that sends anything. Also the body of the
 //! fuzz target `rc_packets`.
 
-use warpverbs_rc::{Completion, Config, Instant, Op, Place, Request, State, Status, WrId};
+use warpverbs_rc::{Completion, Config, Instant, Op, Place, Remote, Request, State, Status, WrId};
 use warpverbs_wire::{Bth, Extension, Mtu, Opcode, Psn, Qpn};
 
 use super::host::{BASE, RKEY};
@@ -180,13 +180,13 @@ impl Script<'_> {
         let (va, rkey) = (BASE, RKEY);
         let op = match kind % 8 {
             0 => Op::Send,
-            1 => Op::SendImm { imm: 1 },
-            2 => Op::SendInvalidate { rkey },
-            3 => Op::Write { va, rkey },
-            4 => Op::WriteImm { va, rkey, imm: 1 },
-            5 => Op::Read { va, rkey },
-            6 => Op::CompareSwap { va, rkey, swap: 1, compare: 2 },
-            _ => Op::FetchAdd { va, rkey, add: 1 },
+            1 => Op::SendImm(1),
+            2 => Op::SendInvalidate(rkey),
+            3 => Op::Write(Remote { addr: va, rkey }),
+            4 => Op::WriteImm(Remote { addr: va, rkey }, 1),
+            5 => Op::Read(Remote { addr: va, rkey }),
+            6 => Op::CompareSwap { remote: Remote { addr: va, rkey }, swap: 1, compare: 2 },
+            _ => Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 },
         };
         let len = u32::from(u16::from_be_bytes([high % 16, low]));
         let len = if op.is_atomic() && more < 250 { 8 } else { len };

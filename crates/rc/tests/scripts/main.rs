@@ -24,7 +24,7 @@ use common::pair::Node;
 use line::{Fields, packet, show};
 use std::time::Duration;
 use warpverbs_rc::{
-    AckTimeout, Completion, Config, Need, Op, Received, ReceivedKind, Request, WrId,
+    AckTimeout, Completion, Config, Need, Op, Received, ReceivedKind, Remote, Request, WrId,
 };
 use warpverbs_wire::{
     Checks, Envelope, Ip, Ipv4, Mtu, Packet, Psn, Qpn, Rkey, RnrTimer, Transport, Udp,
@@ -65,15 +65,16 @@ fn op(kind: &str, fields: &Fields<'_>) -> Op {
     let (va, rkey) = (|| fields.va(), fields.rkey());
     match kind {
         "send" => Op::Send,
-        "send_imm" => Op::SendImm { imm: imm() },
-        "send_inv" => Op::SendInvalidate { rkey: Rkey(fields.need("invalidate") as u32) },
-        "write" => Op::Write { va: va(), rkey },
-        "write_imm" => Op::WriteImm { va: va(), rkey, imm: imm() },
-        "read" => Op::Read { va: va(), rkey },
-        "fetch_add" => Op::FetchAdd { va: va(), rkey, add: fields.need("add") },
+        "send_imm" => Op::SendImm(imm()),
+        "send_inv" => Op::SendInvalidate(Rkey(fields.need("invalidate") as u32)),
+        "write" => Op::Write(Remote { addr: va(), rkey }),
+        "write_imm" => Op::WriteImm(Remote { addr: va(), rkey }, imm()),
+        "read" => Op::Read(Remote { addr: va(), rkey }),
+        "fetch_add" => {
+            Op::FetchAdd { remote: Remote { addr: va(), rkey }, add: fields.need("add") }
+        }
         "compare_swap" => Op::CompareSwap {
-            va: va(),
-            rkey,
+            remote: Remote { addr: va(), rkey },
             swap: fields.need("swap"),
             compare: fields.need("compare"),
         },

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::common::host::{BASE, RKEY, apply};
 use crate::common::rng::Rng;
-use warpverbs_rc::{AtomicOp, Op, Received, ReceivedKind, Request, WrId};
+use warpverbs_rc::{AtomicOp, Op, Received, ReceivedKind, Remote, Request, WrId};
 use warpverbs_wire::Rkey;
 
 pub(crate) const MEMORY: usize = 8192;
@@ -64,15 +64,15 @@ impl Program {
         let (va, rkey, imm) = (BASE + start as u64, RKEY, rng.next() as u32);
         let (op, buffer) = match rng.below(9) {
             0 => (Op::Send, rng.bytes(len)),
-            1 => (Op::SendImm { imm }, rng.bytes(len)),
-            2 => (Op::SendInvalidate { rkey: INVALIDATABLE }, rng.bytes(len)),
-            3 | 4 => (Op::Write { va, rkey }, rng.bytes(len)),
-            5 => (Op::WriteImm { va, rkey, imm }, rng.bytes(len)),
-            6 | 7 => (Op::Read { va, rkey }, vec![0xdd; len]),
+            1 => (Op::SendImm(imm), rng.bytes(len)),
+            2 => (Op::SendInvalidate(INVALIDATABLE), rng.bytes(len)),
+            3 | 4 => (Op::Write(Remote { addr: va, rkey }), rng.bytes(len)),
+            5 => (Op::WriteImm(Remote { addr: va, rkey }, imm), rng.bytes(len)),
+            6 | 7 => (Op::Read(Remote { addr: va, rkey }), vec![0xdd; len]),
             _ => return self.add_atomic(rng, id),
         };
         let fence = rng.chance(0.05)
-            | (matches!(op, Op::Write { .. } | Op::WriteImm { .. }) && self.overlaps(&range));
+            | (matches!(op, Op::Write(_) | Op::WriteImm(..)) && self.overlaps(&range));
         let mut request = Request::new(id, op, len as u32);
         request.solicited = rng.chance(0.3);
         self.push(request, fence, buffer);
@@ -85,9 +85,17 @@ impl Program {
         let (va, rkey) = (BASE + start as u64, RKEY);
         let original = u64::from_le_bytes(self.memory[start..start + 8].try_into().unwrap());
         let op = match rng.below(3) {
-            0 => Op::FetchAdd { va, rkey, add: rng.next() },
-            1 => Op::CompareSwap { va, rkey, compare: original, swap: rng.next() },
-            _ => Op::CompareSwap { va, rkey, compare: rng.next(), swap: rng.next() },
+            0 => Op::FetchAdd { remote: Remote { addr: va, rkey }, add: rng.next() },
+            1 => Op::CompareSwap {
+                remote: Remote { addr: va, rkey },
+                compare: original,
+                swap: rng.next(),
+            },
+            _ => Op::CompareSwap {
+                remote: Remote { addr: va, rkey },
+                compare: rng.next(),
+                swap: rng.next(),
+            },
         };
         let fence = self.overlaps(&(start..start + 8));
         self.push(Request::new(id, op, 8), fence, vec![0xdd; 8]);
@@ -115,18 +123,18 @@ impl Program {
         };
         let atomic = match request.op {
             Op::Send => return self.messages.push(message(ReceivedKind::Send)),
-            Op::SendImm { imm } => return self.messages.push(message(ReceivedKind::SendImm(imm))),
-            Op::SendInvalidate { rkey } => {
+            Op::SendImm(imm) => return self.messages.push(message(ReceivedKind::SendImm(imm))),
+            Op::SendInvalidate(rkey) => {
                 return self.messages.push(message(ReceivedKind::SendInvalidate(rkey)));
             }
-            Op::Write { .. } => return self.memory[range].copy_from_slice(buffer),
-            Op::WriteImm { imm, .. } => {
+            Op::Write(_) => return self.memory[range].copy_from_slice(buffer),
+            Op::WriteImm(_, imm) => {
                 let payload = Vec::new();
                 let message = Message { payload, ..message(ReceivedKind::WriteImm(imm)) };
                 self.memory[range].copy_from_slice(buffer);
                 return self.messages.push(message);
             }
-            Op::Read { .. } => {
+            Op::Read(_) => {
                 self.answers.insert(id, self.memory[range.clone()].to_vec());
                 return self.unfenced.push(range);
             }

@@ -4,7 +4,7 @@ mod handle;
 mod work;
 
 pub use handle::HandleError;
-pub use work::{QueueKind, WorkError};
+pub use work::WorkError;
 
 use crate::FabricAddress;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use warpverbs_mem::MemError;
 use warpverbs_mlx5::recv::RecvBuildError;
 use warpverbs_mlx5::wqe::BuildError;
 use warpverbs_nic::{ModifyError, NicError};
+use warpverbs_rdma::QueueKind;
 use warpverbs_verbs::VerbsError;
 
 /// Everything a call of this crate can fail with, said by its cause. [`Error::kind`] says who can put

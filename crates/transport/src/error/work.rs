@@ -1,28 +1,10 @@
 //! Work requests that failed.
 
 use super::ErrorKind;
-use std::fmt;
 use thiserror::Error;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-
-/// One of the two work queues of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QueueKind {
-    /// The send queue.
-    Send,
-    /// The receive queue.
-    Receive,
-}
-
-impl fmt::Display for QueueKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
-        })
-    }
-}
+use warpverbs_rdma::QueueKind;
 
 /// The first error completion of an endpoint. Everything posted to it afterwards fails with the
 /// same value until [`Endpoint::reset`](crate::Endpoint::reset).

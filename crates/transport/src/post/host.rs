@@ -5,8 +5,10 @@ use super::protocol::{Ring, elect};
 use super::queue::WorkQueue;
 use super::recv::Taken;
 use super::rings::{Rings, error_opcode};
-use super::work::{Posted, SendFlags};
-use crate::error::{QueueKind, WorkError};
+use super::work::Posted;
+use crate::QueueKind;
+use crate::SendFlags;
+use crate::error::WorkError;
 use crate::layout::Memory;
 use crate::provider::QueuePair;
 use crate::{Error, FirstError, WaitError};
@@ -153,7 +155,7 @@ impl HostQueues {
     pub(crate) fn queue(&self, kind: QueueKind) -> &WorkQueue {
         match kind {
             QueueKind::Send => &self.send,
-            QueueKind::Receive => &self.recv,
+            QueueKind::Receive | QueueKind::Shared => &self.recv,
         }
     }
 

@@ -22,4 +22,4 @@ mod work;
 
 pub use poster::Poster;
 pub(crate) use recv::{MAX_RECV_SGES, recv_sges};
-pub use work::{Posted, Received, ReceivedKind, SendFlags};
+pub use work::{Posted, Received};

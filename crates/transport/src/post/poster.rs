@@ -2,8 +2,9 @@
 
 use super::host::{HostQueues, Patience};
 use super::protocol::{Ring, elect};
-use super::work::{Posted, SendFlags};
-use crate::error::QueueKind;
+use super::work::Posted;
+use crate::QueueKind;
+use crate::SendFlags;
 use crate::{Error, SharedReceiveQueue, WaitError};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

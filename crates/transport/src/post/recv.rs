@@ -5,7 +5,7 @@ use super::poster::Poster;
 use super::protocol::Ring;
 use super::send::sge;
 use super::work::{Posted, Received};
-use crate::error::QueueKind;
+use crate::QueueKind;
 use crate::{Error, LocalRegion, UsageError, WaitError};
 use std::sync::atomic::Ordering::Acquire;
 use warpverbs_mlx5::recv::build;

@@ -5,19 +5,20 @@ use super::host::HostQueues;
 use super::protocol::{Ring, elect, in_flight, publish, retire, try_reserve};
 use super::queue::WorkQueue;
 use super::recv::Taken;
-use super::work::{Posted, Received, ReceivedKind, SendFlags};
+use super::work::{Posted, Received, control_byte};
 use crate::Error;
 use crate::layout::Memory;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, ReceiveKind, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
 use warpverbs_mlx5::export::{CqMode, ErrorWord};
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::segment::CtrlSeg;
+use warpverbs_rdma::SendFlags;
 
 /// 64-bit words of a CQE, and of a WQEBB.
 const WORDS: usize = 8;
@@ -114,7 +115,7 @@ impl Rings {
         let mut head = [0; 16];
         head.copy_from_slice(&wqe[..16]);
         head[INDEX..INDEX + 2].copy_from_slice(&(base as u16).to_be_bytes());
-        head[FLAGS] = flags.to_byte(signaled);
+        head[FLAGS] = control_byte(flags, signaled);
         store(&self.sq, base * 8, &head);
         store(&self.sq, base * 8 + 2, &wqe[16..]);
         if signaled {
@@ -211,7 +212,7 @@ impl Rings {
                         index = WqeIndex(wqe_counter).widen(completed);
                         retire(&q.recv, completed + 1);
                     }
-                    let received = Received { byte_len, kind: kind.into(), solicited, index };
+                    let received = Received { byte_len, kind, solicited, index };
                     Some(Taken { number: wqe_counter, received: Some(received) })
                 }
                 parsed => {
@@ -221,17 +222,6 @@ impl Rings {
                 }
             }
         })?
-    }
-}
-
-impl From<ReceiveKind> for ReceivedKind {
-    fn from(kind: ReceiveKind) -> Self {
-        match kind {
-            ReceiveKind::Send => Self::Send,
-            ReceiveKind::SendImm(imm) => Self::SendImm(imm),
-            ReceiveKind::SendInval(rkey) => Self::SendInval(rkey.0),
-            ReceiveKind::WriteImm(imm) => Self::WriteImm(imm),
-        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::host::Patience;
 use super::poster::Poster;
-use super::work::{Posted, SendFlags};
+use super::work::Posted;
+use crate::QueueKind;
+use crate::SendFlags;
 use crate::config::MAX_SEND_SGES;
-use crate::error::QueueKind;
 use crate::{Error, LocalRegion, RemoteRegion, UsageError, WaitError};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use warpverbs_nic::{Completion, Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver, SendList};
+use warpverbs_nic::{Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver, SendList};
+use warpverbs_rdma::Completion;
 
 /// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
 #[derive(Debug)]

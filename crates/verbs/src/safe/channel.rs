@@ -44,7 +44,7 @@ impl fmt::Debug for CompChannel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqEvent {
     /// [`Cq::id`](super::Cq::id) of the CQ.
-    pub cq: u64,
+    pub cq: u32,
 }
 
 impl CompChannel {
@@ -66,7 +66,7 @@ impl CompChannel {
             // At once, because destroying a CQ waits for it.
             // SAFETY: one event of this CQ, which is not destroyed before it is acknowledged.
             unsafe { result::ack_cq_events(api, cq, 1) };
-            Ok(CqEvent { cq: user as u64 })
+            Ok(CqEvent { cq: user as usize as u32 })
         })
     }
 

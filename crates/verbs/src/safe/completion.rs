@@ -2,92 +2,9 @@
 
 use crate::sys;
 use std::fmt;
+use warpverbs_rdma::{self as rdma, ReceivedKind, Rkey, Status};
 
-/// How a work request ended (`enum ibv_wc_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WcStatus {
-    /// It was done.
-    Success,
-    /// A message was longer than allowed, or than its receive.
-    LocalLength,
-    /// A request that the QP cannot do, or an inconsistency in it.
-    LocalQpOperation,
-    /// A key did not allow the access to local memory.
-    LocalProtection,
-    /// Another request failed, or the QP was moved to ERR.
-    Flushed,
-    /// A memory window could not be bound.
-    WindowBind,
-    /// The peer answered what makes no sense.
-    BadResponse,
-    /// A peer's access to local memory was refused, seen with a receive.
-    LocalAccess,
-    /// The peer found the request malformed.
-    RemoteInvalidRequest,
-    /// A key did not allow the access to the peer's memory.
-    RemoteAccess,
-    /// The peer could not do it.
-    RemoteOperation,
-    /// The peer did not answer, however often it was asked.
-    RetryExceeded,
-    /// The peer had no receive, however often it was asked.
-    RnrRetryExceeded,
-    /// The peer gave up.
-    RemoteAborted,
-    /// The device is broken.
-    Fatal,
-    /// An answer came too late.
-    ResponseTimeout,
-    /// None of the others.
-    General,
-    /// A value that this crate does not know, or one of transports that it does not use.
-    Unknown(u32),
-}
-
-/// All that have a name, with the header's values.
-const STATUSES: [(u32, WcStatus, &str); 17] = [
-    (sys::IBV_WC_SUCCESS, WcStatus::Success, "success"),
-    (sys::IBV_WC_LOC_LEN_ERR, WcStatus::LocalLength, "local length error"),
-    (sys::IBV_WC_LOC_QP_OP_ERR, WcStatus::LocalQpOperation, "local QP operation error"),
-    (sys::IBV_WC_LOC_PROT_ERR, WcStatus::LocalProtection, "local protection error"),
-    (sys::IBV_WC_WR_FLUSH_ERR, WcStatus::Flushed, "flushed"),
-    (sys::IBV_WC_MW_BIND_ERR, WcStatus::WindowBind, "memory window bind error"),
-    (sys::IBV_WC_BAD_RESP_ERR, WcStatus::BadResponse, "bad response"),
-    (sys::IBV_WC_LOC_ACCESS_ERR, WcStatus::LocalAccess, "local access error"),
-    (sys::IBV_WC_REM_INV_REQ_ERR, WcStatus::RemoteInvalidRequest, "invalid request, says the peer"),
-    (sys::IBV_WC_REM_ACCESS_ERR, WcStatus::RemoteAccess, "access refused by the peer"),
-    (sys::IBV_WC_REM_OP_ERR, WcStatus::RemoteOperation, "operation failed at the peer"),
-    (sys::IBV_WC_RETRY_EXC_ERR, WcStatus::RetryExceeded, "no answer from the peer"),
-    (sys::IBV_WC_RNR_RETRY_EXC_ERR, WcStatus::RnrRetryExceeded, "the peer has no receive"),
-    (sys::IBV_WC_REM_ABORT_ERR, WcStatus::RemoteAborted, "aborted by the peer"),
-    (sys::IBV_WC_FATAL_ERR, WcStatus::Fatal, "fatal device error"),
-    (sys::IBV_WC_RESP_TIMEOUT_ERR, WcStatus::ResponseTimeout, "response timeout"),
-    (sys::IBV_WC_GENERAL_ERR, WcStatus::General, "general error"),
-];
-
-impl WcStatus {
-    /// The status of a value of `enum ibv_wc_status`.
-    #[inline]
-    pub fn from_raw(raw: u32) -> Self {
-        if raw == sys::IBV_WC_SUCCESS {
-            return Self::Success;
-        }
-        STATUSES.iter().find(|row| row.0 == raw).map_or(Self::Unknown(raw), |row| row.1)
-    }
-}
-
-impl fmt::Display for WcStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self, STATUSES.iter().find(|row| row.1 == *self)) {
-            (_, Some(row)) => f.write_str(row.2),
-            (Self::Unknown(raw), None) => write!(f, "unknown status {raw}"),
-            (status, None) => write!(f, "{status:?}"),
-        }
-    }
-}
-
-/// What a completion is of (`enum ibv_wc_opcode`). Only valid with [`WcStatus::Success`].
+/// What a completion is of (`enum ibv_wc_opcode`). Only valid with [`Status::Success`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcOpcode {
@@ -160,8 +77,8 @@ impl Completion {
 
     /// How it ended. If badly, only this, the identifier, the QP and the vendor's code are valid.
     #[inline]
-    pub fn status(&self) -> WcStatus {
-        WcStatus::from_raw(self.0.status)
+    pub fn status(&self) -> Status {
+        Status::from_value(self.0.status)
     }
 
     /// Whether it ended well.
@@ -211,6 +128,23 @@ impl Completion {
     }
 }
 
+impl From<&Completion> for rdma::Completion {
+    #[inline]
+    fn from(wc: &Completion) -> Self {
+        let (id, status) = (wc.id(), wc.status());
+        if status != Status::Success {
+            return Self { id, status, vendor: wc.vendor_error(), ..Self::default() };
+        }
+        let kind = match (wc.opcode(), wc.imm(), wc.invalidated_rkey()) {
+            (WcOpcode::RecvWriteImm, imm, _) => ReceivedKind::WriteImm(imm.unwrap_or(0)),
+            (WcOpcode::Recv, Some(imm), _) => ReceivedKind::SendImm(imm),
+            (WcOpcode::Recv, None, Some(rkey)) => ReceivedKind::SendInvalidate(Rkey(rkey)),
+            _ => ReceivedKind::Send,
+        };
+        Self { id, status, vendor: 0, byte_len: wc.byte_len(), kind }
+    }
+}
+
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Completion");
@@ -230,13 +164,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_has_its_own_value_and_words() {
-        for (raw, status, words) in STATUSES {
-            assert_eq!(WcStatus::from_raw(raw), status);
-            assert_eq!(status.to_string(), words);
+    fn statuses_have_the_values_of_the_header() {
+        let rows = [
+            (sys::IBV_WC_SUCCESS, Status::Success),
+            (sys::IBV_WC_LOC_LEN_ERR, Status::LocalLength),
+            (sys::IBV_WC_LOC_QP_OP_ERR, Status::LocalQpOperation),
+            (sys::IBV_WC_LOC_PROT_ERR, Status::LocalProtection),
+            (sys::IBV_WC_WR_FLUSH_ERR, Status::Flushed),
+            (sys::IBV_WC_MW_BIND_ERR, Status::WindowBind),
+            (sys::IBV_WC_BAD_RESP_ERR, Status::BadResponse),
+            (sys::IBV_WC_LOC_ACCESS_ERR, Status::LocalAccess),
+            (sys::IBV_WC_REM_INV_REQ_ERR, Status::RemoteInvalidRequest),
+            (sys::IBV_WC_REM_ACCESS_ERR, Status::RemoteAccess),
+            (sys::IBV_WC_REM_OP_ERR, Status::RemoteOperation),
+            (sys::IBV_WC_RETRY_EXC_ERR, Status::RetryExceeded),
+            (sys::IBV_WC_RNR_RETRY_EXC_ERR, Status::RnrRetryExceeded),
+            (sys::IBV_WC_REM_ABORT_ERR, Status::RemoteAborted),
+            (sys::IBV_WC_FATAL_ERR, Status::Fatal),
+            (sys::IBV_WC_RESP_TIMEOUT_ERR, Status::ResponseTimeout),
+            (sys::IBV_WC_GENERAL_ERR, Status::General),
+        ];
+        assert!(rows.iter().map(|row| row.1).eq(Status::ALL.iter().copied()));
+        for (raw, status) in rows {
+            assert_eq!(status.value(), raw, "{status}");
         }
-        assert_eq!(WcStatus::from_raw(9999), WcStatus::Unknown(9999));
-        assert_eq!(WcStatus::Unknown(9999).to_string(), "unknown status 9999");
     }
 
     #[test]

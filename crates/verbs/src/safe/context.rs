@@ -1,8 +1,7 @@
 //! An open device.
 
 use super::{
-    AsyncEvent, Device, DeviceAttr, GidChoice, GidEntry, PortAttr, Verbs, VerbsError, event, gid,
-    wait,
+    Device, DeviceAttr, GidChoice, GidEntry, PortAttr, Verbs, VerbsError, event, gid, wait,
 };
 use crate::{result, sys};
 use std::fmt;
@@ -10,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_rdma::AsyncEvent;
 
 /// An open device. Cloning shares it; it closes when the last object made from it is gone.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a CQ is made.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct Inner {
     context: Context,
     channel: Option<CompChannel>,
     ptr: NonNull<sys::ibv_cq>,
-    id: u64,
+    id: u32,
     /// Polled by its [`ExtendedCq`](super::ExtendedCq) alone.
     extended: bool,
 }
@@ -57,8 +57,8 @@ impl fmt::Debug for Cq {
 }
 
 /// Numbers for objects that have none of their own, unique in this process, from 1.
-pub(super) fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+pub(super) fn next_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -99,13 +99,13 @@ impl Cq {
             Some(channel) => channel.ptr().as_ptr(),
             None => null_mut(),
         };
-        let ptr = create(id as *mut c_void, channel)?;
+        let ptr = create(id as usize as *mut c_void, channel)?;
         let (context, channel) = (context.clone(), options.channel.clone());
         Ok(Self { inner: Arc::new(Inner { context, channel, ptr, id, extended }) })
     }
 
     /// Its number in this process, which events name.
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> u32 {
         self.inner.id
     }
 

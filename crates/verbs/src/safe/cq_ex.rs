@@ -1,7 +1,7 @@
 //! Extended completion queues: completions are looked at where they lie, field by field, with
 //! fields that the classic completion has not.
 
-use super::{Context, Cq, CqOptions, Offer, VerbsError, WcOpcode, WcStatus};
+use super::{Context, Cq, CqOptions, Offer, Status, VerbsError, WcOpcode};
 use crate::{CallError, result, sys};
 use bitflags::bitflags;
 use nix::errno::Errno;
@@ -260,9 +260,9 @@ impl Polled<'_> {
 
     /// How it ended. If badly, only this, the identifier, the QP and the vendor's code are valid.
     #[inline]
-    pub fn status(&self) -> WcStatus {
+    pub fn status(&self) -> Status {
         // SAFETY: as for every field.
-        WcStatus::from_raw(unsafe { (*self.ptr.as_ptr()).status })
+        Status::from_value(unsafe { (*self.ptr.as_ptr()).status })
     }
 
     /// What it is of.
@@ -334,7 +334,7 @@ impl fmt::Debug for Polled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Polled");
         out.field("id", &self.id()).field("qpn", &self.qpn()).field("status", &self.status());
-        if self.status() == WcStatus::Success {
+        if self.status() == Status::Success {
             out.field("opcode", &self.opcode()).field("bytes", &self.byte_len());
             out.field("imm", &self.imm()).field("invalidated", &self.invalidated_rkey());
         } else {

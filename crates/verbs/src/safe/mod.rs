@@ -25,26 +25,28 @@ mod wait;
 
 pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags, OnDemandOps, OnDemandPaging};
 pub use channel::{CompChannel, CqEvent};
-pub use completion::{Completion, WcOpcode, WcStatus};
+pub use completion::{Completion, WcOpcode};
 pub use context::Context;
 pub use cq::{Cq, CqOptions};
 pub use cq_ex::{CompletionFields, ExtendedCq, Polled, Polling};
 pub use device::{Device, Transport};
 pub use error::{Offer, VerbsError};
-pub use event::{AsyncEvent, EventKind, EventSource};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
 pub use gpu::{GpuWays, NotRegistered, Registered, peer_module};
 pub use load::{LIBRARY_ENV, LoadError, Verbs};
 pub use mr::{Mr, Registration};
 pub use pd::Pd;
 pub use port::{LinkLayer, PortAttr, PortState};
-pub use post::{Data, ListError, PostError, RecvList, Remote, SendFlags, SendList, SendOp, Sge};
+pub use post::{ListError, PostError, RecvList, SendList};
 pub use qp::{
-    Alternate, AttrMask, Batch, BatchError, ExtendedQp, Finding, GlobalRoute, Migration,
-    ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions, QpState, SendOps, TRANSITIONS, Transition,
+    Alternate, Batch, BatchError, ExtendedQp, Finding, GlobalRoute, Migration, ModifyError, Path,
+    Qp, QpAttrs, QpCaps, QpOptions, SendOps,
 };
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
 
 pub use warpverbs_mem::{NotTaken, RegistrationChoice, RegistrationPath};
-pub use warpverbs_wire::Mtu;
+pub use warpverbs_rdma::{
+    AsyncEvent, AttrMask, Data, Lkey, Mtu, Op, PortChange, QpState, Remote, Rkey, SendFlags, Sge,
+    Status, TransitionError,
+};

@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use super::post::raw_sge;
 use super::{Offer, Pd, Sge, VerbsError, access, error::in_range, gpu};
 use crate::{CallError, result, sys};
 use std::fmt;
@@ -177,7 +178,7 @@ impl Mr {
         if !self.registration.on_demand {
             return Err(VerbsError::NotOnDemand);
         }
-        let mut sges = [self.sge(offset, len)?.raw()];
+        let mut sges = [raw_sge(self.sge(offset, len)?)];
         let advice = match self.registration.access.contains(Access::LOCAL_WRITE) {
             true => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
             false => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH,

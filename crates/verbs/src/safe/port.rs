@@ -1,7 +1,7 @@
 //! Ports.
 
 use crate::sys;
-use warpverbs_wire::Mtu;
+use warpverbs_rdma::Mtu;
 
 /// State of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -25,7 +25,7 @@ pub struct Srq {
 struct Inner {
     pd: Pd,
     ptr: NonNull<sys::ibv_srq>,
-    id: u64,
+    id: u32,
     options: SrqOptions,
 }
 
@@ -55,7 +55,7 @@ impl Srq {
         in_range("receives of an SRQ", options.max_wr.into(), 1, i32::MAX as u64)?;
         let id = cq::next_id();
         let mut attr: sys::ibv_srq_init_attr = sys::zeroed();
-        attr.srq_context = id as *mut c_void;
+        attr.srq_context = id as usize as *mut c_void;
         (attr.attr.max_wr, attr.attr.max_sge) = (options.max_wr, options.max_sge);
         // SAFETY: a live domain.
         let ptr = unsafe { result::create_srq(pd.context().api(), pd.ptr(), &mut attr) }?;
@@ -64,7 +64,7 @@ impl Srq {
     }
 
     /// Its number in this process, which events name.
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> u32 {
         self.inner.id
     }
 
@@ -88,7 +88,7 @@ impl Srq {
         list.post(|first| unsafe { result::post_srq_recv(self.inner.ptr, first) })
     }
 
-    /// Asks for [`EventKind::SrqLimit`](super::EventKind::SrqLimit), once, when fewer than `limit`
+    /// Asks for [`AsyncEvent::SrqLimit`](warpverbs_rdma::AsyncEvent::SrqLimit), once, when fewer than `limit`
     /// receives are left; 0 asks for none.
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let mut attr: sys::ibv_srq_attr = sys::zeroed();

@@ -4,8 +4,7 @@ use nix::errno::Errno;
 use std::time::Duration;
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    AsyncEvent, CallError, EventKind, EventSource, GidKind, LinkLayer, Mtu, PortState, Transport,
-    VerbsError, sys,
+    AsyncEvent, CallError, GidKind, LinkLayer, Mtu, PortState, Transport, VerbsError, sys,
 };
 
 #[test]
@@ -74,9 +73,9 @@ fn events_are_waited_for_with_an_end() {
     assert_eq!(context.next_event(Duration::from_millis(1)).unwrap(), None);
     fake.port_event(&context, sys::IBV_EVENT_PORT_ERR);
     fake.port_event(&context, 99);
-    let port = AsyncEvent { kind: EventKind::PortError, source: EventSource::Port(1) };
+    let port = AsyncEvent::Port { port: 1, active: false };
     assert_eq!(context.next_event(Duration::from_secs(5)).unwrap(), Some(port));
-    let unknown = AsyncEvent { kind: EventKind::Unknown(99), source: EventSource::Unknown };
+    let unknown = AsyncEvent::Unknown(99);
     assert_eq!(context.next_event(Duration::ZERO).unwrap(), Some(unknown));
     assert_eq!(context.next_event(Duration::ZERO).unwrap(), None);
 }

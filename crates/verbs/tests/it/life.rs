@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::{Access, Backing, HostBuf, Kind, Region};
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    CompChannel, Context, Cq, CqOptions, Mr, Pd, Qp, QpOptions, Registration, SendOp, Srq,
-    SrqOptions, VerbsError,
+    CompChannel, Context, Cq, CqOptions, Mr, Op, Pd, Qp, QpOptions, Registration, Srq, SrqOptions,
+    VerbsError,
 };
 
 /// Memory that tells when it is freed.
@@ -95,14 +95,14 @@ fn memory_lives_while_the_device_may_touch_it() {
     let (a, b) = pair(&fake);
     let (region, freed) = watched();
     let mr = Mr::register(&b.pd, &region, Registration::new(ALL)).unwrap();
-    let remote = warpverbs_verbs::Remote { addr: region.addr(), rkey: mr.rkey() };
+    let remote = warpverbs_verbs::Remote::new(region.addr(), mr.rkey());
     drop(region);
     assert!(!freed.load(Ordering::SeqCst));
-    a.send(1, SendOp::Write(remote), &[a.mr.sge(0, 8).unwrap()]);
+    a.send(1, Op::Write(remote), &[a.mr.sge(0, 8).unwrap()]);
     assert!(a.poll()[0].is_success());
     drop(mr);
     assert!(freed.load(Ordering::SeqCst));
-    a.send(2, SendOp::Write(remote), &[a.mr.sge(0, 8).unwrap()]);
+    a.send(2, Op::Write(remote), &[a.mr.sge(0, 8).unwrap()]);
     assert!(!a.poll()[0].is_success(), "the key is gone");
 }
 
@@ -173,7 +173,7 @@ fn a_dmabuf_is_registered_at_its_offset_under_the_regions_addresses() {
     let register =
         |offset| Mr::register_dmabuf(&pd, &region, file.as_fd(), offset, Registration::new(ALL));
     let mr = register(4096).unwrap();
-    assert_eq!(mr.sge(16, 1).unwrap().addr(), region.addr() + 16);
+    assert_eq!(mr.sge(16, 1).unwrap().addr, region.addr() + 16);
     assert!(register(1 << 40).is_err(), "beyond the dmabuf");
     let refused = register(4097).unwrap_err();
     assert_eq!(refused, VerbsError::DmabufOffset { offset: 4097, addr: region.addr() });

@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use std::time::Duration;
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    Alternate, AsyncEvent, AttrMask, EventKind, EventSource, Finding, Migration, ModifyError, Mtu,
-    Path, QpAttrs, QpState, VerbsError,
+    Alternate, AsyncEvent, AttrMask, Finding, Migration, ModifyError, Mtu, Path, QpAttrs, QpState,
+    TransitionError, VerbsError,
 };
 
 fn refusal(end: &End, state: QpState, attrs: &QpAttrs) -> ModifyError {
@@ -26,8 +26,7 @@ fn a_qp_goes_through_all_its_states() {
     assert_eq!(attrs.access, Some(ALL - warpverbs_mem::Access::LOCAL_WRITE));
     let notify = QpAttrs { sqd_notify: Some(true), ..QpAttrs::default() };
     a.qp.modify(QpState::Sqd, &notify).unwrap();
-    let drained =
-        AsyncEvent { kind: EventKind::SendQueueDrained, source: EventSource::Qp(a.qp.qpn()) };
+    let drained = AsyncEvent::SqDrained { qpn: a.qp.qpn() };
     let context = a.pd.context();
     assert_eq!(context.next_event(Duration::from_secs(5)).unwrap(), Some(drained));
     for state in [QpState::Rts, QpState::Err, QpState::Reset] {
@@ -44,13 +43,14 @@ fn a_refusal_names_what_is_wrong() {
     let context = fake.verbs().device("fake0").unwrap().open().unwrap();
     let end = End::new(&context, |_| None);
     let error = refusal(&end, QpState::Rts, &QpAttrs::rts(0));
-    assert_eq!(
-        (error.from, &error.findings[..]),
-        (Some(QpState::Reset), &[Finding::NoTransition][..])
-    );
+    let (from, to) = (QpState::Reset, QpState::Rts);
+    let none = Finding::Transition(TransitionError::NoTransition { from, to });
+    assert_eq!((error.from, error.findings), (Some(from), vec![none]));
     let partial = QpAttrs { port: None, ..QpAttrs::init(1, ALL) };
     let error = refusal(&end, QpState::Init, &partial);
-    assert_eq!(error.findings, [Finding::Missing(AttrMask::PORT)]);
+    let (to, missing) = (QpState::Init, AttrMask::PORT);
+    let missing = Finding::Transition(TransitionError::Missing { from, to, missing });
+    assert_eq!(error.findings, [missing]);
     end.qp.modify(QpState::Init, &QpAttrs::init(1, ALL)).unwrap();
     let gid = context.choose_gid(1).unwrap().entry.gid;
     let attrs = QpAttrs {
@@ -65,7 +65,7 @@ fn a_refusal_names_what_is_wrong() {
         "INIT → RTR",
         "fake0",
         "EINVAL",
-        "not allowed here: TIMEOUT",
+        "does not take TIMEOUT",
         "MTU is 4096, at most 1024",
         "MAX_DEST_RD_ATOMIC is 99, at most 16",
         "GID 7 of the port is not in use",

@@ -3,8 +3,8 @@
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::testing::Fake;
 use warpverbs_verbs::{
-    Completion, Context, Cq, Data, Mr, Mtu, Path, Pd, Qp, QpAttrs, QpCaps, QpOptions, QpState,
-    RecvList, Registration, Remote, SendFlags, SendList, SendOp, Sge, Srq,
+    Completion, Context, Cq, Data, Mr, Mtu, Op, Path, Pd, Qp, QpAttrs, QpCaps, QpOptions, QpState,
+    RecvList, Registration, Remote, SendFlags, SendList, Sge, Srq,
 };
 
 pub(crate) const ALL: Access = Access::all().difference(Access::INVALIDATE);
@@ -40,10 +40,10 @@ impl End {
 
     /// `len` bytes at `offset`, as the peer names them.
     pub(crate) fn remote(&self, offset: u64) -> Remote {
-        Remote { addr: self.mr.region().addr() + offset, rkey: self.mr.rkey() }
+        Remote::new(self.mr.region().addr() + offset, self.mr.rkey())
     }
 
-    pub(crate) fn send(&self, id: u64, op: SendOp, sges: &[Sge]) {
+    pub(crate) fn send(&self, id: u64, op: Op, sges: &[Sge]) {
         let mut list = SendList::new(1, 4, 0);
         list.push(id, op, Data::Sges(sges), SendFlags::SIGNALED).unwrap();
         self.qp.post_send(&mut list).unwrap();

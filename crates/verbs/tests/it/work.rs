@@ -5,9 +5,8 @@ use nix::errno::Errno;
 use std::time::Duration;
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqOptions, Data, EventKind, EventSource,
-    QpAttrs, QpState, RecvList, Remote, SendFlags, SendList, SendOp, Srq, SrqOptions, WcOpcode,
-    WcStatus,
+    AsyncEvent, CompChannel, Completion, Cq, CqEvent, CqOptions, Data, Op, QpAttrs, QpState,
+    RecvList, Remote, Rkey, SendFlags, SendList, Srq, SrqOptions, Status, WcOpcode,
 };
 
 #[test]
@@ -16,19 +15,19 @@ fn every_operation_moves_its_bytes() {
     let (a, b) = pair(&fake);
     let sge = a.mr.sge(0, 8).unwrap();
     a.mr.region().write(0, b"original").unwrap();
-    a.send(1, SendOp::Write(b.remote(100)), &[sge]);
+    a.send(1, Op::Write(b.remote(100)), &[sge]);
     assert_eq!(b.bytes(100, 8), b"original");
     b.mr.region().write(200, b"elsewise").unwrap();
-    a.send(2, SendOp::Read(b.remote(200)), &[a.mr.sge(8, 8).unwrap()]);
+    a.send(2, Op::Read(b.remote(200)), &[a.mr.sge(8, 8).unwrap()]);
     assert_eq!(a.bytes(0, 16), b"originalelsewise");
     b.mr.region().write(304, &7u64.to_ne_bytes()).unwrap();
-    a.send(3, SendOp::FetchAdd { remote: b.remote(304), add: 5 }, &[sge]);
+    a.send(3, Op::FetchAdd { remote: b.remote(304), add: 5 }, &[sge]);
     assert_eq!((a.word(0), b.word(304)), (7, 12));
-    let swap = SendOp::CompareSwap { remote: b.remote(304), compare: 12, swap: 99 };
+    let swap = Op::CompareSwap { remote: b.remote(304), compare: 12, swap: 99 };
     a.send(4, swap, &[sge]);
     assert_eq!((a.word(0), b.word(304)), (12, 99));
     let ended: Vec<_> = a.poll().iter().map(|c| (c.id(), c.status(), c.opcode())).collect();
-    let ok = WcStatus::Success;
+    let ok = Status::Success;
     assert_eq!(
         ended,
         [
@@ -50,10 +49,10 @@ fn receives_tell_what_came() {
     }
     let sge = a.mr.sge(0, 5).unwrap();
     a.mr.region().write(0, b"hello").unwrap();
-    a.send(0, SendOp::Send, &[sge]);
-    a.send(1, SendOp::SendImm(0xdead_beef), &[sge, sge]);
-    a.send(2, SendOp::SendInvalidate(42), &[]);
-    a.send(3, SendOp::WriteImm(b.remote(1000), 7), &[sge]);
+    a.send(0, Op::Send, &[sge]);
+    a.send(1, Op::SendImm(0xdead_beef), &[sge, sge]);
+    a.send(2, Op::SendInvalidate(Rkey(42)), &[]);
+    a.send(3, Op::WriteImm(b.remote(1000), 7), &[sge]);
     let came = b.poll();
     let told: Vec<_> = came
         .iter()
@@ -81,7 +80,7 @@ fn a_list_is_posted_whole_and_used_again() {
         list.clear();
         for i in 0..8 {
             let text = [b'a' + i as u8 + round as u8; 4];
-            let op = SendOp::Write(b.remote(8 * i));
+            let op = Op::Write(b.remote(8 * i));
             list.push(i, op, Data::Inline(&text), SendFlags::empty()).unwrap();
         }
         list.signal_last();
@@ -99,7 +98,7 @@ fn a_list_is_posted_whole_and_used_again() {
     let five = [a.mr.sge(0, 1).unwrap(); 5];
     let mut list = SendList::new(3, 7, 0);
     for (id, sges) in [(0, 1), (1, 5), (2, 1)] {
-        let op = SendOp::Write(b.remote(0));
+        let op = Op::Write(b.remote(0));
         list.push(id, op, Data::Sges(&five[..sges]), SendFlags::SIGNALED).unwrap();
     }
     let error = a.qp.post_send(&mut list).unwrap_err();
@@ -110,24 +109,24 @@ fn a_list_is_posted_whole_and_used_again() {
 #[test]
 fn keys_guard_memory_on_both_sides() {
     let Some(fake) = fake() else { return };
-    let statuses = |op: fn(&End) -> SendOp, lkey: u32| {
+    let statuses = |op: fn(&End) -> Op, lkey: u32| {
         let (a, b) = pair(&fake);
         let sge = a.mr.sge(0, 8).unwrap();
-        let sge = warpverbs_verbs::Sge::new(sge.addr(), sge.len(), sge.lkey() ^ lkey);
+        let sge = warpverbs_verbs::Sge::new(sge.addr, sge.len, sge.lkey.0 ^ lkey);
         a.receive(50, 0, 8);
         a.send(1, op(&b), &[sge]);
-        a.send(2, SendOp::Send, &[]);
+        a.send(2, Op::Send, &[]);
         assert_eq!(a.qp.state().unwrap(), QpState::Err);
         a.poll().iter().map(|c| (c.id(), c.status())).collect::<Vec<_>>()
     };
-    let beyond = |b: &End| SendOp::Write(Remote { addr: b.remote(4090).addr, ..b.remote(0) });
-    let flushed = [(50, WcStatus::Flushed), (2, WcStatus::Flushed)];
+    let beyond = |b: &End| Op::Write(Remote { addr: b.remote(4090).addr, ..b.remote(0) });
+    let flushed = [(50, Status::Flushed), (2, Status::Flushed)];
     let remote = statuses(beyond, 0);
-    assert_eq!((remote[0], &remote[1..]), ((1, WcStatus::RemoteAccess), &flushed[..]));
-    let local = statuses(|b| SendOp::Write(b.remote(0)), 1);
-    assert_eq!((local[0], &local[1..]), ((1, WcStatus::LocalProtection), &flushed[..]));
-    let unready = statuses(|_| SendOp::Send, 0);
-    assert_eq!(unready[0], (1, WcStatus::RnrRetryExceeded));
+    assert_eq!((remote[0], &remote[1..]), ((1, Status::RemoteAccess), &flushed[..]));
+    let local = statuses(|b| Op::Write(b.remote(0)), 1);
+    assert_eq!((local[0], &local[1..]), ((1, Status::LocalProtection), &flushed[..]));
+    let unready = statuses(|_| Op::Send, 0);
+    assert_eq!(unready[0], (1, Status::RnrRetryExceeded));
 }
 
 #[test]
@@ -135,9 +134,9 @@ fn a_peer_that_is_gone_is_missed() {
     let Some(fake) = fake() else { return };
     let (a, b) = pair(&fake);
     drop(b);
-    a.send(1, SendOp::Send, &[]);
+    a.send(1, Op::Send, &[]);
     let ended = a.poll();
-    assert_eq!(ended[0].status(), WcStatus::RetryExceeded);
+    assert_eq!(ended[0].status(), Status::RetryExceeded);
     assert_eq!(ended[0].vendor_error(), 0x77);
     assert!(format!("{ended:?}").contains("RetryExceeded"), "{ended:?}");
 }
@@ -165,10 +164,10 @@ fn shared_receives_serve_several_qps_and_warn_when_they_run_out() {
     assert_eq!(srq.limit().unwrap(), 3);
     assert!(srq.set_limit(9).is_err());
     for _ in 0..2 {
-        a.send(0, SendOp::Send, &[a.mr.sge(0, 4).unwrap()]);
+        a.send(0, Op::Send, &[a.mr.sge(0, 4).unwrap()]);
     }
     assert_eq!(b.poll().len(), 2);
-    let event = AsyncEvent { kind: EventKind::SrqLimit, source: EventSource::Srq(srq.id()) };
+    let event = AsyncEvent::SrqLimit { srqn: srq.id() };
     assert_eq!(context.next_event(Duration::from_secs(5)).unwrap(), Some(event));
     assert_eq!(srq.limit().unwrap(), 0);
 }
@@ -186,7 +185,7 @@ fn an_armed_cq_reports_once() {
     b.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
     end.connect(&b);
     b.connect(&end);
-    let op = SendOp::Write(b.remote(0));
+    let op = Op::Write(b.remote(0));
     end.send(1, op, &[]);
     assert_eq!(channel.wait(Duration::ZERO).unwrap(), None, "not armed");
     cq.arm(false).unwrap();
@@ -207,9 +206,9 @@ fn a_cq_that_overran_is_an_error_and_an_event() {
     let (a, b) = pair(&fake);
     a.cq.resize(2).unwrap();
     for id in 0..3 {
-        a.send(id, SendOp::Write(b.remote(0)), &[]);
+        a.send(id, Op::Write(b.remote(0)), &[]);
     }
-    let event = AsyncEvent { kind: EventKind::CqError, source: EventSource::Cq(a.cq.id()) };
+    let event = AsyncEvent::CqError { cqn: a.cq.id() };
     assert_eq!(a.pd.context().next_event(Duration::from_secs(5)).unwrap(), Some(event));
     let error = a.cq.poll(&mut [Completion::default(); 4]).unwrap_err();
     assert_eq!((error.call, error.errno), ("ibv_poll_cq", Errno::EIO));

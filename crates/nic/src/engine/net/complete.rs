@@ -1,21 +1,19 @@
 //! Completions of a connection become CQEs, by the code of every QP.
 
 use super::{End, Posted};
+use crate::AsyncEvent;
 use crate::engine::Core;
 use crate::engine::execute::Delivery;
 use crate::engine::run::Flight;
-use crate::event::AsyncEvent;
 use crate::qp::QpState;
 use crate::qp::receive::Receives;
 use crate::responder::Refusal;
 use crate::violation::{QueueKind, Rule};
-use warpverbs_mlx5::cqe::ReceiveKind;
-use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_rc::{Completion, Received, ReceivedKind, State, Status};
+use warpverbs_rc::{Completion, Received, State, Status};
 
 fn syndrome(status: Status) -> Syndrome {
-    Syndrome::from_value(status.syndrome())
+    Syndrome::of(status).unwrap_or(Syndrome::LocalQpOp)
 }
 
 impl Core {
@@ -67,12 +65,6 @@ impl Core {
                 }
                 return;
             }
-        };
-        let kind = match kind {
-            ReceivedKind::Send => ReceiveKind::Send,
-            ReceivedKind::SendImm(imm) => ReceiveKind::SendImm(imm),
-            ReceivedKind::SendInvalidate(rkey) => ReceiveKind::SendInval(Rkey(rkey.0)),
-            ReceivedKind::WriteImm(imm) => ReceiveKind::WriteImm(imm),
         };
         let Some(rq) = self.receives.get(slot) else { return };
         let (qpn, life) = (rq.qpn, rq.life);

@@ -12,7 +12,6 @@ use crate::srq::SharedReceiveQueue;
 use crate::violation::Rule;
 use std::ops::Range;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
-use warpverbs_mlx5::num::Rkey as Key;
 use warpverbs_mlx5::wqe::Remote;
 use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 use warpverbs_wire::Rkey;
@@ -67,7 +66,7 @@ impl<'a> Responder<'a, '_> {
         len: u32,
         need: Need,
     ) -> Result<Option<Span<'a>>, Refusal> {
-        let remote = Remote { addr: va, rkey: Key(rkey.0) };
+        let remote = Remote { addr: va, rkey };
         let span = responder::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
         let broken = |rule| Refusal::Operational { rule, receive: None };
         span.as_ref().map_or(Ok(()), |span| reach(self.stage, self.pool, span)).map_err(broken)?;
@@ -135,7 +134,7 @@ impl Host for Responder<'_, '_> {
 
     fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
         let receive = self.at_hand.index;
-        responder::check_invalidate(self.keys, self.rq, Key(rkey.0), receive)
+        responder::check_invalidate(self.keys, self.rq, rkey, receive)
             .map_err(|refusal| self.deny(refusal))
     }
 

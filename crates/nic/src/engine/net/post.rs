@@ -9,9 +9,8 @@ use crate::qp::send::SendQueue;
 use crate::responder::Spans;
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
-use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
+use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sge, Sges, Wqe};
 use warpverbs_rc::{Op as NetOp, PostError, Request};
-use warpverbs_wire::Rkey;
 
 /// What of a WQE the connection needs.
 struct Posting {
@@ -98,38 +97,33 @@ fn start(
 }
 
 fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {
-    let place = |Remote { addr, rkey }: Remote| (addr, Rkey(rkey.0));
     match wqe.op {
         Op::Write { remote, payload, imm } => {
-            let (va, rkey) = place(remote);
             let op = match imm {
-                None => NetOp::Write { va, rkey },
-                Some(imm) => NetOp::WriteImm { va, rkey, imm },
+                None => NetOp::Write(remote),
+                Some(imm) => NetOp::WriteImm(remote, imm),
             };
             sending(own, q, op, payload)
         }
         Op::Send { with, payload } => {
             let op = match with {
                 SendWith::Nothing => NetOp::Send,
-                SendWith::Imm(imm) => NetOp::SendImm { imm },
-                SendWith::Invalidate(rkey) => NetOp::SendInvalidate { rkey: Rkey(rkey.0) },
+                SendWith::Imm(imm) => NetOp::SendImm(imm),
+                SendWith::Invalidate(rkey) => NetOp::SendInvalidate(rkey),
             };
             sending(own, q, op, payload)
         }
         Op::Read { remote, local } => {
             check_initiator(q)?;
             own.check(q, &local, Access::LOCAL_WRITE)?;
-            let (va, rkey) = place(remote);
             let len = local.byte_len() as u32;
-            Ok(Posting { op: NetOp::Read { va, rkey }, len, outgoing: kept(&local), brought: len })
+            Ok(Posting { op: NetOp::Read(remote), len, outgoing: kept(&local), brought: len })
         }
         Op::CompareSwap { remote, compare, swap, result } => {
-            let (va, rkey) = place(remote);
-            atomic(own, q, NetOp::CompareSwap { va, rkey, swap, compare }, result)
+            atomic(own, q, NetOp::CompareSwap { remote, compare, swap }, result)
         }
         Op::FetchAdd { remote, add, result } => {
-            let (va, rkey) = place(remote);
-            atomic(own, q, NetOp::FetchAdd { va, rkey, add }, result)
+            atomic(own, q, NetOp::FetchAdd { remote, add }, result)
         }
         // Extended atomics have no packet.
         _ => Err(local(Rule::NoPacket { opcode: wqe.op.opcode() })),

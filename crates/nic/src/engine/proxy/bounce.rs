@@ -2,11 +2,11 @@
 //! copy engine moves bytes between the two, before a request is posted and after it is done.
 
 use crate::engine::transfer::{Fault, Source, Transfer, begin, lane};
-use crate::proxy_device::{InTable, OwnMemory, ProxySge};
+use crate::proxy_device::{InTable, OwnMemory};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, Region, Span};
-use warpverbs_mlx5::wqe::Sge;
+use warpverbs_rdma::{Lkey, Sge};
 
 /// The host memory in place of each region that the device does not reach, by its lkey.
 #[derive(Debug, Default)]
@@ -15,11 +15,12 @@ pub(crate) struct Shadows(FxHashMap<u32, Shadow>);
 #[derive(Debug)]
 struct Shadow {
     memory: Region,
-    device_key: u32,
+    device_key: Lkey,
 }
 
 impl Shadows {
     pub(crate) fn insert(&mut self, key: u32, memory: &Region, device_key: u32) {
+        let device_key = Lkey(device_key);
         self.0.insert(key, Shadow { memory: memory.clone(), device_key });
     }
 
@@ -140,7 +141,7 @@ impl OwnMemory for WithShadows<'_> {
         segment: u8,
         sge: Sge,
         needed: Access,
-    ) -> Result<ProxySge, Box<Rule>> {
+    ) -> Result<Sge, Box<Rule>> {
         let at = self.at;
         self.at += u64::from(sge.len);
         match self.table.at_device(side, segment, sge, needed) {
@@ -155,12 +156,12 @@ impl OwnMemory for WithShadows<'_> {
 impl WithShadows<'_> {
     /// A segment that is in order but for the device, if it has a shadow.
     #[cold]
-    fn in_shadow(&mut self, sge: Sge, at: u64, needed: Access) -> Option<ProxySge> {
+    fn in_shadow(&mut self, sge: Sge, at: u64, needed: Access) -> Option<Sge> {
         let InTable { keys, hint, pd } = &mut self.table;
         let Shadow { memory, device_key } = self.shadows.0.get(&sge.lkey.0)?;
         let span = keys.find(hint, *pd, sge.lkey.0, sge.addr, sge.len, needed)?;
         let shadow = memory.slice(span.offset, sge.len as usize).ok()?;
-        let found = ProxySge { addr: shadow.addr(), len: sge.len, lkey: *device_key };
+        let found = Sge { addr: shadow.addr(), len: sge.len, lkey: *device_key };
         self.pieces.0.push(Piece { own: span.to_region().ok()?, shadow, at });
         Some(found)
     }

@@ -2,13 +2,13 @@
 
 use super::Waiting;
 use super::wait::Aside;
+use crate::AsyncEvent;
 use crate::engine::Core;
-use crate::event::AsyncEvent;
-use crate::proxy_device::ProxyStatus;
 use crate::qp::QpState;
 use crate::qp::receive::Receives;
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::Status;
 
 /// How long a device has for its flush. After it, what did not come back is flushed all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ impl Core {
             return;
         }
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
-        let syndrome = ProxyStatus::Fatal.syndrome().unwrap_or(Syndrome::LocalQpOp);
+        let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
         // What the device has done already completes when its bytes are in place.
         let oldest = q.flight.front().map(|flight| flight.ticket.index);
         let copies = oldest.and_then(|index| end.aside(index)).is_some_and(Aside::is_under_way);

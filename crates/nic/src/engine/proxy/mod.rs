@@ -25,9 +25,7 @@ mod wait;
 pub(crate) use wait::Waiting;
 
 use super::Core;
-use crate::proxy_device::{
-    Completion, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList,
-};
+use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList};
 use crate::qp::{Path, QpState};
 use crate::{Gone, ModifyError};
 use bounce::{Pieces, Shadows};
@@ -35,6 +33,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use wait::{Aside, Slots};
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::Completion;
 
 /// Requests of one list at most.
 const LIST: u32 = 32;

@@ -6,7 +6,7 @@ use super::{End, Id, Proxy, WorkKind};
 use crate::engine::Core;
 use crate::engine::execute::{Stop, Work, local};
 use crate::engine::run::{Advance, Flight, Ticket, read_wqe, rewritten};
-use crate::proxy_device::{Bounds, Header, InTable, ProxySge, Request, SendList};
+use crate::proxy_device::{Bounds, InTable, SendList};
 use crate::qp::FirstError;
 use crate::qp::send::SendQueue;
 use crate::violation::{Log, QueueKind, Rule, Violation};
@@ -16,6 +16,8 @@ use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Position, Sge, Wqe, parse, peek};
+use warpverbs_rdma as rdma;
+use warpverbs_rdma::SendFlags;
 use zerocopy::{transmute, transmute_ref};
 
 /// Why the next WQE is not in the list.
@@ -143,9 +145,9 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     if u64::from(len) > MAX_MESSAGE {
         return false;
     }
-    list.add(ProxySge { addr, len, lkey });
-    let request = Request::Write { addr: remote.addr, rkey: remote.rkey.0 };
-    list.close(header(end, index, flags), request, 1);
+    list.add(Sge::new(addr, len, lkey));
+    let (id, flags_of) = header(end, index, flags);
+    list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
@@ -154,13 +156,9 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
 }
 
 #[inline]
-fn header(end: &End, index: u64, flags: Flags) -> Header {
-    Header {
-        id: Id { kind: WorkKind::Send, life: end.life, index }.pack(),
-        signaled: flags.completion.is_signaled(),
-        fence: flags.fence.waits_for_reads(),
-        solicited: flags.solicited,
-    }
+fn header(end: &End, index: u64, flags: Flags) -> (u64, SendFlags) {
+    let id = Id { kind: WorkKind::Send, life: end.life, index }.pack();
+    (id, flags.send_flags())
 }
 
 /// Parses and checks the next WQE, puts its request into the list, and takes the WQE for started.

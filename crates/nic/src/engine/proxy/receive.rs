@@ -2,8 +2,8 @@
 
 use super::bounce::{Pieces, WithShadows};
 use super::{Id, SharedEnd, WorkKind};
+use crate::AsyncEvent;
 use crate::engine::Core;
-use crate::event::AsyncEvent;
 use crate::proxy_device::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::qp::receive::Receives;
 use crate::violation::{QueueKind, Rule};
@@ -159,8 +159,8 @@ impl Core {
             end.outstanding = end.outstanding.saturating_sub(1);
             end.outstanding
         });
-        if let Some(left) = srq.below_limit_with(at_device) {
-            self.events.push(AsyncEvent::SrqLimit { srqn: srq.srqn, left });
+        if srq.below_limit_with(at_device) {
+            self.events.push(AsyncEvent::SrqLimit { srqn: srq.srqn });
         }
         pieces
     }

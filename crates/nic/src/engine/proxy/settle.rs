@@ -4,11 +4,9 @@ use super::{Id, LIFE, WorkKind};
 use crate::engine::Core;
 use crate::engine::execute::{Delivery, Work};
 use crate::engine::run::Flight;
-use crate::proxy_device::{Arrived, Completion, ProxyStatus};
 use crate::qp::QpState;
-use warpverbs_mlx5::cqe::ReceiveKind;
-use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::{Completion, Status};
 
 impl Core {
     /// One completion. What is of an earlier life of the QP, or was reported before, counts for
@@ -51,7 +49,7 @@ impl Core {
             if ticket.index > index {
                 break;
             }
-            let failed = completion.status.syndrome().filter(|_| ticket.index == index);
+            let failed = Syndrome::of(completion.status).filter(|_| ticket.index == index);
             let (ticket, away) = (*ticket, work.is_away());
             let Some(end) = self.proxy.end_mut(slot) else { break };
             let mut copied = Ok(true);
@@ -124,14 +122,8 @@ impl Core {
         {
             end.receives = end.receives.saturating_sub(1);
         }
-        let Some(syndrome) = completion.status.syndrome() else {
-            let kind = match completion.arrived {
-                Arrived::Send => ReceiveKind::Send,
-                Arrived::SendImm(imm) => ReceiveKind::SendImm(imm),
-                Arrived::SendInvalidate(rkey) => ReceiveKind::SendInval(Rkey(rkey)),
-                Arrived::WriteImm(imm) => ReceiveKind::WriteImm(imm),
-            };
-            let byte_cnt = completion.byte_len;
+        let Some(syndrome) = Syndrome::of(completion.status) else {
+            let (kind, byte_cnt) = (completion.kind, completion.byte_len);
             // Whether the sender asked for an event is not told.
             let solicited = false;
             self.deliver(&Delivery { slot, qpn, life, kind, index, byte_cnt, solicited });
@@ -139,15 +131,13 @@ impl Core {
         };
         let failed = self.receives.get(slot).is_some_and(|rq| rq.state == QpState::Err);
         if self.receives.get_mut(slot).is_some_and(|rq| rq.close(index)) {
-            if let (ProxyStatus::Flushed, Some(rq)) =
-                (completion.status, self.receives.get_mut(slot))
-            {
+            if let (Status::Flushed, Some(rq)) = (completion.status, self.receives.get_mut(slot)) {
                 rq.flushed += 1;
             }
             self.fail_receive_as(slot, index, syndrome, completion.vendor as u8);
         }
         if !failed {
-            self.end(slot, (completion.status != ProxyStatus::Flushed).then_some(syndrome));
+            self.end(slot, (completion.status != Status::Flushed).then_some(syndrome));
         }
     }
 }

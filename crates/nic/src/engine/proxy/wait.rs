@@ -6,12 +6,13 @@ use super::{End, LIST, Proxy};
 use crate::engine::Core;
 use crate::engine::run::{Flight, Ticket};
 use crate::engine::transfer::Fault;
-use crate::proxy_device::{Completion, ProxySge, ProxyStatus, SendList, Staging};
+use crate::proxy_device::{SendList, Staging};
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::{Completion, Sge, Status};
 
 /// What is done for a WQE besides handing it to the device.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Slots {
     }
 
     /// Copies `bytes` into the next slot, if it is free: where they lie.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<ProxySge> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<Sge> {
         if self.used == self.count {
             return None;
         }
@@ -114,7 +115,7 @@ impl Slots {
         self.staging.memory.write(offset, bytes).ok()?;
         (self.next, self.used) = (self.next + 1, self.used + 1);
         let (addr, len) = (self.staging.memory.addr() + offset, bytes.len() as u32);
-        Some(ProxySge { addr, len, lkey: self.staging.lkey })
+        Some(Sge { addr, len, lkey: self.staging.lkey })
     }
 
     /// The one that was taken first is free.
@@ -263,7 +264,7 @@ impl Core {
         self.proxy.mark_busy(slot);
         // Their copies start now, whoever waits for whom.
         let Some(end) = self.proxy.end_mut(slot) else { return };
-        let fails = completion.status.syndrome().is_some();
+        let fails = completion.status != Status::Success;
         for (at, aside) in &mut end.asides {
             if *at > index || (fails && *at == index) {
                 break;
@@ -295,7 +296,7 @@ impl Core {
         pieces: Option<Pieces>,
     ) {
         let Some(end) = self.proxy.end_mut(slot) else { return };
-        let brings = completion.status.syndrome().is_none() && completion.arrived.brings_bytes();
+        let brings = completion.status == Status::Success && completion.kind.fills_receive();
         let copies = match pieces.filter(|_| brings) {
             Some(pieces) => pieces.bring_back(completion.byte_len.into()),
             None if end.waiting.arrivals.is_empty() => {
@@ -320,7 +321,7 @@ impl Core {
             };
             if let Err(error) = copied {
                 tracing::warn!(%error, slot, "what has arrived could not be copied");
-                completion.status = ProxyStatus::LocalProtection;
+                completion.status = Status::LocalProtection;
             }
             self.settle_receive(slot, index, &completion);
         }

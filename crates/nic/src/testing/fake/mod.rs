@@ -5,15 +5,15 @@ mod proxy_device;
 pub use proxy_device::{FakeProxyDevice, FakeSrq};
 
 use crate::AsyncEvent;
-use crate::proxy_device::{
-    Arrived, Completion, ProxyLimits, ProxySge, ProxyStatus, Request, Staging,
-};
+use crate::proxy_device::{ProxyLimits, Staging};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::{Completion, Lkey, Op, ReceivedKind, Remote, Sge, Status};
 
 /// How a [`FakeDevice`] behaves.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +56,13 @@ pub struct FakeStats {
 
 struct Owned {
     id: u64,
-    request: Request,
+    op: Op,
     inline: Option<Vec<u8>>,
-    sges: Vec<ProxySge>,
+    sges: Vec<Sge>,
     signaled: bool,
 }
 
-type Receive = (u64, Vec<ProxySge>);
+type Receive = (u64, Vec<Sge>);
 
 #[derive(Default)]
 struct FakeQp {
@@ -75,7 +75,7 @@ struct FakeQp {
     done: [VecDeque<Completion>; 2],
     /// Sends that a poll has not given back, by a completion of theirs or of a later one.
     slots: VecDeque<u64>,
-    fail_next: Option<ProxyStatus>,
+    fail_next: Option<Status>,
     refuse_next: Option<i32>,
     stats: FakeStats,
 }
@@ -101,15 +101,15 @@ impl fmt::Debug for FakeDevice {
     }
 }
 
-fn ended(id: u64, status: ProxyStatus) -> Completion {
-    let vendor = status.syndrome().map_or(0, |syndrome| syndrome.usual_vendor());
+fn ended(id: u64, status: Status) -> Completion {
+    let vendor = Syndrome::of(status).map_or(0, |syndrome| syndrome.usual_vendor());
     Completion { id, status, vendor: vendor.into(), ..Completion::default() }
 }
 
 impl FakeQp {
     fn fail(&mut self) {
         self.failed = true;
-        let flush = |id| ended(id, ProxyStatus::Flushed);
+        let flush = |id| ended(id, Status::Flushed);
         self.done[0].extend(self.sends.drain(..).map(|work| flush(work.id)));
         self.done[1].extend(self.receives.drain(..).map(|(id, _)| flush(id)));
     }
@@ -123,14 +123,14 @@ impl Inner {
         (inside && access.contains(needed)).then_some((region, offset))
     }
 
-    fn gather(&self, work: &Owned) -> Result<Vec<u8>, ProxyStatus> {
+    fn gather(&self, work: &Owned) -> Result<Vec<u8>, Status> {
         if let Some(bytes) = &work.inline {
             return Ok(bytes.clone());
         }
         let mut out = Vec::new();
         for sge in &work.sges {
-            let span = self.span(sge.lkey, sge.addr, sge.len.into(), Access::empty());
-            let (region, offset) = span.ok_or(ProxyStatus::LocalProtection)?;
+            let span = self.span(sge.lkey.0, sge.addr, sge.len.into(), Access::empty());
+            let (region, offset) = span.ok_or(Status::LocalProtection)?;
             let start = out.len();
             out.resize(start + sge.len as usize, 0);
             region.read(offset, &mut out[start..]).expect("inside the region");
@@ -138,32 +138,32 @@ impl Inner {
         Ok(out)
     }
 
-    fn scatter(&self, sges: &[ProxySge], mut bytes: &[u8]) -> Result<(), ProxyStatus> {
+    fn scatter(&self, sges: &[Sge], mut bytes: &[u8]) -> Result<(), Status> {
         for sge in sges {
             let (now, rest) = bytes.split_at(bytes.len().min(sge.len as usize));
-            let span = self.span(sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_WRITE);
-            let (region, offset) = span.ok_or(ProxyStatus::LocalProtection)?;
+            let span = self.span(sge.lkey.0, sge.addr, sge.len.into(), Access::LOCAL_WRITE);
+            let (region, offset) = span.ok_or(Status::LocalProtection)?;
             region.write(offset, now).expect("inside the region");
             bytes = rest;
         }
-        if bytes.is_empty() { Ok(()) } else { Err(ProxyStatus::LocalLength) }
+        if bytes.is_empty() { Ok(()) } else { Err(Status::LocalLength) }
     }
 
-    fn word(&self, addr: u64, rkey: u32) -> Result<(&Region, u64, u64), ProxyStatus> {
-        let span = self.span(rkey, addr, 8, Access::REMOTE_ATOMIC);
-        let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
+    fn word(&self, Remote { addr, rkey }: Remote) -> Result<(&Region, u64, u64), Status> {
+        let span = self.span(rkey.0, addr, 8, Access::REMOTE_ATOMIC);
+        let (region, offset) = span.ok_or(Status::RemoteAccess)?;
         let mut old = [0; 8];
         region.read(offset, &mut old).expect("inside the region");
         Ok((region, offset, u64::from_ne_bytes(old)))
     }
 
     /// Writes into the peer's memory.
-    fn put(&self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), ProxyStatus> {
+    fn put(&self, Remote { addr, rkey }: Remote, bytes: &[u8]) -> Result<(), Status> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let span = self.span(rkey, addr, bytes.len() as u64, Access::REMOTE_WRITE);
-        let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
+        let span = self.span(rkey.0, addr, bytes.len() as u64, Access::REMOTE_WRITE);
+        let (region, offset) = span.ok_or(Status::RemoteAccess)?;
         region.write(offset, bytes).expect("inside the region");
         Ok(())
     }
@@ -187,65 +187,63 @@ impl Inner {
     fn deliver(
         &mut self,
         peer: u32,
-        arrived: Arrived,
+        kind: ReceivedKind,
         len: usize,
         bytes: Option<&[u8]>,
-    ) -> Result<(), ProxyStatus> {
+    ) -> Result<(), Status> {
         let Some((id, sges)) = self.next_receive(peer) else {
-            return Err(ProxyStatus::RnrRetryExceeded);
+            return Err(Status::RnrRetryExceeded);
         };
         let placed = bytes.map_or(Ok(()), |bytes| self.scatter(&sges, bytes));
         let done = match placed {
-            Ok(()) => {
-                Completion { byte_len: len as u32, arrived, ..ended(id, ProxyStatus::Success) }
-            }
+            Ok(()) => Completion { byte_len: len as u32, kind, ..ended(id, Status::Success) },
             Err(status) => ended(id, status),
         };
         if let Some(qp) = self.qps.get_mut(&peer) {
             qp.done[1].push_back(done);
         }
         placed.map_err(|status| match status {
-            ProxyStatus::LocalLength => ProxyStatus::RemoteInvalidRequest,
-            _ => ProxyStatus::RemoteOperation,
+            Status::LocalLength => Status::RemoteInvalidRequest,
+            _ => Status::RemoteOperation,
         })
     }
 
-    fn execute(&mut self, work: &Owned, peer: u32) -> Result<(), ProxyStatus> {
-        match work.request {
-            Request::Write { addr, rkey } => self.put(addr, rkey, &self.gather(work)?),
-            Request::WriteImm { addr, rkey, imm } => {
+    fn execute(&mut self, work: &Owned, peer: u32) -> Result<(), Status> {
+        match work.op {
+            Op::Write(remote) => self.put(remote, &self.gather(work)?),
+            Op::WriteImm(remote, imm) => {
                 let bytes = self.gather(work)?;
-                self.put(addr, rkey, &bytes)?;
-                self.deliver(peer, Arrived::WriteImm(imm), bytes.len(), None)
+                self.put(remote, &bytes)?;
+                self.deliver(peer, ReceivedKind::WriteImm(imm), bytes.len(), None)
             }
-            Request::Send | Request::SendImm(_) | Request::SendInvalidate(_) => {
+            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) => {
                 let bytes = self.gather(work)?;
-                let arrived = match work.request {
-                    Request::SendImm(imm) => Arrived::SendImm(imm),
-                    Request::SendInvalidate(rkey) => Arrived::SendInvalidate(rkey),
-                    _ => Arrived::Send,
+                let kind = match work.op {
+                    Op::SendImm(imm) => ReceivedKind::SendImm(imm),
+                    Op::SendInvalidate(rkey) => ReceivedKind::SendInvalidate(rkey),
+                    _ => ReceivedKind::Send,
                 };
-                self.deliver(peer, arrived, bytes.len(), Some(&bytes))
+                self.deliver(peer, kind, bytes.len(), Some(&bytes))
             }
-            Request::Read { addr, rkey } => {
+            Op::Read(Remote { addr, rkey }) => {
                 let len = work.sges.iter().map(|sge| sge.len as usize).sum::<usize>();
                 let mut bytes = vec![0; len];
                 if len > 0 {
-                    let span = self.span(rkey, addr, len as u64, Access::REMOTE_READ);
-                    let (region, offset) = span.ok_or(ProxyStatus::RemoteAccess)?;
+                    let span = self.span(rkey.0, addr, len as u64, Access::REMOTE_READ);
+                    let (region, offset) = span.ok_or(Status::RemoteAccess)?;
                     region.read(offset, &mut bytes).expect("inside the region");
                 }
                 self.scatter(&work.sges, &bytes)
             }
-            Request::CompareSwap { addr, rkey, compare, swap } => {
-                let (region, offset, old) = self.word(addr, rkey)?;
+            Op::CompareSwap { remote, compare, swap } => {
+                let (region, offset, old) = self.word(remote)?;
                 if old == compare {
                     region.write(offset, &swap.to_ne_bytes()).expect("inside the region");
                 }
                 self.scatter(&work.sges, &old.to_ne_bytes())
             }
-            Request::FetchAdd { addr, rkey, add } => {
-                let (region, offset, old) = self.word(addr, rkey)?;
+            Op::FetchAdd { remote, add } => {
+                let (region, offset, old) = self.word(remote)?;
                 let sum = old.wrapping_add(add).to_ne_bytes();
                 region.write(offset, &sum).expect("inside the region");
                 self.scatter(&work.sges, &old.to_ne_bytes())
@@ -255,13 +253,7 @@ impl Inner {
 
     fn is_ready(&self, qp: &FakeQp) -> bool {
         let Some(first) = qp.sends.front() else { return false };
-        let needs = !matches!(
-            first.request,
-            Request::Write { .. }
-                | Request::Read { .. }
-                | Request::CompareSwap { .. }
-                | Request::FetchAdd { .. }
-        );
+        let needs = first.op.needs_receive();
         let alive = qp.peer.and_then(|peer| self.qps.get(&peer)).is_some_and(|peer| !peer.failed);
         let scripted = qp.fail_next.is_some();
         qp.peer.is_some()
@@ -282,13 +274,13 @@ impl Inner {
         let dead = self.qps.get(&peer).is_none_or(|peer| peer.failed);
         let result = match (scripted, dead) {
             (Some(status), _) => Err(status),
-            (None, true) => Err(ProxyStatus::RetryExceeded),
+            (None, true) => Err(Status::RetryExceeded),
             (None, false) => self.execute(&work, peer),
         };
         let Some(qp) = self.qps.get_mut(&qpn) else { return false };
         match result {
             Ok(()) if work.signaled => {
-                qp.done[0].push_back(ended(work.id, ProxyStatus::Success));
+                qp.done[0].push_back(ended(work.id, Status::Success));
             }
             Ok(()) => {}
             Err(status) => {
@@ -296,9 +288,7 @@ impl Inner {
                 qp.fail();
                 let far = matches!(
                     status,
-                    ProxyStatus::RemoteAccess
-                        | ProxyStatus::RemoteInvalidRequest
-                        | ProxyStatus::RemoteOperation
+                    Status::RemoteAccess | Status::RemoteInvalidRequest | Status::RemoteOperation
                 );
                 if far
                     && scripted.is_none()
@@ -306,7 +296,7 @@ impl Inner {
                 {
                     qp.fail();
                     self.events.push(match status {
-                        ProxyStatus::RemoteAccess => AsyncEvent::QpAccessError { qpn: peer },
+                        Status::RemoteAccess => AsyncEvent::QpAccessError { qpn: peer },
                         _ => AsyncEvent::QpRequestError { qpn: peer },
                     });
                 }
@@ -355,7 +345,7 @@ impl FakeDevice {
         let staging = staging.map(|(count, slot)| {
             let memory = HostBuf::region((count * slot) as usize).expect("memory for slots");
             let (lkey, _) = self.register(&memory, Access::empty());
-            Staging { memory, lkey, slot }
+            Staging { memory, lkey: Lkey(lkey), slot }
         });
         FakeProxyDevice { device: self.clone(), qpn, staging }
     }
@@ -393,7 +383,7 @@ impl FakeDevice {
     }
 
     /// The next request of the QP ends like this.
-    pub fn fail_next(&self, qpn: u32, status: ProxyStatus) {
+    pub fn fail_next(&self, qpn: u32, status: Status) {
         self.with(qpn, |qp| qp.fail_next = Some(status));
     }
 

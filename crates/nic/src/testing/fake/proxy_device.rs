@@ -2,10 +2,10 @@
 
 use super::{FakeDevice, FakeQp, Inner, Owned};
 use crate::proxy_device::{
-    Completion, Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Source,
-    Staging, WorkRequest,
+    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
 };
 use rand::RngExt;
+use warpverbs_rdma::{Completion, Data, SendFlags, WorkRequest};
 
 /// A QP of a [`FakeDevice`].
 #[derive(Debug)]
@@ -50,18 +50,19 @@ impl ProxyDevice for FakeProxyDevice {
         let held = qp.slots.len() + list.len();
         assert!(held <= depth as usize, "{held} requests for a queue of {depth}");
         qp.stats.lists += 1;
-        for WorkRequest { id, request, source, signaled, .. } in list.iter().take(count) {
-            let (inline, sges) = match source {
-                Source::Inline(bytes) if bytes.len() > inline_bytes as usize => {
+        for WorkRequest { id, op, data, flags } in list.iter().take(count) {
+            let (inline, sges) = match data {
+                Data::Inline(bytes) if bytes.len() > inline_bytes as usize => {
                     panic!("{} bytes of inline data, {inline_bytes} are possible", bytes.len())
                 }
-                Source::Inline(bytes) => (Some(bytes.to_vec()), Vec::new()),
-                Source::Sges(sges) => (None, sges.to_vec()),
+                Data::Inline(bytes) => (Some(bytes.to_vec()), Vec::new()),
+                Data::Sges(sges) => (None, sges.to_vec()),
             };
             qp.slots.push_back(id);
             qp.stats.requests += 1;
+            let signaled = flags.contains(SendFlags::SIGNALED);
             qp.stats.signaled += u64::from(signaled);
-            qp.sends.push_back(Owned { id, request, inline, sges, signaled });
+            qp.sends.push_back(Owned { id, op, inline, sges, signaled });
         }
         if qp.failed {
             qp.fail();

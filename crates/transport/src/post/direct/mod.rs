@@ -24,10 +24,11 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_nic::{Completion, Gone, ProxyLimits, ProxyStatus};
+use warpverbs_nic::{Gone, ProxyLimits};
+use warpverbs_rdma::{Completion, Status};
 
 /// What work completes with whose NIC is gone.
-const GONE: Syndrome = match ProxyStatus::Fatal.syndrome() {
+const GONE: Syndrome = match Syndrome::of(Status::Fatal) {
     Some(syndrome) => syndrome,
     None => Syndrome::LocalQpOp,
 };

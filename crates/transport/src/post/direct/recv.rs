@@ -5,14 +5,14 @@ use crate::post::host::HostQueues;
 use crate::post::protocol::{Ring, elect, retire};
 use crate::post::recv::Taken;
 use crate::post::rings::error_opcode;
-use crate::post::work::{Posted, Received, ReceivedKind};
+use crate::post::work::{Posted, Received};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use warpverbs_mlx5::cqe::ErrorSide;
 use warpverbs_mlx5::export::ErrorWord;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_nic::{
-    Arrived, Gone, ProxyKeys, ProxyReceiver, RecvList, Rule, receive_syndrome, translate_receive,
+    Gone, ProxyKeys, ProxyReceiver, RecvList, Rule, receive_syndrome, translate_receive,
 };
 
 /// The posters' side of a receive queue.
@@ -99,9 +99,9 @@ impl Direct {
                     continue;
                 }
                 let (index, number) = (id.index(), id.index() as u16);
-                let Some(syndrome) = completion.status.syndrome() else {
+                let Some(syndrome) = Syndrome::of(completion.status) else {
                     retire(&q.recv, id.end);
-                    let (byte_len, kind) = (completion.byte_len, completion.arrived.into());
+                    let (byte_len, kind) = (completion.byte_len, completion.kind);
                     let received = Received { byte_len, kind, solicited: false, index };
                     return Some(Taken { number, received: Some(received) });
                 };
@@ -121,16 +121,5 @@ impl Direct {
         let side = error_opcode(ErrorSide::Responder);
         q.claim_error(ErrorWord::new(side, syndrome.value(), vendor, 0, index as u16));
         self.end(q);
-    }
-}
-
-impl From<Arrived> for ReceivedKind {
-    fn from(arrived: Arrived) -> Self {
-        match arrived {
-            Arrived::Send => Self::Send,
-            Arrived::SendImm(imm) => Self::SendImm(imm),
-            Arrived::SendInvalidate(rkey) => Self::SendInval(rkey),
-            Arrived::WriteImm(imm) => Self::WriteImm(imm),
-        }
     }
 }

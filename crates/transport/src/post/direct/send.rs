@@ -5,7 +5,7 @@ use crate::FirstError;
 use crate::post::host::HostQueues;
 use crate::post::protocol::{Ring, elect};
 use crate::post::rings::error_opcode;
-use crate::post::work::{Posted, SendFlags};
+use crate::post::work::Posted;
 use crate::provider::SendPort;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -14,9 +14,8 @@ use warpverbs_mlx5::export::ErrorWord;
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, parse};
-use warpverbs_nic::{
-    Bounds, Completion, Gone, Header, ProxyKeys, Request, Rule, SendList, Source, WorkRequest,
-};
+use warpverbs_nic::{Bounds, Gone, ProxyKeys, Rule, SendList};
+use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
 
 /// Completions looked at in one go.
 const MOST: usize = 256;
@@ -28,7 +27,7 @@ pub(super) struct Sending {
     keys: ProxyKeys,
     list: SendList,
     /// A WRITE behind which the NIC was not asked for a completion: how to ask.
-    silent: Option<Request>,
+    silent: Option<Op>,
     /// Where the NIC was asked for one last.
     asked: u64,
     turns: VecDeque<Turn>,
@@ -78,11 +77,10 @@ impl Sending {
 
     /// If nothing tells of the end of the work at the NIC, work of identity `id` that does.
     fn ask(&mut self, id: Id) -> Result<Option<Rule>, Full> {
-        let Some(request) = self.silent else { return Ok(None) };
+        let Some(op) = self.silent else { return Ok(None) };
         self.list.clear();
-        let (packed, source) = (id.pack(), Source::Sges(&[]));
-        let (signaled, fence, solicited) = (true, false, false);
-        self.list.push(WorkRequest { id: packed, request, source, signaled, fence, solicited });
+        let (packed, data, flags) = (id.pack(), Data::Sges(&[]), SendFlags::SIGNALED);
+        self.list.push(WorkRequest { id: packed, op, data, flags });
         let refused = self.post()?;
         (self.silent, self.asked) = (None, id.end);
         Ok(refused)
@@ -154,18 +152,16 @@ impl Direct {
         // A queue full of silent work would not make room.
         let overdue = id.end - sending.asked >= self.window(q) / 2;
         let asked = flags.contains(SendFlags::SIGNALED) || overdue;
-        let header = Header {
-            id: id.pack(),
-            signaled: asked,
-            fence: flags.contains(SendFlags::FENCE),
-            solicited: flags.contains(SendFlags::SOLICITED),
-        };
+        let mut flags = flags;
+        flags.set(SendFlags::SIGNALED, asked);
         sending.list.clear();
         let bounds = Bounds { limits: &self.limits, fetches: self.fetches.load(Relaxed) };
         // As it was built, without its index.
         let parsed = parse(wqe, Position { qpn: q.qpn, index: WqeIndex(0) });
         let translated = match &parsed {
-            Ok(wqe) => sending.list.translate(&wqe.op, header, bounds, &mut sending.keys),
+            Ok(wqe) => {
+                sending.list.translate(&wqe.op, (id.pack(), flags), bounds, &mut sending.keys)
+            }
             Err(violation) => Err(Box::new((*violation).into())),
         };
         let broken = match translated {
@@ -203,8 +199,8 @@ impl Direct {
         id: Id,
         asked: bool,
     ) -> Result<Result<bool, Rule>, Full> {
-        let request = sending.list.iter().next().map(|work| work.request);
-        let silent = request.filter(|request| !asked && matches!(request, Request::Write { .. }));
+        let op = sending.list.iter().next().map(|work| work.op);
+        let silent = op.filter(|op| !asked && matches!(op, Op::Write(_)));
         if silent.is_none() {
             sending.list.signal_last();
         }
@@ -245,7 +241,7 @@ impl Direct {
         if id.life != self.life.load(Relaxed) {
             return;
         }
-        match completion.status.syndrome() {
+        match Syndrome::of(completion.status) {
             None => retire(q, id.end),
             Some(syndrome) => {
                 let failure = Failure { syndrome, rule: None };

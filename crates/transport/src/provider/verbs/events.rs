@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use warpverbs_nic::{AsyncEvent, ProxyStatus, SoftNic};
-use warpverbs_verbs::{CallError, Context, EventKind, EventSource, VerbsError};
+use warpverbs_nic::SoftNic;
+use warpverbs_rdma::AsyncEvent;
+use warpverbs_verbs::{CallError, Context, VerbsError};
 
 /// Listens until it is dropped.
 pub(super) struct Listener {
@@ -73,26 +74,17 @@ fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
     }
 }
 
-fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: warpverbs_verbs::AsyncEvent) {
+fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: AsyncEvent) {
     tracing::info!(?event, "event of the device");
-    let syndrome = ProxyStatus::Fatal.syndrome().map_or(0, |syndrome| syndrome.value());
-    let told = match (event.kind, event.source) {
-        (EventKind::QpFatal, EventSource::Qp(qpn)) => AsyncEvent::QpFatal { qpn, syndrome },
-        (EventKind::QpAccessError, EventSource::Qp(qpn)) => AsyncEvent::QpAccessError { qpn },
-        (EventKind::QpRequestError, EventSource::Qp(qpn)) => AsyncEvent::QpRequestError { qpn },
-        (EventKind::PortActive, EventSource::Port(port)) => {
-            AsyncEvent::Port { port: port as u8, active: true }
-        }
-        (EventKind::PortError, EventSource::Port(port)) => {
-            AsyncEvent::Port { port: port as u8, active: false }
-        }
-        (EventKind::DeviceFatal, _) => {
-            // Proxy devices look at this in every poll.
-            gone.store(true, Ordering::Release);
-            AsyncEvent::DeviceFatal
-        }
-        // What else there is changes nothing for QPs that exist, or comes as completions, too.
+    match event {
+        // Proxy devices look at this in every poll.
+        AsyncEvent::DeviceFatal => gone.store(true, Ordering::Release),
+        AsyncEvent::QpFatal { .. }
+        | AsyncEvent::QpAccessError { .. }
+        | AsyncEvent::QpRequestError { .. }
+        | AsyncEvent::Port { .. } => {}
+        // The others change nothing for QPs that exist, or come as completions too.
         _ => return,
-    };
-    nic.raise(told);
+    }
+    nic.raise(event);
 }

@@ -5,6 +5,7 @@ use crate::Error;
 use std::iter::successors;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_nic::Staging;
+use warpverbs_rdma::Lkey;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::VerbsError;
 
@@ -51,7 +52,7 @@ pub(super) fn slots(
     let slot = bytes.next_multiple_of(64);
     let memory = HostBuf::region(count.max(1) as usize * slot)?;
     let mr = verbs::Mr::register(pd, &memory, verbs::Registration::new(Access::empty()))?;
-    Ok((Staging { memory, lkey: mr.lkey(), slot: slot as u32 }, mr))
+    Ok((Staging { memory, lkey: Lkey(mr.lkey()), slot: slot as u32 }, mr))
 }
 
 #[cfg(test)]

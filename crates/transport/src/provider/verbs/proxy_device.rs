@@ -1,21 +1,17 @@
 //! A QP of a device: lists of work requests to it, completions from it.
 
 use crate::provider::{CompletionPort, SendPort};
-use arrayvec::ArrayVec;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{
-    Arrived, Completion, Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, ProxySge,
-    ProxyStatus, RecvList, Request, SendList, Source, Staging, WorkRequest,
+    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
 };
+use warpverbs_rdma::Completion;
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::{Data, Remote, SendFlags, SendOp, Sge, WcOpcode, WcStatus};
 
 /// Requests of one list of the NIC's at most, and completions taken at a time.
 const LIST: usize = 32;
-/// Entries of one request at most: what a WQE has room for.
-const SGES: usize = 64;
 
 /// A device's QP and its CQ, for the engine of the software NIC.
 #[derive(Debug)]
@@ -69,7 +65,7 @@ impl SendPort for Sender {
     fn post_send(&mut self, list: &SendList) -> Posted {
         self.list.clear();
         for work in list.iter() {
-            if !push(&mut self.list, &work) {
+            if self.list.push(work.id, work.op, work.data, work.flags).is_err() {
                 // Never: it was made for as much as the limits allow.
                 self.list.signal_last();
                 break;
@@ -139,7 +135,7 @@ fn post_receives(
     post: impl FnOnce(&mut verbs::RecvList) -> Result<(), verbs::PostError>,
 ) -> Posted {
     into.clear();
-    let pushed = list.iter().take_while(|(id, sges)| into.push(*id, &entries(sges)).is_ok());
+    let pushed = list.iter().take_while(|(id, sges)| into.push(*id, sges).is_ok());
     let count = pushed.count();
     posted(count, post(into))
 }
@@ -170,62 +166,10 @@ impl CompletionPort for Poller {
             Gone
         })?;
         for (to, from) in out.iter_mut().zip(&self.done[..count]) {
-            *to = completion(from);
+            *to = from.into();
         }
         Ok(count)
     }
-}
-
-fn op(request: Request) -> SendOp {
-    match request {
-        Request::Send => SendOp::Send,
-        Request::SendImm(imm) => SendOp::SendImm(imm),
-        Request::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
-        Request::Write { addr, rkey } => SendOp::Write(Remote { addr, rkey }),
-        Request::WriteImm { addr, rkey, imm } => SendOp::WriteImm(Remote { addr, rkey }, imm),
-        Request::Read { addr, rkey } => SendOp::Read(Remote { addr, rkey }),
-        Request::CompareSwap { addr, rkey, compare, swap } => {
-            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap }
-        }
-        Request::FetchAdd { addr, rkey, add } => {
-            SendOp::FetchAdd { remote: Remote { addr, rkey }, add }
-        }
-    }
-}
-
-fn entries(sges: &[ProxySge]) -> ArrayVec<Sge, SGES> {
-    sges.iter().map(|sge| Sge::new(sge.addr, sge.len, sge.lkey)).collect()
-}
-
-/// Puts a request into the library's list; false if that is full.
-#[inline]
-fn push(list: &mut verbs::SendList, work: &WorkRequest<'_>) -> bool {
-    let bit = |is: bool, flag: SendFlags| if is { flag } else { SendFlags::empty() };
-    let flags = bit(work.signaled, SendFlags::SIGNALED)
-        | bit(work.fence, SendFlags::FENCE)
-        | bit(work.solicited, SendFlags::SOLICITED);
-    match (work.request, work.source) {
-        // The short way for the commonest.
-        (Request::Write { addr, rkey }, Source::Sges([from])) => {
-            let from = [Sge::new(from.addr, from.len, from.lkey)];
-            let op = SendOp::Write(Remote { addr, rkey });
-            list.push(work.id, op, Data::Sges(&from), flags).is_ok()
-        }
-        _ => push_any(list, work, flags),
-    }
-}
-
-#[inline(never)]
-fn push_any(list: &mut verbs::SendList, work: &WorkRequest<'_>, flags: SendFlags) -> bool {
-    let pieces;
-    let data = match work.source {
-        Source::Inline(bytes) => Data::Inline(bytes),
-        Source::Sges(sges) => {
-            pieces = entries(sges);
-            Data::Sges(&pieces)
-        }
-    };
-    list.push(work.id, op(work.request), data, flags).is_ok()
 }
 
 /// How far `count` requests came.
@@ -273,60 +217,6 @@ impl ProxyDevice for VerbsProxy {
         let failed = self.qp.modify(verbs::QpState::Err, &verbs::QpAttrs::default());
         if let Err(error) = failed {
             tracing::warn!(%error, "the device's QP did not go to ERR");
-        }
-    }
-}
-
-fn completion(wc: &verbs::Completion) -> Completion {
-    let status = status(wc.status());
-    if status != ProxyStatus::Success {
-        let (id, vendor) = (wc.id(), wc.vendor_error());
-        return Completion { id, status, vendor, ..Completion::default() };
-    }
-    let arrived = match (wc.opcode(), wc.imm(), wc.invalidated_rkey()) {
-        (WcOpcode::RecvWriteImm, imm, _) => Arrived::WriteImm(imm.unwrap_or(0)),
-        (WcOpcode::Recv, Some(imm), _) => Arrived::SendImm(imm),
-        (WcOpcode::Recv, None, Some(rkey)) => Arrived::SendInvalidate(rkey),
-        _ => Arrived::Send,
-    };
-    Completion { id: wc.id(), status, vendor: 0, byte_len: wc.byte_len(), arrived }
-}
-
-#[inline]
-fn status(status: WcStatus) -> ProxyStatus {
-    match status {
-        WcStatus::Success => ProxyStatus::Success,
-        WcStatus::LocalLength => ProxyStatus::LocalLength,
-        WcStatus::LocalQpOperation => ProxyStatus::LocalQpOp,
-        WcStatus::LocalProtection => ProxyStatus::LocalProtection,
-        WcStatus::Flushed => ProxyStatus::Flushed,
-        WcStatus::WindowBind => ProxyStatus::WindowBind,
-        WcStatus::BadResponse => ProxyStatus::BadResponse,
-        WcStatus::LocalAccess => ProxyStatus::LocalAccess,
-        WcStatus::RemoteInvalidRequest => ProxyStatus::RemoteInvalidRequest,
-        WcStatus::RemoteAccess => ProxyStatus::RemoteAccess,
-        WcStatus::RemoteOperation => ProxyStatus::RemoteOperation,
-        WcStatus::RetryExceeded => ProxyStatus::RetryExceeded,
-        WcStatus::RnrRetryExceeded => ProxyStatus::RnrRetryExceeded,
-        WcStatus::RemoteAborted => ProxyStatus::RemoteAborted,
-        WcStatus::Fatal => ProxyStatus::Fatal,
-        WcStatus::ResponseTimeout => ProxyStatus::ResponseTimeout,
-        WcStatus::General => ProxyStatus::General,
-        WcStatus::Unknown(value) => ProxyStatus::from_value(value),
-        // A name that came later.
-        _ => ProxyStatus::General,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_status_of_the_library_keeps_its_number() {
-        for value in 0..40 {
-            let told = status(WcStatus::from_raw(value));
-            assert_eq!(told, ProxyStatus::from_value(value), "{value}");
         }
     }
 }

@@ -72,16 +72,16 @@ impl DeviceQp {
             max_rd_atomic: Some(path.max_rd_atomic),
             ..verbs::QpAttrs::rts(path.sq_psn)
         };
-        self.qp.modify(verbs::QpState::Rtr, &rtr)?;
-        Ok(self.qp.modify(verbs::QpState::Rts, &rts)?)
+        self.qp.modify(QpState::Rtr, &rtr)?;
+        Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
         let attrs = verbs::QpAttrs::init(self.opened.port, access);
-        Ok(self.qp.modify(verbs::QpState::Init, &attrs)?)
+        Ok(self.qp.modify(QpState::Init, &attrs)?)
     }
 
-    fn go(&self, state: verbs::QpState) -> Result<(), Error> {
+    fn go(&self, state: QpState) -> Result<(), Error> {
         Ok(self.qp.modify(state, &verbs::QpAttrs::default())?)
     }
 }
@@ -126,7 +126,7 @@ impl QueuePair for ProxiedQp {
 
     fn reset(&self) -> Result<(), Error> {
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
-        self.device.go(verbs::QpState::Reset)
+        self.device.go(QpState::Reset)
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
@@ -166,14 +166,8 @@ impl QueuePair for DirectQp {
 
     fn state(&self) -> QpState {
         match self.device.qp.state() {
-            _ if self.device.opened.is_gone() => QpState::Err,
-            Ok(verbs::QpState::Reset) => QpState::Reset,
-            Ok(verbs::QpState::Init) => QpState::Init,
-            Ok(verbs::QpState::Rtr) => QpState::Rtr,
-            Ok(verbs::QpState::Rts) => QpState::Rts,
-            Ok(verbs::QpState::Sqd) => QpState::Sqd,
-            Ok(verbs::QpState::Sqe) => QpState::Sqe,
-            // One that does not tell is of no use either.
+            Ok(state) if !self.device.opened.is_gone() => state,
+            // A QP whose device does not answer cannot be used.
             _ => QpState::Err,
         }
     }
@@ -205,7 +199,7 @@ impl QueuePair for DirectQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
-        self.device.go(verbs::QpState::Reset)
+        self.device.go(QpState::Reset)
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
@@ -213,6 +207,6 @@ impl QueuePair for DirectQp {
     }
 
     fn fail(&self) -> Result<(), Error> {
-        self.device.go(verbs::QpState::Err)
+        self.device.go(QpState::Err)
     }
 }

@@ -1,10 +1,11 @@
 //! What lists of sends and of receives have in common: requests, their entries, and how both are
 //! chained for one call.
 
-use super::{ListError, PostError, Sge};
+use super::{ListError, PostError, raw_sge};
 use crate::{CallError, sys};
 use std::ffi::c_int;
 use std::ptr::null_mut;
+use warpverbs_rdma::Sge;
 
 /// A work request of libibverbs.
 pub(super) trait Request: sys::Plain {
@@ -73,8 +74,8 @@ impl<W: Request> Chain<W> {
         }
         match (sges, &mut self.sges[self.sges_used..]) {
             // What most requests have.
-            ([from], [to, ..]) => *to = from.raw(),
-            (from, to) => to.iter_mut().zip(from).for_each(|(to, from)| *to = from.raw()),
+            ([from], [to, ..]) => *to = raw_sge(*from),
+            (from, to) => to.iter_mut().zip(from).for_each(|(to, from)| *to = raw_sge(*from)),
         }
         self.sges_used += needed;
         self.len += 1;

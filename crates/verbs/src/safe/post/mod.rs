@@ -9,49 +9,25 @@ mod recv;
 mod send;
 
 pub use recv::RecvList;
-pub use send::{Data, Remote, SendFlags, SendList, SendOp};
+pub use send::SendList;
 
 use crate::{CallError, sys};
 use std::fmt;
+use std::mem::offset_of;
 use thiserror::Error;
+use warpverbs_rdma::Sge;
 
-/// A piece of registered memory. Address and key are plain numbers; the device checks them.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Sge(sys::ibv_sge);
+const _: () = {
+    assert!(size_of::<Sge>() == size_of::<sys::ibv_sge>());
+    assert!(offset_of!(Sge, addr) == offset_of!(sys::ibv_sge, addr));
+    assert!(offset_of!(Sge, len) == offset_of!(sys::ibv_sge, length));
+    assert!(offset_of!(Sge, lkey) == offset_of!(sys::ibv_sge, lkey));
+};
 
-impl Sge {
-    /// `len` bytes at `addr`, under the local key `lkey`.
-    #[inline]
-    pub fn new(addr: u64, len: u32, lkey: u32) -> Self {
-        Self(sys::ibv_sge { addr, length: len, lkey })
-    }
-
-    /// First byte.
-    pub fn addr(&self) -> u64 {
-        self.0.addr
-    }
-
-    /// Bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> u32 {
-        self.0.length
-    }
-
-    /// Local key.
-    pub fn lkey(&self) -> u32 {
-        self.0.lkey
-    }
-
-    pub(super) fn raw(self) -> sys::ibv_sge {
-        self.0
-    }
-}
-
-impl fmt::Debug for Sge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sge({:#x}+{:#x}, lkey {:#010x})", self.addr(), self.len(), self.lkey())
-    }
+/// An entry as the library has it.
+#[inline]
+pub(super) fn raw_sge(sge: Sge) -> sys::ibv_sge {
+    sys::ibv_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey.0 }
 }
 
 /// A work request does not fit its list. The list is as it was.

@@ -1,9 +1,10 @@
 //! Lists of receives.
 
 use super::chain::Chain;
-use super::{ListError, PostError, Sge};
+use super::{ListError, PostError};
 use crate::{CallError, sys};
 use std::fmt;
+use warpverbs_rdma::Sge;
 
 /// Receives to be posted together.
 pub struct RecvList(Chain<sys::ibv_recv_wr>);

@@ -1,76 +1,10 @@
 //! Lists of sends.
 
 use super::chain::Chain;
-use super::{ListError, PostError, Sge};
+use super::{ListError, PostError};
 use crate::{CallError, sys};
-use bitflags::bitflags;
 use std::fmt;
-
-bitflags! {
-    /// How a request is posted (`enum ibv_send_flags`); inline data need no flag here.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct SendFlags: u32 {
-        /// Waits until earlier READs and atomics of the QP are done.
-        const FENCE = sys::IBV_SEND_FENCE;
-        /// Success is reported too.
-        const SIGNALED = sys::IBV_SEND_SIGNALED;
-        /// Wakes a peer that waits for solicited completions.
-        const SOLICITED = sys::IBV_SEND_SOLICITED;
-    }
-}
-
-/// Memory of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// First byte.
-    pub addr: u64,
-    /// The peer's key.
-    pub rkey: u32,
-}
-
-/// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOp {
-    /// SEND.
-    Send,
-    /// SEND with immediate data.
-    SendImm(u32),
-    /// SEND that takes back a key of the peer's.
-    SendInvalidate(u32),
-    /// WRITE.
-    Write(Remote),
-    /// WRITE with immediate data.
-    WriteImm(Remote, u32),
-    /// READ.
-    Read(Remote),
-    /// 64-bit fetch and add; the old value comes back.
-    FetchAdd {
-        /// Eight bytes of the peer, aligned.
-        remote: Remote,
-        /// What is added.
-        add: u64,
-    },
-    /// 64-bit compare and swap; the old value comes back.
-    CompareSwap {
-        /// Eight bytes of the peer, aligned.
-        remote: Remote,
-        /// What must be there.
-        compare: u64,
-        /// What is put there then.
-        swap: u64,
-    },
-    /// Takes back a key of one's own.
-    LocalInvalidate(u32),
-}
-
-/// The local side of a request.
-#[derive(Clone, Copy, Debug)]
-pub enum Data<'a> {
-    /// Registered memory, read or written by the device.
-    Sges(&'a [Sge]),
-    /// Bytes that are copied now. At most what the QP has room for.
-    Inline(&'a [u8]),
-}
+use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
 
 /// Sends to be posted together.
 pub struct SendList {
@@ -99,7 +33,7 @@ impl SendList {
     pub fn push(
         &mut self,
         id: u64,
-        op: SendOp,
+        op: Op,
         data: Data<'_>,
         flags: SendFlags,
     ) -> Result<(), ListError> {
@@ -175,39 +109,36 @@ impl SendList {
 }
 
 #[inline(always)]
-fn encode(wr: &mut sys::ibv_send_wr, op: SendOp) {
+fn encode(wr: &mut sys::ibv_send_wr, op: Op) {
     let (opcode, remote) = match op {
-        SendOp::Send => (sys::IBV_WR_SEND, None),
-        SendOp::SendImm(imm) => {
+        Op::Send => (sys::IBV_WR_SEND, None),
+        Op::SendImm(imm) => {
             wr.__bindgen_anon_1.imm_data = imm.to_be();
             (sys::IBV_WR_SEND_WITH_IMM, None)
         }
-        SendOp::SendInvalidate(rkey) => {
-            wr.__bindgen_anon_1.invalidate_rkey = rkey;
+        Op::SendInvalidate(rkey) => {
+            wr.__bindgen_anon_1.invalidate_rkey = rkey.0;
             (sys::IBV_WR_SEND_WITH_INV, None)
         }
-        SendOp::Write(remote) => (sys::IBV_WR_RDMA_WRITE, Some(remote)),
-        SendOp::WriteImm(remote, imm) => {
+        Op::Write(remote) => (sys::IBV_WR_RDMA_WRITE, Some(remote)),
+        Op::WriteImm(remote, imm) => {
             wr.__bindgen_anon_1.imm_data = imm.to_be();
             (sys::IBV_WR_RDMA_WRITE_WITH_IMM, Some(remote))
         }
-        SendOp::Read(remote) => (sys::IBV_WR_RDMA_READ, Some(remote)),
-        SendOp::FetchAdd { remote, add } => {
+        Op::Read(remote) => (sys::IBV_WR_RDMA_READ, Some(remote)),
+        Op::FetchAdd { remote, add } => {
             wr.wr.atomic = atomic(remote, add, 0);
             (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, None)
         }
-        SendOp::CompareSwap { remote, compare, swap } => {
+        Op::CompareSwap { remote, compare, swap } => {
             wr.wr.atomic = atomic(remote, compare, swap);
             (sys::IBV_WR_ATOMIC_CMP_AND_SWP, None)
-        }
-        SendOp::LocalInvalidate(rkey) => {
-            wr.__bindgen_anon_1.invalidate_rkey = rkey;
-            (sys::IBV_WR_LOCAL_INV, None)
         }
     };
     wr.opcode = opcode;
     if let Some(Remote { addr, rkey }) = remote {
-        wr.wr.rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: addr, rkey };
+        wr.wr.rdma =
+            sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: addr, rkey: rkey.0 };
     }
 }
 
@@ -217,7 +148,7 @@ fn atomic(
     swap: u64,
 ) -> sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     let Remote { addr: remote_addr, rkey } = remote;
-    sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey }
+    sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey: rkey.0 }
 }
 
 #[cfg(test)]
@@ -226,16 +157,16 @@ mod tests {
     use nix::errno::Errno;
     use std::ptr::null_mut;
 
-    const REMOTE: Remote = Remote { addr: 0x1000, rkey: 7 };
+    const REMOTE: Remote = Remote::new(0x1000, 7);
 
     #[test]
     fn requests_are_chained_with_their_entries_and_inline_bytes() {
         let mut list = SendList::new(3, 4, 16);
         let sges = [Sge::new(0x10, 1, 2), Sge::new(0x20, 3, 4)];
-        list.push(1, SendOp::Send, Data::Sges(&sges), SendFlags::FENCE).unwrap();
-        list.push(2, SendOp::WriteImm(REMOTE, 0xabcd), Data::Inline(b"hello"), SendFlags::empty())
+        list.push(1, Op::Send, Data::Sges(&sges), SendFlags::FENCE).unwrap();
+        list.push(2, Op::WriteImm(REMOTE, 0xabcd), Data::Inline(b"hello"), SendFlags::empty())
             .unwrap();
-        list.push(3, SendOp::Read(REMOTE), Data::Sges(&sges[1..]), SendFlags::SIGNALED).unwrap();
+        list.push(3, Op::Read(REMOTE), Data::Sges(&sges[1..]), SendFlags::SIGNALED).unwrap();
         let mut seen = Vec::new();
         list.post(|first| {
             let mut wr = first;
@@ -265,22 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn flags_have_the_values_of_the_header() {
+        assert_eq!(SendFlags::FENCE.bits(), sys::IBV_SEND_FENCE);
+        assert_eq!(SendFlags::SIGNALED.bits(), sys::IBV_SEND_SIGNALED);
+        assert_eq!(SendFlags::SOLICITED.bits(), sys::IBV_SEND_SOLICITED);
+    }
+
+    #[test]
     fn what_does_not_fit_leaves_the_list_as_it_was() {
         let mut list = SendList::new(2, 2, 4);
         let sges = [Sge::new(0, 1, 0); 3];
         let flags = SendFlags::empty();
-        let refused = list.push(1, SendOp::Send, Data::Sges(&sges), flags);
+        let refused = list.push(1, Op::Send, Data::Sges(&sges), flags);
         assert_eq!(refused, Err(ListError::Sges { needed: 3, left: 2, capacity: 2 }));
-        let refused = list.push(1, SendOp::Send, Data::Inline(b"12345"), flags);
+        let refused = list.push(1, Op::Send, Data::Inline(b"12345"), flags);
         assert_eq!(refused, Err(ListError::Inline { needed: 5, left: 4, capacity: 4 }));
         assert!(list.is_empty());
         for id in 0..2 {
-            list.push(id, SendOp::Send, Data::Inline(b"12"), flags).unwrap();
+            list.push(id, Op::Send, Data::Inline(b"12"), flags).unwrap();
         }
-        let refused = list.push(2, SendOp::Send, Data::Sges(&[]), flags);
+        let refused = list.push(2, Op::Send, Data::Sges(&[]), flags);
         assert_eq!(refused, Err(ListError::Full { capacity: 2 }));
         list.clear();
-        list.push(9, SendOp::Send, Data::Inline(b"1234"), flags).unwrap();
+        list.push(9, Op::Send, Data::Inline(b"1234"), flags).unwrap();
         assert_eq!((list.len(), list.id(0), list.id(1)), (1, Some(9), None));
     }
 
@@ -288,7 +226,7 @@ mod tests {
     fn a_failure_tells_how_many_were_posted() {
         let mut list = SendList::new(4, 0, 0);
         for id in 0..3 {
-            list.push(id, SendOp::Send, Data::Sges(&[]), SendFlags::empty()).unwrap();
+            list.push(id, Op::Send, Data::Sges(&[]), SendFlags::empty()).unwrap();
         }
         let source = CallError { call: "ibv_post_send", errno: Errno::ENOMEM };
         let outcome = |list: &mut SendList, skip: usize| {

@@ -1,61 +1,10 @@
 //! Attributes of a QP: what its owner sets on the way from RESET to RTS.
 
-use super::QpState;
 use crate::safe::port::mtu_from_raw;
-use crate::safe::{Gid, Mtu, access};
+use crate::safe::{Gid, access};
 use crate::sys;
-use bitflags::bitflags;
-use std::fmt;
 use warpverbs_mem::Access;
-
-bitflags! {
-    /// Names of attributes, with the bits of `enum ibv_qp_attr_mask`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct AttrMask: u32 {
-        /// [`QpAttrs::cur_state`].
-        const CUR_STATE = sys::IBV_QP_CUR_STATE;
-        /// [`QpAttrs::sqd_notify`].
-        const SQD_NOTIFY = sys::IBV_QP_EN_SQD_ASYNC_NOTIFY;
-        /// [`QpAttrs::access`].
-        const ACCESS = sys::IBV_QP_ACCESS_FLAGS;
-        /// [`QpAttrs::pkey_index`].
-        const PKEY_INDEX = sys::IBV_QP_PKEY_INDEX;
-        /// [`QpAttrs::port`].
-        const PORT = sys::IBV_QP_PORT;
-        /// [`QpAttrs::path`].
-        const PATH = sys::IBV_QP_AV;
-        /// [`QpAttrs::mtu`].
-        const MTU = sys::IBV_QP_PATH_MTU;
-        /// [`QpAttrs::timeout`].
-        const TIMEOUT = sys::IBV_QP_TIMEOUT;
-        /// [`QpAttrs::retry`].
-        const RETRY = sys::IBV_QP_RETRY_CNT;
-        /// [`QpAttrs::rnr_retry`].
-        const RNR_RETRY = sys::IBV_QP_RNR_RETRY;
-        /// [`QpAttrs::rq_psn`].
-        const RQ_PSN = sys::IBV_QP_RQ_PSN;
-        /// [`QpAttrs::max_rd_atomic`].
-        const MAX_RD_ATOMIC = sys::IBV_QP_MAX_QP_RD_ATOMIC;
-        /// [`QpAttrs::alternate`].
-        const ALTERNATE = sys::IBV_QP_ALT_PATH;
-        /// [`QpAttrs::min_rnr_timer`].
-        const MIN_RNR_TIMER = sys::IBV_QP_MIN_RNR_TIMER;
-        /// [`QpAttrs::sq_psn`].
-        const SQ_PSN = sys::IBV_QP_SQ_PSN;
-        /// [`QpAttrs::max_dest_rd_atomic`].
-        const MAX_DEST_RD_ATOMIC = sys::IBV_QP_MAX_DEST_RD_ATOMIC;
-        /// [`QpAttrs::migration`].
-        const MIGRATION = sys::IBV_QP_PATH_MIG_STATE;
-        /// [`QpAttrs::dest_qpn`].
-        const DEST_QPN = sys::IBV_QP_DEST_QPN;
-    }
-}
-
-impl fmt::Display for AttrMask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        bitflags::parser::to_writer(self, f)
-    }
-}
+use warpverbs_rdma::{AttrMask, Mtu, QpState};
 
 /// A route by GIDs; always there on Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +229,7 @@ impl QpAttrs {
             max_rd_atomic => MAX_RD_ATOMIC, max_rd_atomic;
             migration => MIGRATION, path_mig_state, |state| state as u32;
             sqd_notify => SQD_NOTIFY, en_sqd_async_notify, u8::from;
-            cur_state => CUR_STATE, cur_qp_state, QpState::to_raw;
+            cur_state => CUR_STATE, cur_qp_state, |state| state as u32;
         }
         if let Some(alternate) = self.alternate {
             raw.alt_ah_attr = alternate.path.to_raw();
@@ -318,7 +267,7 @@ impl QpAttrs {
             max_rd_atomic => MAX_RD_ATOMIC, Some(raw.max_rd_atomic);
             migration => MIGRATION, migration(raw.path_mig_state);
             sqd_notify => SQD_NOTIFY, Some(raw.en_sqd_async_notify != 0);
-            cur_state => CUR_STATE, Some(QpState::from_raw(raw.cur_qp_state));
+            cur_state => CUR_STATE, QpState::from_value(raw.cur_qp_state);
         }
         if has(AttrMask::ALTERNATE) {
             let path = Path { port: raw.alt_port_num, ..Path::from_raw(&raw.alt_ah_attr) };
@@ -365,14 +314,18 @@ mod tests {
 
     #[test]
     fn usual_values_are_what_the_transitions_need() {
-        use super::super::state::transition;
+        use warpverbs_rdma::Transition;
         let given = [
             (QpState::Reset, QpState::Init, QpAttrs::init(1, Access::empty())),
             (QpState::Init, QpState::Rtr, QpAttrs::rtr(Path::infiniband(1, 1), Mtu::B1024, 1, 0)),
             (QpState::Rtr, QpState::Rts, QpAttrs::rts(0)),
         ];
         for (from, to, attrs) in given {
-            assert_eq!(transition(from, to).unwrap().required, attrs.given(), "{from} → {to}");
+            assert_eq!(
+                Transition::find(from, to).unwrap().required,
+                attrs.given(),
+                "{from} → {to}"
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Qp, QpOptions};
 use crate::safe::cq_ex::not_offered;
-use crate::safe::{Data, Offer, Pd, Remote, SendFlags, SendOp, Sge, VerbsError};
+use crate::safe::{Data, Offer, Op, Pd, Remote, SendFlags, Sge, VerbsError};
 use crate::{CallError, result, sys};
 use bitflags::bitflags;
 use nix::errno::Errno;
@@ -17,24 +17,22 @@ bitflags! {
     /// Operations of a QP, by the bits of `enum ibv_qp_create_send_ops_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SendOps: u64 {
-        /// [`SendOp::Send`].
+        /// [`Op::Send`].
         const SEND = sys::IBV_QP_EX_WITH_SEND as u64;
-        /// [`SendOp::SendImm`].
+        /// [`Op::SendImm`].
         const SEND_IMM = sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
-        /// [`SendOp::SendInvalidate`].
+        /// [`Op::SendInvalidate`].
         const SEND_INV = sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
-        /// [`SendOp::Write`].
+        /// [`Op::Write`].
         const WRITE = sys::IBV_QP_EX_WITH_RDMA_WRITE as u64;
-        /// [`SendOp::WriteImm`].
+        /// [`Op::WriteImm`].
         const WRITE_IMM = sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
-        /// [`SendOp::Read`].
+        /// [`Op::Read`].
         const READ = sys::IBV_QP_EX_WITH_RDMA_READ as u64;
-        /// [`SendOp::FetchAdd`].
+        /// [`Op::FetchAdd`].
         const FETCH_ADD = sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
-        /// [`SendOp::CompareSwap`].
+        /// [`Op::CompareSwap`].
         const CMP_SWAP = sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64;
-        /// [`SendOp::LocalInvalidate`].
-        const LOCAL_INV = sys::IBV_QP_EX_WITH_LOCAL_INV as u64;
     }
 }
 
@@ -44,18 +42,17 @@ impl fmt::Display for SendOps {
     }
 }
 
-impl From<SendOp> for SendOps {
-    fn from(op: SendOp) -> Self {
+impl From<Op> for SendOps {
+    fn from(op: Op) -> Self {
         match op {
-            SendOp::Send => Self::SEND,
-            SendOp::SendImm(_) => Self::SEND_IMM,
-            SendOp::SendInvalidate(_) => Self::SEND_INV,
-            SendOp::Write(_) => Self::WRITE,
-            SendOp::WriteImm(..) => Self::WRITE_IMM,
-            SendOp::Read(_) => Self::READ,
-            SendOp::FetchAdd { .. } => Self::FETCH_ADD,
-            SendOp::CompareSwap { .. } => Self::CMP_SWAP,
-            SendOp::LocalInvalidate(_) => Self::LOCAL_INV,
+            Op::Send => Self::SEND,
+            Op::SendImm(_) => Self::SEND_IMM,
+            Op::SendInvalidate(_) => Self::SEND_INV,
+            Op::Write(_) => Self::WRITE,
+            Op::WriteImm(..) => Self::WRITE_IMM,
+            Op::Read(_) => Self::READ,
+            Op::FetchAdd { .. } => Self::FETCH_ADD,
+            Op::CompareSwap { .. } => Self::CMP_SWAP,
         }
     }
 }
@@ -91,9 +88,6 @@ pub enum BatchError {
     /// Only SENDs and WRITEs carry inline data.
     #[error("{0} takes no inline data")]
     NotInline(SendOps),
-    /// The operation concerns a key, not bytes.
-    #[error("{0} takes no data")]
-    NoData(SendOps),
     /// The driver of Linux's soft-RoCE, before rdma-core 64, counts the first entry's bytes for each.
     #[error("soft-RoCE's driver miscounts entries of different lengths in a batch")]
     UnequalSges,
@@ -102,14 +96,14 @@ pub enum BatchError {
 /// An RC queue pair that takes batches.
 ///
 /// ```no_run
-/// # use warpverbs_verbs::{Data, ExtendedQp, Pd, QpOptions, Remote, SendFlags, SendOp, SendOps, VerbsError};
+/// # use warpverbs_verbs::{Data, ExtendedQp, Pd, QpOptions, Remote, SendFlags, Op, SendOps, VerbsError};
 /// # fn main() -> Result<(), VerbsError> {
 /// # let (pd, options, remote): (Pd, QpOptions, Remote) = todo!();
 /// let mut qp = ExtendedQp::new(&pd, &options, SendOps::WRITE | SendOps::SEND)?;
 /// // … `qp.qp()` is connected as any other …
 /// let mut batch = qp.start()?;
-/// batch.push(1, SendOp::Write(remote), Data::Inline(b"data"), SendFlags::empty())?;
-/// batch.push(2, SendOp::Send, Data::Sges(&[]), SendFlags::SIGNALED)?;
+/// batch.push(1, Op::Write(remote), Data::Inline(b"data"), SendFlags::empty())?;
+/// batch.push(2, Op::Send, Data::Sges(&[]), SendFlags::SIGNALED)?;
 /// batch.post()?;
 /// # Ok(())
 /// # }
@@ -247,7 +241,7 @@ impl Batch<'_> {
     pub fn push(
         &mut self,
         id: u64,
-        op: SendOp,
+        op: Op,
         data: Data<'_>,
         flags: SendFlags,
     ) -> Result<(), BatchError> {
@@ -265,9 +259,7 @@ impl Batch<'_> {
         // A driver that grants an operation and then has no function for it has begun nothing.
         let made_for = self.qp.ops;
         self.begin(op).ok_or(BatchError::Operation { asked: op.into(), made_for })?;
-        if !matches!(op, SendOp::LocalInvalidate(_)) {
-            self.set(data);
-        }
+        self.set(data);
         self.len += 1;
         Ok(())
     }
@@ -284,12 +276,11 @@ impl Batch<'_> {
             | SendOps::WRITE_IMM;
         match data {
             Data::Sges([]) | Data::Inline([]) => Ok(()),
-            _ if op == SendOps::LOCAL_INV => Err(BatchError::NoData(op)),
             Data::Sges(sges) if sges.len() > caps.max_send_sge as usize => {
                 Err(BatchError::Sges { needed: sges.len(), max: caps.max_send_sge })
             }
             Data::Sges(sges) => {
-                let unequal = sges.iter().any(|sge| sge.len() != sges[0].len());
+                let unequal = sges.iter().any(|sge| sge.len != sges[0].len);
                 if self.qp.equal_sges && unequal { Err(BatchError::UnequalSges) } else { Ok(()) }
             }
             Data::Inline(_) if !takes_inline.contains(op) => Err(BatchError::NotInline(op)),
@@ -302,7 +293,7 @@ impl Batch<'_> {
 
     /// Writes the request, less its data.
     #[inline]
-    fn begin(&mut self, op: SendOp) -> Option<()> {
+    fn begin(&mut self, op: Op) -> Option<()> {
         let qp = self.qp.ptr.as_ptr();
         // One call each, inside the batch.
         macro_rules! request {
@@ -312,21 +303,20 @@ impl Batch<'_> {
             };
         }
         match op {
-            SendOp::Send => request!(ibv_wr_send()),
-            SendOp::SendImm(imm) => request!(ibv_wr_send_imm(imm.to_be())),
-            SendOp::SendInvalidate(rkey) => request!(ibv_wr_send_inv(rkey)),
-            SendOp::Write(Remote { addr, rkey }) => request!(ibv_wr_rdma_write(rkey, addr)),
-            SendOp::WriteImm(Remote { addr, rkey }, imm) => {
-                request!(ibv_wr_rdma_write_imm(rkey, addr, imm.to_be()))
+            Op::Send => request!(ibv_wr_send()),
+            Op::SendImm(imm) => request!(ibv_wr_send_imm(imm.to_be())),
+            Op::SendInvalidate(rkey) => request!(ibv_wr_send_inv(rkey.0)),
+            Op::Write(Remote { addr, rkey }) => request!(ibv_wr_rdma_write(rkey.0, addr)),
+            Op::WriteImm(Remote { addr, rkey }, imm) => {
+                request!(ibv_wr_rdma_write_imm(rkey.0, addr, imm.to_be()))
             }
-            SendOp::Read(Remote { addr, rkey }) => request!(ibv_wr_rdma_read(rkey, addr)),
-            SendOp::FetchAdd { remote: Remote { addr, rkey }, add } => {
-                request!(ibv_wr_atomic_fetch_add(rkey, addr, add))
+            Op::Read(Remote { addr, rkey }) => request!(ibv_wr_rdma_read(rkey.0, addr)),
+            Op::FetchAdd { remote: Remote { addr, rkey }, add } => {
+                request!(ibv_wr_atomic_fetch_add(rkey.0, addr, add))
             }
-            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
-                request!(ibv_wr_atomic_cmp_swp(rkey, addr, compare, swap))
+            Op::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
+                request!(ibv_wr_atomic_cmp_swp(rkey.0, addr, compare, swap))
             }
-            SendOp::LocalInvalidate(rkey) => request!(ibv_wr_local_inv(rkey)),
         }
     }
 
@@ -338,7 +328,7 @@ impl Batch<'_> {
         let _ = match data {
             Data::Sges([sge]) => {
                 // SAFETY: a request was begun; numbers, which the device checks.
-                unsafe { sys::ibv_wr_set_sge(qp, sge.lkey(), sge.addr(), sge.len()) }
+                unsafe { sys::ibv_wr_set_sge(qp, sge.lkey.0, sge.addr, sge.len) }
             }
             Data::Inline(bytes) if !bytes.is_empty() => {
                 let at = bytes.as_ptr().cast_mut().cast();
@@ -351,8 +341,8 @@ impl Batch<'_> {
     }
 
     fn set_list(&mut self, sges: &[Sge]) -> Option<()> {
-        // SAFETY: a request was begun; the driver copies these entries now, and `Sge` is one of
-        // libibverbs' in other clothes.
+        // SAFETY: a request was begun; the driver copies these entries now, and `Sge` has
+        // the layout of `ibv_sge`, which `post` asserts.
         unsafe { sys::ibv_wr_set_sge_list(self.qp.ptr.as_ptr(), sges.len(), sges.as_ptr().cast()) }
     }
 

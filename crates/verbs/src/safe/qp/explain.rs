@@ -2,23 +2,19 @@
 //! given is compared with the table of transitions, with the fields' ranges, and with what the
 //! device and its port tell of themselves.
 
-use super::state::transition;
-use super::{AttrMask, Path, QpAttrs, QpState};
+use super::{Path, QpAttrs};
 use crate::CallError;
-use crate::safe::{Context, GidEntry, LinkLayer, Mtu, PortAttr, PortState};
+use crate::safe::{Context, GidEntry, LinkLayer, PortAttr, PortState};
 use nix::errno::Errno;
 use std::fmt;
+use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition, TransitionError};
 
 /// One thing that is wrong with what was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// The table has no such transition.
-    NoTransition,
-    /// The transition needs these, which were not given.
-    Missing(AttrMask),
-    /// The transition does not take these.
-    Unexpected(AttrMask),
+    /// The table has no such transition, or not with these attributes.
+    Transition(TransitionError),
     /// A number is beyond its field, or beyond what the device or the port has.
     TooLarge {
         /// The attribute.
@@ -35,9 +31,7 @@ pub enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoTransition => f.write_str("there is no such transition"),
-            Self::Missing(mask) => write!(f, "missing {mask}"),
-            Self::Unexpected(mask) => write!(f, "not allowed here: {mask}"),
+            Self::Transition(error) => error.fmt(f),
             Self::TooLarge { attr, value, max } => {
                 write!(f, "{attr} is {value}, at most {max} is possible")
             }
@@ -121,12 +115,10 @@ pub(super) fn explain(
 
 fn against_table(from: Option<QpState>, to: QpState, given: AttrMask) -> Vec<Finding> {
     let Some(from) = from else { return Vec::new() };
-    let Some(row) = transition(from, to) else { return vec![Finding::NoTransition] };
-    let (missing, unexpected) = (row.required - given, given - row.required - row.optional);
-    let mut out = Vec::new();
-    out.extend((!missing.is_empty()).then_some(Finding::Missing(missing)));
-    out.extend((!unexpected.is_empty()).then_some(Finding::Unexpected(unexpected)));
-    out
+    match Transition::find(from, to) {
+        Ok(row) => row.errors(given).map(Finding::Transition).collect(),
+        Err(error) => vec![Finding::Transition(error)],
+    }
 }
 
 fn against_ranges(attrs: &QpAttrs, facts: &Facts) -> Vec<Finding> {
@@ -254,13 +246,22 @@ mod tests {
 
     #[test]
     fn the_table_names_what_is_missing_and_what_is_too_much() {
+        let (from, to) = (QpState::Reset, QpState::Init);
         let given = QpAttrs::init(1, Access::empty()).given() | AttrMask::TIMEOUT;
         assert_eq!(
-            against_table(Some(QpState::Reset), QpState::Init, given - AttrMask::PORT),
-            [Finding::Missing(AttrMask::PORT), Finding::Unexpected(AttrMask::TIMEOUT)]
+            against_table(Some(from), to, given - AttrMask::PORT),
+            [
+                Finding::Transition(TransitionError::Missing { from, to, missing: AttrMask::PORT }),
+                Finding::Transition(TransitionError::Unexpected {
+                    from,
+                    to,
+                    unexpected: AttrMask::TIMEOUT
+                }),
+            ]
         );
         let skipped = against_table(Some(QpState::Reset), QpState::Rts, given);
-        assert_eq!(skipped, [Finding::NoTransition]);
+        let none = TransitionError::NoTransition { from, to: QpState::Rts };
+        assert_eq!(skipped, [Finding::Transition(none)]);
         assert_eq!(against_table(Some(QpState::Rts), QpState::Err, AttrMask::empty()), []);
     }
 

@@ -5,16 +5,16 @@ mod batch;
 mod explain;
 mod state;
 
-pub use attrs::{Alternate, AttrMask, GlobalRoute, Migration, Path, QpAttrs};
+pub use attrs::{Alternate, GlobalRoute, Migration, Path, QpAttrs};
 pub use batch::{Batch, BatchError, ExtendedQp, SendOps};
 pub use explain::{Finding, ModifyError};
-pub use state::{QpState, TRANSITIONS, Transition};
 
 use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
 use crate::{CallError, result, sys};
 use nix::errno::Errno;
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
+use warpverbs_rdma::{AttrMask, QpState};
 
 /// What a QP has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Qp {
     /// transition lacks or does not allow, and those beyond what the device has.
     pub fn modify(&self, state: QpState, attrs: &QpAttrs) -> Result<(), VerbsError> {
         let (mut raw, mask) = attrs.to_raw();
-        raw.qp_state = state.to_raw();
+        raw.qp_state = state as u32;
         let mask = mask | sys::IBV_QP_STATE;
         // SAFETY: a live QP.
         let done = unsafe { result::modify_qp(self.context().api(), self.ptr, &mut raw, mask) };
@@ -192,7 +192,7 @@ impl Qp {
         let bits = mask.bits() | sys::IBV_QP_STATE;
         // SAFETY: a live QP.
         let (raw, _) = unsafe { result::query_qp(self.context().api(), self.ptr, bits) }?;
-        Ok((QpState::from_raw(raw.qp_state), QpAttrs::from_raw(&raw, mask)))
+        Ok((state::from_raw(raw.qp_state)?, QpAttrs::from_raw(&raw, mask)))
     }
 
     /// Posts all sends of `list`, which may then be used again.

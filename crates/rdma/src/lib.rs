@@ -1,0 +1,40 @@
+//! The vocabulary of RDMA, as libibverbs and the InfiniBand specification use it: what the other
+//! crates say to each other, written once.
+//!
+//! | module | what it defines |
+//! |---|---|
+//! | `memory` | [`Lkey`], [`Rkey`], [`Sge`], [`Remote`] |
+//! | `work` | [`Op`], [`SendFlags`], [`Data`], [`WorkRequest`] |
+//! | `completion` | [`Status`], [`ReceivedKind`], [`Completion`] |
+//! | `state`, `transition` | [`QpState`], [`AttrMask`], [`TRANSITIONS`], [`TransitionError`] |
+//! | `event` | [`AsyncEvent`] |
+//! | `mtu` | [`Mtu`] |
+//!
+//! These are values, without I/O, memory or a wire format. Their bytes belong to others: those of
+//! packets to `warpverbs-wire`, those of queues to `warpverbs-mlx5`, the structs of libibverbs to
+//! `warpverbs-verbs`. Values of enums of libibverbs are kept, because every library agrees on
+//! them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod completion;
+mod event;
+mod memory;
+mod mtu;
+mod state;
+mod transition;
+mod work;
+
+pub use completion::{Completion, QueueKind, ReceivedKind, Status};
+pub use event::{AsyncEvent, PortChange};
+pub use memory::{Lkey, Remote, Rkey, Sge};
+pub use mtu::Mtu;
+pub use state::QpState;
+pub use transition::{AttrMask, TRANSITIONS, Transition, TransitionError};
+pub use work::{Data, Op, SendFlags, WorkRequest};
+
+/// UDP destination port of RoCEv2 (annex A17); devices use no other.
+pub const ROCE_PORT: u16 = 4791;

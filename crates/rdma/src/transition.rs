@@ -1,0 +1,251 @@
+//! Transitions of an RC QP that its user may ask for, as a table, with the attributes that each
+//! needs and allows.
+
+use crate::QpState;
+use bitflags::bitflags;
+use core::fmt;
+use thiserror::Error;
+
+bitflags! {
+    /// Names of QP attributes: the bits of `enum ibv_qp_attr_mask`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[doc(alias = "ibv_qp_attr_mask")]
+    pub struct AttrMask: u32 {
+        /// The state that the QP is assumed to be in.
+        const CUR_STATE = 1 << 1;
+        /// An event reports when SQD is reached.
+        const SQD_NOTIFY = 1 << 2;
+        /// Rights that the QP grants its peer.
+        const ACCESS = 1 << 3;
+        /// Index of the partition key.
+        const PKEY_INDEX = 1 << 4;
+        /// Number of the own port.
+        const PORT = 1 << 5;
+        /// How the peer is reached: the address vector.
+        const PATH = 1 << 7;
+        /// Path MTU.
+        const MTU = 1 << 8;
+        /// Local ACK timeout.
+        const TIMEOUT = 1 << 9;
+        /// Retries after a timeout or a sequence error.
+        const RETRY = 1 << 10;
+        /// Retries after "receiver not ready".
+        const RNR_RETRY = 1 << 11;
+        /// First packet sequence number expected.
+        const RQ_PSN = 1 << 12;
+        /// READs and atomics of this QP that may be outstanding.
+        const MAX_RD_ATOMIC = 1 << 13;
+        /// Alternate path.
+        const ALTERNATE = 1 << 14;
+        /// Delay that a sender without receive is asked to keep.
+        const MIN_RNR_TIMER = 1 << 15;
+        /// First packet sequence number sent.
+        const SQ_PSN = 1 << 16;
+        /// READs and atomics of the peer that may be outstanding.
+        const MAX_DEST_RD_ATOMIC = 1 << 17;
+        /// Path migration state.
+        const MIGRATION = 1 << 18;
+        /// The peer's QP number.
+        const DEST_QPN = 1 << 20;
+    }
+}
+
+impl fmt::Display for AttrMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+/// One row: what a transition needs and allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// State before.
+    pub from: QpState,
+    /// State after.
+    pub to: QpState,
+    /// Attributes that must be given.
+    pub required: AttrMask,
+    /// Attributes that may be given.
+    pub optional: AttrMask,
+}
+
+const NONE: AttrMask = AttrMask::empty();
+const TO_INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask::ACCESS);
+const TO_RTR: AttrMask = AttrMask::PATH
+    .union(AttrMask::MTU)
+    .union(AttrMask::DEST_QPN)
+    .union(AttrMask::RQ_PSN)
+    .union(AttrMask::MAX_DEST_RD_ATOMIC)
+    .union(AttrMask::MIN_RNR_TIMER);
+const RTR_OPTIONAL: AttrMask =
+    AttrMask::ALTERNATE.union(AttrMask::ACCESS).union(AttrMask::PKEY_INDEX);
+const TO_RTS: AttrMask = AttrMask::TIMEOUT
+    .union(AttrMask::RETRY)
+    .union(AttrMask::RNR_RETRY)
+    .union(AttrMask::SQ_PSN)
+    .union(AttrMask::MAX_RD_ATOMIC);
+const RUNTIME: AttrMask = AttrMask::CUR_STATE
+    .union(AttrMask::ACCESS)
+    .union(AttrMask::MIN_RNR_TIMER)
+    .union(AttrMask::ALTERNATE)
+    .union(AttrMask::MIGRATION);
+const IN_SQD: AttrMask = RUNTIME
+    .union(AttrMask::PORT)
+    .union(AttrMask::PATH)
+    .union(AttrMask::TIMEOUT)
+    .union(AttrMask::RETRY)
+    .union(AttrMask::RNR_RETRY)
+    .union(AttrMask::MAX_RD_ATOMIC)
+    .union(AttrMask::MAX_DEST_RD_ATOMIC)
+    .union(AttrMask::PKEY_INDEX);
+
+const fn row(from: QpState, to: QpState, required: AttrMask, optional: AttrMask) -> Transition {
+    Transition { from, to, required, optional }
+}
+
+/// Every transition but those to RESET and ERR, which lead there from anywhere and take no
+/// attribute. IBTA volume 1, 10.3.1 and the RC column of table 91. RC itself has no SQE; the row
+/// from there is that of other services, for a device whose sends alone fail.
+pub const TRANSITIONS: &[Transition] = &[
+    row(QpState::Reset, QpState::Init, TO_INIT, NONE),
+    row(QpState::Init, QpState::Init, NONE, TO_INIT),
+    row(QpState::Init, QpState::Rtr, TO_RTR, RTR_OPTIONAL),
+    row(QpState::Rtr, QpState::Rts, TO_RTS, RUNTIME),
+    row(QpState::Rts, QpState::Rts, NONE, RUNTIME),
+    row(QpState::Rts, QpState::Sqd, NONE, AttrMask::SQD_NOTIFY),
+    row(QpState::Sqd, QpState::Sqd, NONE, IN_SQD),
+    row(QpState::Sqd, QpState::Rts, NONE, RUNTIME),
+    row(QpState::Sqe, QpState::Rts, NONE, RUNTIME),
+];
+
+/// Why a transition is not possible as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TransitionError {
+    /// There is no such transition.
+    #[error("a QP does not go from {from} to {to}")]
+    NoTransition {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition needs attributes that were not given.
+    #[error("{from} to {to} needs {missing}")]
+    Missing {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What was not given.
+        missing: AttrMask,
+    },
+    /// The transition does not take some of the attributes given.
+    #[error("{from} to {to} does not take {unexpected}")]
+    Unexpected {
+        /// The state the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What it does not take.
+        unexpected: AttrMask,
+    },
+}
+
+impl Transition {
+    /// The row of a transition.
+    ///
+    /// # Errors
+    /// [`TransitionError::NoTransition`].
+    pub fn find(from: QpState, to: QpState) -> Result<Self, TransitionError> {
+        if matches!(to, QpState::Reset | QpState::Err) {
+            return Ok(row(from, to, NONE, NONE));
+        }
+        let found = TRANSITIONS.iter().find(|row| row.from == from && row.to == to);
+        found.copied().ok_or(TransitionError::NoTransition { from, to })
+    }
+
+    /// The row for a device that has only the attributes of `mask`.
+    #[must_use]
+    pub fn within(self, mask: AttrMask) -> Self {
+        Self { required: self.required & mask, optional: self.optional & mask, ..self }
+    }
+
+    /// What is wrong with these attributes: nothing, what is missing, what is too much, or both.
+    pub fn errors(self, given: AttrMask) -> impl Iterator<Item = TransitionError> {
+        let Self { from, to, required, optional } = self;
+        let (missing, unexpected) = (required - given, given - required - optional);
+        let missing =
+            (!missing.is_empty()).then_some(TransitionError::Missing { from, to, missing });
+        let unexpected = (!unexpected.is_empty()).then_some(TransitionError::Unexpected {
+            from,
+            to,
+            unexpected,
+        });
+        missing.into_iter().chain(unexpected)
+    }
+
+    /// Whether these attributes will do.
+    ///
+    /// # Errors
+    /// The first of [`Self::errors`].
+    pub fn check(self, given: AttrMask) -> Result<(), TransitionError> {
+        self.errors(given).next().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    /// The possible pairs, written down a second time as a picture: one row per `from`.
+    const PICTURE: &str = "
+              RESET INIT RTR RTS SQD SQE ERR
+        RESET   x    x    .   .   .   .   x
+        INIT    x    x    x   .   .   .   x
+        RTR     x    .    .   x   .   .   x
+        RTS     x    .    .   x   x   .   x
+        SQD     x    .    .   x   x   .   x
+        SQE     x    .    .   x   .   .   x
+        ERR     x    .    .   .   .   .   x";
+
+    #[test]
+    fn every_pair_is_as_in_the_picture() {
+        for line in PICTURE.lines().skip(2) {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap();
+            let from = *QpState::ALL.iter().find(|s| s.to_string() == name).unwrap();
+            for (to, mark) in QpState::ALL.into_iter().zip(words) {
+                assert_eq!(Transition::find(from, to).is_ok(), mark == "x", "{from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_attribute_that_is_missing_or_too_much_is_named() {
+        for row in TRANSITIONS {
+            let Transition { from, to, required, optional } = *row;
+            assert_eq!(Transition::find(from, to), Ok(*row));
+            assert_eq!(row.check(required), Ok(()));
+            assert_eq!(row.check(required | optional), Ok(()));
+            for missing in required {
+                let error = TransitionError::Missing { from, to, missing };
+                assert_eq!(row.check(required - missing), Err(error));
+                assert_eq!(row.within(!missing).check(required - missing), Ok(()));
+            }
+            for unexpected in AttrMask::all() - required - optional {
+                let error = TransitionError::Unexpected { from, to, unexpected };
+                assert_eq!(row.check(required | unexpected), Err(error));
+            }
+        }
+    }
+
+    #[test]
+    fn states_keep_their_values() {
+        for (value, state) in QpState::ALL.into_iter().enumerate() {
+            assert_eq!((QpState::from_value(value as u32), state as usize), (Some(state), value));
+        }
+        assert_eq!(QpState::from_value(7), None);
+    }
+}
