@@ -5,6 +5,8 @@ fn main() {
     let include = "../../kernels/include";
     println!("cargo:rerun-if-changed=src/simt/tls.cc");
     println!("cargo:rerun-if-changed={include}/warpverbs/arch/simt.h");
+    println!("cargo:rerun-if-changed={include}/warpverbs/arch/host.h");
+    println!("cargo:rerun-if-changed={include}/warpverbs/arch/host_ops.h");
     println!("cargo:rerun-if-changed={include}/warpverbs/arch/types.h");
     cc::Build::new()
         .cpp(true)

@@ -92,7 +92,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// Kind of the last memory operation, as `wv::simt::op`.
+/// Kind of the last memory operation, as `wv::host::op`.
 pub(crate) fn op_name(op: u32) -> &'static str {
     match op {
         1 => "load",

@@ -22,7 +22,7 @@ impl fmt::Display for LaneName {
     }
 }
 
-/// A warp collective, as `wv::simt::collective`.
+/// A warp collective, as `wv::host::collective`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Collective {

@@ -1,5 +1,5 @@
-// Picks the device. Everything above this folder uses only the names that cuda.h, hip.h and simt.h
-// have in common, and never an intrinsic, a builtin or asm.
+// Picks the device. Everything above this folder uses only the names that cuda.h, hip.h, simt.h and
+// check.h have in common, and never an intrinsic, a builtin or asm.
 #pragma once
 
 #include "warpverbs/arch/types.h"
@@ -8,6 +8,8 @@
 #include "warpverbs/arch/cuda.h"
 #elif defined(__HIP__)
 #include "warpverbs/arch/hip.h"
+#elif defined(WV_CHECK)
+#include "warpverbs/arch/check.h"
 #else
 #include "warpverbs/arch/simt.h"
 #endif

@@ -1,0 +1,275 @@
+//! Threads of a scenario as coroutines, and the functions that device code calls. All `unsafe` of
+//! the crate is here.
+
+use crate::op::{Access, Atomic, Collective, Op, Order, Scope, Site};
+use core::ffi::{CStr, c_char};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::Cell;
+use std::rc::Rc;
+use warpverbs_mlx5::export::Qp;
+
+/// Bytes of a thread's stack.
+const STACK: usize = 128 << 10;
+
+/// A lane's place in its launch; layout as `wv::host::lane_place`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Number in the warp.
+    pub lane: u32,
+    /// Warp in the block.
+    pub warp: u32,
+    /// Thread in the block.
+    pub thread: u32,
+    /// Block in the grid.
+    pub block: u32,
+    /// Threads of a block.
+    pub block_dim: u32,
+    /// Blocks of the grid.
+    pub grid_dim: u32,
+}
+
+/// A kernel of `scenarios/`: the queue pair and one number that it makes of what it likes.
+pub type Kernel = unsafe extern "C" fn(*const Qp, u64);
+
+/// What a thread runs.
+#[derive(Clone)]
+pub enum Body {
+    /// A device kernel, as one lane.
+    Kernel {
+        /// Its entry.
+        entry: Kernel,
+        /// Its queue pair.
+        qp: Rc<Qp>,
+        /// Its parameter.
+        argument: u64,
+        /// Its place.
+        lane: Lane,
+    },
+    /// Host or NIC. Must own nothing with a destructor while it asks for something: it may be
+    /// dropped there.
+    Host(Rc<dyn Fn()>),
+}
+
+thread_local! {
+    /// The running coroutine's way back to the checker.
+    static YIELDER: Cell<*const Yielder<u64, Op>> = const { Cell::new(core::ptr::null()) };
+    static LANE: Cell<*const Lane> = const { Cell::new(core::ptr::null()) };
+}
+
+/// A running thread.
+pub(crate) struct Fiber {
+    coroutine: Option<Coroutine<u64, Op, (), DefaultStack>>,
+    yielder: Rc<Cell<*const Yielder<u64, Op>>>,
+    lane: Box<Lane>,
+    /// Keeps what the coroutine points to.
+    _body: Body,
+}
+
+impl Fiber {
+    pub(crate) fn new(body: &Body, stack: Option<DefaultStack>) -> Self {
+        let stack = stack.unwrap_or_else(|| DefaultStack::new(STACK).expect("a stack"));
+        let yielder = Rc::new(Cell::new(core::ptr::null()));
+        let slot = Rc::as_ptr(&yielder);
+        let (kept, mut lane) = (body.clone(), Box::new(Lane::default()));
+        if let Body::Kernel { lane: place, .. } = body {
+            *lane = *place;
+        }
+        let start = Start::of(&kept);
+        let coroutine = Coroutine::with_stack(stack, move |yielder, _first: u64| {
+            // SAFETY: the fiber keeps the cell as long as the coroutine.
+            unsafe { &*slot }.set(yielder);
+            YIELDER.set(yielder);
+            start.run();
+        });
+        Self { coroutine: Some(coroutine), yielder, lane, _body: kept }
+    }
+
+    /// Gives the thread its answer and runs it to its next request; `None` when it has ended.
+    pub(crate) fn resume(&mut self, answer: u64) -> Option<Op> {
+        YIELDER.set(self.yielder.get());
+        LANE.set(&raw const *self.lane);
+        match self.coroutine.as_mut()?.resume(answer) {
+            CoroutineResult::Yield(op) => Some(op),
+            CoroutineResult::Return(()) => None,
+        }
+    }
+
+    /// Ends the thread wherever it stands.
+    pub(crate) fn stop(mut self) -> Option<DefaultStack> {
+        let mut coroutine = self.coroutine.take()?;
+        if !coroutine.done() {
+            // SAFETY: like a longjmp to the coroutine's start, sound if no frame in between owns
+            // anything: device code has no destructors and no exceptions, `Start` and `Op` are
+            // Copy, and `Body::Host` promises the same of host code.
+            unsafe { coroutine.force_reset() };
+        }
+        Some(coroutine.into_stack())
+    }
+}
+
+/// A body by address; Copy, so that the coroutine's stack owns nothing.
+#[derive(Clone, Copy)]
+enum Start {
+    Kernel(Kernel, *const Qp, u64),
+    Host(*const dyn Fn()),
+}
+
+impl Start {
+    fn of(body: &Body) -> Self {
+        match body {
+            Body::Kernel { entry, qp, argument, .. } => {
+                Self::Kernel(*entry, Rc::as_ptr(qp), *argument)
+            }
+            Body::Host(run) => Self::Host(Rc::as_ptr(run)),
+        }
+    }
+
+    fn run(self) {
+        match self {
+            // SAFETY: `Kernel`s are the functions of `scenarios/`, which follow no address but
+            // that of the queue pair, which the fiber keeps.
+            Self::Kernel(entry, qp, argument) => unsafe { entry(qp, argument) },
+            // SAFETY: the fiber keeps the closure.
+            Self::Host(run) => (unsafe { &*run })(),
+        }
+    }
+}
+
+/// Leaves the thread; returns with the checker's answer.
+pub(crate) fn ask(op: Op) -> u64 {
+    let yielder = YIELDER.get();
+    assert!(!yielder.is_null(), "called outside a scenario's thread");
+    // SAFETY: set by `resume` to the running coroutine's own, which lives on this stack.
+    unsafe { &*yielder }.suspend(op)
+}
+
+fn site(file: *const c_char, line: u32) -> Site {
+    // SAFETY: a `__FILE__` or `__builtin_FILE()` literal: NUL-terminated, in static storage.
+    let name: &'static CStr = unsafe { CStr::from_ptr(file) };
+    let name = name.to_str().unwrap_or("?");
+    let start = ["include/warpverbs/", "scenarios/"].iter().find_map(|folder| {
+        let at = name.rfind(folder)?;
+        Some(if *folder == "scenarios/" { at } else { at + "include/".len() })
+    });
+    Site { file: &name[start.unwrap_or(0)..], line }
+}
+
+/// `wv_check_operation`.
+#[repr(C)]
+struct Operation {
+    addr: u64,
+    value: u64,
+    expected: u64,
+    kind: u32,
+    size: u32,
+    order: u32,
+    scope: u32,
+    file: *const c_char,
+    line: u32,
+}
+
+impl Operation {
+    fn order(&self) -> Order {
+        match self.order {
+            0 => Order::Relaxed,
+            1 => Order::Acquire,
+            2 => Order::Release,
+            3 => Order::AcqRel,
+            _ => Order::SeqCst,
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        match self.scope {
+            0 => Scope::Block,
+            1 => Scope::Gpu,
+            _ => Scope::System,
+        }
+    }
+
+    /// What `wv::host::kind`, and behind it `wv::host::rmw`, number.
+    fn op(&self) -> Op {
+        let (addr, value, site) = (self.addr, self.value, site(self.file, self.line));
+        let (order, scope) = (self.order(), self.scope());
+        let access = match self.kind {
+            0 => Access::Load,
+            1 => Access::Store(value),
+            2 => Access::CompareExchange(self.expected, value),
+            3 => return Op::Fence { order, scope, site },
+            4 => return Op::Plain { addr, write: None, site },
+            5 => return Op::Plain { addr, write: Some(value), site },
+            6 => Access::Exchange(value),
+            7 => Access::Add(value),
+            8 => Access::And(value),
+            9 => Access::Or(value),
+            10 => Access::Xor(value),
+            _ => Access::Max(value),
+        };
+        let (size, failure) = (self.size as u8, order.on_failure());
+        Op::Atomic(Atomic { addr, size, access, order, failure, scope, site })
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_operate(operation: *const Operation) -> u64 {
+    // SAFETY: check.h passes the address of a local.
+    ask(unsafe { &*operation }.op())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_place() -> *const Lane {
+    LANE.get()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_clock() -> u64 {
+    ask(Op::Clock)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_pause() {
+    ask(Op::Pause);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_active(file: *const c_char, line: u32) -> u32 {
+    ask(Op::Active { site: site(file, line) }) as u32
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_collective(
+    mask: u32,
+    op: u32,
+    value: u64,
+    arg: u32,
+    file: *const c_char,
+    line: u32,
+) -> u64 {
+    let what = match op {
+        0 => Collective::Sync,
+        1 => Collective::Shfl,
+        2 => Collective::Ballot,
+        _ => Collective::MatchAny,
+    };
+    ask(Op::Collective { what, mask, value, arg, site: site(file, line) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_block_sync(file: *const c_char, line: u32) {
+    ask(Op::BlockSync { site: site(file, line) });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_note(index: u32, value: u64) {
+    ask(Op::Note { index: index as usize, value });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_fail(what: *const c_char, file: *const c_char, line: u32) -> ! {
+    // SAFETY: a string literal, as everywhere in check.h.
+    let text: &'static CStr = unsafe { CStr::from_ptr(what) };
+    ask(Op::Fail { what: text.to_str().unwrap_or("?"), site: site(file, line) });
+    unreachable!("a failed thread is never resumed")
+}

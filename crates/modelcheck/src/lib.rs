@@ -1,0 +1,21 @@
+//! A model checker for the device library and the host's posting protocol, under one weak memory
+//! model: every interleaving, and for every load every store that the model lets it read.
+//! `docs/model-checking.md` says what is modelled and how to read a failure.
+#![deny(unsafe_code)]
+
+mod explore;
+#[allow(unsafe_code)]
+mod fiber;
+pub mod host;
+mod machine;
+mod memory;
+mod op;
+mod report;
+mod scenario;
+
+pub use explore::{Settings, explore, replay};
+pub use fiber::{Body, Kernel, Lane};
+pub use memory::{Initial, Place, THREADS};
+pub use op::{Access, Order, Scope, Site};
+pub use report::{Failure, Report};
+pub use scenario::{Change, End, Finish, Mutant, NOTES, Rule, Scenario, SiteUse, ThreadSpec};

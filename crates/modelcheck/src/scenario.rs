@@ -1,0 +1,130 @@
+//! What is checked: threads, the memory they share, and rules that hold at every step.
+
+use crate::fiber::Body;
+use crate::memory::{Initial, Memory, Place};
+use crate::op::{Order, Scope, Site};
+use std::rc::Rc;
+
+/// Values that threads leave for rules and for the last check.
+pub const NOTES: usize = 24;
+
+/// One thread.
+#[derive(Clone)]
+pub struct ThreadSpec {
+    /// For reports.
+    pub name: String,
+    /// What it runs.
+    pub body: Body,
+    /// Where it runs.
+    pub place: Place,
+    /// A run may end while it pauses.
+    pub daemon: bool,
+}
+
+/// What must hold whenever a location is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
+    /// It never becomes smaller.
+    Monotonic,
+    /// It is at most the note of that index.
+    AtMost(usize),
+    /// Its writers are ordered one after another: at most one thread at a time may write it.
+    OneWriter,
+    /// It is written while it is 0, and then no more.
+    Once,
+}
+
+/// The end of a run.
+pub struct End<'a> {
+    pub(crate) memory: &'a Memory,
+    /// What threads noted.
+    pub notes: &'a [u64; NOTES],
+}
+
+impl End<'_> {
+    /// The newest value at `addr`.
+    pub fn value(&self, addr: u64) -> u64 {
+        self.memory.last(addr).unwrap_or_else(|| panic!("no location at {addr:#x}"))
+    }
+}
+
+/// Judges the end of a run.
+pub type Finish = Rc<dyn Fn(&End<'_>) -> Result<(), String>>;
+
+/// Threads and the memory they share.
+#[derive(Clone)]
+pub struct Scenario {
+    /// For reports and replays.
+    pub name: String,
+    /// At most [`crate::memory::THREADS`].
+    pub threads: Vec<ThreadSpec>,
+    /// All locations.
+    pub memory: Vec<Initial>,
+    /// What each write must respect, by address.
+    pub rules: Vec<(u64, Rule)>,
+    /// Names of addresses.
+    pub describe: Rc<dyn Fn(u64) -> String>,
+    /// What must hold at the end.
+    pub finish: Finish,
+    /// Whether timers may run out once nothing else can happen; else such a run fails.
+    pub time_passes: bool,
+}
+
+/// A weakening of the program under test, applied while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mutant {
+    /// Where.
+    pub site: Site,
+    /// Which operation there.
+    pub access: &'static str,
+    /// What becomes of it.
+    pub change: Change,
+}
+
+/// What a [`Mutant`] does to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Change {
+    /// It has another order.
+    Order(Order),
+    /// It has another scope.
+    Scope(Scope),
+    /// It orders nothing: a fence that is left out, a collective that only meets.
+    Nothing,
+    /// It is done after the thread's next operation.
+    Later,
+}
+
+/// An operation that orders something, as found in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteUse {
+    /// Where.
+    pub site: Site,
+    /// Which operation there.
+    pub access: &'static str,
+    /// Its order.
+    pub order: Order,
+    /// Its scope.
+    pub scope: Scope,
+}
+
+impl SiteUse {
+    /// Every way to make the operation weaker by one step.
+    pub fn mutants(&self) -> Vec<Mutant> {
+        let orders: &[Order] = match self.order {
+            Order::Relaxed => &[],
+            Order::Acquire | Order::Release => &[Order::Relaxed],
+            Order::AcqRel => &[Order::Acquire, Order::Release],
+            Order::SeqCst => &[Order::AcqRel],
+        };
+        let whole = matches!(self.access, "fence" | "sync_warp" | "sync_block");
+        let mut changes: Vec<Change> = match whole {
+            true => vec![Change::Nothing],
+            false => orders.iter().map(|&order| Change::Order(order)).collect(),
+        };
+        if self.scope == Scope::System && !self.access.starts_with("sync") {
+            changes.push(Change::Scope(Scope::Gpu));
+        }
+        let mutant = |change| Mutant { site: self.site, access: self.access, change };
+        changes.into_iter().map(mutant).collect()
+    }
+}

@@ -1,0 +1,88 @@
+// What the two host builds of the device library, simt.h and check.h, have in common, first part:
+// the names that their memory operations are made of. The second part is host_ops.h.
+#pragma once
+
+#include "warpverbs/arch/types.h"
+
+// An inline function of the device library.
+#define WV_DEVICE inline
+#define WV_NOINLINE [[gnu::noinline]]
+// A function of the device library that is rarely called: kept out of its callers' code.
+#define WV_COLD [[gnu::noinline, gnu::cold]] inline
+// WV_KERNEL(name)(const wv::Qp* qp, wv::u32 count) { … }
+#define WV_KERNEL(name) static void name
+// WV_SHARED(type, name): uninitialised memory of the block; `type` may be an alias of an array.
+#define WV_SHARED(type, name)               \
+  static const char wv_shared_key_##name{}; \
+  auto& name = ::wv::host::shared<type>(&wv_shared_key_##name)
+// A place in the source, for active_mask and for reports.
+#define WV_SITE (::wv::site{__FILE__, __LINE__})
+// The last parameter of memory operations and collectives is the caller's place, never given by
+// hand.
+#define WV_HERE site where = site::here()
+
+namespace wv {
+struct site {
+  const char* file;
+  u32 line;
+  // As a default argument: the place of the call that leaves it out.
+  static constexpr site here(const char* file = __builtin_FILE(), u32 line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+using lane_mask = u32;
+
+enum class order : u32 { relaxed, acquire, release, acq_rel, seq_cst };
+// Who must see it: the block, the device, or everybody including NIC and host.
+enum class scope : u32 { block, gpu, system };
+
+// 16 bytes moved by one instruction on a GPU; each half is single-copy atomic, the whole is not.
+struct alignas(16) vec16 {
+  u64 lo, hi;
+};
+
+namespace host {
+// A lane's place in its launch.
+struct lane_place {
+  u32 lane, warp, thread, block, block_dim, grid_dim;
+};
+
+enum class collective : u32 { sync, shfl, ballot, match_any };
+// Operations that read and write; what each stores is `old op value`.
+enum class rmw : u32 { exchange, add, bit_and, bit_or, bit_xor, max };
+
+template <class T>
+struct identity {
+  using type = T;
+};
+// Keeps an argument out of deduction: only the pointer decides T.
+template <class T>
+using same = typename identity<T>::type;
+
+template <class T>
+concept word = __is_trivially_copyable(T) && (sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8);
+template <class T>
+concept atomic_word = word<T> && sizeof(T) >= 4;
+// The same refusals as in cuda.h, where PTX has no other instructions.
+constexpr bool loads(order o) { return o == order::relaxed || o == order::acquire; }
+constexpr bool stores(order o) { return o == order::relaxed || o == order::release; }
+// A failed compare-and-swap stores nothing, so release has no part in it.
+constexpr order on_failure(order o) {
+  return o == order::release ? order::relaxed : o == order::acq_rel ? order::acquire : o;
+}
+
+template <word T>
+inline u64 bits(T value) {
+  u64 out = 0;
+  __builtin_memcpy(&out, &value, sizeof(T));
+  return out;
+}
+template <word T>
+inline T unbits(u64 raw) {
+  T out;
+  __builtin_memcpy(&out, &raw, sizeof(T));
+  return out;
+}
+}  // namespace host
+}  // namespace wv
