@@ -168,8 +168,8 @@ WV_DEVICE void publish(const Queue& q, const Group& group, u64 base, u64 n) {
 }
 
 // The same for one lane that took the token before it wrote. If everything before `base` is known
-// to be done (`idle`), and therefore rung, its own work is all there is to ring for, and no bit
-// need be read before the doorbell. Its bits are read by itself and by later holders only, so the
+// to be done, and therefore rung, and nothing was reserved behind it (`idle`), its own work is all
+// there is to ring for, and no bit need be read before the doorbell. Its bits are read by itself and by later holders only, so the
 // token carries them.
 template <class Queue>
 WV_DEVICE void publish_held(const Queue& q, u64 base, u64 n, bool idle) {

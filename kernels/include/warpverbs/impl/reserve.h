@@ -22,7 +22,7 @@ struct Reserved {
   Status status;
   u64 base;
   bool holds_token;  // the ring token was free and is now the caller's
-  bool idle;         // everything before `base` is done
+  bool idle;         // everything before `base` is done, and nothing behind it is reserved
 };
 
 // A poster that gives up after it has reserved leaves a hole. Nothing behind it will be rung, so
@@ -92,7 +92,10 @@ WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, 
   r.status = error_of(q.state);
   // Acquire, pairs with drain_send: the NIC's reads of these slots before our writes.
   const u64 done = load<order::acquire, scope::gpu>(&c->completed);
-  r.idle = done == r.base;
+  // A poster behind us may have found the token free before we took it: it marked its work ready,
+  // could not ring for it because ours was missing, and left that to us. Its reservation is then
+  // visible here, by the acquire of the token.
+  r.idle = done == r.base && load<order::relaxed, scope::gpu>(&c->reserved) == r.base + n;
   const bool room = r.base + n - done <= q.depth();
   if (room && r.status.ok()) return r;
   // Nobody may hold the token while it waits: the work that makes room may need a ring.
