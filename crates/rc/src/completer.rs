@@ -44,11 +44,26 @@ impl Requester {
         let position = self.outstanding_position(psn);
         if position.is_none() {
             stats.ghosts += 1;
-            if let (true, Extension::Aeth(aeth)) = (self.is_last_answered(psn), ext) {
+            if let (true, Extension::Aeth(aeth)) = (self.is_last_answered(psn), ext)
+                && self.is_plausible(ext)
+            {
                 self.learn_credits(aeth);
             }
+        } else if !self.is_plausible(ext) {
+            stats.implausible += 1;
+            return None;
         }
         position
+    }
+
+    /// The message sequence number, where there is one, counts messages that are outstanding.
+    /// Somebody who does not see the packets of a connection would have to guess it along with the
+    /// PSN.
+    //= [comp.msn]
+    fn is_plausible(&self, ext: &Extension) -> bool {
+        let (Extension::Aeth(aeth) | Extension::AethAtomicAck(aeth, _)) = ext else { return true };
+        let (least, most) = self.queue.messages();
+        aeth.msn.steps_from(least) <= most.steps_from(least)
     }
 
     fn handle_acknowledge(
@@ -179,7 +194,14 @@ impl Requester {
         stats: &mut Stats,
     ) -> Result<Place, Status> {
         let entry = *self.queue.find(position).ok_or(Status::BadResponse)?;
-        let offset = self.check_read_response(&entry, position, opcode, payload_len)?;
+        let offset = match self.check_read_response(&entry, position, opcode, payload_len) {
+            // Nothing but its PSN speaks for it: it may be anybody's.
+            Err(Status::BadResponse) if matches!(ext, Extension::Empty) => {
+                stats.implausible += 1;
+                return Ok(Place::Nothing);
+            }
+            checked => checked?,
+        };
         if !self.reach(now, position, stats)? {
             return Ok(Place::Nothing);
         }

@@ -138,6 +138,8 @@ pub struct Stats {
     pub rnr_waits: u64,
     /// Responses outside what is outstanding.
     pub ghosts: u64,
+    /// Responses that no peer would send for what is outstanding: dropped.
+    pub implausible: u64,
     /// Responses sent: ACKs, NAKs, READ responses, atomic answers.
     pub responses_sent: u64,
     /// Requests that had been executed before.

@@ -22,9 +22,10 @@ fn handle(node: &mut Node, opcode: Opcode, psn: u32, ext: Extension) -> Place {
     node.connection.handle_packet(Instant::default(), &bth, &ext, 0, &mut node.memory)
 }
 
-fn acknowledge(node: &mut Node, psn: Psn) -> Place {
+/// Acknowledges the packet at `psn`, with which `messages` are complete.
+fn acknowledge(node: &mut Node, psn: Psn, messages: u32) -> Place {
     let syndrome = Syndrome::Ack(warpverbs_wire::Credits::UNLIMITED);
-    let ext = Extension::Aeth(Aeth { syndrome, msn: Msn::default() });
+    let ext = Extension::Aeth(Aeth { syndrome, msn: Msn::from_low_bits(messages) });
     let ack = Bth::new(Opcode::Acknowledge, Qpn::default(), psn);
     node.connection.handle_packet(Instant::default(), &ack, &ext, 0, &mut node.memory)
 }
@@ -123,7 +124,8 @@ fn longest_message() {
         assert_eq!(transmit.bth.psn.get(), offset / 256);
         offset += transmit.payload.len();
         if transmit.bth.ack_request {
-            let _ = acknowledge(&mut node, transmit.bth.psn);
+            let ends = transmit.bth.opcode.position().ends();
+            let _ = acknowledge(&mut node, transmit.bth.psn, u32::from(ends));
         }
     }
     assert_eq!(offset, 1 << 31);
@@ -147,7 +149,7 @@ fn limits_of_bytes_that_change() {
             ..Config::new(Qpn::default())
         };
         let mut node = Node::new(&config, 64);
-        let (mut done, mut psn) = (0, None);
+        let (mut done, mut psn, mut messages) = (0, None, 0);
         for id in 0..100 {
             let len = rng.below(2000) as u32;
             let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
@@ -164,8 +166,9 @@ fn limits_of_bytes_that_change() {
                 };
                 assert!(psn.is_none_or(|psn| psn + 1 == bth.psn), "sent twice");
                 psn = Some(bth.psn);
+                messages += u32::from(bth.opcode.position().ends());
                 if bth.ack_request {
-                    let _ = acknowledge(&mut node, bth.psn);
+                    let _ = acknowledge(&mut node, bth.psn, messages);
                 }
             }
             node.poll_completions();

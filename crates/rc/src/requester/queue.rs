@@ -106,6 +106,12 @@ impl SendQueue {
         self.entries.get(self.done)
     }
 
+    /// Messages that the peer may have completed, as its message sequence number counts them: at
+    /// least those before the oldest that is not answered, at most all that are posted.
+    pub(crate) fn messages(&self) -> (Msn, Msn) {
+        (self.head().map_or(self.ssn, |head| head.ssn - 1), self.ssn)
+    }
+
     /// The entry to send from next.
     pub(crate) fn current(&self) -> Option<&Entry> {
         self.entries.get(self.at)
