@@ -8,7 +8,8 @@ use thiserror::Error;
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
 use warpverbs_rdma::{Mtu, TransitionError};
 
-/// A refused control call: always the caller's doing, except [`NicError::Spawn`].
+/// A refused control call: always the caller's doing, except [`NicError::Spawn`] and
+/// [`NicError::Stopped`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NicError {
@@ -122,6 +123,14 @@ pub enum NicError {
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]
     Spawn(std::io::ErrorKind),
+    /// The NIC panicked, and has executed nothing since.
+    #[error("NIC {name} stopped: {panic}")]
+    Stopped {
+        /// The NIC.
+        name: String,
+        /// The message of the panic.
+        panic: String,
+    },
 }
 
 /// Why a QP did not change its state.
@@ -161,6 +170,9 @@ pub enum ModifyError {
         /// The link's.
         max: Mtu,
     },
+    /// The NIC panicked: see [`SoftNic::stopped`](crate::SoftNic::stopped).
+    #[error("the NIC has stopped, QPs stay in ERR")]
+    Stopped,
     /// An attribute is too large for its field.
     #[error("{attr} is {value}, at most {max}")]
     TooLarge {

@@ -26,6 +26,7 @@ mod responder;
 mod slots;
 mod srq;
 mod stats;
+mod stop;
 #[cfg(feature = "test-utils")]
 pub mod testing;
 mod thread;
@@ -51,6 +52,7 @@ pub use qp::{
 };
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
+pub use stop::StopWatcher;
 pub use thread::EngineThread;
 pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};

@@ -7,8 +7,9 @@ use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::proxy_device::{ProxyDevice, ProxyReceiver};
 use crate::qp::{Qp, QpConfig};
 use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
+use crate::stop::Stop;
 use crate::thread::EngineThread;
-use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, Violation};
+use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, StopWatcher, Violation};
 use crossbeam::channel::Receiver;
 use crossbeam::utils::CachePadded;
 use rand::SeedableRng;
@@ -16,8 +17,9 @@ use rand::rngs::{StdRng, SysRng};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Kind, Region};
 
@@ -33,6 +35,7 @@ pub(crate) struct Shared {
     /// Calls that wait for the lock; the engine thread makes way for them.
     pub(crate) waiting: CachePadded<AtomicU32>,
     next_pd: AtomicU32,
+    stop: Stop,
 }
 
 impl fmt::Debug for Shared {
@@ -56,9 +59,54 @@ impl Shared {
         core
     }
 
-    /// The lock, for the engine thread.
+    /// The lock, for the engine thread. A thread that panicked with it in its hands left half of a
+    /// change behind: the NIC stops, and what is there may only be looked at, or taken down.
     pub(crate) fn lock_unannounced(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.core.lock() {
+            Ok(core) => core,
+            Err(poisoned) => {
+                drop(poisoned);
+                self.stop("a thread panicked during a call".into());
+                self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+            }
+        }
+    }
+
+    /// The lock, to change something.
+    pub(crate) fn lock_running(&self) -> Result<MutexGuard<'_, Core>, NicError> {
+        let core = self.lock();
+        match self.stop.cause() {
+            None => Ok(core),
+            Some(cause) => Err(cause.clone()),
+        }
+    }
+
+    /// Takes something out of a NIC, also out of one that stopped.
+    pub(crate) fn take_down<T>(&self, removal: impl FnOnce(&mut Core) -> T) -> Option<T> {
+        let mut core = self.lock();
+        if self.stop.cause().is_none() {
+            return Some(removal(&mut core));
+        }
+        // In what is left of a change anything may panic; the NIC is not used again.
+        panic::catch_unwind(AssertUnwindSafe(|| removal(&mut core))).ok()
+    }
+
+    /// Nothing is executed any more, for this cause. Watchers are called without the lock.
+    #[cold]
+    pub(crate) fn stop(&self, panic: String) {
+        let name = self.config.name.clone();
+        if self.stop.set(NicError::Stopped { name, panic }) {
+            let core = self.core.lock();
+            core.unwrap_or_else(|poisoned| poisoned.into_inner())
+                .events
+                .push(AsyncEvent::DeviceFatal);
+            self.stop.call_watchers();
+        }
+    }
+
+    /// Why the NIC executes nothing any more, as far as it was noticed.
+    pub(crate) fn stopped(&self) -> Option<&NicError> {
+        self.stop.cause()
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -100,7 +148,8 @@ impl SoftNic {
         };
         let core = Mutex::new(Core::new(&config, page, keys, rng, link));
         let (waiting, next_pd) = (CachePadded::default(), AtomicU32::new(1));
-        Ok(Self(Arc::new(Shared { config, doorbells, core, waiting, next_pd })))
+        let stop = Stop::default();
+        Ok(Self(Arc::new(Shared { config, doorbells, core, waiting, next_pd, stop })))
     }
 
     /// Starts a thread that calls [`Self::step`] until the returned value is dropped.
@@ -108,10 +157,28 @@ impl SoftNic {
         EngineThread::start(&self.0)
     }
 
-    /// One bounded slice of work.
+    /// One bounded slice of work; nothing once the NIC has [stopped](Self::stopped).
     #[inline(never)]
     pub fn step(&self) -> Step {
-        self.0.lock().step()
+        let mut core = self.0.lock();
+        if self.0.stopped().is_some() { Step::Idle } else { core.step() }
+    }
+
+    /// Why the NIC executes nothing any more: [`NicError::Stopped`]. A panic of the engine, in the
+    /// NIC's own code or in a link's or proxy device's, stops it for good: what was under way is not
+    /// completed, [`AsyncEvent::DeviceFatal`] is raised, and calls that would change something are
+    /// refused. `None`: it works.
+    pub fn stopped(&self) -> Option<NicError> {
+        if self.0.core.is_poisoned() {
+            // Whoever takes the lock notices.
+            drop(self.0.lock());
+        }
+        self.0.stopped().cloned()
+    }
+
+    /// Has `watcher`, as long as it lives, called when the NIC stops; at once if it has.
+    pub fn watch(&self, watcher: Weak<dyn StopWatcher>) {
+        self.0.stop.watch(watcher);
     }
 
     /// Time until a timer or a held completion is due, on the NIC's clock, if one is waited for.
@@ -166,7 +233,7 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
-        let mut core = self.0.lock();
+        let mut core = self.0.lock_running()?;
         let key = core.keys.insert_tagged(pd.number(), region, access, device_lkey)?;
         drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
@@ -200,7 +267,7 @@ impl SoftNic {
 
     /// A new CQ.
     pub fn create_cq(&self, config: &CqConfig) -> Result<Cq, NicError> {
-        let mut core = self.0.lock();
+        let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "CQs", max: 1 << 23 };
         let cqn = core.cqs.next().ok_or(exhausted.clone())? + 1;
         let slot = core.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
@@ -232,7 +299,7 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
-        let mut core = self.0.lock();
+        let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
         let srqn = core.srqs.next().ok_or(exhausted.clone())? + 1;
         let mut srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;

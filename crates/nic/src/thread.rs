@@ -4,6 +4,8 @@ use crate::NicError;
 use crate::config::Idle;
 use crate::engine::Step;
 use crate::nic::Shared;
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -22,7 +24,12 @@ impl EngineThread {
         let name = format!("nic-{}", nic.config().name);
         let handle = thread::Builder::new()
             .name(name)
-            .spawn(move || drive(&nic, &stopped))
+            .spawn(move || {
+                let driven = panic::catch_unwind(AssertUnwindSafe(|| drive(&nic, &stopped)));
+                if let Err(payload) = driven {
+                    nic.stop(message(&*payload));
+                }
+            })
             .map_err(|error| NicError::Spawn(error.kind()))?;
         Ok(Self { stop, handle: Some(handle) })
     }
@@ -33,10 +40,17 @@ impl Drop for EngineThread {
         self.stop.store(true, Ordering::Release);
         if let Some(handle) = self.handle.take() {
             handle.thread().unpark();
-            // An engine that panicked has said so on standard error.
+            // Panics only if a watcher did, after the NIC had stopped.
             let _ = handle.join();
         }
     }
+}
+
+/// The text of a panic.
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    format!("the engine panicked: {}", text.as_deref().unwrap_or("without a message"))
 }
 
 /// Slices done under one taking of the lock, at most.
@@ -67,6 +81,9 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
             thread::yield_now();
         }
         let mut core = nic.lock_unannounced();
+        if nic.stopped().is_some() {
+            return;
+        }
         for _ in 0..SLICES {
             idle = match core.step() {
                 Step::Busy(_) => 0,

@@ -1,14 +1,90 @@
 //! The engine's thread, and dropping anything in any order while it works.
 
 use proptest::prelude::*;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, Port, PortConfig, connect, remote, sge};
-use warpverbs_nic::{Config, Idle, QpAttrs, SoftNic, VirtualClock};
+use warpverbs_nic::link::{Link, Sent};
+use warpverbs_nic::testing::{Host, Pair, Port, PortConfig, connect, connect_over, remote, sge};
+use warpverbs_nic::{
+    AsyncEvent, Config, Idle, ModifyError, Mtu, NicError, QpAttrs, QpState, SoftNic, Step,
+    StopWatcher, VirtualClock,
+};
+
+/// A link that fails its NIC when it is asked for datagrams.
+#[derive(Debug)]
+struct Broken;
+
+impl Link for Broken {
+    fn local(&self) -> SocketAddr {
+        ([10, 0, 0, 1], 4791).into()
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        Mtu::B1024
+    }
+
+    fn send(&mut self, _: Duration, _: SocketAddr, _: &[u8], _: usize) -> Sent {
+        Sent::Taken
+    }
+
+    fn receive(&mut self, _: Duration, _: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+        panic!("a broken link")
+    }
+}
+
+#[derive(Default)]
+struct Causes(Mutex<Vec<NicError>>);
+
+impl StopWatcher for Causes {
+    fn nic_stopped(&self, cause: &NicError) {
+        self.0.lock().unwrap().push(cause.clone());
+    }
+}
+
+/// By a panic of the engine's thread, and by one of a caller that steps the NIC.
+#[test]
+fn a_nic_that_panicked_says_so_and_changes_nothing_more() {
+    for by_thread in [true, false] {
+        let nic = SoftNic::with_link(Config::default(), Box::new(Broken)).unwrap();
+        let host = Host::on(nic.clone(), &PortConfig::default()).unwrap();
+        let (early, late) = (Arc::new(Causes::default()), Arc::new(Causes::default()));
+        let watcher: Weak<Causes> = Arc::downgrade(&early);
+        nic.watch(watcher);
+        assert_eq!((nic.stopped(), nic.poll_event()), (None, None));
+        connect_over(&host.port, ([10, 0, 0, 2], 4791).into(), 9, QpAttrs::default());
+        if by_thread {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let _engine = nic.spawn().unwrap();
+            while nic.stopped().is_none() {
+                assert!(Instant::now() < deadline, "the NIC works on");
+                std::thread::yield_now();
+            }
+        } else {
+            std::panic::catch_unwind(AssertUnwindSafe(|| nic.step())).unwrap_err();
+        }
+        let cause = nic.stopped().unwrap();
+        let text = cause.to_string();
+        assert!(text.contains(if by_thread { "a broken link" } else { "during a call" }), "{text}");
+        let watcher: Weak<Causes> = Arc::downgrade(&late);
+        nic.watch(watcher);
+        for causes in [early, late] {
+            assert_eq!(*causes.0.lock().unwrap(), [cause.clone()]);
+        }
+        assert_eq!((nic.step(), nic.poll_event()), (Step::Idle, Some(AsyncEvent::DeviceFatal)));
+        assert_eq!(host.port.qp.state(), QpState::Err);
+        let refused = host.port.qp.modify(QpState::Reset, &QpAttrs::default());
+        assert_eq!(refused, Err(ModifyError::Stopped));
+        let more = HostBuf::region(64).unwrap();
+        assert_eq!(nic.reg_mr(&host.pd, &more, Access::all()).unwrap_err(), cause);
+        assert_eq!(Port::new(&nic, &host.pd, &PortConfig::default()).unwrap_err(), cause);
+    }
+}
 
 fn nic() -> SoftNic {
     let idle = Idle { spin: 100, yields: 100, sleep: Duration::from_micros(20) };

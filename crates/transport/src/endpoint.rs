@@ -2,7 +2,7 @@
 
 use crate::device::DeviceShared;
 use crate::health::{self, Health};
-use crate::layout::{ExportedQp, Memory};
+use crate::layout::{Abort, AbortWord, ExportedQp, Memory};
 use crate::post::host::HostQueues;
 use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use warpverbs_gpu::{Buffer, KernelPtr};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::export::CqMode;
@@ -33,6 +33,8 @@ pub(crate) struct Core {
     /// None if only kernels can post.
     pub(crate) queues: Option<HostQueues>,
     _scratch_key: Box<dyn MemoryKey>,
+    /// Also set by the NIC when it stops.
+    pub(crate) abort: Arc<AbortWord>,
     pub(crate) memory: Memory,
     config: EndpointConfig,
     handle: EndpointHandle,
@@ -91,6 +93,7 @@ impl Endpoint {
             qp,
             _scratch_key: scratch_key,
             queues,
+            abort: Arc::new(memory.abort_word()),
             memory,
             config,
             handle,
@@ -100,6 +103,8 @@ impl Endpoint {
             _doorbells: doorbells,
             device,
         };
+        let watcher: Weak<AbortWord> = Arc::downgrade(&core.abort);
+        core.device.nic.watch(watcher);
         Ok(Self { core: Arc::new(core) })
     }
 
@@ -179,7 +184,7 @@ impl Endpoint {
 
     /// Makes every wait on this endpoint, on host and device, return `aborted`.
     pub fn abort(&self) -> Result<(), Error> {
-        self.core.memory.write_abort()
+        self.core.abort.set(Abort::ByHost)
     }
 
     /// Moves the QP to ERR, so that everything posted completes with a flush error.

@@ -1,12 +1,14 @@
 //! What became of an endpoint: which queue, which index, and what for.
 
 use crate::endpoint::Core;
+use crate::layout::Abort;
 use crate::post::host::decode_error;
 use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
 use std::fmt;
 use warpverbs_mlx5::export::{ErrorWord, Fault, PostState, QueueState};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_nic::NicError;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// An examination of an [`Endpoint`](crate::Endpoint). Prints as one line per finding.
@@ -14,6 +16,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub struct Health {
     /// The endpoint.
     pub qpn: u32,
+    /// Why the NIC executes nothing any more: the cause of all else that happened since.
+    pub nic_stopped: Option<NicError>,
     /// State of its QP.
     pub state: QpState,
     /// The send queue, in WQEBBs.
@@ -131,7 +135,8 @@ impl WaitFor {
 impl Health {
     /// Nothing has gone wrong so far.
     pub fn is_ok(&self) -> bool {
-        self.error.is_none()
+        self.nic_stopped.is_none()
+            && self.error.is_none()
             && self.first_error.is_none()
             && self.fault.is_none()
             && !self.aborted
@@ -165,6 +170,9 @@ impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { qpn, state, send, receive, .. } = self;
         write!(f, "endpoint {qpn:#x} in {state}; send: {send}; receive: {receive}")?;
+        if let Some(cause) = &self.nic_stopped {
+            write!(f, "\n  {cause}")?;
+        }
         if let Some(error) = &self.error {
             write!(f, "\n  {error}")?;
         }
@@ -197,6 +205,7 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
         .then(|| decode_error(Qpn::new(qpn).unwrap_or_default(), ErrorWord(state.error)));
     Ok(Health {
         qpn,
+        nic_stopped: core.qp.stopped(),
         state: core.qp.state(),
         send: progress(&state.sq),
         receive: progress(&state.rq),
@@ -204,7 +213,7 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
         first_error: core.first_error(),
         fault: report(&state.fault),
         events: core.device.nic.take_events(qpn),
-        aborted: core.memory.read_abort()?,
+        aborted: core.abort.read()? == Abort::ByHost as u32,
     })
 }
 

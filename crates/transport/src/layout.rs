@@ -10,6 +10,7 @@ use warpverbs_mem::{HostBuf, Kind, Region};
 use warpverbs_mlx5::cqe::{CQE, CqeTail, TAIL_OFFSET, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
 use warpverbs_mlx5::export::{Cq, CqMode, PostState, Qp, QueueState, SCRATCH_SLOTS};
+use warpverbs_nic::{NicError, StopWatcher};
 use zerocopy::IntoBytes;
 
 /// Parts begin on lines of their own, also for prefetchers that fetch lines in pairs.
@@ -83,6 +84,60 @@ struct State {
     rq_ready: Part,
     span: Part,
     qp: Part,
+}
+
+/// Values of the abort word besides 0. Kernels treat them alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Abort {
+    /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
+    ByHost = 1,
+    /// The NIC stopped.
+    NicStopped = 2,
+}
+
+/// The word that aborts every wait: 0, or an [`Abort`].
+pub(crate) struct AbortWord {
+    gpu: Option<Arc<dyn Gpu>>,
+    buf: Buffer,
+    at: u64,
+}
+
+impl AbortWord {
+    pub(crate) fn read(&self) -> Result<u32, Error> {
+        let mut word = [0; 4];
+        read(self.gpu.as_ref(), &self.buf, self.at, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    pub(crate) fn set(&self, by: Abort) -> Result<(), Error> {
+        write(self.gpu.as_ref(), &self.buf, self.at, &(by as u32).to_le_bytes())
+    }
+}
+
+/// Nothing completes any more: all waits end, on host and device.
+impl StopWatcher for AbortWord {
+    fn nic_stopped(&self, cause: &NicError) {
+        if let Err(error) = self.set(Abort::NicStopped) {
+            tracing::error!(%cause, %error, "waits end at their deadlines");
+        }
+    }
+}
+
+fn read(gpu: Option<&Arc<dyn Gpu>>, buf: &Buffer, at: u64, out: &mut [u8]) -> Result<(), Error> {
+    match gpu {
+        Some(gpu) => gpu.read(buf, at, out)?,
+        None => buf.region().read(at, out)?,
+    }
+    Ok(())
+}
+
+fn write(gpu: Option<&Arc<dyn Gpu>>, buf: &Buffer, at: u64, data: &[u8]) -> Result<(), Error> {
+    match gpu {
+        Some(gpu) => gpu.write(buf, at, data)?,
+        None => buf.region().write(at, data)?,
+    }
+    Ok(())
 }
 
 /// The memory of one endpoint.
@@ -215,19 +270,11 @@ impl Memory {
     }
 
     fn read(&self, buf: &Buffer, at: u64, out: &mut [u8]) -> Result<(), Error> {
-        match &self.gpu {
-            Some(gpu) => gpu.read(buf, at, out)?,
-            None => buf.region().read(at, out)?,
-        }
-        Ok(())
+        read(self.gpu.as_ref(), buf, at, out)
     }
 
     fn write(&self, buf: &Buffer, at: u64, data: &[u8]) -> Result<(), Error> {
-        match &self.gpu {
-            Some(gpu) => gpu.write(buf, at, data)?,
-            None => buf.region().write(at, data)?,
-        }
-        Ok(())
+        write(self.gpu.as_ref(), buf, at, data)
     }
 
     /// Reads the posting state, wherever it is.
@@ -239,16 +286,10 @@ impl Memory {
         self.write(&self.state_buf, self.state.state.at + offset as u64, data)
     }
 
-    /// Reads the word that aborts every wait.
-    pub(crate) fn read_abort(&self) -> Result<bool, Error> {
-        let mut word = [0; 4];
-        self.read(&self.ring_buf, self.rings.abort.at, &mut word)?;
-        Ok(word != [0; 4])
-    }
-
-    /// Sets the word that aborts every wait.
-    pub(crate) fn write_abort(&self) -> Result<(), Error> {
-        self.write(&self.ring_buf, self.rings.abort.at, &1u32.to_le_bytes())
+    /// The word that aborts every wait, which keeps the memory it is in.
+    pub(crate) fn abort_word(&self) -> AbortWord {
+        let (gpu, buf) = (self.gpu.clone(), self.ring_buf.clone());
+        AbortWord { gpu, buf, at: self.rings.abort.at }
     }
 
     /// Back to what a new endpoint has, for a QP that was reset and that nobody posts to. Ring CQs

@@ -240,7 +240,7 @@ impl Qp {
     ) -> Result<Self, NicError> {
         config.check_owner(nic, pd)?;
         config.check_proxied(proxy_device.as_deref())?;
-        let mut core = nic.lock();
+        let mut core = nic.lock_running()?;
         let qpn = match &proxy_device {
             Some(proxy_device) => core.claim_qpn(proxy_device.qpn())?,
             None => core.draw_qpn(),
@@ -265,15 +265,20 @@ impl Qp {
         u64::from(self.0.slot) * 8
     }
 
-    /// The QP's state.
+    /// The QP's state; ERR once the NIC has stopped.
     pub fn state(&self) -> QpState {
+        if self.0.nic.stopped().is_some() {
+            return QpState::Err;
+        }
         self.0.nic.lock().sends.get(self.0.slot).map_or(QpState::Reset, |q| q.state)
     }
 
     /// Brings the QP to another state. A refusal changes nothing and names what was wrong.
     pub fn modify(&self, to: QpState, attrs: &QpAttrs) -> Result<(), ModifyError> {
         // What was in flight is dropped after the lock.
-        let garbage = self.0.nic.lock().modify(self.0.slot, to, attrs)?;
+        let mut core = self.0.nic.lock_running().map_err(|_| ModifyError::Stopped)?;
+        let garbage = core.modify(self.0.slot, to, attrs)?;
+        drop(core);
         drop(garbage);
         Ok(())
     }
@@ -298,7 +303,7 @@ impl Qp {
 impl Drop for QpInner {
     fn drop(&mut self) {
         // Memory is given back, and copies under way are waited for, after the lock.
-        let garbage = self.nic.lock().remove_qp(self.slot);
+        let garbage = self.nic.take_down(|core| core.remove_qp(self.slot));
         drop(garbage);
     }
 }

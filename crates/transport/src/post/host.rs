@@ -9,7 +9,7 @@ use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
 use crate::error::WorkError;
-use crate::layout::Memory;
+use crate::layout::{Abort, Memory};
 use crate::provider::QueuePair;
 use crate::{Error, FirstError, WaitError};
 use std::sync::Arc;
@@ -186,7 +186,23 @@ impl HostQueues {
     pub(crate) fn check_abort(&self) -> Result<(), Error> {
         match self.abort[0].load(Relaxed) {
             0 => Ok(()),
-            _ => Err(WaitError::Aborted { qpn: self.qpn.get() }.into()),
+            _ => Err(self.explain_abort()),
+        }
+    }
+
+    #[cold]
+    fn explain_abort(&self) -> Error {
+        match self.qp.stopped() {
+            Some(cause) => cause.into(),
+            None => WaitError::Aborted { qpn: self.qpn.get() }.into(),
+        }
+    }
+
+    /// Whether the NIC still executes work. A cheap look, for those who do not wait.
+    pub(crate) fn check_running(&self) -> Result<(), Error> {
+        match self.abort[0].load(Relaxed) == Abort::NicStopped as u32 {
+            true => Err(self.explain_abort()),
+            false => Ok(()),
         }
     }
 

@@ -68,7 +68,7 @@ impl Poster<'_> {
         }
         match taken {
             Some(Taken { received: Some(received), .. }) => Ok(Some(received)),
-            _ => self.q.check().map(|()| None),
+            _ => self.q.check().and_then(|()| self.q.check_running()).map(|()| None),
         }
     }
 

@@ -223,6 +223,9 @@ impl Poster<'_> {
             if slots != 0 && taken.is_ok() {
                 return Ok(slots.trailing_zeros());
             }
+            if slots == 0 {
+                self.q.check_abort()?;
+            }
             if slots == 0 && !patience.pause() {
                 let (qpn, after) = (self.q.qpn.get(), self.timeout);
                 return Err(WaitError::NoScratch { qpn, after }.into());

@@ -12,9 +12,10 @@ use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::Weak;
 use warpverbs_mem::{Access, Region, RegistrationChoice};
 use warpverbs_mlx5::export::CqMode;
-use warpverbs_nic::{AsyncEvent, FirstError, Mtu, QpState};
+use warpverbs_nic::{AsyncEvent, FirstError, Mtu, NicError, QpState, StopWatcher};
 
 /// What is known of a NIC before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,10 @@ pub trait Nic: Send + Sync + fmt::Debug {
 
     /// Events of QP `qpn` that were not asked for yet.
     fn take_events(&self, qpn: u32) -> Vec<AsyncEvent>;
+
+    /// Has `watcher` called when the NIC stops for good, at once if it has; a NIC that never does
+    /// has no use for it.
+    fn watch(&self, _watcher: Weak<dyn StopWatcher>) {}
 }
 
 /// A registration; dropping it takes the keys back.
@@ -234,6 +239,10 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     /// The first error of its send queue, if the NIC remembers it. Not asked of one with
     /// [`QueuePair::direct`].
     fn first_error(&self) -> Option<FirstError>;
+    /// Why its NIC executes nothing any more, if that is so.
+    fn stopped(&self) -> Option<NicError> {
+        None
+    }
     /// How the host posts to it, if not by rings. Asked once.
     fn direct(&self) -> Option<DirectPorts> {
         None

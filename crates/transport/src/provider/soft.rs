@@ -7,12 +7,12 @@ use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
     AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
-    UdpConfig,
+    StopWatcher, UdpConfig,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -232,6 +232,10 @@ impl Nic for SoftDevice {
     fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
         self.running.take_events(qpn)
     }
+
+    fn watch(&self, watcher: Weak<dyn StopWatcher>) {
+        self.running.nic.watch(watcher);
+    }
 }
 
 pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
@@ -335,6 +339,10 @@ impl QueuePair for SoftQp {
 
     fn first_error(&self) -> Option<FirstError> {
         self.qp.first_error()
+    }
+
+    fn stopped(&self) -> Option<NicError> {
+        self.running.nic.stopped()
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {

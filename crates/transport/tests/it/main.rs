@@ -11,5 +11,6 @@ mod network;
 mod ops;
 mod placement;
 mod receive;
+mod stopped;
 mod stress;
 mod verbs;

@@ -10,10 +10,12 @@ use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
-use warpverbs_nic::{AsyncEvent, Config, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq};
+use warpverbs_nic::{
+    AsyncEvent, Config, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq, StopWatcher,
+};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
@@ -301,6 +303,10 @@ impl Nic for VerbsNic {
 
     fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
         self.opened.running.take_events(qpn)
+    }
+
+    fn watch(&self, watcher: Weak<dyn StopWatcher>) {
+        self.opened.running.nic.watch(watcher);
     }
 }
 

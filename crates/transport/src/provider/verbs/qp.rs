@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::Access;
 use warpverbs_nic::{
-    Cq, FirstError, Path, ProxyKeys, ProxyLimits, ProxyReceiver, Qp, QpAttrs, QpState,
+    Cq, FirstError, NicError, Path, ProxyKeys, ProxyLimits, ProxyReceiver, Qp, QpAttrs, QpState,
 };
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::Gid;
@@ -116,6 +116,10 @@ impl QueuePair for ProxiedQp {
         self.qp.first_error()
     }
 
+    fn stopped(&self) -> Option<NicError> {
+        self.device.opened.running.nic.stopped()
+    }
+
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let [rtr, rts] = attributes(path, Path::Proxied)?;
         // The device first: work that a poster announces finds it ready.
@@ -174,6 +178,10 @@ impl QueuePair for DirectQp {
 
     fn first_error(&self) -> Option<FirstError> {
         None
+    }
+
+    fn stopped(&self) -> Option<NicError> {
+        self.device.opened.running.nic.stopped()
     }
 
     fn direct(&self) -> Option<DirectPorts> {
