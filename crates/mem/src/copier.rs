@@ -120,7 +120,8 @@ pub fn copy_on_host(
             return Err(MemError::NotHost { addr: region.addr() });
         }
     }
-    crate::region::host_copy(to, from, len);
+    // SAFETY: both ranges are inside their regions, which are host memory.
+    unsafe { crate::region::host_copy(to, from, len) };
     Ok(())
 }
 
@@ -140,7 +141,8 @@ pub fn copy(
         return Ok(Progress::Done);
     }
     if (dst.kind(), src.kind()) == (Kind::Host, Kind::Host) {
-        crate::region::host_copy(to, from, len);
+        // SAFETY: both ranges are inside their regions, which are host memory.
+        unsafe { crate::region::host_copy(to, from, len) };
         return Ok(Progress::Done);
     }
     let copier = dst

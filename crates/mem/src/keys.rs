@@ -9,6 +9,7 @@ use bitflags::bitflags;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
@@ -134,7 +135,7 @@ struct Entry {
     pd: u32,
     access: Access,
     validity: Validity,
-    tag: u32,
+    proxy_lkey: Option<NonZeroU32>,
     region: Region,
 }
 
@@ -152,8 +153,8 @@ pub struct Span<'a> {
     pub offset: u64,
     /// Bytes.
     pub len: u32,
-    /// What was given with the key when it was made; 0 if nothing was.
-    pub tag: u32,
+    /// The key under which a proxy device has the same memory, if it has.
+    pub proxy_lkey: Option<NonZeroU32>,
 }
 
 /// Fewer than the 2^24 indexes, so that random ones stay hard to hit and quick to find.
@@ -193,16 +194,16 @@ impl KeyTable {
     /// Registers `region` and returns its key, never 0, never an index of 0 or 1 (0x100 is the
     /// terminator lkey of a receive WQE).
     pub fn insert(&mut self, pd: u32, region: &Region, access: Access) -> Result<u32, KeyError> {
-        self.insert_tagged(pd, region, access, 0)
+        self.insert_proxied(pd, region, access, None)
     }
 
-    /// As [`Self::insert`], with a word that every [`Span`] found by the key brings along.
-    pub fn insert_tagged(
+    /// As [`Self::insert`], for memory that a proxy device has under a key of its own.
+    pub fn insert_proxied(
         &mut self,
         pd: u32,
         region: &Region,
         access: Access,
-        tag: u32,
+        proxy_lkey: Option<NonZeroU32>,
     ) -> Result<u32, KeyError> {
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !access.contains(Access::LOCAL_WRITE)
@@ -223,7 +224,7 @@ impl KeyTable {
             }
         };
         let (validity, region) = (Validity::Live, region.clone());
-        let entry = Entry { key, pd, access, validity, tag, region };
+        let entry = Entry { key, pd, access, validity, proxy_lkey, region };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(entry);
@@ -290,7 +291,8 @@ impl KeyTable {
         let inside = offset <= region_len && u64::from(len) <= region_len - offset;
         let granted =
             entry.validity == Validity::Live && entry.pd == pd && entry.access.contains(needed);
-        (inside && granted).then_some(Span { region: &entry.region, offset, len, tag: entry.tag })
+        let Entry { region, proxy_lkey, .. } = entry;
+        (inside && granted).then_some(Span { region, offset, len, proxy_lkey: *proxy_lkey })
     }
 
     /// As [`Self::find`], with the reason of a refusal; existence, validity, domain, right and

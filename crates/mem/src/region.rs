@@ -182,74 +182,152 @@ impl Region {
     /// Copies bytes out of host memory.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemError> {
         let addr = self.host_range(offset, out.len(), 1)?;
-        host_copy(out.as_mut_ptr() as u64, addr, out.len());
+        // SAFETY: `addr` is in bounds, host memory; `out` is as long.
+        unsafe { host_copy(out.as_mut_ptr() as u64, addr, out.len()) };
         Ok(())
     }
 
     /// Copies bytes into host memory.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemError> {
         let addr = self.host_range(offset, data.len(), 1)?;
-        host_write(addr, data);
+        // SAFETY: in bounds, host memory.
+        unsafe { host_write(addr, data) };
         Ok(())
     }
 
     /// Sets bytes of host memory.
     pub fn fill(&self, offset: u64, len: usize, byte: u8) -> Result<(), MemError> {
         let addr = self.host_range(offset, len, 1)?;
-        // SAFETY: in bounds host memory; writers elsewhere race only on values, as with any RDMA.
-        unsafe { std::ptr::write_bytes(addr as *mut u8, byte, len) };
+        // SAFETY: in bounds, host memory.
+        unsafe { foreign::set(addr, byte, len) };
         Ok(())
     }
 }
 
 /// As [`host_copy`], from bytes that nobody else writes: they may lie in read-only memory, from
 /// which nothing may be loaded with acquire order.
+///
+/// # Safety
+/// `dst` is the address of as many bytes of host memory.
 #[inline]
-fn host_write(dst: u64, data: &[u8]) {
+unsafe fn host_write(dst: u64, data: &[u8]) {
     let eight = data.try_into().map(u64::from_ne_bytes);
     let four = data.try_into().map(u32::from_ne_bytes);
     match (eight, four) {
         (Ok(value), _) if dst.is_multiple_of(8) => {
-            // SAFETY: the callers checked 8 bytes at `dst`; aligned.
+            // SAFETY: the caller has 8 bytes at `dst`; aligned.
             unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
         }
         (_, Ok(value)) if dst.is_multiple_of(4) => {
-            // SAFETY: the callers checked 4 bytes at `dst`; aligned.
+            // SAFETY: the caller has 4 bytes at `dst`; aligned.
             unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
         }
-        _ => host_copy(dst, data.as_ptr() as u64, data.len()),
+        // SAFETY: the caller has the bytes at `dst`.
+        _ => unsafe { copy_bytes(dst, data.as_ptr() as u64, data.len()) },
     }
 }
 
-/// Moves `len` bytes between checked host addresses. A 4- or 8-byte move to a naturally aligned
-/// place is one release store, so that a poller never sees a torn flag.
+/// Moves `len` bytes between host addresses. A 4- or 8-byte move between naturally aligned places
+/// is one acquire load and one release store, so that a poller never sees a torn flag.
+///
+/// # Safety
+/// Both are addresses of `len` bytes of host memory.
 #[inline]
-pub(crate) fn host_copy(dst: u64, src: u64, len: usize) {
-    if len == 8 && dst.is_multiple_of(8) {
-        let value = if src.is_multiple_of(8) {
-            // SAFETY: the callers checked 8 bytes at `src`; aligned.
-            unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire)
-        } else {
-            // SAFETY: the callers checked 8 bytes at `src`; only values can tear.
-            unsafe { std::ptr::read_unaligned(src as *const u64) }
-        };
-        // SAFETY: the callers checked 8 bytes at `dst`; aligned.
+pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) {
+    if len == 8 && (dst | src).is_multiple_of(8) {
+        // SAFETY: the caller has 8 bytes at `src`; aligned.
+        let value = unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire);
+        // SAFETY: the caller has 8 bytes at `dst`; aligned.
         unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
-    } else if len == 4 && dst.is_multiple_of(4) {
-        let value = if src.is_multiple_of(4) {
-            // SAFETY: the callers checked 4 bytes at `src`; aligned.
-            unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire)
-        } else {
-            // SAFETY: the callers checked 4 bytes at `src`; only values can tear.
-            unsafe { std::ptr::read_unaligned(src as *const u32) }
-        };
-        // SAFETY: the callers checked 4 bytes at `dst`; aligned.
+    } else if len == 4 && (dst | src).is_multiple_of(4) {
+        // SAFETY: the caller has 4 bytes at `src`; aligned.
+        let value = unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire);
+        // SAFETY: the caller has 4 bytes at `dst`; aligned.
         unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
+    } else if let (4 | 8, true) = (len, dst.is_multiple_of(len as u64)) {
+        let mut value = [0; 8];
+        // SAFETY: the caller has `len` bytes at `src`; `value` has 8.
+        unsafe { foreign::copy(value.as_mut_ptr() as u64, src, len) };
+        // SAFETY: the caller has `len` bytes at `dst`.
+        unsafe { host_write(dst, &value[..len]) };
     } else {
-        // SAFETY: the callers checked both ranges; `copy` allows overlap. Others may touch the bytes
-        // meanwhile, as with any RDMA; no reference is made and only values can tear.
-        unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len) };
-        // Orders the bytes before whatever announces them (CQE owner byte, a later flag).
-        std::sync::atomic::fence(Ordering::Release);
+        // SAFETY: the caller has both.
+        unsafe { copy_bytes(dst, src, len) };
+    }
+}
+
+/// # Safety
+/// As for [`host_copy`].
+#[inline]
+unsafe fn copy_bytes(dst: u64, src: u64, len: usize) {
+    // SAFETY: the caller has both.
+    unsafe { foreign::copy(dst, src, len) };
+    // Orders the bytes before whatever announces them (CQE owner byte, a later flag).
+    std::sync::atomic::fence(Ordering::Release);
+}
+
+/// Bytes that GPUs, kernels on other threads and peers may read and write at the same time. A plain
+/// copy by the compiler would be a data race: it could assume that nobody else writes, read a byte
+/// twice, or use the destination for values of its own. The C library's functions are called through
+/// pointers that the compiler cannot see through. To the language they are foreign code that touches
+/// each byte by accesses of its own, as a device does: values may be torn, and nothing else.
+mod foreign {
+    use std::ffi::{c_int, c_void};
+    use std::hint::black_box;
+
+    type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+    type Set = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+
+    /// Copies; the ranges may overlap.
+    ///
+    /// # Safety
+    /// Both are addresses of `len` bytes of host memory.
+    #[inline]
+    pub(super) unsafe fn copy(dst: u64, src: u64, len: usize) {
+        let function: Move = black_box(libc::memmove);
+        // SAFETY: the caller has both ranges; memmove allows overlap.
+        unsafe { function(dst as *mut c_void, src as *const c_void, len) };
+    }
+
+    /// Sets bytes to a value.
+    ///
+    /// # Safety
+    /// `dst` is the address of `len` bytes of host memory.
+    #[inline]
+    pub(super) unsafe fn set(dst: u64, byte: u8, len: usize) {
+        let function: Set = black_box(libc::memset);
+        // SAFETY: the caller has the range.
+        unsafe { function(dst as *mut c_void, c_int::from(byte), len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostBuf;
+
+    /// Every length to 80, every alignment of both sides, overlapping ranges as well: the bytes are
+    /// those of a copy through an array, and none beside them changes.
+    #[test]
+    fn copies_move_these_bytes_and_no_others() {
+        let region = HostBuf::region(256).unwrap();
+        let start: Vec<u8> = (0..=255).collect();
+        let mut after = [0; 256];
+        for len in 0..=80 {
+            for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to + len % 96)))
+            {
+                region.write(0, &start).unwrap();
+                // SAFETY: both end before byte 16 + 80 + 80.
+                unsafe { host_copy(region.addr() + to as u64, region.addr() + from as u64, len) };
+                region.read(0, &mut after).unwrap();
+                let mut expected = start.clone();
+                expected.copy_within(from..from + len, to);
+                assert_eq!(after, *expected, "{len} bytes from {from} to {to}");
+            }
+        }
+        region.fill(3, 250, 7).unwrap();
+        region.read(0, &mut after).unwrap();
+        assert_eq!((after[2], after[3], after[252], after[253]), (start[2], 7, 7, after[253]));
+        assert!(after[3..253].iter().all(|byte| *byte == 7));
     }
 }

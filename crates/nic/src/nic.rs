@@ -17,6 +17,7 @@ use rand::rngs::{StdRng, SysRng};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -234,7 +235,8 @@ impl SoftNic {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
         let mut core = self.0.lock_running()?;
-        let key = core.keys.insert_tagged(pd.number(), region, access, device_lkey)?;
+        let device_lkey = NonZeroU32::new(device_lkey);
+        let key = core.keys.insert_proxied(pd.number(), region, access, device_lkey)?;
         drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }

@@ -196,6 +196,6 @@ impl RemoteAtomic {
 
 fn return_to(result: &Region, old: &Returned) -> Result<Option<Transfer>, MemError> {
     let len = result.len() as u32;
-    let to = [Span { region: result, offset: 0, len, tag: 0 }];
+    let to = [Span { region: result, offset: 0, len, proxy_lkey: None }];
     super::transfer::begin(old.as_source(), &to, u64::from(len), u64::MAX, result.kind())
 }

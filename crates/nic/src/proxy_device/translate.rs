@@ -49,7 +49,9 @@ impl OwnMemory for InTable<'_> {
     ) -> Result<Sge, Box<Rule>> {
         let Sge { addr, len, lkey: Lkey(key) } = sge;
         match self.keys.find(self.hint, self.pd, key, addr, len, needed) {
-            Some(Span { tag: lkey @ 1.., .. }) => Ok(Sge { addr, len, lkey: Lkey(lkey) }),
+            Some(Span { proxy_lkey: Some(lkey), .. }) => {
+                Ok(Sge { addr, len, lkey: Lkey(lkey.get()) })
+            }
             _ => Err(self.unfit(side, segment, sge, needed)),
         }
     }

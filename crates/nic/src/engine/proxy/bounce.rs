@@ -80,7 +80,7 @@ impl Copies {
     fn start<'a>(ends: impl Iterator<Item = (&'a Region, &'a Region, u64)>) -> Self {
         let (mut from, mut to, mut all) = (Vec::new(), Vec::new(), 0);
         for (source, target, len) in ends {
-            let span = |region| Span { region, offset: 0, len: len as u32, tag: 0 };
+            let span = |region| Span { region, offset: 0, len: len as u32, proxy_lkey: None };
             from.push(span(source));
             to.push(span(target));
             all += len;

@@ -141,11 +141,11 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     let Op::Write { remote, payload: Payload::Sges(sges), imm: None } = op else { return false };
     let Some(Sge { addr, len, lkey: Lkey(key) }) = sges.single() else { return false };
     let found = keys.find(&mut q.local_hint, q.pd, key, addr, len, Access::empty());
-    let Some(Span { tag: lkey @ 1.., .. }) = found else { return false };
+    let Some(Span { proxy_lkey: Some(lkey), .. }) = found else { return false };
     if u64::from(len) > MAX_MESSAGE {
         return false;
     }
-    list.add(Sge::new(addr, len, lkey));
+    list.add(Sge::new(addr, len, lkey.get()));
     let (id, flags_of) = header(end, index, flags);
     list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());

@@ -219,7 +219,7 @@ mod tests {
         let mut taken = 0;
         while copies.have_room() && chunks.make_room(&mut pool, 1) {
             // Every other byte: no copy continues the one before it.
-            let span = Span { region: &region, offset: taken % 1000 * 2, len: 1, tag: 0 };
+            let span = Span { region: &region, offset: taken % 1000 * 2, len: 1, proxy_lkey: None };
             let slice = chunks.take(1).unwrap();
             copies.push(Way::Place, &span, slice, (), |()| true);
             copies.start(0, &chunks, false);

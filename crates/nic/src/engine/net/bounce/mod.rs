@@ -348,7 +348,7 @@ impl Stage {
             return Ok(None);
         }
         let result = SmallBuf::region(8);
-        let result = Span { region: &result, offset: 0, len: 8, tag: 0 };
+        let result = Span { region: &result, offset: 0, len: 8, proxy_lkey: None };
         let running = RemoteAtomic::start(amo, target, result)?;
         (*owner, self.atomic) = (Some(slot), Some(Pending::Running(va, Box::new(running))));
         Ok(None)
