@@ -5,8 +5,10 @@ mod bare;
 mod bench;
 mod bindgen;
 mod figures;
+mod fuzz;
 mod layouts;
 mod lint;
+mod nightly;
 mod vm;
 mod workspace;
 
@@ -25,6 +27,10 @@ enum Task {
     VerbsLayouts(layouts::Layouts),
     /// Runs the tests where nothing of rdma-core can be seen.
     Bare(bare::Bare),
+    /// Fuzzes every target for a bounded time.
+    Fuzz(fuzz::Fuzz),
+    /// Runs the campaigns that take hours, and prints one table.
+    Nightly(nightly::Nightly),
     /// Boots two virtual machines and lets their NICs talk to each other.
     #[command(subcommand)]
     Vm(vm::Task),
@@ -41,6 +47,8 @@ fn main() -> ExitCode {
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
         Task::Bare(options) => bare::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Nightly(options) => nightly::run(&options),
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
     };
