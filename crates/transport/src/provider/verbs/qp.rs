@@ -161,7 +161,7 @@ impl QueuePair for DirectQp {
     /// In this process; nobody but the library knows those of the device.
     fn cqns(&self) -> [u32; 2] {
         let qp = &self.device.qp;
-        [qp.send_cq().id() as u32, qp.recv_cq().id() as u32]
+        [qp.send_cq().id(), qp.recv_cq().id()]
     }
 
     fn doorbell_offset(&self) -> Option<u64> {
