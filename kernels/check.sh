@@ -68,17 +68,23 @@ cuda() {
   ok "nvcc sm_$arch"
 }
 
-# Every kernel of orderings.cu contains the instructions named in the comment on its first line.
+# Every kernel of orderings.cu consists of the operations in orderings.txt, and of no other.
 orderings() {
-  local arch=$1 name wanted instruction body
-  "$NVCC" -ptx -arch="sm_$arch" -std=c++20 -Iinclude -o "$out/orderings.ptx" check/orderings.cu
-  while IFS='|' read -r name wanted; do
-    body=$(awk -v name="$name" '$0 ~ "\\.entry " name "\\(" { on = 1 } on { print } on && /^}/ { exit }' "$out/orderings.ptx")
-    for instruction in $wanted; do
-      grep -qE "(^|[[:space:]])${instruction//./\\.}([[:space:]]|;)" <<<"$body" ||
-        fail "sm_$arch: $name has no $instruction"
-    done
-  done < <(sed -nE 's/^WV_KERNEL\(([a-z0-9_]+)\).*\/\/ (.*)$/\1|\2/p' check/orderings.cu)
+  local arch=$1
+  "$NVCC" -ptx -arch="sm_$arch" -std=c++20 -Iinclude -o "$out/orderings.ptx" check/orderings.cu ||
+    { fail "nvcc sm_$arch: check/orderings.cu"; return; }
+  awk '
+    /\.entry / { match($0, /\.entry [a-z0-9_]+/); print substr($0, RSTART + 7, RLENGTH - 7) }
+    {
+      for (i = 1; i <= NF; i++) {
+        op = $i; sub(/;$/, "", op)
+        if (op ~ /^(fence|membar|atom|red)\./ || op ~ /^(ld|st)\.(relaxed|acquire|release|volatile|mmio)\./) {
+          print "  " op
+          break
+        }
+      }
+    }' "$out/orderings.ptx" >"$out/found"
+  python3 check/compare.py check/orderings.txt "$out/found" || fail "sm_$arch: orderings differ from check/orderings.txt"
   ok "orderings in PTX for sm_$arch"
 }
 

@@ -1,46 +1,71 @@
-// What the names of order and scope become in PTX. Each kernel must contain the instruction in the
-// comment after it, and no other memory operation that is stronger; kernels/check.sh compares.
+// What the names of order and scope become in PTX, wrapper by wrapper and for the steps of the posting
+// protocol. orderings.txt holds the operations that each kernel must consist of; kernels/check.sh
+// compares.
 #include "warpverbs/warpverbs.h"
 
-using namespace wv;
+namespace impl = wv::impl;
+using wv::order, wv::scope, wv::u8, wv::u32, wv::u64, wv::vec16;
+using wv::Qp, wv::QueueState, wv::PostState, wv::Received;
 
 // clang-format off
-WV_KERNEL(load_relaxed_gpu)(u64* p) { p[1] = load<order::relaxed, scope::gpu>(p); }          // ld.relaxed.gpu.global.u64
-WV_KERNEL(load_acquire_gpu)(u64* p) { p[1] = load<order::acquire, scope::gpu>(p); }          // ld.acquire.gpu.global.u64
-WV_KERNEL(load_acquire_sys)(u32* p) { p[1] = load<order::acquire, scope::system>(p); }       // ld.acquire.sys.global.u32
-WV_KERNEL(load_relaxed_byte)(u8* p) { p[1] = load<order::relaxed, scope::gpu>(p); }          // ld.relaxed.gpu.global.u8
-WV_KERNEL(load16_acquire_gpu)(u64* p) { p[2] = load16<order::acquire, scope::gpu>(p).hi; }   // ld.acquire.gpu.global.v2.u64
-WV_KERNEL(store_relaxed_sys)(u32* p) { store<order::relaxed, scope::system>(p, 1); }         // st.relaxed.sys.global.u32
-WV_KERNEL(store_release_gpu)(u32* p) { store<order::release, scope::gpu>(p, 1); }            // st.release.gpu.global.u32
-WV_KERNEL(store_release_sys)(u64* p) { store<order::release, scope::system>(p, 1); }         // st.release.sys.global.u64
-WV_KERNEL(store_release_cta)(u64* p) { store<order::release, scope::block>(p, 1); }          // st.release.cta.global.u64
-WV_KERNEL(store16_sys)(u64* p) { store16<scope::system>(p, vec16{1, 2}); }                   // st.relaxed.sys.global.v2.u64
-WV_KERNEL(write16_plain)(u64* p) { write16(p, vec16{1, 2}); }                                // st.global.v2.u64
-WV_KERNEL(add_relaxed_gpu)(u64* p) { p[1] = fetch_add<order::relaxed, scope::gpu>(p, 1); }   // atom.relaxed.gpu.global.add.u64
-WV_KERNEL(add_acq_rel_gpu)(u32* p) { p[1] = fetch_add<order::acq_rel, scope::gpu>(p, 1); }   // atom.acq_rel.gpu.global.add.u32
-WV_KERNEL(xor_release_sys)(u64* p) { p[1] = fetch_xor<order::release, scope::system>(p, 1); } // atom.release.sys.global.xor.b64
-WV_KERNEL(or_release_gpu)(u64* p) { p[1] = fetch_or<order::release, scope::gpu>(p, 1); }     // atom.release.gpu.global.or.b64
-WV_KERNEL(and_relaxed_gpu)(u32* p) { p[1] = fetch_and<order::relaxed, scope::gpu>(p, 1); }   // atom.relaxed.gpu.global.and.b32
-WV_KERNEL(max_relaxed_gpu)(u64* p) { p[1] = fetch_max<order::relaxed, scope::gpu>(p, 1); }   // atom.relaxed.gpu.global.max.u64
-WV_KERNEL(exchange_acq_rel_gpu)(u32* p) { p[1] = exchange<order::acq_rel, scope::gpu>(p, 1); } // atom.acq_rel.gpu.global.exch.b32
-WV_KERNEL(cas_acquire_gpu)(u32* p) { p[1] = compare_exchange<order::acquire, scope::gpu>(p, 0, 1); } // atom.acquire.gpu.global.cas.b32
-WV_KERNEL(cas_acq_rel_sys)(u64* p) { p[1] = compare_exchange<order::acq_rel, scope::system>(p, 0, 1); } // atom.acq_rel.sys.global.cas.b64
-WV_KERNEL(flip_release_gpu)(u64* p) { flip<order::release, scope::gpu>(p, 1); }              // red.release.gpu.global.xor.b64
-WV_KERNEL(flip_relaxed_gpu)(u64* p) { flip<order::relaxed, scope::gpu>(p, 1); }              // red.relaxed.gpu.global.xor.b64
-WV_KERNEL(raise_relaxed_gpu)(u64* p) { raise<order::relaxed, scope::gpu>(p, 1); }            // red.relaxed.gpu.global.max.u64
-WV_KERNEL(fence_acq_rel_gpu)() { fence<order::acq_rel, scope::gpu>(); }                      // fence.acq_rel.gpu
-WV_KERNEL(fence_release_sys)() { fence<order::release, scope::system>(); }                   // fence.acq_rel.sys
-WV_KERNEL(fence_seq_cst_sys)() { fence<order::seq_cst, scope::system>(); }                   // fence.sc.sys
+WV_KERNEL(load_relaxed_gpu)(u64* p) { p[1] = wv::load<order::relaxed, scope::gpu>(p); }
+WV_KERNEL(load_acquire_gpu)(u64* p) { p[1] = wv::load<order::acquire, scope::gpu>(p); }
+WV_KERNEL(load_acquire_sys)(u32* p) { p[1] = wv::load<order::acquire, scope::system>(p); }
+WV_KERNEL(load_relaxed_byte)(u8* p) { p[1] = wv::load<order::relaxed, scope::gpu>(p); }
+WV_KERNEL(load16_acquire_gpu)(u64* p) { p[2] = wv::load16<order::acquire, scope::gpu>(p).hi; }
+WV_KERNEL(store_relaxed_sys)(u32* p) { wv::store<order::relaxed, scope::system>(p, 1); }
+WV_KERNEL(store_release_gpu)(u32* p) { wv::store<order::release, scope::gpu>(p, 1); }
+WV_KERNEL(store_release_sys)(u64* p) { wv::store<order::release, scope::system>(p, 1); }
+WV_KERNEL(store_release_cta)(u64* p) { wv::store<order::release, scope::block>(p, 1); }
+WV_KERNEL(write16_plain)(u64* p) { wv::write16(p, vec16{1, 2}); }
+WV_KERNEL(add_relaxed_gpu)(u64* p) { p[1] = wv::fetch_add<order::relaxed, scope::gpu>(p, 1); }
+WV_KERNEL(add_acq_rel_gpu)(u32* p) { p[1] = wv::fetch_add<order::acq_rel, scope::gpu>(p, 1); }
+WV_KERNEL(xor_release_sys)(u64* p) { p[1] = wv::fetch_xor<order::release, scope::system>(p, 1); }
+WV_KERNEL(or_release_gpu)(u64* p) { p[1] = wv::fetch_or<order::release, scope::gpu>(p, 1); }
+WV_KERNEL(max_relaxed_gpu)(u64* p) { p[1] = wv::fetch_max<order::relaxed, scope::gpu>(p, 1); }
+WV_KERNEL(exchange_acq_rel_gpu)(u32* p) { p[1] = wv::exchange<order::acq_rel, scope::gpu>(p, 1); }
+WV_KERNEL(cas_acquire_gpu)(u32* p) { p[1] = wv::compare_exchange<order::acquire, scope::gpu>(p, 0, 1); }
+WV_KERNEL(cas_acq_rel_sys)(u64* p) { p[1] = wv::compare_exchange<order::acq_rel, scope::system>(p, 0, 1); }
+WV_KERNEL(flip_release_gpu)(u64* p) { wv::flip<order::release, scope::gpu>(p, 1); }
+WV_KERNEL(flip_relaxed_gpu)(u64* p) { wv::flip<order::relaxed, scope::gpu>(p, 1); }
+WV_KERNEL(raise_relaxed_gpu)(u64* p) { wv::raise<order::relaxed, scope::gpu>(p, 1); }
+WV_KERNEL(fence_acq_rel_gpu)() { wv::fence<order::acq_rel, scope::gpu>(); }
+WV_KERNEL(fence_release_sys)() { wv::fence<order::release, scope::system>(); }
+WV_KERNEL(fence_seq_cst_sys)() { wv::fence<order::seq_cst, scope::system>(); }
 // clang-format on
 
-// The protocol itself. Ready bits, token, doorbell with record, CQE, `completed`, poll token.
-WV_KERNEL(publish_group)(const Qp* qp, u64 base) {  // red.release.gpu.global.xor.b64 atom.acq_rel.gpu.global.add.u32 ld.acquire.gpu.global.v2.u64 st.relaxed.sys.global.u32 st.release.sys.global.u64 atom.acq_rel.gpu.global.cas.b32
-  impl::publish(impl::SendQueue(*qp), impl::Group(whole_warp()), base, 32);
+// The protocol itself.
+WV_KERNEL(publish_group)(const Qp* qp, u64 base) {
+  impl::publish(impl::SendQueue(*qp), impl::Group(wv::whole_warp()), base, 32);
 }
-WV_KERNEL(publish_alone)(const Qp* qp, u64 base) {  // st.relaxed.sys.global.u32 st.release.sys.global.u64 red.relaxed.gpu.global.xor.b64 atom.acq_rel.gpu.global.cas.b32
+WV_KERNEL(publish_alone)(const Qp* qp, u64 base) {
   impl::publish_held(impl::SendQueue(*qp), base, 1, true);
 }
-WV_KERNEL(await)(const Qp* qp, u64 upto, u32* status) {  // ld.acquire.gpu.global.u64 atom.acquire.gpu.global.cas.b32 ld.acquire.sys.global.u64 st.release.gpu.global.u64 st.release.gpu.global.u32
-  *status = poll_cq(*qp, upto).code;
+WV_KERNEL(await)(const Qp* qp, u64 upto, u32* status) {
+  *status = wv::poll_cq(*qp, upto).code;
 }
-WV_KERNEL(see_signal)(const u64* word, u64* out) { *out = read_signal(word); }  // ld.acquire.sys.global.u64
+WV_KERNEL(see_signal)(const u64* word, u64* out) { *out = wv::read_signal(word); }
+WV_KERNEL(give_back_cqes)(const Qp* qp) {
+  wv::update_cq_dbrec(*qp);
+}
+WV_KERNEL(try_reserve_one)(const Qp* qp, u64* base) {
+  const impl::SendQueue q(*qp);
+  *base = impl::try_reserve(q, 1, [] {}).base;
+}
+WV_KERNEL(take_receive_one)(const Qp* qp, u64* done, Received* out) {
+  (void)impl::take_receive(*qp, *done, *out);
+}
+WV_KERNEL(scratch_slot)(PostState* state, u64* cell) {
+  const u32 slot = impl::try_take_scratch(state);
+  cell[slot] = 1;
+  impl::give_scratch(state, slot);
+}
+WV_KERNEL(poll_lock)(QueueState* q, u64* done) {
+  u64 now = 0;
+  if (!impl::try_lock(q, now)) return;
+  impl::raise_completed(q, now + 1);
+  impl::unlock(q, now + 2);
+  *done = impl::load_poll_word(q).completed();
+}
+WV_KERNEL(hand_over)(u32* token, u32* kept) { *kept = impl::offer_token(token); }
+WV_KERNEL(place_in_block)(u32* out) { *out = wv::lane_id() + impl::Group(wv::whole_warp()).rank; }

@@ -86,8 +86,21 @@ WV_DEVICE Status stream_op(Op op, const Qp& qp, const Target& target, u32 bytes,
   }
 }
 
-// `iters` operations on each of `count` targets by the whole grid, warps shared out over targets.
-// report[1]: complement of the earliest start, report[2]: the latest end, in nanoseconds.
+// `iters` operations on each of `count` targets by one warp at most. A kernel of few threads has
+// registers to spare: it keeps a copy of the Qp, which need not be fetched again after every acquire.
+WV_KERNEL(stream_alone)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters,
+                        u64* report) {
+  if (lane_id() == 0) note_start(report);
+  for (u32 i = 0; i < count; ++i) {
+    const Target target = targets[i];
+    const Qp qp = *reinterpret_cast<const Qp*>(target.qp);
+    note(report, stream_op(static_cast<Op>(op), qp, target, bytes, iters));
+  }
+  if (lane_id() == 0) note_end(report);
+}
+
+// The same by the whole grid, warps shared out over targets. report[1]: complement of the earliest
+// start, report[2]: the latest end, in nanoseconds.
 WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters, u64* report) {
   const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
   const u32 warps = grid_size() * warps_per_block;

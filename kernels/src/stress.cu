@@ -97,7 +97,7 @@ WV_D Status fetch_both(const Place& p) {
 }
 
 WV_D Status step(const Place& p, Random& random, u32 round) {
-  const Flags flags = random.next(3) == 0 ? 0 : unsignalled;
+  const Flags flags = random.next(3) == 0 ? Flags{} : unsignalled;
   switch (random.next(8)) {
     case 0: return put_word(p, round, random.state, flags);
     case 1: return put_words_and_signal(p, flags);
@@ -205,7 +205,7 @@ WV_KERNEL(ordered)(const Qp* qp, u64 raddr, u64 signal_at, u32 rkey, u32 rounds,
   const Remote cell{raddr + global_thread() * 8, rkey};
   Status result;
   for (u32 i = 1; i <= rounds && result.ok(); ++i) {
-    result = put_value(thread, *qp, u64{i}, cell, i % 5 == 0 ? 0 : unsignalled).status;
+    result = put_value(thread, *qp, u64{i}, cell, i % 5 == 0 ? Flags{} : unsignalled).status;
   }
   if (result.ok()) result = signal(thread, *qp, Remote{signal_at, rkey}, SignalAdd{1}).status;
   if (result.ok()) result = flush(thread, *qp);
@@ -233,7 +233,7 @@ WV_KERNEL(messages)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr
     for (u32 i = 0; i < rounds && result.ok(); ++i) {
       const u64 n = (me - half) * rounds + i;
       result = send_imm(thread, *from, Local{laddr + n * 8, lkey}, 8, static_cast<u32>(n + 1),
-                        i % 3 == 0 ? 0 : unsignalled)
+                        i % 3 == 0 ? Flags{} : unsignalled)
                    .status;
     }
     if (result.ok()) result = quiet(thread, *from);

@@ -12,9 +12,9 @@ WV_D void leave(u32* status, u64* took, Status result, u64 since) {
 WV_KERNEL(completion)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes,
                       u64 deadline_ns, u32* status, u64* took) {
   const u64 start = now_ns();
-  const Deadline deadline = within_ns(deadline_ns);
-  const Posted posted = put(thread, *qp, Local{laddr, lkey}, Remote{raddr, rkey}, bytes, 0, deadline);
-  leave(status, took, wait(thread, *qp, posted, deadline), start);
+  const Timeout timeout = within_ns(deadline_ns);
+  const Posted posted = put(thread, *qp, Local{laddr, lkey}, Remote{raddr, rkey}, bytes, {}, timeout);
+  leave(status, took, wait(thread, *qp, posted, timeout), start);
 }
 
 // `count` WRITEs without looking at their completion: more than the queue takes.
@@ -23,7 +23,7 @@ WV_KERNEL(room)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 coun
   const u64 start = now_ns();
   Status result;
   for (u32 i = 0; i < count && result.ok(); ++i) {
-    result = put(thread, *qp, Local{laddr, lkey}, Remote{raddr, rkey}, 8, 0, within_ns(deadline_ns))
+    result = put(thread, *qp, Local{laddr, lkey}, Remote{raddr, rkey}, 8, {}, within_ns(deadline_ns))
                  .status;
   }
   leave(status, took, result, start);

@@ -4,6 +4,7 @@
 
 mod errors;
 mod operations;
+mod progress;
 mod stress;
 mod waits;
 mod world;

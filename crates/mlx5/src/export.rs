@@ -84,9 +84,38 @@ pub struct Qp {
     pub reserved: [u8; 44],
 }
 
+/// `completed` of a queue and the lock of its poller, in one word, so that one release both raises
+/// the one and gives back the other. Bit 0: somebody polls the CQ; the 63 bits above it: everything
+/// below is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollWord(pub u64);
+
+impl PollWord {
+    /// The bit that is set while somebody polls the CQ.
+    pub const LOCKED: u64 = 1;
+
+    /// Packs the two.
+    #[inline]
+    pub const fn new(completed: u64, locked: bool) -> Self {
+        Self(completed << 1 | locked as u64)
+    }
+
+    /// Everything below this index is done.
+    #[inline]
+    pub const fn completed(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// Somebody polls the CQ.
+    #[inline]
+    pub const fn locked(self) -> bool {
+        self.0 & Self::LOCKED != 0
+    }
+}
+
 /// Counters of one work queue. Three 128-byte lines so that reserving, publishing and draining
-/// never share a line. Counters are 64-bit, in WQEBBs (SQ) or WQEs (RQ), and do not wrap.
-/// `reserved ≥ published ≥ completed`.
+/// never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
+/// `completed` 63-bit. `reserved ≥ published ≥ completed`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QueueState {
@@ -96,7 +125,7 @@ pub struct QueueState {
     pub unsignalled: u64,
     /// Keeps the line to itself.
     pub pad0: [u64; 14],
-    /// Everything below this was rung. Written by the holder of `ring_token` only.
+    /// Everything below this was rung. Written by the combiner only, who holds `ring_token`.
     pub published: u64,
     /// Combining token: fetch-add to ask for a ring, compare-and-swap to 0 to leave.
     pub ring_token: u32,
@@ -104,16 +133,19 @@ pub struct QueueState {
     pub pad1: u32,
     /// Keeps the line to itself.
     pub pad2: [u64; 14],
-    /// Everything below this was retired. Written by the holder of `poll_token` only.
-    pub completed: u64,
-    /// Consumer index of this queue's CQ, not masked. Written by the holder of `poll_token` only.
+    /// A [`PollWord`]. Written by the poller, who holds its lock; others only set the lock.
+    pub poll: u64,
+    /// Consumer index of this queue's CQ, not masked. Written by the poller only.
     pub cq_ci: u64,
-    /// 1 while somebody polls the CQ.
-    pub poll_token: u32,
-    /// Zero.
-    pub pad3: u32,
     /// Keeps the line to itself.
-    pub pad4: [u64; 13],
+    pub pad3: [u64; 14],
+}
+
+impl QueueState {
+    /// Everything below this index is done.
+    pub const fn completed(&self) -> u64 {
+        PollWord(self.poll).completed()
+    }
 }
 
 /// What a wait that failed leaves for the host: first writer wins (`claim`).
@@ -221,7 +253,8 @@ const _: () = {
     assert!(offset_of!(Qp, log_sq) == 144);
     assert!(size_of::<QueueState>() == 384);
     assert!(offset_of!(QueueState, published) == 128);
-    assert!(offset_of!(QueueState, completed) == 256);
+    assert!(offset_of!(QueueState, poll) == 256);
+    assert!(offset_of!(QueueState, cq_ci) == 264);
     assert!(size_of::<Fault>() == 40);
     assert!(size_of::<PostState>() == 896);
     assert!(offset_of!(PostState, rq) == 384);

@@ -79,12 +79,17 @@ pub enum Outcome {
     Responder(Syndrome),
     /// A length beyond what the queue takes.
     TooLong,
+    /// The error word of the queue is of a kind unknown to the device library.
+    BadError,
+    /// The NIC reported a completion of work that is not in flight.
+    StrayCqe,
     /// A code unknown here.
     Unknown(u32),
 }
 
 impl Outcome {
-    fn from_code(code: u32) -> Self {
+    /// Of a status word that a kernel left, a `wv::Status`, unless that is 0, which is success.
+    pub fn from_code(code: u32) -> Self {
         let [outcome, syndrome, ..] = code.to_le_bytes();
         match outcome {
             1 => Self::Timeout,
@@ -93,6 +98,8 @@ impl Outcome {
             4 => Self::Requester(Syndrome::from_value(syndrome)),
             5 => Self::Responder(Syndrome::from_value(syndrome)),
             6 => Self::TooLong,
+            7 => Self::BadError,
+            8 => Self::StrayCqe,
             _ => Self::Unknown(code),
         }
     }
@@ -198,8 +205,8 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
     core.memory.read_state(0, state.as_mut_bytes())?;
     let qpn = core.qp.qpn();
     let progress = |queue: &QueueState| {
-        let QueueState { reserved, published, completed, .. } = *queue;
-        Progress { reserved, published, completed }
+        let QueueState { reserved, published, .. } = *queue;
+        Progress { reserved, published, completed: queue.completed() }
     };
     let error = (state.error != 0)
         .then(|| decode_error(Qpn::new(qpn).unwrap_or_default(), ErrorWord(state.error)));

@@ -13,12 +13,12 @@ namespace wv {
 // bytes: below 2^31.
 template <class Coop>
 WV_DEVICE Posted get(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                     Flags = 0, Deadline = {});
+                     Flags = {}, Timeout = {});
 
 // As put_each: every member its own transfer, one reservation per warp. All members must call.
 template <class Coop>
 WV_DEVICE Posted get_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                          Flags = 0, Deadline = {});
+                          Flags = {}, Timeout = {});
 
 }  // namespace wv
 

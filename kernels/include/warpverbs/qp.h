@@ -44,24 +44,34 @@ struct Qp {
   u8 reserved[44];
 };
 
-// Counters of one work queue in WQEBBs (send) or WQEs (receive), 64-bit, never wrapping.
-// reserved >= published >= completed.
+// `completed` of a queue and the lock of its poller, in one word: one release both raises the one
+// and gives back the other. Bit 0: somebody polls the CQ; above it: everything below is done.
+struct PollWord {
+  u64 raw;
+
+  static WV_HD constexpr PollWord of(u64 completed, bool locked) {
+    return PollWord{completed << 1 | (locked ? 1u : 0u)};
+  }
+  WV_HD constexpr bool locked() const { return (raw & 1) != 0; }
+  WV_HD constexpr u64 completed() const { return raw >> 1; }
+};
+
+// Counters of one work queue in WQEBBs (send) or WQEs (receive), never wrapping: 64-bit, and
+// `completed` 63-bit. reserved >= published >= completed.
 struct QueueState {
   u64 reserved;     // fetch-add by posters
   u64 unsignalled;  // end of the newest reservation that has no CQE of its own
   u64 pad0[14];
-  u64 published;   // written by the holder of ring_token
+  u64 published;   // written by the combiner, who holds ring_token
   u32 ring_token;  // fetch-add to ask for a ring, compare-and-swap to 0 to leave
   u32 pad1;
   u64 pad2[14];
-  u64 completed;  // written by the holder of poll_token
-  u64 cq_ci;      // written by the holder of poll_token
-  u32 poll_token;
-  u32 pad3;
-  u64 pad4[13];
+  u64 poll;   // PollWord; written by the poller, who holds its lock
+  u64 cq_ci;  // consumer index of the queue's CQ, not masked; written by the poller
+  u64 pad3[14];
 };
 
-// What a wait that failed leaves for the host; the first writer wins.
+// The first wait that failed, for the host.
 struct Fault {
   u32 claim;  // 0 free, 1 being written, 2 complete
   u32 status;
@@ -124,9 +134,8 @@ WV_AT(Qp, inline_words, 147);
 static_assert(sizeof(QueueState) == 384, "QueueState");
 WV_AT(QueueState, published, 128);
 WV_AT(QueueState, ring_token, 136);
-WV_AT(QueueState, completed, 256);
+WV_AT(QueueState, poll, 256);
 WV_AT(QueueState, cq_ci, 264);
-WV_AT(QueueState, poll_token, 272);
 static_assert(sizeof(Fault) == 40, "Fault");
 WV_AT(Fault, expected, 16);
 static_assert(sizeof(PostState) == 896, "PostState");

@@ -16,8 +16,8 @@ enum class compare : u32 { eq, ne, ge, gt, le, lt };
 
 // `what` is SignalAdd or SignalSet.
 template <class Coop, class Signal>
-WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags = 0,
-                        Deadline = {});
+WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags = {},
+                        Timeout = {});
 
 WV_DEVICE u64 read_signal(const u64* word);
 
@@ -25,7 +25,7 @@ WV_DEVICE u64 read_signal(const u64* word);
 // the fault: expected is `value`, actual what the word was.
 template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Qp& qp, const u64* word, compare how,
-                             u64 value, Deadline = {});
+                             u64 value, Timeout = {});
 
 }  // namespace wv
 

@@ -7,13 +7,14 @@ namespace wv {
 
 enum class outcome : u8 {
   ok = 0,
-  timeout = 1,    // the deadline passed; PostState.fault says who waited for what
+  timeout = 1,    // the call's time is up; PostState.fault says who waited for what
   aborted = 2,    // the host raised the abort word, or another poster gave up on the queue
   no_room = 3,    // try_ forms: the queue is full. poll forms: nothing has arrived
   requester = 4,  // error CQE of a send queue; see syndrome()
   responder = 5,  // error CQE of a receive queue; see syndrome()
   too_long = 6,   // the caller's length is more than the queue takes; nothing was posted
   bad_error = 7,  // the queue's error word is of a kind unknown to this library
+  stray_cqe = 8,  // the NIC reported a completion of work that is not in flight
 };
 
 // One word: outcome in bits 7..0, CQE syndrome 15..8, vendor syndrome 23..16, WQE opcode 31..24.
@@ -43,12 +44,13 @@ enum class wait_for : u32 {
   scratch = 6,     // expected: 1 free scratch slot; actual: 0
 };
 
-// Bound of one wait. 0, the default, is the queue pair's own timeout_ns. No wait is unbounded.
-struct Deadline {
+// How long one call may wait in all. 0, the default, is the queue pair's own timeout_ns. No call
+// waits without bound.
+struct Timeout {
   u64 ns = 0;
 };
-WV_HD constexpr Deadline within_ns(u64 ns) { return Deadline{ns}; }
-WV_HD constexpr Deadline within_us(u64 us) { return Deadline{us * 1000}; }
+WV_HD constexpr Timeout within_ns(u64 ns) { return Timeout{ns}; }
+WV_HD constexpr Timeout within_us(u64 us) { return Timeout{us * 1000}; }
 
 // Buffers. Addresses are the ones the NIC knows: those of the registered region.
 struct Local {
@@ -60,17 +62,24 @@ struct Remote {
   u32 rkey;
 };
 
-// How to post; combine with |. 0 is: signalled, no fence.
-using Flags = u32;
+// How to post; combine with |. The default is: signalled, no fence. A type of its own, so that no
+// immediate is taken for flags.
+struct Flags {
+  u32 bits = 0;
+
+  WV_HD constexpr bool has(Flags other) const { return (bits & other.bits) != 0; }
+};
+WV_HD constexpr Flags operator|(Flags a, Flags b) { return Flags{a.bits | b.bits}; }
+
 // No CQE of its own. The library still asks for one at every quarter of the ring, and `quiet` and
 // `wait` add one when they need it.
-constexpr Flags unsignalled = 1;
-// Not before every earlier READ and atomic of this queue pair has come back.
-constexpr Flags fenced = 2;
+WV_D constexpr Flags unsignalled{1};
+// The NIC starts this work after every earlier READ and atomic of this queue pair has completed.
+WV_D constexpr Flags fenced{2};
 // The receiver's CQE raises its completion event.
-constexpr Flags solicited = 4;
+WV_D constexpr Flags solicited{4};
 // Return no_room where the call would wait for room. Nothing is reserved then.
-constexpr Flags no_wait = 8;
+WV_D constexpr Flags no_wait{8};
 
 // What was posted: WQEBBs [index, index + wqebbs) of the send queue, unless status says why not.
 struct [[nodiscard]] Posted {

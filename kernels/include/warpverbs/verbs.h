@@ -38,25 +38,25 @@ struct MaskedCompareSwap {
 };
 
 // bytes: below 2^31; 0 is allowed. Otherwise the status is too_long and nothing was posted.
-WV_DEVICE Posted post_send(const Qp& qp, Local local, u32 bytes, Flags = 0, Deadline = {});
-WV_DEVICE Posted post_send_imm(const Qp& qp, Local local, u32 bytes, u32 imm, Flags = 0,
-                               Deadline = {});
-WV_DEVICE Posted post_write(const Qp& qp, Local local, Remote remote, u32 bytes, Flags = 0,
-                            Deadline = {});
+WV_DEVICE Posted post_send(const Qp& qp, Local local, u32 bytes, Flags = {}, Timeout = {});
+WV_DEVICE Posted post_send_imm(const Qp& qp, Local local, u32 bytes, u32 imm, Flags = {},
+                               Timeout = {});
+WV_DEVICE Posted post_write(const Qp& qp, Local local, Remote remote, u32 bytes, Flags = {},
+                            Timeout = {});
 WV_DEVICE Posted post_write_imm(const Qp& qp, Local local, Remote remote, u32 bytes, u32 imm,
-                                Flags = 0, Deadline = {});
+                                Flags = {}, Timeout = {});
 // Copies from `source`, which may be any memory the thread can read and is free again on return.
 // bytes: at most 4 * qp.inline_words.
 WV_DEVICE Posted post_write_inline(const Qp& qp, const void* source, Remote remote, u32 bytes,
-                                   Flags = 0, Deadline = {});
-WV_DEVICE Posted post_read(const Qp& qp, Local local, Remote remote, u32 bytes, Flags = 0,
-                           Deadline = {});
+                                   Flags = {}, Timeout = {});
+WV_DEVICE Posted post_read(const Qp& qp, Local local, Remote remote, u32 bytes, Flags = {},
+                           Timeout = {});
 template <class Operands>
 WV_DEVICE Posted post_atomic(const Qp& qp, Local local, Remote remote, Operands operands,
-                             Flags = 0, Deadline = {});
-WV_DEVICE Posted post_nop(const Qp& qp, Flags = 0, Deadline = {});
+                             Flags = {}, Timeout = {});
+WV_DEVICE Posted post_nop(const Qp& qp, Flags = {}, Timeout = {});
 // Waits for room until somebody consumes a completion of this receive queue.
-WV_DEVICE Posted post_recv(const Qp& qp, Local local, u32 bytes, Deadline = {});
+WV_DEVICE Posted post_recv(const Qp& qp, Local local, u32 bytes, Timeout = {});
 
 // Makes a self-reserved WQE known to the NIC, at once or with that of others.
 WV_DEVICE void ring_doorbell(const Qp& qp, Posted posted);
@@ -65,21 +65,21 @@ WV_DEVICE void update_recv_dbrec(const Qp& qp, Posted posted);
 // Explicit forms.
 WV_DEVICE u64 next_send_index(const Qp& qp);
 WV_DEVICE u64 next_recv_index(const Qp& qp);
-WV_DEVICE Posted post_send(const Qp& qp, u64 index, Local local, u32 bytes, Flags = 0);
+WV_DEVICE Posted post_send(const Qp& qp, u64 index, Local local, u32 bytes, Flags = {});
 WV_DEVICE Posted post_send_imm(const Qp& qp, u64 index, Local local, u32 bytes, u32 imm,
-                               Flags = 0);
+                               Flags = {});
 WV_DEVICE Posted post_write(const Qp& qp, u64 index, Local local, Remote remote, u32 bytes,
-                            Flags = 0);
+                            Flags = {});
 WV_DEVICE Posted post_write_imm(const Qp& qp, u64 index, Local local, Remote remote, u32 bytes,
-                                u32 imm, Flags = 0);
+                                u32 imm, Flags = {});
 WV_DEVICE Posted post_write_inline(const Qp& qp, u64 index, const void* source, Remote remote,
-                                   u32 bytes, Flags = 0);
+                                   u32 bytes, Flags = {});
 WV_DEVICE Posted post_read(const Qp& qp, u64 index, Local local, Remote remote, u32 bytes,
-                           Flags = 0);
+                           Flags = {});
 template <class Operands>
 WV_DEVICE Posted post_atomic(const Qp& qp, u64 index, Local local, Remote remote,
-                             Operands operands, Flags = 0);
-WV_DEVICE Posted post_nop(const Qp& qp, u64 index, Flags = 0);
+                             Operands operands, Flags = {});
+WV_DEVICE Posted post_nop(const Qp& qp, u64 index, Flags = {});
 WV_DEVICE Posted post_recv(const Qp& qp, u64 index, Local local, u32 bytes);
 
 // `next`: the index behind the last WQE that was written. The record first, then the doorbell,
@@ -92,8 +92,8 @@ WV_DEVICE void update_recv_dbrec(const Qp& qp, u64 next);
 // ok: it moved since `completed` was last written; no_room: it did not.
 WV_DEVICE Status poll_cq_once(const Qp& qp, u64& completed);
 // Waits until everything below `upto` is done. The WQE before `upto` must be signalled.
-WV_DEVICE Status poll_cq(const Qp& qp, u64 upto, Deadline = {});
-WV_DEVICE Status poll_cq(const Qp& qp, Posted posted, Deadline = {});
+WV_DEVICE Status poll_cq(const Qp& qp, u64 upto, Timeout = {});
+WV_DEVICE Status poll_cq(const Qp& qp, Posted posted, Timeout = {});
 // Gives consumed CQEs back to the NIC. Needed after polling a ring CQ; of no effect on a collapsed
 // one. The functions of wait.h do it themselves.
 WV_DEVICE void update_cq_dbrec(const Qp& qp);

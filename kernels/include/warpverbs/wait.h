@@ -20,17 +20,17 @@ WV_DEVICE bool done(const Qp& qp, Posted posted);
 // if nothing was posted. Every member of `coop` passes a Posted of its own or the common one, and
 // gets the status of that.
 template <class Coop>
-WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Deadline = {});
+WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Timeout = {});
 
 // Waits until everything is done that was posted to the queue pair before the call, by anybody
 // whose posting happens before it. Work that others post meanwhile is not waited for.
 template <class Coop>
-WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Deadline = {});
+WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Timeout = {});
 
 // quiet behind a fence of its own: also holds for work posted elsewhere in the same moment, and
 // the NIC starts nothing behind it before every READ and atomic has come back. Costs one WQE.
 template <class Coop>
-WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Deadline = {});
+WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Timeout = {});
 
 }  // namespace wv
 

@@ -165,15 +165,17 @@ pub(crate) fn stream(
     limit: Duration,
 ) -> Result<Duration> {
     let (targets, report) = (Targets::new(gpu, postings)?, Report::new(gpu)?);
-    let kernel = perf::Stream {
-        targets: targets.pointer(),
-        count: targets.count,
-        op: op_code(op),
-        bytes: postings.first().map_or(0, |posting| posting.local.len() as u32),
-        iters,
-        report: report.pointer(),
-    };
-    run(gpu, &kernel, dim, limit)?;
+    let (count, op) = (targets.count, op_code(op));
+    let bytes = postings.first().map_or(0, |posting| posting.local.len() as u32);
+    let (targets, report_at) = (targets.pointer(), report.pointer());
+    // A grid of one warp at most has the kernel that is made for it, as a user's would.
+    if dim.blocks * dim.threads <= 32 {
+        let kernel = perf::StreamAlone { targets, count, op, bytes, iters, report: report_at };
+        run(gpu, &kernel, dim, limit)?;
+    } else {
+        let kernel = perf::Stream { targets, count, op, bytes, iters, report: report_at };
+        run(gpu, &kernel, dim, limit)?;
+    }
     elapsed(report.times(gpu, postings)?)
 }
 

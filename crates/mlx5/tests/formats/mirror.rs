@@ -66,19 +66,8 @@ fn export(out: &mut String) {
     );
     same_layout!(
         out,
-        "QueueState" = QueueState {
-            reserved,
-            pad0,
-            published,
-            ring_token,
-            pad1,
-            pad2,
-            completed,
-            cq_ci,
-            poll_token,
-            pad3,
-            pad4,
-        }
+        "QueueState" =
+            QueueState { reserved, pad0, published, ring_token, pad1, pad2, poll, cq_ci, pad3 }
     );
     same_layout!(out, "Fault" = Fault { claim, status, what, qpn, expected, actual, thread });
     same_layout!(out, "PostState" = PostState { sq, rq, error, scratch_free, fault, pad });

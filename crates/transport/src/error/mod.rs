@@ -287,11 +287,22 @@ pub enum WaitError {
         /// The endpoint.
         qpn: u32,
     },
-    /// A kernel's poster gave up at the gate and took the queue with it.
+    /// A kernel's poster gave up waiting for room, which leaves a hole that ends the queue.
     #[error("endpoint {qpn:#x}: a poster gave up waiting for room")]
     PosterGaveUp {
         /// The endpoint.
         qpn: u32,
+    },
+    /// The NIC reported a completion of work that is not in flight, which ends the queue.
+    #[error(
+        "endpoint {qpn:#x}: the NIC reported a completion of work request {counter:#06x} \
+             (low 16 bits), which is not in flight"
+    )]
+    StrayCompletion {
+        /// The endpoint.
+        qpn: u32,
+        /// Low 16 bits of the index that the completion names.
+        counter: u16,
     },
 }
 

@@ -1,7 +1,7 @@
 //! One endpoint's queues as the host posts to them.
 
 use super::direct::Direct;
-use super::protocol::{Ring, elect};
+use super::protocol::Ring;
 use super::queue::WorkQueue;
 use super::recv::Taken;
 use super::rings::{Rings, error_opcode};
@@ -26,6 +26,8 @@ use warpverbs_mlx5::wqe::Sge;
 
 /// `cqe_opcode` of an error word that a poster wrote when it gave up at the gate.
 pub(crate) const GAVE_UP: u8 = 0x7f;
+/// The same for a completion that names no work in flight.
+pub(crate) const STRAY_COMPLETION: u8 = 0x7e;
 /// Everything the host touches to post to an endpoint and to see it complete.
 #[derive(Debug)]
 pub(crate) struct HostQueues {
@@ -106,7 +108,7 @@ impl HostQueues {
         }
     }
 
-    /// The elected poller's part.
+    /// Looks at the send completions once, unless somebody else does.
     #[inline]
     pub(super) fn drain_send(&self) {
         match &self.path {
@@ -213,8 +215,8 @@ impl HostQueues {
 
     /// Looks at the send CQ once, unless somebody else does, and says how far the queue has come.
     pub(crate) fn poll_send(&self) -> Result<u64, Error> {
-        elect(&self.send, || self.drain_send());
-        let completed = self.send.completed().load(Acquire);
+        self.drain_send();
+        let completed = self.send.completed();
         self.check().map(|()| completed)
     }
 }
@@ -224,6 +226,9 @@ pub(crate) fn decode_error(qpn: Qpn, word: ErrorWord) -> Error {
     let qpn = qpn.get();
     if word.cqe_opcode() == GAVE_UP {
         return WaitError::PosterGaveUp { qpn }.into();
+    }
+    if word.cqe_opcode() == STRAY_COMPLETION {
+        return WaitError::StrayCompletion { qpn, counter: word.wqe_counter() }.into();
     }
     let responder = word.cqe_opcode() == error_opcode(ErrorSide::Responder);
     let opcode = (!responder).then(|| SendOpcode::from_value(word.wqe_opcode()));

@@ -1,7 +1,7 @@
 //! The host as a poster: reserving, waiting, completing.
 
 use super::host::{HostQueues, Patience};
-use super::protocol::{Ring, elect};
+use super::protocol::Ring;
 use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
@@ -69,14 +69,14 @@ impl<'e> Poster<'e> {
     }
 
     fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), Error> {
-        let (q, completed) = (self.q, self.q.send.completed());
+        let q = self.q;
         let mut patience = Patience::new(self.timeout);
         loop {
-            if completed.load(Acquire) >= end {
+            if q.send.completed() >= end {
                 return Ok(());
             }
-            elect(&q.send, || q.drain_send());
-            if completed.load(Acquire) >= end {
+            q.drain_send();
+            if q.send.completed() >= end {
                 return Ok(());
             }
             q.check()?;
@@ -89,7 +89,7 @@ impl<'e> Poster<'e> {
                     qpn: q.qpn.get(),
                     queue: QueueKind::Send,
                     expected: end,
-                    actual: completed.load(Acquire),
+                    actual: q.send.completed(),
                     after: self.timeout,
                 }
                 .into());
@@ -121,7 +121,7 @@ impl<'e> Poster<'e> {
         loop {
             // Receives are retired by whoever takes their completions: they are the user's.
             if kind == QueueKind::Send {
-                elect(queue, || q.drain_send());
+                q.drain_send();
             }
             if let Some(posted) = post() {
                 return Ok(posted);

@@ -1,38 +1,71 @@
 //! The posting protocol, for any number of posters on one queue: reserve, (write,) publish, drain.
 //!
-//! Word for word what the device library does (`kernels/include/warpverbs/impl`), over an abstract
-//! memory, so that `model` can run it through every interleaving. Indexes are 64-bit and in ring
-//! slots (WQEBBs of an SQ, WQEs of an RQ); a slot is `index & (depth - 1)`; nothing ever wraps.
+//! The same steps, orders and order of stores as in the device library
+//! (`kernels/include/warpverbs/impl`), over an abstract memory, so that a model checker can run it.
+//! Host and kernels may post to one queue. What the device library does besides serves latency over
+//! an L2, and is left out here:
+//!
+//! - it reserves with a fetch-add and waits for room afterwards; here, a poster that finds no room
+//!   has reserved nothing (`try_reserve` there), and so cannot leave a hole when it gives up;
+//! - a lone lane takes the ring token along with its reservation;
+//! - it takes the poll lock with a fetch-or, which changes nothing if the lock is held;
+//! - a waiter may recognise the completion of its own work without a look at `published`.
+//!
+//! Indexes are 64-bit and in ring slots (WQEBBs of an SQ, WQEs of an RQ); a slot is
+//! `index & (depth - 1)`; nothing ever wraps.
 //!
 //! Lap parity: a slot's ready bit is flipped once per lap, from 0, so on lap `index >> log_depth`
 //! it means "ready" when it differs from the lap's lowest bit. No bit has to be cleared.
 
 use super::word::Word;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use warpverbs_mlx5::export::PollWord;
+
+/// The ring token while nobody holds it and work is ready: whoever asks next takes it.
+pub(crate) const OFFERED: u32 = 1 << 31;
 
 /// One work queue as the protocol sees it.
 pub(crate) trait Ring {
     type Counter: Word<u64>;
+    type Poll: Word<u64>;
     type Token: Word<u32>;
+    type Record: Word<u32>;
+    type Doorbell: Word<u64>;
 
     fn log_depth(&self) -> u32;
     fn reserved(&self) -> &Self::Counter;
     fn published(&self) -> &Self::Counter;
-    fn completed(&self) -> &Self::Counter;
+    /// A [`PollWord`].
+    fn poll(&self) -> &Self::Poll;
+    /// 0 while nobody holds it, [`OFFERED`], or the number of times its holder was asked to ring.
     fn ring_token(&self) -> &Self::Token;
-    fn poll_token(&self) -> &Self::Token;
     /// One bit per slot.
     fn ready(&self, word: usize) -> &Self::Counter;
-    /// Tells the NIC that every index below `next` is ready: doorbell record, then doorbell.
-    fn announce(&self, next: u64);
+    /// This queue's half of the doorbell record.
+    fn record(&self) -> &Self::Record;
+    /// The doorbell register and the QP number; a receive queue has none.
+    fn doorbell(&self) -> Option<(&Self::Doorbell, u32)>;
 
-    /// Rings asked for of one holder of the ring token, before they are counted from one again.
-    fn most_asked(&self) -> u32 {
-        1 << 30
+    /// Passes of one combiner before it offers the token to whoever asks next.
+    fn most_passes(&self) -> u32 {
+        64
+    }
+
+    /// While the token is offered.
+    fn pause(&self) {
+        std::hint::spin_loop();
     }
 
     fn depth(&self) -> u64 {
         1 << self.log_depth()
+    }
+
+    /// Everything below this index is done.
+    #[inline]
+    fn completed(&self) -> u64 {
+        // Acquire, pairs with the poller's release: the NIC's reads of the slots below come before
+        // our writes, and what it wrote is visible.
+        PollWord(self.poll().load(Acquire)).completed()
     }
 }
 
@@ -51,12 +84,18 @@ pub(crate) fn try_reserve<R: Ring>(ring: &R, n: u64) -> Option<u64> {
     None
 }
 
-/// The gate: whether the slots of `[base, base + n)` are free to be written.
+/// Whether the slots of `[base, base + n)` are free to be written.
 #[inline]
 pub(crate) fn has_room<R: Ring>(ring: &R, base: u64, n: u64) -> bool {
-    // Acquire, pairs with the release in `retire`: the NIC's reads of the slot's last lap come
-    // before our writes.
-    base + n <= ring.completed().load(Acquire) + ring.depth()
+    base + n <= ring.completed() + ring.depth()
+}
+
+/// Work that ends on a quarter of the ring or spans one is signalled whatever its poster asked for:
+/// room is made by completions alone.
+#[inline]
+pub(crate) fn must_signal<R: Ring>(ring: &R, base: u64, n: u64) -> bool {
+    let quarter = ring.log_depth() - 2;
+    base >> quarter != (base + n) >> quarter
 }
 
 /// Makes written work of `[base, base + n)` known to the NIC, or leaves that to whoever is ringing
@@ -64,25 +103,44 @@ pub(crate) fn has_room<R: Ring>(ring: &R, base: u64, n: u64) -> bool {
 #[inline]
 pub(crate) fn publish<R: Ring>(ring: &R, base: u64, n: u64) {
     mark_ready(ring, base, n);
-    // A poster's increment either comes before the value the holder last saw, and then acquire
-    // shows the holder its ready bits on the next pass; or it makes the holder's exchange fail.
-    if ring.ring_token().fetch_add(1, AcqRel) != 0 {
-        return;
+    // A poster's increment either comes before the value the combiner last saw, and then acquire
+    // shows the combiner its ready bits on the next pass; or it makes the combiner's exchange fail.
+    let token = ring.ring_token().fetch_add(1, AcqRel);
+    if token == 0 || token == OFFERED {
+        combine(ring, token + 1);
     }
-    let mut seen = 1;
+}
+
+/// The combiner, who holds the ring token: rings for everything that is ready until nobody has
+/// asked again. `seen` is the token's value when the caller took it.
+fn combine<R: Ring>(ring: &R, mut seen: u32) {
+    let mut passes = 0;
     loop {
         ring_ready(ring);
         match ring.ring_token().compare_exchange(seen, 0, AcqRel, Acquire) {
             Ok(_) => return,
-            // Keeps the count from wrapping to 0 under a holder who is never let go. Who has asked
-            // in between is seen by the exchange, and served by the next pass.
-            Err(now) if now >= ring.most_asked() => {
-                ring.ring_token().exchange(1, AcqRel);
-                seen = 1;
-            }
             Err(now) => seen = now,
         }
+        passes += 1;
+        if passes % ring.most_passes() == 0 {
+            if !offer_token(ring) {
+                return;
+            }
+            seen = 1;
+        }
     }
+}
+
+/// For a combiner that others never let go. Whoever asks while the token is offered finds
+/// [`OFFERED`] and takes over; false then. True: nobody came, and the caller holds the token still.
+///
+/// Exactly one of the two changes the word, so there is one holder; and its acquire shows it all the
+/// bits whose posters had asked before the offer, so their work is rung.
+#[cold]
+fn offer_token<R: Ring>(ring: &R) -> bool {
+    ring.ring_token().exchange(OFFERED, AcqRel);
+    ring.pause();
+    ring.ring_token().compare_exchange(OFFERED, 1, AcqRel, Acquire).is_ok()
 }
 
 /// Flips the ready bits of `[base, base + n)`, the last word first: `ready_until` walks upwards
@@ -99,16 +157,32 @@ fn mark_ready<R: Ring>(ring: &R, base: u64, n: u64) {
     }
 }
 
-/// One pass of the ring token's holder over everything that is ready.
+/// One pass of the combiner over everything that is ready.
 #[inline]
 fn ring_ready<R: Ring>(ring: &R) {
-    // Only the holder writes `published`, and the token orders one holder after another.
+    // Only the combiner writes `published`, and the token orders one after another.
     let from = ring.published().load(Relaxed);
     let to = ready_until(ring, from);
     if to != from {
-        ring.announce(to);
-        ring.published().store(to, Release);
+        announce(ring, to);
     }
+}
+
+/// Tells the NIC that every index below `next` may be executed. Combiner only.
+#[inline]
+fn announce<R: Ring>(ring: &R, next: u64) {
+    let value = (next & 0xffff) as u32;
+    let Some((doorbell, qpn)) = ring.doorbell() else {
+        ring.published().store(next, Relaxed);
+        ring.record().store(value.to_be(), Release);
+        return;
+    };
+    // The doorbell's release covers the record and `published`, which is therefore never behind
+    // what a poller sees completed.
+    ring.record().store(value.to_be(), Relaxed);
+    ring.published().store(next, Relaxed);
+    let value = u64::from(value << 8) << 32 | u64::from(qpn << 8);
+    doorbell.store(value.to_be(), Release);
 }
 
 /// The first index at or after `from` that is not ready.
@@ -132,29 +206,195 @@ fn ready_until<R: Ring>(ring: &R, from: u64) -> u64 {
     at
 }
 
-/// Runs `poll` unless somebody else is polling the queue's CQ.
-#[inline]
-pub(crate) fn elect<R: Ring, T>(ring: &R, poll: impl FnOnce() -> T) -> Option<T> {
-    ring.poll_token().compare_exchange(0, 1, Acquire, Relaxed).ok()?;
-    let out = poll();
-    ring.poll_token().store(0, Release);
-    Some(out)
+/// The poll lock of a queue, held. Dropping it stores `completed` and gives the lock back, also
+/// when the poller panics.
+pub(crate) struct Poller<'r, R: Ring> {
+    ring: &'r R,
+    completed: u64,
 }
 
-/// Rebuilds the 64-bit index behind a CQE's 16-bit counter: the one that is in flight, if any.
-/// A CQE of work that has been retired, or that nobody has rung, gives `None`.
+/// Takes the poll lock unless somebody else is polling the queue's CQ.
 #[inline]
-pub(crate) fn in_flight<R: Ring>(ring: &R, wqe_counter: u16) -> Option<u64> {
-    let completed = ring.completed().load(Relaxed);
-    let index = completed + u64::from(wqe_counter.wrapping_sub(completed as u16));
-    (index < ring.published().load(Acquire)).then_some(index)
+pub(crate) fn try_lock<R: Ring>(ring: &R) -> Option<Poller<'_, R>> {
+    let free = PollWord(ring.poll().load(Relaxed));
+    if free.locked() {
+        return None;
+    }
+    // Acquire, pairs with the last poller's release: what that poller saw of the CQ.
+    ring.poll().compare_exchange(free.0, free.0 | PollWord::LOCKED, Acquire, Relaxed).ok()?;
+    Some(Poller { ring, completed: free.completed() })
 }
 
-/// Hands the slots below `upto` back to posters. Only the elected poller calls this.
-#[inline]
-pub(crate) fn retire<R: Ring>(ring: &R, upto: u64) {
-    if upto > ring.completed().load(Relaxed) {
-        // Release, pairs with the acquire in `has_room`.
-        ring.completed().store(upto, Release);
+/// What a completion's 16-bit counter names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Published work that is not yet counted as done.
+    InFlight(u64),
+    /// Work whose `published` is not to be seen yet. In a collapsed CQ also what was counted before.
+    NotYet,
+    /// No work that the ring could hold. In a collapsed CQ, what was counted before.
+    Never,
+}
+
+impl<R: Ring> Poller<'_, R> {
+    /// Everything below this index is done.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Rebuilds the 64-bit index behind a CQE's 16-bit counter.
+    #[inline]
+    pub(crate) fn place(&self, wqe_counter: u16) -> Place {
+        let completed = self.completed;
+        let index = completed + u64::from(wqe_counter.wrapping_sub(completed as u16));
+        // Stored before the doorbell's release, so the CQE's acquire brings it along, unless the
+        // NIC went by the record alone.
+        if index < self.ring.published().load(Relaxed) {
+            Place::InFlight(index)
+        } else if index < completed + self.ring.depth() {
+            Place::NotYet
+        } else {
+            Place::Never
+        }
+    }
+
+    /// Hands the slots below `upto` back to posters when the lock is given back.
+    #[inline]
+    pub(crate) fn retire(&mut self, upto: u64) {
+        self.completed = self.completed.max(upto);
+    }
+}
+
+impl<R: Ring> Drop for Poller<'_, R> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release, pairs with the acquires in `completed` and `try_lock`.
+        self.ring.poll().store(PollWord::new(self.completed, false).0, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    /// A queue of one thread whose doorbell may call for more work, as other posters do.
+    #[derive(Default)]
+    struct Alone {
+        reserved: AtomicU64,
+        published: AtomicU64,
+        poll: AtomicU64,
+        ring_token: AtomicU32,
+        ready: AtomicU64,
+        record: AtomicU32,
+        doorbell: AtomicU64,
+        /// Posts that come in the middle of a combiner's pass.
+        beside: Cell<u32>,
+        /// One more comes while the token is offered.
+        takes_over: Cell<bool>,
+        passes: Cell<u32>,
+        handed_over_after: Cell<u32>,
+    }
+
+    impl Alone {
+        fn post(&self) {
+            // Every index is done as soon as it is published.
+            self.poll.store(PollWord::new(self.published.load(Relaxed), false).0, Relaxed);
+            let base = try_reserve(self, 1).expect("a ring of 64 has room");
+            publish(self, base, 1);
+        }
+    }
+
+    impl Ring for Alone {
+        type Counter = AtomicU64;
+        type Poll = AtomicU64;
+        type Token = AtomicU32;
+        type Record = AtomicU32;
+        type Doorbell = AtomicU64;
+
+        fn log_depth(&self) -> u32 {
+            6
+        }
+        fn reserved(&self) -> &AtomicU64 {
+            &self.reserved
+        }
+        fn published(&self) -> &AtomicU64 {
+            &self.published
+        }
+        fn poll(&self) -> &AtomicU64 {
+            &self.poll
+        }
+        fn ring_token(&self) -> &AtomicU32 {
+            &self.ring_token
+        }
+        fn ready(&self, _: usize) -> &AtomicU64 {
+            &self.ready
+        }
+        fn record(&self) -> &AtomicU32 {
+            &self.record
+        }
+        fn doorbell(&self) -> Option<(&AtomicU64, u32)> {
+            // Once in every pass, before the doorbell is rung.
+            self.passes.set(self.passes.get() + 1);
+            if let Some(left) = self.beside.get().checked_sub(1) {
+                self.beside.set(left);
+                self.post();
+            }
+            Some((&self.doorbell, 1))
+        }
+        fn pause(&self) {
+            if self.takes_over.get() && self.handed_over_after.get() == 0 {
+                self.handed_over_after.set(self.passes.get());
+                self.post();
+            }
+        }
+    }
+
+    #[test]
+    fn a_combiner_hands_over_after_a_bounded_number_of_passes() {
+        let most = Alone::default().most_passes();
+        for takes_over in [true, false] {
+            let posts = 5 * most;
+            let ring = Alone {
+                beside: Cell::new(posts),
+                takes_over: Cell::new(takes_over),
+                ..Alone::default()
+            };
+            ring.post();
+            let expected = if takes_over { most } else { 0 };
+            assert_eq!(ring.handed_over_after.get(), expected);
+            let all = u64::from(1 + posts + u32::from(takes_over));
+            assert_eq!(ring.published.load(Relaxed), all, "work was left unrung");
+            assert_eq!(ring.ring_token.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_poller_that_panics_gives_the_lock_back() {
+        let ring = Alone::default();
+        let poll = std::panic::AssertUnwindSafe(|| {
+            let mut poller = try_lock(&ring).expect("nobody polls");
+            poller.retire(3);
+            assert!(try_lock(&ring).is_none());
+            panic!("on purpose");
+        });
+        std::panic::catch_unwind(poll).expect_err("it panics");
+        assert_eq!(ring.completed(), 3);
+        assert!(try_lock(&ring).is_some());
+    }
+
+    #[test]
+    fn a_completion_is_placed_counted_later_or_refused() {
+        let ring = Alone::default();
+        ring.poll.store(PollWord::new(0x1_fff0, false).0, Relaxed);
+        ring.published.store(0x2_0004, Relaxed);
+        let poller = try_lock(&ring).expect("nobody polls");
+        assert_eq!(poller.place(0xfff0), Place::InFlight(0x1_fff0));
+        assert_eq!(poller.place(3), Place::InFlight(0x2_0003));
+        assert_eq!(poller.place(4), Place::NotYet);
+        assert_eq!(poller.place(0x2f), Place::NotYet);
+        assert_eq!(poller.place(0x30), Place::Never);
+        assert_eq!(poller.place(0xffef), Place::Never);
     }
 }

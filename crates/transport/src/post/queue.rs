@@ -4,14 +4,14 @@
 use super::protocol::Ring;
 use crate::Error;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
 use warpverbs_mlx5::export::QueueState;
 
 const RESERVED: usize = offset_of!(QueueState, reserved) / 8;
 const UNSIGNALED: usize = offset_of!(QueueState, unsignalled) / 8;
 const PUBLISHED: usize = offset_of!(QueueState, published) / 8;
-const COMPLETED: usize = offset_of!(QueueState, completed) / 8;
+const POLL: usize = offset_of!(QueueState, poll) / 8;
 const CQ_CI: usize = offset_of!(QueueState, cq_ci) / 8;
 
 /// One work queue's bookkeeping and how its NIC is told.
@@ -20,7 +20,6 @@ pub(crate) struct WorkQueue {
     log_depth: u32,
     state: Cells<AtomicU64>,
     ring_token: Cells<AtomicU32>,
-    poll_token: Cells<AtomicU32>,
     ready: Cells<AtomicU64>,
     record: Cells<AtomicU32>,
     doorbell: Option<Doorbell>,
@@ -50,7 +49,6 @@ impl WorkQueue {
             log_depth: log_depth.into(),
             state: state.cells(0, size_of::<QueueState>() / 8)?,
             ring_token: state.cells(offset_of!(QueueState, ring_token) as u64, 1)?,
-            poll_token: state.cells(offset_of!(QueueState, poll_token) as u64, 1)?,
             ready: ready.cells(0, (1usize << log_depth).div_ceil(64))?,
             record: record.cells(0, 1)?,
             doorbell,
@@ -63,7 +61,7 @@ impl WorkQueue {
         &self.state[UNSIGNALED]
     }
 
-    /// Consumer index of the queue's ring CQ; only the elected poller stores it.
+    /// Consumer index of the queue's ring CQ; only the poller stores it.
     #[inline]
     pub(crate) fn cq_ci(&self) -> &AtomicU64 {
         &self.state[CQ_CI]
@@ -72,7 +70,10 @@ impl WorkQueue {
 
 impl Ring for WorkQueue {
     type Counter = AtomicU64;
+    type Poll = AtomicU64;
     type Token = AtomicU32;
+    type Record = AtomicU32;
+    type Doorbell = AtomicU64;
 
     #[inline]
     fn log_depth(&self) -> u32 {
@@ -87,29 +88,23 @@ impl Ring for WorkQueue {
         &self.state[PUBLISHED]
     }
     #[inline]
-    fn completed(&self) -> &AtomicU64 {
-        &self.state[COMPLETED]
+    fn poll(&self) -> &AtomicU64 {
+        &self.state[POLL]
     }
     #[inline]
     fn ring_token(&self) -> &AtomicU32 {
         &self.ring_token[0]
     }
     #[inline]
-    fn poll_token(&self) -> &AtomicU32 {
-        &self.poll_token[0]
-    }
-    #[inline]
     fn ready(&self, word: usize) -> &AtomicU64 {
         &self.ready[word]
     }
     #[inline]
-    fn announce(&self, next: u64) {
-        let next = (next & 0xffff) as u32;
-        // Release on both: the NIC may go by the record alone when a doorbell got lost.
-        self.record[0].store(next.to_be(), Ordering::Release);
-        if let Some(Doorbell { register, qpn }) = &self.doorbell {
-            let value = u64::from(next << 8) << 32 | u64::from(qpn << 8);
-            register[0].store(value.to_be(), Ordering::Release);
-        }
+    fn record(&self) -> &AtomicU32 {
+        &self.record[0]
+    }
+    #[inline]
+    fn doorbell(&self) -> Option<(&AtomicU64, u32)> {
+        self.doorbell.as_ref().map(|Doorbell { register, qpn }| (&register[0], *qpn))
     }
 }

@@ -7,7 +7,6 @@ use super::send::sge;
 use super::work::{Posted, Received};
 use crate::QueueKind;
 use crate::{Error, LocalRegion, UsageError, WaitError};
-use std::sync::atomic::Ordering::Acquire;
 use warpverbs_mlx5::recv::build;
 use warpverbs_mlx5::wqe::Sge;
 
@@ -81,7 +80,7 @@ impl Poster<'_> {
             }
             self.q.check_abort()?;
             if !patience.pause() {
-                let actual = self.q.recv.completed().load(Acquire);
+                let actual = self.q.recv.completed();
                 return Err(WaitError::Timeout {
                     qpn: self.q.qpn.get(),
                     queue: QueueKind::Receive,

@@ -1,8 +1,8 @@
 //! The host as a poster like kernels: work requests, records and completions in memory that a NIC
 //! reads and writes.
 
-use super::host::HostQueues;
-use super::protocol::{Ring, elect, in_flight, publish, retire, try_reserve};
+use super::host::{HostQueues, STRAY_COMPLETION};
+use super::protocol::{Place, Poller, Ring, must_signal, publish, try_lock, try_reserve};
 use super::queue::WorkQueue;
 use super::recv::Taken;
 use super::work::{Posted, Received, control_byte};
@@ -111,7 +111,7 @@ impl Rings {
     ) -> Option<Posted> {
         let n = (wqe.len() / WQEBB) as u64;
         let base = try_reserve(queue, n)?;
-        let signaled = flags.contains(SendFlags::SIGNALED) || ends_a_half(base, n, queue);
+        let signaled = flags.contains(SendFlags::SIGNALED) || must_signal(queue, base, n);
         let mut head = [0; 16];
         head.copy_from_slice(&wqe[..16]);
         head[INDEX..INDEX + 2].copy_from_slice(&(base as u16).to_be_bytes());
@@ -144,23 +144,26 @@ impl Rings {
         SendOpcode::from_value(opcode)
     }
 
-    /// The elected poller's part.
+    /// Looks at the send CQ once, unless somebody else does.
     #[inline]
     pub(super) fn drain_send(&self, q: &HostQueues) {
+        let Some(mut poller) = try_lock(&q.send) else { return };
         match self.send_cq.mode {
             CqMode::Collapsed => {
-                self.take_send(q, 0, self.send_cq.tail(0));
+                self.take_send(q, &mut poller, 0, self.send_cq.tail(0));
             }
-            CqMode::Ring => self.drain_send_ring(q),
+            CqMode::Ring => self.drain_send_ring(q, &mut poller),
         }
     }
 
-    fn drain_send_ring(&self, q: &HostQueues) {
+    fn drain_send_ring(&self, q: &HostQueues, poller: &mut Poller<'_, WorkQueue>) {
         let mut ci = q.send.cq_ci().load(Relaxed);
         let from = ci;
         loop {
             let tail = self.send_cq.tail(ci);
-            if !owned_by_software(tail, ci, self.send_cq.log_size) || !self.take_send(q, ci, tail) {
+            if !owned_by_software(tail, ci, self.send_cq.log_size)
+                || !self.take_send(q, poller, ci, tail)
+            {
                 break;
             }
             ci += 1;
@@ -171,18 +174,30 @@ impl Rings {
         }
     }
 
-    /// Acts on one send CQE; false if it reports nothing that is in flight.
+    /// Acts on one send CQE; false if it cannot be counted, and has to stay in a ring CQ.
     #[inline]
-    fn take_send(&self, q: &HostQueues, ci: u64, tail: CqeTail) -> bool {
+    fn take_send(
+        &self,
+        q: &HostQueues,
+        poller: &mut Poller<'_, WorkQueue>,
+        ci: u64,
+        tail: CqeTail,
+    ) -> bool {
         match tail.opcode() {
-            CqeOpcode::Req => {
-                let Some(index) = in_flight(&q.send, tail.wqe_counter.get()) else {
-                    return false;
-                };
-                let slot = (index & (q.send.depth() - 1)) as usize;
-                retire(&q.send, index + u64::from(self.span[slot].load(Relaxed).max(1)));
-                true
-            }
+            CqeOpcode::Req => match poller.place(tail.wqe_counter.get()) {
+                Place::InFlight(index) => {
+                    let slot = (index & (q.send.depth() - 1)) as usize;
+                    poller.retire(index + u64::from(self.span[slot].load(Relaxed).max(1)));
+                    true
+                }
+                Place::NotYet => false,
+                Place::Never if self.send_cq.mode == CqMode::Collapsed => false,
+                Place::Never => {
+                    let (opcode, counter) = (tail.wqe_opcode, tail.wqe_counter.get());
+                    q.claim_error(ErrorWord::new(STRAY_COMPLETION, 0, 0, opcode, counter));
+                    true
+                }
+            },
             CqeOpcode::Invalid => false,
             _ => {
                 q.claim_error(error_word(&self.send_cq.entry(ci, tail)));
@@ -195,33 +210,31 @@ impl Rings {
     /// else is at it. The first bad one becomes the endpoint's error.
     pub(super) fn take_recv(&self, q: &HostQueues) -> Option<Taken> {
         let cq = &self.recv_cq;
-        elect(&q.recv, || {
-            let ci = q.recv.cq_ci().load(Relaxed);
-            let tail = cq.tail(ci);
-            if !owned_by_software(tail, ci, cq.log_size) {
-                return None;
-            }
-            let raw = cq.entry(ci, tail);
-            q.recv.cq_ci().store(ci + 1, Relaxed);
-            cq.set_ci(ci + 1);
-            match Cqe::parse(&raw) {
-                Ok(Cqe::Receive { wqe_counter, kind, byte_cnt: byte_len, solicited, .. }) => {
-                    let mut index = wqe_counter.into();
-                    if self.rq.is_some() {
-                        let completed = q.recv.completed().load(Relaxed);
-                        index = WqeIndex(wqe_counter).widen(completed);
-                        retire(&q.recv, completed + 1);
-                    }
-                    let received = Received { byte_len, kind, solicited, index };
-                    Some(Taken { number: wqe_counter, received: Some(received) })
+        let mut poller = try_lock(&q.recv)?;
+        let ci = q.recv.cq_ci().load(Relaxed);
+        let tail = cq.tail(ci);
+        if !owned_by_software(tail, ci, cq.log_size) {
+            return None;
+        }
+        let raw = cq.entry(ci, tail);
+        q.recv.cq_ci().store(ci + 1, Relaxed);
+        cq.set_ci(ci + 1);
+        match Cqe::parse(&raw) {
+            Ok(Cqe::Receive { wqe_counter, kind, byte_cnt: byte_len, solicited, .. }) => {
+                let mut index = wqe_counter.into();
+                if self.rq.is_some() {
+                    index = WqeIndex(wqe_counter).widen(poller.completed());
+                    poller.retire(poller.completed() + 1);
                 }
-                parsed => {
-                    q.claim_error(error_word(&raw));
-                    let Ok(Cqe::Error { wqe_counter: number, .. }) = parsed else { return None };
-                    Some(Taken { number, received: None })
-                }
+                let received = Received { byte_len, kind, solicited, index };
+                Some(Taken { number: wqe_counter, received: Some(received) })
             }
-        })?
+            parsed => {
+                q.claim_error(error_word(&raw));
+                let Ok(Cqe::Error { wqe_counter: number, .. }) = parsed else { return None };
+                Some(Taken { number, received: None })
+            }
+        }
     }
 }
 
@@ -243,14 +256,6 @@ pub(super) const fn error_opcode(side: ErrorSide) -> u8 {
         ErrorSide::Requester => 13,
         ErrorSide::Responder => 14,
     }
-}
-
-/// Work that ends a half of the ring is signalled in any case, so that a ring full of unsignalled
-/// work still completes and makes room.
-#[inline]
-pub(super) fn ends_a_half(base: u64, n: u64, ring: &impl Ring) -> bool {
-    let half = ring.log_depth() - 1;
-    base >> half != (base + n) >> half
 }
 
 /// Stores whole words of a work request from `first` on, going round at the ring's end.

@@ -18,9 +18,6 @@ namespace wv {
 
 WV_DEVICE lane_mask lane_bit(u32 lane) { return lane_mask{1} << lane; }
 
-// Number of lanes of `mask` before the caller.
-WV_DEVICE u32 rank_in(lane_mask mask) { return popcount(mask & (lane_bit(lane_id()) - 1)); }
-
 // Every lane of the caller's warp, also when the block's size is no multiple of it.
 WV_DEVICE lane_mask whole_warp() {
   const u32 first = thread_index() - lane_id();

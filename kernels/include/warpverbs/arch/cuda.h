@@ -131,7 +131,6 @@ WV_DEVICE void store(T* p, cuda::same<T> value) {
     }                                                                \
   }
 WV_ATOMIC(fetch_add, "add.u32", "add.u64")
-WV_ATOMIC(fetch_and, "and.b32", "and.b64")
 WV_ATOMIC(fetch_or, "or.b32", "or.b64")
 WV_ATOMIC(fetch_xor, "xor.b32", "xor.b64")
 // Raises *p to at least `value`.
@@ -244,12 +243,21 @@ WV_DEVICE u64 ticks() {
 WV_DEVICE void pause(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
 
 constexpr u32 warp_size = 32;
-WV_DEVICE u32 thread_index() { return threadIdx.x; }
-WV_DEVICE u32 block_index() { return blockIdx.x; }
-WV_DEVICE u32 block_size() { return blockDim.x; }
-WV_DEVICE u32 grid_size() { return gridDim.x; }
-WV_DEVICE u32 lane_id() { return threadIdx.x % warp_size; }
-WV_DEVICE u32 warp_index() { return threadIdx.x / warp_size; }
+// Blocks and grids of any shape, numbered x first, as the hardware fills warps.
+WV_DEVICE u32 thread_index() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+WV_DEVICE u32 block_index() {
+  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+WV_DEVICE u32 block_size() { return blockDim.x * blockDim.y * blockDim.z; }
+WV_DEVICE u32 grid_size() { return gridDim.x * gridDim.y * gridDim.z; }
+WV_DEVICE u32 lane_id() {
+  u32 lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+WV_DEVICE u32 warp_index() { return thread_index() / warp_size; }
 
 // Lanes of this warp that came here together, this one included.
 WV_DEVICE u32 active_mask(site) { return __activemask(); }
@@ -275,6 +283,12 @@ WV_DEVICE void trap() { asm volatile("trap;"); }
 
 WV_DEVICE u32 popcount(u32 x) { return static_cast<u32>(__popc(x)); }
 WV_DEVICE u32 popcount(u64 x) { return static_cast<u32>(__popcll(x)); }
+// Number of lanes of `mask` before the caller.
+WV_DEVICE u32 rank_in(u32 mask) {
+  u32 before;
+  asm("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
+  return popcount(mask & before);
+}
 // Index of the lowest set bit; x is not 0.
 WV_DEVICE u32 lowest_bit(u32 x) { return static_cast<u32>(__ffs(static_cast<int>(x))) - 1; }
 WV_DEVICE u32 lowest_bit(u64 x) { return static_cast<u32>(__ffsll(static_cast<long long>(x))) - 1; }

@@ -84,7 +84,6 @@ WV_DEVICE void store(T* p, hip::same<T> value) {
     return builtin(p, value, hip::atomic_order(O), hip::memory_scope(S));   \
   }
 WV_ATOMIC(fetch_add, __hip_atomic_fetch_add)
-WV_ATOMIC(fetch_and, __hip_atomic_fetch_and)
 WV_ATOMIC(fetch_or, __hip_atomic_fetch_or)
 WV_ATOMIC(fetch_xor, __hip_atomic_fetch_xor)
 // Raises *p to at least `value`.
@@ -167,11 +166,40 @@ WV_DEVICE void pause(u32 ns) {
 }
 
 constexpr u32 warp_size = 64;
-WV_DEVICE u32 thread_index() { return __builtin_amdgcn_workitem_id_x(); }
-WV_DEVICE u32 block_index() { return __builtin_amdgcn_workgroup_id_x(); }
-WV_DEVICE u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
-WV_DEVICE u32 grid_size() { return __builtin_amdgcn_grid_size_x() / block_size(); }
-WV_DEVICE u32 lane_id() { return thread_index() % warp_size; }
+// Blocks and grids of any shape, numbered x first, as the hardware fills wavefronts. Grids are
+// whole numbers of blocks.
+WV_DEVICE u32 thread_index() {
+  const u32 x = __builtin_amdgcn_workgroup_size_x(), y = __builtin_amdgcn_workgroup_size_y();
+  return __builtin_amdgcn_workitem_id_x() +
+         x * (__builtin_amdgcn_workitem_id_y() + y * __builtin_amdgcn_workitem_id_z());
+}
+namespace hip {
+WV_DEVICE u32 blocks_x() {
+  return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+}
+WV_DEVICE u32 blocks_y() {
+  return __builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y();
+}
+}  // namespace hip
+WV_DEVICE u32 block_index() {
+  return __builtin_amdgcn_workgroup_id_x() +
+         hip::blocks_x() *
+             (__builtin_amdgcn_workgroup_id_y() + hip::blocks_y() * __builtin_amdgcn_workgroup_id_z());
+}
+WV_DEVICE u32 block_size() {
+  return __builtin_amdgcn_workgroup_size_x() * __builtin_amdgcn_workgroup_size_y() *
+         __builtin_amdgcn_workgroup_size_z();
+}
+WV_DEVICE u32 grid_size() {
+  return hip::blocks_x() * hip::blocks_y() *
+         (__builtin_amdgcn_grid_size_z() / __builtin_amdgcn_workgroup_size_z());
+}
+// Number of lanes of `mask` before the caller.
+WV_DEVICE u32 rank_in(u64 mask) {
+  return __builtin_amdgcn_mbcnt_hi(static_cast<u32>(mask >> 32),
+                                   __builtin_amdgcn_mbcnt_lo(static_cast<u32>(mask), 0));
+}
+WV_DEVICE u32 lane_id() { return rank_in(~u64{0}); }
 WV_DEVICE u32 warp_index() { return thread_index() / warp_size; }
 
 WV_DEVICE u32 popcount(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }

@@ -39,7 +39,6 @@ inline T compare_exchange(T* p, host::same<T> expected, host::same<T> desired, W
   }
 WV_UPDATE(exchange, exchange)
 WV_UPDATE(fetch_add, add)
-WV_UPDATE(fetch_and, bit_and)
 WV_UPDATE(fetch_or, bit_or)
 WV_UPDATE(fetch_xor, bit_xor)
 WV_UPDATE(fetch_max, max)
@@ -132,6 +131,8 @@ inline void sync_block(WV_HERE) { host::block_sync(where); }
 
 inline u32 popcount(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
 inline u32 popcount(u64 x) { return static_cast<u32>(__builtin_popcountll(x)); }
+// Number of lanes of `mask` before the caller.
+inline u32 rank_in(u32 mask) { return popcount(mask & ((u32{1} << lane_id()) - 1)); }
 // Index of the lowest set bit; x is not 0.
 inline u32 lowest_bit(u32 x) { return static_cast<u32>(__builtin_ctz(x)); }
 inline u32 lowest_bit(u64 x) { return static_cast<u32>(__builtin_ctzll(x)); }

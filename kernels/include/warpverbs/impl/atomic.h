@@ -54,7 +54,7 @@ struct Operand<u64> {
 template <class T, class Post>
 WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline, Post post) {
   const u64 address = qp.scratch + u64{slot} * 8;
-  const Posted posted = post(Local{address, qp.scratch_lkey});
+  const Posted posted = post(Local{address, qp.scratch_lkey}, deadline);
   if (!posted.ok()) {
     // Nothing that the NIC knows of uses the slot.
     give_scratch(state_of(qp), slot);
@@ -70,22 +70,17 @@ WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline
 // Takes a slot, and does everything within the turn that found one: where lanes run in lockstep,
 // those who have a slot must not wait for those who have none.
 template <class T, class Post>
-WV_DEVICE Status fetch(const Qp& qp, T& old, Deadline deadline, Post post) {
+WV_DEVICE Status fetch(const Qp& qp, T& old, Timeout timeout, Post post) {
   PostState* state = state_of(qp);
-  const Timer timer(qp, deadline);
-  Patience patience;
+  const Deadline deadline = deadline_of(qp, timeout);
+  Backoff backoff;
   for (;;) {
     const u32 slot = try_take_scratch(state);
     if (slot != no_slot) return fetch_through(qp, slot, old, deadline, post);
     Status status = error_of(state);
     if (!status.ok()) return status;
-    const bool late = timer.expired();
-    if (late || (patience.look_at_host() && host_aborts(qp))) {
-      status = Status::of(late ? outcome::timeout : outcome::aborted);
-      record_fault(qp, status, wait_for::scratch, 1, 0);
-      return status;
-    }
-    patience.rest();
+    status = pause_or_give_up(qp, backoff, deadline, wait_for::scratch, 1, 0);
+    if (!status.ok()) return status;
   }
 }
 
@@ -99,18 +94,18 @@ struct Fetched {
 
 template <class Coop, class Operands, class T>
 WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Operands operands,
-                              T& old, Deadline deadline) {
+                              T& old, Timeout timeout) {
   if constexpr (Coop::alone) {
-    return impl::fetch(qp, old, deadline, [&](Local local) {
-      return impl::post_each(qp, impl::atomic_op(local, remote, operands), 0, deadline);
+    return impl::fetch(qp, old, timeout, [&](Local local, impl::Deadline until) {
+      return impl::post_each(qp, impl::atomic_op(local, remote, operands), {}, until);
     });
   } else {
     coop.sync();
     impl::Fetched<T> result{};
     if (coop.thread_rank() == 0) {
-      result.status = impl::fetch(qp, result.old, deadline, [&](Local local) {
-        return impl::post_group(qp, impl::only_me(), impl::atomic_op(local, remote, operands), 0,
-                                deadline);
+      result.status = impl::fetch(qp, result.old, timeout, [&](Local local, impl::Deadline until) {
+        return impl::post_group(qp, impl::only_me(), impl::atomic_op(local, remote, operands), {},
+                                until);
       });
     }
     result = coop.broadcast(result);
@@ -121,29 +116,29 @@ WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Ope
 
 template <class Coop, class T>
 WV_DEVICE Status fetch_add(const Coop& coop, const Qp& qp, Remote remote, T add, T& old,
-                           Deadline deadline) {
-  return fetch_atomic(coop, qp, remote, impl::Operand<T>::add(add), old, deadline);
+                           Timeout timeout) {
+  return fetch_atomic(coop, qp, remote, impl::Operand<T>::add(add), old, timeout);
 }
 
 template <class Coop, class T>
 WV_DEVICE Status compare_swap(const Coop& coop, const Qp& qp, Remote remote, T expected, T desired,
-                              T& old, Deadline deadline) {
+                              T& old, Timeout timeout) {
   const auto operands = impl::Operand<T>::compare_swap(expected, desired);
-  return fetch_atomic(coop, qp, remote, operands, old, deadline);
+  return fetch_atomic(coop, qp, remote, operands, old, timeout);
 }
 
 template <class Coop, class T>
 WV_DEVICE Status swap(const Coop& coop, const Qp& qp, Remote remote, T desired, T& old,
-                      Deadline deadline) {
+                      Timeout timeout) {
   const MaskedCompareSwap<T> operands{0, 0, desired, static_cast<T>(~T{0})};
-  return fetch_atomic(coop, qp, remote, operands, old, deadline);
+  return fetch_atomic(coop, qp, remote, operands, old, timeout);
 }
 
 template <class Coop, class T>
 WV_DEVICE Posted add(const Coop& coop, const Qp& qp, Remote remote, T value, Flags flags,
-                     Deadline deadline) {
+                     Timeout timeout) {
   const auto op = impl::atomic_op(impl::sink(qp), remote, impl::Operand<T>::add(value));
-  return impl::post(coop, qp, op, flags, deadline);
+  return impl::post(coop, qp, op, flags, timeout);
 }
 
 }  // namespace wv

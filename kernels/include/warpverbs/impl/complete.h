@@ -7,13 +7,18 @@
 namespace wv {
 namespace impl {
 
-// Waits until everything below `upto` is done, adding a signalled WQE where none would tell.
+// A signalled NOP: the CQE that work without one of its own completes with. Rare beside waiting.
+WV_DEVICE Posted post_tail(const Qp& qp, Flags flags, Deadline deadline) {
+  return post_group(qp, only_me(), Nop{}, flags, deadline);
+}
+
+// Waits until everything below `upto` is done; posts a signalled WQE where no CQE would report it.
 WV_DEVICE Status complete(const Qp& qp, u64 upto, Deadline deadline, Expected expected = {}) {
   for (;;) {
     const Waited waited =
         await_send<true, true>(qp, upto, wait_for::completion, deadline, expected);
     if (!waited.needs_tail) return waited.status;
-    const Posted tail = post_group(qp, only_me(), Nop{}, 0, deadline);
+    const Posted tail = post_tail(qp, Flags{}, deadline);
     if (!tail.ok()) return tail.status;
   }
 }
@@ -32,14 +37,14 @@ WV_DEVICE Status once(const Coop& coop, Body body) {
 
 WV_DEVICE bool done(const Qp& qp, Posted posted) {
   if (!posted.ok()) return false;
-  const u64 completed = load<order::acquire, scope::gpu>(&impl::state_of(qp)->sq.completed);
-  return completed >= posted.end();
+  return impl::load_poll_word(&impl::state_of(qp)->sq).completed() >= posted.end();
 }
 
 template <class Coop>
-WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Deadline deadline) {
-  // Of work that was posted together the last member's is done last: it waits for the others, who
-  // then find theirs done. Which it need not be: everybody still makes sure of its own.
+WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Timeout timeout) {
+  const impl::Deadline deadline = impl::deadline_of(qp, timeout);
+  // Of work that was posted together the last member's is done last: that member waits, and the
+  // others usually find theirs done. Each still makes sure of its own, which may be later work.
   if constexpr (!Coop::alone) {
     if (coop.thread_rank() == coop.size() - 1 && posted.ok()) {
       (void)impl::complete(qp, posted.end(), deadline);
@@ -53,20 +58,21 @@ WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Deadline de
 }
 
 template <class Coop>
-WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Deadline deadline) {
+WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Timeout timeout) {
   // The members' postings before the look at `reserved`.
   coop.sync();
   return impl::once(coop, [&] {
     const u64 upto = load<order::relaxed, scope::gpu>(&impl::state_of(qp)->sq.reserved);
-    return impl::complete(qp, upto, deadline);
+    return impl::complete(qp, upto, impl::deadline_of(qp, timeout));
   });
 }
 
 template <class Coop>
-WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Deadline deadline) {
+WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Timeout timeout) {
   coop.sync();
   return impl::once(coop, [&] {
-    const Posted last = impl::post_group(qp, impl::only_me(), impl::Nop{}, fenced, deadline);
+    const impl::Deadline deadline = impl::deadline_of(qp, timeout);
+    const Posted last = impl::post_tail(qp, fenced, deadline);
     return last.ok() ? impl::complete(qp, last.end(), deadline) : last.status;
   });
 }

@@ -9,6 +9,8 @@ namespace impl {
 // CQE opcode of an error word that no CQE made: a poster gave up after it had reserved, so the
 // queue has a hole that nobody will fill.
 constexpr u8 poster_gave_up = 0x7f;
+// The same for a completion that names no WQE in flight.
+constexpr u8 stray_completion = 0x7e;
 
 WV_DEVICE Status status_of(ErrorWord error) {
   if (!error.is_set()) return Status{};
@@ -20,6 +22,8 @@ WV_DEVICE Status status_of(ErrorWord error) {
       return Status::of(outcome::responder, syndrome, vendor, op);
     case poster_gave_up:
       return Status::of(outcome::aborted);
+    case stray_completion:
+      return Status::of(outcome::stray_cqe, 0, 0, op);
     default:
       return Status::of(outcome::bad_error, syndrome, vendor, op);
   }
@@ -35,13 +39,14 @@ WV_DEVICE Status claim_error(PostState* state, ErrorWord error) {
   return status_of(old == 0 ? error : ErrorWord{old});
 }
 
-// Leaves for the host who waited for what. The first failed wait stays.
-WV_DEVICE void record_fault(const Qp& qp, Status status, wait_for what, u64 expected, u64 actual) {
-  Fault* fault = &state_of(qp)->fault;
+// Records for the host who waited for what. The first failed wait stays.
+WV_DEVICE void record_fault(PostState* state, u32 qpn, Status status, wait_for what, u64 expected,
+                          u64 actual) {
+  Fault* fault = &state->fault;
   if (compare_exchange<order::relaxed, scope::gpu>(&fault->claim, 0, 1) != 0) return;
   store<order::relaxed, scope::system>(&fault->status, status.code);
   store<order::relaxed, scope::system>(&fault->what, static_cast<u32>(what));
-  store<order::relaxed, scope::system>(&fault->qpn, qp.qpn);
+  store<order::relaxed, scope::system>(&fault->qpn, qpn);
   store<order::relaxed, scope::system>(&fault->expected, expected);
   store<order::relaxed, scope::system>(&fault->actual, actual);
   store<order::relaxed, scope::system>(&fault->thread, global_thread());
@@ -49,8 +54,8 @@ WV_DEVICE void record_fault(const Qp& qp, Status status, wait_for what, u64 expe
   store<order::release, scope::system>(&fault->claim, 2);
 }
 
-WV_DEVICE bool host_aborts(const Qp& qp) {
-  return load<order::relaxed, scope::system>(at<u32>(qp.abort)) != 0;
+WV_DEVICE bool host_aborts(const u32* abort) {
+  return load<order::relaxed, scope::system>(abort) != 0;
 }
 
 }  // namespace impl

@@ -17,8 +17,8 @@ template <class Op>
 WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled) {
   const u32 n = op.wqebbs();
   const bool cqe = signalled || must_signal(q, index, n);
-  const u8 fence = (flags & fenced) != 0 ? fence_bits : u8{0};
-  const u8 event = (flags & solicited) != 0 ? mlx5::solicited : u8{0};
+  const u8 fence = flags.has(fenced) ? fence_bits : u8{0};
+  const u8 event = flags.has(solicited) ? mlx5::solicited : u8{0};
   op.write(q, index, fence, static_cast<u8>((cqe ? signal_bits : 0) | event));
   if (cqe) {
     // Tells the poller how far the CQE of the WQE that starts here reaches.
@@ -30,20 +30,20 @@ WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags
 
 // Every lane of the group posts its own Op, all of the same size, in the order of the lanes. Only
 // the last one is signalled, if anybody wants to be: its CQE says all.
-template <class Op>
+template <class Op, class Until>
 WV_DEVICE Posted post_fitting(const Qp& qp, const Group& group, const Op& op, Flags flags,
-                              Deadline deadline) {
+                              Until until) {
   const SendQueue q(qp);
   const u32 each = op.wqebbs();
   const u32 total = each * group.count;
   Reserved r{};
-  if (group.leads()) r = reserve(qp, q, total, group.count == 1, flags, deadline);
+  if (group.leads()) r = reserve(qp, q, total, group.count == 1, flags, until);
   const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
   if (base == no_base) return {Status{group.from_leader(r.status.code)}, each, 0};
   // The leader's acquire of `completed` before the other lanes' stores to the slots.
   group.sync();
   const u64 index = base + group.rank * each;
-  const bool wanted = (flags & unsignalled) == 0;
+  const bool wanted = !flags.has(unsignalled);
   const bool any = group.count == 1 ? wanted : ballot(group.mask, wanted) != 0;
   const bool last = group.rank == group.count - 1;
   if (last && !any && !must_signal(q, index, each)) {
@@ -51,18 +51,18 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Group& group, const Op& op, Fl
     raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, base + total);
   }
   write_op(q, index, op, flags, any && last);
-  if (group.count == 1 && r.holds_token) publish_held(q, base, total, r.idle);
+  if (group.count == 1 && r.holds_token) publish_held(q, base, total, r.alone);
   else publish(q, group, base, total);
   return {Status{}, each, index};
 }
 
 // The same for any number of WQEBBs: takes turns where they are more than half the ring.
-template <class Op>
+template <class Op, class Until>
 WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags flags,
-                            Deadline deadline) {
+                            Until until) {
   const Group group(lanes);
   if constexpr (Op::max_wqebbs * warp_size <= 64) {
-    return post_fitting(qp, group, op, flags, deadline);
+    return post_fitting(qp, group, op, flags, until);
   } else {
     // Rings have 128 WQEBBs or more and an Op at most 16: at least 4 lanes fit.
     const u32 fit = (1u << (qp.log_sq - 1)) / op.wqebbs();
@@ -70,36 +70,37 @@ WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags f
     for (u32 turn = 0; turn * fit < group.count; ++turn) {
       const bool mine = group.rank / fit == turn;
       const lane_mask together = ballot(group.mask, mine);
-      if (mine) posted = post_fitting(qp, Group(together), op, flags, deadline);
+      if (mine) posted = post_fitting(qp, Group(together), op, flags, until);
     }
     return posted;
   }
 }
 
 // For callers who each have something to post: those who arrive together go together, if they take
-// as much of the ring and wait as long.
-template <class Op>
-WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Deadline deadline) {
+// as much of the ring and wait as
+// long.
+template <class Op, class Until>
+WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Until until) {
   // State addresses are below 2^57.
   constexpr u64 kind = Op::max_wqebbs * warp_size <= 64 ? 0 : u64{1} << 57;
-  const u64 patience = (flags & no_wait) != 0 ? u64{1} << 63 : 0;
-  const u64 key = qp.state ^ kind ^ patience ^ u64{op.wqebbs()} << 58;
-  return with_group(key, deadline.ns, WV_SITE, [&](lane_mask together) {
-    return post_group(qp, together, op, flags, deadline);
+  const u64 waits = flags.has(no_wait) ? 0 : u64{1} << 63;
+  const u64 key = qp.state ^ kind ^ waits ^ u64{op.wqebbs()} << 58;
+  return with_group(key, patience_of(until), WV_SITE, [&](lane_mask together) {
+    return post_group(qp, together, op, flags, until);
   });
 }
 
 // Once for the whole of `coop`.
 template <class Coop, class Op>
 WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
-                      Deadline deadline) {
+                      Timeout timeout) {
   if constexpr (Coop::alone) {
-    return post_each(qp, op, flags, deadline);
+    return post_each(qp, op, flags, timeout);
   } else {
     // What the members wrote is part of the transfer.
     coop.sync();
     Posted posted{};
-    if (coop.thread_rank() == 0) posted = post_group(qp, only_me(), op, flags, deadline);
+    if (coop.thread_rank() == 0) posted = post_group(qp, only_me(), op, flags, timeout);
     return coop.broadcast(posted);
   }
 }
@@ -124,7 +125,7 @@ WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline
 // Together if there is room for all at once, else each by itself: room comes from those who consume
 // completions, and a lane that got its receive through may be one of them.
 WV_DEVICE Posted post_receives(const Qp& qp, lane_mask lanes, const Receive& op,
-                               Deadline deadline) {
+                               Timeout timeout) {
   const RecvQueue q(qp);
   const Group group(lanes);
   u64 base = no_base;
@@ -134,7 +135,7 @@ WV_DEVICE Posted post_receives(const Qp& qp, lane_mask lanes, const Receive& op,
   }
   base = group.from_leader(base);
   if (base != no_base) return publish_receives(q, group, op, base);
-  return post_receive(qp, op, deadline);
+  return post_receive(qp, op, deadline_of(qp, timeout));
 }
 
 }  // namespace impl

@@ -4,16 +4,17 @@
 //   every lane's plain stores to its WQEs
 //     → sync_warp(group), which orders memory among its lanes
 //     → the leader's release (gpu) of the ready bits
-//     → the token holder's acquire (gpu) of those bits
-//     → the holder's release (system) of the doorbell
+//     → the combiner's acquire (gpu) of those bits
+//     → the combiner's release (system) of the doorbell
 //     → the NIC's acquire of the doorbell, then its reads of the WQEs.
-// Each arrow is causality order and that order is transitive. Posters and holder are on one GPU, so
-// gpu scope is morally strong between them; only the last pair needs system scope.
+// Each arrow is causality order and that order is transitive. Posters and combiner are on one GPU,
+// so gpu scope is morally strong between them; only the last pair needs system scope.
 //
 // Why nobody's work stays unrung: a poster flips its bits, then adds to the token (acq_rel). Its
-// addition is either part of the value the holder last saw, and the acquire of that value shows
-// the holder the bits on its next pass; or it makes the holder's compare-and-swap to 0 fail, and
-// there is a next pass. No sequentially consistent fence is needed.
+// addition is either part of the value the combiner last saw, and the acquire of that value shows
+// it the bits on its next pass; or it makes the combiner's compare-and-swap to 0 fail, and there is
+// a next pass. No sequentially consistent fence is needed. offer_token says why that also holds
+// when one combiner hands over to another.
 //
 // Lap parity: a slot's ready bit starts at 0 and is flipped once a lap, so on an even lap 1 means
 // ready and on an odd lap 0. Nobody clears a bit. A bit of two laps ago cannot be taken for ready:
@@ -120,15 +121,32 @@ WV_DEVICE u64 ready_until(const Queue& q, const Group& group, u64 from) {
   }
 }
 
-// The ring token's holder: rings for everything that is ready until nobody has asked again.
+// The ring token: 0 while nobody holds it; else the number of times that its holder was asked to
+// ring. `token_offered`: nobody holds it, and work is ready.
+constexpr u32 token_offered = 1u << 31;
+// Passes of one combiner before it offers the token to whoever asks next.
+constexpr u32 most_passes = 64;
+
+// For a combiner that others never let go. Whoever asks while the token is offered finds
+// `token_offered` and takes over; false then. True: nobody came, and the caller holds the token
+// still. Exactly one of the two changes the word, so there is one holder; and its acquire shows it
+// all the bits whose posters had asked before the offer, so their work is rung.
+WV_DEVICE bool offer_token(u32* token) {
+  (void)exchange<order::acq_rel, scope::gpu>(token, token_offered);
+  pause(100);
+  return compare_exchange<order::acq_rel, scope::gpu>(token, token_offered, 1u) == token_offered;
+}
+
+// The combiner, who holds the ring token: rings for everything that is ready until nobody has asked
+// again. `seen` is the token's value when the caller took it.
 template <class Queue>
-WV_DEVICE void serve(const Queue& q, const Group& group) {
+WV_DEVICE void combine(const Queue& q, const Group& group, u32 seen) {
   QueueState* c = q.counters();
-  // Only holders write `published`, and the token orders one holder after another.
+  // Only combiners write `published`, and the token orders one after another.
   u64 from = 0;
   if (group.leads()) from = load<order::relaxed, scope::gpu>(&c->published);
   from = group.from_leader(from);
-  u32 seen = 1;
+  u32 passes = 0;
   u32 asked_again = 0;
   do {
     // The leader's acquire of the token before the other lanes' looks at the bits.
@@ -141,9 +159,9 @@ WV_DEVICE void serve(const Queue& q, const Group& group) {
       const u32 now = compare_exchange<order::acq_rel, scope::gpu>(&c->ring_token, seen, 0u);
       asked_again = now != seen;
       seen = now;
-      // Keeps the count from wrapping to 0 under a holder who is never let go.
-      if (seen >= 1u << 30 && asked_again) {
-        (void)exchange<order::acq_rel, scope::gpu>(&c->ring_token, 1u);
+      passes += 1;
+      if (asked_again && passes % most_passes == 0) {
+        asked_again = offer_token(&c->ring_token);
         seen = 1;
       }
     }
@@ -158,31 +176,31 @@ template <class Queue>
 WV_DEVICE void publish(const Queue& q, const Group& group, u64 base, u64 n) {
   // Every lane's WQE before the leader's release.
   group.sync();
-  u32 others = 1;
+  u32 token = 1;
   if (group.leads()) {
     // Release: the WQEs, and a higher word of bits, before a word of bits. Pairs with ready_run.
     mark_ready<order::release>(q, base, n);
-    others = fetch_add<order::acq_rel, scope::gpu>(&q.counters()->ring_token, 1u);
+    token = fetch_add<order::acq_rel, scope::gpu>(&q.counters()->ring_token, 1u);
   }
-  if (group.from_leader(others) == 0) serve(q, group);
+  token = group.from_leader(token);
+  if (token == 0 || token == token_offered) combine(q, group, token + 1);
 }
 
-// The same for one lane that took the token before it wrote. If everything before `base` is known
-// to be done, and therefore rung, and nothing was reserved behind it (`idle`), its own work is all
-// there is to ring for, and no bit need be read before the doorbell. Its bits are read by itself and by later holders only, so the
-// token carries them.
+// The same for one lane that took the token before it wrote. `alone`: everything before `base` has
+// been rung and nothing behind it was reserved when the token was taken, so its own work is all
+// there is to ring for, and no bit need be read before the doorbell. Its bits are read by itself and
+// by later combiners only, so the token carries them.
 template <class Queue>
-WV_DEVICE void publish_held(const Queue& q, u64 base, u64 n, bool idle) {
-  const Group alone(lane_bit(lane_id()));
-  if (idle) {
+WV_DEVICE void publish_held(const Queue& q, u64 base, u64 n, bool alone) {
+  u32* token = &q.counters()->ring_token;
+  if (alone) {
     q.announce(base + n);
     mark_ready<order::relaxed>(q, base, n);
-    u32* token = &q.counters()->ring_token;
     if (compare_exchange<order::acq_rel, scope::gpu>(token, 1u, 0u) == 1) return;
   } else {
     mark_ready<order::relaxed>(q, base, n);
   }
-  serve(q, alone);
+  combine(q, Group(lane_bit(lane_id())), 1);
 }
 
 }  // namespace impl

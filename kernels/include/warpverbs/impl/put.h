@@ -22,14 +22,14 @@ WV_DEVICE WriteValue signal_op(const Qp&, Remote at, SignalSet signal) {
 // One transfer for each lane of the calling warp; none if one of them is too long.
 template <class Coop>
 WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags flags,
-                          Deadline deadline) {
+                          Timeout timeout) {
   const bool refused = op.bytes > max_message;
   if constexpr (Coop::alone) {
-    return refused ? refuse(outcome::too_long) : post_each(qp, op, flags, deadline);
+    return refused ? refuse(outcome::too_long) : post_each(qp, op, flags, timeout);
   } else {
     coop.sync();
     if (ballot(whole_warp(), refused) != 0) return refuse(outcome::too_long);
-    return post_group(qp, whole_warp(), op, flags, deadline);
+    return post_group(qp, whole_warp(), op, flags, timeout);
   }
 }
 
@@ -37,54 +37,54 @@ WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags 
 
 template <class Coop>
 WV_DEVICE Posted put(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                     Flags flags, Deadline deadline) {
+                     Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write}, flags,
-                    deadline);
+                    timeout);
 }
 
 template <class Coop>
 WV_DEVICE Posted put_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                          Flags flags, Deadline deadline) {
+                          Flags flags, Timeout timeout) {
   return impl::post_all(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write},
-                        flags, deadline);
+                        flags, timeout);
 }
 
 template <class Coop>
 WV_DEVICE Posted put_inline(const Coop& coop, const Qp& qp, const void* source, Remote remote,
-                            u32 bytes, Flags flags, Deadline deadline) {
+                            u32 bytes, Flags flags, Timeout timeout) {
   if (bytes > u32{qp.inline_words} * 4) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp, impl::WriteInline{remote, static_cast<const u8*>(source), bytes},
-                    flags, deadline);
+                    flags, timeout);
 }
 
 template <class Coop, class T>
 WV_DEVICE Posted put_value(const Coop& coop, const Qp& qp, T value, Remote remote, Flags flags,
-                           Deadline deadline) {
+                           Timeout timeout) {
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
   constexpr u64 ones = ~u64{0} >> (64 - 8 * sizeof(T));
   return impl::post(coop, qp,
                     impl::WriteValue{remote, static_cast<u64>(value) & ones, sizeof(T)}, flags,
-                    deadline);
+                    timeout);
 }
 
 template <class Coop>
 WV_DEVICE Posted put_imm(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                         u32 imm, Flags flags, Deadline deadline) {
+                         u32 imm, Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp,
                     impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write_imm, imm}, flags,
-                    deadline);
+                    timeout);
 }
 
 template <class Coop, class Signal>
 WV_DEVICE Posted put_signal(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                            Remote signal_at, Signal signal, Flags flags, Deadline deadline) {
+                            Remote signal_at, Signal signal, Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   const impl::Rdma data{local, remote, bytes, mlx5::opcode::rdma_write};
   const auto after = impl::signal_op(qp, signal_at, signal);
   using Both = impl::Pair<impl::Rdma, decltype(impl::signal_op(qp, signal_at, signal))>;
-  return impl::post(coop, qp, Both{data, after}, flags, deadline);
+  return impl::post(coop, qp, Both{data, after}, flags, timeout);
 }
 
 }  // namespace wv

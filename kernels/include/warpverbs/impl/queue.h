@@ -37,7 +37,7 @@ struct SendQueue {
   WV_DEVICE u32 slot(u64 index) const { return static_cast<u32>(index & (depth() - 1)); }
   WV_DEVICE u8* wqebb(u64 index) const { return ring + u64{slot(index)} * mlx5::wqebb_bytes; }
 
-  // Tells the NIC that everything below `next` may be executed. Holder of the ring token only.
+  // Tells the NIC that everything below `next` may be executed. Combiner only.
   WV_DEVICE void announce(u64 next) const {
     // The doorbell's release covers the record and `published`, which is therefore never behind
     // what a poller sees completed.

@@ -22,19 +22,18 @@ struct Reserved {
   Status status;
   u64 base;
   bool holds_token;  // the ring token was free and is now the caller's
-  bool idle;         // everything before `base` is done, and nothing behind it is reserved
+  bool alone;        // everything before `base` has been rung, and nothing behind it is reserved
 };
 
 // A poster that gives up after it has reserved leaves a hole. Nothing behind it will be rung, so
 // the queue is declared dead: everybody else returns `aborted` at once.
 WV_DEVICE void abandon(PostState* state, u64 base) {
-  const auto hole =
-      ErrorWord::pack(poster_gave_up, 0, 0, 0, static_cast<u16>(base));
+  const auto hole = ErrorWord::pack(poster_gave_up, 0, 0, 0, static_cast<u16>(base));
   (void)claim_error(state, hole);
 }
 
 // Waits for room for [base, base + n), which is reserved already.
-WV_DEVICE Status pass_gate(const Qp& qp, u64 base, u32 n, Deadline deadline) {
+WV_DEVICE Status wait_for_room(const Qp& qp, u64 base, u32 n, Deadline deadline) {
   const u64 depth = u64{1} << qp.log_sq;
   const Status status =
       await_send<false, true>(qp, base + n - depth, wait_for::send_room, deadline).status;
@@ -53,7 +52,7 @@ WV_DEVICE Reserved try_reserve(const Queue& q, u32 n, Refresh refresh) {
   for (;;) {
     r.status = error_of(q.state);
     if (!r.status.ok()) return r;
-    const u64 done = load<order::acquire, scope::gpu>(&c->completed);
+    const u64 done = load_poll_word(c).completed();
     if (r.base + n > done + q.depth()) {
       if (refreshed) {
         r.status = Status::of(outcome::no_room);
@@ -71,56 +70,59 @@ WV_DEVICE Reserved try_reserve(const Queue& q, u32 n, Refresh refresh) {
 
 WV_DEVICE Reserved try_reserve_send(const Qp& qp, const SendQueue& q, u32 n) {
   return try_reserve(q, n, [&] {
-    if (!try_elect(q.counters())) return;
-    u64 done = load<order::relaxed, scope::gpu>(&q.counters()->completed);
+    u64 done;
+    if (!try_lock(q.counters(), done)) return;
     (void)drain_send<true>(qp, done);
-    resign(q.counters());
+    unlock(q.counters(), done);
   });
 }
 
-// Takes n WQEBBs, at most half the ring, and waits for room. `eager`: also tries for the ring
-// token, for a poster that is probably alone; both atomics are in flight together.
+// Takes n WQEBBs, at most half the ring, and waits for room. `eager`: also tries for the ring token,
+// for a poster that is probably alone. Two trips to the L2: the atomics are in flight together, and
+// then the loads.
+template <class Until>
 WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, Flags flags,
-                           Deadline deadline) {
-  if ((flags & no_wait) != 0) return try_reserve_send(qp, q, n);
+                           Until until) {
+  if (flags.has(no_wait)) return try_reserve_send(qp, q, n);
   QueueState* c = q.counters();
   Reserved r{};
   r.base = fetch_add<order::relaxed, scope::gpu>(&c->reserved, n);
   if (eager) {
+    // Acquire, pairs with the release of whoever held the token: that one's record, `published` and
+    // doorbell before ours; and the reservations of those who gave it back.
     r.holds_token = compare_exchange<order::acquire, scope::gpu>(&c->ring_token, 0u, 1u) == 0;
+    if (r.holds_token) {
+      // A poster behind us may have marked its work ready and found the token free before we took
+      // it: it could not ring, because ours was missing, and left that to us. Its reservation is
+      // visible here.
+      const u64 published = load<order::relaxed, scope::gpu>(&c->published);
+      const u64 reserved = load<order::relaxed, scope::gpu>(&c->reserved);
+      r.alone = published == r.base && reserved == r.base + n;
+    }
   }
   r.status = error_of(q.state);
-  // Acquire, pairs with drain_send: the NIC's reads of these slots before our writes.
-  const u64 done = load<order::acquire, scope::gpu>(&c->completed);
-  // A poster behind us may have found the token free before we took it: it marked its work ready,
-  // could not ring for it because ours was missing, and left that to us. Its reservation is then
-  // visible here, by the acquire of the token.
-  r.idle = done == r.base && load<order::relaxed, scope::gpu>(&c->reserved) == r.base + n;
+  // Acquire, pairs with the poller's release: the NIC's reads of these slots before our writes.
+  const u64 done = load_poll_word(c).completed();
   const bool room = r.base + n - done <= q.depth();
   if (room && r.status.ok()) return r;
   // Nobody may hold the token while it waits: the work that makes room may need a ring.
-  if (r.holds_token) serve(q, Group(lane_bit(lane_id())));
+  if (r.holds_token) combine(q, Group(lane_bit(lane_id())), 1);
   r.holds_token = false;
-  if (r.status.ok()) r.status = pass_gate(qp, r.base, n, deadline);
+  if (r.status.ok()) r.status = wait_for_room(qp, r.base, n, deadline_of(qp, until));
   return r;
 }
 
 // Room in a receive queue is made by those who consume its completions, so a poster that waits
 // takes nothing until there is room: giving up is harmless.
 WV_DEVICE Reserved reserve_recv(const Qp& qp, const RecvQueue& q, u32 n, Deadline deadline) {
-  const Timer timer(qp, deadline);
-  Patience patience;
+  Backoff backoff;
   for (;;) {
     Reserved r = try_reserve(q, n, [] {});
     if (r.status.kind() != outcome::no_room) return r;
-    const bool late = timer.expired();
-    if (late || (patience.look_at_host() && host_aborts(qp))) {
-      r.status = Status::of(late ? outcome::timeout : outcome::aborted);
-      record_fault(qp, r.status, wait_for::recv_room, r.base + n - q.depth(),
-                   load<order::relaxed, scope::gpu>(&q.counters()->completed));
-      return r;
-    }
-    patience.rest();
+    const u64 done = load_poll_word(q.counters()).completed();
+    r.status = pause_or_give_up(qp, backoff, deadline, wait_for::recv_room,
+                                r.base + n - q.depth(), done);
+    if (!r.status.ok()) return r;
   }
 }
 

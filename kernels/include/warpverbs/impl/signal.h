@@ -21,21 +21,16 @@ WV_DEVICE bool holds(u64 actual, compare how, u64 value) {
 }
 
 WV_DEVICE Status await_signal(const Qp& qp, const u64* word, compare how, u64 value,
-                              Deadline deadline) {
-  const Timer timer(qp, deadline);
-  Patience patience;
+                              Timeout timeout) {
+  const Deadline deadline = deadline_of(qp, timeout);
+  Backoff backoff;
   for (;;) {
     const u64 actual = read_signal(word);
     if (holds(actual, how, value)) return Status{};
     Status status = error_of(state_of(qp));
     if (!status.ok()) return status;
-    const bool late = timer.expired();
-    if (late || (patience.look_at_host() && host_aborts(qp))) {
-      status = Status::of(late ? outcome::timeout : outcome::aborted);
-      record_fault(qp, status, wait_for::signal, value, actual);
-      return status;
-    }
-    patience.rest();
+    status = pause_or_give_up(qp, backoff, deadline, wait_for::signal, value, actual);
+    if (!status.ok()) return status;
   }
 }
 
@@ -43,19 +38,19 @@ WV_DEVICE Status await_signal(const Qp& qp, const u64* word, compare how, u64 va
 
 template <class Coop, class Signal>
 WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags flags,
-                        Deadline deadline) {
-  return impl::post(coop, qp, impl::signal_op(qp, at, what), flags, deadline);
+                        Timeout timeout) {
+  return impl::post(coop, qp, impl::signal_op(qp, at, what), flags, timeout);
 }
 
 WV_DEVICE u64 read_signal(const u64* word) {
-  // Acquire, pairs with the NIC's write of the signal after the payload.
+  // Acquire, pairs with the NIC's write of the signal, which follows its write of the payload.
   return load<order::acquire, scope::system>(word);
 }
 
 template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Qp& qp, const u64* word, compare how,
-                             u64 value, Deadline deadline) {
-  return impl::once(coop, [&] { return impl::await_signal(qp, word, how, value, deadline); });
+                             u64 value, Timeout timeout) {
+  return impl::once(coop, [&] { return impl::await_signal(qp, word, how, value, timeout); });
 }
 
 }  // namespace wv

@@ -39,7 +39,7 @@ WV_DEVICE MaskedCas8 atomic_op(Local local, Remote remote, MaskedCompareSwap<u64
 template <class Op>
 WV_DEVICE Posted place(const Qp& qp, u64 index, const Op& op, Flags flags) {
   const SendQueue q(qp);
-  const bool signalled = (flags & unsignalled) == 0;
+  const bool signalled = !flags.has(unsignalled);
   const u32 n = op.wqebbs();
   if (!signalled && !must_signal(q, index, n)) {
     raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, index + n);
@@ -50,10 +50,10 @@ WV_DEVICE Posted place(const Qp& qp, u64 index, const Op& op, Flags flags) {
 
 // Reserves for the calling thread alone and writes; rings nothing.
 template <class Op>
-WV_DEVICE Posted write_unrung(const Qp& qp, const Op& op, Flags flags, Deadline deadline) {
+WV_DEVICE Posted write_unrung(const Qp& qp, const Op& op, Flags flags, Timeout timeout) {
   const SendQueue q(qp);
   const u32 n = op.wqebbs();
-  const Reserved r = reserve(qp, q, n, false, flags, deadline);
+  const Reserved r = reserve(qp, q, n, false, flags, timeout);
   if (!r.status.ok()) return {r.status, n, 0};
   return place(qp, r.base, op, flags);
 }
@@ -62,9 +62,9 @@ WV_DEVICE Posted write_unrung(const Qp& qp, const Op& op, Flags flags, Deadline 
 
 // Each verb in its two forms, from what its Op is made of.
 #define WV_BOTH(verb, PARAMS, refused, why, op)                                             \
-  WV_DEVICE Posted verb(const Qp& qp, WV_ARGS PARAMS, Flags flags, Deadline deadline) {     \
+  WV_DEVICE Posted verb(const Qp& qp, WV_ARGS PARAMS, Flags flags, Timeout timeout) {     \
     if (refused) return impl::refuse(outcome::why);                                         \
-    return impl::write_unrung(qp, op, flags, deadline);                                     \
+    return impl::write_unrung(qp, op, flags, timeout);                                     \
   }                                                                                         \
   WV_DEVICE Posted verb(const Qp& qp, u64 index, WV_ARGS PARAMS, Flags flags) {             \
     if (refused) return impl::refuse(outcome::why);                                         \
@@ -91,8 +91,8 @@ WV_BOTH(post_read, (Local local, Remote remote, u32 bytes), bytes > impl::max_me
 
 template <class Operands>
 WV_DEVICE Posted post_atomic(const Qp& qp, Local local, Remote remote, Operands operands,
-                             Flags flags, Deadline deadline) {
-  return impl::write_unrung(qp, impl::atomic_op(local, remote, operands), flags, deadline);
+                             Flags flags, Timeout timeout) {
+  return impl::write_unrung(qp, impl::atomic_op(local, remote, operands), flags, timeout);
 }
 template <class Operands>
 WV_DEVICE Posted post_atomic(const Qp& qp, u64 index, Local local, Remote remote,
@@ -100,17 +100,17 @@ WV_DEVICE Posted post_atomic(const Qp& qp, u64 index, Local local, Remote remote
   return impl::place(qp, index, impl::atomic_op(local, remote, operands), flags);
 }
 
-WV_DEVICE Posted post_nop(const Qp& qp, Flags flags, Deadline deadline) {
-  return impl::write_unrung(qp, impl::Nop{}, flags, deadline);
+WV_DEVICE Posted post_nop(const Qp& qp, Flags flags, Timeout timeout) {
+  return impl::write_unrung(qp, impl::Nop{}, flags, timeout);
 }
 WV_DEVICE Posted post_nop(const Qp& qp, u64 index, Flags flags) {
   return impl::place(qp, index, impl::Nop{}, flags);
 }
 
-WV_DEVICE Posted post_recv(const Qp& qp, Local local, u32 bytes, Deadline deadline) {
+WV_DEVICE Posted post_recv(const Qp& qp, Local local, u32 bytes, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   const impl::RecvQueue q(qp);
-  const impl::Reserved r = impl::reserve_recv(qp, q, 1, deadline);
+  const impl::Reserved r = impl::reserve_recv(qp, q, 1, impl::deadline_of(qp, timeout));
   if (!r.status.ok()) return {r.status, 1, 0};
   impl::Receive(local, bytes).write(q, r.base);
   return {Status{}, 1, r.base};
@@ -170,26 +170,27 @@ WV_DEVICE void update_recv_dbrec(const Qp& qp, u64 next) {
 WV_DEVICE Status poll_cq_once(const Qp& qp, u64& completed) {
   PostState* state = impl::state_of(qp);
   const u64 before = completed;
-  u64 done = load<order::acquire, scope::gpu>(&state->sq.completed);
+  u64 done = impl::load_poll_word(&state->sq).completed();
   Status status = impl::error_of(state);
-  if (status.ok() && impl::try_elect(&state->sq)) {
-    done = load<order::relaxed, scope::gpu>(&state->sq.completed);
+  if (status.ok() && impl::try_lock(&state->sq, done)) {
     status = impl::drain_send<false>(qp, done);
-    impl::resign(&state->sq);
+    impl::unlock(&state->sq, done);
   }
   completed = done;
   return status.ok() && done == before ? Status::of(outcome::no_room) : status;
 }
-WV_DEVICE Status poll_cq(const Qp& qp, u64 upto, Deadline deadline) {
-  return impl::await_send<false, false>(qp, upto, wait_for::completion, deadline).status;
+WV_DEVICE Status poll_cq(const Qp& qp, u64 upto, Timeout timeout) {
+  return impl::await_send<false, false>(qp, upto, wait_for::completion,
+                                        impl::deadline_of(qp, timeout))
+      .status;
 }
-WV_DEVICE Status poll_cq(const Qp& qp, Posted posted, Deadline deadline) {
-  return posted.ok() ? poll_cq(qp, posted.end(), deadline) : posted.status;
+WV_DEVICE Status poll_cq(const Qp& qp, Posted posted, Timeout timeout) {
+  return posted.ok() ? poll_cq(qp, posted.end(), timeout) : posted.status;
 }
 WV_DEVICE void update_cq_dbrec(const Qp& qp) {
   if (qp.send_cq.mode == cq_mode::collapsed) return;
   const u64 ci = load<order::acquire, scope::gpu>(&impl::state_of(qp)->sq.cq_ci);
-  impl::return_cqes(qp.send_cq, ci);
+  impl::return_cqes(impl::at<u32>(qp.send_cq.dbr), ci);
 }
 
 }  // namespace wv

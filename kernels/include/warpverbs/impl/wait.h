@@ -1,4 +1,4 @@
-// Waiting: bounded by a deadline, quiet on PCIe, and with one poller per CQ.
+// Waiting: bounded by a deadline, with one poller per CQ and the others watching GPU memory.
 #pragma once
 
 #include "warpverbs/impl/drain.h"
@@ -6,40 +6,74 @@
 namespace wv {
 namespace impl {
 
-struct Timer {
-  u64 start;
-  u64 limit;
+// When a call gives up, on the device's clock. A call makes one, before its first wait, and every
+// wait of the call goes by it.
+struct Deadline {
+  u64 end;
 
-  WV_DEVICE Timer(const Qp& qp, Deadline deadline)
-      : start(now_ns()), limit(deadline.ns != 0 ? deadline.ns : qp.timeout_ns) {}
-  WV_DEVICE bool expired() const { return now_ns() - start >= limit; }
+  WV_DEVICE bool passed() const { return now_ns() >= end; }
 };
+WV_DEVICE Deadline deadline_of(const Qp& qp, Timeout timeout) {
+  const u64 now = now_ns();
+  const u64 end = now + (timeout.ns != 0 ? timeout.ns : qp.timeout_ns);
+  return Deadline{end >= now ? end : ~u64{0}};
+}
+WV_DEVICE Deadline deadline_of(const Qp&, Deadline deadline) { return deadline; }
 
-// For those who only watch GPU memory. The abort word lies in host memory and is looked at rarely.
-struct Patience {
+// Posting takes a Timeout, or the Deadline of a call that has begun to wait. Lanes post together if
+// they may wait about as long.
+WV_DEVICE u64 patience_of(Timeout timeout) { return timeout.ns; }
+WV_DEVICE u64 patience_of(Deadline deadline) { return deadline.end >> 20; }
+
+// Pauses of growing length between looks at GPU memory. The abort word lies in host memory and is
+// looked at rarely.
+struct Backoff {
   u32 rounds = 0;
 
-  WV_DEVICE void rest() {
+  WV_DEVICE void pause_once() {
     pause(32u << (rounds < 6 ? rounds : 6));
     rounds += 1;
   }
   WV_DEVICE bool look_at_host() const { return rounds % 256 == 255; }
 };
 
-// The poll token: 0 free, 1 taken. Looks first, so that waiters do not fight over the line.
-WV_DEVICE bool seize(QueueState* q) {
-  return compare_exchange<order::acquire, scope::gpu>(&q->poll_token, 0, 1) == 0;
-}
-WV_DEVICE bool try_elect(QueueState* q) {
-  return load<order::relaxed, scope::gpu>(&q->poll_token) == 0 && seize(q);
-}
-WV_DEVICE void resign(QueueState* q) {
-  store<order::release, scope::gpu>(&q->poll_token, 0);
+// One turn of a wait that is not for the send CQ: pauses, or says why the wait must end.
+WV_DEVICE Status pause_or_give_up(const Qp& qp, Backoff& backoff, Deadline deadline, wait_for what,
+                                  u64 expected, u64 actual) {
+  const bool late = deadline.passed();
+  if (late || (backoff.look_at_host() && host_aborts(at<u32>(qp.abort)))) {
+    const Status status = Status::of(late ? outcome::timeout : outcome::aborted);
+    record_fault(state_of(qp), qp.qpn, status, what, expected, actual);
+    return status;
+  }
+  backoff.pause_once();
+  return Status{};
 }
 
-// Whether the newest reservation is one without a CQE, so that no CQE will ever tell about it.
-// `unsignalled` is raised before such work is published; a reservation that is not yet so far
-// makes this false, and true once it is.
+WV_DEVICE PollWord load_poll_word(QueueState* q) {
+  // Acquire, pairs with the poller's release: see drain.h.
+  return PollWord{load<order::acquire, scope::gpu>(&q->poll)};
+}
+
+// Takes the poll lock if it is free; `done` is then `completed`, and nobody else changes it.
+// Acquire, pairs with the last poller's unlock: `cq_ci`, and what that poller saw of the CQ.
+WV_DEVICE bool try_lock(QueueState* q, u64& done) {
+  const PollWord was{fetch_or<order::acquire, scope::gpu>(&q->poll, u64{1})};
+  if (was.locked()) return false;
+  done = was.completed();
+  return true;
+}
+// Publishes `done` as `completed`; the first keeps the lock, the second gives it back.
+WV_DEVICE void raise_completed(QueueState* q, u64 done) {
+  store<order::release, scope::gpu>(&q->poll, PollWord::of(done, true).raw);
+}
+WV_DEVICE void unlock(QueueState* q, u64 done) {
+  store<order::release, scope::gpu>(&q->poll, PollWord::of(done, false).raw);
+}
+
+// Whether the newest reservation is one without a CQE, so that no CQE will ever report it.
+// `unsignalled` is raised before such work is published. A poster that has reserved and not raised
+// it yet makes this false now and true later.
 WV_DEVICE bool tail_is_unsignalled(QueueState* q) {
   const u64 tail = load<order::relaxed, scope::gpu>(&q->unsignalled);
   return tail != 0 && tail == load<order::relaxed, scope::gpu>(&q->reserved);
@@ -51,24 +85,27 @@ struct Waited {
   bool needs_tail;
 };
 
-// The elected poller's part. Returns with the token still held.
+// The poller's part. Returns with the lock still held.
 template <bool StopAtTail, bool ReturnCqes>
-WV_DEVICE Waited poll_until(const Qp& qp, u64 upto, const Timer& timer, u64& done,
+WV_DEVICE Waited poll_until(const Qp& qp, u64 upto, Deadline deadline, u64& done,
                             Expected expected) {
-  QueueState* q = &state_of(qp)->sq;
+  PostState* state = state_of(qp);
+  QueueState* q = &state->sq;
   for (u32 turn = 0;; ++turn) {
+    const u64 before = done;
     const Status status = drain_send<ReturnCqes>(qp, done, expected);
     if (!status.ok()) return {status, false};
     if (done >= upto) return {Status{}, false};
+    if (done != before) raise_completed(q, done);
     if (turn % 16 == 15) {
-      const Status error = error_of(state_of(qp));
+      const Status error = error_of(state);
       if (!error.ok()) return {error, false};
-      if (host_aborts(qp)) return {Status::of(outcome::aborted), false};
+      if (host_aborts(at<u32>(qp.abort))) return {Status::of(outcome::aborted), false};
     }
     // Not every time: the CQ may lie across PCIe, and looks at it should follow one another.
     if (turn % 8 == 1) {
       if (StopAtTail && tail_is_unsignalled(q)) return {Status{}, true};
-      if (timer.expired()) return {Status::of(outcome::timeout), false};
+      if (deadline.passed()) return {Status::of(outcome::timeout), false};
     }
     pause(0);
   }
@@ -80,43 +117,42 @@ WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline dead
                             Expected expected = {}) {
   PostState* state = state_of(qp);
   QueueState* q = &state->sq;
-  const Timer timer(qp, deadline);
-  Patience patience;
+  Backoff backoff;
   Waited waited{};
   u64 done = 0;
-  // Who has just posted alone does not expect to find it done: it goes for the token at once.
-  bool elected = expected.known() && seize(q);
+  // Work that was posted alone a moment ago is hardly done yet: its waiter tries for the lock at
+  // once.
+  bool locked = expected.known() && try_lock(q, done);
   for (;;) {
-    if (!elected) {
-      // Acquire, pairs with the release in drain_send.
-      done = load<order::acquire, scope::gpu>(&q->completed);
+    if (!locked) {
+      const PollWord now = load_poll_word(q);
+      done = now.completed();
       if (done >= upto) return waited;
       waited.status = error_of(state);
       if (!waited.status.ok()) return waited;
-      elected = try_elect(q);
+      locked = !now.locked() && try_lock(q, done);
     }
-    if (elected) {
-      // The last poller may have moved it between our look and our election.
-      done = load<order::relaxed, scope::gpu>(&q->completed);
-      if (expected.known() || done < upto) {
-        waited = poll_until<StopAtTail, ReturnCqes>(qp, upto, timer, done, expected);
+    if (locked) {
+      // Somebody may have raised `completed` between our look and our lock.
+      if (done < upto) {
+        waited = poll_until<StopAtTail, ReturnCqes>(qp, upto, deadline, done, expected);
       }
-      resign(q);
+      unlock(q, done);
       break;
     }
-    if (patience.look_at_host() && host_aborts(qp)) {
+    if (backoff.look_at_host() && host_aborts(at<u32>(qp.abort))) {
       waited.status = Status::of(outcome::aborted);
       break;
     }
-    if (timer.expired()) {
+    if (deadline.passed()) {
       waited.status = Status::of(outcome::timeout);
       break;
     }
-    patience.rest();
+    backoff.pause_once();
   }
   const outcome kind = waited.status.kind();
   if (kind == outcome::timeout || kind == outcome::aborted) {
-    record_fault(qp, waited.status, what, upto, done);
+    record_fault(state, qp.qpn, waited.status, what, upto, done);
   }
   return waited;
 }

@@ -15,6 +15,8 @@ mod recv;
 mod send;
 
 use super::host::HostQueues;
+use super::protocol::Ring;
+use super::queue::WorkQueue;
 use crate::FirstError;
 use crate::layout::Shape;
 use crate::provider::{CompletionPort, DirectPorts};
@@ -22,7 +24,8 @@ use recv::Receiving;
 use send::Sending;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use warpverbs_mlx5::export::PollWord;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, ProxyLimits};
 use warpverbs_rdma::{Completion, Status};
@@ -42,14 +45,14 @@ pub(super) struct Direct {
     /// The NIC may be asked for READs and atomics.
     fetches: Arc<AtomicBool>,
     send: Mutex<Sending>,
-    /// Only the elected poller of the send queue takes it.
+    /// Whoever has it is the poller of the send queue.
     sent: Mutex<Poll>,
     /// How many turns there are in `send`.
     turns: AtomicUsize,
     /// Opcodes of the work requests in flight, by slot.
     opcodes: Box<[AtomicU8]>,
     recv: Mutex<Receiving>,
-    /// Only the elected poller of the receive queue takes it.
+    /// Whoever has it is the poller of the receive queue.
     arrived: Mutex<Poll>,
     /// Counts resets, to tell what is of before one.
     life: AtomicU8,
@@ -121,6 +124,23 @@ impl Id {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For pollers: `None` if somebody else is polling.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Hands the indexes below `upto` back to posters. The lock bit of the word has no part in this:
+/// kernels do not post to such queues, and the pollers' locks are mutexes.
+#[inline]
+fn retire(queue: &WorkQueue, upto: u64) {
+    // Release, pairs with the acquire of those who look for room.
+    queue.poll().fetch_max(PollWord::new(upto, false).0, Release);
 }
 
 impl Direct {

@@ -1,8 +1,8 @@
 //! Receives.
 
-use super::{Direct, GONE, Id, lock};
+use super::{Direct, GONE, Id, lock, retire, try_lock};
 use crate::post::host::HostQueues;
-use crate::post::protocol::{Ring, elect, retire};
+use crate::post::protocol::Ring;
 use crate::post::recv::Taken;
 use crate::post::rings::error_opcode;
 use crate::post::work::{Posted, Received};
@@ -53,7 +53,7 @@ impl Direct {
         let index = q.recv.reserved().load(Relaxed);
         let end = index + 1;
         let window = q.recv.depth().min(self.limits.recv_depth.into());
-        if end > q.recv.completed().load(Acquire) + window {
+        if end > q.recv.completed() + window {
             return None;
         }
         let id = Id { life: self.life.load(Relaxed), indexes: 1, end };
@@ -79,36 +79,34 @@ impl Direct {
     /// Takes one completion of a receive, good or bad; `None` if there is none, or somebody else is
     /// at it.
     pub(in crate::post) fn take_recv(&self, q: &HostQueues) -> Option<Taken> {
-        elect(&q.recv, || {
-            let mut arrived = lock(&self.arrived);
-            loop {
-                let completion = match arrived.next() {
-                    Ok(found) => found?,
-                    Err(Gone) => {
-                        // Nothing that is at the NIC will come back.
-                        let index = q.recv.completed().load(Relaxed);
-                        self.has_failed();
-                        if index < q.recv.published().load(Acquire) {
-                            self.fail_recv(q, index, GONE, GONE.usual_vendor());
-                        }
-                        return None;
+        let mut arrived = try_lock(&self.arrived)?;
+        loop {
+            let completion = match arrived.next() {
+                Ok(found) => found?,
+                Err(Gone) => {
+                    // Nothing that is at the NIC will come back.
+                    let index = q.recv.completed();
+                    self.has_failed();
+                    if index < q.recv.published().load(Acquire) {
+                        self.fail_recv(q, index, GONE, GONE.usual_vendor());
                     }
-                };
-                let id = Id::unpack(completion.id);
-                if id.life != self.life.load(Relaxed) {
-                    continue;
+                    return None;
                 }
-                let (index, number) = (id.index(), id.index() as u16);
-                let Some(syndrome) = Syndrome::of(completion.status) else {
-                    retire(&q.recv, id.end);
-                    let (byte_len, kind) = (completion.byte_len, completion.kind);
-                    let received = Received { byte_len, kind, solicited: false, index };
-                    return Some(Taken { number, received: Some(received) });
-                };
-                self.fail_recv(q, index, syndrome, completion.vendor as u8);
-                return Some(Taken { number, received: None });
+            };
+            let id = Id::unpack(completion.id);
+            if id.life != self.life.load(Relaxed) {
+                continue;
             }
-        })?
+            let (index, number) = (id.index(), id.index() as u16);
+            let Some(syndrome) = Syndrome::of(completion.status) else {
+                retire(&q.recv, id.end);
+                let (byte_len, kind) = (completion.byte_len, completion.kind);
+                let received = Received { byte_len, kind, solicited: false, index };
+                return Some(Taken { number, received: Some(received) });
+            };
+            self.fail_recv(q, index, syndrome, completion.vendor as u8);
+            return Some(Taken { number, received: None });
+        }
     }
 
     /// The receive at `index` has failed.
@@ -116,7 +114,7 @@ impl Direct {
     fn fail_recv(&self, q: &HostQueues, index: u64, syndrome: Syndrome, vendor: u8) {
         if syndrome == Syndrome::WrFlush {
             // If a send is the cause, it is known by now.
-            elect(&q.send, || self.drain_send(q));
+            self.drain_send(q);
         }
         let side = error_opcode(ErrorSide::Responder);
         q.claim_error(ErrorWord::new(side, syndrome.value(), vendor, 0, index as u16));

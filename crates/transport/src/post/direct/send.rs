@@ -1,9 +1,9 @@
 //! Sends.
 
-use super::{Direct, GONE, Id, lock};
+use super::{Direct, GONE, Id, lock, retire, try_lock};
 use crate::FirstError;
 use crate::post::host::HostQueues;
-use crate::post::protocol::{Ring, elect};
+use crate::post::protocol::Ring;
 use crate::post::rings::error_opcode;
 use crate::post::work::Posted;
 use crate::provider::SendPort;
@@ -99,7 +99,7 @@ impl Direct {
         let mut sending = lock(&self.send);
         let index = q.send.reserved().load(Relaxed);
         let end = index + n;
-        if end > q.send.completed().load(Acquire) + self.window(q) {
+        if end > q.send.completed() + self.window(q) {
             return None;
         }
         self.opcodes[self.slot(index)].store(wqe[3], Relaxed);
@@ -116,7 +116,7 @@ impl Direct {
         drop(sending);
         if failed {
             // What the NIC knows of its end comes first.
-            elect(&q.send, || self.drain_send(q));
+            self.drain_send(q);
             let flushed = Syndrome::WrFlush;
             q.claim_error(self.error(index, flushed, flushed.usual_vendor()));
         } else if self.turns.load(Relaxed) > 0 {
@@ -214,10 +214,10 @@ impl Direct {
         Ok(Ok(silent.is_some()))
     }
 
-    /// The elected poller's part.
+    /// Takes the completions of sends that are there, unless somebody else does.
     #[inline]
     pub(in crate::post) fn drain_send(&self, q: &HostQueues) {
-        let mut sent = lock(&self.sent);
+        let Some(mut sent) = try_lock(&self.sent) else { return };
         for _ in 0..MOST {
             match sent.next() {
                 Ok(Some(completion)) => self.settle(q, &completion),
@@ -242,7 +242,7 @@ impl Direct {
             return;
         }
         match Syndrome::of(completion.status) {
-            None => retire(q, id.end),
+            None => retire(&q.send, id.end),
             Some(syndrome) => {
                 let failure = Failure { syndrome, rule: None };
                 self.fail(q, id.index(), failure, completion.vendor as u8);
@@ -256,11 +256,11 @@ impl Direct {
         let mut sending = lock(&self.send);
         let mut failed = None;
         while let Some(&Turn { index, end, failure }) = sending.turns.front()
-            && index <= q.send.completed().load(Relaxed)
+            && index <= q.send.completed()
         {
             sending.turns.pop_front();
             match failure {
-                None => retire(q, end),
+                None => retire(&q.send, end),
                 Some(failure) => failed = Some((index, failure)),
             }
         }
@@ -291,18 +291,10 @@ impl Direct {
     /// Nothing that is at the NIC will come back.
     #[cold]
     fn lose(&self, q: &HostQueues) {
-        let (index, end) = (q.send.completed().load(Relaxed), q.send.published().load(Acquire));
+        let (index, end) = (q.send.completed(), q.send.published().load(Acquire));
         self.has_failed();
         if index < end {
             self.fail(q, index, Failure { syndrome: GONE, rule: None }, GONE.usual_vendor());
         }
     }
-}
-
-/// Hands the indexes below `upto` back to posters. Who takes turns may be another thread than the
-/// elected poller.
-#[inline]
-fn retire(q: &HostQueues, upto: u64) {
-    // Release, pairs with the acquire of those who look for room.
-    q.send.completed().fetch_max(upto, Release);
 }

@@ -1,13 +1,17 @@
 //! The posting protocol under loom: every interleaving and every stale read that the C11 model
 //! allows, up to a bound on preemptions. The mutants show that the models can fail.
 
-use super::protocol::{Ring, elect, has_room, in_flight, publish, retire, try_reserve};
+mod mutants;
+
+use super::protocol::{Place, Ring, has_room, publish, try_lock, try_reserve};
 use super::word::{Word, word};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
+use mutants::{GivenUpBlindly, LeftUnoffered, OfferedAndKept, TakenInTwoSteps, Token, Unordered};
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use warpverbs_mlx5::export::PollWord;
 
 word!(AtomicU64: u64, AtomicU32: u32);
 
@@ -17,24 +21,108 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+/// The poll word; `torn`, its lock is taken in two steps.
+struct PollCell {
+    word: AtomicU64,
+    torn: bool,
+}
+
+impl Word<u64> for PollCell {
+    fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.word.store(value, order);
+    }
+    fn exchange(&self, value: u64, order: Ordering) -> u64 {
+        self.word.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.word.fetch_add(value, order)
+    }
+    fn fetch_xor(&self, value: u64, order: Ordering) -> u64 {
+        self.word.fetch_xor(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        now: u64,
+        new: u64,
+        ok: Ordering,
+        err: Ordering,
+    ) -> Result<u64, u64> {
+        if !self.torn {
+            return self.word.compare_exchange(now, new, ok, err);
+        }
+        let old = self.word.load(Acquire);
+        if old != now {
+            return Err(old);
+        }
+        self.word.store(new, Release);
+        Ok(old)
+    }
+}
+
 /// A ring whose WQE bytes are race detectors: a write that is not ordered with the NIC's read, or
 /// a second holder of a token, fails the model.
 struct ModelRing<T> {
     log_depth: u32,
     reserved: AtomicU64,
     published: AtomicU64,
-    completed: AtomicU64,
+    poll: PollCell,
     ring_token: T,
-    poll_token: T,
     ready: [AtomicU64; 2],
-    wqe: Vec<UnsafeCell<()>>,
-    holder: UnsafeCell<()>,
     poller: UnsafeCell<()>,
-    doorbell: AtomicU64,
+    record: AtomicU32,
+    doorbell: Doorbell,
     /// `wqe_counter` of the newest CQE of a collapsed CQ; above `u16::MAX` for none yet.
     cqe: AtomicU64,
+}
+
+/// A doorbell that looks at what it is rung for. Indexes in these models are below 2^16.
+struct Doorbell {
+    wqe: Vec<UnsafeCell<()>>,
+    combiner: UnsafeCell<()>,
+    /// The index after the last work request that was rung for.
+    next: AtomicU64,
     /// The middle of a work request: never the end of what is rung.
     indivisible: u64,
+}
+
+impl Doorbell {
+    fn slot(&self, index: u64) -> &UnsafeCell<()> {
+        &self.wqe[index as usize & (self.wqe.len() - 1)]
+    }
+
+    /// What a combiner rings for: everything that it stored before comes before.
+    fn ring(&self, next: u64, order: Ordering) {
+        self.combiner.with_mut(|_| ());
+        let last = self.next.load(Relaxed);
+        assert!(last < next, "doorbell went from {last} to {next}");
+        assert_ne!(next, self.indivisible, "rang half a work request");
+        (last..next).for_each(|index| self.slot(index).with(|_| ()));
+        self.next.store(next, order);
+    }
+}
+
+impl Word<u64> for Doorbell {
+    fn store(&self, value: u64, order: Ordering) {
+        self.ring(u64::from_be(value) >> 40, order);
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        self.next.load(order)
+    }
+    fn exchange(&self, _: u64, _: Ordering) -> u64 {
+        unreachable!("a doorbell is only written to")
+    }
+    fn fetch_add(&self, _: u64, _: Ordering) -> u64 {
+        unreachable!("a doorbell is only written to")
+    }
+    fn fetch_xor(&self, _: u64, _: Ordering) -> u64 {
+        unreachable!("a doorbell is only written to")
+    }
+    fn compare_exchange(&self, _: u64, _: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+        unreachable!("a doorbell is only written to")
+    }
 }
 
 impl<T: Token> ModelRing<T> {
@@ -49,38 +137,35 @@ impl<T: Token> ModelRing<T> {
             log_depth,
             reserved: AtomicU64::new(start),
             published: AtomicU64::new(start),
-            completed: AtomicU64::new(start),
+            poll: PollCell { word: AtomicU64::new(PollWord::new(start, false).0), torn: false },
             ring_token: T::new(),
-            poll_token: T::new(),
             ready: [AtomicU64::new(bits(0)), AtomicU64::new(bits(64))],
-            wqe: (0..depth).map(|_| UnsafeCell::new(())).collect(),
-            holder: UnsafeCell::new(()),
             poller: UnsafeCell::new(()),
-            doorbell: AtomicU64::new(start),
+            record: AtomicU32::new(0),
+            doorbell: Doorbell {
+                wqe: (0..depth).map(|_| UnsafeCell::new(())).collect(),
+                combiner: UnsafeCell::new(()),
+                next: AtomicU64::new(start),
+                indivisible: u64::MAX,
+            },
             cqe: AtomicU64::new(u64::MAX),
-            indivisible: u64::MAX,
         }
     }
 
-    fn slot(&self, index: u64) -> &UnsafeCell<()> {
-        &self.wqe[(index & (self.depth() - 1)) as usize]
-    }
-
     fn write(&self, base: u64, n: u64) {
-        (base..base + n).for_each(|index| self.slot(index).with_mut(|_| ()));
+        (base..base + n).for_each(|index| self.doorbell.slot(index).with_mut(|_| ()));
     }
 
-    /// What an elected poller does with a collapsed CQ whose work requests take one slot each.
+    /// What a poller does with a collapsed CQ whose work requests take one slot each.
     fn drain(&self) {
-        elect(self, || {
-            self.poller.with_mut(|_| ());
-            // Acquire, pairs with the NIC's release: its reads of the WQE come before the CQE.
-            if let Ok(counter) = u16::try_from(self.cqe.load(Acquire))
-                && let Some(index) = in_flight(self, counter)
-            {
-                retire(self, index + 1);
-            }
-        });
+        let Some(mut poller) = try_lock(self) else { return };
+        self.poller.with_mut(|_| ());
+        // Acquire, pairs with the NIC's release: its reads of the WQE come before the CQE.
+        if let Ok(counter) = u16::try_from(self.cqe.load(Acquire))
+            && let Place::InFlight(index) = poller.place(counter)
+        {
+            poller.retire(index + 1);
+        }
     }
 
     /// A NIC that executes until it has done everything below `upto`.
@@ -91,7 +176,9 @@ impl<T: Token> ModelRing<T> {
                 thread::yield_now();
                 continue;
             }
-            (done..rung).for_each(|index| self.slot(index).with(|_| ()));
+            (done..rung).for_each(|index| self.doorbell.slot(index).with(|_| ()));
+            // As pollers rely on.
+            assert!(self.published.load(Relaxed) >= rung, "published is behind the doorbell");
             done = rung;
             self.cqe.store((done - 1) & 0xffff, Release);
         }
@@ -100,7 +187,10 @@ impl<T: Token> ModelRing<T> {
 
 impl<T: Token> Ring for ModelRing<T> {
     type Counter = AtomicU64;
+    type Poll = PollCell;
     type Token = T;
+    type Record = AtomicU32;
+    type Doorbell = Doorbell;
 
     fn log_depth(&self) -> u32 {
         self.log_depth
@@ -111,138 +201,26 @@ impl<T: Token> Ring for ModelRing<T> {
     fn published(&self) -> &AtomicU64 {
         &self.published
     }
-    fn completed(&self) -> &AtomicU64 {
-        &self.completed
+    fn poll(&self) -> &PollCell {
+        &self.poll
     }
     fn ring_token(&self) -> &T {
         &self.ring_token
     }
-    fn poll_token(&self) -> &T {
-        &self.poll_token
+    fn most_passes(&self) -> u32 {
+        1
     }
-    fn most_asked(&self) -> u32 {
-        T::MOST_ASKED
+    fn pause(&self) {
+        thread::yield_now();
     }
     fn ready(&self, word: usize) -> &AtomicU64 {
         &self.ready[word]
     }
-    fn announce(&self, next: u64) {
-        self.holder.with_mut(|_| ());
-        let last = self.doorbell.load(Relaxed);
-        assert!(last < next, "doorbell went from {last} to {next}");
-        assert_ne!(next, self.indivisible, "rang half a work request");
-        (last..next).for_each(|index| self.slot(index).with(|_| ()));
-        self.doorbell.store(next, Release);
+    fn record(&self) -> &AtomicU32 {
+        &self.record
     }
-}
-
-/// A combining or election token, right or mutated.
-trait Token: Word<u32> + 'static {
-    /// Soon reached, so that every model counts anew.
-    const MOST_ASKED: u32 = 2;
-
-    fn new() -> Self;
-}
-
-impl Token for AtomicU32 {
-    fn new() -> Self {
-        AtomicU32::new(0)
-    }
-}
-
-macro_rules! mutant {
-    ($name:ident, $($method:item)*) => {
-        struct $name(AtomicU32);
-        impl Token for $name {
-            fn new() -> Self {
-                Self(AtomicU32::new(0))
-            }
-        }
-        impl $name {
-            $($method)*
-        }
-        impl Word<u32> for $name {
-            fn load(&self, order: Ordering) -> u32 {
-                self.0.load(order)
-            }
-            fn store(&self, value: u32, order: Ordering) {
-                self.0.store(value, order);
-            }
-            fn fetch_xor(&self, value: u32, order: Ordering) -> u32 {
-                self.0.fetch_xor(value, order)
-            }
-            fn exchange(&self, value: u32, order: Ordering) -> u32 {
-                self.set(value, order)
-            }
-            fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
-                self.add(value, order)
-            }
-            fn compare_exchange(
-                &self,
-                now: u32,
-                new: u32,
-                ok: Ordering,
-                err: Ordering,
-            ) -> Result<u32, u32> {
-                self.swap(now, new, ok, err)
-            }
-        }
-    };
-}
-
-mutant! { GivenUpBlindly,
-    fn add(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_add(value, order)
-    }
-    fn swap(&self, now: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
-        self.0.store(new, Release);
-        Ok(now)
-    }
-    fn set(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value, order)
-    }
-}
-
-mutant! { CountedFromZero,
-    fn add(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_add(value, order)
-    }
-    fn swap(&self, now: u32, new: u32, ok: Ordering, err: Ordering) -> Result<u32, u32> {
-        self.0.compare_exchange(now, new, ok, err)
-    }
-    fn set(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value - 1, order)
-    }
-}
-
-mutant! { TakenInTwoSteps,
-    fn add(&self, value: u32, _: Ordering) -> u32 {
-        let old = self.0.load(Acquire);
-        self.0.store(old + value, Release);
-        old
-    }
-    fn swap(&self, now: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
-        let old = self.0.load(Acquire);
-        if old != now {
-            return Err(old);
-        }
-        self.0.store(new, Release);
-        Ok(old)
-    }
-    fn set(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value, order)
-    }
-}
-
-mutant! { Unordered,
-    fn add(&self, value: u32, _: Ordering) -> u32 {
-        self.0.fetch_add(value, Relaxed)
-    }
-    fn swap(&self, now: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
-        self.0.compare_exchange(now, new, Relaxed, Relaxed)
-    }
-    fn set(&self, value: u32, _: Ordering) -> u32 {
-        self.0.swap(value, Relaxed)
+    fn doorbell(&self) -> Option<(&Doorbell, u32)> {
+        Some((&self.doorbell, 7))
     }
 }
 
@@ -282,8 +260,14 @@ fn loom_rejects_a_token_given_up_blindly() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_rejects_a_count_that_begins_at_zero() {
-    check(2, || everything_is_rung::<CountedFromZero>(3, 2, 0));
+fn loom_rejects_a_combiner_that_offers_and_keeps() {
+    check(3, || everything_is_rung::<OfferedAndKept>(3, 2, 0));
+}
+
+#[test]
+#[should_panic(expected = "work was left unrung")]
+fn loom_rejects_a_combiner_that_leaves_after_its_last_pass() {
+    check(3, || everything_is_rung::<LeftUnoffered>(2, 2, 0));
 }
 
 #[test]
@@ -301,7 +285,7 @@ fn loom_rejects_an_unordered_token() {
 /// A request of two slots that lies across two ready words, beside a poster that may be ringing.
 fn straddle(publish_pair: fn(&ModelRing<AtomicU32>)) {
     let mut ring = ModelRing::<AtomicU32>::new(7, 62);
-    ring.indivisible = 64;
+    ring.doorbell.indivisible = 64;
     ring.reserved.with_mut(|reserved| *reserved = 65);
     let ring = Arc::new(ring);
     let other = ring.clone();
@@ -333,17 +317,19 @@ fn loom_rejects_ready_words_flipped_upwards() {
 }
 
 /// Two waiters look at what a NIC completes one by one, across the 16-bit wrap.
-fn waiters_drain<T: Token>() {
+fn waiters_drain(torn: bool) {
     const START: u64 = 0x1_fffe;
-    let mut ring = ModelRing::<T>::new(2, START);
+    let mut ring = ModelRing::<AtomicU32>::new(2, START);
+    ring.poll.torn = torn;
+    ring.published.with_mut(|published| *published = START + 3);
     ring.published.with_mut(|published| *published = START + 3);
     let ring = Arc::new(ring);
-    let watch = |ring: Arc<ModelRing<T>>| {
+    let watch = |ring: Arc<ModelRing<AtomicU32>>| {
         move || {
             let mut last = START;
             for _ in 0..2 {
                 ring.drain();
-                let now = ring.completed.load(Acquire);
+                let now = ring.completed();
                 assert!(now >= last, "completed went from {last} to {now}");
                 last = now;
             }
@@ -358,21 +344,21 @@ fn waiters_drain<T: Token>() {
     nic.join().unwrap();
     watcher.join().unwrap();
     ring.drain();
-    assert_eq!(ring.completed.load(Acquire), START + 3, "a completion was lost");
+    assert_eq!(ring.completed(), START + 3, "a completion was lost");
 }
 
 #[test]
-fn loom_elected_poller() {
-    check(2, waiters_drain::<AtomicU32>);
+fn loom_one_poller() {
+    check(2, || waiters_drain(false));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_rejects_two_pollers() {
-    check(2, waiters_drain::<TakenInTwoSteps>);
+    check(2, || waiters_drain(true));
 }
 
-/// Posters that reserve without asking, as kernels do, and wait at the gate of a ring of two,
+/// Posters that reserve without asking, as kernels do, and wait for room in a ring of two,
 /// beside a NIC. `gate` says when `[base, base + 1)` may be written.
 fn gated(gate: fn(&ModelRing<AtomicU32>, u64) -> bool) {
     const START: u64 = 3;
