@@ -126,7 +126,7 @@ pub enum WaitFor {
 }
 
 impl WaitFor {
-    fn from_code(code: u32) -> Self {
+    pub(crate) fn from_code(code: u32) -> Self {
         match code {
             1 => Self::SendRoom,
             2 => Self::Completion,

@@ -53,6 +53,8 @@ mod fabric;
 mod handle;
 mod health;
 mod layout;
+#[cfg(test)]
+mod mirror;
 mod post;
 pub mod provider;
 mod region;

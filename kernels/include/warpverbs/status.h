@@ -38,7 +38,7 @@ enum class wait_for : u32 {
   none = 0,
   send_room = 1,   // expected: `completed` of the send queue; actual: what it was
   completion = 2,  // the same
-  recv_room = 3,   // expected: `completed` of the receive queue; actual: what it was
+  receive_room = 3,   // expected: `completed` of the receive queue; actual: what it was
   receive = 4,     // expected: index of the next receive completion; actual: the same
   signal = 5,      // expected: the operand; actual: the word's value
   scratch = 6,     // expected: 1 free scratch slot; actual: 0

@@ -120,7 +120,7 @@ WV_DEVICE Reserved reserve_recv(const Qp& qp, const RecvQueue& q, u32 n, Deadlin
     Reserved r = try_reserve(q, n, [] {});
     if (r.status.kind() != outcome::no_room) return r;
     const u64 done = load_poll_word(q.counters()).completed();
-    r.status = pause_or_give_up(qp, backoff, deadline, wait_for::recv_room,
+    r.status = pause_or_give_up(qp, backoff, deadline, wait_for::receive_room,
                                 r.base + n - q.depth(), done);
     if (!r.status.ok()) return r;
   }
