@@ -46,6 +46,11 @@ host() {
   for file in src/*.cu; do
     "$cxx" "${flags[@]}" "$file" || fail "$cxx: $file"
   done
+  # An immediate is not taken for flags.
+  printf '%s\n' '#include "warpverbs/put.h"' 'wv::Posted f(const wv::Qp& q, wv::u32 imm) {' \
+    '  return wv::put(wv::thread, q, wv::Local{}, wv::Remote{}, 8, FLAGS); }' >"$out/flags.cc"
+  "$cxx" "${flags[@]}" -DFLAGS=wv::fenced "$out/flags.cc" || fail "$cxx: flags are refused"
+  "$cxx" "${flags[@]}" -DFLAGS=imm "$out/flags.cc" 2>/dev/null && fail "$cxx: an integer is taken for flags"
   ok "$cxx, headers one by one and kernels, for the SIMT device"
 }
 
@@ -84,6 +89,12 @@ orderings() {
         }
       }
     }' "$out/orderings.ptx" >"$out/found"
+  # Lanes are told apart by the hardware's numbers, whatever the block's shape.
+  local register
+  for register in laneid lanemask_lt; do
+    awk '/\.entry place_in_block/ { on = 1 } on { print } on && /^}/ { exit }' "$out/orderings.ptx" |
+      grep -q "%$register" || fail "sm_$arch: %$register is not used"
+  done
   python3 check/compare.py check/orderings.txt "$out/found" || fail "sm_$arch: orderings differ from check/orderings.txt"
   ok "orderings in PTX for sm_$arch"
 }
