@@ -48,7 +48,7 @@ host() {
   done
   # An immediate is not taken for flags.
   printf '%s\n' '#include "warpverbs/put.h"' 'wv::Posted f(const wv::Qp& q, wv::u32 imm) {' \
-    '  return wv::put(wv::thread, q, wv::Local{}, wv::Remote{}, 8, FLAGS); }' >"$out/flags.cc"
+    '  (void)imm; return wv::put(wv::thread, q, wv::Local{}, wv::Remote{}, 8, FLAGS); }' >"$out/flags.cc"
   "$cxx" "${flags[@]}" -DFLAGS=wv::fenced "$out/flags.cc" || fail "$cxx: flags are refused"
   "$cxx" "${flags[@]}" -DFLAGS=imm "$out/flags.cc" 2>/dev/null && fail "$cxx: an integer is taken for flags"
   ok "$cxx, headers one by one and kernels, for the SIMT device"
