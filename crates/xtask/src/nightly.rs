@@ -90,7 +90,7 @@ fn campaigns(options: &Nightly) -> Vec<Campaign> {
         Campaign::seeded(
             "nic network_faults",
             runs,
-            "test --release -p warpverbs-nic --test network_faults",
+            "test --release -p warpverbs-nic --test nic network_faults",
         ),
     ];
     for (target, _) in fuzz::TARGETS {

@@ -12,7 +12,7 @@ use warpverbs_nic::testing::{
 };
 use warpverbs_nic::{Config, DoorbellPolicy, Mr, Pd, ProxyLimits, QpAttrs, SoftNic};
 
-#[path = "common/model.rs"]
+#[path = "../common/model.rs"]
 mod model;
 
 use model::{Ends, SIZE, Side, Work, check, native_work, work};

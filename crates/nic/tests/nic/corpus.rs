@@ -1,8 +1,8 @@
 //! The bodies of the fuzz targets, over their corpora and over random scripts.
 
-#[path = "common/exercise.rs"]
+#[path = "../common/exercise.rs"]
 mod exercise;
-#[path = "common/ops/mod.rs"]
+#[path = "../common/ops/mod.rs"]
 mod ops;
 
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! `WARPVERBS_SEED=<seed>` repeats one run, `WARPVERBS_RUNS=<n>` makes more of them.
 
-#[path = "common/conversation.rs"]
+#[path = "../common/conversation.rs"]
 mod conversation;
 
 use conversation::{Conversation, simulate_all};

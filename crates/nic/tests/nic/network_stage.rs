@@ -1,7 +1,7 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: nothing is reported
 //! before its bytes are there, order is kept, and the engine waits for no copy.
 
-#[path = "common/staged.rs"]
+#[path = "../common/staged.rs"]
 mod staged;
 
 use staged::{DONE, Device, LEN, attrs, outcome, rig, rig_with};
