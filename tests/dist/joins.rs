@@ -151,7 +151,7 @@ fn a_port_in_use_is_said() {
     let start = Instant::now();
     job.start(0).end().failed(&["is in use by another process"]);
     // Somebody accepts, but never answers.
-    job.start(1).end().failed(&["does not speak the store's protocol"]);
+    job.start(1).end().failed(&["did not answer the handshake"]);
     assert!(start.elapsed() < SOON + Duration::from_secs(2));
 
     let taken = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
