@@ -34,6 +34,16 @@ pub enum EnvError {
         /// What would have been right.
         expected: String,
     },
+    /// Two values that cannot both be true.
+    #[error("{one} contradicts {other}: expected {expected}")]
+    Contradiction {
+        /// One of them.
+        one: Setting,
+        /// The other.
+        other: Setting,
+        /// What would have been right.
+        expected: &'static str,
+    },
     /// Half of what is needed.
     #[error("{present} is set and {missing} is not; both or neither are expected")]
     Incomplete {
@@ -45,13 +55,15 @@ pub enum EnvError {
     /// No launcher, no flags.
     #[error(
         "no rank: give --rank and --world-size, or start with torchrun (RANK, WORLD_SIZE), Open \
-         MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE) or Slurm (SLURM_PROCID, SLURM_NTASKS)"
+         MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE), MPICH or Intel MPI (PMI_RANK, PMI_SIZE) \
+         or Slurm (SLURM_PROCID, SLURM_NTASKS)"
     )]
     NoRank,
     /// Nobody says where the store is.
     #[error(
         "{launcher} starts {world_size} ranks, but nothing says where rank 0 is: give \
-         --master-addr or set MASTER_ADDR"
+         --master-addr or set MASTER_ADDR{}",
+        hint(launcher)
     )]
     NoMaster {
         /// Who said rank and world size.
@@ -69,4 +81,13 @@ pub enum EnvError {
         /// What was wrong.
         cause: NodeListError,
     },
+}
+
+/// How the starter hands a variable to all ranks.
+fn hint(launcher: &Launcher) -> &'static str {
+    match launcher {
+        Launcher::OpenMpi => " (mpirun -x MASTER_ADDR=HOST)",
+        Launcher::Pmi => " (mpiexec -genv MASTER_ADDR HOST)",
+        _ => "",
+    }
 }

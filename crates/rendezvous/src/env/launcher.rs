@@ -13,13 +13,16 @@ pub enum Launcher {
     Torchrun,
     /// Open MPI's mpirun.
     OpenMpi,
+    /// A starter that speaks PMI: Hydra, which is the mpiexec of MPICH and of Intel MPI.
+    Pmi,
     /// Slurm's srun.
     Slurm,
 }
 
 impl Launcher {
     /// From the innermost to the outermost.
-    const IN_ENVIRONMENT: [Launcher; 3] = [Launcher::Torchrun, Launcher::OpenMpi, Launcher::Slurm];
+    const IN_ENVIRONMENT: [Launcher; 4] =
+        [Launcher::Torchrun, Launcher::OpenMpi, Launcher::Pmi, Launcher::Slurm];
 
     /// Names of its rank, world size and local rank.
     fn names(self) -> [&'static str; 3] {
@@ -29,7 +32,17 @@ impl Launcher {
             Launcher::OpenMpi => {
                 ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"]
             }
+            Launcher::Pmi => ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
             Launcher::Slurm => ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+        }
+    }
+
+    /// Name of the number of ranks on this machine, where the launcher says it.
+    fn local_size(self) -> Option<&'static str> {
+        match self {
+            Launcher::OpenMpi => Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
+            Launcher::Pmi => Some("MPI_LOCALNRANKS"),
+            Launcher::Flags | Launcher::Torchrun | Launcher::Slurm => None,
         }
     }
 }
@@ -40,6 +53,7 @@ impl std::fmt::Display for Launcher {
             Launcher::Flags => "the command line",
             Launcher::Torchrun => "torchrun",
             Launcher::OpenMpi => "Open MPI",
+            Launcher::Pmi => "a PMI starter",
             Launcher::Slurm => "Slurm",
         })
     }
@@ -52,6 +66,8 @@ pub(super) struct Identity {
     pub(super) rank: u32,
     pub(super) world_size: u32,
     pub(super) local_rank: Option<u32>,
+    /// Ranks of this machine, where the launcher says it.
+    pub(super) local_size: Option<u32>,
 }
 
 /// What a launcher says, as far as it says anything.
@@ -83,10 +99,21 @@ pub(super) fn identify(
             said.push(found);
         }
     }
-    let chosen = match (flags.rank, flags.world_size) {
-        (Some(rank), Some(world_size)) => {
-            Identity { launcher: Launcher::Flags, rank, world_size, local_rank: flags.local_rank }
-        }
+    // `srun --mpi=pmi2` sets both; Slurm's variables also say where rank 0 is.
+    if let [.., pmi, slurm] = said[..]
+        && (pmi.launcher, slurm.launcher) == (Launcher::Pmi, Launcher::Slurm)
+        && (pmi.rank, pmi.world_size) == (slurm.rank, slurm.world_size)
+    {
+        said.remove(said.len() - 2);
+    }
+    let mut chosen = match (flags.rank, flags.world_size) {
+        (Some(rank), Some(world_size)) => Identity {
+            launcher: Launcher::Flags,
+            rank,
+            world_size,
+            local_rank: flags.local_rank,
+            local_size: None,
+        },
         _ => from_environment(flags, said.first())?,
     };
     let range = |name, value: u32, limit: u32| match value < limit {
@@ -105,6 +132,25 @@ pub(super) fn identify(
     }
     range(rank, chosen.rank, chosen.world_size)?;
     chosen.local_rank.map_or(Ok(()), |local| range(local_rank, local, chosen.world_size))?;
+    if let Some(name) = chosen.launcher.local_size() {
+        let size = vars.number(name, 1, MAX_WORLD_SIZE)?;
+        let contradiction = |other, value: u32, expected| EnvError::Contradiction {
+            one: Setting { name, value: size.unwrap_or_default().to_string() },
+            other: Setting { name: other, value: value.to_string() },
+            expected,
+        };
+        if size.is_some_and(|size| size > chosen.world_size) {
+            let expected = "at most as many ranks on a machine as in the world";
+            return Err(contradiction(world_size, chosen.world_size, expected));
+        }
+        if let (Some(size), Some(local)) = (size, chosen.local_rank)
+            && local >= size
+        {
+            let expected = "a local rank below the number of local ranks";
+            return Err(contradiction(local_rank, local, expected));
+        }
+        chosen.local_size = size;
+    }
     Ok((chosen, conflicts(flags, &chosen, &said)))
 }
 
@@ -132,6 +178,7 @@ fn from_environment(flags: &Flags, said: Option<&Said>) -> Result<Identity, EnvE
         rank: flags.rank.or(said.rank).ok_or(missing(world_size, rank))?,
         world_size: flags.world_size.or(said.world_size).ok_or(missing(rank, world_size))?,
         local_rank: flags.local_rank.or(said.local_rank),
+        local_size: None,
     })
 }
 

@@ -1,7 +1,8 @@
 //! Who this process is in its job: flags, then the variables of the launcher.
 //!
 //! Rank and world size come from one source, never half from one and half from another. Of several
-//! launchers the innermost is believed: torchrun may run inside `srun`, not the other way round.
+//! launchers the innermost is believed: torchrun and mpiexec may run inside `srun`, not the other way
+//! round.
 
 mod error;
 mod launcher;
@@ -14,8 +15,6 @@ pub use error::{Conflict, EnvError, Setting};
 pub use launcher::Launcher;
 pub use slurm::{NodeListError, first_host};
 use vars::Vars;
-
-use crate::MAX_WORLD_SIZE;
 
 /// PyTorch's own default, which torchrun and its users know.
 pub const DEFAULT_PORT: u16 = 29500;
@@ -77,7 +76,7 @@ impl Launch {
     ) -> Result<Launch, EnvError> {
         let vars = Vars::new(lookup);
         let (identity, conflicts) = launcher::identify(flags, &vars)?;
-        let Identity { launcher, rank, world_size, local_rank } = identity;
+        let Identity { launcher, rank, world_size, local_rank, local_size: _ } = identity;
         for conflict in &conflicts {
             tracing::warn!("{conflict}");
         }
@@ -118,11 +117,7 @@ fn master_addr(flags: &Flags, vars: &Vars<'_>, identity: &Identity) -> Result<St
             });
         }
     }
-    let local = match identity.launcher {
-        Launcher::OpenMpi => vars.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, MAX_WORLD_SIZE)?,
-        _ => None,
-    };
-    if identity.world_size == 1 || local == Some(identity.world_size) {
+    if identity.world_size == 1 || identity.local_size == Some(identity.world_size) {
         return Ok("127.0.0.1".into());
     }
     Err(EnvError::NoMaster { launcher: identity.launcher, world_size: identity.world_size })
@@ -131,7 +126,7 @@ fn master_addr(flags: &Flags, vars: &Vars<'_>, identity: &Identity) -> Result<St
 /// The launchers' names for a job, so that two jobs at one store do not meet.
 fn job(flags: &Flags, vars: &Vars<'_>, launcher: Launcher) -> Result<String, EnvError> {
     let theirs = match launcher {
-        Launcher::Flags => &[][..],
+        Launcher::Flags | Launcher::Pmi => &[][..],
         Launcher::Torchrun => &["TORCHELASTIC_RUN_ID"],
         Launcher::OpenMpi => &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
         Launcher::Slurm => &["SLURM_JOB_ID"],
@@ -166,7 +161,7 @@ fn generation(flags: &Flags, vars: &Vars<'_>, launcher: Launcher) -> Result<u64,
     let theirs = match launcher {
         Launcher::Torchrun => "TORCHELASTIC_RESTART_COUNT",
         Launcher::Slurm => "SLURM_RESTART_COUNT",
-        Launcher::Flags | Launcher::OpenMpi => "WARPVERBS_GENERATION",
+        Launcher::Flags | Launcher::OpenMpi | Launcher::Pmi => "WARPVERBS_GENERATION",
     };
     for name in ["WARPVERBS_GENERATION", theirs] {
         if let Some(generation) = vars.number(name, 0, u64::MAX)? {

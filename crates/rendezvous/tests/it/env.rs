@@ -73,6 +73,58 @@ fn open_mpi_is_understood() {
     );
 }
 
+/// As `mpiexec.hydra -n 2` of MPICH 4.0.2 sets them.
+const HYDRA: [(&str, &str); 5] = [
+    ("MPI_LOCALNRANKS", "2"),
+    ("MPI_LOCALRANKID", "1"),
+    ("PMI_FD", "8"),
+    ("PMI_RANK", "1"),
+    ("PMI_SIZE", "2"),
+];
+
+#[test]
+fn pmi_starters_are_understood() {
+    let one = environment(&HYDRA).unwrap();
+    assert_eq!((one.launcher, one.rank, one.world_size), (Launcher::Pmi, 1, 2));
+    assert_eq!((one.local_rank, one.job.as_str()), (Some(1), "default"));
+    assert_eq!((one.master_addr.as_str(), one.master_port), ("127.0.0.1", 29500));
+    // Two machines of two ranks.
+    let with = |changes: &[(&'static str, &'static str)]| {
+        let kept = HYDRA.iter().filter(|(name, _)| changes.iter().all(|(other, _)| other != name));
+        let vars: Vec<_> = kept.chain(changes).copied().collect();
+        environment(&vars)
+    };
+    let error = with(&[("PMI_SIZE", "4")]).unwrap_err();
+    assert_eq!(error, EnvError::NoMaster { launcher: Launcher::Pmi, world_size: 4 });
+    assert!(error.to_string().contains("mpiexec -genv MASTER_ADDR HOST"), "{error}");
+    let far = with(&[("PMI_SIZE", "4"), ("MASTER_ADDR", "node0")]).unwrap();
+    assert_eq!(far.master_addr, "node0");
+    for (changes, words) in [
+        (&[("PMI_RANK", "2")][..], "PMI_RANK=\"2\": expected a rank below the world size, 2"),
+        (&[("PMI_SIZE", "")], "PMI_RANK is set and PMI_SIZE is not"),
+        (&[("MPI_LOCALNRANKS", "3")], "MPI_LOCALNRANKS=\"3\" contradicts PMI_SIZE=\"2\""),
+        (
+            &[("MPI_LOCALNRANKS", "1")],
+            "MPI_LOCALNRANKS=\"1\" contradicts MPI_LOCALRANKID=\"1\": expected a local rank below",
+        ),
+    ] {
+        let error = with(changes).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn pmi_inside_slurm_is_the_inner_one_unless_srun_speaks_it() {
+    let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "8"), ("MASTER_ADDR", "here")];
+    let hydra = environment(&[&SLURM[..], &pmi].concat()).unwrap();
+    assert_eq!((hydra.launcher, hydra.rank), (Launcher::Pmi, 1));
+    assert_eq!(hydra.conflicts.len(), 1, "{:?}", hydra.conflicts);
+    let pmi = [("PMI_RANK", "5"), ("PMI_SIZE", "8")];
+    let srun = environment(&[&SLURM[..], &pmi].concat()).unwrap();
+    assert_eq!((srun.launcher, srun.master_addr.as_str()), (Launcher::Slurm, "gpu07"));
+    assert_eq!(srun.conflicts, []);
+}
+
 #[test]
 fn slurm_is_understood() {
     let launch = environment(&SLURM).unwrap();
@@ -187,11 +239,11 @@ fn node_lists_give_their_first_host() {
 
 proptest! {
     #[test]
-    fn any_variables_do_no_harm(vars in proptest::collection::vec((0..12usize, ".{0,8}"), 0..8)) {
+    fn any_variables_do_no_harm(vars in proptest::collection::vec((0..15usize, ".{0,8}"), 0..8)) {
         let names = [
             "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID",
             "SLURM_NTASKS", "SLURM_NODELIST", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-            "WARPVERBS_JOB", "WARPVERBS_GENERATION",
+            "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "WARPVERBS_JOB", "WARPVERBS_GENERATION",
         ];
         let vars: Vec<_> = vars.iter().map(|(at, value)| (names[*at], value.as_str())).collect();
         if let Ok(launch) = environment(&vars) {

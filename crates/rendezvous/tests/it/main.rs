@@ -6,6 +6,7 @@ mod robust;
 mod client;
 mod env;
 mod fake;
+mod mpi;
 mod protocol;
 mod server;
 mod torch;
