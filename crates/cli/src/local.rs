@@ -1,12 +1,13 @@
 //! Both ends on this machine: the server is a second process of this program.
 
-use crate::control::LISTENING;
 use anyhow::{Context as _, Result, ensure};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// Begins the line in which a server says where it listens.
+pub(crate) const LISTENING: &str = "waiting for a client at ";
 /// How long the server may go on when the client has ended.
 const GRACE: Duration = Duration::from_secs(10);
 

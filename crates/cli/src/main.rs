@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod conform;
-mod control;
 mod doctor;
 mod local;
 mod perf;

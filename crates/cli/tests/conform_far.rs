@@ -26,7 +26,7 @@ impl Server {
     /// A connection that has said hello.
     fn greeted(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).expect("the server");
-        stream.write_all(b"wvconf\x01\x00").expect("a preamble");
+        stream.write_all(b"wvconf\x02\x00c").expect("a preamble");
         stream
     }
 }
@@ -87,10 +87,11 @@ fn nobody_there_and_what_is_not_there_is_said_in_one_line() {
 #[test]
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
-        (&b"wvconf\x09\x00"[..], ["version 9", "version 1"]),
+        (&b"wvconf\x09\x00"[..], ["version 9", "version 2"]),
         (b"wvperf\x01\x00", ["no `warpverbs conform`", "77, 76, 70"]),
     ] {
-        told_apart(preamble, &words, "conform client 127.0.0.1 --nic soft", Server::start(""));
+        let server = Server::listening("conform server --bind 127.0.0.1 --port 0 --wait 2");
+        told_apart(preamble, &words, "conform client 127.0.0.1 --nic soft", server);
     }
 }
 

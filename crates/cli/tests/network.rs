@@ -4,7 +4,7 @@ mod common;
 
 use common::server::{Server, failed, told_apart};
 use common::{fails, json, program, run, succeeds, text};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -107,10 +107,11 @@ fn nobody_there_is_said_in_one_line() {
 #[test]
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
-        (&b"wvperf\x09\x00"[..], ["version 9", "version 1"]),
+        (&b"wvperf\x09\x00"[..], ["version 9", "version 2"]),
         (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "53, 53, 48"]),
     ] {
-        told_apart(preamble, &words, "perf write client 127.0.0.1", Server::start("write"));
+        let server = Server::listening("perf write server --bind 127.0.0.1 --port 0 --wait 2");
+        told_apart(preamble, &words, "perf write client 127.0.0.1", server);
     }
 }
 
@@ -121,47 +122,73 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
-    let setup = r#"{"setup":{"op":"write","engine":"inline","mtu":null,"tx_depth":0,"faults":null,
-        "row_limit_s":5,"mem":"device"}}"#;
+    // A setup: write, inline, device memory, no MTU, depth 0, no faults, 5 s. A stop: one count.
     for (frame, words) in [
-        (frame(setup), "--tx-depth is 0, expected 1 to 16384"),
-        (frame(r#"{"stop":[1]}"#), "sent \"stop\", expected \"setup\""),
-        (frame("{}"), "no message"),
+        (frame(&[0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
+        (frame(&[5, 1, 1]), "sent \"stop\", expected \"setup\""),
+        (frame(&[99]), "no message"),
         (vec![0xff; 8], "at most"),
     ] {
         let server = Server::start("write");
         let mut client = TcpStream::connect(server.addr).expect("the server");
-        client.write_all(&[&b"wvperf\x01\x00"[..], &frame].concat()).expect("a message");
+        client.write_all(&[&b"wvperf\x02\x00c"[..], &frame].concat()).expect("a message");
         failed(&server.end(), &[words]);
     }
 }
 
-fn frame(body: &str) -> Vec<u8> {
-    [&(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
 }
 
-/// Starts a long measurement and gives both processes.
-fn under_way(flags: &str) -> (Server, Child) {
+#[test]
+fn strangers_keep_no_client_from_a_server() {
+    let server = Server::start("write");
+    let strangers = [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"wvperf", b"wvconf\x02\x00c"];
+    let strangers = strangers.map(|bytes| {
+        let mut stream = TcpStream::connect(server.addr).expect("the server");
+        stream.write_all(bytes).expect("its bytes");
+        stream
+    });
+    drop(TcpStream::connect(server.addr).expect("the server"));
+    let start = Instant::now();
+    assert!(succeeds(&server.client("write", "-b 8 -e 8 -n 20")).contains("equal"));
+    let out = server.end();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    drop(strangers);
+}
+
+/// A measurement that takes longer than anybody waits, in its timed part: both processes, and what
+/// the client has still to say.
+fn under_way(flags: &str) -> (Server, Child, thread::JoinHandle<String>) {
     let server = Server::start("write");
     let line = server.client("write", &format!("-b 8 -e 8 -D 25 {flags}"));
     let mut command = program(&line);
-    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client");
-    thread::sleep(Duration::from_millis(700));
-    (server, client)
+    command.env("WARPVERBS_LOG", "warpverbs::perf=info");
+    let client = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut client = client.expect("a client");
+    let mut said = BufReader::new(client.stderr.take().expect("its errors")).lines();
+    let measuring = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("measuring")));
+    measuring.expect("a timed part").expect("a line");
+    let rest = thread::spawn(move || said.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+    (server, client, rest)
 }
 
 #[test]
 fn a_killed_peer_ends_the_other_soon() {
     for flags in ["--lat", "--bw", "--bw --gpu simt"] {
-        let (mut server, client) = under_way(flags);
+        let (mut server, mut client, said) = under_way(flags);
         let start = Instant::now();
         server.child.kill().expect("the server is there");
-        let out = client.wait_with_output().expect("the client's end");
-        failed(&out, &["the server at 127.0.0.1", "ended the connection"]);
+        assert!(!client.wait().expect("the client's end").success());
+        let said = said.join().expect("its words");
+        let words = ["error: ", "the server at 127.0.0.1", "ended the connection"];
+        assert!(words.iter().all(|word| said.contains(word)), "{flags}: {said}");
+        assert_eq!(said.lines().count(), 1, "{flags}: {said}");
         assert!(start.elapsed() < Duration::from_secs(15), "{flags}: {:?}", start.elapsed());
         server.end();
     }
-    let (server, mut client) = under_way("--lat");
+    let (server, mut client, _) = under_way("--lat");
     client.kill().expect("the client is there");
     client.wait().expect("its end");
     failed(&server.end(), &["the client at 127.0.0.1", "ended the connection"]);

@@ -10,16 +10,15 @@ mod side;
 mod talk;
 
 use anyhow::{Context as _, Result, ensure};
-use case::{Group, Traits};
+use case::Traits;
 use clap::{Parser, Subcommand};
 use play::Row;
 use report::Report;
-use serde::{Deserialize, Serialize};
 use side::{Rdma, Side, Soft};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use talk::Talk;
+use talk::{Hello, Next, Talk};
 
 /// The TCP port of the two programs, unless another is given.
 const PORT: u16 = 7471;
@@ -70,26 +69,10 @@ enum Role {
     },
 }
 
-/// What each program says of its NIC.
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    version: u32,
-    nic: String,
-    /// What it does as a responder, see [`Traits`].
-    invalidates: bool,
-    rxe: bool,
-    kernels: bool,
-}
-
-/// What is tried next; `None` is the end.
-type Next = Option<(bool, Group)>;
-
 /// The name of our own NIC.
 const SOFT: &str = "soft";
 /// Connections on which something went wrong, after which no more are tried: each may take minutes.
 const ENOUGH: u32 = 5;
-/// Of the lines that the programs exchange.
-const VERSION: u32 = 1;
 
 fn main() -> ExitCode {
     match run(&Flags::parse()) {
@@ -116,10 +99,9 @@ fn run(flags: &Flags) -> Result<()> {
 fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()> {
     // Keys of ours can be invalidated, and kernels post to us.
     let (soft, rxe) = (flags.nic == SOFT, side.is_rxe());
-    let own = Hello { version: VERSION, nic: side.name(), invalidates: soft, rxe, kernels: soft };
-    talk.tell(&own)?;
-    let theirs: Hello = talk.hear()?;
-    ensure!(theirs.version == VERSION, "the other program speaks version {}", theirs.version);
+    let own = Hello { nic: side.name(), invalidates: soft, rxe, kernels: soft };
+    talk.send(own.clone())?;
+    let theirs: Hello = talk.recv()?;
     match &flags.role {
         Role::Run { mtu, lossy, json, .. } => {
             let rows = lead(&mut *side, &mut talk, [&own, &theirs], mtu, *lossy)?;
@@ -129,7 +111,7 @@ fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()>
             )
         }
         _ => {
-            while let Some((asks, group)) = talk.hear::<Next>()? {
+            while let Some((asks, group)) = talk.recv::<Next>()? {
                 play::group(&mut *side, &mut talk, &group, asks)?;
             }
             Ok(())
@@ -166,7 +148,7 @@ fn lead(
                 if failed == ENOUGH {
                     break;
                 }
-                talk.tell(&Some((!asks, &group)))?;
+                talk.send(Some((!asks, group.clone())))?;
                 let tried = play::group(side, talk, &group, asks)?;
                 failed += u32::from(tried.iter().any(|row| !row.problems.is_empty()));
                 let from = &requester.nic;
@@ -174,7 +156,7 @@ fn lead(
             }
         }
     }
-    talk.tell(&Next::None)?;
+    talk.send(Next::None)?;
     Ok(rows)
 }
 

@@ -66,7 +66,7 @@ fn connect(
     group: &Group,
     asks: bool,
 ) -> Result<Result<Address>> {
-    let (_, peer) = match talk.step::<Address, Address>(side.open(group))? {
+    let (_, peer) = match talk.step(side.open(group))? {
         Ok(both) => both,
         Err(error) => return Ok(Err(error)),
     };
@@ -76,7 +76,7 @@ fn connect(
         to.qpn = peer.qpn ^ 0x5a5a5a;
     }
     let connected = side.connect(&to, group);
-    Ok(talk.step::<(), ()>(connected)?.map(|_| peer))
+    Ok(talk.step(connected)?.map(|_| peer))
 }
 
 struct Player<'a> {
@@ -109,12 +109,12 @@ impl Player<'_> {
     /// The inner error is one of this case, of either side; the outer one ends everything.
     fn case(&mut self, case: &Case, peer: &Address, seed: u32) -> Result<Result<Outcome>> {
         let prepared = self.prepare(case, seed);
-        if let Err(error) = self.talk.step::<(), ()>(prepared)? {
+        if let Err(error) = self.talk.step(prepared)? {
             return Ok(Err(error));
         }
         let began = Instant::now();
         let own = if self.asks { self.ask(case, peer) } else { self.receive_late(case) };
-        let statuses = match self.talk.step::<Vec<Status>, Vec<Status>>(own)? {
+        let statuses = match self.talk.step(own)? {
             Ok((own, theirs)) => {
                 if self.asks {
                     own
@@ -127,7 +127,7 @@ impl Player<'_> {
         let took = began.elapsed();
         let found =
             if self.asks { self.asked(case, seed, &statuses) } else { self.answered(case, seed) };
-        Ok(self.talk.step::<Vec<String>, Vec<String>>(found)?.map(|(mut own, theirs)| {
+        Ok(self.talk.step(found)?.map(|(mut own, theirs)| {
             own.extend(theirs.into_iter().map(|problem| format!("responder: {problem}")));
             (statuses, took, own)
         }))

@@ -3,7 +3,7 @@
 
 use crate::play::pattern;
 use crate::side::soft_config;
-use crate::talk::Talk;
+use crate::talk::{Sizes, Talk};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::net::IpAddr;
@@ -67,10 +67,10 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = device.alloc_host(bytes as usize, access)?;
         let own = (endpoint.handle().to_bytes(), memory.remote().to_bytes());
-        let (_, (handle, region)) = talk.step::<_, (Vec<u8>, Vec<u8>)>(Ok(own))??;
+        let (_, (handle, region)) = talk.step(Ok(own))??;
         endpoint.connect(&EndpointHandle::from_bytes(&handle)?)?;
         let peer = RemoteRegion::from_bytes(&region)?;
-        talk.step::<(), ()>(Ok(()))??;
+        talk.step(Ok(()))??;
         Ok(Self { device, endpoint, memory, peer, gpu })
     }
 
@@ -134,35 +134,35 @@ impl End {
 
 /// The end that is written to.
 pub(crate) fn serve(nic: &str, bind: IpAddr, talk: &mut Talk) -> Result<()> {
-    let sizes: Vec<(u32, u32)> = talk.hear()?;
+    let sizes: Sizes = talk.recv()?;
     let largest = sizes.iter().map(|size| size.0).max().context("no sizes")?;
     let end = End::new(nic, bind, talk, largest, false)?;
     for (row, (bytes, _)) in sizes.into_iter().enumerate() {
         end.memory.write(0, &vec![0; bytes as usize])?;
-        talk.step::<(), ()>(Ok(()))??;
-        talk.step::<(), ()>(Ok(()))??;
+        talk.step(Ok(()))??;
+        talk.step(Ok(()))??;
         let mut found = vec![0; bytes as usize];
         end.memory.read(0, &mut found)?;
         let same = found == pattern(row as u32 + 1, bytes as usize);
         let right = if same { Ok(()) } else { Err(anyhow::anyhow!("{bytes} bytes differ")) };
-        talk.step::<(), ()>(right)??;
+        talk.step(right)??;
     }
     Ok(())
 }
 
 /// The end that writes: a line `BYTES MB/s Mpps` for each size, MB of 2^20 bytes as perftest has it.
 pub(crate) fn run(nic: &str, bind: IpAddr, talk: &mut Talk, plan: &Plan) -> Result<()> {
-    talk.tell(&plan.sizes)?;
+    talk.send(plan.sizes.clone())?;
     let largest = plan.sizes.iter().map(|size| size.0).max().context("no sizes")?;
     let end = End::new(nic, bind, talk, largest, plan.kernel)?;
     println!("{}", end.device.why());
     for (row, &(bytes, count)) in plan.sizes.iter().enumerate() {
         end.memory.write(0, &pattern(row as u32 + 1, bytes as usize))?;
-        talk.step::<(), ()>(Ok(()))??;
+        talk.step(Ok(()))??;
         end.write(bytes, (count / 10).max(1), plan.depth)?;
         let seconds = end.write(bytes, count, plan.depth)?.as_secs_f64();
-        talk.step::<(), ()>(Ok(()))??;
-        talk.step::<(), ()>(Ok(()))??;
+        talk.step(Ok(()))??;
+        talk.step(Ok(()))??;
         let rate = f64::from(count) / seconds;
         println!("{bytes} {:.2} {:.6}", rate * f64::from(bytes) / f64::from(1 << 20), rate / 1e6);
     }

@@ -1,98 +1,128 @@
-//! The two programs talk over TCP: one line of JSON each way a step, so that neither runs ahead.
+//! What the two programs send each other over their control connection, one message each way a
+//! step, so that neither runs ahead.
 
-use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::io::{BufRead, BufReader, Read as _, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use crate::case::{Group, Status};
+use crate::side::Address;
+use anyhow::{Result, anyhow};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpverbs_control::{Connection, Listener, Message};
 
 /// The longest wait for the other program.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest line.
-const MAX_LINE: u64 = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// What one side brings to a step.
-#[derive(Serialize, Deserialize)]
-enum Step<T> {
-    Done(T),
-    Failed(String),
+/// What each program says of its NIC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) nic: String,
+    /// What it does as a responder, see [`Traits`](crate::case::Traits).
+    pub(crate) invalidates: bool,
+    pub(crate) rxe: bool,
+    pub(crate) kernels: bool,
+}
+
+/// What is tried next, and whether the program that is told posts the work; `None` is the end.
+pub(crate) type Next = Option<(bool, Group)>;
+
+/// Bytes and count of each measurement.
+pub(crate) type Sizes = Vec<(u32, u32)>;
+
+/// The bytes of an endpoint's handle, and of its memory's.
+pub(crate) type Handles = (Vec<u8>, Vec<u8>);
+
+/// What can be sent.
+pub(crate) trait Part: Clone {
+    const KIND: &'static str;
+    fn wrap(self) -> Item;
+    fn unwrap(item: Item) -> Result<Self, Item>;
+}
+
+macro_rules! items {
+    ($($variant:ident($part:ty), $kind:literal;)*) => {
+        /// A message.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum Item {
+            $($variant($part),)*
+            /// The sender's part in a step failed, and why.
+            Failed(String),
+        }
+
+        impl Message for Item {
+            const NAME: [u8; 6] = *b"wvintr";
+            const VERSION: u16 = 2;
+            const PROGRAM: &'static str = "warpverbs-interop";
+
+            fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $kind,)*
+                    Self::Failed(_) => "failure",
+                }
+            }
+        }
+
+        $(impl Part for $part {
+            const KIND: &'static str = $kind;
+
+            fn wrap(self) -> Item {
+                Item::$variant(self)
+            }
+
+            fn unwrap(item: Item) -> Result<Self, Item> {
+                match item {
+                    Item::$variant(part) => Ok(part),
+                    other => Err(other),
+                }
+            }
+        })*
+    };
+}
+
+items! {
+    Hello(Hello), "hello";
+    Next(Next), "group";
+    Sizes(Sizes), "sizes";
+    Done(()), "done";
+    Address(Address), "address";
+    Handles(Handles), "handles";
+    Statuses(Vec<Status>), "statuses";
+    Problems(Vec<String>), "problems";
 }
 
 /// The connection to the other program.
-pub(crate) struct Talk {
-    lines: BufReader<TcpStream>,
-}
+pub(crate) struct Talk(Connection<Item>);
 
 impl Talk {
     /// Waits for the other program to connect.
     pub(crate) fn accept(at: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(at).with_context(|| at.to_string())?;
-        listener.set_nonblocking(true)?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) => return Self::new(stream),
-                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => bail!(error),
-                Err(_) if Instant::now() > deadline => bail!("nobody has connected to {at}"),
-                Err(_) => std::thread::sleep(Duration::from_millis(10)),
-            }
-        }
+        Ok(Self(Listener::bind(at)?.accept(LIMIT)?))
     }
 
     /// Connects to the other program, which may still be starting.
     pub(crate) fn connect(to: SocketAddr) -> Result<Self> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match TcpStream::connect_timeout(&to, Duration::from_secs(5)) {
-                Ok(stream) => return Self::new(stream),
-                Err(error) if Instant::now() > deadline => {
-                    return Err(error).with_context(|| to.to_string());
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(50)),
-            }
-        }
+        Ok(Self(Connection::connect(&to.ip().to_string(), to.port(), LIMIT)?))
     }
 
-    fn new(stream: TcpStream) -> Result<Self> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { lines: BufReader::new(stream) })
+    pub(crate) fn send<T: Part>(&mut self, part: T) -> Result<()> {
+        Ok(self.0.send(&part.wrap())?)
     }
 
-    /// Tells the other side.
-    pub(crate) fn tell<T: Serialize>(&mut self, value: &T) -> Result<()> {
-        let mut line = serde_json::to_vec(value)?;
-        line.push(b'\n');
-        self.lines.get_mut().write_all(&line).context("the other program")
-    }
-
-    /// Hears from the other side.
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let mut line = String::new();
-        let read = (&mut self.lines).take(MAX_LINE).read_line(&mut line);
-        if read.context("the other program")? == 0 {
-            bail!("the other program has left");
-        }
-        serde_json::from_str(&line).with_context(|| format!("from the other program: {line}"))
+    pub(crate) fn recv<T: Part>(&mut self) -> Result<T> {
+        let item = self.0.recv(T::KIND, LIMIT)?;
+        T::unwrap(item).map_err(|other| self.0.out_of_turn(&other, T::KIND).into())
     }
 
     /// Both sides bring what they have done, or why they have not; an error of either is one of
-    /// both, and leaves them in step.
-    pub(crate) fn step<T, U>(&mut self, own: Result<T>) -> Result<Result<(T, U)>>
-    where
-        T: Serialize,
-        U: DeserializeOwned,
-    {
-        match &own {
-            Ok(value) => self.tell(&Step::Done(value))?,
-            Err(error) => self.tell(&Step::<T>::Failed(format!("{error:#}")))?,
-        }
-        Ok(match (own, self.hear::<Step<U>>()?) {
-            (Ok(own), Step::Done(theirs)) => Ok((own, theirs)),
-            (Err(error), _) => Err(error),
-            (Ok(_), Step::Failed(text)) => Err(anyhow::anyhow!("the other side: {text}")),
-        })
+    /// both, and leaves them in step. The outer error ends the connection.
+    pub(crate) fn step<T: Part>(&mut self, own: Result<T>) -> Result<Result<(T, T)>> {
+        self.0.send(&match &own {
+            Ok(part) => part.clone().wrap(),
+            Err(error) => Item::Failed(format!("{error:#}")),
+        })?;
+        let theirs = match self.0.recv(T::KIND, LIMIT)? {
+            Item::Failed(text) => Err(anyhow!("the other side: {text}")),
+            item => Ok(T::unwrap(item).map_err(|other| self.0.out_of_turn(&other, T::KIND))?),
+        };
+        Ok(own.and_then(|own| Ok((own, theirs?))))
     }
 }

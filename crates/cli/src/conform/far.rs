@@ -2,7 +2,7 @@
 
 use super::args::{ClientArgs, ServerArgs};
 use crate::Common;
-use crate::control::{Control, LISTENING, Listener, Protocol};
+use crate::local::LISTENING;
 use crate::print;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,10 @@ use warpverbs::transport::{Context, NicChoice};
 use warpverbs_conformance::{
     Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,
 };
+use warpverbs_control::{Connection, Listener};
 
 /// How long a client may be busy with its own side of a case: with a kernel, say.
 const BETWEEN: Duration = Duration::from_secs(180);
-/// Between two looks at the connection: a core that both sides share is the NIC's meanwhile.
-const NAP: Duration = Duration::from_micros(100);
 
 /// Everything that is said. After the preambles the client asks, and the server answers.
 #[derive(Serialize, Deserialize)]
@@ -33,22 +32,10 @@ enum Message {
     Failed(String),
 }
 
-impl Protocol for Message {
+impl warpverbs_control::Message for Message {
     const NAME: [u8; 6] = *b"wvconf";
     const VERSION: u16 = VERSION;
-    const COMMAND: &'static str = "conform";
-
-    fn encode(&self) -> Result<Vec<u8>, String> {
-        postcard::to_stdvec(self).map_err(|error| error.to_string())
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((message, [])) => Ok(message),
-            Ok((_, rest)) => Err(format!("{} bytes behind it", rest.len())),
-            Err(error) => Err(error.to_string()),
-        }
-    }
+    const PROGRAM: &'static str = "warpverbs conform";
 
     fn kind(&self) -> &'static str {
         match self {
@@ -65,10 +52,6 @@ impl Protocol for Message {
             _ => None,
         }
     }
-}
-
-fn nap() {
-    std::thread::sleep(NAP);
 }
 
 /// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` tells the two sides'
@@ -93,7 +76,7 @@ fn open(
 pub(super) fn serve(args: &ServerArgs) -> Result<()> {
     let listener = Listener::bind(SocketAddr::new(args.bind, args.port))?;
     // `conform local` reads the address from here.
-    print::line(format_args!("{LISTENING}{}", listener.addr()?))?;
+    print::line(format_args!("{LISTENING}{}", listener.addr()))?;
     let mut control = listener.accept(Duration::from_secs(args.wait))?;
     let outcome = follow(args, &mut control);
     if let Err(error) = &outcome {
@@ -102,14 +85,14 @@ pub(super) fn serve(args: &ServerArgs) -> Result<()> {
     outcome
 }
 
-fn follow(args: &ServerArgs, control: &mut Control<Message>) -> Result<()> {
+fn follow(args: &ServerArgs, control: &mut Connection<Message>) -> Result<()> {
     let gpu = (!args.host_only).then_some(args.gpu.as_str());
-    let side = open((&args.nic, gpu), (control.local()?.ip(), args.udp_port), 1)?;
+    let side = open((&args.nic, gpu), (control.local_addr()?.ip(), args.udp_port), 1)?;
     let side = side.placed(args.mem.place());
     let mut actor = Actor::new(side);
     control.during("in the middle of the cases");
     loop {
-        match control.wait("request", BETWEEN, nap)? {
+        match control.recv("request", BETWEEN)? {
             Message::Ask(request) => control.send(&Message::Told(actor.act(request)))?,
             Message::End => return Ok(()),
             other => return Err(control.out_of_turn(&other, "request or end").into()),
@@ -119,14 +102,14 @@ fn follow(args: &ServerArgs, control: &mut Control<Message>) -> Result<()> {
 
 /// The way to a server.
 struct Way {
-    control: Control<Message>,
+    control: Connection<Message>,
 }
 
 impl Link for Way {
     fn ask(&mut self, request: Request) -> Result<Reply, String> {
         let ask = || {
             self.control.send(&Message::Ask(request))?;
-            match self.control.wait("reply", LONGEST_REPLY, nap)? {
+            match self.control.recv("reply", LONGEST_REPLY)? {
                 Message::Told(reply) => Ok(reply),
                 other => Err(self.control.out_of_turn(&other, "reply")),
             }
@@ -147,9 +130,9 @@ pub(super) fn connect(args: &ClientArgs) -> Result<Setup> {
     let Common { gpu, nic, .. } = &args.common;
     let gpu = (!args.choice.host_only).then_some(gpu.as_str());
     let mut control =
-        Control::<Message>::connect(&args.host, args.port, Duration::from_secs(args.wait))?;
+        Connection::<Message>::connect(&args.host, args.port, Duration::from_secs(args.wait))?;
     control.during("in the middle of a case");
-    let side = open((nic, gpu), (control.local()?.ip(), args.udp_port), 0);
+    let side = open((nic, gpu), (control.local_addr()?.ip(), args.udp_port), 0);
     let side = side.inspect_err(|error| {
         control.farewell(&Message::Failed(format!("{error:#}")));
     })?;

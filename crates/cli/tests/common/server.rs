@@ -42,7 +42,7 @@ pub(crate) fn failed(out: &Output, words: &[&str]) {
 }
 
 /// A peer that begins with `preamble` is refused with `words`: by the client with the flags of
-/// `client`, to which a port is added, and by `server`.
+/// `client`, to which a port is added, and by `server`, when its time is over.
 pub(crate) fn told_apart(preamble: &'static [u8], words: &[&str], client: &str, server: Server) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
@@ -57,5 +57,5 @@ pub(crate) fn told_apart(preamble: &'static [u8], words: &[&str], client: &str, 
 
     let mut client = TcpStream::connect(server.addr).expect("the server");
     client.write_all(preamble).expect("a preamble");
-    failed(&server.end(), words);
+    failed(&server.end(), &[words, &["no client came"]].concat());
 }

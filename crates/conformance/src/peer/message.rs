@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use warpverbs::transport::{LocalRegion, Received, ReceivedKind, RemoteRegion, Rkey};
 
 /// Raised with every change of [`Request`], [`Reply`] or anything in them.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest region that is made for a peer, in bytes.
 pub const LONGEST_REGION: u64 = 2 << 20;

@@ -8,7 +8,6 @@ use super::row::NetRow;
 use super::side::{Role, Side};
 use super::timed::{self, Amount};
 use super::watch::Watch;
-use crate::control::Control;
 use crate::perf::kernel;
 use crate::perf::output::{Chosen, Setting, progress};
 use crate::perf::plan::Mem;
@@ -17,13 +16,14 @@ use crate::units;
 use anyhow::{Context as _, Result};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
+use warpverbs_control::Connection;
 
 /// How long the server may take to set something up, or to check data.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A connection to a server that has agreed to measure.
 pub(crate) struct Client {
-    control: Control<Message>,
+    control: Connection<Message>,
     pub(crate) side: Side,
     /// Timed parts so far.
     parts: u32,
@@ -41,14 +41,14 @@ impl Client {
         if let Some(opened) = &gpu {
             kernel::load(&*opened.gpu)?;
         }
-        let mut control = Control::connect(host, port, request.wait)?;
+        let mut control = Connection::connect(host, port, request.wait)?;
         control.during("while it was told what to measure");
         control.send(&Message::Setup(request.setup.clone()))?;
-        match control.wait("ready", ANSWER, || std::thread::sleep(Duration::from_micros(100)))? {
+        match control.recv("ready", ANSWER)? {
             Message::Ready => {}
             other => return Err(control.out_of_turn(&other, "ready").into()),
         }
-        let at = (control.local()?.ip(), request.udp_port);
+        let at = (control.local_addr()?.ip(), request.udp_port);
         let (gpu, gpu_why) =
             gpu.map_or((None, String::new()), |opened| (Some(opened.gpu), opened.why));
         let side = Side::open(Role::Client, request.setup.clone(), at, gpu)?;
@@ -66,7 +66,8 @@ impl Client {
     }
 
     fn describe(&self) -> String {
-        let (setup, peer) = (&self.side.setup, self.control.peer());
+        let setup = &self.side.setup;
+        let peer = self.control.peer_addr().map(|peer| peer.ip().to_string()).unwrap_or_default();
         let at = self.side.addr().map(|addr| addr.to_string()).unwrap_or_default();
         let engine = match setup.engine {
             EngineMode::Inline => "engine on the measuring thread",
@@ -81,7 +82,7 @@ impl Client {
             (Some(_), Mem::Device) => ", our payload in the GPU's memory",
             (Some(_), Mem::Pinned) => ", our payload in host memory that the GPU maps",
         };
-        format!("RoCEv2 from {at} to {}, {engine}{payload}{faults}", peer.ip())
+        format!("RoCEv2 from {at} to {peer}, {engine}{payload}{faults}")
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.
@@ -217,6 +218,7 @@ impl Client {
             other => return Err(self.control.out_of_turn(&other, "go").into()),
         }
         self.control.during("in the middle of a measurement");
+        tracing::info!(bytes, queue_pairs = lanes.len(), "measuring");
         Ok(part)
     }
 

@@ -4,7 +4,7 @@ use super::messages::{End, Measure, Part};
 use super::side::Role;
 use crate::perf::pattern::{compare, pattern, poison};
 use crate::perf::plan::Op;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::sync::atomic::AtomicU8;
 use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion};
 
@@ -41,18 +41,17 @@ impl Lane {
     /// What its peer needs.
     pub(crate) fn end(&self) -> End {
         End {
-            handle: hex(&self.endpoint.handle().to_bytes()),
-            main: hex(&self.main.remote().to_bytes()),
-            back: self.back.as_ref().map(|back| hex(&back.remote().to_bytes())),
+            handle: self.endpoint.handle().to_bytes(),
+            main: self.main.remote().to_bytes().to_vec(),
+            back: self.back.as_ref().map(|back| back.remote().to_bytes().to_vec()),
         }
     }
 
     /// Connects to what the peer sent, and offers memory for so many of its messages.
     pub(crate) fn connect(&mut self, end: &End, receives: u32) -> Result<()> {
-        let region = |digits: &str| anyhow::Ok(RemoteRegion::from_bytes(&unhex(digits)?)?);
-        self.peer_main = region(&end.main)?;
-        self.peer_back = end.back.as_deref().map(region).transpose()?;
-        self.endpoint.connect(&EndpointHandle::from_bytes(&unhex(&end.handle)?)?)?;
+        self.peer_main = RemoteRegion::from_bytes(&end.main)?;
+        self.peer_back = end.back.as_deref().map(RemoteRegion::from_bytes).transpose()?;
+        self.endpoint.connect(&EndpointHandle::from_bytes(&end.handle)?)?;
         if let (Op::Send, false, Some(inbox)) = (self.op, self.kernel, self.inbox()) {
             let host = self.endpoint.host()?;
             for _ in 0..receives {
@@ -165,34 +164,5 @@ pub(crate) fn explained(error: anyhow::Error, lanes: &[Lane]) -> anyhow::Error {
             anyhow::anyhow!("{error:#} [{line}]")
         }
         None => error,
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(digits: &str) -> Result<Vec<u8>> {
-    let pair = |pair: &[u8]| match pair {
-        [high @ (b'0'..=b'9' | b'a'..=b'f'), low @ (b'0'..=b'9' | b'a'..=b'f')] => {
-            let value = |digit: u8| (digit as char).to_digit(16).unwrap_or_default() as u8;
-            Ok(value(*high) << 4 | value(*low))
-        }
-        other => bail!("{other:?} are no two hexadecimal digits"),
-    };
-    digits.as_bytes().chunks(2).map(pair).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_read_back_and_others_refused() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(unhex(&hex(&bytes)).unwrap(), bytes);
-        for bad in ["0", "0g", "é", "+1", "AB"] {
-            assert!(unhex(bad).is_err(), "{bad}");
-        }
     }
 }

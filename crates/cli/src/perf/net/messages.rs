@@ -1,6 +1,5 @@
-//! What client and server of a measurement say to each other: one JSON object per message.
+//! What client and server of a measurement send each other.
 
-use crate::control::Protocol;
 use crate::perf::plan::{Mem, Op};
 use serde::{Deserialize, Serialize};
 
@@ -42,15 +41,15 @@ pub(crate) struct Group {
     pub(crate) ends: Vec<End>,
 }
 
-/// What a peer has to know of one queue pair, in hexadecimal digits.
+/// What a peer has to know of one queue pair, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// `EndpointHandle`.
-    pub(crate) handle: String,
+    pub(crate) handle: Vec<u8>,
     /// `RemoteRegion` of the memory that the operation is on.
-    pub(crate) main: String,
+    pub(crate) main: Vec<u8>,
     /// That of the memory for answers, where there is one.
-    pub(crate) back: Option<String>,
+    pub(crate) back: Option<Vec<u8>>,
 }
 
 /// What is timed.
@@ -74,7 +73,6 @@ pub(crate) struct Part {
 
 /// Everything that is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
     /// Client: what is to be measured.
     Setup(Setup),
@@ -82,8 +80,6 @@ pub(crate) enum Message {
     Ready,
     /// Either: its ends of the queue pairs, the client first.
     Group(Group),
-    /// Server: it has connected as well.
-    Connected,
     /// Client: prepare for this.
     Part(Part),
     /// Server: prepared.
@@ -98,25 +94,16 @@ pub(crate) enum Message {
     Failed(String),
 }
 
-impl Protocol for Message {
+impl warpverbs_control::Message for Message {
     const NAME: [u8; 6] = *b"wvperf";
-    const VERSION: u16 = 1;
-    const COMMAND: &'static str = "perf";
-
-    fn encode(&self) -> Result<Vec<u8>, String> {
-        serde_json::to_vec(self).map_err(|error| error.to_string())
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
-    }
+    const VERSION: u16 = 2;
+    const PROGRAM: &'static str = "warpverbs perf";
 
     fn kind(&self) -> &'static str {
         match self {
             Self::Setup(_) => "setup",
             Self::Ready => "ready",
             Self::Group(_) => "group",
-            Self::Connected => "connected",
             Self::Part(_) => "part",
             Self::Go => "go",
             Self::Stop(_) => "stop",

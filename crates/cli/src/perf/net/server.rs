@@ -6,12 +6,13 @@ use super::messages::{Group, Measure, Message, Part, Setup};
 use super::side::{Role, Side};
 use super::timed;
 use super::watch::Watch;
-use crate::control::{Control, LISTENING, Listener};
+use crate::local::LISTENING;
 use crate::perf::plan::Op;
 use crate::print;
 use anyhow::{Result, bail, ensure};
 use std::net::SocketAddr;
 use std::time::Duration;
+use warpverbs_control::{Connection, Listener};
 
 /// What the server is told on its command line.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +26,15 @@ pub(crate) struct Serve {
     pub(crate) wait: Duration,
 }
 
-/// How long the client may prepare something, or think.
+/// How long the client's first message may take.
+const PROMPT: Duration = Duration::from_secs(10);
+/// How long the client may be busy between two messages.
 const BETWEEN: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(serve: &Serve) -> Result<()> {
     let listener = Listener::bind(serve.listen)?;
     // `perf … local` reads the address from here.
-    print::line(format_args!("{LISTENING}{}", listener.addr()?))?;
+    print::line(format_args!("{LISTENING}{}", listener.addr()))?;
     let mut control = listener.accept(serve.wait)?;
     let outcome = follow(serve, &mut control);
     if let Err(error) = &outcome {
@@ -40,13 +43,13 @@ pub(crate) fn run(serve: &Serve) -> Result<()> {
     outcome
 }
 
-fn follow(serve: &Serve, control: &mut Control<Message>) -> Result<()> {
-    let setup = match control.wait("setup", BETWEEN, nap)? {
+fn follow(serve: &Serve, control: &mut Connection<Message>) -> Result<()> {
+    let setup = match control.recv("setup", PROMPT)? {
         Message::Setup(setup) => setup,
         other => return Err(control.out_of_turn(&other, "setup").into()),
     };
     check(serve, &setup)?;
-    let side = Side::open(Role::Server, setup, (control.local()?.ip(), serve.udp_port), None)?;
+    let side = Side::open(Role::Server, setup, (control.local_addr()?.ip(), serve.udp_port), None)?;
     control.send(&Message::Ready)?;
     let mut lanes = Vec::new();
     loop {
@@ -70,10 +73,6 @@ fn follow(serve: &Serve, control: &mut Control<Message>) -> Result<()> {
     }
 }
 
-fn nap() {
-    std::thread::sleep(Duration::from_micros(100));
-}
-
 /// What a client asks for is checked as the command line is: it comes from outside.
 fn check(serve: &Serve, setup: &Setup) -> Result<()> {
     let (ours, theirs) = (serve.op.word(), setup.op.word());
@@ -82,7 +81,7 @@ fn check(serve: &Serve, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn meet(side: &Side, control: &mut Control<Message>, group: &Group) -> Result<Vec<Lane>> {
+fn meet(side: &Side, control: &mut Connection<Message>, group: &Group) -> Result<Vec<Lane>> {
     super::request::check_group(group)?;
     let mut lanes = side.lanes(group.qps, group.max_bytes)?;
     side.connect(&mut lanes, &group.ends)?;
@@ -91,7 +90,12 @@ fn meet(side: &Side, control: &mut Control<Message>, group: &Group) -> Result<Ve
     Ok(lanes)
 }
 
-fn measure(side: &Side, control: &mut Control<Message>, lanes: &[Lane], part: &Part) -> Result<()> {
+fn measure(
+    side: &Side,
+    control: &mut Connection<Message>,
+    lanes: &[Lane],
+    part: &Part,
+) -> Result<()> {
     let Some(first) = lanes.first() else { bail!("a part without queue pairs") };
     ensure!(
         (1..=first.main.len() as u64).contains(&part.bytes),

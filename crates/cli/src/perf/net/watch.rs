@@ -2,10 +2,10 @@
 
 use super::messages::Message;
 use super::side::{Engine, Side};
-use crate::control::Control;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use warpverbs_control::Connection;
 
 /// The peer lives, but a part takes too long.
 #[derive(Debug, Error)]
@@ -24,7 +24,7 @@ const CONTROL_EVERY: Duration = Duration::from_millis(20);
 /// Waits on behalf of a timed part.
 pub(crate) struct Watch<'a> {
     engine: &'a Engine,
-    control: &'a mut Control<Message>,
+    control: &'a mut Connection<Message>,
     start: Instant,
     limit: Duration,
     looked: Instant,
@@ -32,7 +32,7 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(side: &'a Side, control: &'a mut Control<Message>) -> Self {
+    pub(crate) fn new(side: &'a Side, control: &'a mut Connection<Message>) -> Self {
         let start = Instant::now();
         let (engine, limit) = (&side.engine, side.row_limit());
         Self { engine, control, start, limit, looked: start, fruitless: 0 }

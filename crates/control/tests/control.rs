@@ -1,0 +1,271 @@
+//! Both ends of a control connection, strangers at a server's port, and hostile bytes.
+
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+use warpverbs_control::{
+    Connection, ControlError, LONGEST, Listener, Message, PREAMBLE, Role, Stream,
+};
+
+/// Longer than anything takes that is going to happen at all.
+const SOON: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Word {
+    Ask(Vec<u64>),
+    Answer(String),
+    Failed(String),
+}
+
+impl Message for Word {
+    const NAME: [u8; 6] = *b"wvtest";
+    const VERSION: u16 = 7;
+    const PROGRAM: &'static str = "warpverbs test";
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Ask(_) => "question",
+            Self::Answer(_) => "answer",
+            Self::Failed(_) => "failure",
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+fn listen() -> (Listener, SocketAddr) {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let addr = listener.addr();
+    (listener, addr)
+}
+
+fn connect(addr: SocketAddr) -> Result<Connection<Word>, ControlError> {
+    Connection::connect("127.0.0.1", addr.port(), SOON)
+}
+
+#[test]
+fn messages_travel_both_ways_and_a_failure_is_an_error() {
+    let (listener, addr) = listen();
+    let server = thread::spawn(move || {
+        let mut client = listener.accept::<Word>(SOON).unwrap();
+        let Word::Ask(numbers) = client.recv("question", SOON).unwrap() else { panic!() };
+        client.send(&Word::Answer(numbers.iter().sum::<u64>().to_string())).unwrap();
+        let other = client.recv("question", SOON).unwrap();
+        assert_eq!(
+            client.out_of_turn(&other, "question").to_string(),
+            format!(
+                "the client at {} sent \"answer\", expected \"question\"",
+                client.peer_addr().unwrap()
+            )
+        );
+        client.farewell(&Word::Failed("no more".into()));
+    });
+    let mut client = connect(addr).unwrap();
+    client.send(&Word::Ask(vec![1, 2, 39])).unwrap();
+    assert_eq!(client.recv("answer", SOON).unwrap(), Word::Answer("42".into()));
+    // The longest message there is, and one that is longer.
+    let too_long = client.send(&Word::Answer("x".repeat(LONGEST))).unwrap_err();
+    assert!(matches!(too_long, ControlError::Unsendable { kind: "answer", .. }), "{too_long}");
+    client.send(&Word::Answer("x".repeat(LONGEST - 5))).unwrap();
+    let error = client.recv("answer", SOON).unwrap_err();
+    assert_eq!(error.to_string(), format!("the server at {addr}: no more"));
+    server.join().unwrap();
+    client.during("while it was asked");
+    let error = client.recv("answer", SOON).unwrap_err().to_string();
+    assert_eq!(error, format!("the server at {addr} ended the connection while it was asked"));
+}
+
+#[test]
+fn silence_ends_at_the_limit() {
+    let (listener, addr) = listen();
+    let holder = thread::spawn(move || listener.accept::<Word>(SOON));
+    let mut client = connect(addr).unwrap();
+    let mut turns = 0;
+    let error = client.wait("answer", SHORT, || turns += 1).unwrap_err();
+    assert!(matches!(error, ControlError::Silent { awaited: "answer", .. }), "{error}");
+    assert!(turns > 0);
+    drop(holder.join().unwrap());
+    let nobody = listen().0.accept::<Word>(Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(nobody, ControlError::NoClient { turned_away: 0, last: None, .. }),
+        "{nobody}"
+    );
+}
+
+#[test]
+fn strangers_keep_no_client_from_the_server() {
+    let (listener, addr) = listen();
+    let raw = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    // More silent ones than a server keeps; then ends, other programs, versions and roles.
+    let silent: Vec<_> = (0..100).map(|_| raw(b"")).collect();
+    drop(raw(b""));
+    let others = [&b"GET / HTTP/1.1\r\n"[..], b"wvtest\x09\x00c", b"wvtest\x07\x00s", b"wvte"];
+    let others = others.map(raw);
+    let start = Instant::now();
+    let server = thread::spawn(move || listener.accept::<Word>(SOON));
+    let mut client = connect(addr).unwrap();
+    let mut served = server.join().unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    client.send(&Word::Ask(vec![])).unwrap();
+    assert_eq!(served.recv("question", SOON).unwrap(), Word::Ask(vec![]));
+    drop((silent, others));
+}
+
+#[test]
+fn a_server_without_a_client_says_whom_it_turned_away() {
+    for (bytes, words) in [
+        (&b"GET / HTTP/1.1\r\n"[..], "is no `warpverbs test`: it began with [47, 45, 54, 20"),
+        (b"G", "is no `warpverbs test`: it began with [47]"),
+        (
+            b"wvtest\x09\x00c",
+            "speaks version 9 of `warpverbs test`'s protocol, this program version 7",
+        ),
+        (b"wvtest\x07\x00s", "is a server of `warpverbs test` as well, expected a client"),
+        (b"wvtest\x07\x00x", "is no `warpverbs test`"),
+    ] {
+        let (listener, addr) = listen();
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(bytes).unwrap();
+        let error = listener.accept::<Word>(SHORT).unwrap_err().to_string();
+        assert!(error.contains("1 connections were turned away, the last because"), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_client_says_what_it_met() {
+    for (bytes, words) in [
+        (&b"SSH-2.0-OpenSSH\r\n"[..], "is no `warpverbs test`: it began with [53, 53, 48"),
+        (b"wvtest\x08\x00s", "speaks version 8"),
+        (b"wvtest\x07\x00c", "is a client of `warpverbs test` as well, expected a server"),
+        (b"wvt", "ended the connection"),
+    ] {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap();
+        let other = thread::spawn(move || {
+            let (mut stream, _) = socket.accept().unwrap();
+            stream.read_exact(&mut [0; PREAMBLE]).unwrap();
+            stream.write_all(bytes).unwrap();
+        });
+        let error = connect(addr).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        other.join().unwrap();
+    }
+    let free = listen().1;
+    let error = Connection::<Word>::connect("127.0.0.1", free.port(), SHORT).unwrap_err();
+    assert!(matches!(error, ControlError::Unreachable { .. }), "{error}");
+    let error = Connection::<Word>::connect("no-such-host.invalid", 1, SHORT).unwrap_err();
+    assert!(matches!(error, ControlError::Unknown { .. }), "{error}");
+}
+
+/// A peer that has sent these bytes, in pieces, and then ended.
+struct Sent {
+    bytes: Vec<u8>,
+    at: usize,
+    piece: usize,
+    pause: bool,
+}
+
+impl Read for Sent {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.pause = !self.pause;
+        if self.pause {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let n = self.piece.min(buf.len()).min(self.bytes.len() - self.at);
+        buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+impl Write for Sent {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream for Sent {
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Everything that a server reads out of `bytes`, cut into pieces, and the error that ends it.
+fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, ControlError) {
+    let sent = Sent { bytes, at: 0, piece, pause: false };
+    let mut words = Vec::new();
+    match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server) {
+        Err(error) => (words, error),
+        Ok(mut connection) => loop {
+            match connection.recv("anything", SOON) {
+                Ok(word) => words.push(word),
+                Err(error) => return (words, error),
+            }
+        },
+    }
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    let after = |bytes: &[u8]| read_all([b"wvtest\x07\x00c", bytes].concat(), 5).1.to_string();
+    assert!(after(&[0xff; 8]).contains("4294967295 bytes, at most 4194304 are allowed"));
+    assert!(after(&framed(&[9])).contains("sent what is no message"));
+    assert!(after(&framed(&[0, 0, 7])).contains("1 bytes behind it"));
+    // A list that announces more than there is, and more than there is memory for.
+    assert!(after(&framed(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])).contains("no message"));
+    assert!(after(&[5, 0, 0, 0, 1]).contains("ended the connection"));
+}
+
+proptest! {
+    /// Whatever a peer sends, the reader ends with an error, and how the bytes are cut makes no
+    /// difference.
+    #[test]
+    fn any_bytes_are_survived(
+        preamble in any::<bool>(),
+        frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 0..6),
+        tail in proptest::collection::vec(any::<u8>(), 0..12),
+    ) {
+        let mut bytes = if preamble { b"wvtest\x07\x00c".to_vec() } else { vec![] };
+        frames.iter().for_each(|frame| bytes.extend(framed(frame)));
+        bytes.extend(tail);
+        let (words, error) = read_all(bytes.clone(), usize::MAX);
+        let (again, same) = read_all(bytes, 1);
+        prop_assert_eq!(&words, &again);
+        if preamble {
+            prop_assert_eq!(error.to_string(), same.to_string());
+        }
+        prop_assert!(words.len() <= frames.len() + 3);
+    }
+
+    #[test]
+    fn what_is_sent_arrives(numbers in proptest::collection::vec(any::<u64>(), 0..50), piece in 1..40usize) {
+        let word = Word::Ask(numbers);
+        let body = postcard::to_stdvec(&word).unwrap();
+        let bytes = [b"wvtest\x07\x00c".to_vec(), framed(&body), framed(&body)].concat();
+        let (words, error) = read_all(bytes, piece);
+        prop_assert_eq!(words, vec![word.clone(), word]);
+        prop_assert!(matches!(error, ControlError::Ended { .. }), "{error}");
+    }
+}
