@@ -18,7 +18,7 @@ use dist::table::{Row, Table};
 use dist::{Job, Load};
 use std::process::ExitCode;
 use std::time::Duration;
-use warpverbs::gpu::{Buffer, Dim, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{Buffer, Dim, KernelPtr, Local, Place, SafeKernel};
 use warpverbs::kernels::dist as kernels;
 use warpverbs::transport::{Access, Endpoint, MemoryRegion, RemoteRegion};
 
@@ -85,7 +85,7 @@ struct Counter {
     /// The number, at rank 0.
     number: Option<MemoryRegion>,
     found: Buffer,
-    targets: KernelPtr,
+    targets: KernelPtr<kernels::Target>,
     count: u32,
     dim: Dim,
 }
@@ -120,9 +120,14 @@ impl Counter {
         let word = told.first().context("nothing of rank 0")?;
         let word = RemoteRegion::from_bytes(word).context("what rank 0 sent")?;
         let to_number = mesh.links().filter(|link| link.peer == 0);
-        let rows: Vec<_> =
-            to_number.map(|link| (link, [0, word.addr()], [0, word.rkey()])).collect();
-        let (targets, count) = (rank.targets(&rows)?, u32::try_from(rows.len())?);
+        let target = |link: &Link| kernels::Target {
+            qp: link.endpoint.device_qp(),
+            local: Local::default(),
+            remote: word.into(),
+        };
+        let rows: Vec<_> = to_number.map(target).collect();
+        let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
+        let count = u32::try_from(rows.len())?;
         let dim = load.dim(1)?;
         let values = u64::from(dim.blocks * dim.threads) * u64::from(load.iters.max(load.warmup));
         let all = values * u64::from(rank.world_size());
@@ -159,7 +164,7 @@ impl Counter {
             rank.session.gpu.write(number.buffer(), 0, &[0; 8])?;
         }
         rank.barrier("at zero")?;
-        rank.time(&self.mesh, self.dim, |report| -> Box<dyn Kernel> {
+        rank.time(&self.mesh, self.dim, |report| -> Box<dyn SafeKernel> {
             let (targets, count) = (self.targets.clone(), self.count);
             let found = KernelPtr::new(&self.found);
             match op {

@@ -53,7 +53,7 @@ struct Post {
     source: MemoryRegion,
     /// What each link receives to.
     inboxes: Vec<MemoryRegion>,
-    targets: KernelPtr,
+    peers: KernelPtr<kernels::Peer>,
     dim: Dim,
 }
 
@@ -84,14 +84,15 @@ impl Work for Post {
         let source = rank.memory(room(1), Access::empty())?;
         let inbox = |_| rank.memory(room(0), Access::LOCAL_WRITE);
         let inboxes = mesh.links().map(inbox).collect::<Result<Vec<_>>>()?;
-        let row = |(link, inbox): (_, &MemoryRegion)| {
-            (link, [source.addr(), inbox.addr()], [source.lkey(), inbox.lkey()])
+        let row = |(link, inbox): (&Link, &MemoryRegion)| {
+            let (local, inbox) = (source.local().into(), inbox.local().into());
+            kernels::Peer { qp: link.endpoint.device_qp(), local, inbox }
         };
         let rows: Vec<_> = mesh.links().zip(&inboxes).map(row).collect();
-        let targets = rank.targets(&rows)?;
+        let peers = KernelPtr::upload(&*rank.session.gpu, &rows)?;
         // Two for each queue pair: one sends, one receives.
         let dim = flags.load.dim(2 * u32::try_from(mesh.len())?)?;
-        Ok(Self { mesh, source, inboxes, targets, dim })
+        Ok(Self { mesh, source, inboxes, peers, dim })
     }
 
     /// One size: how long the slowest rank took.
@@ -124,13 +125,13 @@ impl Post {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);
         let window = u32::try_from(window(size))?;
         rank.time(&self.mesh, Dim::new(1, 32), |report| {
-            let targets = self.targets.clone();
-            Box::new(kernels::Offer { targets, count, bytes, window, messages, report })
+            let peers = self.peers.clone();
+            Box::new(kernels::Offer { peers, count, bytes, window, messages, report })
         })?;
         rank.barrier("offered")?;
         let (wrong, took) = rank.time(&self.mesh, self.dim, |report| {
-            let targets = self.targets.clone();
-            Box::new(kernels::Exchange { targets, count, bytes, window, messages, report })
+            let peers = self.peers.clone();
+            Box::new(kernels::Exchange { peers, count, bytes, window, messages, report })
         })?;
         ensure!(wrong == 0, "{wrong} messages have another length, order or immediate than sent");
         Ok(took)

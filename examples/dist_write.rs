@@ -39,7 +39,7 @@ struct Writer {
     inboxes: Vec<Inbox>,
     /// What is sent, to all the same.
     source: MemoryRegion,
-    targets: KernelPtr,
+    targets: KernelPtr<perf::Target>,
     dim: Dim,
 }
 
@@ -71,9 +71,10 @@ impl Work for Writer {
         for link in mesh.links() {
             let inbox = inboxes.iter().find(|inbox| inbox.peer == link.peer);
             let to = inbox.context("no inbox for a peer")?.theirs;
-            rows.push((link, [source.addr(), to.addr()], [source.lkey(), to.rkey()]));
+            let (qp, local) = (link.endpoint.device_qp(), source.local().into());
+            rows.push(perf::Target { qp, local, remote: to.into() });
         }
-        let targets = rank.targets(&rows)?;
+        let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
         Ok(Self { mesh, inboxes, source, targets, dim: flags.load.dim(1)? })
     }
 

@@ -5,13 +5,13 @@ mod common;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
-use common::{Common, DEADLINE, MAX_BYTES, Session, Status, check_bytes, words};
+use common::{Common, DEADLINE, MAX_BYTES, Session, check_bytes, words};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
-use warpverbs::transport::{Access, Endpoint, EndpointConfig, MemoryRegion};
+use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
 use warpverbs_units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel
@@ -112,13 +112,11 @@ fn transfer(
     src: &MemoryRegion,
     dst: &MemoryRegion,
 ) -> Result<Duration> {
-    let (status, trace) = (Status::on(gpu)?, gpu.alloc(24, Place::Device)?);
+    let (status, trace) = (KernelStatus::new(gpu)?, gpu.alloc(24, Place::Device)?);
     let kernel = Transfer {
         qp: endpoint.device_qp(),
-        laddr: src.addr(),
-        lkey: src.lkey(),
-        raddr: dst.addr(),
-        rkey: dst.rkey(),
+        from: src.local().into(),
+        to: dst.remote().into(),
         bytes: src.len() as u32,
         status: status.pointer(),
         trace: KernelPtr::new(&trace),
@@ -126,7 +124,7 @@ fn transfer(
     let start = Instant::now();
     gpu.launch(&kernel, Dim::new(1, 1), 2 * DEADLINE)?.wait()?;
     let time = start.elapsed();
-    status.check(gpu, &[endpoint])?;
+    status.check(&[endpoint])?;
     let [first, end, completed] = words(gpu, &trace)?;
     let rung = format!("WQEBBs {first}..{end} rung for, {completed} completed");
     session.say(&format!("  {rung}, {time:?} with launch"))?;

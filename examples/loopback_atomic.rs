@@ -6,11 +6,11 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{Common, Session, Status, check_threads, compare};
+use common::{Common, Session, check_threads, compare};
 use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::Atomic;
-use warpverbs::transport::Access;
+use warpverbs::transport::{Access, KernelStatus};
 
 /// RDMA atomics, posted by a kernel
 #[derive(Parser)]
@@ -38,22 +38,21 @@ fn run(flags: Flags) -> Result<()> {
     let before = [COUNTER.to_le_bytes(), SEEN.to_le_bytes()].concat();
     let words = session.buffer(&before, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
     let (a, _b) = session.pair()?;
-    let status = Status::on(&session.gpu)?;
+    let status = KernelStatus::new(&session.gpu)?;
     let len = (threads as usize + 1) * 8;
     let olds = session.gpu.alloc(len, Place::Device)?;
     // Poison: neither word ever holds this.
     session.gpu.write(&olds, 0, &vec![0xff; len])?;
     let kernel = Atomic {
         qp: a.device_qp(),
-        raddr: words.addr(),
-        rkey: words.rkey(),
+        at: words.remote().into(),
         expected: SEEN,
         desired: WANTED,
         olds: KernelPtr::new(&olds),
         status: status.pointer(),
     };
     session.run(&kernel, Dim::new(1, threads))?;
-    status.check(&session.gpu, &[&a])?;
+    status.check(&[&a])?;
 
     let mut bytes = vec![0; len];
     session.gpu.read(&olds, 0, &mut bytes)?;

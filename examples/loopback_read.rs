@@ -4,13 +4,11 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{
-    Common, MAX_BYTES, Session, Status, check_bytes, check_threads, compare, poison, sample,
-};
+use common::{Common, MAX_BYTES, Session, check_bytes, check_threads, compare, poison, sample};
 use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Read;
-use warpverbs::transport::Access;
+use warpverbs::transport::{Access, KernelStatus};
 use warpverbs_units::parse_size;
 
 /// RDMA READs, posted by a kernel
@@ -38,18 +36,16 @@ fn run(flags: Flags) -> Result<()> {
     let theirs = session.buffer(&data, Access::REMOTE_READ)?;
     let ours = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     let (a, _b) = session.pair()?;
-    let status = Status::on(&session.gpu)?;
+    let status = KernelStatus::new(&session.gpu)?;
     let kernel = Read {
         qp: a.device_qp(),
-        laddr: ours.addr(),
-        lkey: ours.lkey(),
-        raddr: theirs.addr(),
-        rkey: theirs.rkey(),
+        to: ours.local().into(),
+        from: theirs.remote().into(),
         bytes: u32::try_from(flags.bytes)?,
         status: status.pointer(),
     };
     session.run(&kernel, Dim::new(2, flags.threads))?;
-    status.check(&session.gpu, &[&a])?;
+    status.check(&[&a])?;
     compare(&data, &session.read(&ours, len)?)?;
     session.fact("bytes", len);
     session.fact("reads", threads);

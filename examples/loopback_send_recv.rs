@@ -5,14 +5,14 @@ mod common;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use common::{Common, Session, Status, compare, poison, words};
+use common::{Common, Session, compare, poison, words};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::SendRecv;
-use warpverbs::transport::Access;
+use warpverbs::transport::{Access, KernelStatus};
 use warpverbs_units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
@@ -74,15 +74,14 @@ fn run(flags: Flags) -> Result<()> {
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     let (sender, receiver) = session.pair()?;
-    let (status, counts) = (Status::on(&session.gpu)?, session.gpu.alloc(24, Place::Device)?);
+    let (status, counts) =
+        (KernelStatus::new(&session.gpu)?, session.gpu.alloc(24, Place::Device)?);
     let messages = len.div_ceil(chunk.into());
     let kernel = SendRecv {
         from: sender.device_qp(),
         to: receiver.device_qp(),
-        laddr: src.addr(),
-        lkey: src.lkey(),
-        raddr: dst.addr(),
-        rlkey: dst.lkey(),
+        source: src.local().into(),
+        target: dst.local().into(),
         bytes: len,
         piece: chunk,
         window: depth,
@@ -93,7 +92,7 @@ fn run(flags: Flags) -> Result<()> {
     let start = Instant::now();
     session.run(&kernel, Dim::new(1, 64))?;
     let time = start.elapsed();
-    status.check(&session.gpu, &[&sender, &receiver])?;
+    status.check(&[&sender, &receiver])?;
     let [sent_messages, received_messages, wrong] = words(&session.gpu, &counts)?;
     ensure!(
         (sent_messages, received_messages, wrong) == (messages, messages, 0),

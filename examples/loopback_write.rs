@@ -4,13 +4,11 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{
-    Common, MAX_BYTES, Session, Status, check_bytes, check_threads, compare, poison, sample,
-};
+use common::{Common, MAX_BYTES, Session, check_bytes, check_threads, compare, poison, sample};
 use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Write;
-use warpverbs::transport::Access;
+use warpverbs::transport::{Access, KernelStatus};
 use warpverbs_units::parse_size;
 
 /// RDMA WRITEs, posted by a kernel
@@ -38,18 +36,16 @@ fn run(flags: Flags) -> Result<()> {
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let (a, _b) = session.pair()?;
-    let status = Status::on(&session.gpu)?;
+    let status = KernelStatus::new(&session.gpu)?;
     let kernel = Write {
         qp: a.device_qp(),
-        laddr: src.addr(),
-        lkey: src.lkey(),
-        raddr: dst.addr(),
-        rkey: dst.rkey(),
+        from: src.local().into(),
+        to: dst.remote().into(),
         bytes: u32::try_from(flags.bytes)?,
         status: status.pointer(),
     };
     session.run(&kernel, Dim::new(2, flags.threads))?;
-    status.check(&session.gpu, &[&a])?;
+    status.check(&[&a])?;
     compare(&data, &session.read(&dst, len)?)?;
     session.fact("bytes", len);
     session.fact("writes", threads);

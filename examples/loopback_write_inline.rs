@@ -5,11 +5,11 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{Common, Session, Status, check_bytes, check_threads, compare, poison, sample};
+use common::{Common, Session, check_bytes, check_threads, compare, poison, sample};
 use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::WriteInline;
-use warpverbs::transport::{Access, EndpointConfig};
+use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
 use warpverbs_units::parse_size;
 
 /// RDMA WRITEs with inline payload, posted by a kernel
@@ -44,17 +44,16 @@ fn run(flags: Flags) -> Result<()> {
     let (a, b) = (session.nic.endpoint(&config)?, session.nic.endpoint(&config)?);
     a.connect(&b.handle())?;
     b.connect(&a.handle())?;
-    let status = Status::on(&session.gpu)?;
+    let status = KernelStatus::new(&session.gpu)?;
     let kernel = WriteInline {
         qp: a.device_qp(),
         source: KernelPtr::new(&source),
-        raddr: dst.addr(),
-        rkey: dst.rkey(),
+        to: dst.remote().into(),
         bytes: u32::try_from(flags.bytes)?,
         status: status.pointer(),
     };
     session.run(&kernel, Dim::new(1, flags.threads))?;
-    status.check(&session.gpu, &[&a])?;
+    status.check(&[&a])?;
     compare(&data, &session.read(&dst, len)?)?;
     session.fact("bytes", len);
     session.passed(&format!("{len} bytes inside {threads} WQEs are equal on both sides"))

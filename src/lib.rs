@@ -12,9 +12,9 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use warpverbs::gpu::{self, Dim, GpuChoice, KernelPtr, Place};
+//! use warpverbs::gpu::{self, Dim, GpuChoice, Place};
 //! use warpverbs::kernels::loopback::Write;
-//! use warpverbs::transport::{Access, Context, EndpointConfig};
+//! use warpverbs::transport::{Access, Context, EndpointConfig, KernelStatus};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // `auto` takes the best there is; `simt` runs on any machine.
@@ -32,22 +32,19 @@
 //! b.connect(&a.handle())?;
 //!
 //! // 64 threads, each of which writes 64 bytes to the peer and waits for its completion.
-//! let status = gpu.alloc(4, Place::Device)?;
+//! let status = KernelStatus::new(&gpu)?;
 //! let kernel = Write {
 //!     qp: a.device_qp(),
-//!     laddr: src.addr(),
-//!     lkey: src.lkey(),
-//!     raddr: dst.addr(),
-//!     rkey: dst.rkey(),
+//!     from: src.local().into(),
+//!     to: dst.remote().into(),
 //!     bytes: 64,
-//!     status: KernelPtr::new(&status),
+//!     status: status.pointer(),
 //! };
 //! gpu.launch(&kernel, Dim::new(1, 64), Duration::from_secs(10))?.wait()?;
+//! status.check(&[&a])?;
 //!
-//! let (mut word, mut arrived) = ([0; 4], [0; 4096]);
-//! gpu.read(&status, 0, &mut word)?;
+//! let mut arrived = [0; 4096];
 //! gpu.read(dst.buffer(), 0, &mut arrived)?;
-//! assert_eq!(word, [0; 4], "{}", a.health()?);
 //! assert_eq!(arrived, [42; 4096]);
 //! # Ok(())
 //! # }
@@ -59,6 +56,9 @@
 //! - Nothing is freed under a NIC or a kernel: whatever they may touch lives until they let go.
 //! - The first error of an endpoint stays, and [`transport::Endpoint::health`] explains it.
 #![deny(unsafe_code)]
+
+// Generated code names this crate.
+extern crate self as warpverbs;
 
 /// Devices that run kernels.
 pub use warpverbs_gpu as gpu;

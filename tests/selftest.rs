@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::{Buffer, Dim, Gpu, GpuChoice, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{Buffer, Dim, Gpu, GpuChoice, KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::selftest as k;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ fn read(gpu: &dyn Gpu, buffer: &Buffer) -> Vec<u64> {
     bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes"))).collect()
 }
 
-fn run(gpu: &dyn Gpu, kernel: &dyn Kernel, dim: Dim) {
+fn run(gpu: &dyn Gpu, kernel: &dyn SafeKernel, dim: Dim) {
     let name = kernel.entry().name;
     let launch = gpu.launch(kernel, dim, DEADLINE).unwrap_or_else(|e| panic!("{name}: {e}"));
     launch.wait().unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use warpverbs::gpu::simt::{Collective, Counts, SimtConfig, SimtDevice, SimtFault};
-use warpverbs::gpu::{Buffer, Dim, Gpu, GpuError, Kernel, Launch, LaunchError, Place};
+use warpverbs::gpu::{Buffer, Dim, Gpu, GpuError, Launch, LaunchError, Place, SafeKernel};
 use warpverbs::kernels::{faults as f, selftest as k};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -21,11 +21,15 @@ fn word(buffer: &Buffer, index: u64) -> u64 {
     buffer.region().atomic_u64(index * 8).expect("in bounds").load(Ordering::Acquire)
 }
 
-fn start(gpu: &SimtDevice, kernel: &dyn Kernel, dim: Dim) -> Launch {
+fn start(gpu: &SimtDevice, kernel: &dyn SafeKernel, dim: Dim) -> Launch {
     gpu.launch(kernel, dim, DEADLINE).expect("launch")
 }
 
-fn fault(config: SimtConfig, kernel: impl Fn(&Buffer) -> Box<dyn Kernel>, dim: Dim) -> SimtFault {
+fn fault(
+    config: SimtConfig,
+    kernel: impl Fn(&Buffer) -> Box<dyn SafeKernel>,
+    dim: Dim,
+) -> SimtFault {
     let gpu = device(config);
     let memory = words(&gpu, 64);
     match start(&gpu, &*kernel(&memory), dim).wait() {
@@ -108,11 +112,12 @@ fn wrong_collectives_are_named() {
         assert!(site.file.ends_with("faults.cu"), "{site}");
 
         let kernel =
-            |m: &Buffer| -> Box<dyn Kernel> { Box::new(f::NameMissingLanes { out: m.into() }) };
+            |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::NameMissingLanes { out: m.into() }) };
         let missing = fault(config.clone(), kernel, Dim::new(1, 8));
         assert!(matches!(missing, SimtFault::AbsentLanes { absent: 0xffff_ff00, .. }), "{missing}");
 
-        let kernel = |m: &Buffer| -> Box<dyn Kernel> { Box::new(f::CrossMasks { out: m.into() }) };
+        let kernel =
+            |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::CrossMasks { out: m.into() }) };
         let crossed = fault(config.clone(), kernel, Dim::new(1, 32));
         let SimtFault::Mismatch { lane, other, site, other_site, .. } = &crossed else {
             panic!("{crossed}");
@@ -123,8 +128,9 @@ fn wrong_collectives_are_named() {
         let outside = fault(config.clone(), |_| Box::new(f::CallFromOutside {}), Dim::new(1, 32));
         assert!(matches!(outside, SimtFault::OutsideMask { mask: 3, .. }), "{outside}");
 
-        let kernel =
-            |m: &Buffer| -> Box<dyn Kernel> { Box::new(f::ShuffleFromNobody { out: m.into() }) };
+        let kernel = |m: &Buffer| -> Box<dyn SafeKernel> {
+            Box::new(f::ShuffleFromNobody { out: m.into() })
+        };
         let nobody = fault(config, kernel, Dim::new(1, 32));
         assert!(matches!(nobody, SimtFault::ShuffleSource { source_lane: 7, .. }), "{nobody}");
     }
@@ -146,7 +152,8 @@ fn traps_and_shared_memory_limits_are_named() {
     let SimtFault::Trap { lane, .. } = &trap else { panic!("{trap}") };
     assert_eq!((lane.block, lane.warp, lane.lane), (1, 0, 6));
     let small = SimtConfig { shared_bytes: 16 << 10, ..SimtConfig::default() };
-    let kernel = |m: &Buffer| -> Box<dyn Kernel> { Box::new(f::ShareTooMuch { out: m.into() }) };
+    let kernel =
+        |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::ShareTooMuch { out: m.into() }) };
     let shared = fault(small, kernel, Dim::new(1, 1));
     assert!(
         matches!(shared, SimtFault::SharedMemory { size: 40_000, used: 0, limit: 16_384, .. }),

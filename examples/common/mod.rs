@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Place, SafeKernel};
 use warpverbs::nic::Config;
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions,
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Runs a kernel to its end.
-    pub(crate) fn run(&self, kernel: &dyn Kernel, dim: Dim) -> Result<()> {
+    pub(crate) fn run(&self, kernel: &dyn SafeKernel, dim: Dim) -> Result<()> {
         Ok(self.gpu.launch(kernel, dim, 2 * DEADLINE)?.wait()?)
     }
 
@@ -171,35 +171,6 @@ impl Session {
             print(io::stdout(), &Value::Object(std::mem::take(&mut self.facts)).to_string())?;
         }
         say(self.json, &format!("passed: {what}"))
-    }
-}
-
-/// The word in which a kernel leaves its first bad status.
-pub(crate) struct Status(Buffer);
-
-impl Status {
-    /// 0, "all went well".
-    pub(crate) fn on(gpu: &Arc<dyn Gpu>) -> Result<Self> {
-        Ok(Self(gpu.alloc(4, Place::Device)?))
-    }
-
-    /// For the kernel.
-    pub(crate) fn pointer(&self) -> KernelPtr {
-        KernelPtr::new(&self.0)
-    }
-
-    /// An error, with what the endpoint knows of its cause, unless all went well.
-    pub(crate) fn check(&self, gpu: &Arc<dyn Gpu>, endpoints: &[&Endpoint]) -> Result<()> {
-        let mut word = [0; 4];
-        gpu.read(&self.0, 0, &mut word)?;
-        if word == [0; 4] {
-            return Ok(());
-        }
-        let mut causes = format!("the kernel ended with status {:#x}", u32::from_le_bytes(word));
-        for endpoint in endpoints {
-            causes += &format!("\n{}", endpoint.health()?);
-        }
-        bail!(causes);
     }
 }
 

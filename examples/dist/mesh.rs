@@ -127,12 +127,17 @@ pub(crate) fn endpoint_config(session: &Session) -> EndpointConfig {
 }
 
 /// Fills memory with the test pattern of `seed`.
-pub(crate) fn fill(session: &Session, at: KernelPtr, bytes: u64, seed: u32) -> Result<()> {
+pub(crate) fn fill(session: &Session, at: KernelPtr<u8>, bytes: u64, seed: u32) -> Result<()> {
     session.run(&loopback::Fill { data: at, bytes, seed }, Dim::new(1, 32))
 }
 
 /// How many bytes are not those of the test pattern.
-pub(crate) fn wrong_bytes(session: &Session, at: KernelPtr, bytes: u64, seed: u32) -> Result<u64> {
+pub(crate) fn wrong_bytes(
+    session: &Session,
+    at: KernelPtr<u8>,
+    bytes: u64,
+    seed: u32,
+) -> Result<u64> {
     let wrong = session.gpu.alloc(8, Place::Device)?;
     let kernel = loopback::Check { data: at, bytes, seed, wrong: KernelPtr::new(&wrong) };
     session.run(&kernel, Dim::new(1, 32))?;

@@ -1,10 +1,10 @@
 //! One rank: its device and NIC, and the others.
 
-use super::mesh::{Link, Mesh};
+use super::mesh::Mesh;
 use crate::common::{DEADLINE, Session, words};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Dim, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel};
 use warpverbs::transport::{Access, MemoryRegion};
 use warpverbs_rendezvous::World;
 
@@ -73,7 +73,7 @@ impl<'r> Rank<'r> {
         &mut self,
         mesh: &Mesh,
         dim: Dim,
-        kernel: impl FnOnce(KernelPtr) -> Box<dyn Kernel>,
+        kernel: impl FnOnce(KernelPtr<u64>) -> Box<dyn SafeKernel>,
     ) -> Result<(u64, Duration)> {
         let report = self.session.gpu.alloc(8 * REPORT, Place::Device)?;
         let broken = self.supervise(mesh, &*kernel(KernelPtr::new(&report)), dim)?;
@@ -93,7 +93,12 @@ impl<'r> Rank<'r> {
     /// Waits for a kernel, and for no rank that is lost: a kernel that waits for a message of such
     /// a rank would not notice. If a queue pair breaks, the kernel's work with all others ends too,
     /// and what is returned says why.
-    fn supervise(&mut self, mesh: &Mesh, kernel: &dyn Kernel, dim: Dim) -> Result<Option<String>> {
+    fn supervise(
+        &mut self,
+        mesh: &Mesh,
+        kernel: &dyn SafeKernel,
+        dim: Dim,
+    ) -> Result<Option<String>> {
         let mut launch = self.session.gpu.launch(kernel, dim, 2 * DEADLINE)?;
         let (mut looked, mut spins, mut blame) = (Instant::now(), 0u32, None);
         while !launch.is_done()? {
@@ -152,24 +157,6 @@ impl<'r> Rank<'r> {
             list.with_context(|| format!("what rank {rank} sent ({name}) is cut short"))
         });
         lists.collect()
-    }
-
-    /// The table that a kernel reads: {QP, local address, remote address, lkey, rkey} of each link.
-    pub(crate) fn targets(&self, rows: &[(&Link, [u64; 2], [u32; 2])]) -> Result<KernelPtr> {
-        let (mut bytes, mut qps) = (Vec::new(), Vec::new());
-        for (link, addrs, keys) in rows {
-            let qp = link.endpoint.device_qp();
-            for word in [qp.addr(), addrs[0], addrs[1]] {
-                bytes.extend_from_slice(&word.to_le_bytes());
-            }
-            for key in keys {
-                bytes.extend_from_slice(&key.to_le_bytes());
-            }
-            qps.push(qp);
-        }
-        let buffer = self.session.gpu.alloc(bytes.len(), Place::Device)?;
-        self.session.gpu.write(&buffer, 0, &bytes)?;
-        Ok(KernelPtr::new(&buffer).keeping(std::sync::Arc::new(qps)))
     }
 }
 

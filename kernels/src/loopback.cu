@@ -1,11 +1,7 @@
-// One kernel for each kind of transfer. Each leaves the first bad wv::Status in status[0].
+// One kernel for each kind of transfer. Each leaves the first bad wv::Status in *status.
 #include "warpverbs/warpverbs.h"
 
 using namespace wv;
-
-WV_D void note(u32* status, Status result) {
-  if (!result.ok()) (void)compare_exchange<order::relaxed, scope::gpu>(status, 0, result.code);
-}
 
 // Byte i of the test pattern: no two aligned words within 64 KiB are equal.
 WV_D u8 pattern(u32 seed, u64 i) {
@@ -16,76 +12,78 @@ WV_D u8 pattern(u32 seed, u64 i) {
 }
 
 // Bytes of the test pattern of `seed`.
-WV_KERNEL(fill)(u8* data, u64 bytes, u32 seed) {
+WV_SAFE_KERNEL(fill)(u8* data WV_COUNT(bytes), u64 bytes, u32 seed) {
   const u64 threads = u64{grid_size()} * block_size();
   for (u64 i = global_thread(); i < bytes; i += threads) data[i] = pattern(seed, i);
 }
 
 // Adds to wrong[0] how many bytes are not those of the test pattern.
-WV_KERNEL(check)(const u8* data, u64 bytes, u32 seed, u64* wrong) {
+WV_SAFE_KERNEL(check)(const u8* data WV_COUNT(bytes), u64 bytes, u32 seed,
+                      u64* wrong WV_COUNT(1)) {
   const u64 threads = u64{grid_size()} * block_size();
   u64 count = 0;
   for (u64 i = global_thread(); i < bytes; i += threads) count += data[i] != pattern(seed, i);
   if (count != 0) (void)fetch_add<order::relaxed, scope::gpu>(wrong, count);
 }
 
-// Every thread writes its own `bytes` from laddr to raddr with one WRITE, and waits for it.
-WV_KERNEL(write)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes, u32* status) {
+// Every thread writes its own `bytes` from `from` to `to` with one WRITE, and waits for it.
+WV_SAFE_KERNEL(write)(const Qp* qp, Local from, Remote to, u32 bytes, Status* status WV_COUNT(1)) {
   const u64 offset = global_thread() * bytes;
-  const Posted posted =
-      put(thread, *qp, Local{laddr + offset, lkey}, Remote{raddr + offset, rkey}, bytes);
-  note(status, wait(thread, *qp, posted));
+  from.addr += offset;
+  to.addr += offset;
+  const Posted posted = put(thread, *qp, from, to, bytes);
+  keep_first(status, wait(thread, *qp, posted));
 }
 
 // The same with the bytes inside the WQE: `source` need not be registered. bytes: at most
 // 4 * inline_words.
-WV_KERNEL(write_inline)(const Qp* qp, const u8* source, u64 raddr, u32 rkey, u32 bytes,
-                        u32* status) {
+WV_SAFE_KERNEL(write_inline)(const Qp* qp, const u8* source WV_COUNT(bytes * grid_threads),
+                             Remote to, u32 bytes, Status* status WV_COUNT(1)) {
   const u64 offset = global_thread() * bytes;
-  const Posted posted =
-      put_inline(thread, *qp, source + offset, Remote{raddr + offset, rkey}, bytes);
-  note(status, wait(thread, *qp, posted));
+  to.addr += offset;
+  const Posted posted = put_inline(thread, *qp, source + offset, to, bytes);
+  keep_first(status, wait(thread, *qp, posted));
 }
 
-// Every thread reads its own `bytes` from raddr into laddr with one READ, and waits for it.
-WV_KERNEL(read)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u32 bytes, u32* status) {
+// Every thread reads its own `bytes` from `from` into `to` with one READ, and waits for it.
+WV_SAFE_KERNEL(read)(const Qp* qp, Local to, Remote from, u32 bytes, Status* status WV_COUNT(1)) {
   const u64 offset = global_thread() * bytes;
-  const Posted posted =
-      get(thread, *qp, Local{laddr + offset, lkey}, Remote{raddr + offset, rkey}, bytes);
-  note(status, wait(thread, *qp, posted));
+  to.addr += offset;
+  from.addr += offset;
+  const Posted posted = get(thread, *qp, to, from, bytes);
+  keep_first(status, wait(thread, *qp, posted));
 }
 
-// Every thread adds 1 to the u64 at raddr and leaves what it was in olds[thread]. Thread 0 then
-// swaps the u64 at raddr + 8 from `expected` to `desired` and leaves what it was in
+// Every thread adds 1 to the u64 at `at` and leaves what it was in olds[thread]. Thread 0 then
+// swaps the u64 behind it from `expected` to `desired` and leaves what it was in
 // olds[number of threads].
-WV_KERNEL(atomic)(const Qp* qp, u64 raddr, u32 rkey, u64 expected, u64 desired, u64* olds,
-                  u32* status) {
+WV_SAFE_KERNEL(atomic)(const Qp* qp, Remote at, u64 expected, u64 desired,
+                       u64* olds WV_COUNT(grid_threads + 1), Status* status WV_COUNT(1)) {
   u64 old = 0;
-  note(status, fetch_add(thread, *qp, Remote{raddr, rkey}, u64{1}, old));
+  keep_first(status, fetch_add(thread, *qp, at, u64{1}, old));
   olds[global_thread()] = old;
   if (global_thread() != 0) return;
-  note(status, compare_swap(thread, *qp, Remote{raddr + 8, rkey}, expected, desired, old));
+  keep_first(status, compare_swap(thread, *qp, Remote{at.addr + 8, at.rkey}, expected, desired, old));
   olds[u64{grid_size()} * block_size()] = old;
 }
 
-// Thread 0 of the first block offers a receive at `to` and then writes to raddr with an immediate
-// at `from`. received: bytes, immediate, CQE opcode.
-WV_KERNEL(write_imm)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr, u32 rkey,
-                     u32 bytes, u32 imm, u32* received, u32* status) {
+// Thread 0 of the first block offers a receive at the queue pair `to` and then writes from `local`
+// to `remote` with an immediate by the queue pair `from`. received: bytes, immediate, CQE opcode.
+WV_SAFE_KERNEL(write_imm)(const Qp* from, const Qp* to, Local local, Remote remote, u32 bytes,
+                          u32 imm, u32* received WV_COUNT(3), Status* status WV_COUNT(1)) {
   if (global_thread() != 0) return;
   // The receive is only counted, never written to: the bytes go where the WRITE says.
   Status result = receive(thread, *to, Local{0, 0}, 0).status;
   Received arrived{};
   if (result.ok()) {
-    const Posted posted =
-        put_imm(thread, *from, Local{laddr, lkey}, Remote{raddr, rkey}, bytes, imm);
+    const Posted posted = put_imm(thread, *from, local, remote, bytes, imm);
     result = wait(thread, *from, posted);
   }
   if (result.ok()) result = wait_recv(thread, *to, arrived);
   received[0] = arrived.bytes;
   received[1] = arrived.imm;
   received[2] = arrived.opcode;
-  note(status, result);
+  keep_first(status, result);
 }
 
 // Length of piece i of `bytes` in pieces of `piece`.
@@ -94,7 +92,7 @@ WV_D u32 piece_bytes(u64 bytes, u32 piece, u64 i) {
   return static_cast<u32>(left < piece ? left : piece);
 }
 
-// Sends `bytes` at laddr in pieces, in order, and waits for the last.
+// Sends `bytes` from `from` on in pieces, in order, and waits for the last.
 WV_D Status send_pieces(const Qp& qp, Local from, u64 bytes, u32 piece, u64 pieces) {
   for (u64 i = 0; i < pieces; ++i) {
     const Local at{from.addr + i * piece, from.lkey};
@@ -123,23 +121,25 @@ WV_D Status receive_pieces(const Qp& qp, Local to, u64 bytes, u32 piece, u64 pie
   return Status{};
 }
 
-// Carries `bytes` from laddr to raddr in messages of `piece` bytes, one warp sending at `from`, one
-// receiving at `to`, at most `window` receives open. One block of 64 threads or more.
+// Carries `bytes` from `source` to `target` in messages of `piece` bytes, one warp sending by the
+// queue pair `from`, one receiving by `to`, at most `window` receives open. One block of 64 threads
+// or more.
 // counts: messages sent, messages received, messages of the wrong length.
-WV_KERNEL(send_recv)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr, u32 rlkey,
-                     u64 bytes, u32 piece, u32 window, u64* counts, u32* status) {
-  const u64 pieces = (bytes + piece - 1) / piece;
+WV_SAFE_KERNEL(send_recv)(const Qp* from, const Qp* to, Local source, Local target, u64 bytes,
+                          u32 piece, u32 window, u64* counts WV_COUNT(3),
+                          Status* status WV_COUNT(1)) {
+  const u64 pieces = piece == 0 ? 0 : (bytes + piece - 1) / piece;
   if (lane_id() != 0) return;
   if (warp_index() == 0) {
-    const Status result = send_pieces(*from, Local{laddr, lkey}, bytes, piece, pieces);
+    const Status result = send_pieces(*from, source, bytes, piece, pieces);
     counts[0] = result.ok() ? pieces : 0;
-    note(status, result);
+    keep_first(status, result);
   } else if (warp_index() == 1) {
     u64 wrong = 0;
     const Status result =
-        receive_pieces(*to, Local{raddr, rlkey}, bytes, piece, pieces, window, wrong);
+        receive_pieces(*to, target, bytes, piece, pieces, window, wrong);
     counts[1] = result.ok() ? pieces : 0;
     counts[2] = wrong;
-    note(status, result);
+    keep_first(status, result);
   }
 }

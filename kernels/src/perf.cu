@@ -8,12 +8,10 @@ enum class Op : u32 { write, read, atomic, send };
 
 template <Op Which, class Coop>
 WV_DEVICE Posted post_one(const Coop& coop, const Qp& qp, const Target& target, u32 bytes) {
-  const Local local{target.laddr, target.lkey};
-  const Remote remote{target.raddr, target.rkey};
-  if constexpr (Which == Op::write) return put_each(coop, qp, local, remote, bytes);
-  if constexpr (Which == Op::read) return get_each(coop, qp, local, remote, bytes);
-  if constexpr (Which == Op::atomic) return add(thread, qp, remote, u64{1});
-  if constexpr (Which == Op::send) return send(thread, qp, local, bytes);
+  if constexpr (Which == Op::write) return put_each(coop, qp, target.local, target.remote, bytes);
+  if constexpr (Which == Op::read) return get_each(coop, qp, target.local, target.remote, bytes);
+  if constexpr (Which == Op::atomic) return add(thread, qp, target.remote, u64{1});
+  if constexpr (Which == Op::send) return send(thread, qp, target.local, bytes);
 }
 
 // Nanoseconds and ticks of everything between its making and `into`.
@@ -30,7 +28,7 @@ struct Stopwatch {
 template <Op Which>
 WV_DEVICE void time_each(const Target& t, u32 bytes, u32 warmup, u32 iters, u64* samples,
                          u64* report) {
-  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
+  const Qp qp = *t.qp;
   Status status;
   for (u32 i = 0; i < warmup && status.ok(); ++i) {
     status = wait(thread, qp, post_one<Which>(thread, qp, t, bytes));
@@ -47,8 +45,8 @@ WV_DEVICE void time_each(const Target& t, u32 bytes, u32 warmup, u32 iters, u64*
 
 // One thread, one operation at a time, each from before its post to after its completion, in
 // ticks. report[1], [2]: all measured ones together, in nanoseconds and in ticks.
-WV_KERNEL(latency)(const Target* target, u32 op, u32 bytes, u32 warmup, u32 iters, u64* samples,
-                   u64* report) {
+WV_SAFE_KERNEL(latency)(const Target* target WV_COUNT(1), u32 op, u32 bytes, u32 warmup, u32 iters,
+                        u64* samples WV_COUNT(iters), u64* report WV_COUNT(3)) {
   const Target t = *target;
   switch (static_cast<Op>(op)) {
     case Op::write: return time_each<Op::write>(t, bytes, warmup, iters, samples, report);
@@ -88,12 +86,12 @@ WV_DEVICE Status stream_op(Op op, const Qp& qp, const Target& target, u32 bytes,
 
 // `iters` operations on each of `count` targets by one warp at most. A kernel of few threads has
 // registers to spare: it keeps a copy of the Qp, which need not be fetched again after every acquire.
-WV_KERNEL(stream_alone)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters,
-                        u64* report) {
+WV_SAFE_KERNEL(stream_alone)(const Target* targets WV_COUNT(count), u32 count, u32 op, u32 bytes,
+                             u32 iters, u64* report WV_COUNT(3)) {
   if (lane_id() == 0) note_start(report);
   for (u32 i = 0; i < count; ++i) {
     const Target target = targets[i];
-    const Qp qp = *reinterpret_cast<const Qp*>(target.qp);
+    const Qp qp = *target.qp;
     note(report, stream_op(static_cast<Op>(op), qp, target, bytes, iters));
   }
   if (lane_id() == 0) note_end(report);
@@ -101,24 +99,25 @@ WV_KERNEL(stream_alone)(const Target* targets, u32 count, u32 op, u32 bytes, u32
 
 // The same by the whole grid, warps shared out over targets. report[1]: complement of the earliest
 // start, report[2]: the latest end, in nanoseconds.
-WV_KERNEL(stream)(const Target* targets, u32 count, u32 op, u32 bytes, u32 iters, u64* report) {
+WV_SAFE_KERNEL(stream)(const Target* targets WV_COUNT(count), u32 count, u32 op, u32 bytes,
+                       u32 iters, u64* report WV_COUNT(3)) {
+  if (count == 0) return;
   const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
   const u32 warps = grid_size() * warps_per_block;
   const u32 me = block_index() * warps_per_block + warp_index();
   if (lane_id() == 0) note_start(report);
   for (u32 i = me % count; i < count; i += warps) {
     const Target target = targets[i];
-    const Qp& qp = *reinterpret_cast<const Qp*>(target.qp);
     const u32 sharers = warps > count ? (warps - 1 - i) / count + 1 : 1;
     const u32 n = part_of(iters, sharers, warps > count ? me / count : 0);
-    note(report, stream_op(static_cast<Op>(op), qp, target, bytes, n));
+    note(report, stream_op(static_cast<Op>(op), *target.qp, target, bytes, n));
   }
   if (lane_id() == 0) note_end(report);
 }
 
 // What no queue can beat: every thread stores whole WQEBBs into the send queue's ring. The queue
 // pair is of no use afterwards. Times as in stream.
-WV_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report) {
+WV_SAFE_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report WV_COUNT(3)) {
   const u64 mask = (u64{1} << qp->log_sq) - 1;
   const u64 threads = u64{grid_size()} * block_size();
   u8* ring = reinterpret_cast<u8*>(qp->sq);
@@ -132,13 +131,14 @@ WV_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report) {
   if (lane_id() == 0) note_end(report);
 }
 
-// out: the bytes of the send queue's ring.
-WV_KERNEL(copy_ring)(const Qp* qp, u8* out) {
-  const u64 segments = u64{4} << qp->log_sq;
+// out: the first `segments` 16-byte segments of the send queue's ring.
+WV_SAFE_KERNEL(copy_ring)(const Qp* qp, vec16* out WV_COUNT(segments), u32 segments) {
+  const u64 all = u64{4} << qp->log_sq;
+  const u64 some = segments < all ? segments : all;
   const u8* ring = reinterpret_cast<const u8*>(qp->sq);
   const u64 threads = u64{grid_size()} * block_size();
-  for (u64 i = global_thread(); i < segments; i += threads) {
-    write16(out + 16 * i, load16<scope::system>(ring + 16 * i));
+  for (u64 i = global_thread(); i < some; i += threads) {
+    write16(out + i, load16<scope::system>(ring + 16 * i));
   }
 }
 
@@ -157,34 +157,35 @@ WV_D Status await_turn(const u8* byte, u8 turn, u64 patience_ns) {
 // For WRITEs, the last bytes of what goes out and comes in, as the kernel sees them; for SENDs, the
 // memory that receives are offered, as the NIC sees it.
 struct Answers {
-  u64 out, in, addr;
-  u32 lkey, bytes;
+  u8* out;
+  const u8* in;
+  Local at;
+  u32 bytes;
 };
-static_assert(sizeof(Answers) == 32, "as the host writes it");
 
 template <Op Which>
 WV_DEVICE Status rally(const Qp& qp, const Target& t, const Answers& from, u32 bytes, u8 turn,
                        u64 patience_ns) {
   if constexpr (Which == Op::write) {
     // The last byte counts turns. The peer has all of the message before: it has answered.
-    store<order::relaxed, scope::system>(reinterpret_cast<u8*>(from.out), turn);
+    store<order::relaxed, scope::system>(from.out, turn);
   }
   Status status = post_one<Which>(thread, qp, t, bytes).status;
   if (!status.ok()) return status;
   if constexpr (Which == Op::write) {
-    return await_turn(reinterpret_cast<const u8*>(from.in), turn, patience_ns);
+    return await_turn(from.in, turn, patience_ns);
   }
   Received received;
   status = wait_recv(thread, qp, received);
   if (!status.ok()) return status;
   if (received.bytes != bytes) return Status::of(outcome::too_long);
-  return receive(thread, qp, Local{from.addr, from.lkey}, from.bytes).status;
+  return receive(thread, qp, from.at, from.bytes).status;
 }
 
 template <Op Which>
 WV_DEVICE void time_rally(const Target& t, const Answers& from, u32 bytes, u32 first, u32 warmup,
                           u32 iters, u64 patience_ns, u64* samples, u64* report) {
-  const Qp qp = *reinterpret_cast<const Qp*>(t.qp);
+  const Qp qp = *t.qp;
   Status status;
   Stopwatch all;
   for (u32 i = 0; i < warmup + iters && status.ok(); ++i) {
@@ -199,14 +200,15 @@ WV_DEVICE void time_rally(const Target& t, const Answers& from, u32 bytes, u32 f
 
 // A message there and one back, again and again, by one thread; turns are counted from `first`.
 // `receives` are offered before. Samples of whole round trips, and report, as in latency.
-WV_KERNEL(ping_pong)(const Target* target, const Answers* answers, u32 op, u32 bytes, u32 first,
-                     u32 receives, u32 warmup, u32 iters, u64 patience_ns, u64* samples,
-                     u64* report) {
+WV_SAFE_KERNEL(ping_pong)(const Target* target WV_COUNT(1), const Answers* answers WV_COUNT(1),
+                          u32 op, u32 bytes, u32 first, u32 receives, u32 warmup, u32 iters,
+                          u64 patience_ns, u64* samples WV_COUNT(iters),
+                          u64* report WV_COUNT(3)) {
   const Target t = *target;
   const Answers from = *answers;
-  const Qp& qp = *reinterpret_cast<const Qp*>(t.qp);
+  const Qp& qp = *t.qp;
   for (u32 i = 0; i < receives; ++i) {
-    const Posted offered = receive(thread, qp, Local{from.addr, from.lkey}, from.bytes);
+    const Posted offered = receive(thread, qp, from.at, from.bytes);
     if (!offered.ok()) return note(report, offered.status);
   }
   switch (static_cast<Op>(op)) {
@@ -221,8 +223,9 @@ WV_KERNEL(ping_pong)(const Target* target, const Answers* answers, u32 op, u32 b
 
 // Raises `to` and waits until somebody has answered the same in `from`. Samples and report as in
 // latency.
-WV_KERNEL(flag_round_trip)(u64* to, u64* from, u32 warmup, u32 iters, u64 patience_ns,
-                           u64* samples, u64* report) {
+WV_SAFE_KERNEL(flag_round_trip)(u64* to WV_COUNT(1), u64* from WV_COUNT(1), u32 warmup, u32 iters,
+                                u64 patience_ns, u64* samples WV_COUNT(iters),
+                                u64* report WV_COUNT(3)) {
   const u64 begin = now_ns();
   Stopwatch all;
   for (u32 i = 0; i < warmup + iters; ++i) {

@@ -5,7 +5,7 @@
 using namespace wv;
 
 // out[4 * thread in grid ..]: thread, block, lane, warp; then threads per block and blocks at the end.
-WV_KERNEL(identify)(u32* out) {
+WV_SAFE_KERNEL(identify)(u32* out WV_COUNT(4 * grid_threads + 2)) {
   u32* row = out + 4 * global_thread();
   row[0] = thread_index();
   row[1] = block_index();
@@ -20,7 +20,7 @@ WV_KERNEL(identify)(u32* out) {
 
 // out[4 * thread ..]: the next lane's value, lanes with an odd value, lanes with an equal value
 // modulo 3, sum over the warp. Warps may be partial.
-WV_KERNEL(collect)(u64* out) {
+WV_SAFE_KERNEL(collect)(u64* out WV_COUNT(4 * grid_threads)) {
   const lane_mask all = whole_warp();
   const u64 value = 1000 + global_thread();
   u64* row = out + 4 * global_thread();
@@ -35,7 +35,7 @@ WV_KERNEL(collect)(u64* out) {
 
 // Lanes part and meet in groups of whoever is there; each group's first lane adds the group's size
 // for its branch. counts: even lanes, odd lanes; groups: number of groups, for information.
-WV_KERNEL(diverge)(u64* counts, u64* groups, u32 rounds) {
+WV_SAFE_KERNEL(diverge)(u64* counts WV_COUNT(2), u64* groups WV_COUNT(1), u32 rounds) {
   for (u32 round = 0; round < rounds; ++round) {
     const u32 branch = (lane_id() + round) % 2;
     if (branch == 0) {
@@ -58,7 +58,7 @@ WV_KERNEL(diverge)(u64* counts, u64* groups, u32 rounds) {
 }
 
 // A tree sum in shared memory, `rounds` times over; out[block] is wrong if any barrier leaks.
-WV_KERNEL(reduce)(u64* out, u32 rounds) {
+WV_SAFE_KERNEL(reduce)(u64* out WV_COUNT(grid_blocks), u32 rounds) {
   using Cells = u64[1024];
   WV_SHARED(Cells, cells);
   u64 total = 0;
@@ -81,7 +81,7 @@ WV_KERNEL(reduce)(u64* out, u32 rounds) {
 
 // Every read-modify-write there is, `rounds` times by every thread. cells: sum, xor, or, max, count
 // by compare-and-swap, count under a lock taken by exchange, 32-bit sum.
-WV_KERNEL(atomics)(u64* cells, u32* lock, u32 rounds) {
+WV_SAFE_KERNEL(atomics)(u64* cells WV_COUNT(7), u32* lock WV_COUNT(1), u32 rounds) {
   for (u32 round = 0; round < rounds; ++round) {
     const u64 id = global_thread();
     fetch_add<order::relaxed, scope::gpu>(cells, id);
@@ -104,7 +104,8 @@ WV_KERNEL(atomics)(u64* cells, u32* lock, u32 rounds) {
 
 // A token goes through all threads in order; `data` is handed on with it. *late counts threads that
 // did not see it within `patience` ns.
-WV_KERNEL(relay)(u64* token, u64* data, u32* late, u64 patience) {
+WV_SAFE_KERNEL(relay)(u64* token WV_COUNT(1), u64* data WV_COUNT(1), u32* late WV_COUNT(1),
+                      u64 patience) {
   const u64 id = global_thread();
   const u64 start = now_ns();
   while (load<order::acquire, scope::gpu>(token) != id) {
@@ -119,7 +120,7 @@ WV_KERNEL(relay)(u64* token, u64* data, u32* late, u64 patience) {
 }
 
 // Counts without atomics: the result tells how turns were taken.
-WV_KERNEL(lose_updates)(u64* count, u32 rounds) {
+WV_SAFE_KERNEL(lose_updates)(u64* count WV_COUNT(1), u32 rounds) {
   for (u32 round = 0; round < rounds; ++round) {
     const u64 seen = load<order::relaxed, scope::gpu>(count);
     store<order::relaxed, scope::gpu>(count, seen + 1);
@@ -127,7 +128,7 @@ WV_KERNEL(lose_updates)(u64* count, u32 rounds) {
 }
 
 // Thread 0 writes pairs of equal halves, the others count pairs that they saw torn.
-WV_KERNEL(tear)(vec16* pair, u64* torn, u32 rounds) {
+WV_SAFE_KERNEL(tear)(vec16* pair WV_COUNT(1), u64* torn WV_COUNT(1), u32 rounds) {
   for (u32 round = 1; round <= rounds; ++round) {
     if (global_thread() == 0) {
       store16<scope::gpu>(pair, vec16{round, round});
@@ -139,13 +140,13 @@ WV_KERNEL(tear)(vec16* pair, u64* torn, u32 rounds) {
 }
 
 // Waits until *flag, which the host or another kernel raises, and answers.
-WV_KERNEL(answer)(u64* flag, u64* reply, u64 value) {
+WV_SAFE_KERNEL(answer)(u64* flag WV_COUNT(1), u64* reply WV_COUNT(1), u64 value) {
   while (load<order::acquire, scope::system>(flag) != value) pause(1000);
   store<order::release, scope::system>(reply, value + 1);
 }
 
 // Cost of what the scheduler does, in memory operations of one thread.
-WV_KERNEL(churn)(u64* cell, u32 rounds, u32 pause_every) {
+WV_SAFE_KERNEL(churn)(u64* cell WV_COUNT(grid_threads), u32 rounds, u32 pause_every) {
   for (u32 round = 1; round <= rounds; ++round) {
     fetch_add<order::relaxed, scope::gpu>(cell + global_thread(), 1);
     if (pause_every != 0 && round % pause_every == 0) pause(0);

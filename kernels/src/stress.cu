@@ -31,15 +31,13 @@ struct Random {
 // One queue pair and the caller's cells.
 struct Place {
   const Qp& qp;
-  u64 local;
-  u64 remote;
-  u32 lkey;
-  u32 rkey;
+  Local local;
+  Remote remote;
   Cell* mine;    // the local cell, as this thread reaches it
   Cell* expect;  // what the remote cell must hold
 
-  WV_DEVICE Local from(u64 offset) const { return {local + offset, lkey}; }
-  WV_DEVICE Remote to(u64 offset) const { return {remote + offset, rkey}; }
+  WV_DEVICE Local from(u64 offset) const { return {local.addr + offset, local.lkey}; }
+  WV_DEVICE Remote to(u64 offset) const { return {remote.addr + offset, remote.rkey}; }
 };
 
 constexpr u64 at_words = 40;
@@ -116,19 +114,22 @@ WV_D Status step(const Place& p, Random& random, u32 round) {
 
 // Every thread does `rounds` operations of all kinds by chance, signalled or not, on its own cells,
 // and then waits for everything.
-WV_KERNEL(mixed)(const Qp* qp, u8* local, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u8* expect,
-                 u32 rounds, u64 seed, u32* status) {
+WV_SAFE_KERNEL(mixed)(const Qp* qp, u64* mine WV_COUNT(64 * grid_threads), Local from, Remote to,
+                      u64* expect WV_COUNT(64 * grid_threads), u32 rounds, u64 seed,
+                      Status* status WV_COUNT(grid_threads)) {
   const u64 at = global_thread() * cell_bytes;
-  const Place place{*qp,  laddr + at, raddr + at,
-                    lkey, rkey,       reinterpret_cast<Cell*>(local + at),
-                    reinterpret_cast<Cell*>(expect + at)};
+  const Place place{*qp,
+                    Local{from.addr + at, from.lkey},
+                    Remote{to.addr + at, to.rkey},
+                    reinterpret_cast<Cell*>(mine + at / 8),
+                    reinterpret_cast<Cell*>(expect + at / 8)};
   Random random{seed ^ (global_thread() + 1) * 0x9e3779b97f4a7c15ull};
   Status result;
   for (u32 round = 0; round < rounds && result.ok(); ++round) {
     result = step(place, random, round);
   }
   if (result.ok()) result = quiet(thread, *qp);
-  status[global_thread()] = result.code;
+  status[global_thread()] = result;
 }
 
 enum class Scope : u32 { thread, warp, block, each_of_warp, each_of_block, verbs, no_wait };
@@ -163,18 +164,18 @@ WV_DEVICE Status put_patiently(const Qp& qp, Local local, Remote remote, u32 byt
 }
 
 // Every thread, or in the scopes warp and block every warp or block, moves `bytes` at its own
-// place `rounds` times and adds 1 to its own u64 at counters for each, itself or through its group.
-WV_KERNEL(scoped)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u64 counters, u32 ckey,
-                  u32 bytes, u32 rounds, u32 how, u32* status) {
+// place `rounds` times and adds 1 to its own u64 at `counter` for each, itself or through its group.
+WV_SAFE_KERNEL(scoped)(const Qp* qp, Local from, Remote to, Remote counter, u32 bytes, u32 rounds,
+                       u32 how, Status* status WV_COUNT(grid_threads)) {
   const u64 me = global_thread();
   const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
   const u64 group = static_cast<Scope>(how) == Scope::warp
                         ? u64{block_index()} * warps_per_block + warp_index()
                     : static_cast<Scope>(how) == Scope::block ? block_index()
                                                               : me;
-  const Local from{laddr + group * bytes, lkey};
-  const Remote to{raddr + group * bytes, rkey};
-  const Remote counter{counters + group * 8, ckey};
+  from.addr += group * bytes;
+  to.addr += group * bytes;
+  counter.addr += group * 8;
   Status result;
   for (u32 i = 0; i < rounds; ++i) {
     Status now;
@@ -196,32 +197,34 @@ WV_KERNEL(scoped)(const Qp* qp, u64 laddr, u32 lkey, u64 raddr, u32 rkey, u64 co
     if (result.ok()) result = now;
   }
   if (result.ok()) result = quiet(thread, *qp);
-  status[me] = result.code;
+  status[me] = result;
 }
 
-// Every thread writes 1, 2 … rounds into its own u64 at raddr, one put_value each, and signals once
-// at `signal` after the last. In order, and once each, is how the host finds them.
-WV_KERNEL(ordered)(const Qp* qp, u64 raddr, u64 signal_at, u32 rkey, u32 rounds, u32* status) {
-  const Remote cell{raddr + global_thread() * 8, rkey};
+// Every thread writes 1, 2 … rounds into its own u64 at `cells`, one put_value each, and signals
+// once at `counter` after the last. In order, and once each, is how the host finds them.
+WV_SAFE_KERNEL(ordered)(const Qp* qp, Remote cells, Remote counter, u32 rounds,
+                        Status* status WV_COUNT(grid_threads)) {
+  const Remote cell{cells.addr + global_thread() * 8, cells.rkey};
   Status result;
   for (u32 i = 1; i <= rounds && result.ok(); ++i) {
     result = put_value(thread, *qp, u64{i}, cell, i % 5 == 0 ? Flags{} : unsignalled).status;
   }
-  if (result.ok()) result = signal(thread, *qp, Remote{signal_at, rkey}, SignalAdd{1}).status;
+  if (result.ok()) result = signal(thread, *qp, counter, SignalAdd{1}).status;
   if (result.ok()) result = flush(thread, *qp);
-  status[global_thread()] = result.code;
+  status[global_thread()] = result;
 }
 
-// Every thread offers `rounds` receives of 8 bytes at `to` and takes as many; every thread of the
-// second half of the grid sends as many from `from`. sums[0]: of the immediates that came.
-WV_KERNEL(messages)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr, u32 rlkey,
-                    u32 rounds, u64* sums, u32* status) {
+// Every thread of the first half of the grid offers `rounds` receives of 8 bytes at the queue pair
+// `to` and takes as many; every thread of the second half sends as many by `from`. sums[0]: of the
+// immediates that came.
+WV_SAFE_KERNEL(messages)(const Qp* from, const Qp* to, Local source, Local target, u32 rounds,
+                         u64* sums WV_COUNT(1), Status* status WV_COUNT(grid_threads)) {
   const u64 half = u64{grid_size()} * block_size() / 2;
   const u64 me = global_thread();
   Status result;
   if (me < half) {
     for (u32 i = 0; i < rounds && result.ok(); ++i) {
-      result = receive(thread, *to, Local{raddr + (me * rounds + i) * 8, rlkey}, 8).status;
+      result = receive(thread, *to, Local{target.addr + (me * rounds + i) * 8, target.lkey}, 8).status;
       Received received{};
       if (result.ok()) result = wait_recv(thread, *to, received);
       if (result.ok() && (received.bytes != 8 || !received.has_imm())) {
@@ -232,11 +235,12 @@ WV_KERNEL(messages)(const Qp* from, const Qp* to, u64 laddr, u32 lkey, u64 raddr
   } else {
     for (u32 i = 0; i < rounds && result.ok(); ++i) {
       const u64 n = (me - half) * rounds + i;
-      result = send_imm(thread, *from, Local{laddr + n * 8, lkey}, 8, static_cast<u32>(n + 1),
+      const Local piece{source.addr + n * 8, source.lkey};
+      result = send_imm(thread, *from, piece, 8, static_cast<u32>(n + 1),
                         i % 3 == 0 ? Flags{} : unsignalled)
                    .status;
     }
     if (result.ok()) result = quiet(thread, *from);
   }
-  status[me] = result.code;
+  status[me] = result;
 }

@@ -5,10 +5,10 @@
 
 // One queue pair, and what is moved by it.
 struct Target {
-  wv::u64 qp, laddr, raddr;
-  wv::u32 lkey, rkey;
+  const wv::Qp* qp;
+  wv::Local local;
+  wv::Remote remote;
 };
-static_assert(sizeof(Target) == 32, "as the host writes it");
 
 // Keeps the first bad status in report[0].
 WV_DEVICE void note(wv::u64* report, wv::Status status) {

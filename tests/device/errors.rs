@@ -1,7 +1,7 @@
 //! Work that the NIC refuses: every lane learns the first cause, and so does the host.
 
 use crate::world::{World, pointer};
-use warpverbs::gpu::Dim;
+use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::{loopback, waits as k};
 use warpverbs::nic::DoorbellPolicy;
 use warpverbs::transport::{Access, CqMode, EndpointConfig, Error, Syndrome};
@@ -31,10 +31,8 @@ fn refused(world: &World, mode: CqMode, spoil: impl Fn(&mut Bad)) -> Syndrome {
     let (status, took) = (world.memory(96 * 4), world.memory(96 * 8));
     let kernel = k::Completion {
         qp: a.device_qp(),
-        laddr: good.addr(),
-        lkey: bad.lkey,
-        raddr: good.addr() + bad.past_end,
-        rkey: bad.rkey,
+        from: Local { addr: good.addr(), lkey: bad.lkey },
+        to: Remote { addr: good.addr() + bad.past_end, rkey: bad.rkey },
         bytes: 8,
         deadline_ns: 0,
         status: pointer(&status),
@@ -89,10 +87,8 @@ fn a_revoked_key_stops_reads_too() {
     let sink = world.memory(64 * 8);
     let kernel = loopback::Read {
         qp: a.device_qp(),
-        laddr: sink.addr(),
-        lkey: sink.lkey(),
-        raddr: memory.addr(),
-        rkey: memory.rkey(),
+        to: sink.local().into(),
+        from: memory.remote().into(),
         bytes: 8,
         status: pointer(&status),
     };
@@ -112,8 +108,7 @@ fn a_message_that_does_not_fit_fails_both_ends() {
     let took = world.memory(64 * 8);
     let offer = k::Offers {
         qp: b.device_qp(),
-        addr: memory.addr(),
-        lkey: memory.lkey(),
+        to: memory.local().into(),
         count: 1,
         deadline_ns: 0,
         status: pointer(&status),
@@ -124,10 +119,8 @@ fn a_message_that_does_not_fit_fails_both_ends() {
     let send = loopback::SendRecv {
         from: a.device_qp(),
         to: b.device_qp(),
-        laddr: memory.addr(),
-        lkey: memory.lkey(),
-        raddr: memory.addr(),
-        rlkey: memory.lkey(),
+        source: memory.local().into(),
+        target: memory.local().into(),
         bytes: 16,
         piece: 16,
         window: 1,

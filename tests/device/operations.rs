@@ -1,7 +1,7 @@
 //! One kernel for each kind of transfer, bytes compared on both sides.
 
 use crate::world::{POLICIES, World, pattern, pointer};
-use warpverbs::gpu::Dim;
+use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::{interchange, loopback as k};
 use warpverbs::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion};
@@ -25,10 +25,8 @@ fn write(world: &World, a: &Endpoint, b: &Endpoint, bytes: u32) {
     let (from, to, status) = buffers(world, THREADS * bytes as usize);
     let kernel = k::Write {
         qp: a.device_qp(),
-        laddr: from.addr(),
-        lkey: from.lkey(),
-        raddr: to.addr(),
-        rkey: to.rkey(),
+        from: from.local().into(),
+        to: to.remote().into(),
         bytes,
         status: pointer(&status),
     };
@@ -42,8 +40,7 @@ fn write_inline(world: &World, a: &Endpoint, b: &Endpoint, bytes: u32) {
     let kernel = k::WriteInline {
         qp: a.device_qp(),
         source: pointer(&from),
-        raddr: to.addr(),
-        rkey: to.rkey(),
+        to: to.remote().into(),
         bytes,
         status: pointer(&status),
     };
@@ -56,10 +53,8 @@ fn read(world: &World, a: &Endpoint, b: &Endpoint, bytes: u32) {
     let (from, to, status) = buffers(world, THREADS * bytes as usize);
     let kernel = k::Read {
         qp: a.device_qp(),
-        laddr: to.addr(),
-        lkey: to.lkey(),
-        raddr: from.addr(),
-        rkey: from.rkey(),
+        to: to.local().into(),
+        from: from.remote().into(),
         bytes,
         status: pointer(&status),
     };
@@ -74,8 +69,7 @@ fn atomic(world: &World, a: &Endpoint, b: &Endpoint) {
     world.fill(&words, &[100u64.to_le_bytes(), 5u64.to_le_bytes()].concat());
     let kernel = k::Atomic {
         qp: a.device_qp(),
-        raddr: words.addr(),
-        rkey: words.rkey(),
+        at: words.remote().into(),
         expected: 5,
         desired: 0x0123_4567_89ab_cdef,
         olds: pointer(&olds),
@@ -97,10 +91,8 @@ fn write_imm(world: &World, a: &Endpoint, b: &Endpoint) {
     let kernel = k::WriteImm {
         from: a.device_qp(),
         to: b.device_qp(),
-        laddr: from.addr(),
-        lkey: from.lkey(),
-        raddr: to.addr(),
-        rkey: to.rkey(),
+        local: from.local().into(),
+        remote: to.remote().into(),
         bytes: 1000,
         imm: 0xfeed_0001,
         received: pointer(&received),
@@ -119,10 +111,8 @@ fn send_recv(world: &World, a: &Endpoint, b: &Endpoint, bytes: usize, piece: u32
     let kernel = k::SendRecv {
         from: a.device_qp(),
         to: b.device_qp(),
-        laddr: from.addr(),
-        lkey: from.lkey(),
-        raddr: to.addr(),
-        rlkey: to.lkey(),
+        source: from.local().into(),
+        target: to.local().into(),
         bytes: bytes as u64,
         piece,
         window: 8,
@@ -146,10 +136,8 @@ fn step_by_step(world: &World, a: &Endpoint, b: &Endpoint) {
         world.run(&interchange::Fill { data: pointer(&from), bytes, value }, dim);
         let kernel = interchange::Transfer {
             qp: a.device_qp(),
-            laddr: from.addr(),
-            lkey: from.lkey(),
-            raddr: to.addr(),
-            rkey: to.rkey(),
+            from: from.local().into(),
+            to: to.remote().into(),
             bytes: bytes as u32,
             status: pointer(&status),
             trace: pointer(&trace),
@@ -198,10 +186,8 @@ fn a_message_of_no_bytes_has_no_data_segment() {
     let status = world.memory(4);
     let kernel = k::Write {
         qp: a.device_qp(),
-        laddr: 0,
-        lkey: 0,
-        raddr: 0,
-        rkey: 0,
+        from: Local::default(),
+        to: Remote::default(),
         bytes: 0,
         status: pointer(&status),
     };

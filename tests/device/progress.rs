@@ -39,10 +39,8 @@ fn a_wait_for_old_work_leaves_completed_alone() {
             let case = Case::new(0x90 + seed, mode);
             let kernel = k::WaitAgain {
                 qp: case.a.device_qp(),
-                laddr: case.local.addr(),
-                lkey: case.local.lkey(),
-                raddr: case.cell.addr(),
-                rkey: case.cell.rkey(),
+                local: case.local.local().into(),
+                remote: case.cell.remote().into(),
                 cell: pointer(&case.cell),
                 read,
                 out: pointer(&case.out),
@@ -60,10 +58,8 @@ fn a_completion_that_cannot_be_counted_yet_stays_in_the_cq() {
         let case = Case::new(0xa0 + seed, mode);
         let kernel = k::SeenEarly {
             qp: case.a.device_qp(),
-            laddr: case.local.addr(),
-            lkey: case.local.lkey(),
-            raddr: case.cell.addr(),
-            rkey: case.cell.rkey(),
+            local: case.local.local().into(),
+            remote: case.cell.remote().into(),
             cell: pointer(&case.cell),
             out: pointer(&case.out),
         };
@@ -77,10 +73,8 @@ fn a_completion_of_no_work_in_flight_fails_the_queue() {
     let case = Case::new(0xb0, CqMode::Ring);
     let kernel = k::ReportedTwice {
         qp: case.a.device_qp(),
-        laddr: case.local.addr(),
-        lkey: case.local.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        local: case.local.local().into(),
+        remote: case.cell.remote().into(),
         cell: pointer(&case.cell),
         out: pointer(&case.out),
     };
@@ -99,10 +93,8 @@ fn messages_that_arrived_before_an_error_are_delivered() {
         let kernel = k::ArrivedBefore {
             from: case.a.device_qp(),
             to: case.b.device_qp(),
-            laddr: case.local.addr(),
-            lkey: case.local.lkey(),
-            raddr: case.cell.addr(),
-            rlkey: case.cell.lkey(),
+            source: case.local.local().into(),
+            target: case.cell.local().into(),
             bad_rkey: case.cell.rkey() ^ 0x5500,
             out: pointer(&case.out),
         };

@@ -1,7 +1,7 @@
 //! Thousands of lanes on one queue pair, far beyond its depth and across the 16-bit wrap.
 
 use crate::world::{POLICIES, World, pattern, pointer};
-use warpverbs::gpu::Dim;
+use warpverbs::gpu::{Dim, Remote};
 use warpverbs::kernels::stress as k;
 use warpverbs::transport::CqMode;
 
@@ -16,11 +16,9 @@ fn mixed(world: &World, depth: u32, mode: CqMode, dim: Dim, rounds: u32, seed: u
     let (expect, status) = (world.memory(threads * CELL), world.memory(threads * 4));
     let kernel = k::Mixed {
         qp: a.device_qp(),
-        local: pointer(&local),
-        laddr: local.addr(),
-        lkey: local.lkey(),
-        raddr: remote.addr(),
-        rkey: remote.rkey(),
+        mine: pointer(&local),
+        from: local.local().into(),
+        to: remote.remote().into(),
         expect: pointer(&expect),
         rounds,
         seed,
@@ -85,12 +83,9 @@ fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64
     world.fill(&local, &data);
     let kernel = k::Scoped {
         qp: a.device_qp(),
-        laddr: local.addr(),
-        lkey: local.lkey(),
-        raddr: remote.addr(),
-        rkey: remote.rkey(),
-        counters: counters.addr(),
-        ckey: counters.rkey(),
+        from: local.local().into(),
+        to: remote.remote().into(),
+        counter: counters.remote().into(),
         bytes: bytes as u32,
         rounds,
         how: scope as u32,
@@ -144,9 +139,8 @@ fn ordered(world: &World, depth: u32, dim: Dim, rounds: u32) {
     let (cells, status) = (world.memory(threads * 8 + 8), world.memory(threads * 4));
     let kernel = k::Ordered {
         qp: a.device_qp(),
-        raddr: cells.addr(),
-        signal_at: cells.addr() + threads as u64 * 8,
-        rkey: cells.rkey(),
+        cells: cells.remote().into(),
+        counter: Remote::from(cells.remote()).offset(threads as u64 * 8),
         rounds,
         status: pointer(&status),
     };
@@ -174,10 +168,8 @@ fn messages(world: &World, depth: u32, receives: u32, dim: Dim, rounds: u32) {
     let kernel = k::Messages {
         from: a.device_qp(),
         to: b.device_qp(),
-        laddr: local.addr(),
-        lkey: local.lkey(),
-        raddr: remote.addr(),
-        rlkey: remote.lkey(),
+        source: local.local().into(),
+        target: remote.local().into(),
         rounds,
         sums: pointer(&sums),
         status: pointer(&status),

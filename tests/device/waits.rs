@@ -56,10 +56,8 @@ fn completion(world: &World) {
     let case = Case::stuck(world, 64);
     let kernel = k::Completion {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        from: case.cell.local().into(),
+        to: case.cell.remote().into(),
         bytes: 8,
         deadline_ns: PATIENCE,
         status: pointer(&case.status),
@@ -84,10 +82,8 @@ fn room(world: &World) {
     let case = Case::stuck(world, 256);
     let kernel = k::Room {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        from: case.cell.local().into(),
+        to: case.cell.remote().into(),
         count: 3,
         deadline_ns: PATIENCE,
         status: pointer(&case.status),
@@ -116,10 +112,8 @@ fn no_room(world: &World) {
     let case = Case::stuck(world, 96);
     let kernel = k::NoRoom {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        from: case.cell.local().into(),
+        to: case.cell.remote().into(),
         count: 4,
         status: pointer(&case.status),
         took: pointer(&case.took),
@@ -133,10 +127,8 @@ fn no_room(world: &World) {
     world.nic.faults().stick(case.a.qpn(), false).expect("a QP of this NIC");
     let finish = k::Completion {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        from: case.cell.local().into(),
+        to: case.cell.remote().into(),
         bytes: 8,
         deadline_ns: 0,
         status: pointer(&case.status),
@@ -193,8 +185,7 @@ fn offers(world: &World) {
     let case = Case::new(world, 40);
     let kernel = |count| k::Offers {
         qp: case.a.device_qp(),
-        addr: case.cell.addr(),
-        lkey: case.cell.lkey(),
+        to: case.cell.local().into(),
         count,
         deadline_ns: PATIENCE,
         status: pointer(&case.status),
@@ -221,8 +212,7 @@ fn old_value(world: &World) {
     let case = Case::stuck(world, 96);
     let kernel = k::OldValue {
         qp: case.a.device_qp(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        at: case.cell.remote().into(),
         deadline_ns: PATIENCE,
         status: pointer(&case.status),
         took: pointer(&case.took),
@@ -238,10 +228,8 @@ fn lengths(world: &World) {
     let case = Case::new(world, 6);
     let kernel = k::Lengths {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        local: case.cell.local().into(),
+        remote: case.cell.remote().into(),
         status: pointer(&case.status),
     };
     world.run(&kernel, Dim::new(1, 1));
@@ -257,10 +245,8 @@ fn abort(world: &World) {
     let case = Case::stuck(world, 128);
     let kernel = k::Room {
         qp: case.a.device_qp(),
-        laddr: case.cell.addr(),
-        lkey: case.cell.lkey(),
-        raddr: case.cell.addr(),
-        rkey: case.cell.rkey(),
+        from: case.cell.local().into(),
+        to: case.cell.remote().into(),
         count: 2,
         deadline_ns: 0,
         status: pointer(&case.status),

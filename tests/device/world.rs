@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::{self, Dim, Gpu, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{self, Dim, Element, Gpu, KernelPtr, Place, SafeKernel};
 use warpverbs::nic::{Clock, Config, DoorbellPolicy, EngineThread, SoftNic, Step, VirtualClock};
 use warpverbs::transport::{
     Access, Context, CqMode, Device, Endpoint, EndpointConfig, MemoryRegion,
@@ -116,7 +116,7 @@ impl World {
         self.gpu.write(memory.buffer(), 0, data).expect("write");
     }
 
-    pub(crate) fn run(&self, kernel: &dyn Kernel, dim: Dim) {
+    pub(crate) fn run(&self, kernel: &dyn SafeKernel, dim: Dim) {
         let name = kernel.entry().name;
         let launch = self.gpu.launch(kernel, dim, DEADLINE);
         let launch = launch.unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
@@ -147,6 +147,6 @@ pub(crate) fn pattern(len: usize, salt: u64) -> Vec<u8> {
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
 }
 
-pub(crate) fn pointer(memory: &MemoryRegion) -> KernelPtr {
+pub(crate) fn pointer<T: Element>(memory: &MemoryRegion) -> KernelPtr<T> {
     KernelPtr::new(memory.buffer())
 }

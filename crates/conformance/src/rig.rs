@@ -6,7 +6,7 @@ use crate::outcome::{Stop, check};
 use crate::peer::{PeerEndpoint, PeerRegion, Shape, Trouble};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel};
+use warpverbs::gpu::{Dim, Gpu, GpuError, SafeKernel};
 use warpverbs::kernels;
 use warpverbs::transport::{
     Access, Endpoint, Error, MemoryRegion, Posted, Poster, QueueKind, SendFlags, Syndrome,
@@ -98,7 +98,7 @@ impl Setup {
     }
 
     /// Runs a kernel to its end.
-    pub(crate) fn launch(&self, kernel: &dyn Kernel, dim: Dim) -> End {
+    pub(crate) fn launch(&self, kernel: &dyn SafeKernel, dim: Dim) -> End {
         Ok(self.kernels()?.launch(kernel, dim, KERNEL)?.wait()?)
     }
 }

@@ -1,11 +1,12 @@
 //! The one trait that every kind of device implements.
 
-use crate::{GpuError, Kernel, Launch, launch::Dim};
+use crate::pointer::Keep;
+use crate::{GpuError, Kernel, Launch, SafeKernel, launch::Dim};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_mem::Region;
+use warpverbs_mem::{Kind, MemError, Region};
 
 /// Which kind of device runs the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +23,7 @@ pub enum GpuKind {
 
 /// What is known of a device.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct GpuInfo {
     /// Kind.
     pub kind: GpuKind,
@@ -43,6 +45,23 @@ pub struct GpuInfo {
     pub dmabuf: bool,
 }
 
+impl GpuInfo {
+    /// Of a device of which no more is known.
+    pub fn new(kind: GpuKind, ordinal: u32, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            ordinal,
+            name: name.into(),
+            arch: String::new(),
+            warp_size: 32,
+            sm_count: 0,
+            memory_bytes: 0,
+            pci: None,
+            dmabuf: false,
+        }
+    }
+}
+
 /// Where a buffer should live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -60,13 +79,29 @@ pub trait Mapping: Send + Sync {}
 pub struct Buffer {
     region: Region,
     kernel_addr: u64,
-    _mapping: Option<Arc<dyn Mapping>>,
+    mapping: Option<Arc<dyn Mapping>>,
 }
 
 impl Buffer {
     /// `kernel_addr` is what a kernel uses for the first byte of `region`.
-    pub fn new(region: Region, kernel_addr: u64, mapping: Option<Arc<dyn Mapping>>) -> Self {
-        Self { region, kernel_addr, _mapping: mapping }
+    ///
+    /// # Safety
+    /// From `kernel_addr` on, kernels must reach the bytes of `region` and no others, as long as
+    /// `region` and `mapping` live.
+    pub unsafe fn new(region: Region, kernel_addr: u64, mapping: Option<Arc<dyn Mapping>>) -> Self {
+        Self { region, kernel_addr, mapping }
+    }
+
+    /// Memory that kernels reach, if at all, at the address that the NIC uses: that of a device, or
+    /// host memory for the SIMT device.
+    pub fn of_region(region: Region) -> Self {
+        Self { kernel_addr: region.addr(), region, mapping: None }
+    }
+
+    /// `len` bytes from `offset` on, sharing ownership.
+    pub fn slice(&self, offset: u64, len: usize) -> Result<Self, MemError> {
+        let region = self.region.slice(offset, len)?;
+        Ok(Self { region, kernel_addr: self.kernel_addr + offset, mapping: self.mapping.clone() })
     }
 
     /// The bytes, as NIC and host see them.
@@ -77,6 +112,15 @@ impl Buffer {
     /// Address of the first byte in a kernel.
     pub fn kernel_addr(&self) -> u64 {
         self.kernel_addr
+    }
+
+    /// Whether the CPU reaches the bytes at the kernels' address.
+    pub(crate) fn is_host_address(&self) -> bool {
+        self.region.kind() == Kind::Host && self.kernel_addr == self.region.addr()
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        Arc::new(self.clone())
     }
 
     /// Length in bytes.
@@ -117,9 +161,31 @@ pub trait Gpu: Send + Sync {
     /// a running kernel. Idempotent.
     fn load(&self, image: &'static crate::Image) -> Result<(), GpuError>;
 
-    /// Starts a kernel and returns at once; `deadline` bounds every wait for it.
-    fn launch(&self, kernel: &dyn Kernel, dim: Dim, deadline: Duration)
-    -> Result<Launch, GpuError>;
+    /// Starts a kernel and returns at once; `deadline` bounds every wait for it. What its arguments
+    /// keep alive is held until it has ended.
+    ///
+    /// # Safety
+    /// A launch of this shape with these arguments must touch no memory but what lies behind its
+    /// pointers. On the SIMT device anything else corrupts this process.
+    unsafe fn launch_unchecked(
+        &self,
+        kernel: &dyn Kernel,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError>;
+
+    /// Starts a kernel whose author declared what it touches, if its arguments have that much;
+    /// otherwise as [`Gpu::launch_unchecked`].
+    fn launch(
+        &self,
+        kernel: &dyn SafeKernel,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError> {
+        kernel.check(dim)?;
+        // SAFETY: `SafeKernel` promises it of arguments that pass the check.
+        unsafe { self.launch_unchecked(kernel, dim, deadline) }
+    }
 
     /// Lets kernels of this device use `other`'s memory. A no-op between devices of one kind that
     /// share memory anyway.

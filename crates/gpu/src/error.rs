@@ -64,6 +64,36 @@ pub enum GpuError {
         /// What would do.
         expected: &'static str,
     },
+    /// A kernel would touch more elements than a pointer has.
+    #[error("launch of {kernel}: it touches {touched} elements of `{parameter}`, which has {len}")]
+    TooShort {
+        /// Kernel name.
+        kernel: &'static str,
+        /// The pointer.
+        parameter: &'static str,
+        /// Elements behind the pointer.
+        len: u64,
+        /// Elements that the kernel may touch in this shape.
+        touched: u64,
+    },
+    /// An argument of a launch is of no use.
+    #[error("launch of {kernel}: `{parameter}` is not {expected}")]
+    BadArgument {
+        /// Kernel name.
+        kernel: &'static str,
+        /// The parameter.
+        parameter: &'static str,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// A structure for kernels has a member that is of no use.
+    #[error("element {index}: a member is not {expected}")]
+    BadElement {
+        /// Index of the structure.
+        index: usize,
+        /// What would do.
+        expected: &'static str,
+    },
     /// A setting of a device is out of range or not understood.
     #[error("{setting} is {value:?}, expected {expected}")]
     BadSetting {

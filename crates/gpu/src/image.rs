@@ -1,8 +1,9 @@
 //! A kernel translation unit in every form it may be run in. Values of these types are generated
 //! by `warpverbs-kernel-build`; nobody writes them by hand.
 
-use crate::KernelPtr;
-use crate::pointer::Keep;
+use crate::args::{ArgBytes, KernelArg};
+use crate::pointer::Holds;
+use crate::{Dim, GpuError, KernelPtr};
 use core::ffi::c_void;
 
 /// One `.cu` file: its source with all project includes in place, and its host-compiled entries.
@@ -30,10 +31,19 @@ pub struct Entry {
 
 /// Parameters of one launch, copied by value, and what their addresses need to stay valid. A
 /// device holds this until the kernel has ended, or for ever if it cannot end it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct KernelArgs {
-    bytes: Vec<[u64; 2]>,
-    keep: Vec<Keep>,
+    /// Each parameter starts at a 16-byte boundary.
+    blocks: Vec<[u64; 2]>,
+    /// First block of each parameter.
+    starts: Vec<u16>,
+    holds: Holds,
+}
+
+impl Default for KernelArgs {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), starts: Vec::new(), holds: Holds::NONE }
+    }
 }
 
 impl KernelArgs {
@@ -42,43 +52,51 @@ impl KernelArgs {
         Self::default()
     }
 
-    /// Appends a parameter of at most 16 bytes.
-    pub fn push(&mut self, value: &[u8]) {
-        assert!(value.len() <= 16, "kernel parameters are at most 16 bytes, got {}", value.len());
-        let mut padded = [0u8; 16];
-        padded[..value.len()].copy_from_slice(value);
-        let (lo, hi) = padded.split_at(8);
-        let word = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
-        self.bytes.push([word(lo), word(hi)]);
-    }
-
-    /// Appends a pointer, and keeps alive what it keeps alive.
-    pub fn push_ptr(&mut self, pointer: &KernelPtr) {
-        self.push(&pointer.addr().to_le_bytes());
-        self.keep.extend_from_slice(pointer.keep());
+    /// Appends a parameter, and keeps alive what it points to. Panics beyond the 4096 bytes that a
+    /// kernel may take; `warpverbs-kernel-build` refuses such a kernel.
+    pub fn push<T: KernelArg>(&mut self, value: &T) {
+        const MOST: usize = 4096;
+        let size = T::SIZE.next_multiple_of(16);
+        let (mut small, mut large) = ([0u8; 64], Vec::new());
+        let bytes = if size <= small.len() {
+            &mut small[..size]
+        } else {
+            large.resize(size, 0u8);
+            &mut large[..]
+        };
+        value.write(&mut ArgBytes::new(bytes, &mut self.holds), 0);
+        self.starts.push(self.blocks.len() as u16);
+        let word = |b: &[u8]| u64::from_ne_bytes(b.try_into().unwrap_or_default());
+        let blocks = bytes.chunks_exact(16);
+        self.blocks.extend(blocks.map(|b| [word(&b[..8]), word(&b[8..])]));
+        assert!(self.blocks.len() * 16 <= MOST, "the parameters of a kernel exceed {MOST} bytes");
     }
 
     /// Pointers to the parameters; valid while `self` is neither moved nor changed.
     pub fn pointers(&self) -> Vec<*const c_void> {
-        self.bytes.iter().map(|p| p.as_ptr().cast()).collect()
+        self.starts.iter().map(|start| self.blocks[usize::from(*start)..].as_ptr().cast()).collect()
     }
 
     /// Number of parameters.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.starts.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.starts.is_empty()
+    }
+
+    /// Whether every address is one that this process may use as well.
+    pub(crate) fn on_host(&self) -> bool {
+        self.holds.on_host
     }
 }
 
 /// A kernel with its arguments: what the generated launchers implement.
 ///
 /// # Safety
-/// `args` must yield exactly the parameters of `entry`, in order and size, and every address among
-/// them must stay valid for what the kernel does with it until the launch has ended.
+/// `args` must yield exactly the parameters of `entry`, in order and size.
 pub unsafe trait Kernel {
     /// The translation unit.
     fn image(&self) -> &'static Image;
@@ -86,4 +104,95 @@ pub unsafe trait Kernel {
     fn entry(&self) -> &'static Entry;
     /// The parameters.
     fn args(&self) -> KernelArgs;
+}
+
+/// A kernel that any thread may launch with any arguments that pass its check: declared with
+/// `WV_SAFE_KERNEL`, each pointer with the `WV_COUNT` of elements that the kernel may touch.
+///
+/// # Safety
+/// If [`SafeKernel::check`] succeeds for a shape, a launch of that shape touches only elements
+/// behind its pointers, whatever the other arguments and the contents of memory are.
+pub unsafe trait SafeKernel: Kernel {
+    /// Whether the pointers have the elements that a launch of this shape may touch.
+    fn check(&self, dim: Dim) -> Result<(), GpuError>;
+}
+
+/// How many elements a kernel touches: computed without overflow, in the shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count(u128);
+
+impl<T: Into<u128>> From<T> for Count {
+    fn from(value: T) -> Self {
+        Self(value.into())
+    }
+}
+
+impl std::ops::Add for Count {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl std::ops::Mul for Count {
+    type Output = Self;
+
+    fn mul(self, other: Self) -> Self {
+        Self(self.0.saturating_mul(other.0))
+    }
+}
+
+/// The checks of one launch of a [`SafeKernel`], called by generated code.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    kernel: &'static str,
+    dim: Dim,
+}
+
+impl Bounds {
+    /// For a launch of `kernel` in this shape.
+    pub fn new(kernel: &'static str, dim: Dim) -> Self {
+        Self { kernel, dim }
+    }
+
+    /// Blocks of the launch.
+    pub fn grid_blocks(&self) -> Count {
+        self.dim.blocks.into()
+    }
+
+    /// Threads of a block.
+    pub fn block_threads(&self) -> Count {
+        self.dim.threads.into()
+    }
+
+    /// Threads of the launch.
+    pub fn grid_threads(&self) -> Count {
+        self.grid_blocks() * self.block_threads()
+    }
+
+    /// Whether `count` elements lie behind `pointer`, properly aligned.
+    pub fn pointer<T>(
+        &self,
+        parameter: &'static str,
+        pointer: &KernelPtr<T>,
+        count: Count,
+    ) -> Result<(), GpuError> {
+        let kernel = self.kernel;
+        if Count::from(pointer.len()) < count {
+            let (len, touched) = (pointer.len(), u64::try_from(count.0).unwrap_or(u64::MAX));
+            return Err(GpuError::TooShort { kernel, parameter, len, touched });
+        }
+        if pointer.is_aligned() {
+            return Ok(());
+        }
+        let expected = "an aligned pointer";
+        Err(GpuError::BadArgument { kernel, parameter, expected })
+    }
+
+    /// Whether the pointers inside a structure are good for one element each.
+    pub fn value(&self, parameter: &'static str, value: &impl KernelArg) -> Result<(), GpuError> {
+        let kernel = self.kernel;
+        value.check().map_err(|expected| GpuError::BadArgument { kernel, parameter, expected })
+    }
 }

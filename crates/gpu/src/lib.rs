@@ -3,6 +3,7 @@
 //! `cuda` drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
+mod args;
 pub mod cuda;
 mod device;
 mod error;
@@ -12,9 +13,10 @@ mod open;
 mod pointer;
 pub mod simt;
 
+pub use args::{ArgBytes, Element, KernelArg, Local, Qp, Remote, Status, Vec16};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
-pub use image::{Entry, Image, Kernel, KernelArgs};
+pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Launch, LaunchState};
 pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained};
 pub use pointer::{Keep, KernelPtr};

@@ -1,40 +1,102 @@
 //! Addresses handed to kernels, with what keeps them valid.
 
-use crate::Buffer;
+use crate::args::{ArgBytes, Element, KernelArg};
+use crate::{Buffer, Gpu, GpuError, Place};
 use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use warpverbs_mem::MemError;
 
 /// Something that must outlive a launch.
 pub type Keep = Arc<dyn Any + Send + Sync>;
 
-/// A pointer parameter of a kernel: an address inside a [`Buffer`], which it keeps alive. The
-/// launch holds it until the kernel has ended.
+/// What the memory behind addresses needs.
 #[derive(Clone)]
-pub struct KernelPtr {
-    addr: u64,
-    keep: Vec<Keep>,
+pub(crate) struct Holds {
+    pub(crate) keep: Vec<Keep>,
+    /// Whether all of it is host memory at the addresses of this process.
+    pub(crate) on_host: bool,
 }
 
-impl KernelPtr {
-    /// A null pointer, for kernels that take one as "none".
-    pub const NULL: Self = Self { addr: 0, keep: Vec::new() };
+impl Holds {
+    pub(crate) const NONE: Self = Self { keep: Vec::new(), on_host: true };
 
-    /// The first byte of `buffer`.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.keep.extend_from_slice(&more.keep);
+        self.on_host &= more.on_host;
+    }
+}
+
+/// A pointer parameter of a kernel, `T*` in C++: elements inside a [`Buffer`], which it keeps alive.
+/// The launch holds it until the kernel has ended.
+pub struct KernelPtr<T> {
+    addr: u64,
+    len: u64,
+    holds: Holds,
+    _points_to: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> KernelPtr<T> {
+    /// All of `buffer`.
     pub fn new(buffer: &Buffer) -> Self {
-        Self { addr: buffer.kernel_addr(), keep: vec![Arc::new(buffer.clone())] }
+        Self::part(buffer, 0, buffer.len())
     }
 
-    /// `len` bytes at `offset` in `buffer`.
+    /// `len` bytes at byte `offset` of `buffer`.
     pub fn at(buffer: &Buffer, offset: u64, len: usize) -> Result<Self, MemError> {
         buffer.region().range(offset, len)?;
-        Ok(Self { addr: buffer.kernel_addr() + offset, ..Self::new(buffer) })
+        Ok(Self::part(buffer, offset, len))
+    }
+
+    fn part(buffer: &Buffer, offset: u64, len: usize) -> Self {
+        let holds = Holds { keep: vec![buffer.keep()], on_host: buffer.is_host_address() };
+        let len = (len / size_of::<T>()) as u64;
+        Self { addr: buffer.kernel_addr() + offset, len, holds, _points_to: PhantomData }
+    }
+}
+
+impl<T: KernelArg> KernelPtr<T> {
+    /// Copies structures into memory of `gpu` that kernels alone read. What the pointers among their
+    /// members point to is kept alive as well; each must point to one element or more.
+    pub fn upload(gpu: &dyn Gpu, items: &[T]) -> Result<Self, GpuError> {
+        let mut bytes = vec![0; T::SIZE * items.len()];
+        let mut holds = Holds::NONE;
+        for (i, item) in items.iter().enumerate() {
+            item.check().map_err(|expected| GpuError::BadElement { index: i, expected })?;
+            item.write(&mut ArgBytes::new(&mut bytes, &mut holds), i * T::SIZE);
+        }
+        let buffer = gpu.alloc(bytes.len().max(1), Place::Device)?;
+        gpu.write(&buffer, 0, &bytes)?;
+        holds.keep.push(buffer.keep());
+        holds.on_host &= buffer.is_host_address();
+        let (addr, len) = (buffer.kernel_addr(), items.len() as u64);
+        Ok(Self { addr, len, holds, _points_to: PhantomData })
+    }
+}
+
+impl<T> KernelPtr<T> {
+    /// One `T` at the start of `buffer`, which is more than plain data.
+    ///
+    /// # Safety
+    /// The buffer must hold a `T` as device code expects it, unchanged for as long as this pointer,
+    /// a clone or a launch lives. What its addresses refer to must live as long as `keep`, and must
+    /// be named by [`KernelPtr::reaching`] unless it is host memory of this process.
+    pub unsafe fn from_buffer(buffer: &Buffer, keep: Keep) -> Self {
+        let keep = vec![buffer.keep(), keep];
+        let holds = Holds { keep, on_host: buffer.is_host_address() };
+        Self { addr: buffer.kernel_addr(), len: 1, holds, _points_to: PhantomData }
+    }
+
+    /// Says that the bytes point into `buffer` as well, and keeps it alive.
+    pub fn reaching(mut self, buffer: &Buffer) -> Self {
+        self.holds.add(&Holds { keep: vec![buffer.keep()], on_host: buffer.is_host_address() });
+        self
     }
 
     /// Keeps `more` alive as well: what the bytes themselves point to.
     pub fn keeping(mut self, more: Keep) -> Self {
-        self.keep.push(more);
+        self.holds.keep.push(more);
         self
     }
 
@@ -43,20 +105,40 @@ impl KernelPtr {
         self.addr
     }
 
-    /// What it keeps alive.
-    pub fn keep(&self) -> &[Keep] {
-        &self.keep
+    /// How many whole elements lie behind it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether not even one element lies behind it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the address is a multiple of what `T` needs.
+    pub fn is_aligned(&self) -> bool {
+        self.addr.is_multiple_of(align_of::<T>() as u64)
+    }
+
+    pub(crate) fn holds(&self) -> &Holds {
+        &self.holds
     }
 }
 
-impl From<&Buffer> for KernelPtr {
+impl<T> Clone for KernelPtr<T> {
+    fn clone(&self) -> Self {
+        Self { holds: self.holds.clone(), ..*self }
+    }
+}
+
+impl<T: Element> From<&Buffer> for KernelPtr<T> {
     fn from(buffer: &Buffer) -> Self {
         Self::new(buffer)
     }
 }
 
-impl fmt::Debug for KernelPtr {
+impl<T> fmt::Debug for KernelPtr<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KernelPtr({:#x})", self.addr)
+        write!(f, "KernelPtr({:#x}, {} elements)", self.addr, self.len)
     }
 }

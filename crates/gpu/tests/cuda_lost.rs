@@ -15,7 +15,7 @@ fn a_failed_kernel_is_named_and_nothing_hangs_after_it() {
     let shared = gpu.alloc(4096, Place::Shared).unwrap();
     let limit = Duration::from_secs(5);
     let call = Call { name: "fail", args: Vec::new() };
-    let failed = gpu.launch(&call, Dim::new(1, 1), limit).unwrap().wait().unwrap_err();
+    let failed = call.launch(&*gpu, Dim::new(1, 1), limit).unwrap().wait().unwrap_err();
     let LaunchError::Failed(GpuError::KernelFailed { kernel: "fail", name, .. }) = &failed else {
         panic!("expected the kernel's failure, got {failed}");
     };

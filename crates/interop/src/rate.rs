@@ -104,16 +104,11 @@ impl End {
     }
 
     fn write_by_kernel(&self, gpu: &dyn Gpu, bytes: u32, count: u32) -> Result<Duration> {
-        let (qp, local) = (self.endpoint.device_qp(), self.memory.local());
-        let addresses = [qp.addr(), local.addr(), self.peer.addr()];
-        let mut target: Vec<u8> = addresses.iter().flat_map(|word| word.to_le_bytes()).collect();
-        target.extend(local.lkey().to_le_bytes());
-        target.extend(self.peer.rkey().to_le_bytes());
-        let targets = gpu.alloc(target.len(), Place::Device)?;
-        gpu.write(&targets, 0, &target)?;
+        let (local, remote) = (self.memory.local().into(), self.peer.into());
+        let target = perf::Target { qp: self.endpoint.device_qp(), local, remote };
         let report = gpu.alloc(24, Place::Device)?;
         let kernel = perf::Stream {
-            targets: KernelPtr::new(&targets).keeping(Arc::new(qp)),
+            targets: KernelPtr::upload(gpu, &[target])?,
             count: 1,
             op: 0,
             bytes,

@@ -1,7 +1,9 @@
 //! Generated C++ and Rust.
 
 use crate::Unit;
-use crate::signature::{Parameter, Signature, Type, is_rust_keyword};
+use crate::count;
+use crate::signature::{Parameter, Signature, is_rust_keyword};
+use crate::types::{Structure, Type};
 use std::fmt::Write as _;
 
 /// `some_name` as `SomeName`.
@@ -36,9 +38,9 @@ fn entry_symbol(package: &str, unit: &Unit, kernel: &Signature) -> String {
     format!("wv_entry_{}_{}_{}", identifier(package), unit.name, kernel.name)
 }
 
-fn field(parameter: &Parameter) -> String {
-    let raw = if is_rust_keyword(&parameter.name) { "r#" } else { "" };
-    format!("{raw}{}", parameter.name)
+/// `name` as a Rust identifier.
+pub(crate) fn raw(name: &str) -> String {
+    if is_rust_keyword(name) { format!("r#{name}") } else { name.to_owned() }
 }
 
 /// The unit's text with a trampoline for every kernel, which takes its parameters as an array of
@@ -46,9 +48,11 @@ fn field(parameter: &Parameter) -> String {
 pub(crate) fn host_source(unit: &Unit, package: &str) -> String {
     let mut out = unit.text.clone();
     let _ = writeln!(out, "#line 1 \"{} (trampolines)\"", unit.name);
+    unit.structures.iter().for_each(|structure| out += &structure.assertions());
     for kernel in &unit.kernels {
         for p in &kernel.parameters {
-            let (cpp, size) = (unqualified(&p.cpp), p.ty.size());
+            let cpp = unqualified(&p.cpp);
+            let size = p.ty.layout(&unit.structures).map_or(0, |layout| layout.size);
             let _ = writeln!(
                 out,
                 "static_assert(sizeof({cpp}) == {size}, \"{}: {}\");",
@@ -82,15 +86,15 @@ fn unqualified(cpp: &str) -> String {
 }
 
 /// `kernels.rs`.
-pub(crate) fn launchers(units: &[Unit], package: &str) -> String {
+pub(crate) fn launchers(units: &[Unit], package: &str, gpu: &str) -> String {
     let mut out = String::from("// Generated from the .cu files of this package.\n");
     for unit in units {
-        module(&mut out, unit, package);
+        module(&mut out, unit, package, gpu);
     }
     out
 }
 
-fn module(out: &mut String, unit: &Unit, package: &str) {
+fn module(out: &mut String, unit: &Unit, package: &str, gpu: &str) {
     let name = &unit.name;
     let _ = writeln!(out, "\n/// Kernels of `{name}.cu`.\npub mod {name} {{");
     if !unit.kernels.is_empty() {
@@ -102,80 +106,129 @@ fn module(out: &mut String, unit: &Unit, package: &str) {
         let _ = writeln!(out, "    }}");
     }
     let count = unit.kernels.len();
-    let _ = writeln!(out, "    static ENTRIES: [::warpverbs_gpu::Entry; {count}] = [");
+    let _ = writeln!(out, "    static ENTRIES: [{gpu}::Entry; {count}] = [");
     for kernel in &unit.kernels {
         let symbol = entry_symbol(package, unit, kernel);
-        let sizes: Vec<_> = kernel.parameters.iter().map(|p| p.ty.size()).collect();
-        let kernel = &kernel.name;
+        let size = |p: &Parameter| format!("<{} as {gpu}::KernelArg>::SIZE", p.ty.rust(gpu));
+        let sizes: Vec<_> = kernel.parameters.iter().map(size).collect();
+        let (kernel, sizes) = (&kernel.name, sizes.join(", "));
         let _ = writeln!(
             out,
-            "        ::warpverbs_gpu::Entry {{ name: {kernel:?}, params: &{sizes:?}, host: {symbol} }},"
+            "        {gpu}::Entry {{ name: {kernel:?}, params: &[{sizes}], host: {symbol} }},"
         );
     }
     let _ = writeln!(
         out,
         "    ];\n    /// Source and entries of `{name}.cu`.\n    \
-         pub static IMAGE: ::warpverbs_gpu::Image = ::warpverbs_gpu::Image {{\n        \
+         pub static IMAGE: {gpu}::Image = {gpu}::Image {{\n        \
          name: {name:?},\n        \
          source: include_str!(concat!(env!(\"OUT_DIR\"), \"/{name}.cu\")),\n        \
          entries: &ENTRIES,\n    }};"
     );
+    unit.structures.iter().for_each(|structure| structure_type(out, structure, gpu));
     for (index, kernel) in unit.kernels.iter().enumerate() {
-        launcher(out, unit, kernel, index);
+        launcher(out, unit, kernel, index, gpu);
     }
     let _ = writeln!(out, "}}");
 }
 
-fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize) {
-    let launcher = launcher_name(&kernel.name);
-    for line in &kernel.doc {
+fn doc(out: &mut String, lines: &[String]) {
+    for line in lines {
         let _ = writeln!(out, "    /// {}", plain(line));
     }
-    if !kernel.doc.is_empty() {
+    if !lines.is_empty() {
         let _ = writeln!(out, "    ///");
     }
+}
+
+fn structure_type(out: &mut String, structure: &Structure, gpu: &str) {
+    let Structure { name, doc: lines, members, layout } = structure;
+    doc(out, lines);
+    let _ = writeln!(out, "    /// `struct {name}`, {} bytes in C++.", layout.size);
+    let _ = writeln!(out, "    #[derive(Clone, Debug)]\n    pub struct {name} {{");
+    for m in members {
+        let _ = writeln!(out, "        /// `{} {}`", m.cpp, m.name);
+        let _ = writeln!(out, "        pub {}: {},", raw(&m.name), m.ty.rust(gpu));
+    }
+    let _ = writeln!(
+        out,
+        "    }}\n    // SAFETY: the C++ compiler has checked size, alignment and offsets.\n    \
+         unsafe impl {gpu}::KernelArg for {name} {{\n        \
+         const SIZE: usize = {};\n        const ALIGN: usize = {};\n        \
+         fn write(&self, out: &mut {gpu}::ArgBytes<'_>, offset: usize) {{",
+        layout.size, layout.align
+    );
+    let of = |m: &str, call: &str| format!("{gpu}::KernelArg::{call}(&self.{}", raw(m));
+    for m in members {
+        let _ = writeln!(out, "            {}, out, offset + {});", of(&m.name, "write"), m.offset);
+    }
+    let _ = writeln!(
+        out,
+        "        }}\n        \
+         fn check(&self) -> ::core::result::Result<(), &'static str> {{"
+    );
+    for m in members {
+        let _ = writeln!(out, "            {})?;", of(&m.name, "check"));
+    }
+    let _ = writeln!(out, "            Ok(())\n        }}\n    }}");
+}
+
+fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize, gpu: &str) {
+    let launcher = launcher_name(&kernel.name);
+    doc(out, &kernel.doc);
     let (name, line) = (&kernel.name, kernel.line);
     let _ = writeln!(out, "    /// `{name}` at line {line} of `{}.cu`.", unit.name);
     let _ = writeln!(out, "    #[derive(Clone, Debug)]\n    pub struct {launcher} {{");
     for p in &kernel.parameters {
-        let ty = match p.ty {
-            Type::Pointer => "::warpverbs_gpu::KernelPtr",
-            Type::Scalar(rust) => rust,
-        };
-        let _ = writeln!(out, "        /// `{} {}`", p.cpp, p.name);
-        let _ = writeln!(out, "        pub {}: {ty},", field(p));
+        let count = p.count.as_ref().map(|count| format!(", elements: `{count}`"));
+        let _ = writeln!(out, "        /// `{} {}`{}", p.cpp, p.name, count.unwrap_or_default());
+        let _ = writeln!(out, "        pub {}: {},", raw(&p.name), p.ty.rust(gpu));
     }
-    let _ = writeln!(out, "    }}");
     let _ = writeln!(
         out,
-        "    // SAFETY: the arguments are pushed in the order and with the sizes of the entry's\n    \
-         // parameters, which the C++ compiler has checked, and a `KernelPtr` keeps its memory.\n    \
-         unsafe impl ::warpverbs_gpu::Kernel for {launcher} {{\n        \
-         fn image(&self) -> &'static ::warpverbs_gpu::Image {{\n            &IMAGE\n        }}\n        \
-         fn entry(&self) -> &'static ::warpverbs_gpu::Entry {{\n            &ENTRIES[{index}]\n        }}\n        \
-         fn args(&self) -> ::warpverbs_gpu::KernelArgs {{"
+        "    }}\n    // SAFETY: the arguments are pushed in the order and with the types of the \
+         entry's\n    // parameters, whose sizes the C++ compiler has checked.\n    \
+         unsafe impl {gpu}::Kernel for {launcher} {{\n        \
+         fn image(&self) -> &'static {gpu}::Image {{\n            &IMAGE\n        }}\n        \
+         fn entry(&self) -> &'static {gpu}::Entry {{\n            &ENTRIES[{index}]\n        }}\n        \
+         fn args(&self) -> {gpu}::KernelArgs {{\n            \
+         #[allow(unused_mut)]\n            let mut args = {gpu}::KernelArgs::new();"
     );
-    arguments(out, kernel);
-    let _ = writeln!(out, "        }}\n    }}");
+    for p in &kernel.parameters {
+        let _ = writeln!(out, "            args.push(&self.{});", raw(&p.name));
+    }
+    let _ = writeln!(out, "            args\n        }}\n    }}");
+    if kernel.safe {
+        safe_kernel(out, kernel, &launcher, gpu);
+    }
 }
 
-fn arguments(out: &mut String, kernel: &Signature) {
-    const NEW: &str = "::warpverbs_gpu::KernelArgs::new()";
-    if kernel.parameters.is_empty() {
-        let _ = writeln!(out, "            {NEW}");
-        return;
-    }
-    let _ = writeln!(out, "            let mut args = {NEW};");
+fn safe_kernel(out: &mut String, kernel: &Signature, launcher: &str, gpu: &str) {
+    let _ = writeln!(
+        out,
+        "    // SAFETY: the kernel's author promises it by `WV_SAFE_KERNEL` of what passes the check.\n    \
+         unsafe impl {gpu}::SafeKernel for {launcher} {{\n        \
+         fn check(&self, dim: {gpu}::Dim) -> ::core::result::Result<(), {gpu}::GpuError> {{\n            \
+         #[allow(unused_variables)]\n            \
+         let bounds = {gpu}::Bounds::new({:?}, dim);",
+        kernel.name
+    );
     for p in &kernel.parameters {
-        let field = field(p);
-        let _ = match p.ty {
-            Type::Pointer => writeln!(out, "            args.push_ptr(&self.{field});"),
-            Type::Scalar(_) => {
-                writeln!(out, "            args.push(&self.{field}.to_le_bytes());")
+        let (field, name) = (raw(&p.name), &p.name);
+        let _ = match (&p.ty, &p.count) {
+            (Type::Pointer(_), count) => {
+                let count = count.as_deref().unwrap_or("1");
+                // Checked when the unit was parsed.
+                let count = count::rust(count, &kernel.parameters, gpu).unwrap_or_default();
+                writeln!(out, "            bounds.pointer({name:?}, &self.{field}, {count})?;")
             }
+            (Type::Structure(_), _) => {
+                writeln!(out, "            bounds.value({name:?}, &self.{field})?;")
+            }
+            _ => Ok(()),
         };
     }
-    let _ = writeln!(out, "            args");
+    let _ = writeln!(out, "            Ok(())\n        }}\n    }}");
 }
 
 #[cfg(test)]
@@ -186,7 +239,8 @@ mod tests {
 
     fn unit(source: &str) -> Unit {
         let kernels = signature::parse(Path::new("u.cu"), source).unwrap();
-        Unit { name: "u".to_owned(), text: source.to_owned(), kernels }
+        let structures = crate::structure::of_kernels(Path::new("u.cu"), source, &kernels).unwrap();
+        Unit { name: "u".to_owned(), text: source.to_owned(), kernels, structures }
     }
 
     #[test]
@@ -212,9 +266,36 @@ mod tests {
 
     #[test]
     fn keywords_become_raw_fields() {
-        let text = launchers(&[unit("// Does.\nWV_KERNEL(k)(u32* type, f32 x) {}")], "p");
-        assert!(text.contains("pub r#type: ::warpverbs_gpu::KernelPtr,"), "{text}");
-        assert!(text.contains("args.push(&self.x.to_le_bytes());"), "{text}");
+        let text = launchers(&[unit("// Does.\nWV_KERNEL(k)(u32* type, f32 x) {}")], "p", "::g");
+        assert!(text.contains("pub r#type: ::g::KernelPtr<u32>,"), "{text}");
+        assert!(text.contains("args.push(&self.r#type);"), "{text}");
+        assert!(
+            text.contains("params: &[<::g::KernelPtr<u32> as ::g::KernelArg>::SIZE, "),
+            "{text}"
+        );
         assert!(text.contains("/// Does.\n"), "{text}");
+        assert!(!text.contains("SafeKernel for"), "{text}");
+    }
+
+    #[test]
+    fn safe_kernels_check_what_they_touch() {
+        let source = "struct Two { Remote to; u8* flag; };\n\
+            WV_SAFE_KERNEL(k)(const Qp* qp, Two two, u64* out WV_COUNT(n + 1), u32 n) {}";
+        let unit = unit(source);
+        let text = launchers(std::slice::from_ref(&unit), "p", "::g");
+        for want in [
+            "pub struct Two {",
+            "pub flag: ::g::KernelPtr<u8>,",
+            "const SIZE: usize = 24;",
+            "::g::KernelArg::write(&self.flag, out, offset + 16);",
+            "bounds.pointer(\"qp\", &self.qp, ::g::Count::from(1u64))?;",
+            "bounds.value(\"two\", &self.two)?;",
+            "bounds.pointer(\"out\", &self.out, ::g::Count::from(self.n) + ::g::Count::from(1u64))?;",
+        ] {
+            assert!(text.contains(want), "no {want} in {text}");
+        }
+        let text = host_source(&unit, "p");
+        assert!(text.contains("static_assert(sizeof(Two) == 24 && alignof(Two) == 8"), "{text}");
+        assert!(text.contains("__builtin_offsetof(Two, flag) == 16"), "{text}");
     }
 }

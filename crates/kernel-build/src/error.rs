@@ -66,8 +66,9 @@ pub enum BuildError {
     },
     /// A parameter of a type that has no Rust counterpart.
     #[error(
-        "{place}: parameter `{parameter}` of kernel {kernel}: {reason}; kernels take pointers, \
-         u8, u16, u32, u64, i32, i64 (as wv:: or as uint8_t to int64_t), float and double"
+        "{place}: parameter `{parameter}` of kernel {kernel}: {reason}; kernels take u8, \
+         u16, u32, u64, i32, i64 (as wv:: or as uint8_t to int64_t), float, double, Local, Remote, \
+         plain structures, and pointers to these, to Status and to const Qp"
     )]
     Parameter {
         /// Where.

@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! and in the crate, which must depend on `warpverbs` and `warpverbs-gpu`:
+//! and in the crate, which must depend on `warpverbs`:
 //!
 //! ```ignore
 //! #[allow(unsafe_code)]
@@ -20,15 +20,24 @@
 //! ```
 //!
 //! Each `NAME.cu` is a module `kernels::NAME` with its `IMAGE` and, for every
-//! `WV_KERNEL(some_name)(…)`, a struct `SomeName` whose fields are the parameters. Host compiler
-//! and GPU compiler are given the same text, in which project includes are expanded.
+//! `WV_KERNEL(some_name)(…)`, a struct `SomeName` whose fields are the parameters: numbers,
+//! `Local`, `Remote`, structures of the source, and typed pointers. Host compiler and GPU compiler
+//! are given the same text, in which project includes are expanded.
+//!
+//! What a kernel does with its pointers only its author knows. `WV_KERNEL` says nothing of it, and
+//! its launch is `unsafe`. With `WV_SAFE_KERNEL` the author promises that the kernel, whatever its
+//! other arguments, touches at most the first `WV_COUNT(…)` elements of each pointer, and one behind
+//! each pointer inside a structure; its launch checks the lengths and is safe.
 #![forbid(unsafe_code)]
 
+mod count;
 mod emit;
 mod error;
 mod flatten;
 mod scan;
 mod signature;
+mod structure;
+mod types;
 
 pub use error::BuildError;
 
@@ -36,12 +45,14 @@ use error::io;
 use signature::Signature;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use types::Structure;
 
 /// What to build. Paths are relative to the package.
 #[derive(Clone, Debug)]
 pub struct Builder {
     sources: PathBuf,
     includes: Vec<PathBuf>,
+    gpu_path: String,
 }
 
 /// A `.cu` file after parsing.
@@ -51,17 +62,27 @@ struct Unit {
     /// The text that compilers get.
     text: String,
     kernels: Vec<Signature>,
+    /// What the kernels' parameters name, those inside others first.
+    structures: Vec<Structure>,
 }
 
 impl Builder {
     /// All `.cu` files directly in `sources`.
     pub fn new(sources: impl Into<PathBuf>) -> Self {
-        Self { sources: sources.into(), includes: Vec::new() }
+        let gpu_path = "::warpverbs::gpu".to_owned();
+        Self { sources: sources.into(), includes: Vec::new(), gpu_path }
     }
 
     /// Adds a directory in which `#include "…"` is looked up.
     pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
         self.includes.push(directory.into());
+        self
+    }
+
+    /// Path of the types that generated code uses, for a package that renames `warpverbs`
+    /// (`::other_name::gpu`) or depends on `warpverbs-gpu` alone (`::warpverbs_gpu`).
+    pub fn gpu_path(mut self, path: impl Into<String>) -> Self {
+        self.gpu_path = path.into();
         self
     }
 
@@ -82,7 +103,7 @@ impl Builder {
             write(&host, &emit::host_source(unit, &package))?;
             build.file(host);
         }
-        write(&out.join("kernels.rs"), &emit::launchers(&units, &package))?;
+        write(&out.join("kernels.rs"), &emit::launchers(&units, &package, &self.gpu_path))?;
         if units.is_empty() {
             return Ok(());
         }
@@ -118,9 +139,42 @@ impl Builder {
         let flat = flattener.flatten(file)?;
         inputs.extend(flat.inputs);
         let source = std::fs::read_to_string(root.join(file)).map_err(io(file))?;
-        Ok(Unit { name, text: flat.text, kernels: signature::parse(file, &source)? })
+        let kernels = signature::parse(file, &source)?;
+        let structures = structure::of_kernels(file, &flat.text, &kernels)?;
+        let unit = Unit { name, text: flat.text, kernels, structures };
+        unit.check(file)?;
+        Ok(unit)
     }
 }
+
+impl Unit {
+    /// Every `WV_COUNT` can be computed, and no kernel takes more bytes than it may.
+    fn check(&self, file: &Path) -> Result<(), BuildError> {
+        for kernel in &self.kernels {
+            let mut bytes = 0;
+            for parameter in &kernel.parameters {
+                let error = |reason| BuildError::Parameter {
+                    place: error::Place { file: file.to_owned(), line: kernel.line },
+                    kernel: kernel.name.clone(),
+                    parameter: parameter.name.clone(),
+                    reason,
+                };
+                if let Some(count) = &parameter.count {
+                    count::rust(count, &kernel.parameters, &String::new()).map_err(error)?;
+                }
+                let layout = parameter.ty.layout(&self.structures);
+                bytes += layout.map_or(0, |layout| layout.size.next_multiple_of(16));
+                if bytes > MOST_BYTES {
+                    return Err(error("the parameters exceed 4096 bytes"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a kernel's parameters, each padded to 16.
+const MOST_BYTES: usize = 4096;
 
 /// Compiler and flags for the host's side. No exceptions and no RTTI: kernels have neither on a
 /// GPU, and lanes are dropped without unwinding.

@@ -1,8 +1,9 @@
-//! `WV_KERNEL(name)(parameters)` signatures.
+//! `WV_KERNEL(name)(parameters)` and `WV_SAFE_KERNEL(name)(parameters)` signatures.
 
 use crate::emit;
 use crate::error::{BuildError, Place};
 use crate::scan;
+use crate::types::Type;
 use std::path::Path;
 
 /// A kernel's signature.
@@ -13,6 +14,8 @@ pub(crate) struct Signature {
     /// The comment right above, a line each.
     pub(crate) doc: Vec<String>,
     pub(crate) parameters: Vec<Parameter>,
+    /// Declared by `WV_SAFE_KERNEL`.
+    pub(crate) safe: bool,
 }
 
 /// One parameter.
@@ -22,61 +25,31 @@ pub(crate) struct Parameter {
     /// The type as written.
     pub(crate) cpp: String,
     pub(crate) ty: Type,
+    /// What `WV_COUNT` says.
+    pub(crate) count: Option<String>,
 }
 
-/// What a parameter is in Rust.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
-    Pointer,
-    /// A number, by its Rust name.
-    Scalar(&'static str),
-}
-
-impl Type {
-    /// Size in bytes.
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Self::Pointer | Self::Scalar("u64" | "i64" | "f64") => 8,
-            Self::Scalar("u16") => 2,
-            Self::Scalar("u8") => 1,
-            Self::Scalar(_) => 4,
-        }
-    }
-}
-
-/// C++ names, without `wv::` and `std::`, and their Rust counterparts.
-const SCALARS: [(&str, &str); 16] = [
-    ("u8", "u8"),
-    ("u16", "u16"),
-    ("u32", "u32"),
-    ("u64", "u64"),
-    ("i32", "i32"),
-    ("i64", "i64"),
-    ("f32", "f32"),
-    ("f64", "f64"),
-    ("uint8_t", "u8"),
-    ("uint16_t", "u16"),
-    ("uint32_t", "u32"),
-    ("uint64_t", "u64"),
-    ("int32_t", "i32"),
-    ("int64_t", "i64"),
-    ("float", "f32"),
-    ("double", "f64"),
-];
+const KERNEL: &str = "WV_KERNEL";
+const SAFE_KERNEL: &str = "WV_SAFE_KERNEL";
 
 /// All kernels that `source` defines.
 pub(crate) fn parse(file: &Path, source: &str) -> Result<Vec<Signature>, BuildError> {
     let blanked = scan::blank(source);
     let mut kernels: Vec<Signature> = Vec::new();
     let mut from = 0;
-    while let Some(found) = blanked[from..].find("WV_KERNEL") {
+    while let Some(found) = blanked[from..].find("WV_") {
         let at = from + found;
-        from = at + "WV_KERNEL".len();
+        let safe = blanked[at..].starts_with(SAFE_KERNEL);
+        if !safe && !blanked[at..].starts_with(KERNEL) {
+            from = at + "WV_".len();
+            continue;
+        }
+        from = at + if safe { SAFE_KERNEL.len() } else { KERNEL.len() };
         if is_part_of_word(&blanked, at, from) || is_directive(&blanked, at) {
             continue;
         }
         let mut cursor = Cursor { file, text: &blanked, at: from };
-        let kernel = cursor.kernel(source, at)?;
+        let kernel = cursor.kernel(source, at, safe)?;
         from = cursor.at;
         let launcher = emit::launcher_name(&kernel.name);
         if kernels.iter().any(|known| emit::launcher_name(&known.name) == launcher) {
@@ -98,12 +71,12 @@ fn is_directive(text: &str, at: usize) -> bool {
     line.trim_start().starts_with('#')
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
 /// The `//` lines directly above the line that holds `at`.
-fn comment_above(source: &str, line: usize) -> Vec<String> {
+pub(crate) fn comment_above(source: &str, line: usize) -> Vec<String> {
     let above: Vec<&str> = source.lines().take(line - 1).collect();
     let comment = above.iter().rev().map_while(|l| l.trim_start().strip_prefix("//"));
     let mut doc: Vec<String> = comment.map(|l| l.trim().to_owned()).collect();
@@ -118,7 +91,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn kernel(&mut self, source: &str, at: usize) -> Result<Signature, BuildError> {
+    fn kernel(&mut self, source: &str, at: usize, safe: bool) -> Result<Signature, BuildError> {
         let line = line_of(self.text, at);
         let name = self.parenthesised("(name) after WV_KERNEL")?.trim();
         if !is_identifier(name) {
@@ -128,18 +101,18 @@ impl<'a> Cursor<'a> {
         let list = self.parenthesised("(parameters) after WV_KERNEL(name)")?;
         let mut parameters = Vec::new();
         if !matches!(list.trim(), "" | "void") {
-            for text in list.split(',') {
+            for text in split_outside_brackets(list) {
                 let place = Place { file: self.file.to_owned(), line: list_line };
-                let parameter = parameter(text).map_err(|reason| {
+                let known = parameter(text).and_then(|known| contract(known, safe));
+                parameters.push(known.map_err(|reason| {
                     let (kernel, parameter) = (name.to_owned(), squeeze(text));
                     BuildError::Parameter { place, kernel, parameter, reason }
-                })?;
-                parameters.push(parameter);
+                })?);
             }
         }
         self.body()?;
         let doc = comment_above(source, line);
-        Ok(Signature { name: name.to_owned(), line, doc, parameters })
+        Ok(Signature { name: name.to_owned(), line, doc, parameters, safe })
     }
 
     fn parenthesised(&mut self, expected: &'static str) -> Result<&'a str, BuildError> {
@@ -147,9 +120,8 @@ impl<'a> Cursor<'a> {
         let line = line_of(self.text, self.at);
         let found = || rest.chars().take_while(|c| *c != '\n').take(40).collect::<String>();
         let inner = rest.strip_prefix('(').ok_or_else(|| self.syntax(line, expected, &found()))?;
-        let Some(end) = inner.find([')', '(', '{', ';']).filter(|e| inner[*e..].starts_with(')'))
-        else {
-            return Err(self.syntax(line, "`)` with no other bracket before it", &found()));
+        let Some(end) = closing(inner) else {
+            return Err(self.syntax(line, "`)` before any `{` or `;`", &found()));
         };
         self.at = self.text.len() - inner.len() + end + 1;
         Ok(&inner[..end])
@@ -176,7 +148,39 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Where the bracket that was open before `text` closes.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 0 => return Some(at),
+            ')' => depth -= 1,
+            '{' | ';' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Parts between commas that no bracket encloses.
+fn split_outside_brackets(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let parts = list.split(|c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    });
+    parts.collect()
+}
+
 fn parameter(text: &str) -> Result<Parameter, &'static str> {
+    let (text, count) = match text.split_once("WV_COUNT") {
+        None => (text, None),
+        Some((before, after)) => {
+            let count = after.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+            (before, Some(squeeze(count.ok_or("WV_COUNT(elements) stands last")?)))
+        }
+    };
     if text.contains('&') {
         return Err("a kernel cannot take references");
     }
@@ -196,26 +200,27 @@ fn parameter(text: &str) -> Result<Parameter, &'static str> {
     if matches!(name, "self" | "Self" | "super" | "crate") {
         return Err("Rust cannot have a field of this name");
     }
-    let ty = parameter_type(cpp)?;
-    Ok(Parameter { name: name.to_owned(), cpp: cpp.to_owned(), ty })
+    let ty = Type::parse(cpp)?;
+    Ok(Parameter { name: name.to_owned(), cpp: cpp.to_owned(), ty, count })
 }
 
-fn parameter_type(cpp: &str) -> Result<Type, &'static str> {
-    if cpp.contains('*') {
-        return Ok(Type::Pointer);
-    }
-    let mut words = cpp.split_whitespace().filter(|w| *w != "const");
-    let (Some(word), None) = (words.next(), words.next()) else {
-        return Err("a number's type must be one of the fixed-width names");
+/// In a safe kernel, and there alone, every pointer says how many elements are touched. A queue
+/// pair is always one.
+fn contract(parameter: Parameter, safe: bool) -> Result<Parameter, &'static str> {
+    let needs = match &parameter.ty {
+        Type::Pointer(to) => **to != Type::Library("Qp"),
+        _ => false,
     };
-    let word = word.trim_start_matches("::");
-    let word = word.strip_prefix("wv::").or_else(|| word.strip_prefix("std::")).unwrap_or(word);
-    let known = SCALARS.iter().find(|(name, _)| *name == word);
-    known.map(|(_, rust)| Type::Scalar(rust)).ok_or("its type is neither a pointer nor a number")
+    match (&parameter.count, safe && needs) {
+        (None, true) => Err("a pointer of a safe kernel needs WV_COUNT(elements that it touches)"),
+        (Some(_), false) if safe => Err("WV_COUNT is for pointers other than `const Qp*`"),
+        (Some(_), false) => Err("WV_COUNT is for the pointers of a WV_SAFE_KERNEL"),
+        _ => Ok(parameter),
+    }
 }
 
 /// One space for every run of white space, none at the ends.
-fn squeeze(text: &str) -> String {
+pub(crate) fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -252,27 +257,48 @@ mod tests {
         assert_eq!(kernels[0].doc, ["Counts", "lanes."]);
         let of = |i: usize| {
             let p: &Parameter = &kernels[0].parameters[i];
-            (p.name.as_str(), p.cpp.as_str(), p.ty)
+            (p.name.as_str(), p.cpp.as_str(), p.ty.clone())
         };
-        assert_eq!(of(0), ("qp", "const wv::Qp* __restrict__", Type::Pointer));
+        let qp = Type::Pointer(Box::new(Type::Library("Qp")));
+        assert_eq!(of(0), ("qp", "const wv::Qp* __restrict__", qp));
         assert_eq!(of(1), ("n", "u64 const", Type::Scalar("u64")));
         assert_eq!(of(2), ("x", "float", Type::Scalar("f32")));
         assert_eq!((kernels[1].name.as_str(), kernels[1].parameters.len()), ("none", 0));
     }
 
     #[test]
+    fn safe_kernels_say_what_they_touch() {
+        let source = "WV_SAFE_KERNEL(k)(const Qp* qp, u32* out WV_COUNT(2 * (n + 1)), u32 n) {}";
+        let kernels = parsed(source).unwrap();
+        let counts: Vec<_> = kernels[0].parameters.iter().map(|p| p.count.as_deref()).collect();
+        assert_eq!(counts, [None, Some("2 * (n + 1)"), None]);
+        assert!(kernels[0].safe && !parsed("WV_KERNEL(k)() {}").unwrap()[0].safe);
+    }
+
+    #[test]
     fn every_number_has_its_size() {
-        let list: Vec<String> =
-            SCALARS.iter().enumerate().map(|(i, (cpp, _))| format!("{cpp} p{i}")).collect();
+        let list: Vec<String> = crate::types::SCALARS
+            .iter()
+            .enumerate()
+            .map(|(i, (cpp, _))| format!("{cpp} p{i}"))
+            .collect();
         let kernels = parsed(&format!("WV_KERNEL(k)({}) {{}}", list.join(", "))).unwrap();
-        let sizes: Vec<_> = kernels[0].parameters.iter().map(|p| p.ty.size()).collect();
+        let sizes: Vec<_> =
+            kernels[0].parameters.iter().map(|p| p.ty.layout(&[]).unwrap().size).collect();
         assert_eq!(sizes, [1, 2, 4, 8, 4, 8, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8]);
     }
 
     #[test]
     fn what_cannot_be_is_named_with_its_place() {
         for (source, want) in [
-            ("\nWV_KERNEL(k)(bool b) {}", "k.cu:2: parameter `bool b` of kernel k: its type is"),
+            ("\nWV_KERNEL(k)(u32** b) {}", "k.cu:2: parameter `u32** b` of kernel k: a pointer to"),
+            ("WV_KERNEL(k)(Qp qp) {}", "by pointer, as `const Qp*`"),
+            ("WV_KERNEL(k)(Qp* qp) {}", "read-only"),
+            ("WV_KERNEL(k)(Status s) {}", "by pointer"),
+            ("WV_SAFE_KERNEL(k)(u32* out) {}", "needs WV_COUNT"),
+            ("WV_SAFE_KERNEL(k)(u32 n WV_COUNT(1)) {}", "for pointers other than"),
+            ("WV_KERNEL(k)(u32* out WV_COUNT(1)) {}", "pointers of a WV_SAFE_KERNEL"),
+            ("WV_SAFE_KERNEL(k)(u32* WV_COUNT(1) out) {}", "stands last"),
             ("WV_KERNEL(k)(Foo& f) {}", "references"),
             ("WV_KERNEL(k)(int a[3]) {}", "as a pointer"),
             ("WV_KERNEL(k)(u32) {}", "a type and a name"),

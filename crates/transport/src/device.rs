@@ -82,8 +82,7 @@ impl Device {
         region: Region,
         options: impl Into<RegisterOptions>,
     ) -> Result<MemoryRegion, Error> {
-        let addr = region.addr();
-        self.register(Buffer::new(region, addr, None), options)
+        self.register(Buffer::of_region(region), options)
     }
 
     /// Makes an endpoint: a QP with its CQs, ready to be connected.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use warpverbs_gpu::{Buffer, KernelPtr};
+use warpverbs_gpu::{Buffer, KernelPtr, Qp};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::num::Qpn;
@@ -173,8 +173,12 @@ impl Endpoint {
     /// endpoint lives on as long as the pointer, or a launch that was given it, does. Not for
     /// [`QueuePlacement::Host`]: where the NIC takes the host's work by calls, nobody reads what a
     /// kernel writes there, and its waits end at their deadlines.
-    pub fn device_qp(&self) -> KernelPtr {
-        KernelPtr::new(&self.core.exported).keeping(self.core.clone())
+    #[allow(unsafe_code)]
+    pub fn device_qp(&self) -> KernelPtr<Qp> {
+        // SAFETY: `exported` holds a QP, which nobody writes after the endpoint was made; its
+        // addresses are those of the core's memory, named below, and of the doorbells on the host.
+        let pointer = unsafe { KernelPtr::from_buffer(&self.core.exported, self.core.clone()) };
+        self.core.memory.buffers().into_iter().fold(pointer, KernelPtr::reaching)
     }
 
     /// What became of it: its QP's state, its queues, and the first thing that went wrong.

@@ -5,6 +5,7 @@ use crate::layout::Abort;
 use crate::post::host::decode_error;
 use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
 use std::fmt;
+use warpverbs_gpu::Status;
 use warpverbs_mlx5::export::{ErrorWord, Fault, PostState, QueueState};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -88,6 +89,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What a kernel's status says; `Ok` for success.
+    pub fn of(status: Status) -> Result<(), Self> {
+        if status.0 == 0 { Ok(()) } else { Err(Self::from_code(status.0)) }
+    }
+
     /// Of a status word that a kernel left, a `wv::Status`, unless that is 0, which is success.
     pub fn from_code(code: u32) -> Self {
         let [outcome, syndrome, ..] = code.to_le_bytes();
@@ -101,6 +107,22 @@ impl Outcome {
             7 => Self::BadError,
             8 => Self::StrayCqe,
             _ => Self::Unknown(code),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("a wait timed out"),
+            Self::Aborted => f.write_str("aborted by the host or by another poster"),
+            Self::NoRoom => f.write_str("no room, or nothing arrived"),
+            Self::Requester(syndrome) => write!(f, "send work failed: {syndrome}"),
+            Self::Responder(syndrome) => write!(f, "a receive failed: {syndrome}"),
+            Self::TooLong => f.write_str("a length is more than the queue takes"),
+            Self::BadError => f.write_str("the queue's error word is not understood"),
+            Self::StrayCqe => f.write_str("a completion of work that is not in flight"),
+            Self::Unknown(code) => write!(f, "status {code:#x}, unknown here"),
         }
     }
 }

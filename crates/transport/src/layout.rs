@@ -156,11 +156,7 @@ pub(crate) struct Memory {
 pub(crate) fn alloc(gpu: Option<&Arc<dyn Gpu>>, len: u64, place: Place) -> Result<Buffer, Error> {
     match gpu {
         Some(gpu) => Ok(gpu.alloc(len as usize, place)?),
-        None => {
-            let region = HostBuf::region(len as usize)?;
-            let addr = region.addr();
-            Ok(Buffer::new(region, addr, None))
-        }
+        None => Ok(Buffer::of_region(HostBuf::region(len as usize)?)),
     }
 }
 
@@ -213,6 +209,11 @@ impl Memory {
 
     fn ring(&self, part: Part) -> Result<Region, Error> {
         Ok(self.ring_buf.region().slice(part.at, part.len)?)
+    }
+
+    /// All that the exported QP points to, but for the doorbells.
+    pub(crate) fn buffers(&self) -> [&Buffer; 3] {
+        [&self.ring_buf, &self.sq_buf, &self.state_buf]
     }
 
     fn stateful(&self, part: Part) -> Result<Region, Error> {
@@ -374,7 +375,7 @@ impl Memory {
             reserved: [0; 44],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;
-        Ok(Buffer::new(self.stateful(s.qp)?, state + s.qp.at, None))
+        Ok(self.state_buf.slice(s.qp.at, s.qp.len)?)
     }
 }
 

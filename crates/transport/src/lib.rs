@@ -41,7 +41,7 @@
 //! - The first error stays. Every later call on the endpoint returns it, [`Endpoint::health`]
 //!   explains it, and [`Endpoint::reset`] begins anew.
 //! - [`Error::kind`] tells whose doing it is: the caller's, the peer's, or nobody's.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod choice;
 mod config;
@@ -60,6 +60,7 @@ pub mod provider;
 mod region;
 mod register;
 mod srq;
+mod status;
 mod wire;
 
 pub use choice::NicChoice;
@@ -76,6 +77,7 @@ pub use provider::NicInfo;
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;
+pub use status::{KernelError, KernelStatus};
 
 pub use warpverbs_mem::{Access, NotTaken, RegistrationChoice, RegistrationPath};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};

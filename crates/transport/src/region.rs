@@ -6,7 +6,7 @@ use crate::wire::{Frame, Reader};
 use crate::{Error, HandleError, RegisterOptions, UsageError};
 use std::fmt;
 use std::sync::Arc;
-use warpverbs_gpu::Buffer;
+use warpverbs_gpu::{Buffer, Local, Remote};
 use warpverbs_mem::{Access, Region, RegistrationChoice};
 
 /// Memory that a NIC may touch: a buffer and its keys. The buffer lives at least as long as this
@@ -82,12 +82,12 @@ impl MemoryRegion {
         self.region().is_empty()
     }
 
-    /// All of it, for the own side of a work request.
+    /// All of it, for the own side of a work request; a kernel takes it as a [`Local`].
     pub fn local(&self) -> LocalRegion {
         LocalRegion { addr: self.addr(), len: self.len() as u64, lkey: self.lkey() }
     }
 
-    /// All of it, for peers: send them [`RemoteRegion::to_bytes`].
+    /// All of it, for a work request of a peer, whose kernel takes it as a [`Remote`]: send it [`RemoteRegion::to_bytes`].
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion { addr: self.addr(), len: self.len() as u64, rkey: self.rkey() }
     }
@@ -171,6 +171,18 @@ macro_rules! part_of_region {
 
 part_of_region!(LocalRegion, lkey, "own side");
 part_of_region!(RemoteRegion, rkey, "peer");
+
+impl From<LocalRegion> for Local {
+    fn from(LocalRegion { addr, lkey, .. }: LocalRegion) -> Self {
+        Self { addr, lkey }
+    }
+}
+
+impl From<RemoteRegion> for Remote {
+    fn from(RemoteRegion { addr, rkey, .. }: RemoteRegion) -> Self {
+        Self { addr, rkey }
+    }
+}
 
 impl AsRef<[LocalRegion]> for LocalRegion {
     fn as_ref(&self) -> &[LocalRegion] {

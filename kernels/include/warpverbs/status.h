@@ -33,6 +33,11 @@ struct [[nodiscard]] Status {
   WV_HD constexpr u8 wqe_opcode() const { return static_cast<u8>(code >> 24); }
 };
 
+// Keeps the first bad status of many threads in `*first`, which is zero before the launch.
+WV_DEVICE void keep_first(Status* first, Status result) {
+  if (!result.ok()) (void)compare_exchange<order::relaxed, scope::gpu>(&first->code, 0, result.code);
+}
+
 // What a wait was for; PostState.fault.what.
 enum class wait_for : u32 {
   none = 0,

@@ -287,17 +287,9 @@ mod tests {
     use warpverbs::gpu::GpuInfo;
 
     fn cuda(ordinal: u32, pci: &str) -> Found {
-        let info = GpuInfo {
-            kind: GpuKind::Cuda,
-            ordinal,
-            name: "a GPU".to_owned(),
-            arch: "sm_90".to_owned(),
-            warp_size: 32,
-            sm_count: 132,
-            memory_bytes: 1 << 36,
-            pci: Some(pci.to_owned()),
-            dmabuf: true,
-        };
+        let mut info = GpuInfo::new(GpuKind::Cuda, ordinal, "a GPU");
+        info.pci = Some(pci.to_owned());
+        info.dmabuf = true;
         Found {
             name: format!("cuda:{ordinal}"),
             kind: GpuKind::Cuda,

@@ -3,10 +3,9 @@
 use super::plan::Op;
 use super::rig::Lane;
 use anyhow::{Context as _, Result, bail};
-use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use warpverbs::gpu::{Buffer, Dim, Gpu, Kernel, KernelPtr, Place};
+use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion, RemoteRegion};
 
@@ -19,9 +18,6 @@ pub(crate) struct KernelFailure {
     /// What the first endpoint that is not well says of itself.
     health: String,
 }
-
-/// Bytes of one `Target` in `perf.cu`: u64 qp, laddr, raddr; u32 lkey, rkey.
-const TARGET_BYTES: usize = 32;
 
 /// An endpoint that a kernel posts to, and what it moves.
 pub(crate) struct Posting<'l> {
@@ -39,29 +35,23 @@ impl<'l> From<&'l Lane> for Posting<'l> {
 
 /// The pairs a kernel posts to, in its memory.
 pub(crate) struct Targets {
-    pointer: KernelPtr,
+    pointer: KernelPtr<perf::Target>,
     count: u32,
 }
 
 impl Targets {
     pub(crate) fn new(gpu: &dyn Gpu, postings: &[Posting<'_>]) -> Result<Self> {
-        let table = gpu.alloc((postings.len() * TARGET_BYTES).max(1), Place::Device)?;
-        let mut pointer = KernelPtr::new(&table);
-        let mut bytes = Vec::with_capacity(postings.len() * TARGET_BYTES);
-        for Posting { endpoint, local, remote } in postings {
-            let qp = endpoint.device_qp();
-            for word in [qp.addr(), local.addr(), remote.addr()] {
-                bytes.extend_from_slice(&word.to_le_bytes());
-            }
-            bytes.extend_from_slice(&local.lkey().to_le_bytes());
-            bytes.extend_from_slice(&remote.rkey().to_le_bytes());
-            pointer = pointer.keeping(Arc::new(qp));
-        }
-        gpu.write(&table, 0, &bytes)?;
+        let target = |Posting { endpoint, local, remote }: &Posting<'_>| perf::Target {
+            qp: endpoint.device_qp(),
+            local: (*local).into(),
+            remote: (*remote).into(),
+        };
+        let targets: Vec<_> = postings.iter().map(target).collect();
+        let pointer = KernelPtr::upload(gpu, &targets)?;
         Ok(Self { pointer, count: postings.len() as u32 })
     }
 
-    pub(crate) fn pointer(&self) -> KernelPtr {
+    pub(crate) fn pointer(&self) -> KernelPtr<perf::Target> {
         self.pointer.clone()
     }
 }
@@ -74,7 +64,7 @@ impl Report {
         Ok(Self(gpu.alloc(24, Place::Device)?))
     }
 
-    pub(crate) fn pointer(&self) -> KernelPtr {
+    pub(crate) fn pointer(&self) -> KernelPtr<u64> {
         KernelPtr::new(&self.0)
     }
 
@@ -187,7 +177,7 @@ pub(crate) fn elapsed(times: [u64; 2]) -> Result<Duration> {
     Ok(Duration::from_nanos(ns))
 }
 
-pub(crate) fn run(gpu: &dyn Gpu, kernel: &dyn Kernel, dim: Dim, limit: Duration) -> Result<()> {
+pub(crate) fn run(gpu: &dyn Gpu, kernel: &dyn SafeKernel, dim: Dim, limit: Duration) -> Result<()> {
     Ok(gpu.launch(kernel, dim, limit)?.wait()?)
 }
 

@@ -72,7 +72,8 @@ fn copy(gpu: &dyn Gpu, lane: &Lane, depth: u32) -> Result<Vec<u8>> {
     let len = depth as usize * 64;
     let out = gpu.alloc(len, Place::Device)?;
     let qp = lane.link.near.device_qp();
-    kernel::run(gpu, &perf::CopyRing { qp, out: KernelPtr::new(&out) }, Dim::new(4, 128), LIMIT)?;
+    let kernel = perf::CopyRing { qp, out: KernelPtr::new(&out), segments: 4 * depth };
+    kernel::run(gpu, &kernel, Dim::new(4, 128), LIMIT)?;
     let mut bytes = vec![0; len];
     gpu.read(&out, 0, &mut bytes)?;
     Ok(bytes)

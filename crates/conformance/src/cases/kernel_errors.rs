@@ -5,7 +5,6 @@ use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::peer::Shape;
 use crate::rig::{End, Pair, bytes, pattern, same};
-use warpverbs::kernels::loopback as k;
 use warpverbs::transport::{Endpoint, MemoryRegion, Syndrome};
 
 /// `wv::outcome::requester`.
@@ -25,16 +24,18 @@ fn ended_with(a: &Endpoint, status: &MemoryRegion, syndrome: Syndrome) -> End {
 
 pub(super) fn kernel_bad_rkey(setup: &Setup) -> End {
     let (pair, status) = (setup.kernel_pair()?, status(setup)?);
-    let rkey = pair.dst.rkey() ^ 0x5a00_0055;
-    setup.launch(&k::Write { rkey, ..write(&pair, 8, &status) }, DIM)?;
+    let mut kernel = write(&pair, 8, &status);
+    kernel.to.rkey ^= 0x5a00_0055;
+    setup.launch(&kernel, DIM)?;
     ended_with(&pair.a, &status, Syndrome::RemoteAccess)?;
     same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
 }
 
 pub(super) fn kernel_bad_lkey(setup: &Setup) -> End {
     let (pair, status) = (setup.kernel_pair()?, status(setup)?);
-    let lkey = pair.src.lkey() ^ 0x5a00_0055;
-    setup.launch(&k::Write { lkey, ..write(&pair, 8, &status) }, DIM)?;
+    let mut kernel = write(&pair, 8, &status);
+    kernel.from.lkey ^= 0x5a00_0055;
+    setup.launch(&kernel, DIM)?;
     ended_with(&pair.a, &status, Syndrome::LocalProt)?;
     same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
 }
@@ -63,7 +64,9 @@ pub(super) fn kernel_reconnect(setup: &Setup) -> End {
     let mut pair = setup.kernel_pair()?;
     for _ in 0..3 {
         let broken = status(setup)?;
-        setup.launch(&k::Write { rkey: 0x5a5a_5a00, ..write(&pair, 8, &broken) }, DIM)?;
+        let mut kernel = write(&pair, 8, &broken);
+        kernel.to.rkey = 0x5a5a_5a00;
+        setup.launch(&kernel, DIM)?;
         ended_with(&pair.a, &broken, Syndrome::RemoteAccess)?;
         pair.a.reset()?;
         pair.b.reset()?;

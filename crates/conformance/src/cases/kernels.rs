@@ -3,7 +3,7 @@
 use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::rig::{End, Pair, all_access, bytes, pattern, same, word};
-use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::gpu::{Dim, Element, KernelPtr, Remote};
 use warpverbs::kernels::{conform as c, loopback as k};
 use warpverbs::transport::MemoryRegion;
 
@@ -18,7 +18,7 @@ pub(super) fn status(setup: &Setup) -> Result<MemoryRegion, Stop> {
     Ok(setup.memory(64, all_access())?)
 }
 
-pub(super) fn pointer(region: &MemoryRegion) -> KernelPtr {
+pub(super) fn pointer<T: Element>(region: &MemoryRegion) -> KernelPtr<T> {
     KernelPtr::new(region.buffer())
 }
 
@@ -35,10 +35,8 @@ pub(super) fn went_well(pair: &Pair, status: &MemoryRegion) -> End {
 pub(super) fn write(pair: &Pair, bytes: u32, status: &MemoryRegion) -> k::Write {
     k::Write {
         qp: pair.a.device_qp(),
-        laddr: pair.src.addr(),
-        lkey: pair.src.lkey(),
-        raddr: pair.dst.addr(),
-        rkey: pair.dst.rkey(),
+        from: pair.src.local().into(),
+        to: pair.dst.remote().into(),
         bytes,
         status: pointer(status),
     }
@@ -65,10 +63,8 @@ pub(super) fn carry(
     c::Carry {
         qp: pair.a.device_qp(),
         kind: what as u32,
-        laddr: pair.src.addr(),
-        lkey: pair.src.lkey(),
-        raddr: pair.dst.addr(),
-        rkey: pair.dst.rkey(),
+        from: pair.src.local().into(),
+        to: pair.dst.remote().into(),
         bytes: len,
         count,
         imm: IMM,
@@ -101,8 +97,7 @@ pub(super) fn kernel_write_inline(setup: &Setup) -> End {
         let kernel = k::WriteInline {
             qp: pair.a.device_qp(),
             source: pointer(&pair.src),
-            raddr: pair.dst.addr(),
-            rkey: pair.dst.rkey(),
+            to: pair.dst.remote().into(),
             bytes: len as u32,
             status: pointer(&status),
         };
@@ -119,10 +114,8 @@ pub(super) fn kernel_read(setup: &Setup) -> End {
         pair.dst.write(0, &pattern(all, len as u64))?;
         let kernel = k::Read {
             qp: pair.a.device_qp(),
-            laddr: pair.src.addr(),
-            lkey: pair.src.lkey(),
-            raddr: pair.dst.addr(),
-            rkey: pair.dst.rkey(),
+            to: pair.src.local().into(),
+            from: pair.dst.remote().into(),
             bytes: len as u32,
             status: pointer(&status),
         };
@@ -142,11 +135,9 @@ pub(super) fn kernel_fenced(setup: &Setup) -> End {
         pair.dst.write(0, &pattern(all, len as u64))?;
         let kernel = c::Bounce {
             qp: pair.a.device_qp(),
-            laddr: pair.src.addr(),
-            lkey: pair.src.lkey(),
-            from: pair.dst.addr(),
-            to: pair.dst.addr() + HALF as u64,
-            rkey: pair.dst.rkey(),
+            here: pair.src.local().into(),
+            from: pair.dst.remote().into(),
+            to: Remote::from(pair.dst.remote()).offset(HALF as u64),
             bytes: len as u32,
             status: pointer(&status),
         };
@@ -163,8 +154,7 @@ pub(super) fn kernel_atomics(setup: &Setup) -> End {
     pair.dst.write(0, &[100u64.to_le_bytes(), 5u64.to_le_bytes()].concat())?;
     let kernel = k::Atomic {
         qp: pair.a.device_qp(),
-        raddr: pair.dst.addr(),
-        rkey: pair.dst.rkey(),
+        at: pair.dst.remote().into(),
         expected: 5,
         desired: 0x0123_4567_89ab_cdef,
         olds: pointer(&olds),
@@ -190,8 +180,7 @@ pub(super) fn kernel_masked_atomics(setup: &Setup) -> End {
     pair.dst.write(0, &[(7 << 32 | lower).to_le_bytes(), u64::to_le_bytes(narrow)].concat())?;
     let kernel = c::Masked {
         qp: pair.a.device_qp(),
-        raddr: pair.dst.addr(),
-        rkey: pair.dst.rkey(),
+        at: pair.dst.remote().into(),
         olds: pointer(&olds),
         status: pointer(&status),
     };

@@ -158,7 +158,7 @@ impl Actor {
             return Err(Trouble::Other(why));
         }
         let region = self.region(take.region)?;
-        let (addr, lkey) = (region.addr(), region.lkey());
+        let to = region.local().into();
         let qp = self.endpoint(take.endpoint)?.device_qp();
         let gpu = self.side.gpu.as_ref().ok_or_else(Trouble::no_kernels)?;
         load(&**gpu)?;
@@ -166,8 +166,7 @@ impl Actor {
         let messages = gpu.alloc(12 * take.count as usize, Place::Shared)?;
         let kernel = k::Take {
             qp,
-            addr,
-            lkey,
+            to,
             room: take.room,
             count: take.count,
             window: take.window,

@@ -23,7 +23,7 @@ pub(crate) fn play(
         Arg::U64(rounds),
         Arg::U64(LIMIT.as_nanos() as u64),
     ];
-    let launch = gpu.launch(&Call { name: "echo", args }, Dim::new(1, 1), LIMIT * 2)?;
+    let launch = Call { name: "echo", args }.launch(gpu, Dim::new(1, 1), LIMIT * 2)?;
     let begun = Instant::now();
     let mut times = Vec::with_capacity(rounds as usize);
     'rounds: for round in 1..=rounds {

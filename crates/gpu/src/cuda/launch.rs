@@ -39,7 +39,9 @@ pub(crate) struct CudaLaunch {
 }
 
 impl CudaLaunch {
-    pub(crate) fn start(
+    /// # Safety
+    /// As [`Gpu::launch_unchecked`](crate::Gpu::launch_unchecked).
+    pub(crate) unsafe fn start(
         streams: &Arc<Streams>,
         function: Function,
         kernel: &dyn Kernel,
@@ -54,8 +56,8 @@ impl CudaLaunch {
         graveyard::launching(|| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
             // bytes as the parameter has (`Kernel`'s contract, checked when it was loaded), copied
-            // by the call; what the addresses among them refer to stays valid until the kernel has
-            // ended (`Kernel`'s contract), for which `Running` keeps `args`.
+            // by the call; the kernel touches what lies behind its pointers alone (the caller's
+            // obligation), which stays valid until it has ended, since `Running` keeps `args`.
             unsafe {
                 context.driver().cuLaunchKernel(
                     function.raw,

@@ -190,25 +190,27 @@ impl Gpu for CudaDevice {
     }
 
     fn alloc(&self, len: usize, place: Place) -> Result<Buffer, GpuError> {
-        let (region, kernel_addr) = match place {
-            Place::Shared => SharedMem::region(self.context, len)?,
+        match place {
+            Place::Shared => {
+                let (region, kernel_addr) = SharedMem::region(self.context, len)?;
+                // SAFETY: pinned memory, with the address that the driver gave for it.
+                Ok(unsafe { Buffer::new(region, kernel_addr, None) })
+            }
             Place::Device => {
                 let piece = Piece::new(self.context, len as u64)?;
                 let (context, copier) = (self.context, self.copier.clone());
                 let region = Region::new(DeviceMem { piece, len, context, copier });
                 self.transfer.zero(&region)?;
-                let addr = region.addr();
-                (region, addr)
+                Ok(Buffer::of_region(region))
             }
-        };
-        Ok(Buffer::new(region, kernel_addr, None))
+        }
     }
 
     fn map(&self, region: &Region) -> Result<Buffer, GpuError> {
         if let Kind::Cuda(owner) = region.kind() {
             // Device memory has one address in all devices that may reach it.
             self.reach(owner)?;
-            return Ok(Buffer::new(region.clone(), region.addr(), None));
+            return Ok(Buffer::of_region(region.clone()));
         }
         if region.kind() != Kind::Host {
             return Err(self.unsupported("memory of a device of another kind"));
@@ -216,7 +218,8 @@ impl Gpu for CudaDevice {
         let pinned = Pinned::new(self.context, region)?;
         let kernel_addr = Pinned::kernel_addr(self.context, region.addr())?;
         let mapping = Arc::new(HostMapping { _pinned: pinned });
-        Ok(Buffer::new(region.clone(), kernel_addr, Some(mapping)))
+        // SAFETY: the address that the driver gave for pages which `mapping` keeps registered.
+        Ok(unsafe { Buffer::new(region.clone(), kernel_addr, Some(mapping)) })
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
@@ -239,7 +242,7 @@ impl Gpu for CudaDevice {
         self.context.modules().get(self.context, image, &self.cache).map(drop)
     }
 
-    fn launch(
+    unsafe fn launch_unchecked(
         &self,
         kernel: &dyn Kernel,
         dim: Dim,
@@ -253,7 +256,8 @@ impl Gpu for CudaDevice {
             declared: 1,
             compiled: 0,
         })?;
-        let launch = CudaLaunch::start(&self.streams, *function, kernel, dim)?;
+        // SAFETY: handed on to the caller.
+        let launch = unsafe { CudaLaunch::start(&self.streams, *function, kernel, dim) }?;
         Ok(Launch::new(Box::new(launch), deadline))
     }
 

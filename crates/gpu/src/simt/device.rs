@@ -69,15 +69,14 @@ impl Gpu for SimtDevice {
 
     fn alloc(&self, len: usize, _place: Place) -> Result<Buffer, GpuError> {
         let region = HostBuf::region(len)?;
-        let addr = region.addr();
-        Ok(Buffer::new(region, addr, None))
+        Ok(Buffer::of_region(region))
     }
 
     fn map(&self, region: &Region) -> Result<Buffer, GpuError> {
         if region.kind() != Kind::Host {
             return Err(self.unsupported("kernels on memory that the CPU cannot reach"));
         }
-        Ok(Buffer::new(region.clone(), region.addr(), None))
+        Ok(Buffer::of_region(region.clone()))
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
@@ -93,7 +92,7 @@ impl Gpu for SimtDevice {
         Ok(())
     }
 
-    fn launch(
+    unsafe fn launch_unchecked(
         &self,
         kernel: &dyn Kernel,
         dim: Dim,
@@ -113,6 +112,9 @@ impl Gpu for SimtDevice {
         if args.len() != entry.params.len() {
             return bad("parameters", args.len() as u64, "as many as the kernel declares");
         }
+        if !args.on_host() {
+            return Err(self.unsupported("kernels on memory that the CPU cannot reach"));
+        }
         let plan = Plan {
             config: self.config.clone(),
             dim,
@@ -124,8 +126,8 @@ impl Gpu for SimtDevice {
         };
         let history = self.history.clone();
         let job = Job { kernel: entry.name, host: entry.host, args, plan, history };
-        // SAFETY: `Kernel` promises parameters that match the entry and stay valid; the job keeps
-        // alive what they keep alive.
+        // SAFETY: `Kernel` promises parameters that match the entry, and the caller that the kernel
+        // touches what lies behind its pointers alone; the job keeps that alive.
         let state = unsafe { SimtLaunch::start(job) }?;
         Ok(Launch::new(Box::new(state), deadline))
     }

@@ -51,7 +51,7 @@ unsafe extern "C" fn wait(args: *const *const c_void) {
 
 struct Test {
     entry: &'static Entry,
-    args: Vec<KernelPtr>,
+    args: Vec<KernelPtr<u64>>,
 }
 
 // SAFETY: the tests give one pointer, as both entries want.
@@ -66,9 +66,19 @@ unsafe impl Kernel for Test {
 
     fn args(&self) -> KernelArgs {
         let mut args = KernelArgs::new();
-        self.args.iter().for_each(|p| args.push_ptr(p));
+        self.args.iter().for_each(|p| args.push(p));
         args
     }
+}
+
+fn launch(
+    gpu: &SimtDevice,
+    kernel: &Test,
+    dim: Dim,
+    deadline: Duration,
+) -> Result<crate::Launch, GpuError> {
+    // SAFETY: both kernels touch the one word behind their pointer.
+    unsafe { gpu.launch_unchecked(kernel, dim, deadline) }
 }
 
 fn word(gpu: &SimtDevice) -> Buffer {
@@ -86,7 +96,7 @@ fn every_lane_meets_exactly_once() {
         let gpu = SimtDevice::new(config).unwrap();
         let count = word(&gpu);
         let kernel = Test { entry: &ENTRIES[0], args: vec![(&count).into()] };
-        gpu.launch(&kernel, Dim::new(5, 100), Duration::from_secs(20)).unwrap().wait().unwrap();
+        launch(&gpu, &kernel, Dim::new(5, 100), Duration::from_secs(20)).unwrap().wait().unwrap();
         assert_eq!(value(&count), 500, "{:?}", gpu.config().mode);
     }
 }
@@ -98,7 +108,7 @@ fn a_launch_keeps_its_memory_and_gives_it_back() {
     let witness = Arc::new(());
     let pointer = KernelPtr::new(&flag).keeping(witness.clone());
     let kernel = Test { entry: &ENTRIES[1], args: vec![pointer] };
-    let launch = gpu.launch(&kernel, Dim::new(1, 33), Duration::from_secs(20)).unwrap();
+    let launch = launch(&gpu, &kernel, Dim::new(1, 33), Duration::from_secs(20)).unwrap();
     drop(kernel);
     assert_eq!(Arc::strong_count(&witness), 2);
     gpu.write(&flag, 0, &1u64.to_le_bytes()).unwrap();
@@ -112,7 +122,7 @@ fn a_stopped_launch_gives_its_memory_back_too() {
     let witness = Arc::new(());
     let pointer = KernelPtr::new(&word(&gpu)).keeping(witness.clone());
     let kernel = Test { entry: &ENTRIES[1], args: vec![pointer] };
-    let launch = gpu.launch(&kernel, Dim::new(1, 33), Duration::from_millis(30)).unwrap();
+    let launch = launch(&gpu, &kernel, Dim::new(1, 33), Duration::from_millis(30)).unwrap();
     drop(kernel);
     let Err(LaunchError::Deadline { report, .. }) = launch.wait() else { panic!("it ended") };
     assert!(report.contains("waiting at tests.rs:3"), "{report}");
@@ -133,7 +143,7 @@ fn a_stepper_that_the_kernel_waits_for_is_stepped() {
         });
         let gpu = SimtDevice::with_stepper(SimtConfig::seeded(seed), stepper).unwrap();
         let kernel = Test { entry: &ENTRIES[1], args: vec![(&flag).into()] };
-        gpu.launch(&kernel, Dim::new(2, 40), Duration::from_secs(20)).unwrap().wait().unwrap();
+        launch(&gpu, &kernel, Dim::new(2, 40), Duration::from_secs(20)).unwrap().wait().unwrap();
         assert!(gpu.finished()[0].counts.steps > 0);
     }
 }
@@ -142,6 +152,6 @@ fn a_stepper_that_the_kernel_waits_for_is_stepped() {
 fn parameters_are_counted() {
     let gpu = SimtDevice::new(SimtConfig::default()).unwrap();
     let kernel = Test { entry: &ENTRIES[1], args: Vec::new() };
-    let refused = gpu.launch(&kernel, Dim::new(1, 1), Duration::from_secs(1)).map(|_| ());
+    let refused = launch(&gpu, &kernel, Dim::new(1, 1), Duration::from_secs(1)).map(|_| ());
     assert!(matches!(refused, Err(GpuError::BadLaunch { field: "parameters", .. })));
 }

@@ -38,7 +38,7 @@ pub(crate) static IMAGE: Image = Image {
 #[derive(Clone)]
 pub(crate) enum Arg {
     /// An address.
-    Ptr(KernelPtr),
+    Ptr(KernelPtr<u64>),
     /// A number.
     U64(u64),
     /// A number.
@@ -52,7 +52,7 @@ pub(crate) struct Call {
 }
 
 // SAFETY: the tests and the probe give the arguments that `kernels.cu` wants (a wrong count or size
-// is found when loading), and pointers keep their buffers.
+// is found when loading).
 unsafe impl Kernel for Call {
     fn image(&self) -> &'static Image {
         &IMAGE
@@ -66,12 +66,25 @@ unsafe impl Kernel for Call {
         let mut args = KernelArgs::new();
         for arg in &self.args {
             match arg {
-                Arg::Ptr(pointer) => args.push_ptr(pointer),
-                Arg::U64(value) => args.push(&value.to_le_bytes()),
-                Arg::U32(value) => args.push(&value.to_le_bytes()),
+                Arg::Ptr(pointer) => args.push(pointer),
+                Arg::U64(value) => args.push(value),
+                Arg::U32(value) => args.push(value),
             }
         }
         args
+    }
+}
+
+impl Call {
+    /// Launches it.
+    pub(crate) fn launch(
+        &self,
+        gpu: &dyn Gpu,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError> {
+        // SAFETY: the tests and the probe give buffers that hold what the kernel touches.
+        unsafe { gpu.launch_unchecked(self, dim, deadline) }
     }
 }
 
@@ -143,7 +156,7 @@ impl Spin {
             Arg::Ptr(KernelPtr::at(buffer, slot + Flags::STOP, 8).unwrap()),
             Arg::U64(limit.as_nanos() as u64),
         ];
-        let launch = gpu.launch(&Call { name: "spin", args }, dim, deadline).unwrap();
+        let launch = Call { name: "spin", args }.launch(gpu, dim, deadline).unwrap();
         let word = |offset| buffer.region().atomic_u64(slot + offset).unwrap();
         let spin = Self { launch, stop: word(Flags::STOP) };
         let asked = Instant::now();

@@ -44,7 +44,7 @@ fn read_all(gpu: &dyn Gpu, buffer: &Buffer) -> Vec<u8> {
 fn add_one(gpu: &dyn Gpu, words: &Buffer, count: u32) {
     let args = vec![Arg::Ptr(words.into()), Arg::U32(count)];
     let dim = Dim::new(count.div_ceil(256), 256);
-    gpu.launch(&Call { name: "add_one", args }, dim, PROMPT).unwrap().wait().unwrap();
+    Call { name: "add_one", args }.launch(gpu, dim, PROMPT).unwrap().wait().unwrap();
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn lonely_spin(
         Arg::U64(SPIN.as_nanos() as u64),
     ];
     let call = Call { name: "spin", args };
-    let launch = gpu.launch(&call, Dim::new(1, 32), deadline).unwrap();
+    let launch = call.launch(gpu, Dim::new(1, 32), deadline).unwrap();
     (launch, stop.region().clone(), kept)
 }
 
@@ -261,7 +261,7 @@ fn wrong_launches_are_refused_and_named() {
         (Dim::new(0, 1), 0, "blocks"),
         (Dim::new(1, 1), 1, "arguments"),
     ] {
-        let refused = gpu.launch(&call(omit), dim, PROMPT).map(drop);
+        let refused = call(omit).launch(&*gpu, dim, PROMPT).map(drop);
         assert!(
             matches!(refused, Err(GpuError::BadLaunch { kernel: "add_one", field, .. }) if field == wrong),
             "{refused:?}"

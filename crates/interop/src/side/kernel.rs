@@ -5,7 +5,7 @@ use crate::case::{Op, Status};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place};
+use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, Remote};
 use warpverbs::kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion};
 
@@ -36,16 +36,11 @@ impl Kernels {
             Op::Read => 1,
             other => bail!("no kernel here posts {other:?}"),
         };
-        let device_qp = qp.device_qp();
-        let addresses = [device_qp.addr(), local.addr(), work.remote.addr];
-        let mut target: Vec<u8> = addresses.iter().flat_map(|word| word.to_le_bytes()).collect();
-        target.extend(local.lkey().to_le_bytes());
-        target.extend(work.remote.rkey.to_le_bytes());
-        let targets = self.0.alloc(target.len(), Place::Device)?;
-        self.0.write(&targets, 0, &target)?;
+        let remote = Remote { addr: work.remote.addr, rkey: work.remote.rkey };
+        let target = perf::Target { qp: qp.device_qp(), local: local.into(), remote };
         let report = self.0.alloc(24, Place::Device)?;
         let kernel = perf::Stream {
-            targets: KernelPtr::new(&targets).keeping(Arc::new(device_qp)),
+            targets: KernelPtr::upload(&*self.0, &[target])?,
             count: 1,
             op,
             bytes: work.bytes,

@@ -6,7 +6,7 @@ mod work;
 pub use handle::HandleError;
 pub use work::WorkError;
 
-use crate::FabricAddress;
+use crate::{FabricAddress, Health, KernelError};
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_gpu::GpuError;
@@ -43,6 +43,9 @@ pub enum Error {
     /// The device that runs the kernels refused or failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// A kernel ended with a bad status.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     /// libibverbs, or a device behind it, refused or failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
@@ -72,6 +75,9 @@ impl Error {
             }
             Self::Handle(_) => ErrorKind::BadPeer,
             Self::Work(work) => work.kind(),
+            Self::Kernel(KernelError { health, .. }) => {
+                health.iter().find_map(Health::kind).unwrap_or(ErrorKind::BadLuck)
+            }
             Self::Memory(MemError::OutOfBounds { .. } | MemError::Misaligned { .. }) => {
                 ErrorKind::BadCaller
             }

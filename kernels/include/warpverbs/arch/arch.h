@@ -14,6 +14,13 @@
 #include "warpverbs/arch/simt.h"
 #endif
 
+// A kernel that may be launched with any arguments: whatever the others are, it touches at most the
+// first WV_COUNT(elements) behind each pointer, and one behind each pointer inside a structure. The
+// launcher checks that there are as many. WV_KERNEL promises nothing, and its launch is unsafe.
+#define WV_SAFE_KERNEL(name) WV_KERNEL(name)
+// Sums and products of numbers, unsigned parameters, grid_threads, grid_blocks and block_threads.
+#define WV_COUNT(elements)
+
 namespace wv {
 
 WV_DEVICE lane_mask lane_bit(u32 lane) { return lane_mask{1} << lane; }

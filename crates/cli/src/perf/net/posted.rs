@@ -9,7 +9,7 @@ use crate::perf::kernel::{self, Posting, Report, Targets, op_code};
 use crate::perf::plan::{MAX_ITERS, Op};
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
+use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::perf;
 
 /// How long one answer may take.
@@ -113,7 +113,7 @@ struct Rally<'p, 'a> {
     poster: &'p KernelPoster<'a>,
     postings: Vec<Posting<'a>>,
     targets: Targets,
-    answers: Buffer,
+    answers: KernelPtr<perf::Answers>,
 }
 
 impl<'p, 'a> Rally<'p, 'a> {
@@ -124,14 +124,14 @@ impl<'p, 'a> Rally<'p, 'a> {
         let back = lane.back.as_ref().context("no memory for answers")?;
         let last = poster.part.bytes - 1;
         let inbox = back.local();
-        let (out, incoming) = (lane.main.kernel_addr() + last, back.kernel_addr() + last);
-        let mut bytes: Vec<u8> =
-            [out, incoming, inbox.addr()].into_iter().flat_map(u64::to_le_bytes).collect();
-        bytes.extend_from_slice(&inbox.lkey().to_le_bytes());
-        // All of it: receives that are left over are for the next size.
-        bytes.extend_from_slice(&(inbox.len() as u32).to_le_bytes());
-        let answers = poster.gpu.alloc(bytes.len(), Place::Device)?;
-        poster.gpu.write(&answers, 0, &bytes)?;
+        let answers = perf::Answers {
+            out: KernelPtr::at(lane.main.buffer(), last, 1)?,
+            r#in: KernelPtr::at(back.buffer(), last, 1)?,
+            at: inbox.into(),
+            // All of it: receives that are left over are for the next size.
+            bytes: inbox.len() as u32,
+        };
+        let answers = KernelPtr::upload(poster.gpu, &[answers])?;
         Ok(Self { poster, postings, targets, answers })
     }
 
@@ -141,7 +141,7 @@ impl<'p, 'a> Rally<'p, 'a> {
         let samples = gpu.alloc(iters as usize * 8, Place::Device)?;
         let kernel = perf::PingPong {
             target: self.targets.pointer(),
-            answers: KernelPtr::new(&self.answers),
+            answers: self.answers.clone(),
             op: op_code(self.poster.request.setup.op),
             bytes: self.poster.part.bytes as u32,
             // Turns are counted from 1, as the server does.

@@ -1,0 +1,64 @@
+//! How a kernel ended: the status word that it leaves, and what the endpoints know of the cause.
+
+use crate::{Endpoint, Error, Health, Outcome};
+use std::fmt;
+use std::sync::Arc;
+use warpverbs_gpu::{Buffer, Gpu, KernelPtr, Place, Status};
+
+/// The word in which a kernel leaves its first bad status, `wv::Status*` in device code. Zero, which
+/// is success, until `wv::keep_first` writes it.
+pub struct KernelStatus {
+    gpu: Arc<dyn Gpu>,
+    word: Buffer,
+}
+
+impl KernelStatus {
+    /// A word in memory of `gpu`, where the kernel is to run.
+    pub fn new(gpu: &Arc<dyn Gpu>) -> Result<Self, Error> {
+        Ok(Self { gpu: gpu.clone(), word: gpu.alloc(size_of::<Status>(), Place::Device)? })
+    }
+
+    /// For the kernel.
+    pub fn pointer(&self) -> KernelPtr<Status> {
+        KernelPtr::new(&self.word)
+    }
+
+    /// The word as it is now. A kernel that still runs may yet write it.
+    pub fn read(&self) -> Result<Status, Error> {
+        let mut word = [0; size_of::<Status>()];
+        self.gpu.read(&self.word, 0, &mut word)?;
+        Ok(Status(u32::from_ne_bytes(word)))
+    }
+
+    /// Makes the word zero again, for another launch.
+    pub fn clear(&self) -> Result<(), Error> {
+        Ok(self.gpu.write(&self.word, 0, &[0; size_of::<Status>()])?)
+    }
+
+    /// Fails with [`Error::Kernel`] unless the kernel succeeded; the error has the health of those
+    /// `endpoints` that are not well.
+    pub fn check(&self, endpoints: &[&Endpoint]) -> Result<(), Error> {
+        let Err(outcome) = Outcome::of(self.read()?) else { return Ok(()) };
+        let health = endpoints.iter().map(|endpoint| endpoint.health());
+        let mut health = health.collect::<Result<Vec<_>, _>>()?;
+        health.retain(|health| !health.is_ok());
+        Err(KernelError { outcome, health }.into())
+    }
+}
+
+/// A kernel ended with a bad status.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub struct KernelError {
+    /// The first bad status of its threads.
+    pub outcome: Outcome,
+    /// What the endpoints that are not well say of the cause.
+    pub health: Vec<Health>,
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the kernel failed: {}", self.outcome)?;
+        self.health.iter().try_for_each(|health| write!(f, "\n{health}"))
+    }
+}
