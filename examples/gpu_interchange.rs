@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
+use warpverbs::verbs::{self, PortState, Verbs};
 use warpverbs_units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel
@@ -56,6 +57,8 @@ fn run(flags: Flags) -> Result<()> {
 
     session.say("Step 2: Looking at the NIC...")?;
     let info = session.nic.info();
+    let ports = active_ports();
+    session.say(&format!("  {ports} active port(s), the software NIC's among them"))?;
     session.say(&format!("  {} ({}): {}", info.name, info.provider, info.description))?;
 
     session.say("Step 3: Loading kernels...")?;
@@ -92,16 +95,34 @@ fn run(flags: Flags) -> Result<()> {
     let dst = filled(&receiver, !value, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     session.say(&format!("  lkey {:#010x}, rkey {:#010x}", src.lkey(), dst.rkey()))?;
 
-    session.say("Step 7: Launching the kernel that posts the transfer...")?;
+    session
+        .say("Step 7: Launching the kernel that posts the transfer, and one that verifies it...")?;
     let time = transfer(&session, &sender, &near, &src, &dst)?;
 
-    session.say("Step 8: Verifying on the receiving GPU...")?;
     verify(&receiver, &dst, value)?;
-    session.say(&format!("  All {bytes} bytes verified with value {value}\n"))?;
+    session.say(&format!("  All {bytes} bytes verified with value {value}"))?;
+
+    session.say("Step 8: Cleaning up...")?;
+    drop((near, far));
+    drop((src, dst));
+    session.say("  Endpoints and memory regions released\n")?;
     session.fact("bytes", bytes);
     session.fact("value", value);
     session.fact("seconds", time.as_secs_f64());
     session.passed(&format!("{bytes} bytes went {way}"))
+}
+
+/// Ports of RDMA devices that are up, and the software NIC's own.
+fn active_ports() -> usize {
+    let devices = Verbs::load().ok().and_then(|verbs| verbs.devices().ok()).unwrap_or_default();
+    let of_device = |device: &verbs::Device| {
+        let Ok(context) = device.open() else { return 0 };
+        let ports = context.attr().map_or(0, |attr| attr.ports);
+        let active =
+            |port: &u8| context.port(*port).is_ok_and(|found| found.state == PortState::Active);
+        (1..=ports).filter(active).count()
+    };
+    1 + devices.iter().map(of_device).sum::<usize>()
 }
 
 /// WQE, doorbell record, doorbell, completion: all of it in a kernel of `gpu`.

@@ -7,12 +7,14 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use common::{Common, Session, compare, poison, words};
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::SendRecv;
-use warpverbs::transport::{Access, KernelStatus};
+use warpverbs::transport::{Access, Endpoint, KernelStatus, MemoryRegion};
 use warpverbs_units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
@@ -31,25 +33,20 @@ struct Flags {
     depth: u32,
 }
 
-/// Longest file: both copies, and both buffers, are in memory.
-const MAX_FILE: u64 = 2 << 30;
+/// Bytes that are in memory at a time, unless one message is longer.
+const PART: u64 = 4 << 20;
 
 fn main() -> ExitCode {
     common::main(run)
 }
 
-/// All of a file, if it is one and not too long.
-fn load(path: &Path) -> Result<Vec<u8>> {
+/// A file to be read from its start, and its length.
+fn open(path: &Path) -> Result<(File, u64)> {
     let named = || path.display().to_string();
-    let found = std::fs::metadata(path).with_context(named)?;
+    let file = File::open(path).with_context(named)?;
+    let found = file.metadata().with_context(named)?;
     ensure!(found.is_file(), "{} is no file", path.display());
-    ensure!(
-        found.len() <= MAX_FILE,
-        "{} is {} bytes long, expected at most {MAX_FILE}",
-        path.display(),
-        found.len()
-    );
-    std::fs::read(path).with_context(named)
+    Ok((file, found.len()))
 }
 
 fn run(flags: Flags) -> Result<()> {
@@ -65,45 +62,28 @@ fn run(flags: Flags) -> Result<()> {
         Some(path) => path,
         None => std::env::current_exe().context("path of this program")?,
     };
-    let data = load(&path)?;
-    let len = data.len() as u64;
+    let (mut file, len) = open(&path)?;
     let mut session = Session::open(&flags.common)?;
-    let sent = hex(&data);
-    session.say(&format!("{}: {len} bytes\n  SHA-256 before  {sent}", path.display()))?;
-
-    let src = session.buffer(&data, Access::empty())?;
-    let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
-    let (sender, receiver) = session.pair()?;
-    let (status, counts) =
-        (KernelStatus::new(&session.gpu)?, session.gpu.alloc(24, Place::Device)?);
-    let messages = len.div_ceil(chunk.into());
-    let kernel = SendRecv {
-        from: sender.device_qp(),
-        to: receiver.device_qp(),
-        source: src.local().into(),
-        target: dst.local().into(),
-        bytes: len,
-        piece: chunk,
-        window: depth,
-        counts: KernelPtr::new(&counts),
-        status: status.pointer(),
-    };
-    session.gpu.load(&warpverbs::kernels::loopback::IMAGE)?;
-    let start = Instant::now();
-    session.run(&kernel, Dim::new(1, 64))?;
-    let time = start.elapsed();
-    status.check(&[&sender, &receiver])?;
-    let [sent_messages, received_messages, wrong] = words(&session.gpu, &counts)?;
-    ensure!(
-        (sent_messages, received_messages, wrong) == (messages, messages, 0),
-        "{sent_messages} messages sent and {received_messages} received, {wrong} of them of the \
-         wrong length; expected {messages}"
-    );
-
-    let found = session.read(&dst, data.len())?;
-    let received = hex(&found);
-    session.say(&format!("  SHA-256 after   {received}"))?;
-    let (sends, receives) = (sender.health()?.send, receiver.health()?.receive);
+    session.say(&format!("{}: {len} bytes", path.display()))?;
+    let line = Line::new(&session, len, chunk, depth)?;
+    let (mut before, mut after) = (Sha256::new(), Sha256::new());
+    let (mut at, mut time) = (0, Duration::ZERO);
+    // An empty file is carried as well, in no messages.
+    while at < len || at == 0 {
+        let mut data = vec![0; usize::try_from(line.part.min(len - at))?];
+        file.read_exact(&mut data).with_context(|| path.display().to_string())?;
+        let (found, took) = line.carry(&session, &data)?;
+        before.update(&data);
+        after.update(&found);
+        compare(&data, &found).with_context(|| format!("from byte {at} on"))?;
+        (at, time) = (at + data.len() as u64, time + took);
+        if len == 0 {
+            break;
+        }
+    }
+    let (sent, received) = (hex(before), hex(after));
+    session.say(&format!("  SHA-256 before  {sent}\n  SHA-256 after   {received}"))?;
+    let (sends, receives) = (line.sender.health()?.send, line.receiver.health()?.receive);
     let wqes = sends.published + receives.published;
     let cqes = sends.completed + receives.completed;
     let rate = len as f64 / time.as_secs_f64() / 1e6;
@@ -112,7 +92,6 @@ fn run(flags: Flags) -> Result<()> {
         sends.published, receives.published
     ))?;
     ensure!(sent == received, "SHA-256 is {received}, expected {sent}");
-    compare(&data, &found)?;
     session.fact("file", path.display().to_string());
     session.fact("bytes", len);
     session.fact("sha256_sent", sent);
@@ -120,9 +99,65 @@ fn run(flags: Flags) -> Result<()> {
     session.fact("wqes", wqes);
     session.fact("completed", cqes);
     session.fact("seconds", time.as_secs_f64());
+    let messages = len.div_ceil(chunk.into());
     session.passed(&format!("{len} bytes arrived in {messages} messages, digests are equal"))
 }
 
-fn hex(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+/// Two endpoints and a buffer at each, for one part of the file after the other.
+struct Line {
+    sender: Endpoint,
+    receiver: Endpoint,
+    src: MemoryRegion,
+    dst: MemoryRegion,
+    chunk: u32,
+    depth: u32,
+    /// Bytes of a part: whole messages.
+    part: u64,
+}
+
+impl Line {
+    fn new(session: &Session, len: u64, chunk: u32, depth: u32) -> Result<Self> {
+        let part = (PART / u64::from(chunk)).max(1) * u64::from(chunk);
+        let room = usize::try_from(part.min(len).max(1))?;
+        let src = session.memory(&session.gpu, room, Access::empty())?;
+        let dst = session.memory(&session.gpu, room, Access::LOCAL_WRITE)?;
+        let (sender, receiver) = session.pair()?;
+        session.gpu.load(&warpverbs::kernels::loopback::IMAGE)?;
+        Ok(Self { sender, receiver, src, dst, chunk, depth, part })
+    }
+
+    /// Carries a part. What arrived, and how long the kernel took.
+    fn carry(&self, session: &Session, data: &[u8]) -> Result<(Vec<u8>, Duration)> {
+        session.gpu.write(self.src.buffer(), 0, data)?;
+        session.gpu.write(self.dst.buffer(), 0, &poison(data))?;
+        let (status, counts) =
+            (KernelStatus::new(&session.gpu)?, session.gpu.alloc(24, Place::Device)?);
+        let kernel = SendRecv {
+            from: self.sender.device_qp(),
+            to: self.receiver.device_qp(),
+            source: self.src.local().into(),
+            target: self.dst.local().into(),
+            bytes: data.len() as u64,
+            piece: self.chunk,
+            window: self.depth,
+            counts: KernelPtr::new(&counts),
+            status: status.pointer(),
+        };
+        let start = Instant::now();
+        session.run(&kernel, Dim::new(1, 64))?;
+        let time = start.elapsed();
+        status.check(&[&self.sender, &self.receiver])?;
+        let [sent, received, wrong] = words(&session.gpu, &counts)?;
+        let messages = (data.len() as u64).div_ceil(self.chunk.into());
+        ensure!(
+            (sent, received, wrong) == (messages, messages, 0),
+            "{sent} messages sent and {received} received, {wrong} of them of the wrong length; \
+             expected {messages}"
+        );
+        Ok((session.read(&self.dst, data.len())?, time))
+    }
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

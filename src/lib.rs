@@ -78,3 +78,72 @@ pub use warpverbs_verbs as verbs;
 pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
+
+/// A launch that could corrupt memory needs `unsafe`, and arguments of another type do not compile.
+/// This is good:
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel, KernelPtr, Launch, SafeKernel};
+/// use warpverbs::kernels::selftest::Diverge;
+/// fn safe(gpu: &dyn Gpu, kernel: &dyn SafeKernel) -> Result<Launch, GpuError> {
+///     gpu.launch(kernel, Dim::new(1, 1), Duration::from_secs(1))
+/// }
+/// fn raw(gpu: &dyn Gpu, kernel: &dyn Kernel) -> Result<Launch, GpuError> {
+///     // SAFETY: for this example, that of the caller.
+///     unsafe { gpu.launch_unchecked(kernel, Dim::new(1, 1), Duration::from_secs(1)) }
+/// }
+/// fn typed(counts: KernelPtr<u64>, groups: KernelPtr<u64>) -> Diverge {
+///     Diverge { counts, groups, rounds: 1 }
+/// }
+/// ```
+///
+/// A kernel of which nothing was promised has no safe launch:
+///
+/// ```compile_fail,E0308
+/// use std::time::Duration;
+/// use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel, Launch};
+/// fn raw(gpu: &dyn Gpu, kernel: &dyn Kernel) -> Result<Launch, GpuError> {
+///     gpu.launch(kernel, Dim::new(1, 1), Duration::from_secs(1))
+/// }
+/// ```
+///
+/// The other launch is unsafe:
+///
+/// ```compile_fail,E0133
+/// use std::time::Duration;
+/// use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel, Launch};
+/// fn raw(gpu: &dyn Gpu, kernel: &dyn Kernel) -> Result<Launch, GpuError> {
+///     gpu.launch_unchecked(kernel, Dim::new(1, 1), Duration::from_secs(1))
+/// }
+/// ```
+///
+/// So is what makes a buffer of any address:
+///
+/// ```compile_fail,E0133
+/// use warpverbs::gpu::Buffer;
+/// fn forge(buffer: &Buffer) -> Buffer {
+///     Buffer::new(buffer.region().clone(), 42, None)
+/// }
+/// ```
+///
+/// Pointers to different types are not to be swapped:
+///
+/// ```compile_fail,E0308
+/// use warpverbs::gpu::KernelPtr;
+/// use warpverbs::kernels::selftest::Diverge;
+/// fn typed(counts: KernelPtr<u64>, groups: KernelPtr<u32>) -> Diverge {
+///     Diverge { counts, groups, rounds: 1 }
+/// }
+/// ```
+///
+/// Plain memory is no queue pair:
+///
+/// ```compile_fail,E0277
+/// use warpverbs::gpu::{Buffer, KernelPtr, Qp};
+/// fn forge(buffer: &Buffer) -> KernelPtr<Qp> {
+///     KernelPtr::<Qp>::from(buffer)
+/// }
+/// ```
+#[cfg(doctest)]
+struct WhatDoesNotCompile;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{example, fails, passes, run, text};
+use common::{example, fails, passed, passes, run, text};
 
 #[test]
 fn interchange_prints_its_eight_steps() {
@@ -13,7 +13,9 @@ fn interchange_prints_its_eight_steps() {
     for step in 1..=8 {
         assert!(stdout.contains(&format!("Step {step}: ")), "step {step} is not in {stdout}");
     }
-    assert!(stdout.contains("All 1000 bytes verified with value 42"), "{stdout}");
+    for said in ["1 active port(s)", "All 1000 bytes verified with value 42", "regions released"] {
+        assert!(stdout.contains(said), "{said:?} is not in {stdout}");
+    }
     assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{stdout}");
 }
 
@@ -31,6 +33,19 @@ fn interchange_refuses_what_it_cannot_do() {
     fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0"], &["--gpus"]);
     fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0,abacus"], &["--gpus", "abacus"]);
     fails("gpu_interchange", &["--gpu", "simt", "--bytes", "99999999999999"], &["--bytes"]);
+}
+
+/// A file that does not fit into memory several times over is carried in parts.
+#[test]
+fn a_file_is_carried_in_little_memory() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.as_file().set_len(128 << 20).expect("a sparse file");
+    let program = example("loopback_send_recv");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 409600 && exec \"$@\"", "sh"]).arg(program.get_program());
+    command.args(["--gpu", "simt", "--nic", "soft", "--file"]).arg(file.path());
+    let last = passed(&mut command);
+    assert!(last.contains("134217728 bytes arrived"), "{last}");
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use warpverbs::gpu::simt::{Collective, Counts, SimtConfig, SimtDevice, SimtFault};
-use warpverbs::gpu::{Buffer, Dim, Gpu, GpuError, Launch, LaunchError, Place, SafeKernel};
-use warpverbs::kernels::{faults as f, selftest as k};
+use warpverbs::gpu::{
+    Buffer, Dim, Gpu, GpuError, KernelPtr, Launch, LaunchError, Local, Place, SafeKernel,
+};
+use warpverbs::kernels::{faults as f, loopback as l, perf as p, selftest as k};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -223,11 +225,48 @@ fn launches_run_at_the_same_time() {
 fn bad_launches_are_refused() {
     let gpu = device(SimtConfig::default());
     let cells = words(&gpu, 1);
-    let kernel = k::Churn { cell: (&cells).into(), rounds: 1, pause_every: 0 };
+    let kernel = k::LoseUpdates { count: (&cells).into(), rounds: 1 };
     for dim in [Dim::new(0, 1), Dim::new(1, 0), Dim::new(1, 1025), Dim::new(u32::MAX, 1)] {
         let refused = gpu.launch(&kernel, dim, DEADLINE).map(|_| ());
         assert!(matches!(refused, Err(GpuError::BadLaunch { .. })), "{dim:?}: {refused:?}");
     }
+}
+
+#[test]
+fn a_kernel_gets_no_less_memory_than_it_touches() {
+    let gpu = device(SimtConfig::default());
+    let cells = words(&gpu, 64);
+    let churn = |cell| k::Churn { cell, rounds: 1, pause_every: 0 };
+    let launch = |cell, dim| gpu.launch(&churn(cell), dim, DEADLINE).map(drop);
+    launch((&cells).into(), Dim::new(2, 32)).expect("as many cells as threads");
+    let short = launch((&cells).into(), Dim::new(5, 13)).expect_err("one cell too few");
+    let expected = "launch of churn: it touches 65 elements of `cell`, which has 64";
+    assert_eq!(short.to_string(), expected);
+    let part = KernelPtr::at(&cells, 8, 24).expect("a part");
+    launch(part.clone(), Dim::new(1, 3)).expect("a part is as long as it was said to be");
+    assert!(matches!(launch(part, Dim::new(1, 4)), Err(GpuError::TooShort { len: 3, .. })));
+    let askew = KernelPtr::at(&cells, 4, 8).expect("a part");
+    let refused = launch(askew, Dim::new(1, 1)).expect_err("not aligned");
+    assert!(matches!(refused, GpuError::BadArgument { parameter: "cell", .. }), "{refused}");
+    // What is counted does not overflow.
+    let fill = l::Fill { data: (&cells).into(), bytes: u64::MAX, seed: 0 };
+    let refused = gpu.launch(&fill, Dim::new(1, 1), DEADLINE).map(drop);
+    assert!(matches!(refused, Err(GpuError::TooShort { touched: u64::MAX, .. })), "{refused:?}");
+}
+
+#[test]
+fn structures_for_kernels_hold_pointers_to_something() {
+    let gpu = device(SimtConfig::default());
+    let cells = words(&gpu, 1);
+    let answers = |len| p::Answers {
+        out: (&cells).into(),
+        r#in: KernelPtr::at(&cells, 8 - len as u64, len).expect("a part"),
+        at: Local::default(),
+        bytes: 8,
+    };
+    assert_eq!(KernelPtr::upload(&gpu, &[answers(1), answers(8)]).expect("upload").len(), 2);
+    let refused = KernelPtr::upload(&gpu, &[answers(1), answers(0)]).map(drop);
+    assert!(matches!(refused, Err(GpuError::BadElement { index: 1, .. })), "{refused:?}");
 }
 
 /// Set for a process that is to die.

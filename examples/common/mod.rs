@@ -15,6 +15,7 @@ use warpverbs::nic::Config;
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions,
 };
+use warpverbs_rendezvous as rendezvous;
 
 /// Every wait of an example ends by then.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -56,14 +57,20 @@ pub(crate) struct Session {
 impl Session {
     /// Opens both, and says in one line which and why.
     pub(crate) fn open(common: &Common) -> Result<Self> {
-        Self::open_on(common, Config::default().with_env()?, true)
+        Self::open_on(common, Config::default().with_env()?, None)
     }
 
-    /// The same, the software NIC made as `config` says; `loud` is for one of several processes to
-    /// say it.
-    pub(crate) fn open_on(common: &Common, config: Config, loud: bool) -> Result<Self> {
+    /// The same, the software NIC made as `config` says. Of several processes rank 0 speaks, and
+    /// `auto` is the GPU of the local rank.
+    pub(crate) fn open_on(
+        common: &Common,
+        config: Config,
+        rank: Option<&rendezvous::Launch>,
+    ) -> Result<Self> {
         let choice: GpuChoice = common.gpu.parse()?;
-        let opened = gpu::open_explained(choice)?;
+        let loud = rank.is_none_or(|launch| launch.rank == 0);
+        let local = rank.and_then(|launch| launch.local_rank).unwrap_or(0);
+        let opened = gpu::open_for_rank(choice, local)?;
         let context = Context::builder().soft_config(config).build()?;
         let nic = context.open(common.nic.as_str())?;
         if loud {

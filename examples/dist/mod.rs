@@ -42,6 +42,9 @@ pub(crate) struct Job {
     /// The same as --procs 2
     #[arg(long, conflicts_with = "procs")]
     two_proc: bool,
+    /// End when the standard input does: of a rank that --procs started
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
     /// Address of the interface to use; by default the one that leads to the master
     #[arg(long)]
     bind: Option<IpAddr>,
@@ -150,11 +153,16 @@ pub(crate) fn run(
         within("--procs", procs.into(), 2, 64)?;
         return procs::run(procs);
     }
+    if job.until_stdin_ends {
+        procs::end_with_launcher();
+    }
     let launch = rendezvous::Launch::from_env(&rendezvous::Flags {
         rank: job.rank,
         world_size: job.world_size,
         master_addr: job.master_addr.clone(),
         master_port: job.master_port,
+        // Those that --procs started are alone on this machine.
+        local_rank: job.rank.filter(|_| job.until_stdin_ends),
         ..rendezvous::Flags::default()
     })?;
     ensure!(launch.world_size >= 2, "the world has one rank, expected two or more");
@@ -186,7 +194,7 @@ fn open(job: &Job, launch: &rendezvous::Launch) -> Result<Session> {
     let bind = SocketAddr::new(own, job.udp_port);
     let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
     let config = Config { link, ..Config::default() }.with_env()?.for_process(launch.rank);
-    Session::open_on(&job.common, config, launch.rank == 0)
+    Session::open_on(&job.common, config, Some(launch))
 }
 
 /// The address of the interface that leads to the master.

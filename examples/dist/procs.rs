@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;
+use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long other ranks may go on when one has failed: they end by themselves, and say why.
@@ -34,6 +35,16 @@ fn flags_of_a_rank() -> Vec<OsString> {
     flags
 }
 
+/// Ends this process when its standard input does: the launcher has ended, in whatever way.
+pub(super) fn end_with_launcher() {
+    std::thread::spawn(|| {
+        // Nothing is ever written; an error is an end as well.
+        let _ = std::io::stdin().read(&mut [0]);
+        eprintln!("failed: the process that started this rank has ended");
+        std::process::exit(1);
+    });
+}
+
 pub(super) fn run(procs: u32) -> Result<()> {
     // Given back at once: rank 0 takes it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -44,6 +55,8 @@ pub(super) fn run(procs: u32) -> Result<()> {
         command.args(flags_of_a_rank());
         command.args(["--rank", &rank.to_string(), "--world-size", &procs.to_string()]);
         command.args(["--master-addr", "127.0.0.1", "--master-port", &port.to_string()]);
+        // This process holds the other end of the pipe, and nobody else does: see `end_with_launcher`.
+        command.arg("--until-stdin-ends").stdin(Stdio::piped());
         ranks.0.push(command.spawn().with_context(|| format!("rank {rank} does not start"))?);
     }
     let (mut running, mut failed) = (procs, None);

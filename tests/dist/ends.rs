@@ -1,6 +1,7 @@
 //! A rank is killed while all are at work: the others say which, and end.
 
-use crate::ranks::{Job, Rank, all_fail};
+use crate::common::example;
+use crate::ranks::{Job, Rank, all_fail, eventually, is_running};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ fn endless(name: &'static str) -> Job {
     Job::new(name, 3, &flags)
 }
 
+/// The kernels of a row.
+const KERNELS: [&str; 3] = ["stream", "exchange", "add_up"];
+
 /// Kills one of the ranks, and expects the others to name it.
 fn kill(mut ranks: Vec<Rank>, victim: u32, limit: Duration) {
     let gone = format!("rank {victim} is gone: its connection to the store ended");
@@ -28,8 +32,7 @@ fn a_rank_killed_during_a_row_is_named() {
     for name in ["dist_write", "dist_send_recv", "dist_atomic"] {
         for victim in [2, 0] {
             let ranks = endless(name).start_all();
-            ranks[0].await_rows(1);
-            sleep(Duration::from_millis(300));
+            ranks[victim as usize].await_kernel(&KERNELS);
             kill(ranks, victim, SOON);
         }
     }
@@ -54,8 +57,7 @@ fn a_rank_that_is_only_silent_is_named() {
     // A warp for each peer: with one, the silent rank would have its turn after the other.
     job.flags.extend(["-t", "64"]);
     let mut ranks = job.start_all();
-    ranks[0].await_rows(1);
-    sleep(Duration::from_millis(200));
+    ranks[2].await_kernel(&KERNELS);
     ranks[2].freeze();
     let silent = ranks.pop();
     // One of them gives up, and the other hears of it or gives up likewise.
@@ -90,5 +92,21 @@ fn a_rank_killed_at_any_moment_is_named() {
             format!("is rank {victim} running"),
         ];
         all_fail(ranks, &told.each_ref().map(String::as_str), SOON + Duration::from_secs(3));
+    }
+}
+
+/// However the process of `--procs` ends, its ranks do not outlive it.
+#[test]
+fn ranks_end_with_their_launcher() {
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        let mut command = example("dist_write");
+        command.args(["--gpu", "simt", "--nic", "soft", "--procs", "2"]);
+        command.args(["-b", "8", "-e", "8", "-n", "1000000", "-w", "0"]);
+        let launcher = Rank::start(command);
+        launcher.await_rows(1);
+        let ranks = launcher.children();
+        assert_eq!(ranks.len(), 2, "{signal}");
+        launcher.signal(signal);
+        eventually(|| !ranks.iter().any(|id| is_running(*id)), "ranks outlive their launcher");
     }
 }

@@ -81,6 +81,22 @@ impl Lines {
     }
 }
 
+/// Waits for something that must come.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool, otherwise: &str) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} {otherwise}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn is_running(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // The state follows the name, which is in brackets; Z has ended and waits for its parent.
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
 /// A running rank; killed when it is dropped.
 pub(crate) struct Rank {
     child: Child,
@@ -116,7 +132,27 @@ impl Rank {
         );
     }
 
-    fn signal(&self, name: &str) {
+    /// Waits until one of these kernels runs: the SIMT device names its threads after them.
+    pub(crate) fn await_kernel(&self, kernels: &[&str]) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let runs = || {
+            let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
+            let mut names =
+                tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+            names.any(|name| kernels.iter().any(|kernel| name.trim() == format!("simt0:{kernel}")))
+        };
+        eventually(runs, &format!("none of {kernels:?} runs"));
+    }
+
+    /// The processes that it has started.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let id = self.child.id();
+        let list = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let list = list.expect("a list of children");
+        list.split_whitespace().map(|id| id.parse().expect("a number")).collect()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
         let kill = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(kill.expect("kill").success());
     }

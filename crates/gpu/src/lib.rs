@@ -18,5 +18,5 @@ pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Launch, LaunchState};
-pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained};
+pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
 pub use pointer::{Keep, KernelPtr};

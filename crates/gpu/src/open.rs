@@ -94,17 +94,38 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
         GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() + &seeded() }),
         GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: open_cuda(ordinal)?, why: asked() }),
         GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
-        GpuChoice::Auto => open_best(),
+        GpuChoice::Auto => open_best(0),
     }
 }
 
-fn open_best() -> Result<Opened, GpuError> {
+/// As [`open_explained`], for one of several processes of this machine: `auto` takes the GPU of the
+/// process's number among them, so that each has a GPU of its own while there are enough.
+pub fn open_for_rank(choice: GpuChoice, local_rank: u32) -> Result<Opened, GpuError> {
+    match choice {
+        GpuChoice::Auto => open_best(local_rank),
+        _ => open_explained(choice),
+    }
+}
+
+/// Which of `count` GPUs is that of a local rank: they are dealt out in turn.
+fn of_local_rank(count: u32, local_rank: u32) -> Option<u32> {
+    local_rank.checked_rem(count)
+}
+
+fn open_best(local_rank: u32) -> Result<Opened, GpuError> {
     // The driver first: without one, a missing compiler is not what stands in the way.
     let ready = cuda::api::driver().and_then(|_| cuda::nvrtc());
-    match ready.and_then(|_| open_cuda(0)) {
-        Ok(gpu) => {
+    let count = ready.and_then(|_| cuda::context::device_count());
+    let ordinal = |count| of_local_rank(count, local_rank).unwrap_or(0);
+    match count.and_then(|count| Ok((open_cuda(ordinal(count))?, count))) {
+        Ok((gpu, count)) => {
             let info = gpu.info();
-            let why = format!("cuda:0: {} ({}) is there and usable", info.name, info.arch);
+            let (ordinal, name, arch) = (info.ordinal, &info.name, &info.arch);
+            let turn = match count {
+                1 => String::new(),
+                _ => format!(", one of {count}, for local rank {local_rank}"),
+            };
+            let why = format!("cuda:{ordinal}: {name} ({arch}) is there and usable{turn}");
             Ok(Opened { gpu, why })
         }
         Err(error) => {
@@ -238,6 +259,14 @@ mod tests {
             let refused = name.parse::<GpuChoice>();
             assert_eq!(refused, Err(ChoiceError { given: name.to_owned() }));
         }
+    }
+
+    #[test]
+    fn local_ranks_are_dealt_the_gpus_in_turn() {
+        let of = |count| [0, 1, 2, 3, 8].map(|rank| of_local_rank(count, rank));
+        assert_eq!(of(4), [0, 1, 2, 3, 0].map(Some));
+        assert_eq!(of(1), [Some(0); 5]);
+        assert_eq!(of(0), [None; 5]);
     }
 
     #[test]
