@@ -101,7 +101,7 @@ fn ranks_end_with_their_launcher() {
     for signal in ["-TERM", "-INT", "-KILL"] {
         let mut command = example("dist_write");
         command.args(["--gpu", "simt", "--nic", "soft", "--procs", "2"]);
-        command.args(["-b", "8", "-e", "8", "-n", "1000000", "-w", "0"]);
+        command.args(["-b", "8", "-e", "1M", "-f", "2", "-n", "1000000", "-w", "0"]);
         let launcher = Rank::start(command);
         launcher.await_rows(1);
         let ranks = launcher.children();
