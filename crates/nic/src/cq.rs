@@ -2,6 +2,7 @@
 
 use crate::NicError;
 use crate::nic::Shared;
+use crate::slots::{CqSlot, QpSlot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,7 @@ pub(crate) enum Due {
 pub(crate) struct Entry {
     pub(crate) cqe: Cqe,
     /// Slot of the QP.
-    pub(crate) slot: u32,
+    pub(crate) slot: QpSlot,
     pub(crate) reports: Option<u64>,
 }
 
@@ -142,7 +143,7 @@ pub struct Cq(pub(crate) Arc<CqInner>);
 #[derive(Debug)]
 pub(crate) struct CqInner {
     pub(crate) nic: Arc<Shared>,
-    pub(crate) slot: u32,
+    pub(crate) slot: CqSlot,
     pub(crate) cqn: u32,
 }
 
@@ -156,7 +157,7 @@ impl Cq {
 impl Drop for CqInner {
     fn drop(&mut self) {
         // Memory is given back after the lock.
-        let removed = self.nic.lock().cqs.remove(self.slot);
+        let removed = self.nic.lock().queues.tables.cqs.remove(self.slot);
         drop(removed);
     }
 }

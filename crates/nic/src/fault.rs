@@ -17,18 +17,18 @@ impl Faults<'_> {
         change: impl FnOnce(&mut SendQueue, &mut ReceiveQueue) -> T,
     ) -> Result<T, NicError> {
         let mut core = self.0.lock();
-        let core = &mut *core;
+        let tables = &mut core.queues.tables;
         let unknown = NicError::UnknownQp { qpn };
-        let slot = *core.by_qpn.get(&qpn).ok_or(unknown.clone())?;
-        let halves = core.sends.get_mut(slot).zip(core.receives.get_mut(slot));
+        let slot = *tables.by_qpn.get(&qpn).ok_or(unknown.clone())?;
+        let halves = tables.sends.live_mut(slot).zip(tables.receives.live_mut(slot));
         let changed = halves.map(|(q, rq)| change(q, rq)).ok_or(unknown)?;
-        core.enqueue(slot);
+        core.queues.enqueue(slot);
         Ok(changed)
     }
 
     /// CQEs of `cq` are written late, in order, until `None` is given.
     pub fn delay_cqes(&self, cq: &Cq, delay: Option<Delay>) {
-        if let Some(cq) = self.0.lock().cqs.get_mut(cq.0.slot) {
+        if let Some(cq) = self.0.lock().queues.tables.cqs.live_mut(cq.0.slot) {
             cq.delay = delay;
         }
     }
@@ -46,7 +46,7 @@ impl Faults<'_> {
 
     /// A key stops working, or works again.
     pub fn revoke(&self, key: u32, revoked: bool) -> Result<(), NicError> {
-        Ok(self.0.lock().keys.set_revoked(key, revoked)?)
+        Ok(self.0.lock().queues.tables.keys.set_revoked(key, revoked)?)
     }
 
     /// The next `count` messages to a QP meet "receiver not ready", whatever is posted.

@@ -22,7 +22,6 @@ mod nic;
 mod pd;
 mod proxy_device;
 mod qp;
-mod responder;
 mod slots;
 mod srq;
 mod stats;
@@ -30,7 +29,6 @@ mod stop;
 #[cfg(feature = "test-utils")]
 pub mod testing;
 mod thread;
-mod validate;
 mod violation;
 
 pub use clock::{Clock, VirtualClock};
@@ -54,6 +52,5 @@ pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use stop::StopWatcher;
 pub use thread::EngineThread;
-pub use validate::{RingReport, validate_ring};
 pub use violation::{KeySide, QueueKind, Rule, Violation};
 pub use warpverbs_rdma::{AsyncEvent, Completion, Mtu, Status, TransitionError};

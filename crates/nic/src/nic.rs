@@ -99,6 +99,8 @@ impl Shared {
         if self.stop.set(NicError::Stopped { name, panic }) {
             let core = self.core.lock();
             core.unwrap_or_else(|poisoned| poisoned.into_inner())
+                .queues
+                .diagnostics
                 .events
                 .push(AsyncEvent::DeviceFatal);
             self.stop.call_watchers();
@@ -194,12 +196,12 @@ impl SoftNic {
 
     /// Where peers reach the NIC, if it has a link.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.lock().net.local()
+        self.0.lock().network.local()
     }
 
     /// The largest path MTU of the link, if there is one.
     pub fn max_mtu(&self) -> Option<Mtu> {
-        self.0.lock().net.max_mtu()
+        self.0.lock().network.max_mtu()
     }
 
     /// The doorbells of all QPs, 8 bytes each; see [`Qp::doorbell_offset`]. Whole pages, page
@@ -236,7 +238,8 @@ impl SoftNic {
         }
         let mut core = self.0.lock_running()?;
         let device_lkey = NonZeroU32::new(device_lkey);
-        let key = core.keys.insert_proxied(pd.number(), region, access, device_lkey)?;
+        let keys = &mut core.queues.tables.keys;
+        let key = keys.insert_proxied(pd.number(), region, access, device_lkey)?;
         drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }
@@ -271,8 +274,9 @@ impl SoftNic {
     pub fn create_cq(&self, config: &CqConfig) -> Result<Cq, NicError> {
         let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "CQs", max: 1 << 23 };
-        let cqn = core.cqs.next().ok_or(exhausted.clone())? + 1;
-        let slot = core.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
+        let cqn = core.queues.tables.cqs.next().ok_or(exhausted.clone())? + 1;
+        let slot =
+            core.queues.tables.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
         drop(core);
         Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn })))
     }
@@ -303,11 +307,11 @@ impl SoftNic {
         }
         let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
-        let srqn = core.srqs.next().ok_or(exhausted.clone())? + 1;
+        let srqn = core.queues.tables.srqs.next().ok_or(exhausted.clone())? + 1;
         let mut srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
         let proxied = proxy_device.is_some();
         srq.proxied = proxy_device.map(SharedEnd::new);
-        let slot = core.srqs.insert(srq).ok_or(exhausted)?;
+        let slot = core.queues.tables.srqs.insert(srq).ok_or(exhausted)?;
         if proxied {
             core.proxy.insert_shared(slot);
         }
@@ -344,17 +348,17 @@ impl SoftNic {
 
     /// The violations kept since the last call, oldest first.
     pub fn take_violations(&self) -> Vec<Violation> {
-        self.0.lock().log.take()
+        self.0.lock().queues.diagnostics.log.take()
     }
 
     /// How many violations of each field there were.
     pub fn violation_counts(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().log.counts()
+        self.0.lock().queues.diagnostics.log.counts()
     }
 
     /// Hears of every violation from now on; those that find `capacity` unread ones are lost.
     pub fn subscribe(&self, capacity: usize) -> Receiver<Violation> {
-        self.0.lock().log.subscribe(capacity)
+        self.0.lock().queues.diagnostics.log.subscribe(capacity)
     }
 
     /// Counters.

@@ -69,7 +69,8 @@ impl Drop for MrInner {
     fn drop(&mut self) {
         // Memory is given back after the lock.
         let mut core = self.pd.0.nic.lock();
-        let removed = (core.keys.remove(self.key), core.proxy.shadows.remove(self.key));
+        let removed =
+            (core.queues.tables.keys.remove(self.key), core.proxy.shadows.remove(self.key));
         drop(core);
         drop(removed);
     }

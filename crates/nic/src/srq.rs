@@ -4,6 +4,7 @@ use crate::NicError;
 use crate::engine::SharedEnd;
 use crate::nic::Shared;
 use crate::pd::Pd;
+use crate::slots::SrqSlot;
 use crate::violation::Rule;
 use std::sync::Arc;
 use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
@@ -140,7 +141,7 @@ pub struct Srq(pub(crate) Arc<SrqInner>);
 pub(crate) struct SrqInner {
     pub(crate) nic: Arc<Shared>,
     pub(crate) pd: Pd,
-    pub(crate) slot: u32,
+    pub(crate) slot: SrqSlot,
     pub(crate) srqn: u32,
     pub(crate) proxied: bool,
 }
@@ -154,7 +155,7 @@ impl Srq {
     /// Raises [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit) once, when fewer than `limit`
     /// receives are left after one was taken. 0 disarms.
     pub fn set_limit(&self, limit: u16) {
-        if let Some(srq) = self.0.nic.lock().srqs.get_mut(self.0.slot) {
+        if let Some(srq) = self.0.nic.lock().queues.tables.srqs.live_mut(self.0.slot) {
             srq.limit = limit;
         }
     }
@@ -164,7 +165,7 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         // Memory is given back after the lock.
         let mut core = self.nic.lock();
-        let removed = core.srqs.remove(self.slot);
+        let removed = core.queues.tables.srqs.remove(self.slot);
         core.proxy.remove_shared(self.slot);
         drop(core);
         drop(removed);

@@ -135,6 +135,8 @@ pub struct NicStats {
     pub violations: u64,
     /// Events dropped because nobody polled them.
     pub events_lost: u64,
+    /// Look-ups of objects that no longer existed: each is a fault of the NIC itself.
+    pub stale_slots: u64,
     /// The link's counters; all 0 without a link.
     pub net: NetStats,
 }

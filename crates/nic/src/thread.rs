@@ -63,7 +63,7 @@ const SYSTEM_CALL: u32 = 16;
 
 fn patience(nic: &Shared) -> Idle {
     let Idle { spin, yields, sleep } = nic.config().idle;
-    match nic.lock().net.local() {
+    match nic.lock().network.local() {
         None => Idle { spin, yields, sleep },
         Some(_) => Idle { spin: spin / SYSTEM_CALL, yields: yields / SYSTEM_CALL, sleep },
     }

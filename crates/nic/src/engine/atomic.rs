@@ -4,11 +4,36 @@
 //! are atomic towards each other (as IBTA asks of atomics of one NIC), not towards kernels.
 
 use super::transfer::{Fault, Source, Transfer};
+use crate::slots::QpSlot;
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{MemError, Pending, Progress, Region, SmallBuf, Span, copy};
 use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
+
+/// Lets one atomic at a time onto memory that only a copy engine reaches.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicGate {
+    /// The QP whose atomic is under way.
+    owner: Option<QpSlot>,
+}
+
+impl AtomicGate {
+    /// Whether no atomic is under way.
+    pub(crate) fn is_free(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// An atomic of the QP in `slot` is under way.
+    pub(crate) fn take(&mut self, slot: QpSlot) {
+        self.owner = Some(slot);
+    }
+
+    /// No atomic of the QP in `slot` is under way any more.
+    pub(crate) fn release(&mut self, slot: QpSlot) {
+        self.owner.take_if(|owner| *owner == slot);
+    }
+}
 
 /// What an atomic does to its word.
 #[derive(Clone, Copy, Debug)]

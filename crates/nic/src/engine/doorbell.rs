@@ -1,35 +1,47 @@
-//! Hearing doorbells and deciding how far a send queue is announced.
+//! Polling doorbells, and how far each send queue is announced.
 
-use super::Core;
-use super::run::Advance;
-use crate::config::DoorbellPolicy;
+use super::queues::Queues;
+use crate::config::{Config, DoorbellPolicy};
 use crate::qp::QpState;
-use crate::qp::send::{Notice, SendQueue};
+use crate::qp::send::{PendingDoorbell, SendQueue};
+use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
 use rand::Rng;
+use rand::rngs::StdRng;
 use warpverbs_mem::DoorbellPage;
-use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::doorbell::Doorbell;
-use warpverbs_mlx5::opcode::SendOpcode;
 
 /// Doorbells looked at in one slice, besides those of busy QPs: eight cache lines.
 const WINDOW: usize = 64;
 /// QPs whose doorbells are looked at in every slice.
 const HOT: usize = 8;
 
-/// The doorbell page and the values last seen there.
-pub(crate) struct Bells {
+/// The doorbell page, the values last seen there, and what a new value means.
+pub(crate) struct DoorbellScanner {
     page: DoorbellPage,
     seen: Vec<u64>,
     cursor: usize,
-    /// Slots rung last, newest first.
-    hot: ArrayVec<u32, HOT>,
+    /// QPs whose doorbells were rung last, newest first.
+    hot: ArrayVec<QpSlot, HOT>,
+    policy: DoorbellPolicy,
+    record_patience: u32,
+    watch_rewrites: bool,
+    pub(super) rng: StdRng,
 }
 
-impl Bells {
-    pub(crate) fn new(page: DoorbellPage) -> Self {
-        Self { page, seen: Vec::new(), cursor: 0, hot: ArrayVec::new() }
+impl DoorbellScanner {
+    pub(crate) fn new(config: &Config, page: DoorbellPage, rng: StdRng) -> Self {
+        Self {
+            page,
+            seen: Vec::new(),
+            cursor: 0,
+            hot: ArrayVec::new(),
+            policy: config.policy,
+            record_patience: config.record_patience,
+            watch_rewrites: config.watch_rewrites,
+            rng,
+        }
     }
 
     /// Doorbells there are.
@@ -38,30 +50,30 @@ impl Bells {
     }
 
     /// Silences a doorbell: before its QP is handed out, and after it is gone.
-    pub(crate) fn clear(&mut self, slot: u32) {
-        self.page.clear(slot as usize);
-        if self.seen.len() <= slot as usize {
-            self.seen.resize(slot as usize + 1, 0);
+    pub(crate) fn clear(&mut self, slot: QpSlot) {
+        self.page.clear(slot.at());
+        if self.seen.len() <= slot.at() {
+            self.seen.resize(slot.at() + 1, 0);
         }
-        self.seen[slot as usize] = 0;
+        self.seen[slot.at()] = 0;
         self.hot.retain(|hot| *hot != slot);
     }
 
     #[inline]
-    fn is_rung(&self, slot: u32) -> bool {
-        let slot = slot as usize;
+    fn is_rung(&self, slot: QpSlot) -> bool {
+        let slot = slot.at();
         u64::from_ne_bytes(self.page.load(slot)) != self.seen[slot]
     }
 
     /// The first rung doorbell of the window at the cursor, if any. The cursor moves past it, so
     /// that one that is rung without end does not hold up the others.
     #[inline]
-    fn scan(&mut self) -> Option<u32> {
+    fn scan_window(&mut self) -> Option<QpSlot> {
         let end = (self.cursor + WINDOW).min(self.seen.len());
         match self.page.find_change(&self.seen[..end], self.cursor) {
             Some(slot) => {
                 self.cursor = slot + 1;
-                Some(slot as u32)
+                Some(QpSlot(slot as u32))
             }
             None => {
                 self.cursor = if end == self.seen.len() { 0 } else { end };
@@ -70,9 +82,9 @@ impl Bells {
         }
     }
 
-    fn take(&mut self, slot: u32) -> [u8; 8] {
-        let bytes = self.page.load(slot as usize);
-        self.seen[slot as usize] = u64::from_ne_bytes(bytes);
+    fn take(&mut self, slot: QpSlot) -> [u8; 8] {
+        let bytes = self.page.load(slot.at());
+        self.seen[slot.at()] = u64::from_ne_bytes(bytes);
         if self.hot.first() != Some(&slot) {
             self.hot.retain(|hot| *hot != slot);
             self.hot.truncate(HOT - 1);
@@ -89,155 +101,155 @@ enum Announced {
     Broken(Rule),
 }
 
-impl Core {
+impl DoorbellScanner {
     /// Looks at the doorbells of busy QPs and at one window of the others; at all windows if
     /// there is nothing else to do. Whether one was rung.
     #[inline]
-    pub(crate) fn listen(&mut self) -> bool {
-        let mut heard = self.listen_hot();
-        let windows = self.bells.seen.len().div_ceil(WINDOW);
+    pub(crate) fn scan(&mut self, queues: &mut Queues) -> bool {
+        let mut rung = self.scan_hot(queues);
+        let windows = self.seen.len().div_ceil(WINDOW);
         for _ in 0..windows {
-            while let Some(slot) = self.bells.scan() {
-                heard = true;
-                self.ring(slot);
+            while let Some(slot) = self.scan_window() {
+                rung = true;
+                self.ring(queues, slot);
             }
-            if heard || !self.run.is_empty() {
+            if rung || !queues.schedule.is_empty() {
                 break;
             }
-            heard = self.listen_hot();
+            rung = self.scan_hot(queues);
         }
-        heard
+        rung
     }
 
     #[inline]
-    fn listen_hot(&mut self) -> bool {
-        let mut heard = false;
+    fn scan_hot(&mut self, queues: &mut Queues) -> bool {
+        let mut rung = false;
         for i in 0..HOT {
-            let Some(&slot) = self.bells.hot.get(i) else { break };
-            if self.bells.is_rung(slot) {
-                heard = true;
-                self.ring(slot);
+            let Some(&slot) = self.hot.get(i) else { break };
+            if self.is_rung(slot) {
+                rung = true;
+                self.ring(queues, slot);
             }
         }
-        heard
+        rung
     }
 
     /// The doorbell of `slot` has a new value.
     #[inline]
-    fn ring(&mut self, slot: u32) {
-        let bytes = self.bells.take(slot);
-        let Some(q) = self.sends.get_mut(slot) else {
+    fn ring(&mut self, queues: &mut Queues, slot: QpSlot) {
+        let bytes = self.take(slot);
+        let Some(q) = queues.tables.sends.get_mut(slot) else {
             let value = u64::from_le_bytes(bytes);
-            return self.report(0, QueueKind::Send, 0, Rule::DoorbellUnowned { slot, value });
+            return queues.diagnostics.report(
+                0,
+                QueueKind::Send,
+                0,
+                Rule::DoorbellUnowned { slot: slot.0, value },
+            );
         };
         q.stats.doorbells += 1;
         let (bell, qpn) = (Doorbell::parse(bytes), q.qpn);
         if bell.qpn() != qpn {
             let (found, expected, at) = (bell.qpn().get(), qpn.get(), q.posted);
             let rule = Rule::DoorbellQpn { found, expected };
-            return self.report(expected, QueueKind::Send, at, rule);
+            return queues.diagnostics.report(expected, QueueKind::Send, at, rule);
         }
         if q.lose > 0 {
             q.lose -= 1;
-            q.notice = Notice::Dropped { polls: q.lose_recovery };
-            return self.watch(slot);
+            q.pending_doorbell = PendingDoorbell::Dropped { polls: q.lose_recovery };
+            return queues.schedule.watch(slot);
         }
         let by_record = match self.policy {
             DoorbellPolicy::DoorbellFirst => false,
             DoorbellPolicy::RecordFirst => true,
             DoorbellPolicy::Random => self.rng.next_u32() & 1 == 0,
             DoorbellPolicy::DropThenRecover { polls } => {
-                q.notice = Notice::Dropped { polls: Some(polls) };
-                return self.watch(slot);
+                q.pending_doorbell = PendingDoorbell::Dropped { polls: Some(polls) };
+                return queues.schedule.watch(slot);
             }
         };
         if !by_record {
-            q.notice = Notice::None;
-            return self.announce(slot, bell.next().0);
+            q.pending_doorbell = PendingDoorbell::None;
+            return self.announce(queues, slot, bell.next().0);
         }
-        self.announce_by_record(slot, bell.next().0, self.record_patience);
+        self.announce_by_record(queues, slot, bell.next().0, self.record_patience);
     }
 
     /// Believes the record; waits for it if it lags behind the doorbell.
-    fn announce_by_record(&mut self, slot: u32, doorbell: u16, polls: u32) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
+    fn announce_by_record(&self, queues: &mut Queues, slot: QpSlot, doorbell: u16, polls: u32) {
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let record = q.record.send();
         let lags = (doorbell.wrapping_sub(record) as i16) > 0;
-        q.notice = if lags { Notice::AwaitRecord { doorbell, polls } } else { Notice::None };
-        self.announce(slot, record);
+        q.pending_doorbell = if lags {
+            PendingDoorbell::AwaitRecord { doorbell, polls }
+        } else {
+            PendingDoorbell::None
+        };
+        self.announce(queues, slot, record);
         if lags {
-            self.watch(slot);
+            queues.schedule.watch(slot);
         }
-    }
-
-    fn watch(&mut self, slot: u32) {
-        if !self.watched.contains(&slot) {
-            self.watched.push(slot);
-        }
-    }
-
-    /// A QP in ERR flushes receives that are still posted: its record is looked at now and then.
-    pub(crate) fn watch_receives(&mut self, slot: u32) {
-        self.watch(slot);
     }
 
     /// A recovery is being waited for.
-    pub(crate) fn is_recovering(&self) -> bool {
-        self.watched.iter().filter_map(|&slot| self.sends.get(slot)).any(|q| match q.notice {
-            Notice::None | Notice::Dropped { polls: None } => false,
-            Notice::Dropped { .. } | Notice::AwaitRecord { .. } => true,
+    pub(crate) fn is_recovering(&self, queues: &Queues) -> bool {
+        queues.schedule.watched.iter().filter_map(|&slot| queues.tables.sends.live(slot)).any(|q| {
+            match q.pending_doorbell {
+                PendingDoorbell::None | PendingDoorbell::Dropped { polls: None } => false,
+                PendingDoorbell::Dropped { .. } | PendingDoorbell::AwaitRecord { .. } => true,
+            }
         })
     }
 
     /// One poll for every ring that was put off. Whether anything came of it.
-    pub(crate) fn poll_watched(&mut self) -> bool {
+    pub(crate) fn poll_watched(&mut self, queues: &mut Queues) -> bool {
         let (mut news, mut i) = (false, 0);
-        while let Some(&slot) = self.watched.get(i) {
-            let (keep, moved) = self.poll_one(slot);
+        while let Some(&slot) = queues.schedule.watched.get(i) {
+            let (keep, moved) = self.poll_one(queues, slot);
             news |= moved;
             if keep {
                 i += 1;
             } else {
-                self.watched.swap_remove(i);
+                queues.schedule.watched.swap_remove(i);
             }
         }
         news
     }
 
     /// Whether to keep watching, and whether something came of it.
-    fn poll_one(&mut self, slot: u32) -> (bool, bool) {
-        let Some(q) = self.sends.get_mut(slot) else { return (false, false) };
+    fn poll_one(&self, queues: &mut Queues, slot: QpSlot) -> (bool, bool) {
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return (false, false) };
         let qpn = q.qpn.get();
         let before = q.posted;
-        match q.notice {
-            Notice::None | Notice::Dropped { polls: None } => {}
-            Notice::Dropped { polls: Some(polls @ 1..) } => {
-                q.notice = Notice::Dropped { polls: Some(polls - 1) };
+        match q.pending_doorbell {
+            PendingDoorbell::None | PendingDoorbell::Dropped { polls: None } => {}
+            PendingDoorbell::Dropped { polls: Some(polls @ 1..) } => {
+                q.pending_doorbell = PendingDoorbell::Dropped { polls: Some(polls - 1) };
             }
-            Notice::Dropped { polls: Some(0) } => {
-                q.notice = Notice::None;
+            PendingDoorbell::Dropped { polls: Some(0) } => {
+                q.pending_doorbell = PendingDoorbell::None;
                 let record = q.record.send();
-                self.announce(slot, record);
+                self.announce(queues, slot, record);
             }
-            Notice::AwaitRecord { doorbell, polls: 0 } => {
-                q.notice = Notice::None;
+            PendingDoorbell::AwaitRecord { doorbell, polls: 0 } => {
+                q.pending_doorbell = PendingDoorbell::None;
                 let rule = Rule::RecordBehindDoorbell { record: q.record.send(), doorbell };
-                self.report(qpn, QueueKind::Send, before, rule);
+                queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
             }
-            Notice::AwaitRecord { doorbell, polls } => {
-                self.announce_by_record(slot, doorbell, polls - 1);
+            PendingDoorbell::AwaitRecord { doorbell, polls } => {
+                self.announce_by_record(queues, slot, doorbell, polls - 1);
             }
         }
-        let flushed = self.flush_late_receives(slot);
-        let Some(q) = self.sends.get(slot) else { return (false, flushed) };
-        let keep = q.notice != Notice::None || q.state == QpState::Err;
+        let flushed = queues.flush_late_receives(slot);
+        let Some(q) = queues.tables.sends.live(slot) else { return (false, flushed) };
+        let keep = q.pending_doorbell != PendingDoorbell::None || q.state == QpState::Err;
         (keep, flushed || q.posted != before)
     }
 
     /// The send queue in `slot` is announced up to the 16-bit index `found`.
     #[inline]
-    pub(crate) fn announce(&mut self, slot: u32, found: u16) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
+    fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let before = q.posted;
         match extend(q, found) {
             Announced::Nothing => return,
@@ -249,9 +261,9 @@ impl Core {
                     // executed, the error is that of the first WQE beyond.
                     q.posted = (q.reported + q.depth).max(q.next + 1);
                     q.poison = Some(rule);
-                    self.enqueue(slot);
+                    queues.enqueue(slot);
                 } else {
-                    self.report(qpn, QueueKind::Send, before, rule);
+                    queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
                 }
                 return;
             }
@@ -259,22 +271,7 @@ impl Core {
         if self.watch_rewrites {
             remember(q, before);
         }
-        self.enqueue(slot);
-    }
-
-    /// A QP that only consumes: everything announced is done.
-    pub(crate) fn consume(&mut self, slot: u32) -> Advance {
-        let Some(q) = self.sends.get_mut(slot) else { return Advance::Nothing };
-        let upto = q.posted;
-        (q.next, q.retired) = (upto, upto);
-        let cqe = Cqe::Requester {
-            qpn: q.qpn,
-            wqe_counter: (upto - 1) as u16,
-            opcode: SendOpcode::RdmaWrite,
-            byte_cnt: 0,
-        };
-        self.complete_send(slot, cqe, upto);
-        Advance::Done
+        queues.enqueue(slot);
     }
 }
 
@@ -314,25 +311,30 @@ fn remember(q: &mut SendQueue, before: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::SeedableRng;
     use std::sync::atomic::Ordering::Relaxed;
     use warpverbs_mem::HostBuf;
 
     #[test]
-    fn a_doorbell_that_never_rests_is_heard_once_a_round() {
+    fn a_doorbell_that_never_rests_is_seen_once_a_round() {
         let region = HostBuf::region(8 * 8).unwrap();
-        let mut bells = Bells::new(DoorbellPage::new(&region, 8).unwrap());
-        (0..8).for_each(|slot| bells.clear(slot));
-        let mut heard = Vec::new();
+        let page = DoorbellPage::new(&region, 8).unwrap();
+        let mut bells = DoorbellScanner::new(&Config::default(), page, StdRng::seed_from_u64(1));
+        (0..8).for_each(|slot| bells.clear(QpSlot(slot)));
+        let mut rung = Vec::new();
         for round in 0..100 {
             // Another value before every look, and a neighbour that rings now and then.
             region.atomic_u64(3 * 8).unwrap().fetch_add(1, Relaxed);
             region.atomic_u64(5 * 8).unwrap().store(round / 10, Relaxed);
-            let Some(slot) = bells.scan() else { break };
+            let Some(slot) = bells.scan_window() else { break };
             bells.take(slot);
-            heard.push(slot);
+            rung.push(slot);
         }
-        assert_eq!(heard, [3]);
+        assert_eq!(rung, [QpSlot(3)]);
         region.atomic_u64(5 * 8).unwrap().store(7, Relaxed);
-        assert_eq!((bells.scan(), bells.scan(), bells.scan()), (Some(3), Some(5), None));
+        assert_eq!(
+            (bells.scan_window(), bells.scan_window(), bells.scan_window()),
+            (Some(QpSlot(3)), Some(QpSlot(5)), None)
+        );
     }
 }

@@ -1,42 +1,60 @@
 //! The engine: one bounded slice of work at a time.
 //!
-//! A slice looks at doorbells (`doorbell`), runs QPs that have announced work (`run`, `execute`),
-//! lets copies, timers and held completions go on, and ends QPs that failed (`fail`).
+//! A slice polls doorbells ([`doorbell`]), runs QPs that have announced work, and lets copies,
+//! timers and held completions go on. Three backends execute WQEs: [`loopback`], [`net`] and
+//! [`proxy`]. They share the tables, report what has happened ([`report`]), and know nothing of each
+//! other; [`queues`] acts on it.
 
+mod access;
 mod atomic;
-mod burst;
 mod complete;
-mod control;
+mod diagnostics;
 mod doorbell;
-mod execute;
 mod fail;
+mod fetch;
+mod flight;
+mod loopback;
 mod net;
 mod proxy;
-mod run;
+mod queues;
+mod report;
+mod schedule;
 mod stage;
-mod timer;
+mod tables;
 pub(crate) mod transfer;
 
-pub(crate) use net::Network;
-pub(crate) use proxy::{Proxy, SharedEnd};
-pub(crate) use run::{Flight, classify};
+pub(crate) use flight::InFlight;
+pub(crate) use proxy::SharedEnd;
 
+use crate::AsyncEvent;
+use crate::ModifyError;
+use crate::NicError;
 use crate::clock::Time;
-use crate::config::{Config, DoorbellPolicy};
-use crate::cq::CompletionQueue;
+use crate::config::Config;
 use crate::event::Events;
 use crate::link::Link;
 use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
-use crate::slots::Slots;
-use crate::srq::SharedReceiveQueue;
-use crate::stats::QpStats;
-use crate::violation::{Log, QueueKind, Rule, Violation};
+use crate::qp::send::{Executor, SendQueue};
+use crate::qp::state::transition;
+use crate::qp::{QpAttrs, QpState};
+use crate::slots::QpSlot;
+use crate::stats::{NicStats, QpStats};
+use crate::violation::Log;
+use complete::Completer;
+use diagnostics::Diagnostics;
+use doorbell::DoorbellScanner;
+use fetch::{read_wqe, rewritten};
+use flight::WqeInfo;
+use loopback::Loopback;
+use net::Network;
+use proxy::{Proxy, Submitted};
+use queues::{Advance, Queues, idle};
 use rand::rngs::StdRng;
-use rustc_hash::FxHashMap;
+use schedule::Scheduler;
 use std::collections::VecDeque;
-use timer::Timers;
-use warpverbs_mem::{Block, DoorbellPage, KeyTable};
+use tables::Tables;
+use warpverbs_mem::{Access, Block, DoorbellPage, KeyTable};
+use zerocopy::transmute_ref;
 
 /// What a slice achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,43 +70,38 @@ const BURST: u32 = 32;
 /// WQEs of one slice.
 const SLICE: u32 = 256;
 
+/// Lists of completions of one proxy device in one slice.
+const POLLS: usize = 4;
+
 /// All state of a NIC that its lock protects.
 pub(crate) struct Core {
-    pub(crate) bells: doorbell::Bells,
-    pub(crate) keys: KeyTable,
-    pub(crate) sends: Slots<SendQueue>,
-    pub(crate) receives: Slots<ReceiveQueue>,
-    pub(crate) cqs: Slots<CompletionQueue>,
-    pub(crate) srqs: Slots<SharedReceiveQueue>,
-    /// Slot of each QP, by number.
-    pub(crate) by_qpn: FxHashMap<u32, u32>,
-    pub(crate) events: Events,
-    pub(crate) log: Log,
-    /// Counters of QPs that are gone.
-    pub(crate) past: QpStats,
-    pub(crate) rng: StdRng,
-    pub(crate) time: Time,
-    pub(crate) steps: u64,
-    pub(crate) net: Network,
+    pub(crate) queues: Queues,
+    doorbells: DoorbellScanner,
+    loopback: Loopback,
+    pub(crate) network: Network,
     pub(crate) proxy: Proxy,
-    policy: DoorbellPolicy,
-    record_patience: u32,
-    pub(crate) watch_rewrites: bool,
     slice_bytes: u64,
-    /// Slots of QPs that may have something to do.
-    run: VecDeque<u32>,
-    /// Slots of QPs with a ring to act on later, or in ERR with receives still to come.
-    watched: Vec<u32>,
-    timers: Timers,
-    /// Slots of CQs that hold CQEs back.
-    holding: Vec<u32>,
-    /// Slots of CQs that overran in this slice.
-    overrun: Vec<u32>,
-    atomic_owner: Option<u32>,
-    /// The receive that is looked at.
-    scratch: Box<[u64; 128]>,
     /// The WQEBBs of a long WQE.
     long: Box<[Block; 16]>,
+}
+
+/// How far a QP came in its share of a slice.
+struct Ran {
+    done: u32,
+    bytes: u64,
+    /// Copies are under way.
+    moving: bool,
+}
+
+/// What a control call took out of the engine. It may own memory and copies under way, so it is
+/// dropped after the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Released {
+    _end: Option<Box<proxy::End>>,
+    _waiting: proxy::Waiting,
+    _connection: Option<Box<net::End>>,
+    _flight: VecDeque<InFlight>,
+    _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
 }
 
 impl Core {
@@ -99,54 +112,41 @@ impl Core {
         rng: StdRng,
         link: Option<Box<dyn Link>>,
     ) -> Self {
-        let max = config.max_qps;
-        Self {
-            bells: doorbell::Bells::new(page),
-            keys,
-            sends: Slots::new(max),
-            receives: Slots::new(max),
-            cqs: Slots::new(1 << 23),
-            srqs: Slots::new(1 << 23),
-            by_qpn: FxHashMap::default(),
+        let diagnostics = Diagnostics {
             events: Events::new(config.events_kept),
             log: Log::new(config.violations_kept),
             past: QpStats::default(),
-            rng,
-            time: Time::start(config.clock.clone()),
-            steps: 0,
-            net: Network::new(link),
+        };
+        Self {
+            queues: Queues {
+                tables: Tables::new(keys, config.max_qps),
+                schedule: Scheduler::default(),
+                completer: Completer::default(),
+                diagnostics,
+                time: Time::start(config.clock.clone()),
+                ended: VecDeque::new(),
+            },
+            doorbells: DoorbellScanner::new(config, page, rng),
+            loopback: Loopback::new(config.slice_bytes),
+            network: Network::new(link),
             proxy: Proxy::default(),
-            policy: config.policy,
-            record_patience: config.record_patience,
-            watch_rewrites: config.watch_rewrites,
             slice_bytes: config.slice_bytes,
-            run: VecDeque::new(),
-            watched: Vec::new(),
-            timers: Timers::default(),
-            holding: Vec::new(),
-            overrun: Vec::new(),
-            atomic_owner: None,
-            scratch: Box::new([0; 128]),
             long: Box::new([[0; 8]; 16]),
         }
     }
 
     /// One slice.
     pub(crate) fn step(&mut self) -> Step {
-        self.steps += 1;
-        let heard = self.listen();
-        if heard && self.proxy.has_ends() {
-            self.forward_first();
+        self.queues.completer.steps += 1;
+        let rung = self.doorbells.scan(&mut self.queues);
+        if rung && self.proxy.has_ends() {
+            self.proxy.forward_first(&mut self.queues.tables);
+            self.apply_proxy();
         }
-        if !self.timers.is_empty() {
-            self.wake_sleepers();
-        }
-        if !self.holding.is_empty() {
-            self.release_held();
-        }
+        self.queues.go_on();
         let (mut done, mut bytes, mut moving) = (0, 0, false);
-        for _ in 0..self.run.len() {
-            let Some(slot) = self.run.pop_front() else { break };
+        for _ in 0..self.queues.schedule.len() {
+            let Some(slot) = self.queues.schedule.next() else { break };
             let ran = self.run_queue(slot, BURST);
             done += ran.done;
             bytes += ran.bytes;
@@ -155,45 +155,425 @@ impl Core {
                 break;
             }
         }
-        if !self.overrun.is_empty() {
-            self.fail_overrun();
+        if self.queues.completer.has_overrun() {
+            self.queues.fail_overrun();
+            self.finish_ended();
         }
-        let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxied());
-        let waits = served || self.is_network_pending() || !self.run.is_empty();
-        let idle = done == 0 && !moving && !heard && !waits;
+        let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxy());
+        let waits = served || self.network.is_network_pending() || !self.queues.schedule.is_empty();
+        let idle = done == 0 && !moving && !rung && !waits;
         // What is polled for rarely is polled for at least whenever nothing else is to be done.
-        let recovered = !self.watched.is_empty()
-            && (idle || self.steps.is_multiple_of(64))
-            && self.poll_watched();
-        if idle && !recovered && !self.is_counting_down() { Step::Idle } else { Step::Busy(done) }
-    }
-
-    /// Something will happen after more steps, without news from outside.
-    fn is_counting_down(&self) -> bool {
-        self.is_recovering() || self.holds_by_steps()
-    }
-
-    /// Puts a QP on the run list, once.
-    #[inline]
-    pub(crate) fn enqueue(&mut self, slot: u32) {
-        if let Some(q) = self.sends.get_mut(slot)
-            && !q.queued
-        {
-            q.queued = true;
-            self.run.push_back(slot);
-        }
-    }
-
-    /// Records a violation of QP `qpn`.
-    pub(crate) fn report(&mut self, qpn: u32, queue: QueueKind, index: u64, rule: Rule) {
-        self.log.push(Violation { qpn, queue, index, rule });
+        let recovered = !self.queues.schedule.watched.is_empty()
+            && (idle || self.queues.completer.steps.is_multiple_of(64))
+            && self.doorbells.poll_watched(&mut self.queues);
+        let counts_down = self.doorbells.is_recovering(&self.queues)
+            || self.queues.completer.holds_by_steps(&self.queues.tables);
+        if idle && !recovered && !counts_down { Step::Idle } else { Step::Busy(done) }
     }
 
     /// Time to the next timer, if one runs.
     pub(crate) fn next_timer(&self) -> Option<u64> {
-        let held = self.held_until();
-        let due = [self.timers.next(), held, self.net.next_timer(), self.proxy.next_timer()];
-        let due = due.into_iter().flatten().min()?;
-        Some(due.saturating_sub(self.time.now()))
+        let held = self.queues.completer.held_until(&self.queues.tables);
+        let backends = [self.network.next_timer(), self.proxy.next_timer()];
+        let due = [self.queues.schedule.next_timer(), held].into_iter().chain(backends);
+        let due = due.flatten().min()?;
+        Some(due.saturating_sub(self.queues.time.now()))
+    }
+
+    /// Runs the QP in `slot`, which is taken off the run list and comes back to its end if it has
+    /// more to do.
+    fn run_queue(&mut self, slot: QpSlot, budget: u32) -> Ran {
+        let from = self.queues.moved(slot);
+        let (burst, overrun) = self.loopback.burst(&mut self.queues.tables, slot, budget);
+        if overrun {
+            self.queues.overran(slot);
+        }
+        let mut ran = Ran { done: burst, bytes: 0, moving: false };
+        let mut started = 0;
+        let again = loop {
+            ran.bytes = self.queues.moved(slot) - from;
+            if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
+                ran.moving |= started > 0;
+                break true;
+            }
+            match self.advance(slot, budget - ran.done - started) {
+                Advance::Done => ran.done += 1,
+                Advance::Started => started += 1,
+                Advance::Posted(count) => started += count,
+                // The backend reports when it can go on.
+                Advance::Moving if self.queues.executor(slot).is_away() => break false,
+                Advance::Moving => {
+                    ran.moving = true;
+                    break true;
+                }
+                Advance::Nothing => break false,
+            }
+        };
+        if let Some(q) = self.queues.tables.sends.live_mut(slot) {
+            q.queued = again;
+            if again {
+                self.queues.schedule.requeue(slot);
+            }
+        }
+        ran
+    }
+
+    #[inline]
+    fn advance(&mut self, slot: QpSlot, budget: u32) -> Advance {
+        let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        if !q.flight.is_empty()
+            && let Some(advance) = self.advance_oldest(slot)
+        {
+            return advance;
+        }
+        let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        match q.state {
+            QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
+            QpState::Rts if q.poison.is_some() => self.ending(|queues| queues.fail_poisoned(slot)),
+            QpState::Rts if q.next != q.posted => match q.executor {
+                Executor::CountOnly => self.queues.consume(slot),
+                Executor::Proxy => self.submit_proxied(slot, budget),
+                Executor::Loopback | Executor::Network => self.start_next(slot),
+            },
+            QpState::Err | QpState::Sqe if q.next != q.posted && q.flight.is_empty() => {
+                self.queues.flush_next(slot);
+                Advance::Done
+            }
+            QpState::Sqd
+                if !q.drained && (q.flight.is_empty() || self.network.is_drained(slot)) =>
+            {
+                q.drained = true;
+                let qpn = q.qpn.get();
+                self.queues.diagnostics.events.push(AsyncEvent::SqDrained { qpn });
+                Advance::Nothing
+            }
+            _ => idle(q),
+        }
+    }
+
+    /// Lets the oldest WQE in flight go on. `None`: it waits, and a later one may start.
+    fn advance_oldest(&mut self, slot: QpSlot) -> Option<Advance> {
+        let Some((first, ended)) = self.loopback.poll(&mut self.queues.tables, slot) else {
+            let first = self.queues.tables.sends.live(slot)?.flight.front()?;
+            // Slices of a long message take turns with other QPs.
+            return (!first.work.is_issued()).then_some(Advance::Moving);
+        };
+        self.queues.tables.atomics.release(slot);
+        self.ending(|queues| match ended {
+            Ok(()) => queues.finish(slot, first.info, first.delivery),
+            Err(fault) => queues.fail_midway(slot, &first.info, first.delivery, fault),
+        });
+        Some(Advance::Done)
+    }
+
+    /// Does what may end QPs, and tells their backends.
+    #[inline]
+    fn ending<T>(&mut self, act: impl FnOnce(&mut Queues) -> T) -> T {
+        let done = act(&mut self.queues);
+        if !self.queues.ended.is_empty() {
+            self.finish_ended();
+        }
+        done
+    }
+
+    /// Fetches, parses and starts the next WQE.
+    #[inline]
+    fn start_next(&mut self, slot: QpSlot) -> Advance {
+        let Self { queues, network, loopback, long, .. } = self;
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        let Some(ring) = &q.ring else { return Advance::Nothing };
+        let (index, executor) = (q.next, q.executor);
+        let block = ring.load(index);
+        let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
+            Ok(read) => read,
+            Err((wqebbs, rule)) => {
+                return self
+                    .ending(|queues| queues.refuse(slot, transmute_ref!(&block), wqebbs, rule));
+            }
+        };
+        if !q.snapshot.is_empty()
+            && let Some(rule) = rewritten(q, index, raw)
+        {
+            // Hardware executes what it fetches.
+            queues.report_send(slot, index, rule);
+        }
+        let info = WqeInfo::of(&wqe, index);
+        let tables = &mut queues.tables;
+        let away = match executor {
+            Executor::Network => network.submit(tables, slot, &wqe),
+            _ => None,
+        };
+        let outcome = match away {
+            Some(outcome) => outcome,
+            None => loopback.submit(tables, slot, &wqe),
+        };
+        if !loopback.reports.is_empty() {
+            loopback.reports.drain(..).for_each(|report| {
+                queues.apply(report);
+            });
+        }
+        self.ending(|queues| queues.submitted(slot, info, outcome))
+    }
+
+    fn submit_proxied(&mut self, slot: QpSlot, budget: u32) -> Advance {
+        let Self { queues, proxy, long, .. } = self;
+        let submitted = proxy.submit(&mut queues.tables, long, slot, budget);
+        if !self.proxy.reports.is_empty() {
+            self.apply_proxy();
+        }
+        match submitted {
+            Submitted::Posted(count) => Advance::Posted(count),
+            Submitted::Waits => Advance::Moving,
+            Submitted::Rejected => Advance::Done,
+            Submitted::Refused(first, wqebbs, rule) => {
+                self.ending(|queues| queues.refuse(slot, &first, wqebbs, rule))
+            }
+            Submitted::Stopped(info, stop) => {
+                self.ending(|queues| queues.stopped(slot, info, stop))
+            }
+        }
+    }
+
+    /// Tells backends of QPs that went to ERR, and flushes receives. What a backend held is flushed
+    /// before anything that the QP still holds.
+    #[cold]
+    fn finish_ended(&mut self) {
+        while let Some(slot) = self.queues.ended.pop_front() {
+            match self.queues.executor(slot) {
+                Executor::Proxy => {
+                    self.proxy.fail(slot, self.queues.time.now());
+                    continue;
+                }
+                Executor::Network => {
+                    self.network.fail(slot);
+                    for report in std::mem::take(&mut self.network.reports) {
+                        self.queues.apply(report);
+                    }
+                }
+                Executor::Loopback | Executor::CountOnly => {}
+            }
+            self.queues.flush_ended(slot);
+        }
+    }
+
+    fn apply_network(&mut self) {
+        if self.network.reports.is_empty() {
+            return;
+        }
+        let mut reports = std::mem::take(&mut self.network.reports);
+        for report in reports.drain(..) {
+            self.ending(|queues| queues.apply(report));
+        }
+        if self.network.reports.is_empty() {
+            self.network.reports = reports;
+        }
+    }
+
+    fn apply_proxy(&mut self) {
+        if self.proxy.reports.is_empty() {
+            return;
+        }
+        let mut reports = std::mem::take(&mut self.proxy.reports);
+        for report in reports.drain(..) {
+            let slot = report.sender();
+            let retired = self.ending(|queues| queues.apply(report));
+            if let Some(slot) = slot {
+                self.proxy.retired(slot, retired);
+            }
+        }
+        self.proxy.reports = reports;
+    }
+
+    /// One look at the link, then at every connection that has something to do. Whether anything
+    /// was achieved.
+    fn serve_network(&mut self) -> bool {
+        if self.network.is_off() {
+            return false;
+        }
+        let now = self.queues.time.now();
+        let mut busy = self.network.begin(&mut self.queues.tables, now);
+        while self.network.poll(&mut self.queues.tables, now).is_some() {
+            busy = true;
+            self.apply_network();
+        }
+        if self.network.end_slice(&mut self.queues.tables, now) {
+            busy = true;
+            self.network.settle_arrived();
+        }
+        busy |= self.network.serve_stages(&mut self.queues.tables, now);
+        self.apply_network();
+        busy
+    }
+
+    /// One look at every proxy device with work outstanding and at some of the others. Whether
+    /// anything was achieved.
+    fn serve_proxy(&mut self) -> bool {
+        let mut busy = self.proxy.begin(&mut self.queues.tables);
+        while let Some(slot) = self.proxy.next() {
+            busy |= self.poll_proxied(slot, POLLS);
+            busy |= self.proxy.serve(&mut self.queues.tables, slot);
+            self.apply_proxy();
+            busy |= self.proxy.end_flush(slot, self.queues.time.now());
+            self.apply_proxy();
+            self.proxy.served(slot);
+        }
+        self.apply_proxy();
+        busy
+    }
+
+    /// Acts on completions of the device that executes the work of the QP in `slot`, at most
+    /// `times` its list. Whether there were any.
+    fn poll_proxied(&mut self, slot: QpSlot, times: usize) -> bool {
+        let mut any = false;
+        for _ in 0..times {
+            let (done, count) = self.proxy.take_completions(&self.queues.tables, slot);
+            any |= count > 0;
+            self.apply_proxy();
+            for completion in &done[..count] {
+                self.proxy.settle(&mut self.queues.tables, slot, completion);
+                self.apply_proxy();
+            }
+            self.proxy.give_back(done);
+            if count < proxy::BATCH {
+                break;
+            }
+        }
+        any
+    }
+
+    /// An event of a device that executes work.
+    pub(crate) fn raise(&mut self, event: AsyncEvent) {
+        self.queues.diagnostics.events.push(event);
+        let (AsyncEvent::QpFatal { qpn, .. }
+        | AsyncEvent::QpAccessError { qpn }
+        | AsyncEvent::QpRequestError { qpn }) = event
+        else {
+            return;
+        };
+        let slot = self.queues.tables.by_qpn.get(&qpn).copied();
+        if let Some(slot) = slot.filter(|&slot| self.proxy.has(slot)) {
+            self.poll_proxied(slot, POLLS);
+            self.ending(|queues| queues.end(slot, None));
+        }
+    }
+
+    /// A free QP number.
+    pub(crate) fn draw_qpn(&mut self) -> u32 {
+        self.queues.tables.draw_qpn(&mut self.doorbells.rng)
+    }
+
+    pub(crate) fn insert_qp(
+        &mut self,
+        send: SendQueue,
+        receive: ReceiveQueue,
+    ) -> Result<QpSlot, NicError> {
+        let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
+        self.doorbells.clear(slot);
+        Ok(slot)
+    }
+
+    pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
+        let stats = self.qp_stats(slot);
+        self.queues.diagnostics.past += stats;
+        let (_connection, _end) = (self.network.remove(slot), self.proxy.remove(slot));
+        self.cancel_pending(slot);
+        self.queues.schedule.remove(slot);
+        let _queues = self.queues.tables.remove_qp(slot);
+        Released { _queues, _end, _connection, ..Released::default() }
+    }
+
+    /// Nothing that was under way for the QP in `slot` is reported any more.
+    fn cancel_pending(&mut self, slot: QpSlot) {
+        self.doorbells.clear(slot);
+        self.queues.cancel_pending(slot);
+    }
+
+    /// Brings the QP in `slot` to another state.
+    pub(crate) fn modify(
+        &mut self,
+        slot: QpSlot,
+        to: QpState,
+        attrs: &QpAttrs,
+    ) -> Result<Released, ModifyError> {
+        let Tables { sends, receives, .. } = &mut self.queues.tables;
+        let (Some(q), Some(rq)) = (sends.live_mut(slot), receives.live_mut(slot)) else {
+            return Ok(Released::default());
+        };
+        transition(q.state, to, attrs.given())?;
+        attrs.check_ranges()?;
+        self.network.check_path(attrs)?;
+        self.proxy.check_path(slot, attrs.path)?;
+        if to == QpState::Err {
+            self.ending(|queues| queues.end(slot, None));
+            // Receives that the device has filled are reported before the QP can be destroyed.
+            while self.poll_proxied(slot, POLLS) {}
+            return Ok(Released::default());
+        }
+        let mut released = Released::default();
+        let from = q.state;
+        if to == QpState::Reset {
+            released._flight = q.reset();
+            rq.reset();
+            released._waiting = self.proxy.reset(slot);
+        }
+        (q.state, rq.state, q.drained) = (to, to, false);
+        q.attrs.merge(attrs);
+        q.restore_retries();
+        let merged = q.attrs;
+        q.peer_qpn = merged.dest_qpn.unwrap_or(0);
+        rq.peer_qpn = merged.dest_qpn;
+        q.executor = q.executor.with_path(merged.path);
+        rq.executor = rq.executor.with_path(merged.path);
+        if q.executor == Executor::Network || to == QpState::Reset {
+            let qp = (slot, q.qpn.get(), q.depth);
+            released._connection = self.network.follow(qp, (from, to), &merged);
+        }
+        rq.access = merged.access.unwrap_or(Access::empty());
+        rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
+        rq.max_dest_rd_atomic = merged.max_dest_rd_atomic.unwrap_or(0);
+        if to == QpState::Reset {
+            self.cancel_pending(slot);
+        }
+        self.queues.enqueue(slot);
+        Ok(released)
+    }
+
+    pub(crate) fn qp_stats(&self, slot: QpSlot) -> QpStats {
+        let Tables { sends, receives, .. } = &self.queues.tables;
+        let Some((q, rq)) = sends.live(slot).zip(receives.live(slot)) else {
+            return QpStats::default();
+        };
+        let mut stats = q.stats;
+        stats.receives = rq.receives;
+        stats.received_bytes = rq.received_bytes;
+        stats.flushed += rq.flushed;
+        if let Some(conn) = self.network.conn_stats(slot) {
+            stats.timeouts += conn.timeouts;
+            stats.rnr_naks += conn.rnr_waits;
+            stats.resent += conn.resent;
+        }
+        stats
+    }
+
+    pub(crate) fn nic_stats(&self) -> NicStats {
+        let tables = &self.queues.tables;
+        let mut qps = self.queues.diagnostics.past;
+        for q in tables.sends.iter() {
+            qps += self.qp_stats(q.slot);
+        }
+        NicStats {
+            qps,
+            live_qps: tables.by_qpn.len() as u64,
+            live_keys: tables.keys.len() as u64,
+            steps: self.queues.completer.steps,
+            violations: self.queues.diagnostics.log.total,
+            events_lost: self.queues.diagnostics.events.lost,
+            stale_slots: tables.stale(),
+            net: self.network.stats,
+        }
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.queues.diagnostics.events.pop()
     }
 }

@@ -38,7 +38,7 @@ pub struct ProxyKeys {
 impl Pd {
     /// Its keys, as the device that carries its QPs knows them.
     pub fn proxy_keys(&self) -> ProxyKeys {
-        let epoch = self.0.nic.lock().keys.epoch();
+        let epoch = self.0.nic.lock().queues.tables.keys.epoch();
         let seen = epoch.load(Ordering::Acquire);
         ProxyKeys { pd: self.clone(), epoch, seen, hint: KeyHint::default(), known: [None; KEPT] }
     }
@@ -89,7 +89,7 @@ impl ProxyKeys {
         }
         let (key, pd) = (sge.lkey.0, self.pd.number());
         let core = self.pd.0.nic.lock();
-        let mut memory = InTable { keys: &core.keys, hint: &mut self.hint, pd };
+        let mut memory = InTable { keys: &core.queues.tables.keys, hint: &mut self.hint, pd };
         let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
             Rule::KeyNotProxied { key } if core.proxy.shadows.contains(key) => {
                 Box::new(Rule::Bounced { key })
@@ -97,7 +97,9 @@ impl ProxyKeys {
             _ => rule,
         })?;
         let device_key = found.lkey;
-        if let Some(span) = core.keys.find(&mut self.hint, pd, key, sge.addr, sge.len, needed) {
+        if let Some(span) =
+            core.queues.tables.keys.find(&mut self.hint, pd, key, sge.addr, sge.len, needed)
+        {
             let (start, len) = (sge.addr - span.offset, span.region.len() as u64);
             self.known[place(key)] = Some(Known { key, granted: needed, start, len, device_key });
         }

@@ -13,10 +13,11 @@ use crate::cq::Cq;
 use crate::nic::Shared;
 use crate::pd::Pd;
 use crate::proxy_device::ProxyDevice;
+use crate::slots::QpSlot;
 use crate::srq::Srq;
 use crate::{ModifyError, NicError, QpStats};
 use receive::{OwnReceives, ReceiveQueue, Receives};
-use send::{Notice, SendQueue};
+use send::{Executor, PendingDoorbell, SendQueue};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use warpverbs_mem::{Access, KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
@@ -155,9 +156,14 @@ impl QpConfig {
             true => None,
             false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
         };
+        let executor = match (proxied, self.consume_only) {
+            (true, _) => Executor::Proxy,
+            (_, true) => Executor::CountOnly,
+            _ => Executor::Loopback,
+        };
         let send = SendQueue {
             qpn,
-            slot: 0,
+            slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
             on_error: self.on_send_error,
@@ -177,14 +183,13 @@ impl QpConfig {
             drained: false,
             poison: None,
             peer_qpn: 0,
-            proxied,
-            remote: false,
-            peer_slot: 0,
+            executor,
+            peer_slot: QpSlot::default(),
             retries_left: 0,
             rnr_left: 0,
             attrs: QpAttrs::default(),
             local_hint: KeyHint::default(),
-            notice: Notice::None,
+            pending_doorbell: PendingDoorbell::None,
             lose: 0,
             lose_recovery: None,
             snapshot: Vec::new(),
@@ -193,12 +198,12 @@ impl QpConfig {
         };
         let receive = ReceiveQueue {
             qpn: qpn.get(),
-            slot: 0,
+            slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
             peer_qpn: None,
-            proxied,
-            remote: false,
+            executor: if proxied { executor } else { Executor::Loopback },
+            flushing: false,
             access: Access::empty(),
             min_rnr_timer: 0,
             max_dest_rd_atomic: 0,
@@ -225,7 +230,7 @@ pub struct Qp(Arc<QpInner>);
 #[derive(Debug)]
 struct QpInner {
     nic: Arc<Shared>,
-    slot: u32,
+    slot: QpSlot,
     qpn: u32,
     /// What the QP works with outlives it.
     _keep: (Pd, QpConfig),
@@ -242,7 +247,7 @@ impl Qp {
         config.check_proxied(proxy_device.as_deref())?;
         let mut core = nic.lock_running()?;
         let qpn = match &proxy_device {
-            Some(proxy_device) => core.claim_qpn(proxy_device.qpn())?,
+            Some(proxy_device) => core.queues.tables.claim_qpn(proxy_device.qpn())?,
             None => core.draw_qpn(),
         };
         let number = Qpn::new(qpn).unwrap_or_default();
@@ -262,7 +267,7 @@ impl Qp {
 
     /// Byte offset of the QP's doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells).
     pub fn doorbell_offset(&self) -> u64 {
-        u64::from(self.0.slot) * 8
+        u64::from(self.0.slot.0) * 8
     }
 
     /// The QP's state; ERR once the NIC has stopped.
@@ -270,7 +275,7 @@ impl Qp {
         if self.0.nic.stopped().is_some() {
             return QpState::Err;
         }
-        self.0.nic.lock().sends.get(self.0.slot).map_or(QpState::Reset, |q| q.state)
+        self.0.nic.lock().queues.tables.sends.live(self.0.slot).map_or(QpState::Reset, |q| q.state)
     }
 
     /// Brings the QP to another state. A refusal changes nothing and names what was wrong.
@@ -285,7 +290,14 @@ impl Qp {
 
     /// The QP's attributes, as far as they were given since RESET.
     pub fn attrs(&self) -> QpAttrs {
-        self.0.nic.lock().sends.get(self.0.slot).map_or(QpAttrs::default(), |q| q.attrs)
+        self.0
+            .nic
+            .lock()
+            .queues
+            .tables
+            .sends
+            .live(self.0.slot)
+            .map_or(QpAttrs::default(), |q| q.attrs)
     }
 
     /// Counters.
@@ -296,7 +308,7 @@ impl Qp {
     /// The first error of the send queue since RESET. A collapsed CQ shows only the newest CQE, a
     /// flush; this is the cause.
     pub fn first_error(&self) -> Option<FirstError> {
-        self.0.nic.lock().sends.get(self.0.slot)?.first_error
+        self.0.nic.lock().queues.tables.sends.live(self.0.slot)?.first_error
     }
 }
 

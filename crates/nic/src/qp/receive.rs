@@ -1,6 +1,8 @@
 //! The receive side of a QP: what it grants to its peer, and where its receives come from.
 
 use super::QpState;
+use crate::qp::send::Executor;
+use crate::slots::{CqSlot, QpSlot, SrqSlot};
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing};
@@ -58,22 +60,22 @@ pub(crate) enum Receives {
     /// The QP's own ring.
     Own(OwnReceives),
     /// An SRQ, by its slot.
-    Shared(u32),
+    Shared(SrqSlot),
 }
 
 /// The responder's half of a QP.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     pub(crate) qpn: u32,
-    pub(crate) slot: u32,
+    pub(crate) slot: QpSlot,
     pub(crate) pd: u32,
     pub(crate) state: QpState,
     /// The QP whose requests are answered.
     pub(crate) peer_qpn: Option<u32>,
-    /// Another device takes the messages. Does not change.
-    pub(crate) proxied: bool,
-    /// The peer is not a QP of this NIC: those are not answered.
-    pub(crate) remote: bool,
+    /// Who takes the messages; the peers of others are not answered here.
+    pub(crate) executor: Executor,
+    /// In ERR: the executor still has receives. It reports when it has not.
+    pub(crate) flushing: bool,
     /// What the peer may do.
     pub(crate) access: Access,
     pub(crate) min_rnr_timer: u8,
@@ -84,7 +86,7 @@ pub(crate) struct ReceiveQueue {
     /// Counts RESETs, so that what was on its way before one is told apart.
     pub(crate) life: u32,
     /// Slot of the CQ.
-    pub(crate) cq: u32,
+    pub(crate) cq: CqSlot,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,
     /// A fault: so many messages still meet "receiver not ready".
@@ -98,7 +100,10 @@ impl ReceiveQueue {
     /// This is QP `qpn`, and it answers requests of QP `from`.
     #[inline]
     pub(crate) fn answers(&self, from: u32, qpn: u32) -> bool {
-        self.qpn == qpn && !self.remote && self.state.responds() && self.peer_qpn == Some(from)
+        self.qpn == qpn
+            && self.executor == Executor::Loopback
+            && self.state.responds()
+            && self.peer_qpn == Some(from)
     }
 
     /// Receive `index` is about to be completed; false if it is not open (any more).
@@ -115,5 +120,7 @@ impl ReceiveQueue {
         self.open.clear();
         self.life = self.life.wrapping_add(1);
         self.refuse = 0;
+        self.flushing = false;
+        self.executor = self.executor.after_reset();
     }
 }

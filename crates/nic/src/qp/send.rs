@@ -1,7 +1,8 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
-use super::{OnSendError, QpAttrs, QpState};
-use crate::engine::Flight;
+use super::{OnSendError, Path, QpAttrs, QpState};
+use crate::engine::InFlight;
+use crate::slots::{CqSlot, QpSlot};
 use crate::stats::QpStats;
 use crate::violation::Rule;
 use std::collections::VecDeque;
@@ -20,9 +21,9 @@ pub struct FirstError {
     pub rule: Option<Rule>,
 }
 
-/// A ring that was heard but not yet acted on.
+/// A doorbell that was seen and not yet acted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum PendingDoorbell {
     None,
     /// The doorbell was dropped; the record is read after so many polls, or never.
     Dropped {
@@ -35,12 +36,47 @@ pub(crate) enum Notice {
     },
 }
 
+/// Which backend executes the work of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executor {
+    /// The engine itself: the peer is a QP of this NIC.
+    Loopback,
+    /// A connection: the peer is on the network.
+    Network,
+    /// Another device. Such a QP has no other executor, ever.
+    Proxy,
+    /// Nobody: WQEs are counted, not read. Likewise.
+    CountOnly,
+}
+
+impl Executor {
+    /// With the path that was given at RTR.
+    pub(crate) fn with_path(self, path: Option<Path>) -> Self {
+        match (self, path) {
+            (Self::Proxy | Self::CountOnly, _) => self,
+            (_, Some(Path::Network(_))) => Self::Network,
+            _ => Self::Loopback,
+        }
+    }
+
+    /// Without a path.
+    pub(crate) fn after_reset(self) -> Self {
+        self.with_path(None)
+    }
+
+    /// WQEs are executed elsewhere, and reported when they are complete.
+    #[inline]
+    pub(crate) fn is_away(self) -> bool {
+        matches!(self, Self::Network | Self::Proxy)
+    }
+}
+
 /// The requester's half of a QP. Indexes are 64-bit counts of WQEBBs:
 /// `reported ≤ retired ≤ next ≤ posted`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     pub(crate) qpn: Qpn,
-    pub(crate) slot: u32,
+    pub(crate) slot: QpSlot,
     pub(crate) pd: u32,
     pub(crate) state: QpState,
     pub(crate) on_error: OnSendError,
@@ -49,7 +85,7 @@ pub(crate) struct SendQueue {
     pub(crate) record: QueueRecord,
     pub(crate) depth: u64,
     /// Slot of the CQ.
-    pub(crate) cq: u32,
+    pub(crate) cq: CqSlot,
     /// Announced up to here.
     pub(crate) posted: u64,
     /// Started up to here.
@@ -59,7 +95,7 @@ pub(crate) struct SendQueue {
     /// Covered by a CQE up to here: what a poster may reuse.
     pub(crate) reported: u64,
     /// Started and not finished, in order.
-    pub(crate) flight: VecDeque<Flight>,
+    pub(crate) flight: VecDeque<InFlight>,
     /// Copy engine that works for what is in flight.
     pub(crate) lane: Kind,
     /// In the run list.
@@ -73,17 +109,14 @@ pub(crate) struct SendQueue {
     /// What is wrong with the announcement itself; the next WQE fails for it.
     pub(crate) poison: Option<Rule>,
     pub(crate) peer_qpn: u32,
-    /// Another device executes the WQEs. Does not change.
-    pub(crate) proxied: bool,
-    /// The peer is not a QP of this NIC.
-    pub(crate) remote: bool,
+    pub(crate) executor: Executor,
     /// Where the peer was found last.
-    pub(crate) peer_slot: u32,
+    pub(crate) peer_slot: QpSlot,
     pub(crate) retries_left: u8,
     pub(crate) rnr_left: u8,
     pub(crate) attrs: QpAttrs,
     pub(crate) local_hint: KeyHint,
-    pub(crate) notice: Notice,
+    pub(crate) pending_doorbell: PendingDoorbell,
     /// A fault: so many doorbells are still lost, each recovered after so many polls.
     pub(crate) lose: u32,
     pub(crate) lose_recovery: Option<u32>,
@@ -95,12 +128,12 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// Forgets all work; what was in flight is handed out, to be dropped without a lock held.
-    pub(crate) fn reset(&mut self) -> VecDeque<Flight> {
+    pub(crate) fn reset(&mut self) -> VecDeque<InFlight> {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
         (self.wake, self.poison, self.first_error) = (None, None, None);
-        (self.notice, self.lose, self.drained) = (Notice::None, 0, false);
+        (self.pending_doorbell, self.lose, self.drained) = (PendingDoorbell::None, 0, false);
         self.attrs = QpAttrs::default();
-        self.remote = false;
+        self.executor = self.executor.after_reset();
         self.restore_retries();
         std::mem::take(&mut self.flight)
     }

@@ -2,12 +2,12 @@
 
 use super::bounce::Stage;
 use super::{AtHand, bounce};
-use crate::engine::atomic::Amo;
+use crate::engine::access::{self, Refusal, Spans};
+use crate::engine::atomic::{Amo, AtomicGate};
+use crate::engine::report::Report;
 use crate::engine::stage::Pool;
-use crate::event::Events;
 use crate::qp::receive::{ReceiveQueue, Receives};
-use crate::responder::{self, Refusal, Spans};
-use crate::slots::Slots;
+use crate::slots::{Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
 use crate::violation::Rule;
 use std::ops::Range;
@@ -20,15 +20,15 @@ use warpverbs_wire::Rkey;
 pub(super) struct Responder<'a, 's> {
     pub(super) keys: &'a KeyTable,
     pub(super) rq: &'a mut ReceiveQueue,
-    pub(super) srqs: &'a mut Slots<SharedReceiveQueue>,
-    pub(super) events: &'a mut Events,
+    pub(super) srqs: &'a mut Slots<SrqSlot, SharedReceiveQueue>,
     pub(super) scratch: &'a mut [u64; 128],
     pub(super) at_hand: &'a mut AtHand,
     /// The last refusal that ends the connection.
     pub(super) refusal: &'a mut Option<Refusal>,
     pub(super) stage: &'a mut Option<Box<Stage>>,
     pub(super) pool: &'a mut Pool,
-    pub(super) atomic_owner: &'a mut Option<u32>,
+    pub(super) atomics: &'a mut AtomicGate,
+    pub(super) reports: &'a mut Vec<Report>,
     /// An atomic has no answer yet.
     pub(super) not_yet: bool,
     /// The range that was checked last: where the payload of the packet goes.
@@ -67,7 +67,7 @@ impl<'a> Responder<'a, '_> {
         need: Need,
     ) -> Result<Option<Span<'a>>, Refusal> {
         let remote = Remote { addr: va, rkey };
-        let span = responder::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
+        let span = access::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
         let broken = |rule| Refusal::Operational { rule, receive: None };
         span.as_ref().map_or(Ok(()), |span| reach(self.stage, self.pool, span)).map_err(broken)?;
         Ok(span)
@@ -78,7 +78,7 @@ impl<'a> Responder<'a, '_> {
         let Self { keys, rq, srqs, at_hand, checked, .. } = self;
         let (index, sges) = (at_hand.index, at_hand.sges.iter().copied());
         checked.clear();
-        responder::check_scatter(keys, rq, srqs, index, sges, range, checked)?;
+        access::check_scatter(keys, rq, srqs, index, sges, range, checked)?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
         let Self { checked, stage, pool, .. } = self;
         checked.iter().try_for_each(|span| reach(stage, pool, span)).map_err(broken)
@@ -87,11 +87,11 @@ impl<'a> Responder<'a, '_> {
 
 impl Host for Responder<'_, '_> {
     fn allows(&self, need: Need) -> bool {
-        responder::check_op_valid(self.rq, right(need)).is_ok()
+        access::check_op_valid(self.rq, right(need)).is_ok()
     }
 
     fn receive(&mut self) -> Result<Option<Receive>, Denied> {
-        match responder::check_receive(self.rq, self.srqs, self.scratch) {
+        match access::check_receive(self.rq, self.srqs, self.scratch) {
             Ok(receive) => {
                 let (index, link) = receive.place();
                 // A receive has at most 64 segments.
@@ -110,7 +110,8 @@ impl Host for Responder<'_, '_> {
 
     fn take_receive(&mut self, _id: u64) {
         let AtHand { index, link, .. } = *self.at_hand;
-        responder::take(self.rq, self.srqs, index, link, self.events);
+        let limit = access::take(self.rq, self.srqs, index, link);
+        self.reports.extend(limit.map(Report::Event));
     }
 
     fn check_receive(&mut self, _id: u64, offset: u32, len: u32) -> Result<(), Denied> {
@@ -134,7 +135,7 @@ impl Host for Responder<'_, '_> {
 
     fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
         let receive = self.at_hand.index;
-        responder::check_invalidate(self.keys, self.rq, rkey, receive)
+        access::check_invalidate(self.keys, self.rq, rkey, receive)
             .map_err(|refusal| self.deny(refusal))
     }
 
@@ -157,7 +158,7 @@ impl Host for Responder<'_, '_> {
         let Some(span) = span else { return Err(Denied) };
         let done = match self.stage {
             None => amo.on_host(span.region, span.offset).map(|old| Some(old.value())),
-            Some(stage) => stage.atomic((self.rq.slot, self.atomic_owner), (amo, va), span),
+            Some(stage) => stage.atomic((self.rq.slot, self.atomics), (amo, va), span),
         };
         self.not_yet = done == Ok(None);
         done.map_err(|error| match error {

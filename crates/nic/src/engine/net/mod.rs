@@ -21,13 +21,13 @@ mod rx;
 mod state;
 mod tx;
 
-pub(super) use post::post;
-
-use super::Core;
+use super::report::Report;
 use super::stage::Pool;
+use super::tables::Tables;
+use crate::engine::access::Refusal;
 use crate::link::Link;
 use crate::qp::receive::Receives;
-use crate::responder::Refusal;
+use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
 use bounce::Stage;
@@ -112,6 +112,8 @@ pub(crate) struct AtHand {
 #[derive(Debug)]
 pub(crate) struct End {
     conn: Connection,
+    /// Number of the QP.
+    qpn: u32,
     requests: Requests,
     peer: SocketAddr,
     at_hand: AtHand,
@@ -127,6 +129,8 @@ pub(crate) struct End {
     sending: bool,
     /// In the list of those whose peers wait for receives.
     hungry: bool,
+    /// The QP is in ERR, or will be as soon as the engine acts on the report.
+    failed: bool,
 }
 
 /// All connections, and what they share.
@@ -143,12 +147,14 @@ pub(crate) struct Network {
     ends: Vec<Option<Box<End>>>,
     live: usize,
     /// Slots with something to complete or to send.
-    queue: VecDeque<u32>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    queue: VecDeque<QpSlot>,
+    timers: BinaryHeap<Reverse<(u64, QpSlot)>>,
+    /// Connections still to be served in this slice.
+    turn: usize,
     /// Slots whose peers were told that there is no receive.
-    hungry: Vec<u32>,
+    hungry: Vec<QpSlot>,
     /// Slots whose stages have something to do.
-    staging: Vec<u32>,
+    staging: Vec<QpSlot>,
     /// Memory of stages.
     pool: Pool,
     /// What is being built.
@@ -158,6 +164,8 @@ pub(crate) struct Network {
     /// Emptied trains, for their memory.
     spare: Vec<Vec<u8>>,
     pub(crate) stats: NetStats,
+    /// What has happened since the engine looked last.
+    pub(super) reports: Vec<Report>,
 }
 
 impl Network {
@@ -171,6 +179,7 @@ impl Network {
             ends: Vec::new(),
             live: 0,
             queue: VecDeque::new(),
+            turn: 0,
             timers: BinaryHeap::new(),
             hungry: Vec::new(),
             staging: Vec::new(),
@@ -179,6 +188,7 @@ impl Network {
             blocked: VecDeque::new(),
             spare: Vec::new(),
             stats: NetStats::default(),
+            reports: Vec::new(),
         }
     }
 
@@ -190,16 +200,16 @@ impl Network {
         self.link.as_ref().map(|link| link.max_mtu())
     }
 
-    fn end(&self, slot: u32) -> Option<&End> {
-        self.ends.get(slot as usize)?.as_deref()
+    fn end(&self, slot: QpSlot) -> Option<&End> {
+        self.ends.get(slot.at())?.as_deref()
     }
 
-    fn end_mut(&mut self, slot: u32) -> Option<&mut End> {
-        self.ends.get_mut(slot as usize)?.as_deref_mut()
+    fn end_mut(&mut self, slot: QpSlot) -> Option<&mut End> {
+        self.ends.get_mut(slot.at())?.as_deref_mut()
     }
 
     /// The QP in `slot` has something to complete or to send.
-    fn enqueue(&mut self, slot: u32) {
+    fn enqueue(&mut self, slot: QpSlot) {
         if let Some(end) = self.end_mut(slot)
             && !end.queued
         {
@@ -209,9 +219,9 @@ impl Network {
     }
 
     /// Counts the connections that are sending, and gives this one its share of the room.
-    fn share(&mut self, slot: u32) {
+    fn share(&mut self, slot: QpSlot) {
         let Self { ends, sending, room, .. } = self;
-        let Some(end) = ends.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) else { return };
         let sends = end.queued || end.conn.is_outstanding();
         if sends != end.sending {
             end.sending = sends;
@@ -221,7 +231,7 @@ impl Network {
     }
 
     /// Sets the timer of a connection, unless an earlier one is set: that one looks again.
-    fn arm(&mut self, slot: u32) {
+    fn arm(&mut self, slot: QpSlot) {
         let Some(end) = self.end_mut(slot) else { return };
         let Some(due) = end.conn.poll_timeout().map(Instant::as_nanos) else { return };
         if end.armed.is_none_or(|armed| due < armed) {
@@ -238,69 +248,68 @@ impl Network {
     }
 }
 
-impl Core {
-    /// One look at the link, then at every connection that has something to do. Whether anything
-    /// was achieved.
-    pub(super) fn serve_network(&mut self) -> bool {
-        if self.net.link.is_none() || self.net.live == 0 && self.net.blocked.is_empty() {
-            return false;
-        }
-        let now = self.time.now();
-        let mut busy = self.hear_overdue(now);
-        self.ring_timers(now);
-        self.feed();
-        busy |= self.send_blocked(now);
-        for _ in 0..self.net.queue.len() {
-            let Some(slot) = self.net.queue.pop_front() else { break };
-            if self.net.end(slot).is_some() {
-                busy = true;
-                self.serve(slot, now);
-            }
-        }
-        self.net.depart(now);
-        // Last: answers to what arrives leave in the next slice, with what its arrival makes the
-        // owner post.
-        busy |= self.hear_and_tell(now);
-        busy | self.serve_stages(now)
+impl Network {
+    /// Whether there is nothing to do: no link, or no connection.
+    pub(super) fn is_off(&self) -> bool {
+        self.link.is_none() || self.live == 0 && self.blocked.is_empty()
     }
 
-    /// Hears, and completes what that has done: the owner sees it before the next slice. Whether
-    /// there was anything.
-    fn hear_and_tell(&mut self, now: u64) -> bool {
-        if self.hear(now) == 0 {
-            return false;
+    /// Before the connections are served: what has arrived if a timer has run out, timers, receives
+    /// that peers wait for, and what the link did not take. Whether anything was achieved.
+    pub(super) fn begin(&mut self, tables: &mut Tables, now: u64) -> bool {
+        let mut busy = self.hear_overdue(tables, now);
+        self.ring_timers(now);
+        self.feed(tables);
+        busy |= self.send_blocked(now);
+        self.turn = self.queue.len();
+        busy
+    }
+
+    /// Serves the next connection that has something to do: until all that had at the beginning were
+    /// served.
+    pub(super) fn poll(&mut self, tables: &mut Tables, now: u64) -> Option<QpSlot> {
+        while self.turn > 0 {
+            self.turn -= 1;
+            let slot = self.queue.pop_front()?;
+            if self.end(slot).is_some() {
+                self.serve(tables, slot, now);
+                return Some(slot);
+            }
         }
-        for at in 0..self.net.queue.len() {
-            let Some(&slot) = self.net.queue.get(at) else { break };
-            self.settle(slot);
-        }
-        true
+        None
+    }
+
+    /// Last: answers to what arrives leave in the next slice, with what its arrival makes the user
+    /// post. Whether anything has arrived.
+    pub(super) fn end_slice(&mut self, tables: &mut Tables, now: u64) -> bool {
+        self.depart(now);
+        self.hear(tables, now) > 0
     }
 
     /// One turn of the connection in `slot`.
-    fn serve(&mut self, slot: u32, now: u64) {
-        self.net.share(slot);
-        if let Some(end) = self.net.end_mut(slot) {
+    fn serve(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
+        self.share(slot);
+        if let Some(end) = self.end_mut(slot) {
             end.queued = false;
         }
-        self.transmit(slot, now);
+        self.transmit(tables, slot, now);
         self.settle(slot);
-        self.net.share(slot);
-        self.net.arm(slot);
-        if let Some(end) = self.net.end_mut(slot)
+        self.share(slot);
+        self.arm(slot);
+        if let Some(end) = self.end_mut(slot)
             && end.conn.awaits_receives()
             && !std::mem::replace(&mut end.hungry, true)
         {
-            self.net.hungry.push(slot);
+            self.hungry.push(slot);
         }
     }
 
     /// Looks for receives that were posted since a peer was told that there is none.
-    fn feed(&mut self) {
-        let mut hungry = std::mem::take(&mut self.net.hungry);
+    fn feed(&mut self, tables: &mut Tables) {
+        let mut hungry = std::mem::take(&mut self.hungry);
         hungry.retain(|&slot| {
-            let source = self.receives.get(slot).map(|rq| &rq.source);
-            let Some(end) = self.net.end_mut(slot) else { return false };
+            let source = tables.receives.get(slot).map(|rq| &rq.source);
+            let Some(end) = self.end_mut(slot) else { return false };
             let waits = match source {
                 Some(Receives::Own(own)) => own.left() == Some(0),
                 _ => false,
@@ -308,41 +317,41 @@ impl Core {
             if !waits {
                 end.hungry = false;
                 end.conn.receive_available();
-                self.net.enqueue(slot);
+                self.enqueue(slot);
             }
             waits
         });
-        self.net.hungry = hungry;
+        self.hungry = hungry;
     }
 
     /// If a timer has run out, hears what has arrived already: an engine that did not run for a while
     /// has missed no answer for that. Whether there was anything.
-    fn hear_overdue(&mut self, now: u64) -> bool {
-        let overdue = self.net.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
+    fn hear_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
+        let overdue = self.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
         let looks = if overdue { OVERDUE_LOOKS } else { 0 };
-        (0..looks).take_while(|_| self.hear(now) > 0).count() > 0
+        (0..looks).take_while(|_| self.hear(tables, now) > 0).count() > 0
     }
 
     fn ring_timers(&mut self, now: u64) {
-        while let Some(Reverse((due, slot))) = self.net.timers.peek().copied()
+        while let Some(Reverse((due, slot))) = self.timers.peek().copied()
             && due <= now
         {
-            self.net.timers.pop();
-            let Some(end) = self.net.end_mut(slot).filter(|end| end.armed == Some(due)) else {
+            self.timers.pop();
+            let Some(end) = self.end_mut(slot).filter(|end| end.armed == Some(due)) else {
                 continue;
             };
             end.armed = None;
             if end.conn.poll_timeout().is_some_and(|due| due.as_nanos() <= now) {
                 end.conn.handle_timeout(Instant::from_nanos(now));
-                self.net.enqueue(slot);
+                self.enqueue(slot);
             }
-            self.net.arm(slot);
+            self.arm(slot);
         }
     }
 
     /// Something of the connections waits to be done, not for time.
     pub(super) fn is_network_pending(&self) -> bool {
-        !self.net.queue.is_empty() || !self.net.blocked.is_empty()
+        !self.queue.is_empty() || !self.blocked.is_empty()
     }
 }
 

@@ -3,10 +3,12 @@
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
 use super::{End, Network, Outgoing, Posted};
-use crate::engine::execute::{Started, Stop, Work, check_initiator, gather, local};
+use crate::engine::access::{Spans, check_initiator, gather_own};
+use crate::engine::flight::{Started, Stop, Work, local};
 use crate::engine::stage::Pool;
+use crate::engine::tables::Tables;
 use crate::qp::send::SendQueue;
-use crate::responder::Spans;
+use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
 use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sge, Sges, Wqe};
@@ -33,7 +35,7 @@ impl Own<'_> {
     #[inline]
     fn check(&mut self, q: &mut SendQueue, sges: &Sges<'_>, needed: Access) -> Result<(), Stop> {
         let mut spans = Spans::new();
-        gather(self.keys, q, sges, needed, &mut spans)?;
+        gather_own(self.keys, q, sges, needed, &mut spans)?;
         spans.iter().try_for_each(|span| self.reach(span))
     }
 
@@ -51,14 +53,18 @@ fn leaves(op: &Op<'_>) -> bool {
     !matches!(op, Op::Nop | Op::LocalInval { .. })
 }
 
-/// Posts `wqe`, the next of `q`. `None`: nothing of it leaves this NIC.
-pub(in crate::engine) fn post(
-    net: &mut Network,
-    keys: &KeyTable,
-    q: &mut SendQueue,
-    wqe: &Wqe<'_>,
-) -> Option<Result<Started, Stop>> {
-    leaves(&wqe.op).then(|| start(net, keys, q, wqe))
+impl Network {
+    /// Posts `wqe`, the next of the send queue in `slot`. `None`: nothing of it leaves this NIC.
+    pub(in crate::engine) fn submit(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        wqe: &Wqe<'_>,
+    ) -> Option<Result<Started, Stop>> {
+        let Tables { keys, sends, .. } = tables;
+        let q = sends.live_mut(slot)?;
+        leaves(&wqe.op).then(|| start(self, keys, q, wqe))
+    }
 }
 
 fn start(
@@ -68,7 +74,7 @@ fn start(
     wqe: &Wqe<'_>,
 ) -> Result<Started, Stop> {
     let Network { ends, pool, .. } = net;
-    let end = ends.get_mut(q.slot as usize).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
+    let end = ends.get_mut(q.slot.at()).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
     let mut own = Own { keys, end, pool };
     let Posting { op, len, outgoing, brought } = posting(&mut own, q, wqe)?;
     let end = own.end;

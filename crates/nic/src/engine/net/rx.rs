@@ -4,10 +4,11 @@
 use super::bounce::{Fit, Stage, Why};
 use super::host::Responder;
 use super::{End, Network, duration};
-use crate::engine::Core;
+use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
+use crate::engine::tables::Tables;
 use crate::link::Link;
-use crate::responder::{Spans, gather_range};
+use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
@@ -16,46 +17,53 @@ use warpverbs_mem::{Access, Kind, MemError, Span};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
 
-impl Core {
+impl Network {
     /// Takes datagrams from the link; how many.
-    pub(super) fn hear(&mut self, now: u64) -> usize {
-        let Some(mut link) = self.net.link.take() else { return 0 };
+    pub(super) fn hear(&mut self, tables: &mut Tables, now: u64) -> usize {
+        let Some(mut link) = self.link.take() else { return 0 };
         let hides_id = link.hides_ip_id();
         let heard = link.receive(duration(now), &mut |from, datagram| {
-            self.arrived(now, from, datagram, hides_id);
+            self.arrived(tables, now, from, datagram, hides_id);
         });
-        self.net.link = Some(link);
+        self.link = Some(link);
         heard
     }
 
-    fn arrived(&mut self, now: u64, from: SocketAddr, datagram: &[u8], hides_id: bool) {
-        self.net.stats.received += 1;
-        self.net.stats.received_bytes += datagram.len() as u64;
-        let opened = self.net.open(from, datagram, hides_id);
-        let Ok(arrived) = opened.inspect_err(|error| self.net.stats.count(error)) else { return };
-        let known = self.by_qpn.get(&arrived.dest_qpn().get()).copied();
-        let Some(slot) = known.filter(|&slot| self.net.end(slot).is_some()) else {
-            self.net.stats.unknown_qp += 1;
+    fn arrived(
+        &mut self,
+        tables: &mut Tables,
+        now: u64,
+        from: SocketAddr,
+        datagram: &[u8],
+        hides_id: bool,
+    ) {
+        self.stats.received += 1;
+        self.stats.received_bytes += datagram.len() as u64;
+        let opened = self.open(from, datagram, hides_id);
+        let Ok(arrived) = opened.inspect_err(|error| self.stats.count(error)) else { return };
+        let known = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
+        let Some(slot) = known.filter(|&slot| self.end(slot).is_some()) else {
+            self.stats.unknown_qp += 1;
             return;
         };
-        if self.net.end(slot).is_some_and(|end| end.peer.ip() != from.ip()) {
-            self.net.stats.wrong_source += 1;
+        if self.end(slot).is_some_and(|end| end.peer.ip() != from.ip()) {
+            self.stats.wrong_source += 1;
             return;
         }
         match arrived {
             Arrived::Packet(packet) => {
-                if !self.handle(slot, now, &packet, Turn::InOrder) {
+                if !self.handle(tables, slot, now, &packet, Turn::InOrder) {
                     self.park(slot, &packet);
                 }
             }
-            Arrived::Reserved(_, psn) => self.take_reserved(slot, psn),
+            Arrived::Reserved(_, psn) => self.take_reserved(tables, slot, psn),
         }
-        self.net.enqueue(slot);
+        self.enqueue(slot);
     }
 
-    fn take_reserved(&mut self, slot: u32, psn: Psn) {
+    fn take_reserved(&mut self, tables: &mut Tables, slot: QpSlot, psn: Psn) {
         let mut checked = Spans::new();
-        let Some((conn, mut host)) = self.host(slot, &mut checked) else { return };
+        let Some((conn, mut host)) = self.host(tables, slot, &mut checked) else { return };
         // While packets are parked, a later one counts as lost.
         if !host.stage.as_ref().is_some_and(|stage| stage.is_parked()) {
             conn.handle_reserved(psn, &mut host);
@@ -64,36 +72,37 @@ impl Core {
 
     /// Keeps a packet that could not be handled until it can.
     #[cold]
-    fn park(&mut self, slot: u32, packet: &Transport<'_>) {
-        let stage = self.net.end_mut(slot).and_then(|end| end.stage.as_deref_mut());
+    fn park(&mut self, slot: QpSlot, packet: &Transport<'_>) {
+        let stage = self.end_mut(slot).and_then(|end| end.stage.as_deref_mut());
         let kept = stage.is_some_and(|stage| stage.park(packet));
-        self.net.stats.stage_full += u64::from(!kept);
-        self.net.enlist(slot);
+        self.stats.stage_full += u64::from(!kept);
+        self.enlist(slot);
     }
 
     /// The connection in `slot`, and what answers it. Checked ranges go into `checked`.
     #[inline]
     pub(super) fn host<'s, 'a: 's>(
         &'a mut self,
-        slot: u32,
+        tables: &'a mut Tables,
+        slot: QpSlot,
         checked: &'s mut Spans<'a>,
     ) -> Option<(&'a mut Connection, Responder<'a, 's>)> {
-        let Self { net, keys, receives, srqs, events, scratch, atomic_owner, .. } = self;
-        let Network { ends, pool, .. } = net;
-        let end = ends.get_mut(slot as usize)?.as_deref_mut()?;
-        let rq = receives.get_mut(slot)?;
+        let Tables { keys, receives, srqs, scratch, atomics, .. } = tables;
+        let Self { ends, pool, reports, .. } = self;
+        let end = ends.get_mut(slot.at())?.as_deref_mut()?;
+        let rq = receives.live_mut(slot)?;
         let End { conn, at_hand, refusal, stage, .. } = end;
         let host = Responder {
             keys,
             rq,
             srqs,
-            events,
             scratch,
             at_hand,
             refusal,
             stage,
             pool,
-            atomic_owner,
+            atomics,
+            reports,
             not_yet: false,
             checked,
         };
@@ -105,14 +114,15 @@ impl Core {
     #[inline]
     pub(super) fn handle(
         &mut self,
-        slot: u32,
+        tables: &mut Tables,
+        slot: QpSlot,
         now: u64,
         packet: &Transport<'_>,
         turn: Turn,
     ) -> bool {
         let Transport { bth, ext, payload } = packet;
         let mut checked = Spans::new();
-        let Some((conn, mut host)) = self.host(slot, &mut checked) else { return true };
+        let Some((conn, mut host)) = self.host(tables, slot, &mut checked) else { return true };
         let len = payload.len() as u32;
         if let Some(stage) = host.stage {
             if stage.is_parked() && turn == Turn::InOrder {
@@ -120,7 +130,7 @@ impl Core {
             }
             if !stage.has_room(host.pool, len) {
                 drop(checked);
-                self.net.stats.stage_full += 1;
+                self.stats.stage_full += 1;
                 return true;
             }
         }
@@ -149,22 +159,30 @@ impl Core {
             Place::Nothing | Place::Region { .. } | Place::Receive { .. } => {}
             Place::Request { id, offset } => {
                 let start = u64::from(offset);
-                self.bring(slot, now, id, start..start + u64::from(len), payload);
+                self.bring(tables, slot, now, id, start..start + u64::from(len), payload);
             }
             Place::Original { id, value } => {
-                self.bring(slot, now, id, 0..8, Returned::eight(value).bytes());
+                self.bring(tables, slot, now, id, 0..8, Returned::eight(value).bytes());
             }
         }
         if staged {
-            self.net.enlist(slot);
+            self.enlist(slot);
         }
         true
     }
 
     /// Puts what the peer sent for a READ or an atomic of ours into its memory.
-    fn bring(&mut self, slot: u32, now: u64, id: WrId, range: Range<u64>, bytes: &[u8]) {
-        let Self { net, sends, keys, .. } = self;
-        let (Some(q), Some(end)) = (sends.get_mut(slot), net.end_mut(slot)) else { return };
+    fn bring(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        now: u64,
+        id: WrId,
+        range: Range<u64>,
+        bytes: &[u8],
+    ) {
+        let Tables { sends, keys, .. } = tables;
+        let (Some(q), Some(end)) = (sends.live_mut(slot), self.end_mut(slot)) else { return };
         let Some(posted) = end.requests.get(id) else { return };
         let sges = posted.outgoing.sges().iter().copied();
         let (mut spans, hint) = (Spans::new(), &mut q.local_hint);

@@ -1,9 +1,9 @@
 //! States of a QP whose peer is on the network, carried over to its connection.
 
 use super::{AtHand, End, Network, Requests};
-use crate::engine::Core;
 use crate::link::Link;
 use crate::qp::{Path, QpAttrs, QpState};
+use crate::slots::{QpSlot, Slot};
 use crate::{ModifyError, Mtu};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -70,10 +70,9 @@ impl Network {
     /// The connection of a QP goes along from `from` to `to`. What is left of it in the end.
     pub(crate) fn follow(
         &mut self,
-        slot: u32,
+        (slot, qpn, depth): (QpSlot, u32, u64),
         (from, to): (QpState, QpState),
         attrs: &QpAttrs,
-        depth: u64,
     ) -> Option<Box<End>> {
         let config = self.config(attrs, depth);
         match (from, to) {
@@ -81,7 +80,7 @@ impl Network {
                 if let (Some(Path::Network(peer)), Ok(conn)) =
                     (attrs.path, Connection::new(&config))
                 {
-                    self.insert(slot, peer, conn);
+                    self.insert((slot, qpn), peer, conn);
                 }
             }
             (QpState::Rtr, QpState::Rts) => self.change(slot, |conn| {
@@ -106,32 +105,44 @@ impl Network {
         None
     }
 
-    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Connection)) {
+    fn change(&mut self, slot: QpSlot, change: impl FnOnce(&mut Connection)) {
         if let Some(end) = self.end_mut(slot) {
             change(&mut end.conn);
             self.enqueue(slot);
         }
     }
 
-    fn insert(&mut self, slot: u32, peer: SocketAddr, conn: Connection) {
+    fn insert(&mut self, (slot, qpn): (QpSlot, u32), peer: SocketAddr, conn: Connection) {
         // RESET has removed what was there.
         self.remove(slot);
-        let at = slot as usize;
+        let at = slot.at();
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
         let (at_hand, refusal, stage, armed) = (AtHand::default(), None, None, None);
-        let (queued, sending, hungry) = (false, false, false);
+        let (queued, sending, hungry, failed) = (false, false, false, false);
         let requests = Requests::default();
-        let end =
-            End { conn, requests, peer, at_hand, refusal, stage, armed, queued, sending, hungry };
+        let end = End {
+            conn,
+            qpn,
+            requests,
+            peer,
+            at_hand,
+            refusal,
+            stage,
+            armed,
+            queued,
+            sending,
+            hungry,
+            failed,
+        };
         self.ends[at] = Some(Box::new(end));
         self.live += 1;
     }
 
     /// The connection goes. It may have copies under way, so it is dropped without a lock held.
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<End>> {
-        let mut end = self.ends.get_mut(slot as usize).and_then(Option::take)?;
+    pub(crate) fn remove(&mut self, slot: QpSlot) -> Option<Box<End>> {
+        let mut end = self.ends.get_mut(slot.at()).and_then(Option::take)?;
         self.live -= 1;
         self.sending -= usize::from(end.sending);
         self.hungry.retain(|hungry| *hungry != slot);
@@ -144,24 +155,22 @@ impl Network {
     }
 
     /// Nothing that was begun is outstanding in SQD.
-    pub(crate) fn is_drained(&self, slot: u32) -> bool {
+    pub(crate) fn is_drained(&self, slot: QpSlot) -> bool {
         let drained = |end: &End| end.conn.state() == State::Drained && end.has_reported();
         self.end(slot).is_some_and(drained)
     }
 
     /// The counters of a connection.
-    pub(crate) fn conn_stats(&self, slot: u32) -> Option<&warpverbs_rc::Stats> {
+    pub(crate) fn conn_stats(&self, slot: QpSlot) -> Option<&warpverbs_rc::Stats> {
         self.end(slot).map(|end| end.conn.stats())
     }
-}
 
-impl Core {
-    /// The QP in `slot` has gone to ERR: so does its connection. What it held is flushed before
-    /// anything that the QP still holds.
-    pub(in crate::engine) fn fail_connection(&mut self, slot: u32) {
-        if let Some(end) = self.net.end_mut(slot) {
+    /// The QP in `slot` is in ERR: so is its connection. What it held is flushed.
+    pub(in crate::engine) fn fail(&mut self, slot: QpSlot) {
+        if let Some(end) = self.end_mut(slot) {
+            end.failed = true;
             end.conn.fail();
-            self.net.enqueue(slot);
+            self.enqueue(slot);
             self.settle(slot);
         }
     }

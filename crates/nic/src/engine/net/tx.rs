@@ -1,13 +1,15 @@
 //! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
 //! over it, several packets for one peer to the link at a time.
 
-use super::{Network, Outgoing, duration};
-use crate::engine::Core;
+use super::{End, Network, Outgoing, duration};
+use crate::engine::access::{Spans, gather_range};
+use crate::engine::report::Report;
 use crate::engine::stage::Slice;
+use crate::engine::tables::Tables;
 use crate::link::{Sent, TrainLimits};
 use crate::qp::send::SendQueue;
-use crate::responder::{Spans, gather_range};
-use crate::violation::{KeySide, Rule};
+use crate::slots::{QpSlot, Slot};
+use crate::violation::{KeySide, QueueKind, Rule, Violation};
 use std::net::SocketAddr;
 use std::ops::Range;
 use warpverbs_mem::{Access, KeyHint, KeyTable};
@@ -100,12 +102,12 @@ impl Network {
     }
 }
 
-impl Core {
+impl Network {
     /// Offers again what the link did not take. Whether there is any left.
     pub(super) fn send_blocked(&mut self, now: u64) -> bool {
-        while let Some(train) = self.net.blocked.pop_front() {
-            if let Err(train) = self.net.dispatch(train, now) {
-                self.net.blocked.push_front(train);
+        while let Some(train) = self.blocked.pop_front() {
+            if let Err(train) = self.dispatch(train, now) {
+                self.blocked.push_front(train);
                 return true;
             }
         }
@@ -114,38 +116,50 @@ impl Core {
 
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link go.
     /// The last train stays for packets of other connections to the same peer.
-    pub(super) fn transmit(&mut self, slot: u32, now: u64) {
-        if self.net.end(slot).is_some_and(|end| end.stage.is_some()) {
-            return self.transmit_staged(slot, now);
+    pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
+        if self.end(slot).is_some_and(|end| end.stage.is_some()) {
+            return self.transmit_staged(tables, slot, now);
         }
         for _ in 0..TURN {
-            if !self.net.blocked.is_empty() {
+            if !self.blocked.is_empty() {
                 break;
             }
-            let Some(transmit) = self.poll_transmit(slot, now) else { return };
-            self.pack(slot, &transmit, None, now);
+            let Some(transmit) = self.poll_transmit(tables, slot, now) else { return };
+            self.pack(tables, slot, &transmit, None, now);
         }
-        self.net.enqueue(slot);
+        self.enqueue(slot);
     }
 
-    pub(super) fn poll_transmit(&mut self, slot: u32, now: u64) -> Option<Transmit> {
+    pub(super) fn poll_transmit(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        now: u64,
+    ) -> Option<Transmit> {
         let mut checked = Spans::new();
-        let (conn, mut host) = self.host(slot, &mut checked)?;
+        let (conn, mut host) = self.host(tables, slot, &mut checked)?;
         conn.poll_transmit(Instant::from_nanos(now), &mut host)
     }
 
     /// Adds a packet to the train, its payload perhaps from the stage. One whose payload cannot be
     /// gathered is left out, and its request fails.
     #[inline]
-    pub(super) fn pack(&mut self, slot: u32, transmit: &Transmit, staged: Option<Slice>, now: u64) {
+    pub(super) fn pack(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        transmit: &Transmit,
+        staged: Option<Slice>,
+        now: u64,
+    ) {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
-        let Some(to) = self.net.end(slot).map(|end| end.peer) else { return };
-        let Some(limits) = self.net.link.as_ref().map(|link| link.train_limits()) else { return };
-        if !self.net.train.takes(to, len, limits) {
-            self.net.depart(now);
+        let Some(to) = self.end(slot).map(|end| end.peer) else { return };
+        let Some(limits) = self.link.as_ref().map(|link| link.train_limits()) else { return };
+        if !self.train.takes(to, len, limits) {
+            self.depart(now);
         }
-        let mut train = std::mem::take(&mut self.net.train);
+        let mut train = std::mem::take(&mut self.train);
         let count = train.count;
         let datagram = train.next(len);
         let built = Transport::emit_around(
@@ -156,9 +170,9 @@ impl Core {
         );
         let gathered = match built {
             Ok(range) => match staged {
-                None => self.fill(slot, payload, &mut datagram[range]),
+                None => self.fill(tables, slot, payload, &mut datagram[range]),
                 Some(slice) => {
-                    let stage = self.net.end(slot).and_then(|end| end.stage.as_ref());
+                    let stage = self.end(slot).and_then(|end| end.stage.as_ref());
                     stage.is_some_and(|stage| stage.read(slice, &mut datagram[range]))
                 }
             },
@@ -168,19 +182,25 @@ impl Core {
                 false
             }
         };
-        if gathered && self.net.seal(to, count, datagram) {
+        if gathered && self.seal(to, count, datagram) {
             train.add(to, len);
         }
-        self.net.train = train;
+        self.train = train;
     }
 
     /// Gathers a packet's payload. False if it cannot be had.
-    fn fill(&mut self, slot: u32, payload: &Payload, out: &mut [u8]) -> bool {
+    fn fill(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        payload: &Payload,
+        out: &mut [u8],
+    ) -> bool {
         match *payload {
             Payload::Empty => true,
             Payload::Request { id, offset, .. } => {
-                let Self { net, sends, keys, .. } = self;
-                let (Some(q), Some(end)) = (sends.get_mut(slot), net.end(slot)) else {
+                let Tables { sends, keys, .. } = tables;
+                let (Some(q), Some(end)) = (sends.live_mut(slot), self.end(slot)) else {
                     return false;
                 };
                 let posted = end.requests.get(id).map(|posted| &posted.outgoing);
@@ -191,25 +211,33 @@ impl Core {
                 gathered.is_ok()
             }
             Payload::Region { rkey, va, len } => {
-                let Some(rq) = self.receives.get_mut(slot) else { return false };
+                let Some(rq) = tables.receives.live_mut(slot) else { return false };
                 let right = Access::REMOTE_READ;
-                let found = self.keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
+                let found = tables.keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
                 // It was checked for this very call.
                 found.is_ok_and(|span| span.region.read(span.offset, out).is_ok())
             }
         }
     }
 
-    /// A request under way can no longer have its own memory: it fails in its turn.
-    pub(super) fn fail_request(&mut self, slot: u32, id: WrId, rule: Option<Rule>) {
-        if let Some(end) = self.net.end_mut(slot) {
+    /// The memory of a request that is not complete cannot be accessed any more: it fails when those
+    /// before it are complete.
+    pub(super) fn fail_request(&mut self, slot: QpSlot, id: WrId, rule: Option<Rule>) {
+        let Self { ends, reports, .. } = self;
+        if let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) {
             end.conn.fail_request(id, Status::LocalProtection);
-            let index = end.requests.get(id).map(|posted| posted.index);
-            if let (Some(rule), Some(index)) = (rule, index) {
-                self.report_send(slot, index, rule);
+            if let (Some(rule), Some(posted)) = (rule, end.requests.get(id)) {
+                reports.push(end.broken(posted.index, rule));
             }
         }
-        self.net.enqueue(slot);
+        self.enqueue(slot);
+    }
+}
+
+impl End {
+    /// The request of the WQE at `index` broke a rule.
+    pub(super) fn broken(&self, index: u64, rule: Rule) -> Report {
+        Report::Violation(Violation { qpn: self.qpn, queue: QueueKind::Send, index, rule })
     }
 }
 

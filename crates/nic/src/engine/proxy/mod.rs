@@ -22,11 +22,14 @@ mod receive;
 mod settle;
 mod wait;
 
+pub(super) use post::Submitted;
 pub(crate) use wait::Waiting;
 
-use super::Core;
+use super::report::Report;
+use super::tables::Tables;
 use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList};
 use crate::qp::{Path, QpState};
+use crate::slots::{QpSlot, Slot, SrqSlot};
 use crate::{Gone, ModifyError};
 use bounce::{Pieces, Shadows};
 use rustc_hash::FxHashMap;
@@ -43,9 +46,7 @@ const WINDOW: usize = 16;
 /// device that are more wait for the peer's receive as the connection does.
 const EARLY: usize = 64;
 /// Completions taken at a time.
-const BATCH: usize = 32;
-/// Batches of one proxy device in one slice.
-const BATCHES: usize = 4;
+pub(super) const BATCH: usize = 32;
 
 /// The identity of work at a device: what it is, in which life of its QP, and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,31 +155,37 @@ pub(crate) struct Proxy {
     /// By slot of the QP.
     ends: Vec<Option<Box<End>>>,
     /// Slots in use.
-    live: Vec<u32>,
+    live: Vec<QpSlot>,
     /// Those with something outstanding.
-    busy: Vec<u32>,
+    busy: Vec<QpSlot>,
     cursor: usize,
     /// Slots of SRQs.
-    shared: Vec<u32>,
+    shared: Vec<SrqSlot>,
     list: SendList,
     receives: RecvList,
     completions: Vec<Completion>,
     pub(crate) shadows: Shadows,
+    /// What has happened since the engine looked last.
+    pub(super) reports: Vec<Report>,
+    /// Busy ends that were served in this slice.
+    turn: usize,
+    /// Idle ends still to be served in this slice.
+    idle: usize,
 }
 
 impl Proxy {
     #[inline]
-    fn end(&self, slot: u32) -> Option<&End> {
-        self.ends.get(slot as usize)?.as_deref()
+    fn end(&self, slot: QpSlot) -> Option<&End> {
+        self.ends.get(slot.at())?.as_deref()
     }
 
     #[inline]
-    fn end_mut(&mut self, slot: u32) -> Option<&mut End> {
-        self.ends.get_mut(slot as usize)?.as_deref_mut()
+    fn end_mut(&mut self, slot: QpSlot) -> Option<&mut End> {
+        self.ends.get_mut(slot.at())?.as_deref_mut()
     }
 
-    pub(crate) fn insert(&mut self, slot: u32, proxy_device: Box<dyn ProxyDevice>) {
-        let at = slot as usize;
+    pub(crate) fn insert(&mut self, slot: QpSlot, proxy_device: Box<dyn ProxyDevice>) {
+        let at = slot.at();
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
@@ -206,24 +213,24 @@ impl Proxy {
     }
 
     /// The end is to be dropped without a lock held.
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<End>> {
-        let end = self.ends.get_mut(slot as usize)?.take()?;
+    pub(crate) fn remove(&mut self, slot: QpSlot) -> Option<Box<End>> {
+        let end = self.ends.get_mut(slot.at())?.take()?;
         self.live.retain(|live| *live != slot);
         self.busy.retain(|busy| *busy != slot);
         Some(end)
     }
 
-    pub(crate) fn insert_shared(&mut self, srq: u32) {
+    pub(crate) fn insert_shared(&mut self, srq: SrqSlot) {
         self.shared.push(srq);
     }
 
-    pub(crate) fn remove_shared(&mut self, srq: u32) {
+    pub(crate) fn remove_shared(&mut self, srq: SrqSlot) {
         self.shared.retain(|shared| *shared != srq);
     }
 
     /// What was under way for the QP is forgotten; copies are handed out, to be dropped without a
     /// lock held. Its device's QP is reset after this.
-    pub(crate) fn reset(&mut self, slot: u32) -> Waiting {
+    pub(crate) fn reset(&mut self, slot: QpSlot) -> Waiting {
         let Some(end) = self.end_mut(slot) else { return Waiting::default() };
         end.life = end.life.wrapping_add(1) & LIFE;
         (end.outstanding, end.receives) = (0, 0);
@@ -236,7 +243,7 @@ impl Proxy {
     }
 
     /// A QP takes the path of its kind. Changes nothing.
-    pub(crate) fn check_path(&self, slot: u32, path: Option<Path>) -> Result<(), ModifyError> {
+    pub(crate) fn check_path(&self, slot: QpSlot, path: Option<Path>) -> Result<(), ModifyError> {
         let proxied = self.end(slot).is_some();
         match path {
             Some(path) if (path == Path::Proxied) != proxied => {
@@ -246,18 +253,13 @@ impl Proxy {
         }
     }
 
-    fn mark_busy(&mut self, slot: u32) {
+    fn mark_busy(&mut self, slot: QpSlot) {
         if let Some(end) = self.end_mut(slot)
             && !end.busy
         {
             end.busy = true;
             self.busy.push(slot);
         }
-    }
-
-    /// Whether the device may still have receives of the QP.
-    pub(crate) fn is_flushing(&self, slot: u32) -> bool {
-        self.end(slot).is_some_and(|end| end.flushing.is_some())
     }
 
     /// The next moment at which somebody's patience ends.
@@ -270,89 +272,107 @@ impl Proxy {
     }
 }
 
-impl Core {
-    /// One look at every proxy device with work outstanding and at some of the others. Whether anything
-    /// was achieved.
-    pub(super) fn serve_proxied(&mut self) -> bool {
-        let mut busy = false;
-        for i in 0..self.proxy.shared.len() {
-            busy |= self.forward_shared(self.proxy.shared[i]);
+impl Proxy {
+    /// Before the ends are served: receives of SRQs. Whether there were any.
+    pub(super) fn begin(&mut self, tables: &mut Tables) -> bool {
+        (self.turn, self.idle) = (0, self.live.len().min(WINDOW));
+        let shared = 0..self.shared.len();
+        shared.fold(false, |busy, i| self.forward_shared(tables, self.shared[i]) | busy)
+    }
+
+    /// The next end to serve in this slice: all with work outstanding, then some of the others.
+    pub(super) fn next(&mut self) -> Option<QpSlot> {
+        if let Some(&slot) = self.busy.get(self.turn) {
+            self.turn += 1;
+            return Some(slot);
         }
-        let mut i = 0;
-        while let Some(&slot) = self.proxy.busy.get(i) {
-            busy |= self.serve_end(slot);
-            match self.proxy.end_mut(slot) {
-                Some(end) if end.is_busy() => i += 1,
-                Some(end) => {
-                    end.busy = false;
-                    self.proxy.busy.swap_remove(i);
-                }
-                None => i += 1,
+        while self.idle > 0 && !self.live.is_empty() {
+            self.idle -= 1;
+            self.cursor = (self.cursor + 1) % self.live.len();
+            let slot = self.live[self.cursor];
+            if self.end(slot).is_some_and(|end| !end.busy) {
+                return Some(slot);
             }
         }
-        for _ in 0..self.proxy.live.len().min(WINDOW) {
-            self.proxy.cursor = (self.proxy.cursor + 1) % self.proxy.live.len();
-            let slot = self.proxy.live[self.proxy.cursor];
-            if self.proxy.end(slot).is_some_and(|end| !end.busy) {
-                busy |= self.serve_end(slot);
+        None
+    }
+
+    /// The end in `slot`, given by [`Self::next`], was served.
+    pub(super) fn served(&mut self, slot: QpSlot) {
+        if let Some(end) = self.end_mut(slot)
+            && end.busy
+            && !end.is_busy()
+        {
+            end.busy = false;
+            if let Some(at) = self.busy.iter().position(|busy| *busy == slot) {
+                self.busy.swap_remove(at);
+                self.turn -= usize::from(at < self.turn);
             }
         }
+    }
+
+    /// A doorbell was rung: receives that were posted before it are at the device before the work
+    /// that it announces.
+    pub(super) fn forward_first(&mut self, tables: &mut Tables) {
+        for i in 0..self.shared.len() {
+            self.forward_shared(tables, self.shared[i]);
+        }
+        for i in 0..self.live.len().min(EARLY) {
+            self.forward_receives(tables, self.live[i]);
+        }
+    }
+
+    /// Takes completions of one device, which [`Self::settle`] then acts on one by one: a list, and
+    /// how many of it there are.
+    pub(super) fn take_completions(
+        &mut self,
+        tables: &Tables,
+        slot: QpSlot,
+    ) -> (Vec<Completion>, usize) {
+        let mut done = std::mem::take(&mut self.completions);
+        done.resize(BATCH, Completion::default());
+        let polled = match self.end_mut(slot) {
+            Some(end) if !end.gone => end.proxy_device.poll(&mut done),
+            _ => Ok(0),
+        };
+        let count = match polled {
+            Ok(count) => count.min(BATCH),
+            Err(Gone) => {
+                self.lose_device(tables, slot);
+                0
+            }
+        };
+        (done, count)
+    }
+
+    /// Gives back the list of [`Self::take_completions`].
+    pub(super) fn give_back(&mut self, done: Vec<Completion>) {
+        self.completions = done;
+    }
+
+    /// After the completions of the QP in `slot`: its receives, work that waits for copies, and the
+    /// end of a flush. Whether anything was achieved.
+    pub(super) fn serve(&mut self, tables: &mut Tables, slot: QpSlot) -> bool {
+        let mut busy = self.forward_receives(tables, slot);
+        if let Some(end) = self.end_mut(slot)
+            && std::mem::take(&mut end.stalled)
+        {
+            self.reports.push(Report::Ready { slot });
+        }
+        busy |= self.serve_waiting(tables, slot);
         busy
     }
 
-    /// A doorbell was heard: receives that were posted before it are at the device before the work
-    /// that it announces.
-    pub(super) fn forward_first(&mut self) {
-        for i in 0..self.proxy.shared.len() {
-            self.forward_shared(self.proxy.shared[i]);
+    /// So many WQEs of the QP in `slot` that the device executed were retired.
+    pub(super) fn retired(&mut self, slot: QpSlot, count: u32) {
+        if let Some(end) = self.end_mut(slot) {
+            end.outstanding = end.outstanding.saturating_sub(count);
         }
-        for i in 0..self.proxy.live.len().min(EARLY) {
-            self.forward_receives(self.proxy.live[i]);
-        }
-    }
-
-    fn serve_end(&mut self, slot: u32) -> bool {
-        let mut busy = self.take_completions(slot);
-        busy |= self.forward_receives(slot);
-        if let Some(end) = self.proxy.end_mut(slot)
-            && std::mem::take(&mut end.stalled)
-        {
-            self.enqueue(slot);
-        }
-        busy |= self.serve_waiting(slot);
-        busy | self.end_flush(slot)
-    }
-
-    /// Completions of one proxy device. Whether there were any.
-    fn take_completions(&mut self, slot: u32) -> bool {
-        let mut any = false;
-        for _ in 0..BATCHES {
-            let mut done = std::mem::take(&mut self.proxy.completions);
-            done.resize(BATCH, Completion::default());
-            let polled = match self.proxy.end_mut(slot) {
-                Some(end) if !end.gone => end.proxy_device.poll(&mut done),
-                _ => Ok(0),
-            };
-            let count = match polled {
-                Ok(count) => count.min(BATCH),
-                Err(Gone) => {
-                    self.lose_device(slot);
-                    0
-                }
-            };
-            done[..count].iter().for_each(|completion| self.settle_proxied(slot, completion));
-            self.proxy.completions = done;
-            any |= count > 0;
-            if count < BATCH {
-                break;
-            }
-        }
-        any
     }
 
     /// The states in which the device's receive queue takes receives.
-    fn takes_receives(&self, slot: u32) -> bool {
-        let state = self.receives.get(slot).map(|rq| rq.state);
+    fn takes_receives(&self, tables: &Tables, slot: QpSlot) -> bool {
+        let state = tables.receives.live(slot).map(|rq| rq.state);
         state.is_some_and(|state| state == QpState::Init || state.responds())
     }
 }

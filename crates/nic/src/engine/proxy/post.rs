@@ -3,18 +3,18 @@
 
 use super::bounce::{Shadows, WithShadows};
 use super::{End, Id, Proxy, WorkKind};
-use crate::engine::Core;
-use crate::engine::execute::{Stop, Work, local};
-use crate::engine::run::{Advance, Flight, Ticket, read_wqe, rewritten};
+use crate::engine::fetch::{read_wqe, rewritten};
+use crate::engine::flight::{InFlight, Stop, Work, WqeInfo, local};
+use crate::engine::report::Report;
+use crate::engine::tables::Tables;
 use crate::proxy_device::{Bounds, InTable, SendList};
-use crate::qp::FirstError;
 use crate::qp::send::SendQueue;
-use crate::violation::{Log, QueueKind, Rule, Violation};
+use crate::slots::{QpSlot, Slot};
+use crate::violation::{QueueKind, Rule, Violation};
 use warpverbs_mem::{Access, Block, KeyTable, Span};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Position, Sge, Wqe, parse, peek};
 use warpverbs_rdma as rdma;
 use warpverbs_rdma::SendFlags;
@@ -28,7 +28,7 @@ enum Halt {
         wqebbs: u64,
         rule: Rule,
     },
-    Stopped(Ticket, Stop),
+    Stopped(WqeInfo, Stop),
     /// It can be later, when others have gone on.
     Later,
 }
@@ -41,46 +41,51 @@ impl Halt {
     }
 }
 
-impl Core {
-    /// Posts announced WQEs of a proxied QP in one list, as far as device, list and `budget` go.
-    pub(in crate::engine) fn carry(&mut self, slot: u32, budget: u32) -> Advance {
-        let Self { sends, keys, proxy, long, log, .. } = self;
-        let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
-        let Proxy { ends, list, shadows, .. } = proxy;
-        let Some(Some(end)) = ends.get_mut(slot as usize) else { return Advance::Nothing };
+impl Proxy {
+    /// Posts announced WQEs of the QP in `slot` in one list, as far as device, list and `budget` go.
+    pub(in crate::engine) fn submit(
+        &mut self,
+        tables: &mut Tables,
+        long: &mut [Block; 16],
+        slot: QpSlot,
+        budget: u32,
+    ) -> Submitted {
+        let Tables { sends, keys, .. } = tables;
+        let Some(q) = sends.live_mut(slot) else { return Submitted::Waits };
+        let Self { ends, list, shadows, reports, .. } = self;
+        let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
         let room = end.room().min(budget);
         if room == 0 || end.stalled {
-            return Advance::Moving;
+            return Submitted::Waits;
         }
         list.clear();
-        let (mut staged, mut halt) = (0, None);
-        while staged < room && q.next != q.posted {
+        let (mut listed, mut halt) = (0, None);
+        while listed < room && q.next != q.posted {
             // Behind requests that wait for copies, all wait.
-            let plain = end.waiting.parked.is_empty() && stage_plain(keys, q, end, list);
-            if !plain && let Err(why) = stage((keys, shadows), q, end, long, list, log) {
+            let plain = end.waiting.parked.is_empty() && add_plain(keys, q, end, list);
+            if !plain && let Err(why) = add((keys, shadows), q, end, long, list, reports) {
                 halt = Some(why);
                 break;
             }
-            staged += 1;
+            listed += 1;
         }
         match halt {
-            _ if staged > 0 => self.post_list(slot, staged),
+            _ if listed > 0 => self.post_list(q, listed),
             Some(halt) => match *halt {
-                Halt::Refused { first, wqebbs, rule } => self.refuse(slot, &first, wqebbs, rule),
-                Halt::Stopped(ticket, stop) => self.stopped(slot, ticket, stop),
-                Halt::Later => Advance::Moving,
+                Halt::Refused { first, wqebbs, rule } => Submitted::Refused(first, wqebbs, rule),
+                Halt::Stopped(info, stop) => Submitted::Stopped(info, stop),
+                Halt::Later => Submitted::Waits,
             },
-            None => Advance::Moving,
+            None => Submitted::Waits,
         }
     }
 
-    /// Posts the list, of the last `staged` WQEs in flight. What the device does not take goes back
+    /// Posts the list, of the last `listed` WQEs in flight. What the device does not take goes back
     /// into the ring.
-    fn post_list(&mut self, slot: u32, mut staged: u32) -> Advance {
-        let Self { sends, proxy, .. } = self;
-        let Some(q) = sends.get_mut(slot) else { return Advance::Nothing };
-        let Proxy { ends, list, .. } = proxy;
-        let Some(Some(end)) = ends.get_mut(slot as usize) else { return Advance::Nothing };
+    fn post_list(&mut self, q: &mut SendQueue, mut listed: u32) -> Submitted {
+        let Self { ends, list, reports, .. } = self;
+        let slot = q.slot;
+        let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
         let (mut rest, mut refused) = (0, None);
         if !list.is_empty() {
             // Whatever comes next, the end of this list will be known.
@@ -95,41 +100,46 @@ impl Core {
             && let Some(flight) = q.flight.pop_back()
         {
             rest -= usize::from(flight.work.is_away());
-            if end.asides.back().is_some_and(|(at, _)| *at == flight.ticket.index)
+            if end.asides.back().is_some_and(|(at, _)| *at == flight.info.index)
                 && let Some((_, aside)) = end.asides.pop_back()
                 && let Some(slots) = end.slots.as_mut().filter(|_| aside.slot)
             {
                 slots.untake();
             }
-            q.next = flight.ticket.index;
-            staged -= 1;
+            q.next = flight.info.index;
+            listed -= 1;
         }
-        let next = q.next;
-        self.proxy.mark_busy(slot);
         if let Some(errno) = refused {
-            self.refuse_request(slot, next, errno);
-            return Advance::Done;
+            let (index, rule) = (q.next, Rule::DeviceRefused { errno });
+            reports.push(Report::Rejected { slot, index, rule });
         }
-        if staged == 0 { Advance::Moving } else { Advance::Posted(staged) }
-    }
-
-    /// The device refused a request that passed every check: nothing after it can be posted.
-    #[cold]
-    pub(super) fn refuse_request(&mut self, slot: u32, index: u64, errno: i32) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
-        let rule = Rule::DeviceRefused { errno };
-        let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
-        q.stats.errors += 1;
-        q.first_error.get_or_insert(FirstError { index, syndrome, rule: Some(rule) });
-        self.report_send(slot, index, rule);
-        self.end(slot, Some(syndrome));
+        self.mark_busy(slot);
+        match refused {
+            Some(_) => Submitted::Rejected,
+            None if listed == 0 => Submitted::Waits,
+            None => Submitted::Posted(listed),
+        }
     }
 }
 
+/// What became of announced WQEs.
+pub(crate) enum Submitted {
+    /// So many are at the device, or will be.
+    Posted(u32),
+    /// The next one has to wait.
+    Waits,
+    /// The device refused one, which is reported.
+    Rejected,
+    /// The next slots hold no WQE: the first bytes, how many WQEBBs they say they are, and why.
+    Refused([u8; 64], u64, Rule),
+    /// The next one cannot be posted.
+    Stopped(WqeInfo, Stop),
+}
+
 /// The short way for the commonest: a WRITE of one segment, in one WQEBB, that passes every check.
-/// Whatever is not plainly fine is left for [`stage`].
+/// Whatever is not plainly fine is left for [`add`].
 #[inline]
-fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> bool {
+fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> bool {
     let (index, Some(ring)) = (q.next, &q.ring) else { return false };
     let block = ring.load(index);
     let raw: &[u8; 64] = transmute_ref!(&block);
@@ -149,9 +159,9 @@ fn stage_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendLis
     let (id, flags_of) = header(end, index, flags);
     list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
-    let ticket = Ticket { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
+    let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
-    q.flight.push_back(Flight { ticket, work: Work::Away, delivery: None, reads: false });
+    q.flight.push_back(InFlight { info, work: Work::Away, delivery: None, reads: false });
     true
 }
 
@@ -163,13 +173,13 @@ fn header(end: &End, index: u64, flags: Flags) -> (u64, SendFlags) {
 
 /// Parses and checks the next WQE, puts its request into the list, and takes the WQE for started.
 #[inline]
-fn stage(
+fn add(
     (keys, shadows): (&KeyTable, &Shadows),
     q: &mut SendQueue,
     end: &mut End,
     long: &mut [Block; 16],
     list: &mut SendList,
-    log: &mut Log,
+    reports: &mut Vec<Report>,
 ) -> Result<(), Box<Halt>> {
     let index = q.next;
     let Some(ring) = &q.ring else { return Err(Box::new(Halt::no_ring())) };
@@ -184,9 +194,10 @@ fn stage(
     if !q.snapshot.is_empty()
         && let Some(rule) = rewritten(q, index, raw)
     {
-        log.push(Violation { qpn: q.qpn.get(), queue: QueueKind::Send, index, rule });
+        let (qpn, queue) = (q.qpn.get(), QueueKind::Send);
+        reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
     }
-    let mut ticket = Ticket::of(&wqe, index);
+    let mut info = WqeInfo::of(&wqe, index);
     let fetches = q.attrs.max_rd_atomic.is_some_and(|count| count > 0);
     let bounds = Bounds { limits: &end.takes, fetches };
     let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
@@ -194,21 +205,21 @@ fn stage(
     let mut work = Work::Away;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
-            ticket.brought = match wqe.op {
+            info.brought = match wqe.op {
                 Op::Write { .. } | Op::Send { .. } => 0,
-                _ => ticket.bytes as u32,
+                _ => info.bytes as u32,
             };
         }
         Ok(false) => work = Work::Nothing,
-        Err(rule) => return Err(Box::new(Halt::Stopped(ticket, local(*rule)))),
+        Err(rule) => return Err(Box::new(Halt::Stopped(info, local(*rule)))),
     }
     let pieces = memory.pieces;
     if work.is_away() && end.needs_more(list, &pieces) {
         let fence = wqe.flags.fence.waits_for_reads();
-        let set_aside = end.set_aside(q, list, &ticket, fence, pieces);
+        let set_aside = end.set_aside(q, list, &info, fence, pieces);
         set_aside.ok_or_else(|| Box::new(Halt::Later))?;
     }
-    q.next = index + ticket.wqebbs;
-    q.flight.push_back(Flight { ticket, work, delivery: None, reads: ticket.brought > 0 });
+    q.next = index + info.wqebbs;
+    q.flight.push_back(InFlight { info, work, delivery: None, reads: info.brought > 0 });
     Ok(())
 }

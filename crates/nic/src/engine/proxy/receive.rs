@@ -1,30 +1,32 @@
 //! Receives go to the device as their doorbell records advance.
 
 use super::bounce::{Pieces, WithShadows};
-use super::{Id, SharedEnd, WorkKind};
+use super::{Id, Proxy, SharedEnd, WorkKind};
 use crate::AsyncEvent;
-use crate::engine::Core;
+use crate::engine::report::Report;
+use crate::engine::tables::Tables;
 use crate::proxy_device::{InTable, RecvList, receive_syndrome, translate_receive};
 use crate::qp::receive::Receives;
-use crate::violation::{QueueKind, Rule};
+use crate::slots::{QpSlot, Slot, SrqSlot};
+use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
 use warpverbs_mlx5::recv;
 
 /// Receives of one list at most.
 const LIST: usize = 32;
 
-impl Core {
+impl Proxy {
     /// Forwards receives of a QP's own queue. Whether there were any.
-    pub(super) fn forward_receives(&mut self, slot: u32) -> bool {
-        if !self.takes_receives(slot) {
+    pub(super) fn forward_receives(&mut self, tables: &mut Tables, slot: QpSlot) -> bool {
+        if !self.takes_receives(tables, slot) {
             return false;
         }
-        let Self { receives, proxy, keys, scratch, .. } = self;
-        let Some(rq) = receives.get_mut(slot) else { return false };
+        let Tables { receives, keys, scratch, .. } = tables;
+        let Some(rq) = receives.live_mut(slot) else { return false };
         let Receives::Own(own) = &mut rq.source else { return false };
-        let Some(Some(end)) = proxy.ends.get_mut(slot as usize) else { return false };
+        let Some(Some(end)) = self.ends.get_mut(slot.at()) else { return false };
         let room = (end.limits.recv_depth - end.receives).min(LIST as u32) as usize;
-        let (list, from) = (&mut proxy.receives, own.taken);
+        let (list, from) = (&mut self.receives, own.taken);
         list.clear();
         let mut fault = None;
         while list.len() < room {
@@ -38,7 +40,7 @@ impl Core {
             };
             let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
             let table = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
-            let mut memory = WithShadows::new(table, &proxy.shadows);
+            let mut memory = WithShadows::new(table, &self.shadows);
             let translated = parsed.and_then(|sges| {
                 let max = end.limits.recv_sges;
                 translate_receive(sges.iter(), max, &mut memory).map_err(|rule| *rule)
@@ -75,22 +77,23 @@ impl Core {
                 rq.open.push_back(index);
                 end.broken = Some((index, receive_syndrome(&rule)));
             }
-            let qpn = rq.qpn;
-            self.report(qpn, QueueKind::Receive, index, rule);
-            self.end(slot, Some(receive_syndrome(&rule)));
+            let (qpn, queue) = (rq.qpn, QueueKind::Receive);
+            self.reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
+            let syndrome = Some(receive_syndrome(&rule));
+            self.reports.push(Report::Ended { slot, syndrome });
         }
         count > 0 || fault.is_some()
     }
 
     /// Forwards receives of an SRQ. Whether there were any.
-    pub(super) fn forward_shared(&mut self, slot: u32) -> bool {
-        let Self { srqs, proxy, keys, scratch, .. } = self;
-        let Some(srq) = srqs.get_mut(slot) else { return false };
+    pub(super) fn forward_shared(&mut self, tables: &mut Tables, slot: SrqSlot) -> bool {
+        let Tables { srqs, keys, scratch, .. } = tables;
+        let Some(srq) = srqs.live_mut(slot) else { return false };
         let Some(SharedEnd { depth, sges: max, outstanding, .. }) = &srq.proxied else {
             return false;
         };
         let (room, max) = ((depth - outstanding).min(LIST as u32) as usize, *max);
-        let list: &mut RecvList = &mut proxy.receives;
+        let list: &mut RecvList = &mut self.receives;
         list.clear();
         // Links, to go back to what the device does not take.
         let mut heads = ArrayVec::<u16, { LIST + 1 }>::new();
@@ -99,7 +102,7 @@ impl Core {
             let pd = srq.pd;
             let mut hint = std::mem::take(&mut srq.hint);
             let table = InTable { keys, hint: &mut hint, pd };
-            let mut memory = WithShadows::new(table, &proxy.shadows);
+            let mut memory = WithShadows::new(table, &self.shadows);
             let next = srq.peek(scratch).and_then(|next| match next {
                 None => Ok(None),
                 Some((number, link, sges)) => {
@@ -142,17 +145,23 @@ impl Core {
         if let Some(rule) = fault {
             let srqn = srq.srqn;
             srq.dead = true;
-            self.report(0, QueueKind::Shared, 0, rule);
-            self.events.push(AsyncEvent::SrqError { srqn });
+            let (qpn, queue, index) = (0, QueueKind::Shared, 0);
+            self.reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
+            self.reports.push(Report::Event(AsyncEvent::SrqError { srqn }));
         }
         count > 0 || fault.is_some()
     }
 
     /// The device has filled, or given back, a receive of an SRQ. Which pieces of it lie in shadows.
-    pub(super) fn shared_came_back(&mut self, slot: u32, index: u64) -> Option<Pieces> {
-        let source = self.receives.get(slot).map(|rq| &rq.source);
+    pub(super) fn shared_came_back(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        index: u64,
+    ) -> Option<Pieces> {
+        let source = tables.receives.live(slot).map(|rq| &rq.source);
         let Some(Receives::Shared(srq)) = source else { return None };
-        let srq = self.srqs.get_mut(*srq)?;
+        let srq = tables.srqs.live_mut(*srq)?;
         let mut pieces = None;
         let at_device = srq.proxied.as_mut().map_or(0, |end| {
             pieces = end.landing.remove(&index);
@@ -160,7 +169,7 @@ impl Core {
             end.outstanding
         });
         if srq.below_limit_with(at_device) {
-            self.events.push(AsyncEvent::SrqLimit { srqn: srq.srqn });
+            self.reports.push(Report::Event(AsyncEvent::SrqLimit { srqn: srq.srqn }));
         }
         pieces
     }

@@ -3,12 +3,15 @@
 
 use super::bounce::{Copies, Pieces};
 use super::{End, LIST, Proxy};
-use crate::engine::Core;
-use crate::engine::run::{Flight, Ticket};
+use crate::engine::flight::WqeInfo;
+use crate::engine::report::Report;
+use crate::engine::tables::Tables;
 use crate::engine::transfer::Fault;
 use crate::proxy_device::{SendList, Staging};
 use crate::qp::QpState;
 use crate::qp::send::SendQueue;
+use crate::slots::{QpSlot, Slot};
+use crate::violation::Rule;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -157,12 +160,12 @@ impl End {
         &mut self,
         q: &SendQueue,
         list: &mut SendList,
-        ticket: &Ticket,
+        info: &WqeInfo,
         fence: bool,
         pieces: Pieces,
     ) -> Option<()> {
         let mut request = list.split_last();
-        let gathers = !pieces.is_empty() && ticket.brought == 0;
+        let gathers = !pieces.is_empty() && info.brought == 0;
         // What is in the list is posted first. And what a READ brings may be what is to be sent: the
         // device waits for it by itself, the copy of it does not.
         if gathers && (!list.is_empty() || fence && q.flight.iter().any(|flight| flight.reads)) {
@@ -179,36 +182,35 @@ impl End {
             false => (Copies::NONE, pieces),
         };
         if gathers || !self.waiting.parked.is_empty() {
-            self.waiting.parked.push_back(Parked { index: ticket.index, request, copies });
+            self.waiting.parked.push_back(Parked { index: info.index, request, copies });
         } else {
             request.iter().for_each(|request| list.push(request));
         }
         if slot.is_some() || !back.is_empty() {
-            self.asides.push_back((ticket.index, Aside::new(slot.is_some(), back)));
+            self.asides.push_back((info.index, Aside::new(slot.is_some(), back)));
         }
         Some(())
     }
 }
 
-impl Core {
+impl Proxy {
     /// Lets everything go on whose copies have landed. Whether anything waits.
-    pub(super) fn serve_waiting(&mut self, slot: u32) -> bool {
-        match self.proxy.end(slot) {
+    pub(super) fn serve_waiting(&mut self, tables: &mut Tables, slot: QpSlot) -> bool {
+        match self.end(slot) {
             Some(end) if !end.waiting.is_empty() => {}
             _ => return false,
         }
         self.settle_waiting(slot);
-        self.deliver_waiting(slot);
-        self.post_parked(slot);
+        self.deliver_waiting(tables, slot);
+        self.post_parked(tables, slot);
         true
     }
 
     /// Posts parked requests from the first on, as far as their bytes are there.
-    fn post_parked(&mut self, slot: u32) {
-        let Self { sends, proxy, .. } = self;
-        let Some(q) = sends.get_mut(slot) else { return };
-        let Proxy { ends, list, .. } = proxy;
-        let Some(Some(end)) = ends.get_mut(slot as usize) else { return };
+    fn post_parked(&mut self, tables: &Tables, slot: QpSlot) {
+        let Some(q) = tables.sends.live(slot) else { return };
+        let Self { ends, list, reports, .. } = self;
+        let Some(Some(end)) = ends.get_mut(slot.at()) else { return };
         if !matches!(q.state, QpState::Rts | QpState::Sqd) {
             return;
         }
@@ -226,7 +228,14 @@ impl Core {
             }
         }
         if let Some((index, error)) = failed {
-            return self.fail_parked(slot, index, &error);
+            // It fails when it is the oldest.
+            if q.flight.front().is_some_and(|first| first.info.index == index) {
+                tracing::warn!(%error, %slot, "what is to be sent could not be copied");
+                let syndrome = Syndrome::LocalProt;
+                let vendor = syndrome.usual_vendor();
+                reports.push(Report::SendFailed { slot, index, syndrome, vendor });
+            }
+            return;
         }
         if list.is_empty() {
             return;
@@ -238,32 +247,21 @@ impl Core {
         end.waiting.parked.drain(..taken);
         let next = end.waiting.parked.front().map(|parked| parked.index);
         if let (Some(errno), Some(index)) = (posted.refused, next) {
-            return self.refuse_request(slot, index, errno);
+            reports.push(Report::Rejected { slot, index, rule: Rule::DeviceRefused { errno } });
+            return;
         }
         // Later ones may have waited for room.
-        self.enqueue(slot);
-    }
-
-    /// The bytes of the first parked request could not be had. It fails when its turn has come.
-    #[cold]
-    fn fail_parked(&mut self, slot: u32, index: u64, error: &Fault) {
-        let Some(q) = self.sends.get_mut(slot) else { return };
-        if q.flight.front().is_some_and(|flight| flight.ticket.index == index)
-            && let Some(Flight { ticket, .. }) = q.flight.pop_front()
-        {
-            tracing::warn!(%error, slot, "what is to be sent could not be copied");
-            self.fail_ticket(slot, &ticket, Syndrome::LocalProt, None);
-        }
+        reports.push(Report::Ready { slot });
     }
 
     /// A completion of the send queue that has to wait for those before it.
-    pub(super) fn settle_later(&mut self, slot: u32, index: u64, completion: &Completion) {
-        if let Some(end) = self.proxy.end_mut(slot) {
+    pub(super) fn settle_later(&mut self, slot: QpSlot, index: u64, completion: &Completion) {
+        if let Some(end) = self.end_mut(slot) {
             end.waiting.settling.push_back((index, *completion));
         }
-        self.proxy.mark_busy(slot);
+        self.mark_busy(slot);
         // Their copies start now, whoever waits for whom.
-        let Some(end) = self.proxy.end_mut(slot) else { return };
+        let Some(end) = self.end_mut(slot) else { return };
         let fails = completion.status != Status::Success;
         for (at, aside) in &mut end.asides {
             if *at > index || (fails && *at == index) {
@@ -274,14 +272,14 @@ impl Core {
         }
     }
 
-    fn settle_waiting(&mut self, slot: u32) {
+    fn settle_waiting(&mut self, slot: QpSlot) {
         while let Some(&(index, completion)) =
-            self.proxy.end(slot).and_then(|end| end.waiting.settling.front())
+            self.end(slot).and_then(|end| end.waiting.settling.front())
         {
-            if !self.retire_upto(slot, index, &completion) {
+            if !self.settle_upto(slot, index, &completion) {
                 return;
             }
-            if let Some(end) = self.proxy.end_mut(slot) {
+            if let Some(end) = self.end_mut(slot) {
                 end.waiting.settling.pop_front();
             }
         }
@@ -290,26 +288,27 @@ impl Core {
     /// A receive came back from the device; `pieces` of it lie in shadows.
     pub(super) fn receive_came_back(
         &mut self,
-        slot: u32,
+        tables: &mut Tables,
+        slot: QpSlot,
         index: u64,
         completion: &Completion,
         pieces: Option<Pieces>,
     ) {
-        let Some(end) = self.proxy.end_mut(slot) else { return };
+        let Some(end) = self.end_mut(slot) else { return };
         let brings = completion.status == Status::Success && completion.kind.fills_receive();
         let copies = match pieces.filter(|_| brings) {
             Some(pieces) => pieces.bring_back(completion.byte_len.into()),
             None if end.waiting.arrivals.is_empty() => {
-                return self.settle_receive(slot, index, completion);
+                return self.settle_receive(tables, slot, index, completion);
             }
             None => Copies::NONE,
         };
         end.waiting.arrivals.push_back(Arrival { index, completion: *completion, copies });
-        self.proxy.mark_busy(slot);
+        self.mark_busy(slot);
     }
 
-    fn deliver_waiting(&mut self, slot: u32) {
-        while let Some(end) = self.proxy.end_mut(slot) {
+    fn deliver_waiting(&mut self, tables: &mut Tables, slot: QpSlot) {
+        while let Some(end) = self.end_mut(slot) {
             let Some(first) = end.waiting.arrivals.front_mut() else { return };
             let copied = first.copies.landed();
             if copied == Ok(false) {
@@ -320,10 +319,10 @@ impl Core {
                 return;
             };
             if let Err(error) = copied {
-                tracing::warn!(%error, slot, "what has arrived could not be copied");
+                tracing::warn!(%error, %slot, "what has arrived could not be copied");
                 completion.status = Status::LocalProtection;
             }
-            self.settle_receive(slot, index, &completion);
+            self.settle_receive(tables, slot, index, &completion);
         }
     }
 }

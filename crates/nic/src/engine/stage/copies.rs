@@ -86,7 +86,7 @@ impl<T: Copy> Copies<T> {
 
     /// Another packet's copies can be asked for: it has at most as many pieces as a receive.
     pub(crate) fn have_room(&self) -> bool {
-        self.jobs.len() + crate::responder::MAX_PIECES <= MOST
+        self.jobs.len() + crate::engine::access::MAX_PIECES <= MOST
     }
 
     /// The number of the next copy. All before it have ended if [`Self::has_landed`] of it.

@@ -5,9 +5,10 @@ use super::super::rx::Turn;
 use super::super::tx::{TURN, request_spans};
 use super::super::{End, Network};
 use super::{Held, Stage, Why};
-use crate::engine::Core;
+use crate::engine::access::{Refusal, Spans};
 use crate::engine::stage::{Landed, Pool};
-use crate::responder::{Refusal, Spans};
+use crate::engine::tables::Tables;
+use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
 use warpverbs_mem::{Access, Region};
 use warpverbs_rc::{Payload, Transmit};
@@ -57,14 +58,14 @@ pub(in crate::engine::net) fn admit(
 }
 
 impl Network {
-    fn stage(&mut self, slot: u32) -> Option<(&mut Stage, &mut Pool)> {
+    fn stage(&mut self, slot: QpSlot) -> Option<(&mut Stage, &mut Pool)> {
         let Self { ends, pool, .. } = self;
-        let end = ends.get_mut(slot as usize)?.as_deref_mut()?;
+        let end = ends.get_mut(slot.at())?.as_deref_mut()?;
         Some((end.stage.as_deref_mut()?, pool))
     }
 
     /// The stage of the connection in `slot` has something to do.
-    pub(in crate::engine::net) fn enlist(&mut self, slot: u32) {
+    pub(in crate::engine::net) fn enlist(&mut self, slot: QpSlot) {
         if let Some((stage, _)) = self.stage(slot)
             && !std::mem::replace(&mut stage.listed, true)
         {
@@ -73,60 +74,65 @@ impl Network {
     }
 }
 
-impl Core {
+impl Network {
     /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their payload
     /// was gathered and what they promise has arrived.
-    pub(in crate::engine::net) fn transmit_staged(&mut self, slot: u32, now: u64) {
+    pub(in crate::engine::net) fn transmit_staged(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        now: u64,
+    ) {
         let mut taken = 0;
         while taken < GATHERED
-            && self.net.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
-            && let Some(transmit) = self.poll_transmit(slot, now)
+            && self.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
+            && let Some(transmit) = self.poll_transmit(tables, slot, now)
         {
-            self.keep_back(slot, transmit);
+            self.keep_back(tables, slot, transmit);
             taken += 1;
         }
-        if let Some((stage, _)) = self.net.stage(slot) {
+        if let Some((stage, _)) = self.stage(slot) {
             stage.start(now);
         }
         let mut sent = 0;
         while sent < TURN
-            && self.net.blocked.is_empty()
-            && let Some(held) = self.net.stage(slot).and_then(|(stage, _)| stage.pop_packet())
+            && self.blocked.is_empty()
+            && let Some(held) = self.stage(slot).and_then(|(stage, _)| stage.pop_packet())
         {
-            self.pack(slot, &held.transmit, held.payload, now);
+            self.pack(tables, slot, &held.transmit, held.payload, now);
             self.give_back(slot, &held);
             sent += 1;
         }
-        self.net.enlist(slot);
-        if taken == GATHERED || sent == TURN || !self.net.blocked.is_empty() {
-            self.net.enqueue(slot);
+        self.enlist(slot);
+        if taken == GATHERED || sent == TURN || !self.blocked.is_empty() {
+            self.enqueue(slot);
         }
     }
 
-    fn give_back(&mut self, slot: u32, held: &Held) {
-        if let Some((stage, pool)) = self.net.stage(slot) {
+    fn give_back(&mut self, slot: QpSlot, held: &Held) {
+        if let Some((stage, pool)) = self.stage(slot) {
             stage.give_back(pool, held);
         }
     }
 
     /// Keeps a packet back. One whose payload cannot be had is left out, and its request fails.
-    fn keep_back(&mut self, slot: u32, transmit: Transmit) {
-        let Self { net, keys, sends, receives, .. } = self;
+    fn keep_back(&mut self, tables: &mut Tables, slot: QpSlot, transmit: Transmit) {
+        let Tables { keys, sends, receives, .. } = tables;
         let mut spans = Spans::new();
         let found = match transmit.payload {
             Payload::Empty => Ok(()),
             Payload::Request { id, offset, len } => {
-                let Some(q) = sends.get_mut(slot) else { return };
+                let Some(q) = sends.live_mut(slot) else { return };
                 let range = u64::from(offset)..u64::from(offset) + u64::from(len);
                 let mut hint = std::mem::take(&mut q.local_hint);
-                let posted = net.end(slot).and_then(|end| end.requests.get(id));
+                let posted = self.end(slot).and_then(|end| end.requests.get(id));
                 let sges = posted.map_or(&[][..], |posted| posted.outgoing.sges());
                 let found = request_spans((keys, &mut hint, q.pd), sges, range, &mut spans);
                 q.local_hint = hint;
                 found.map_err(|rule| Some((id, rule)))
             }
             Payload::Region { rkey, va, len } => {
-                let Some(rq) = receives.get_mut(slot) else { return };
+                let Some(rq) = receives.live_mut(slot) else { return };
                 let right = Access::REMOTE_READ;
                 let found = keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
                 // It was checked for this very call.
@@ -135,7 +141,7 @@ impl Core {
         };
         match found {
             Ok(()) => {
-                if let Some((stage, _)) = net.stage(slot) {
+                if let Some((stage, _)) = self.stage(slot) {
                     stage.hold(transmit, &spans);
                 }
             }
@@ -148,53 +154,51 @@ impl Core {
     }
 
     /// Looks at every stage that has something to do. Whether there is one.
-    pub(in crate::engine::net) fn serve_stages(&mut self, now: u64) -> bool {
-        if self.net.staging.is_empty() {
+    pub(in crate::engine) fn serve_stages(&mut self, tables: &mut Tables, now: u64) -> bool {
+        if self.staging.is_empty() {
             return false;
         }
-        for slot in std::mem::take(&mut self.net.staging) {
-            if self.serve_stage(slot, now) {
-                self.net.enqueue(slot);
+        for slot in std::mem::take(&mut self.staging) {
+            if self.serve_stage(tables, slot, now) {
+                self.enqueue(slot);
             }
-            let Some((stage, _)) = self.net.stage(slot) else { continue };
+            let Some((stage, _)) = self.stage(slot) else { continue };
             let (copies, bytes) = stage.take_counts();
             stage.listed = !stage.is_idle();
             let listed = stage.listed;
-            self.net.stats.staged_copies += copies;
-            self.net.stats.staged_bytes += bytes;
+            self.stats.staged_copies += copies;
+            self.stats.staged_bytes += bytes;
             if listed {
-                self.net.staging.push(slot);
+                self.staging.push(slot);
             }
         }
-        !self.net.staging.is_empty()
+        !self.staging.is_empty()
     }
 
     /// Starts and ends copies of the stage in `slot`. Whether the connection may go on by it.
-    fn serve_stage(&mut self, slot: u32, now: u64) -> bool {
+    fn serve_stage(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) -> bool {
         let mut news = false;
-        while let Some(landed) =
-            self.net.stage(slot).and_then(|(stage, pool)| stage.land(now, pool))
-        {
+        while let Some(landed) = self.stage(slot).and_then(|(stage, pool)| stage.land(now, pool)) {
             news = true;
             if let Err(error) = &landed.result {
-                tracing::warn!(%error, slot, "copy failed");
+                tracing::warn!(%error, %slot, "copy failed");
                 self.fail_landed(slot, &landed);
             }
         }
-        if self.net.stage(slot).is_some_and(|(stage, _)| stage.advance_atomic()) {
-            self.release_atomic(slot);
+        if self.stage(slot).is_some_and(|(stage, _)| stage.advance_atomic()) {
+            tables.atomics.release(slot);
             news = true;
         }
-        while let Some(parked) = self.net.stage(slot).and_then(|(stage, _)| stage.pop_parked()) {
-            if !self.handle(slot, now, &parked.packet(), Turn::Now) {
-                if let Some((stage, _)) = self.net.stage(slot) {
+        while let Some(parked) = self.stage(slot).and_then(|(stage, _)| stage.pop_parked()) {
+            if !self.handle(tables, slot, now, &parked.packet(), Turn::Now) {
+                if let Some((stage, _)) = self.stage(slot) {
                     stage.park_again(parked);
                 }
                 break;
             }
             news = true;
         }
-        if let Some((stage, _)) = self.net.stage(slot) {
+        if let Some((stage, _)) = self.stage(slot) {
             stage.start(now);
         }
         news
@@ -202,17 +206,18 @@ impl Core {
 
     /// A copy failed: whoever was to have its bytes hears of it, and nobody that they are there.
     #[cold]
-    fn fail_landed(&mut self, slot: u32, landed: &Landed<Why>) {
+    fn fail_landed(&mut self, slot: QpSlot, landed: &Landed<Why>) {
         let Landed { number, why, kind, .. } = *landed;
         let rule = Rule::CopyFailed { kind };
         match why {
             Why::Request(id) => {
-                let kept = self.net.stage(slot).is_some_and(|(stage, _)| stage.fail_report(id));
+                let kept = self.stage(slot).is_some_and(|(stage, _)| stage.fail_report(id));
                 match kept {
                     true => {
-                        let posted = self.net.end(slot).and_then(|end| end.requests.get(id));
-                        let index = posted.map_or(0, |posted| posted.index);
-                        self.report_send(slot, index, rule);
+                        let end = self.end(slot);
+                        let posted = end.and_then(|end| Some((end, end.requests.get(id)?)));
+                        let broken = posted.map(|(end, posted)| end.broken(posted.index, rule));
+                        self.reports.extend(broken);
                     }
                     false => self.fail_request(slot, id, Some(rule)),
                 }
@@ -223,8 +228,8 @@ impl Core {
     }
 
     /// The payload of packets could not be gathered.
-    fn fail_packets(&mut self, slot: u32, number: u64, rule: Rule) {
-        let Some((stage, _)) = self.net.stage(slot) else { return };
+    fn fail_packets(&mut self, slot: QpSlot, number: u64, rule: Rule) {
+        let Some((stage, _)) = self.stage(slot) else { return };
         let packets = stage.take_ungathered(number);
         for held in &packets {
             self.give_back(slot, held);
@@ -243,19 +248,19 @@ impl Core {
     #[cold]
     pub(in crate::engine::net) fn fail_response(
         &mut self,
-        slot: u32,
+        slot: QpSlot,
         number: u64,
         psn: Psn,
         rule: Rule,
     ) {
-        let held = self.net.stage(slot).map(|(stage, _)| stage.take_unfounded(number));
+        let held = self.stage(slot).map(|(stage, _)| stage.take_unfounded(number));
         for held in held.into_iter().flatten() {
             self.give_back(slot, &held);
         }
-        if let Some(end) = self.net.end_mut(slot) {
+        if let Some(end) = self.end_mut(slot) {
             end.refusal.get_or_insert(Refusal::Operational { rule, receive: None });
             end.conn.fail_response(psn);
         }
-        self.net.enqueue(slot);
+        self.enqueue(slot);
     }
 }

@@ -12,8 +12,9 @@ mod drive;
 pub(super) use drive::admit;
 
 use super::rx::not_placed;
-use crate::engine::atomic::{Amo, RemoteAtomic};
+use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
 use crate::engine::stage::{Chunks, Copies, Landed, Pool, Slice, Way};
+use crate::slots::QpSlot;
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Kind, MemError, Region, SmallBuf, Span};
@@ -323,10 +324,10 @@ impl Stage {
 /// Atomics of the peer.
 impl Stage {
     /// Does the atomic at `va`, which is `target`, after everything placed before it. `None`: not yet.
-    /// `owner` is the slot whose atomic on such memory is under way, of this NIC.
+    /// `gate` lets one atomic at a time onto such memory.
     pub(super) fn atomic(
         &mut self,
-        (slot, owner): (u32, &mut Option<u32>),
+        (slot, gate): (QpSlot, &mut AtomicGate),
         (amo, va): (Amo, u64),
         target: Span<'_>,
     ) -> Result<Option<u64>, MemError> {
@@ -344,13 +345,14 @@ impl Stage {
         if target.region.kind() == Kind::Host {
             return amo.on_host(target.region, target.offset).map(|old| Some(old.value()));
         }
-        if owner.is_some() {
+        if !gate.is_free() {
             return Ok(None);
         }
         let result = SmallBuf::region(8);
         let result = Span { region: &result, offset: 0, len: 8, proxy_lkey: None };
         let running = RemoteAtomic::start(amo, target, result)?;
-        (*owner, self.atomic) = (Some(slot), Some(Pending::Running(va, Box::new(running))));
+        gate.take(slot);
+        self.atomic = Some(Pending::Running(va, Box::new(running)));
         Ok(None)
     }
 

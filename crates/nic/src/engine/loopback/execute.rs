@@ -3,124 +3,40 @@
 //! Every check comes before the first side effect, so a WQE that has to wait (for earlier copies,
 //! for a receive, for an answer) is simply executed again later.
 
-use super::atomic::{Amo, RemoteAtomic};
-use super::transfer::{Fault, Grant, Source, Transfer, begin, grants, is_uniform, lane};
-use crate::event::Events;
+use crate::engine::access::{self, Receive, Refusal, Spans, check_initiator, gather_own};
+use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
+use crate::engine::flight::{Delivery, Started, Stop, Work, local};
+use crate::engine::report::Report;
+use crate::engine::transfer::{Grant, Source, begin, grants, is_uniform, lane};
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
-use crate::responder::{self, Receive, Refusal, Spans};
-use crate::slots::Slots;
+use crate::slots::{QpSlot, Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
-use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
+use warpverbs_mem::{Access, KeyTable, Kind, Span};
 use warpverbs_mlx5::cqe::ReceivedKind;
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
+use warpverbs_mlx5::num::Lkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 
 /// What of the NIC a WQE may touch besides its own send queue.
-pub(crate) struct Env<'e> {
-    pub(crate) keys: &'e mut KeyTable,
-    pub(crate) receives: &'e mut Slots<ReceiveQueue>,
-    pub(crate) srqs: &'e mut Slots<SharedReceiveQueue>,
-    pub(crate) by_qpn: &'e FxHashMap<u32, u32>,
-    pub(crate) events: &'e mut Events,
-    pub(crate) scratch: &'e mut [u64; 128],
-    /// The send queue whose atomic on device memory is under way.
-    pub(crate) atomic_owner: &'e mut Option<u32>,
-    pub(crate) slice: u64,
-}
-
-/// A WQE that was started.
-pub(crate) struct Started {
-    /// What is still to be done; `None` if everything is.
-    pub(crate) work: Option<Work>,
-    /// Bytes for the requester's CQE: those of a READ or an atomic.
-    pub(crate) brought: u32,
-    /// The receive to complete at the end.
-    pub(crate) delivery: Option<Delivery>,
-}
-
-/// Work that goes on after a WQE was started.
-#[derive(Debug)]
-pub(crate) enum Work {
-    Nothing,
-    /// A connection or another device executes it and reports when it is complete.
-    Away,
-    Copy(Box<Transfer>),
-    Atomic(Box<RemoteAtomic>),
-}
-
-impl Work {
-    /// Goes on without waiting. True at the end.
-    pub(crate) fn advance(&mut self, slice: u64, keys: &KeyTable) -> Result<bool, Fault> {
-        match self {
-            Self::Nothing => Ok(true),
-            Self::Away => Ok(false),
-            Self::Copy(transfer) => transfer.advance(slice, Some(keys)),
-            Self::Atomic(atomic) => atomic.advance(),
-        }
-    }
-
-    /// A connection or another device executes it.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Away)
-    }
-
-    /// A later WQE of the same lane may start.
-    pub(crate) fn is_issued(&self) -> bool {
-        match self {
-            Self::Nothing | Self::Away => true,
-            Self::Copy(transfer) => transfer.is_issued(),
-            Self::Atomic(_) => false,
-        }
-    }
-}
-
-/// A receive that was taken and is completed when the payload is in place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivery {
-    pub(crate) slot: u32,
-    pub(crate) qpn: u32,
-    /// [`ReceiveQueue::life`] at the time.
-    pub(crate) life: u32,
-    pub(crate) kind: ReceivedKind,
-    pub(crate) index: u64,
-    pub(crate) byte_cnt: u32,
-    pub(crate) solicited: bool,
-}
-
-/// Why a WQE was not started.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// Earlier WQEs of the queue must end first.
-    Drain,
-    /// The peer refused.
-    Refused { peer: u32, refusal: Refusal },
-    /// No QP answers.
-    NoAnswer,
-    /// The requester's own fault.
-    Local { syndrome: Syndrome, rule: Rule },
-    /// A copy engine failed.
-    Copy(MemError),
-}
-
-impl From<MemError> for Stop {
-    fn from(error: MemError) -> Self {
-        Self::Copy(error)
-    }
-}
-
-pub(super) fn local(rule: Rule) -> Stop {
-    Stop::Local { syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp), rule }
+pub(super) struct Env<'e> {
+    pub(super) keys: &'e mut KeyTable,
+    pub(super) receives: &'e mut Slots<QpSlot, ReceiveQueue>,
+    pub(super) srqs: &'e mut Slots<SrqSlot, SharedReceiveQueue>,
+    pub(super) by_qpn: &'e FxHashMap<u32, QpSlot>,
+    pub(super) reports: &'e mut Vec<Report>,
+    pub(super) scratch: &'e mut [u64; 128],
+    pub(super) atomics: &'e mut AtomicGate,
+    pub(super) slice: u64,
 }
 
 const DONE: Started = Started { work: None, brought: 0, delivery: None };
 
 /// Starts `wqe`, which is the next of `q`.
 #[inline]
-pub(crate) fn execute(
+pub(super) fn execute(
     env: &mut Env<'_>,
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
@@ -163,8 +79,8 @@ pub(crate) fn execute(
 /// The peer's receive queue, if it answers this QP.
 #[inline]
 fn peer<'r>(
-    receives: &'r mut Slots<ReceiveQueue>,
-    by_qpn: &FxHashMap<u32, u32>,
+    receives: &'r mut Slots<QpSlot, ReceiveQueue>,
+    by_qpn: &FxHashMap<u32, QpSlot>,
     q: &mut SendQueue,
 ) -> Result<&'r mut ReceiveQueue, Stop> {
     let (from, to) = (q.qpn.get(), q.peer_qpn);
@@ -177,28 +93,6 @@ fn peer<'r>(
         q.peer_slot = slot;
     }
     receives.get_mut(q.peer_slot).ok_or(Stop::NoAnswer)
-}
-
-#[inline]
-fn check_message(len: u64) -> Result<(), Stop> {
-    if len > MAX_MESSAGE {
-        return Err(local(Rule::MessageLength { len, max: MAX_MESSAGE }));
-    }
-    Ok(())
-}
-
-/// The requester's own segments, checked.
-#[inline]
-pub(super) fn gather<'k>(
-    keys: &'k KeyTable,
-    q: &mut SendQueue,
-    sges: &Sges<'_>,
-    needed: Access,
-    out: &mut Spans<'k>,
-) -> Result<(), Stop> {
-    check_message(sges.byte_len())?;
-    responder::gather(keys, &mut q.local_hint, q.pd, sges, sges.byte_len(), needed, out)
-        .map_err(|(segment, error)| local(Rule::Key { side: KeySide::Local, segment, error }))
 }
 
 /// Starts a movement once nothing that is under way could be overtaken by it.
@@ -242,13 +136,13 @@ fn write(
     let (keys, len) = (&*env.keys, payload.byte_len());
     let mut from = Spans::new();
     if let Payload::Sges(sges) = &payload {
-        gather(keys, q, sges, Access::empty(), &mut from)?;
+        gather_own(keys, q, sges, Access::empty(), &mut from)?;
     }
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
-    responder::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
-    responder::check_length(len, None).map_err(refused)?;
-    let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
+    access::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
+    access::check_length(len, None).map_err(refused)?;
+    let to = access::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
     let (pd, peer_pd) = (q.pd, rq.pd);
     let granted =
         || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
@@ -281,7 +175,7 @@ fn remote_grant(pd: u32, remote: Remote, len: u64, needed: Access) -> Vec<Grant>
     grants((pd, KeySide::Remote, needed), std::iter::once(sge), len)
 }
 
-fn refused_by(peer: u32) -> impl Fn(Refusal) -> Stop + Copy {
+fn refused_by(peer: QpSlot) -> impl Fn(Refusal) -> Stop + Copy {
     move |refusal| Stop::Refused { peer, refusal }
 }
 
@@ -296,18 +190,21 @@ fn write_imm(
     let (keys, len) = (&*env.keys, payload.byte_len());
     let mut from = Spans::new();
     if let Payload::Sges(sges) = &payload {
-        gather(keys, q, sges, Access::empty(), &mut from)?;
+        gather_own(keys, q, sges, Access::empty(), &mut from)?;
     }
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
-    responder::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
-    let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
-    responder::check_length(len, None).map_err(refused)?;
-    let to = responder::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
+    access::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
+    let receive = access::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
+    access::check_length(len, None).map_err(refused)?;
+    let to = access::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
     let (pd, peer_pd) = (q.pd, rq.pd);
     let delivery = delivery(rq, &receive, ReceivedKind::WriteImm(imm), len, solicited);
     let (index, link) = receive.place();
-    let commit = || responder::take(rq, env.srqs, index, link, env.events);
+    let commit = || {
+        let limit = access::take(rq, env.srqs, index, link);
+        env.reports.extend(limit.map(Report::Event));
+    };
     let granted =
         || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
     let size = (len, env.slice);
@@ -325,28 +222,31 @@ fn send(
     let (keys, len) = (&*env.keys, payload.byte_len());
     let mut from = Spans::new();
     if let Payload::Sges(sges) = &payload {
-        gather(keys, q, sges, Access::empty(), &mut from)?;
+        gather_own(keys, q, sges, Access::empty(), &mut from)?;
     }
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
-    responder::check_op_valid(rq, Access::empty()).map_err(refused)?;
-    let receive = responder::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
-    responder::check_length(len, Some(&receive)).map_err(refused)?;
+    access::check_op_valid(rq, Access::empty()).map_err(refused)?;
+    let receive = access::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
+    access::check_length(len, Some(&receive)).map_err(refused)?;
     let mut to = Spans::new();
     let (index, link) = receive.place();
-    responder::check_scatter(keys, rq, env.srqs, index, receive.sges.iter(), 0..len, &mut to)
+    access::check_scatter(keys, rq, env.srqs, index, receive.sges.iter(), 0..len, &mut to)
         .map_err(refused)?;
-    let (pd, receive_pd) = (q.pd, responder::receive_pd(rq, env.srqs));
+    let (pd, receive_pd) = (q.pd, access::receive_pd(rq, env.srqs));
     let kind = match with {
         SendWith::Nothing => ReceivedKind::Send,
         SendWith::Imm(imm) => ReceivedKind::SendImm(imm),
         SendWith::Invalidate(rkey) => {
-            responder::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
+            access::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
             ReceivedKind::SendInvalidate(rkey)
         }
     };
     let delivery = delivery(rq, &receive, kind, len, solicited);
-    let commit = || responder::take(rq, env.srqs, index, link, env.events);
+    let commit = || {
+        let limit = access::take(rq, env.srqs, index, link);
+        env.reports.extend(limit.map(Report::Event));
+    };
     let right = (receive_pd, KeySide::Receive, Access::LOCAL_WRITE);
     let granted = || [own_grants(pd, &payload), grants(right, receive.sges.iter(), len)];
     let size = (len, env.slice);
@@ -374,13 +274,12 @@ fn read(
     let (keys, len) = (&*env.keys, sges.byte_len());
     check_initiator(q)?;
     let mut to = Spans::new();
-    gather(keys, q, &sges, Access::LOCAL_WRITE, &mut to)?;
+    gather_own(keys, q, &sges, Access::LOCAL_WRITE, &mut to)?;
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
-    responder::check_op_valid(rq, Access::REMOTE_READ).map_err(refused)?;
-    responder::check_read_resource(rq).map_err(refused)?;
-    let from =
-        responder::check_rkey(keys, rq, remote, len, Access::REMOTE_READ).map_err(refused)?;
+    access::check_op_valid(rq, Access::REMOTE_READ).map_err(refused)?;
+    access::check_read_resource(rq).map_err(refused)?;
+    let from = access::check_rkey(keys, rq, remote, len, Access::REMOTE_READ).map_err(refused)?;
     let (right, peer_pd) = ((q.pd, KeySide::Local, Access::LOCAL_WRITE), rq.pd);
     let granted = || {
         let from = remote_grant(peer_pd, remote, len, Access::REMOTE_READ);
@@ -389,18 +288,6 @@ fn read(
     let size = (len, env.slice);
     let work = start(q, Source::Spans(from.as_slice()), &to, size, granted, || ())?;
     Ok(Started { work, brought: len as u32, delivery: None })
-}
-
-/// READs and atomics need initiator depth, and no more of them may be under way than that.
-pub(super) fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
-    let max = q.attrs.max_rd_atomic.unwrap_or(0);
-    if max == 0 {
-        return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));
-    }
-    if q.flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
-        return Err(Stop::Drain);
-    }
-    Ok(())
 }
 
 fn atomic(
@@ -418,11 +305,10 @@ fn atomic(
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
     let needed = Access::REMOTE_ATOMIC;
-    responder::check_op_valid(rq, needed).map_err(refused)?;
-    responder::check_read_resource(rq).map_err(refused)?;
-    responder::check_alignment(remote.addr, size).map_err(refused)?;
-    let target =
-        responder::check_rkey(keys, rq, remote, u64::from(size), needed).map_err(refused)?;
+    access::check_op_valid(rq, needed).map_err(refused)?;
+    access::check_read_resource(rq).map_err(refused)?;
+    access::check_alignment(remote.addr, size).map_err(refused)?;
+    let target = access::check_rkey(keys, rq, remote, u64::from(size), needed).map_err(refused)?;
     let target = target.ok_or(Stop::NoAnswer)?;
     if !q.flight.is_empty() {
         return Err(Stop::Drain);
@@ -438,10 +324,11 @@ fn atomic(
             delivery: None,
         });
     }
-    if env.atomic_owner.is_some() {
+    if !env.atomics.is_free() {
         return Err(Stop::Drain);
     }
     let atomic = RemoteAtomic::start(amo, target, result)?;
-    (*env.atomic_owner, q.lane) = (Some(q.slot), Kind::Host);
+    env.atomics.take(q.slot);
+    q.lane = Kind::Host;
     Ok(Started { work: Some(Work::Atomic(Box::new(atomic))), brought: size, delivery: None })
 }

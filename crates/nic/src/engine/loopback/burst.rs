@@ -2,15 +2,16 @@
 //! pass every check and that nothing stands in the way of.
 //!
 //! It decides nothing. Whatever is not plainly fine is left as it was found, for the general way
-//! (`run`, `execute`) to look at, name and answer; so this file may be taken out without a change
+//! (`execute`) to look at, name and answer; so this file may be taken out without a change
 //! in what the NIC does.
 
-use super::Core;
 use crate::cq::{CompletionQueue, Overrun};
+use crate::engine::access::check_op_valid;
+use crate::engine::tables::Tables;
 use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
-use crate::responder::check_op_valid;
+use crate::qp::send::{Executor, SendQueue};
+use crate::slots::QpSlot;
 use warpverbs_mem::{Access, KeyTable, copy_on_host};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::flags::Completion;
@@ -27,50 +28,46 @@ enum Short {
     Not,
 }
 
-impl Core {
-    /// Executes up to `budget` WQEs of the QP in `slot`; how many.
-    pub(crate) fn burst(&mut self, slot: u32, budget: u32) -> u32 {
-        let Self { sends, receives, cqs, keys, .. } = self;
-        let Some(q) = sends.get_mut(slot) else { return 0 };
-        let Some(rq) = receives.get_mut(q.peer_slot) else { return 0 };
-        let (cq_slot, upto) = (q.cq, q.posted);
-        let Some(cq) = cqs.get_mut(cq_slot) else { return 0 };
-        if !is_plain(q, rq, cq) {
-            return 0;
-        }
-        let (mut done, mut bytes, mut cqes, mut overrun) = (0, 0, 0, false);
-        while done < budget && bytes < self.slice_bytes && q.next != upto && !overrun {
-            let Short::Done(len, signaled) = write(keys, q, rq, self.slice_bytes) else { break };
-            let index = q.next;
-            q.next += 1;
-            done += 1;
-            bytes += len;
-            if signaled {
-                let (qpn, wqe_counter, opcode) = (q.qpn, index as u16, SendOpcode::RdmaWrite);
-                let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt: 0 };
-                overrun = cq.publish(&cqe) == Err(Overrun);
-                q.reported = q.next;
-                cqes += 1;
-            }
-        }
-        if done > 0 {
-            q.retired = q.next;
-            q.restore_retries();
-            q.stats.wqes.add(SendOpcode::RdmaWrite, u64::from(done));
-            q.stats.bytes += bytes;
-            q.stats.send_cqes += cqes;
-        }
-        if overrun {
-            self.overrun.push(cq_slot);
-        }
-        done
+/// Executes up to `budget` WQEs of the QP in `slot`: how many, and whether its CQ overran.
+pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) -> (u32, bool) {
+    let Tables { sends, receives, cqs, keys, .. } = tables;
+    let Some(q) = sends.live_mut(slot) else { return (0, false) };
+    // A hint: the peer may be gone.
+    let Some(rq) = receives.get_mut(q.peer_slot) else { return (0, false) };
+    let upto = q.posted;
+    let Some(cq) = cqs.live_mut(q.cq) else { return (0, false) };
+    if !is_plain(q, rq, cq) {
+        return (0, false);
     }
+    let (mut done, mut bytes, mut cqes, mut overrun) = (0, 0, 0, false);
+    while done < budget && bytes < slice && q.next != upto && !overrun {
+        let Short::Done(len, signaled) = write(keys, q, rq, slice) else { break };
+        let index = q.next;
+        q.next += 1;
+        done += 1;
+        bytes += len;
+        if signaled {
+            let (qpn, wqe_counter, opcode) = (q.qpn, index as u16, SendOpcode::RdmaWrite);
+            let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt: 0 };
+            overrun = cq.publish(&cqe) == Err(Overrun);
+            q.reported = q.next;
+            cqes += 1;
+        }
+    }
+    if done > 0 {
+        q.retired = q.next;
+        q.restore_retries();
+        q.stats.wqes.add(SendOpcode::RdmaWrite, u64::from(done));
+        q.stats.bytes += bytes;
+        q.stats.send_cqes += cqes;
+    }
+    (done, overrun)
 }
 
 /// Nothing but the next WQE itself can be in the way.
 fn is_plain(q: &SendQueue, rq: &ReceiveQueue, cq: &CompletionQueue) -> bool {
     let free = q.state == QpState::Rts
-        && !q.remote
+        && q.executor == Executor::Loopback
         && !q.stuck
         && q.wake.is_none()
         && q.poison.is_none()

@@ -1,12 +1,13 @@
-//! What a responder checks before it carries out a request, in the order of IBTA 9.7.4 and figure
-//! "responder": operation, resource, length, key. Nothing here knows how the request arrived.
+//! What may be accessed: the requester's own segments, and what a request of the peer names, in the
+//! order of IBTA 9.7.4: operation, resource, length, key. Every backend uses these checks.
 //!
 //! A check that fails leaves no trace: receives are only looked at until [`take`].
 
+use super::flight::{Stop, local};
 use crate::AsyncEvent;
-use crate::event::Events;
 use crate::qp::receive::{ReceiveQueue, Receives};
-use crate::slots::Slots;
+use crate::qp::send::SendQueue;
+use crate::slots::{Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, QueueKind, Rule};
 use arrayvec::ArrayVec;
@@ -74,7 +75,7 @@ pub(crate) fn check_read_resource(rq: &ReceiveQueue) -> Result<(), Refusal> {
 /// A receive is posted.
 pub(crate) fn check_receive<'a>(
     rq: &mut ReceiveQueue,
-    srqs: &mut Slots<SharedReceiveQueue>,
+    srqs: &mut Slots<SrqSlot, SharedReceiveQueue>,
     scratch: &'a mut [u64; 128],
 ) -> Result<Receive<'a>, Refusal> {
     let not_ready = Refusal::NotReady { timer: rq.min_rnr_timer };
@@ -92,7 +93,7 @@ pub(crate) fn check_receive<'a>(
             Ok(Receive { index, link: 0, sges })
         }
         Receives::Shared(slot) => {
-            let srq = srqs.get_mut(*slot).ok_or(not_ready)?;
+            let srq = srqs.live_mut(*slot).ok_or(not_ready)?;
             let next = srq.peek(scratch).map_err(|rule| broken(rule, None))?;
             let (number, link, sges) = next.ok_or(not_ready)?;
             Ok(Receive { index: u64::from(number), link, sges })
@@ -144,14 +145,14 @@ pub(crate) fn check_alignment(addr: u64, size: u32) -> Result<(), Refusal> {
 pub(crate) fn check_scatter<'k>(
     keys: &'k KeyTable,
     rq: &mut ReceiveQueue,
-    srqs: &mut Slots<SharedReceiveQueue>,
+    srqs: &mut Slots<SrqSlot, SharedReceiveQueue>,
     index: u64,
     sges: impl Iterator<Item = Sge>,
     range: Range<u64>,
     out: &mut Spans<'k>,
 ) -> Result<(), Refusal> {
     let (pd, hint) = match &rq.source {
-        Receives::Shared(slot) => match srqs.get_mut(*slot) {
+        Receives::Shared(slot) => match srqs.live_mut(*slot) {
             Some(srq) => (srq.pd, &mut srq.hint),
             None => return Err(Refusal::NotReady { timer: rq.min_rnr_timer }),
         },
@@ -167,9 +168,9 @@ pub(crate) fn check_scatter<'k>(
 }
 
 /// The protection domain of the receives of `rq`.
-pub(crate) fn receive_pd(rq: &ReceiveQueue, srqs: &Slots<SharedReceiveQueue>) -> u32 {
+pub(crate) fn receive_pd(rq: &ReceiveQueue, srqs: &Slots<SrqSlot, SharedReceiveQueue>) -> u32 {
     match &rq.source {
-        Receives::Shared(slot) => srqs.get(*slot).map_or(rq.pd, |srq| srq.pd),
+        Receives::Shared(slot) => srqs.live(*slot).map_or(rq.pd, |srq| srq.pd),
         _ => rq.pd,
     }
 }
@@ -236,26 +237,26 @@ pub(crate) fn gather_range<'k>(
     Ok(())
 }
 
-/// Takes the receive that [`check_receive`] found. Raises the SRQ's limit event.
+/// Takes the receive that [`check_receive`] found. The SRQ's limit event, if it is due.
 pub(crate) fn take(
     rq: &mut ReceiveQueue,
-    srqs: &mut Slots<SharedReceiveQueue>,
+    srqs: &mut Slots<SrqSlot, SharedReceiveQueue>,
     index: u64,
     link: u16,
-    events: &mut Events,
-) {
+) -> Option<AsyncEvent> {
     rq.open.push_back(index);
     match &mut rq.source {
         Receives::None => {}
         Receives::Own(own) => own.taken = index + 1,
         Receives::Shared(slot) => {
-            let Some(srq) = srqs.get_mut(*slot) else { return };
+            let srq = srqs.live_mut(*slot)?;
             srq.take(link);
             if srq.below_limit() {
-                events.push(AsyncEvent::SrqLimit { srqn: srq.srqn });
+                return Some(AsyncEvent::SrqLimit { srqn: srq.srqn });
             }
         }
     }
+    None
 }
 
 impl Receive<'_> {
@@ -277,4 +278,38 @@ impl Refusal {
             Self::Operational { rule, .. } => Some((QueueKind::Receive, rule)),
         }
     }
+}
+
+#[inline]
+fn check_message(len: u64) -> Result<(), Stop> {
+    if len > MAX_MESSAGE {
+        return Err(local(Rule::MessageLength { len, max: MAX_MESSAGE }));
+    }
+    Ok(())
+}
+
+/// The requester's own segments, checked.
+#[inline]
+pub(crate) fn gather_own<'k>(
+    keys: &'k KeyTable,
+    q: &mut SendQueue,
+    sges: &Sges<'_>,
+    needed: Access,
+    out: &mut Spans<'k>,
+) -> Result<(), Stop> {
+    check_message(sges.byte_len())?;
+    gather(keys, &mut q.local_hint, q.pd, sges, sges.byte_len(), needed, out)
+        .map_err(|(segment, error)| local(Rule::Key { side: KeySide::Local, segment, error }))
+}
+
+/// READs and atomics need initiator depth, and no more of them may be under way than that.
+pub(crate) fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
+    let max = q.attrs.max_rd_atomic.unwrap_or(0);
+    if max == 0 {
+        return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));
+    }
+    if q.flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
+        return Err(Stop::Drain);
+    }
+    Ok(())
 }

@@ -1,0 +1,387 @@
+//! What is common to all QPs, whichever backend executes their work: the only code that writes CQEs,
+//! raises events and changes a QP's state.
+
+use super::complete::{Completer, srqn_of};
+use super::diagnostics::Diagnostics;
+use super::flight::{Delivery, InFlight, Started, Stop, Work, WqeInfo};
+use super::report::Report;
+use super::schedule::Scheduler;
+use super::tables::Tables;
+use crate::AsyncEvent;
+use crate::clock::Time;
+use crate::qp::send::{Executor, SendQueue};
+use crate::slots::QpSlot;
+use crate::violation::{QueueKind, Rule};
+use std::collections::VecDeque;
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
+use warpverbs_mlx5::flags::Completion;
+use warpverbs_mlx5::num::Qpn;
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_mlx5::syndrome::Syndrome;
+use zerocopy::transmute_ref;
+
+/// How far the next WQE of a QP came.
+pub(crate) enum Advance {
+    /// A WQE was retired, failed or flushed.
+    Done,
+    /// A WQE was started and is not finished.
+    Started,
+    /// So many were handed to another device.
+    Posted(u32),
+    /// Nothing before something that is under way has ended.
+    Moving,
+    /// Nothing before something happens.
+    Nothing,
+}
+
+/// See the module.
+pub(crate) struct Queues {
+    pub(crate) tables: Tables,
+    pub(super) schedule: Scheduler,
+    pub(super) completer: Completer,
+    pub(crate) diagnostics: Diagnostics,
+    pub(super) time: Time,
+    /// QPs that went to ERR and whose backends do not know it yet.
+    pub(super) ended: VecDeque<QpSlot>,
+}
+
+impl Queues {
+    /// Wakes QPs whose timer has run out, and writes held CQEs that are due.
+    #[inline]
+    pub(super) fn go_on(&mut self) {
+        if self.schedule.has_timers() {
+            let now = self.time.now();
+            self.schedule.wake(&mut self.tables.sends, now);
+        }
+        if self.completer.is_holding() {
+            let now = self.time.now();
+            self.completer.release_held(&mut self.tables, now);
+        }
+    }
+
+    /// Bytes that the QP in `slot` has moved so far.
+    pub(super) fn moved(&self, slot: QpSlot) -> u64 {
+        self.tables.sends.live(slot).map_or(0, |q| q.stats.bytes)
+    }
+
+    /// Which backend executes the work of the QP in `slot`.
+    pub(super) fn executor(&self, slot: QpSlot) -> Executor {
+        self.tables.sends.live(slot).map_or(Executor::Loopback, |q| q.executor)
+    }
+
+    /// The CQ of the send queue in `slot` overran.
+    #[cold]
+    pub(super) fn overran(&mut self, slot: QpSlot) {
+        let cq = self.tables.sends.live(slot).map(|q| q.cq);
+        cq.into_iter().for_each(|cq| self.completer.overran(cq));
+    }
+
+    /// Puts a QP on the run list, once.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, slot: QpSlot) {
+        if let Some(q) = self.tables.sends.live_mut(slot) {
+            self.schedule.enqueue(q);
+        }
+    }
+
+    /// Writes a CQE of the send queue in `slot`, see [`Completer::complete_send`].
+    #[inline]
+    pub(super) fn complete_send(&mut self, slot: QpSlot, cqe: Cqe, upto: u64) {
+        self.completer.complete_send(&mut self.tables, &self.time, slot, cqe, upto);
+    }
+
+    /// Completes a receive with an error.
+    pub(super) fn fail_receive(&mut self, slot: QpSlot, index: u64, syndrome: Syndrome) {
+        self.fail_receive_as(slot, index, (syndrome, syndrome.usual_vendor()));
+    }
+
+    /// As [`Self::fail_receive`], with the vendor's syndrome.
+    fn fail_receive_as(&mut self, slot: QpSlot, index: u64, syndrome: (Syndrome, u8)) {
+        self.completer.fail_receive(&mut self.tables, &self.time, slot, index, syndrome);
+    }
+
+    /// Records a violation of the send queue in `slot`.
+    pub(super) fn report_send(&mut self, slot: QpSlot, index: u64, rule: Rule) {
+        let qpn = self.tables.sends.live(slot).map_or(0, |q| q.qpn.get());
+        self.diagnostics.report(qpn, QueueKind::Send, index, rule);
+    }
+
+    /// Nothing that was under way for the QP in `slot` is reported any more.
+    pub(super) fn cancel_pending(&mut self, slot: QpSlot) {
+        self.completer.forget_held(&mut self.tables, slot);
+        self.tables.atomics.release(slot);
+    }
+
+    /// Raises the event that CE = 3 asks for.
+    #[inline]
+    pub(crate) fn raise_completion(&mut self, slot: QpSlot, completion: Completion) {
+        if completion == Completion::AlwaysWithEvent
+            && let Some(q) = self.tables.sends.live(slot)
+            && let Some(cq) = self.tables.cqs.get(q.cq)
+        {
+            self.diagnostics.events.push(AsyncEvent::Completion { cqn: cq.cqn });
+        }
+    }
+
+    /// The payload of a message is in place: its receive is completed, unless its QP is gone or
+    /// was reset or flushed meanwhile. False if it was.
+    pub(crate) fn deliver(&mut self, delivery: &Delivery) -> bool {
+        let Delivery { slot, qpn, kind, index, byte_cnt, solicited, .. } = *delivery;
+        let Some(rq) = self.tables.receives.live_mut(slot) else { return false };
+        if rq.qpn != qpn || rq.life != delivery.life || !rq.close(index) {
+            return false;
+        }
+        rq.receives += 1;
+        rq.received_bytes += u64::from(byte_cnt);
+        let (pd, proxied, srqn) =
+            (rq.pd, rq.executor == Executor::Proxy, srqn_of(&self.tables, slot));
+        // The key of a proxied QP's message is the device's, which has seen to it.
+        if let (ReceivedKind::SendInvalidate(rkey), false) = (kind, proxied) {
+            // It was checked at the start; if it failed by now, the key is gone anyway.
+            let _ = self.tables.keys.invalidate(pd, rkey.0);
+        }
+        let qpn = Qpn::new(qpn).unwrap_or_default();
+        let wqe_counter = index as u16;
+        let cqe = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
+        self.completer.complete_receive(&mut self.tables, &self.time, slot, cqe);
+        true
+    }
+
+    /// Retires a WQE whose bytes are all in place.
+    #[inline]
+    pub(crate) fn finish(&mut self, slot: QpSlot, info: WqeInfo, delivery: Option<Delivery>) {
+        if let Some(delivery) = &delivery
+            && !self.deliver(delivery)
+        {
+            // The receiver went away before it could answer.
+            return self.fail_wqe(slot, &info, Syndrome::TransportRetryExc, None);
+        }
+        let Some(q) = self.tables.sends.live_mut(slot) else { return };
+        if q.state.flushes_sends() {
+            return self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
+        }
+        q.retired = info.index + info.wqebbs;
+        q.stats.wqes.add(info.opcode, 1);
+        q.stats.bytes += info.bytes;
+        if info.completion.is_signaled() {
+            let (qpn, upto) = (q.qpn, q.retired);
+            let wqe_counter = info.index as u16;
+            let (opcode, byte_cnt) = (info.opcode, info.brought);
+            let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt };
+            self.complete_send(slot, cqe, upto);
+            self.raise_completion(slot, info.completion);
+        }
+    }
+
+    #[inline]
+    fn started(&mut self, slot: QpSlot, mut info: WqeInfo, started: Started) -> Advance {
+        let Started { work, brought, delivery } = started;
+        info.brought = brought;
+        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        q.next = info.index + info.wqebbs;
+        q.restore_retries();
+        if work.is_none() && q.flight.is_empty() {
+            self.finish(slot, info, delivery);
+            return Advance::Done;
+        }
+        let work = work.unwrap_or(Work::Nothing);
+        q.flight.push_back(InFlight { info, work, delivery, reads: brought > 0 });
+        Advance::Started
+    }
+
+    /// The next WQE cannot start, now or at all.
+    #[cold]
+    pub(crate) fn stopped(&mut self, slot: QpSlot, info: WqeInfo, stop: Stop) -> Advance {
+        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        // What is in flight comes first: completions are in order, and so are errors.
+        if matches!(stop, Stop::Drain) || !q.flight.is_empty() {
+            return Advance::Moving;
+        }
+        match stop {
+            Stop::Drain => Advance::Moving,
+            Stop::NoAnswer => self.retry_answer(slot, &info),
+            Stop::Refused { peer, refusal } => self.refused(slot, &info, peer, refusal, None),
+            Stop::Local { syndrome, rule } => {
+                self.pass(slot, &info);
+                self.report_send(slot, info.index, rule);
+                self.fail_wqe(slot, &info, syndrome, Some(rule));
+                Advance::Done
+            }
+            Stop::Copy(error) => {
+                self.pass(slot, &info);
+                self.fail_copy(slot, &info, &error);
+                Advance::Done
+            }
+        }
+    }
+
+    /// The WQE counts as started.
+    pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
+        if let Some(q) = self.tables.sends.live_mut(slot) {
+            q.next = info.index + info.wqebbs;
+        }
+    }
+
+    /// The bytes of the next slot are no WQE: it fails once what is in flight has ended.
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        slot: QpSlot,
+        first: &[u8; 64],
+        wqebbs: u64,
+        rule: Rule,
+    ) -> Advance {
+        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        if !q.flight.is_empty() {
+            return Advance::Moving;
+        }
+        let info = WqeInfo {
+            index: q.next,
+            wqebbs: wqebbs.min(q.posted - q.next),
+            opcode: SendOpcode::from_value(first[3]),
+            completion: Completion::Always,
+            bytes: 0,
+            brought: 0,
+        };
+        self.pass(slot, &info);
+        self.report_send(slot, info.index, rule);
+        let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
+        self.fail_wqe(slot, &info, syndrome, Some(rule));
+        Advance::Done
+    }
+
+    /// The announcement itself was wrong.
+    #[cold]
+    pub(super) fn fail_poisoned(&mut self, slot: QpSlot) -> Advance {
+        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        if !q.flight.is_empty() {
+            return Advance::Moving;
+        }
+        let Some(rule) = q.poison.take() else { return Advance::Nothing };
+        // A QP that only consumes has no bytes to name an opcode.
+        let block = q.ring.as_ref().map_or([0; 8], |ring| ring.load(q.next));
+        let first: &[u8; 64] = transmute_ref!(&block);
+        self.refuse(slot, first, 1, rule)
+    }
+
+    /// A QP that only counts: everything announced is done.
+    pub(super) fn consume(&mut self, slot: QpSlot) -> Advance {
+        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        let upto = q.posted;
+        (q.next, q.retired) = (upto, upto);
+        let cqe = Cqe::Requester {
+            qpn: q.qpn,
+            wqe_counter: (upto - 1) as u16,
+            opcode: SendOpcode::RdmaWrite,
+            byte_cnt: 0,
+        };
+        self.complete_send(slot, cqe, upto);
+        Advance::Done
+    }
+
+    /// Starts what a backend that executes elsewhere, or loopback, has taken.
+    #[inline]
+    pub(super) fn submitted(
+        &mut self,
+        slot: QpSlot,
+        info: WqeInfo,
+        outcome: Result<Started, Stop>,
+    ) -> Advance {
+        match outcome {
+            Ok(started) => self.started(slot, info, started),
+            Err(stop) => self.stopped(slot, info, stop),
+        }
+    }
+
+    /// Retires the WQE at `index` and all before it. How many of them a backend executed elsewhere.
+    #[inline]
+    fn retire(&mut self, slot: QpSlot, index: u64, failure: Option<(Syndrome, u8)>) -> u32 {
+        let mut away = 0;
+        // The short way for what completes well without a CQE.
+        if let Some(q) = self.tables.sends.live_mut(slot)
+            && !q.state.flushes_sends()
+        {
+            while let Some(InFlight { info, work: Work::Away, .. }) = q.flight.front()
+                && info.index < index
+                && !info.completion.is_signaled()
+            {
+                q.retired = info.index + info.wqebbs;
+                q.stats.wqes.add(info.opcode, 1);
+                q.stats.bytes += info.bytes;
+                away += 1;
+                // Such work owns nothing: its destructor need not look.
+                std::mem::forget(q.flight.pop_front());
+            }
+        }
+        while let Some(q) = self.tables.sends.live_mut(slot) {
+            let Some(InFlight { info, work, .. }) = q.flight.front() else { break };
+            if info.index > index {
+                break;
+            }
+            away += u32::from(work.is_away());
+            let Some(InFlight { info, .. }) = q.flight.pop_front() else { break };
+            match failure.filter(|_| info.index == index) {
+                Some((syndrome, vendor)) => {
+                    self.fail_wqe_as(slot, &info, syndrome, None, vendor);
+                }
+                None => self.finish(slot, info, None),
+            }
+        }
+        // Later WQEs may have waited for it.
+        self.enqueue(slot);
+        away
+    }
+
+    /// Ends every QP of a CQ that overran.
+    #[cold]
+    pub(crate) fn fail_overrun(&mut self) {
+        for cq_slot in self.completer.take_overrun() {
+            // Another CQ may have the slot by now.
+            let Some(cq) = self.tables.cqs.get(cq_slot).filter(|cq| cq.dead) else { continue };
+            self.diagnostics.events.push(AsyncEvent::CqError { cqn: cq.cqn });
+            let users: Vec<QpSlot> = (0..self.tables.sends.high_water() as u32)
+                .map(QpSlot)
+                .filter(|&slot| {
+                    self.tables.sends.get(slot).is_some_and(|q| q.cq == cq_slot)
+                        || self.tables.receives.get(slot).is_some_and(|rq| rq.cq == cq_slot)
+                })
+                .collect();
+            for slot in users {
+                self.end(slot, Some(Syndrome::LocalQpOp));
+            }
+        }
+    }
+
+    /// Acts on what a backend reports. How many WQEs that it executed were retired.
+    pub(super) fn apply(&mut self, report: Report) -> u32 {
+        match report {
+            Report::Sent { slot, index } => return self.retire(slot, index, None),
+            Report::SendFailed { slot, index, syndrome, vendor } => {
+                return self.retire(slot, index, Some((syndrome, vendor)));
+            }
+            Report::Received { slot, index, kind, byte_cnt, solicited } => {
+                let Some(rq) = self.tables.receives.live(slot) else { return 0 };
+                let (qpn, life) = (rq.qpn, rq.life);
+                self.deliver(&Delivery { slot, qpn, life, kind, index, byte_cnt, solicited });
+            }
+            Report::ReceiveFailed { slot, index, syndrome } => {
+                // Else it would be flushed with those that are open.
+                if self.tables.receives.live_mut(slot).is_some_and(|rq| rq.close(index)) {
+                    self.fail_receive_as(slot, index, syndrome);
+                }
+            }
+            Report::Ready { slot } => self.enqueue(slot),
+            Report::Refused { slot, refusal } => self.end_refusing(slot, refusal),
+            Report::Rejected { slot, index, rule } => self.reject(slot, index, rule),
+            Report::Ended { slot, syndrome } => self.end(slot, syndrome),
+            Report::Flushed { slot, broken } => self.finish_flush(slot, broken),
+            Report::Violation(violation) => self.diagnostics.log.push(violation),
+            Report::Event(event) => self.diagnostics.events.push(event),
+        }
+        0
+    }
+}
+
+pub(super) fn idle(q: &SendQueue) -> Advance {
+    if q.flight.is_empty() { Advance::Nothing } else { Advance::Moving }
+}

@@ -1,0 +1,97 @@
+//! Which QPs have something to do, now or later.
+
+use crate::qp::send::SendQueue;
+use crate::slots::{QpSlot, Slots};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The run list and the timers of QPs.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    /// QPs that may have something to do.
+    run: VecDeque<QpSlot>,
+    /// Deadlines, with the QP and its number. A QP that no longer waits for its deadline ignores
+    /// it.
+    timers: BinaryHeap<Reverse<(u64, QpSlot, u32)>>,
+    /// QPs whose doorbell records are polled: those with a pending doorbell, and those in ERR,
+    /// whose receives are flushed as they are posted.
+    pub(super) watched: Vec<QpSlot>,
+}
+
+impl Scheduler {
+    /// Puts a QP on the run list, once.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, q: &mut SendQueue) {
+        if !q.queued {
+            q.queued = true;
+            self.run.push_back(q.slot);
+        }
+    }
+
+    /// Puts a QP that ran back on the run list.
+    #[inline]
+    pub(crate) fn requeue(&mut self, slot: QpSlot) {
+        self.run.push_back(slot);
+    }
+
+    /// The next QP to run.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<QpSlot> {
+        self.run.pop_front()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.run.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.run.is_empty()
+    }
+
+    /// Polls the doorbell record of a QP from now on.
+    pub(crate) fn watch(&mut self, slot: QpSlot) {
+        if !self.watched.contains(&slot) {
+            self.watched.push(slot);
+        }
+    }
+
+    /// Nothing of `q` starts before `deadline`, or at all if it is `u64::MAX`.
+    pub(crate) fn sleep(&mut self, q: &mut SendQueue, deadline: u64) {
+        q.wake = Some(deadline);
+        if deadline != u64::MAX {
+            self.timers.push(Reverse((deadline, q.slot, q.qpn.get())));
+        }
+    }
+
+    /// Puts QPs whose deadline has passed on the run list.
+    pub(crate) fn wake(&mut self, sends: &mut Slots<QpSlot, SendQueue>, now: u64) {
+        while let Some(Reverse((deadline, slot, qpn))) = self.timers.peek().copied()
+            && deadline <= now
+        {
+            self.timers.pop();
+            // The QP may be gone.
+            if let Some(q) = sends.get_mut(slot)
+                && q.qpn.get() == qpn
+                && q.wake == Some(deadline)
+            {
+                q.wake = None;
+                self.enqueue(q);
+            }
+        }
+    }
+
+    pub(crate) fn has_timers(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((deadline, ..))| *deadline)
+    }
+
+    /// The QP is being removed.
+    pub(crate) fn remove(&mut self, slot: QpSlot) {
+        self.run.retain(|queued| *queued != slot);
+        self.watched.retain(|watched| *watched != slot);
+    }
+}

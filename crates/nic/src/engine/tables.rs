@@ -1,0 +1,111 @@
+//! What a NIC has by number: queues, keys, and QPs by their QP number.
+
+use super::atomic::AtomicGate;
+use crate::NicError;
+use crate::cq::CompletionQueue;
+use crate::qp::receive::ReceiveQueue;
+use crate::qp::send::SendQueue;
+use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
+use crate::srq::SharedReceiveQueue;
+use rand::Rng;
+use rustc_hash::FxHashMap;
+use warpverbs_mem::KeyTable;
+
+/// All objects of a NIC that work requests name or use.
+pub(crate) struct Tables {
+    pub(crate) keys: KeyTable,
+    /// The requester's half of each QP.
+    pub(crate) sends: Slots<QpSlot, SendQueue>,
+    /// The responder's half, in the same slot.
+    pub(crate) receives: Slots<QpSlot, ReceiveQueue>,
+    pub(crate) cqs: Slots<CqSlot, CompletionQueue>,
+    pub(crate) srqs: Slots<SrqSlot, SharedReceiveQueue>,
+    /// Slot of each QP, by QP number.
+    pub(crate) by_qpn: FxHashMap<u32, QpSlot>,
+    pub(super) atomics: AtomicGate,
+    /// The receive WQE that is being read.
+    pub(crate) scratch: Box<[u64; 128]>,
+}
+
+impl Tables {
+    pub(crate) fn new(keys: KeyTable, max_qps: u32) -> Self {
+        Self {
+            keys,
+            sends: Slots::new(max_qps),
+            receives: Slots::new(max_qps),
+            cqs: Slots::new(1 << 23),
+            srqs: Slots::new(1 << 23),
+            by_qpn: FxHashMap::default(),
+            atomics: AtomicGate::default(),
+            scratch: Box::new([0; 128]),
+        }
+    }
+
+    /// A free QP number: random, so that the number of a QP that is gone is not soon another's.
+    pub(crate) fn draw_qpn(&self, rng: &mut impl Rng) -> u32 {
+        loop {
+            let qpn = rng.next_u32() >> 8;
+            // 0 and 1 are management QPs, 0xffffff is multicast.
+            if (2..0xff_ffff).contains(&qpn) && !self.by_qpn.contains_key(&qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// The number of a QP of another device, if no QP has it.
+    pub(crate) fn claim_qpn(&self, qpn: u32) -> Result<u32, NicError> {
+        if !(2..0xff_ffff).contains(&qpn) {
+            let (value, min, max) = (u64::from(qpn), 2, 0xff_fffe);
+            let what = "QP number of a proxy device";
+            return Err(NicError::OutOfRange { what, value, min, max });
+        }
+        match self.by_qpn.contains_key(&qpn) {
+            true => Err(NicError::QpnTaken { qpn }),
+            false => Ok(qpn),
+        }
+    }
+
+    /// Adds a QP. Both halves get the same slot, which is the number of its doorbell.
+    pub(crate) fn insert_qp(
+        &mut self,
+        send: SendQueue,
+        receive: ReceiveQueue,
+        max: u32,
+    ) -> Result<QpSlot, NicError> {
+        let exhausted = NicError::Exhausted { what: "QPs", max: u64::from(max) };
+        let qpn = send.qpn.get();
+        let slot = self.sends.insert(send).ok_or(exhausted.clone())?;
+        let twin = self.receives.insert(receive).ok_or(exhausted)?;
+        debug_assert_eq!(slot, twin);
+        if let Some(q) = self.sends.live_mut(slot) {
+            q.slot = slot;
+        }
+        if let Some(rq) = self.receives.live_mut(slot) {
+            rq.slot = slot;
+        }
+        self.by_qpn.insert(qpn, slot);
+        Ok(slot)
+    }
+
+    /// Takes a QP out.
+    pub(crate) fn remove_qp(
+        &mut self,
+        slot: QpSlot,
+    ) -> Option<(Box<SendQueue>, Box<ReceiveQueue>)> {
+        let halves = self.sends.remove(slot).zip(self.receives.remove(slot));
+        if let Some((q, _)) = &halves {
+            self.by_qpn.remove(&q.qpn.get());
+        }
+        halves
+    }
+
+    /// The number of the QP in `slot`.
+    pub(crate) fn qpn_of(&self, slot: QpSlot) -> u32 {
+        self.receives.live(slot).map_or(0, |rq| rq.qpn)
+    }
+
+    /// Look-ups of objects that no longer existed: a fault of this crate, each of them.
+    pub(crate) fn stale(&self) -> u64 {
+        self.sends.stale() + self.receives.stale() + self.cqs.stale() + self.srqs.stale()
+    }
+}
