@@ -3,7 +3,7 @@
 
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::transport::Context;
-use warpverbs::transport::provider::Verbs;
+use warpverbs::transport::VerbsProvider;
 use warpverbs_conformance::{CASES, Setup};
 use warpverbs_verbs::testing::fake;
 
@@ -12,8 +12,8 @@ fn inline_data_is_taken_whatever_the_device_takes() {
     let Some(fake) = fake() else { return };
     for limit in [0, 16, 100] {
         fake.max_inline(limit);
-        let provider = Box::new(Verbs::over(fake.verbs()));
-        let context = Context::builder().without_verbs().provider(provider).build().unwrap();
+        let provider = VerbsProvider::over(fake.verbs());
+        let context = Context::builder().verbs(provider).build().unwrap();
         let setup = Setup::on(&context, "fake0").unwrap();
         let setup = setup.with_gpu(gpu::open(GpuChoice::Simt).expect("host SIMT"));
         let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains("inline")).collect();

@@ -13,7 +13,7 @@ use counting::instructions;
 use std::error::Error;
 use std::process::Command;
 use warpverbs_gpu::GpuChoice;
-use warpverbs_transport::provider::Verbs;
+use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{Access, Context, EndpointConfig, Poster, SendFlags};
 use warpverbs_transport::{LocalRegion, RemoteRegion};
 use warpverbs_verbs::testing::{fake, fake_library};
@@ -35,8 +35,8 @@ fn write_batch(host: Poster<'_>, from: LocalRegion, to: RemoteRegion) -> Outcome
 /// So many batches, by calls or through rings that the engine reads.
 fn post(way: &str, batches: usize) -> Outcome<()> {
     let fake = fake().ok_or("no library")?;
-    let provider = Box::new(Verbs::over(fake.verbs()));
-    let context = Context::builder().without_verbs().provider(provider).build()?;
+    let provider = VerbsProvider::over(fake.verbs());
+    let context = Context::builder().verbs(provider).build()?;
     let device = context.open("fake0")?;
     let config = match way {
         "calls" => EndpointConfig::host(),

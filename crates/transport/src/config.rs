@@ -119,8 +119,8 @@ impl EndpointConfig {
         Self { send_cq: mode, ..self }
     }
 
-    /// Takes receives from `srq` instead of an own queue. `recv_depth` is then the depth of the
-    /// CQ that reports what arrived.
+    /// Takes receives from `srq` instead of an own queue. The CQ that reports what arrived then has
+    /// room for as many receives as the queue has, or for `recv_depth` if that is more.
     pub fn srq(self, srq: &Arc<SharedReceiveQueue>) -> Self {
         Self { srq: Some(srq.clone()), ..self }
     }
@@ -184,9 +184,11 @@ impl EndpointConfig {
         self.send_depth.ilog2() as u8
     }
 
-    /// log2 of the receive queue's depth (or of the CQ's, with an SRQ); 0 if there is none.
+    /// log2 of the receive queue's depth, or, with an SRQ, of its CQ's: all receives of the SRQ may
+    /// complete here before one is polled. 0 if there is none.
     pub(crate) fn log_recv(&self) -> u8 {
-        self.recv_depth.max(1).ilog2() as u8
+        let shared = self.srq.as_ref().map_or(1, |srq| srq.depth());
+        self.recv_depth.max(shared).ilog2() as u8
     }
 
     /// log2 of the bytes of one receive WQE.

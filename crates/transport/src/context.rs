@@ -1,6 +1,8 @@
 //! Everything there is: the NICs of all providers.
 
-use crate::provider::{NicInfo, Offer, Provider, Soft, Verbs};
+#[cfg(feature = "verbs")]
+use crate::provider::VerbsProvider;
+use crate::provider::{NicInfo, Offer, Provider, Soft};
 use crate::{Device, Error, NicChoice, UsageError};
 use warpverbs_nic::{Config, SoftNic};
 
@@ -15,11 +17,20 @@ pub struct Context {
 }
 
 /// How a [`Context`] is made.
-#[derive(Default)]
 pub struct ContextBuilder {
     soft: Option<SoftSource>,
-    providers: Vec<Box<dyn Provider>>,
-    without_verbs: bool,
+    #[cfg(feature = "verbs")]
+    verbs: Option<VerbsProvider>,
+}
+
+impl Default for ContextBuilder {
+    fn default() -> Self {
+        Self {
+            soft: None,
+            #[cfg(feature = "verbs")]
+            verbs: Some(VerbsProvider::default()),
+        }
+    }
 }
 
 enum SoftSource {
@@ -40,16 +51,17 @@ impl ContextBuilder {
         self
     }
 
-    /// Adds a provider. `auto` asks providers in the order they were added, then libibverbs, the
-    /// software NIC last.
-    pub fn provider(mut self, provider: Box<dyn Provider>) -> Self {
-        self.providers.push(provider);
+    /// Takes RDMA devices from `provider` instead of from the libibverbs of this machine.
+    #[cfg(feature = "verbs")]
+    pub fn verbs(mut self, provider: VerbsProvider) -> Self {
+        self.verbs = Some(provider);
         self
     }
 
     /// Leaves out the RDMA devices that libibverbs finds.
+    #[cfg(feature = "verbs")]
     pub fn without_verbs(mut self) -> Self {
-        self.without_verbs = true;
+        self.verbs = None;
         self
     }
 
@@ -60,10 +72,10 @@ impl ContextBuilder {
             Some(SoftSource::Config(config)) => Soft::new(*config),
             None => Soft::new(Config::default()),
         };
-        let mut providers = self.providers;
-        if !self.without_verbs {
-            providers.push(Box::new(Verbs::default()));
-        }
+        #[cfg(feature = "verbs")]
+        let providers = self.verbs.into_iter().map(|verbs| Box::new(verbs) as _).collect();
+        #[cfg(not(feature = "verbs"))]
+        let providers = Vec::new();
         Ok(Context { soft: Box::new(soft), providers })
     }
 }
@@ -92,7 +104,7 @@ impl Context {
     /// Opens a NIC: by [`NicChoice`], or by what `--nic` was given.
     pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, Error> {
         match choice.into() {
-            NicChoice::Soft => self.open_soft("the software NIC was asked for"),
+            NicChoice::Soft => self.open_soft("software NIC, as requested"),
             NicChoice::Auto => self.open_best(),
             NicChoice::Named(name) => self.open_named(&name),
         }
@@ -119,8 +131,8 @@ impl Context {
             }
         }
         match reasons.is_empty() {
-            true => self.open_soft("the software NIC; no other was to be looked for"),
-            false => self.open_soft(&format!("the software NIC, since {}", reasons.join("; "))),
+            true => self.open_soft("software NIC; RDMA devices were left out"),
+            false => self.open_soft(&format!("software NIC: {}", reasons.join("; "))),
         }
     }
 

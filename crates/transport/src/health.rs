@@ -3,6 +3,7 @@
 use crate::endpoint::Core;
 use crate::layout::Abort;
 use crate::post::host::decode_error;
+use crate::provider::Events;
 use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
 use std::fmt;
 use warpverbs_gpu::Status;
@@ -14,6 +15,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// An examination of an [`Endpoint`](crate::Endpoint). Prints as one line per finding.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Health {
     /// The endpoint.
     pub qpn: u32,
@@ -32,7 +34,11 @@ pub struct Health {
     pub first_error: Option<FirstError>,
     /// The first wait of a kernel that failed.
     pub fault: Option<FaultReport>,
-    /// What the NIC reported of the QP since the last examination.
+    /// The first event that ended the endpoint since it was made or reset: an overrun of a CQ, a
+    /// broken shared receive queue, a device that is gone, or what is behind a QP in ERR.
+    pub failure: Option<AsyncEvent>,
+    /// What the NIC reported since the last examination of the QP, its CQs, its shared receive
+    /// queue, the port and the device.
     pub events: Vec<AsyncEvent>,
     /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
     pub aborted: bool,
@@ -167,6 +173,7 @@ impl Health {
         self.nic_stopped.is_none()
             && self.error.is_none()
             && self.first_error.is_none()
+            && self.failure.is_none()
             && self.fault.is_none()
             && !self.aborted
             && self.state != QpState::Err
@@ -215,6 +222,9 @@ impl fmt::Display for Health {
             write!(f, "\n  kernel thread {thread}: wait for {what:?} ended with {outcome:?}, ")?;
             write!(f, "expected {expected:#x}, was {actual:#x}")?;
         }
+        for event in self.failure.iter().filter(|event| !self.events.contains(event)) {
+            write!(f, "\n  earlier event {event:?}")?;
+        }
         for event in &self.events {
             write!(f, "\n  event {event:?}")?;
         }
@@ -232,6 +242,7 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
     };
     let error = (state.error != 0)
         .then(|| decode_error(Qpn::new(qpn).unwrap_or_default(), ErrorWord(state.error)));
+    let Events { new, failure } = core.qp.events();
     Ok(Health {
         qpn,
         nic_stopped: core.qp.stopped(),
@@ -241,7 +252,8 @@ pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
         error,
         first_error: core.first_error(),
         fault: report(&state.fault),
-        events: core.device.nic.take_events(qpn),
+        failure,
+        events: new,
         aborted: core.abort.read()? == Abort::ByHost as u32,
     })
 }

@@ -41,6 +41,10 @@
 //! - The first error stays. Every later call on the endpoint returns it, [`Endpoint::health`]
 //!   explains it, and [`Endpoint::reset`] begins anew.
 //! - [`Error::kind`] tells whose doing it is: the caller's, the peer's, or nobody's.
+//!
+//! # Features
+//!
+//! - `verbs`, on by default: RDMA devices by libibverbs, which is loaded when it is first needed.
 #![deny(unsafe_code)]
 
 mod choice;
@@ -56,7 +60,7 @@ mod layout;
 #[cfg(test)]
 mod mirror;
 mod post;
-pub mod provider;
+mod provider;
 mod region;
 mod register;
 mod srq;
@@ -74,6 +78,8 @@ pub use handle::{EndpointHandle, NicId};
 pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
 pub use post::{Posted, Poster, Received};
 pub use provider::NicInfo;
+#[cfg(feature = "verbs")]
+pub use provider::VerbsProvider;
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;

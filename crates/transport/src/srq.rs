@@ -79,6 +79,18 @@ impl SharedReceiveQueue {
         self.queue.srqn()
     }
 
+    /// Receives it has room for, and one more.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Asks for one [`AsyncEvent::SrqLimit`](crate::AsyncEvent::SrqLimit), in the
+    /// [`Health`](crate::Health) of every endpoint of the queue, when fewer than `limit` receives
+    /// are left; 0 asks for none.
+    pub fn set_limit(&self, limit: u16) {
+        self.queue.set_limit(limit);
+    }
+
     /// Gives the NIC memory for one message of any endpoint. At most `depth - 1` receives may be
     /// waiting; a full queue is an error at once.
     pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<(), Error> {

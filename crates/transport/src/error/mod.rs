@@ -15,6 +15,7 @@ use warpverbs_mlx5::recv::RecvBuildError;
 use warpverbs_mlx5::wqe::BuildError;
 use warpverbs_nic::{ModifyError, NicError};
 use warpverbs_rdma::QueueKind;
+#[cfg(feature = "verbs")]
 use warpverbs_verbs::VerbsError;
 
 /// Everything a call of this crate can fail with, said by its cause. [`Error::kind`] says who can put
@@ -47,6 +48,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// libibverbs, or a device behind it, refused or failed.
+    #[cfg(feature = "verbs")]
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// Memory could not be had or touched.
@@ -81,6 +83,7 @@ impl Error {
             Self::Memory(MemError::OutOfBounds { .. } | MemError::Misaligned { .. }) => {
                 ErrorKind::BadCaller
             }
+            #[cfg(feature = "verbs")]
             Self::Verbs(
                 VerbsError::NoDevice { .. }
                 | VerbsError::Selection(_)
@@ -89,9 +92,9 @@ impl Error {
                 | VerbsError::BouncedRights { .. }
                 | VerbsError::Unsupported { .. },
             ) => ErrorKind::BadCaller,
-            Self::Verbs(_) | Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => {
-                ErrorKind::BadLuck
-            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => ErrorKind::BadLuck,
+            Self::Wait(_) | Self::Nic(_) | Self::Gpu(_) | Self::Memory(_) => ErrorKind::BadLuck,
         }
     }
 }

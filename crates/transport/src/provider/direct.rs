@@ -1,5 +1,5 @@
-//! What a NIC has to bring that takes the host's work by calls of its own, in place of rings in
-//! memory. Work of kernels cannot go this way.
+//! What a NIC provides that takes the host's work by calls instead of by rings in memory. Kernels
+//! cannot post this way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use warpverbs_rdma::Completion;
 
 /// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
 #[derive(Debug)]
-pub struct DirectPorts {
+pub(crate) struct DirectPorts {
     /// What its queues take, and how many completions of either are remembered.
-    pub limits: ProxyLimits,
+    pub(crate) limits: ProxyLimits,
     /// Set while the QP may have READs and atomics outstanding.
-    pub fetches: Arc<AtomicBool>,
+    pub(crate) fetches: Arc<AtomicBool>,
     /// The keys of its protection domain.
-    pub keys: ProxyKeys,
+    pub(crate) keys: ProxyKeys,
     /// Takes sends.
-    pub send: Box<dyn SendPort>,
+    pub(crate) send: Box<dyn SendPort>,
     /// Takes receives; `None` if they come from an SRQ, or not at all.
-    pub recv: Option<Box<dyn ProxyReceiver>>,
+    pub(crate) recv: Option<Box<dyn ProxyReceiver>>,
     /// Where sends complete.
-    pub sent: Box<dyn CompletionPort>,
+    pub(crate) sent: Box<dyn CompletionPort>,
     /// Where receives complete.
-    pub arrived: Box<dyn CompletionPort>,
+    pub(crate) arrived: Box<dyn CompletionPort>,
 }
 
 /// Takes send work requests.
-pub trait SendPort: Send + fmt::Debug {
+pub(crate) trait SendPort: Send + fmt::Debug {
     /// Posts the requests of a list from its first on, as far as there is room.
     fn post_send(&mut self, list: &SendList) -> Posted;
 }
 
 /// Tells what has completed, which the NIC has room to remember for all that it takes.
-pub trait CompletionPort: Send + fmt::Debug {
+pub(crate) trait CompletionPort: Send + fmt::Debug {
     /// Takes completions, as many as there are and as `out` holds.
     ///
     /// # Errors

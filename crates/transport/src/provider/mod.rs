@@ -1,12 +1,16 @@
-//! What a kind of NIC has to bring: this crate's queues stand on these traits and nothing else.
+//! What a kind of NIC provides: the queues of this crate use these traits and nothing else.
 
 mod direct;
+mod events;
 mod soft;
+#[cfg(feature = "verbs")]
 mod verbs;
 
-pub use direct::{CompletionPort, DirectPorts, SendPort};
+pub(crate) use direct::{CompletionPort, DirectPorts, SendPort};
+pub(crate) use events::Events;
 pub(crate) use soft::Soft;
-pub use verbs::Verbs;
+#[cfg(feature = "verbs")]
+pub use verbs::VerbsProvider;
 
 use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
@@ -15,10 +19,12 @@ use std::sync::Arc;
 use std::sync::Weak;
 use warpverbs_mem::{Access, Region, RegistrationChoice};
 use warpverbs_mlx5::export::CqMode;
-use warpverbs_nic::{AsyncEvent, FirstError, Mtu, NicError, QpState, StopWatcher};
+use warpverbs_nic::{FirstError, NicError, StopWatcher};
+use warpverbs_rdma::{Mtu, QpState};
 
 /// What is known of a NIC before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NicInfo {
     /// Its name, good for [`Context::open`](crate::Context::open).
     pub name: String,
@@ -30,7 +36,7 @@ pub struct NicInfo {
 
 /// Whether `auto` takes a NIC of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub(crate) enum Offer {
     /// The NIC of this name.
     Take {
         /// Its name.
@@ -46,7 +52,7 @@ pub enum Offer {
 }
 
 /// A kind of NIC.
-pub trait Provider: Send + Sync {
+pub(crate) trait Provider: Send + Sync {
     /// The NIC that `auto` takes, if it takes one of this provider: the first, unless it knows
     /// better.
     fn offer(&self) -> Result<Offer, Error> {
@@ -66,7 +72,7 @@ pub trait Provider: Send + Sync {
 }
 
 /// An open NIC with one protection domain. What it makes may outlive it.
-pub trait Nic: Send + Sync + fmt::Debug {
+pub(crate) trait Nic: Send + Sync + fmt::Debug {
     /// What it is.
     fn info(&self) -> &NicInfo;
 
@@ -104,16 +110,13 @@ pub trait Nic: Send + Sync + fmt::Debug {
     /// A shared receive queue on zeroed memory.
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error>;
 
-    /// Events of QP `qpn` that were not asked for yet.
-    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent>;
-
     /// Has `watcher` called when the NIC stops for good, at once if it has; a NIC that never does
     /// has no use for it.
     fn watch(&self, _watcher: Weak<dyn StopWatcher>) {}
 }
 
 /// A registration; dropping it takes the keys back.
-pub trait MemoryKey: Send + Sync {
+pub(crate) trait MemoryKey: Send + Sync {
     /// For the owner's work requests.
     fn lkey(&self) -> u32;
     /// For peers.
@@ -124,20 +127,20 @@ pub trait MemoryKey: Send + Sync {
 
 /// A CQ to make. Collapsed CQs have one entry.
 #[derive(Clone, Copy, Debug)]
-pub struct CqSpec<'a> {
+pub(crate) struct CqSpec<'a> {
     /// How it reports.
-    pub mode: CqMode,
+    pub(crate) mode: CqMode,
     /// log2 of the number of CQEs.
-    pub log_size: u8,
+    pub(crate) log_size: u8,
     /// The CQEs.
-    pub buf: &'a Region,
+    pub(crate) buf: &'a Region,
     /// Its doorbell record, 8 bytes.
-    pub record: &'a Region,
+    pub(crate) record: &'a Region,
 }
 
 /// Where a QP's receives come from.
 #[derive(Clone, Copy)]
-pub enum RecvSpec<'a> {
+pub(crate) enum RecvSpec<'a> {
     /// Nowhere.
     None,
     /// An own ring of 2^`log_depth` WQEs of 2^`log_stride` bytes.
@@ -154,79 +157,82 @@ pub enum RecvSpec<'a> {
 }
 
 /// A QP to make.
-pub struct QpSpec<'a> {
+pub(crate) struct QpSpec<'a> {
     /// 2^`log_sq` WQEBBs.
-    pub sq: &'a Region,
+    pub(crate) sq: &'a Region,
     /// log2 of the number of WQEBBs.
-    pub log_sq: u8,
+    pub(crate) log_sq: u8,
     /// Receives.
-    pub recv: RecvSpec<'a>,
+    pub(crate) recv: RecvSpec<'a>,
     /// The QP's doorbell record, 8 bytes.
-    pub record: &'a Region,
+    pub(crate) record: &'a Region,
     /// Completions of the send queue.
-    pub send_cq: CqSpec<'a>,
+    pub(crate) send_cq: CqSpec<'a>,
     /// Completions of receives.
-    pub recv_cq: CqSpec<'a>,
+    pub(crate) recv_cq: CqSpec<'a>,
     /// What peers may do through the QP.
-    pub access: Access,
+    pub(crate) access: Access,
     /// Bytes of inline data of one work request at most.
-    pub inline_bytes: usize,
+    pub(crate) inline_bytes: usize,
     /// No kernel posts: a NIC that takes calls need not look at rings.
-    pub host_only: bool,
+    pub(crate) host_only: bool,
     /// The NIC takes every announced WQEBB for a work request that succeeded, without a look at it.
-    pub consume_only: bool,
+    pub(crate) consume_only: bool,
 }
 
 /// A shared receive queue to make.
 #[derive(Clone, Copy, Debug)]
-pub struct SrqSpec<'a> {
+pub(crate) struct SrqSpec<'a> {
     /// 2^`log_depth` WQEs of 2^`log_stride` bytes.
-    pub buf: &'a Region,
+    pub(crate) buf: &'a Region,
     /// log2 of the number of WQEs.
-    pub log_depth: u8,
+    pub(crate) log_depth: u8,
     /// log2 of the bytes of one, next segment included.
-    pub log_stride: u8,
+    pub(crate) log_stride: u8,
     /// Its doorbell record, 4 bytes.
-    pub record: &'a Region,
+    pub(crate) record: &'a Region,
 }
 
 /// A shared receive queue; dropping it destroys it.
-pub trait SharedQueue: Any + Send + Sync {
+pub(crate) trait SharedQueue: Any + Send + Sync {
     /// Its number.
     fn srqn(&self) -> u32;
+    /// Asks for one [`AsyncEvent::SrqLimit`](warpverbs_rdma::AsyncEvent::SrqLimit) when fewer than
+    /// `limit` receives are left; 0 asks for none.
+    fn set_limit(&self, limit: u16);
 }
 
 /// What connects a QP to its peer.
 #[derive(Clone, Copy, Debug)]
-pub struct PathSpec {
+pub(crate) struct PathSpec {
     /// The peer's QP number.
-    pub dest_qpn: u32,
+    pub(crate) dest_qpn: u32,
     /// The peer's NIC; the own one for loopback.
-    pub dest_nic: NicId,
+    pub(crate) dest_nic: NicId,
     /// On which network that NIC is, and where.
-    pub dest: FabricAddress,
+    pub(crate) dest: FabricAddress,
     /// Path MTU.
-    pub mtu: Mtu,
+    pub(crate) mtu: Mtu,
     /// First sequence number the peer sends.
-    pub rq_psn: u32,
+    pub(crate) rq_psn: u32,
     /// First sequence number sent.
-    pub sq_psn: u32,
+    pub(crate) sq_psn: u32,
     /// READs and atomics served at a time.
-    pub max_dest_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
     /// READs and atomics asked at a time.
-    pub max_rd_atomic: u8,
+    pub(crate) max_rd_atomic: u8,
     /// Code of the time after which an answer is missed.
-    pub ack_timeout: u8,
+    pub(crate) ack_timeout: u8,
     /// Times a request is sent again.
-    pub retry: u8,
+    pub(crate) retry: u8,
     /// Times a request is sent again when the peer has no receive.
-    pub rnr_retry: u8,
+    pub(crate) rnr_retry: u8,
     /// Code of the time a sender waits when there is no receive here.
-    pub min_rnr_timer: u8,
+    pub(crate) min_rnr_timer: u8,
 }
 
 /// A QP and its CQs; dropping it destroys them, whatever is in flight.
-pub trait QueuePair: Send + Sync + fmt::Debug {
+pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     /// Its number.
     fn qpn(&self) -> u32;
     /// Numbers of its send and receive CQ.
@@ -243,6 +249,8 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     fn stopped(&self) -> Option<NicError> {
         None
     }
+    /// Events of the QP, its CQs, its SRQ and its NIC.
+    fn events(&self) -> Events;
     /// How the host posts to it, if not by rings. Asked once.
     fn direct(&self) -> Option<DirectPorts> {
         None

@@ -1,18 +1,18 @@
 //! The software NIC as a provider.
 
+use super::events::{EventLog, Objects, Subscription};
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
-use super::{SharedQueue, SrqSpec};
+use super::{Events, SharedQueue, SrqSpec};
 use crate::error::no_entropy;
 use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    AsyncEvent, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
-    StopWatcher, UdpConfig,
+    Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError, OnSendError,
+    Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig, StopWatcher,
+    UdpConfig,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -32,12 +32,8 @@ pub(super) struct Running {
     pub(super) nic: SoftNic,
     pub(super) id: NicId,
     engine: Mutex<Option<EngineThread>>,
-    /// Events that were not asked for yet, oldest first.
-    events: Mutex<VecDeque<AsyncEvent>>,
+    events: Mutex<EventLog>,
 }
-
-/// Events kept for endpoints that are not asked about.
-const EVENTS_KEPT: usize = 1024;
 
 impl Soft {
     pub(crate) fn new(config: Config) -> Self {
@@ -134,18 +130,23 @@ impl Running {
         Ok((config, cqs))
     }
 
-    /// Events of QP `qpn` that were not asked for yet.
-    pub(super) fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The log, with all events that the NIC has raised.
+    fn log(&self) -> MutexGuard<'_, EventLog> {
+        let mut log = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = self.nic.poll_event() {
-            if events.len() == EVENTS_KEPT {
-                events.pop_front();
-            }
-            events.push_back(event);
+            log.push(event);
         }
-        let mine = events.iter().filter(|event| qpn_of(event) == Some(qpn)).copied().collect();
-        events.retain(|event| qpn_of(event) != Some(qpn));
-        mine
+        log
+    }
+
+    /// Events that concern `objects` from now on.
+    pub(super) fn subscribe(&self, objects: Objects) -> Subscription {
+        self.log().subscribe(objects)
+    }
+
+    /// Events of a subscription that were not read yet.
+    pub(super) fn events(&self, subscription: &Subscription) -> Events {
+        self.log().read(subscription)
     }
 }
 
@@ -217,9 +218,13 @@ impl Nic for SoftDevice {
             }
             _ => None,
         };
+        let srqns = shared.iter().map(Srq::srqn).collect();
         let (config, cqs) = self.running.qp_config(spec, shared)?;
         let qp = self.running.nic.create_qp(&self.pd, config)?;
-        let pair = SoftQp { qp, cqs, info: self.info.name.clone(), running: self.running.clone() };
+        let cqns = cqs.iter().map(Cq::cqn).collect();
+        let events = self.running.subscribe(Objects { qpn: qp.qpn(), cqns, srqns });
+        let (info, running) = (self.info.name.clone(), self.running.clone());
+        let pair = SoftQp { qp, cqs, events, info, running };
         pair.init(spec.access)?;
         Ok(Arc::new(pair))
     }
@@ -227,10 +232,6 @@ impl Nic for SoftDevice {
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
         let srq = self.running.nic.create_srq(&self.pd, &srq_config(spec))?;
         Ok(Arc::new(SoftSrq { srq, _running: self.running.clone() }))
-    }
-
-    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
-        self.running.take_events(qpn)
     }
 
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
@@ -244,17 +245,6 @@ pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
         log_size: spec.log_depth,
         log_stride: spec.log_stride,
         dbr: spec.record.clone(),
-    }
-}
-
-fn qpn_of(event: &AsyncEvent) -> Option<u32> {
-    match *event {
-        AsyncEvent::QpFatal { qpn, .. }
-        | AsyncEvent::QpAccessError { qpn }
-        | AsyncEvent::QpRequestError { qpn }
-        | AsyncEvent::SqDrained { qpn }
-        | AsyncEvent::LastWqeReached { qpn } => Some(qpn),
-        _ => None,
     }
 }
 
@@ -287,12 +277,17 @@ impl SharedQueue for SoftSrq {
     fn srqn(&self) -> u32 {
         self.srq.srqn()
     }
+
+    fn set_limit(&self, limit: u16) {
+        self.srq.set_limit(limit);
+    }
 }
 
 #[derive(Debug)]
 struct SoftQp {
     qp: Qp,
     cqs: [Cq; 2],
+    events: Subscription,
     info: String,
     running: Arc<Running>,
 }
@@ -345,6 +340,10 @@ impl QueuePair for SoftQp {
         self.running.nic.stopped()
     }
 
+    fn events(&self) -> Events {
+        self.running.events(&self.events)
+    }
+
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let own = self.running.nic.local_addr().map_or(FabricAddress::Local, FabricAddress::Udp);
         let to = match path.dest.udp() {
@@ -362,6 +361,7 @@ impl QueuePair for SoftQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
+        self.events.reset();
         Ok(self.qp.modify(QpState::Reset, &QpAttrs::default())?)
     }
 

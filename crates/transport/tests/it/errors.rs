@@ -4,8 +4,8 @@ use crate::common::{Pair, settle, word};
 use std::time::Duration;
 use warpverbs_nic::{Config, SoftNic};
 use warpverbs_transport::{
-    Access, CqMode, EndpointConfig, Error, ErrorKind, QpState, QueueKind, RemoteRegion, SendFlags,
-    Syndrome, WaitError, WorkError,
+    Access, AsyncEvent, CqMode, Endpoint, EndpointConfig, Error, ErrorKind, QpState, QueueKind,
+    RemoteRegion, SendFlags, Syndrome, WaitError, WorkError,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -115,4 +115,30 @@ fn access_without_its_local_half_is_refused() {
     let pair = Pair::new(&EndpointConfig::host());
     let error = pair.device.alloc_host(64, Access::REMOTE_WRITE).unwrap_err();
     assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+}
+
+#[test]
+fn events_of_queues_ports_and_devices_are_in_the_health_of_those_concerned() {
+    let nic = SoftNic::new(Config::default()).unwrap();
+    let pair = Pair::stepped(&nic, &EndpointConfig::host());
+    let port = AsyncEvent::Port { port: 1, active: false };
+    nic.raise(port);
+    for end in [&pair.a, &pair.b] {
+        let health = end.health().unwrap();
+        assert_eq!((health.is_ok(), &health.events[..]), (true, &[port][..]), "{health}");
+        assert!(end.health().unwrap().events.is_empty(), "reported once");
+    }
+    // Each endpoint hears of its own two CQs.
+    (0..64).for_each(|cqn| nic.raise(AsyncEvent::CqError { cqn }));
+    let of = |end: &Endpoint| {
+        let health = end.health().unwrap();
+        assert!(!health.is_ok() && health.failure == Some(health.events[0]), "{health}");
+        assert!(health.to_string().contains("CqError"), "{health}");
+        health.events
+    };
+    let (a, b) = (of(&pair.a), of(&pair.b));
+    assert_eq!((a.len(), b.len()), (2, 2));
+    assert!(a.iter().all(|event| !b.contains(event)), "{a:?} {b:?}");
+    let later = pair.a.health().unwrap();
+    assert_eq!((later.failure, later.is_ok()), (Some(a[0]), false), "the first failure stays");
 }

@@ -8,7 +8,7 @@ use warpverbs_gpu::{Gpu, GpuChoice, Place};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Kind, Region};
 use warpverbs_nic::Rule;
-use warpverbs_transport::provider::Verbs;
+use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Access, Context, Device, EndpointConfig, Error, ErrorKind, MemoryRegion, RegisterOptions,
     RegistrationPath, SendFlags,
@@ -26,8 +26,8 @@ fn device(fake: &Fake, modules: &[&str]) -> Device {
     for module in modules {
         std::fs::create_dir_all(root.path().join("sys/module").join(module)).unwrap();
     }
-    let provider = Box::new(Verbs::over(fake.verbs()).with_root(root.keep()));
-    let context = Context::builder().without_verbs().provider(provider).build().unwrap();
+    let provider = VerbsProvider::over(fake.verbs()).with_root(root.keep());
+    let context = Context::builder().verbs(provider).build().unwrap();
     context.open("fake0").unwrap()
 }
 

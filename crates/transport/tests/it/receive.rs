@@ -2,7 +2,9 @@
 
 use crate::common::{Pair, bytes};
 use std::time::Duration;
-use warpverbs_transport::{Endpoint, EndpointConfig, Error, QueueKind, SendFlags, WaitError};
+use warpverbs_transport::{
+    AsyncEvent, Endpoint, EndpointConfig, Error, QueueKind, SendFlags, WaitError,
+};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -75,4 +77,32 @@ fn a_shared_queue_gets_back_what_its_endpoints_took() {
     send(&sender, &[1; 8]).unwrap();
     receiver.reset().unwrap();
     assert_eq!(fill(), 1, "a message from before a reset");
+}
+
+#[test]
+fn a_shared_queue_deeper_than_the_endpoint_s_own_overruns_no_cq() {
+    let pair = Pair::new(&EndpointConfig::host());
+    let srq = pair.device.srq(32, 1).unwrap();
+    for i in 0..31 {
+        srq.post_recv(pair.dst.local().slice(8 * i, 8).unwrap()).unwrap();
+    }
+    let sender = pair.device.endpoint(&EndpointConfig::host()).unwrap();
+    let config = EndpointConfig::host().recv_depth(4).srq(&srq);
+    let receiver = pair.device.endpoint(&config).unwrap();
+    sender.connect(&receiver.handle()).unwrap();
+    receiver.connect(&sender.handle()).unwrap();
+    srq.set_limit(8);
+    let (host, peer) = (sender.host().unwrap(), receiver.host().unwrap());
+    // Nobody polls while 31 messages arrive.
+    for i in 0..31u64 {
+        host.wait(host.post_send_inline(&i.to_le_bytes(), SIGNALED).unwrap()).unwrap();
+    }
+    for i in 0..31u64 {
+        assert_eq!(peer.wait_recv().unwrap().byte_len, 8);
+        assert_eq!(bytes(&pair.dst, 8 * i, 8), i.to_le_bytes());
+    }
+    let health = receiver.health().unwrap();
+    assert!(health.is_ok(), "{health}");
+    assert_eq!(health.events, [AsyncEvent::SrqLimit { srqn: srq.srqn() }]);
+    assert!(sender.health().unwrap().events.is_empty());
 }

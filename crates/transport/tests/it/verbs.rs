@@ -5,7 +5,7 @@ use crate::common::{Pair, all_access, bytes, word};
 use crate::ops::writes_and_reads;
 use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice};
-use warpverbs_transport::provider::Verbs;
+use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, FabricAddress, QpState,
     ReceivedKind, RemoteRegion, SendFlags, Syndrome, UsageError,
@@ -24,8 +24,8 @@ fn both() -> [EndpointConfig; 2] {
 }
 
 pub(crate) fn context(fake: &Fake) -> Context {
-    let provider = Box::new(Verbs::over(fake.verbs()));
-    Context::builder().without_verbs().provider(provider).build().unwrap()
+    let provider = VerbsProvider::over(fake.verbs());
+    Context::builder().verbs(provider).build().unwrap()
 }
 
 pub(crate) fn device(fake: &Fake) -> Device {

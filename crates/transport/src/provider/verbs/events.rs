@@ -76,15 +76,20 @@ fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
 
 fn pass_on(nic: &SoftNic, gone: &AtomicBool, event: AsyncEvent) {
     tracing::info!(?event, "event of the device");
-    match event {
+    if event == AsyncEvent::DeviceFatal {
         // Proxy devices look at this in every poll.
-        AsyncEvent::DeviceFatal => gone.store(true, Ordering::Release),
-        AsyncEvent::QpFatal { .. }
-        | AsyncEvent::QpAccessError { .. }
-        | AsyncEvent::QpRequestError { .. }
-        | AsyncEvent::Port { .. } => {}
-        // The others change nothing for QPs that exist, or come as completions too.
-        _ => return,
+        gone.store(true, Ordering::Release);
     }
-    nic.raise(event);
+    nic.raise(match event {
+        AsyncEvent::CqError { cqn } => AsyncEvent::CqError { cqn: device_number(cqn) },
+        AsyncEvent::SrqError { srqn } => AsyncEvent::SrqError { srqn: device_number(srqn) },
+        AsyncEvent::SrqLimit { srqn } => AsyncEvent::SrqLimit { srqn: device_number(srqn) },
+        other => other,
+    });
+}
+
+/// The number of a CQ or shared queue of the device. Those of the software NIC have 24 bits, so
+/// that the two are never equal.
+pub(super) fn device_number(id: u32) -> u32 {
+    1 << 31 | id
 }

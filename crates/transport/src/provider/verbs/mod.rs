@@ -29,7 +29,7 @@ use warpverbs_verbs as verbs;
 /// The RDMA devices of this machine. libibverbs is loaded when they are first asked for; without it
 /// there are none.
 #[derive(Default)]
-pub struct Verbs {
+pub struct VerbsProvider {
     library: Option<verbs::Verbs>,
     /// Where sysfs is looked for, if not at the root.
     root: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Verbs {
     open: Mutex<BTreeMap<String, Arc<Opened>>>,
 }
 
-impl Verbs {
+impl VerbsProvider {
     /// Those of a library that was loaded by hand.
     pub fn over(library: verbs::Verbs) -> Self {
         Self { library: Some(library), ..Self::default() }
@@ -93,7 +93,7 @@ fn is_emulated(device: &verbs::Device) -> bool {
     path.is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
 }
 
-impl Provider for Verbs {
+impl Provider for VerbsProvider {
     fn devices(&self) -> Result<Vec<NicInfo>, Error> {
         let devices = self.list()?.unwrap_or_default();
         Ok(devices.iter().map(|device| nic::info(device, is_emulated(device))).collect())

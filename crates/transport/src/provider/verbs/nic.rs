@@ -1,6 +1,6 @@
 //! An open RDMA device, and what is made on it.
 
-use super::events::Listener;
+use super::events::{Listener, device_number};
 use super::inline;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, DirectQp, ProxiedQp};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    AsyncEvent, Config, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq, StopWatcher,
+    Config, Cq, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq, StopWatcher,
 };
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
@@ -189,7 +189,8 @@ impl VerbsNic {
             return Ok(None);
         }
         let (keys, fetches) = (self.pd.proxy_keys(), Arc::default());
-        Ok(Some(Arc::new(DirectQp { device, limits, keys, fetches })))
+        let events = self.opened.running.subscribe(device.objects());
+        Ok(Some(Arc::new(DirectQp { device, limits, keys, fetches, events })))
     }
 
     /// One that the software NIC carries. Its CQ has room for all that may be outstanding.
@@ -211,10 +212,14 @@ impl VerbsNic {
         };
         let gone = opened.gone.clone();
         let proxy_device = VerbsProxy::new(device.qp.clone(), limits, gone).with_slots(slots);
+        let mut objects = device.objects();
+        objects.srqns.extend(shared.iter().flat_map(|srq| srq.numbers()));
         let srq = shared.map(|shared| shared.srq.clone());
         let (config, cqs) = opened.running.qp_config(spec, srq)?;
         let qp = opened.running.nic.create_proxied_qp(&self.pd, config, Box::new(proxy_device))?;
-        Ok(Arc::new(ProxiedQp { qp, cqs, device }))
+        objects.cqns.extend(cqs.iter().map(Cq::cqn));
+        let events = opened.running.subscribe(objects);
+        Ok(Arc::new(ProxiedQp { qp, cqs, device, events }))
     }
 }
 
@@ -301,10 +306,6 @@ impl Nic for VerbsNic {
         Ok(Arc::new(VerbsSrq { srq, device, room, _opened: self.opened.clone() }))
     }
 
-    fn take_events(&self, qpn: u32) -> Vec<AsyncEvent> {
-        self.opened.running.take_events(qpn)
-    }
-
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
         self.opened.running.nic.watch(watcher);
     }
@@ -339,8 +340,19 @@ struct VerbsSrq {
     _opened: Arc<Opened>,
 }
 
+impl VerbsSrq {
+    /// Of the software NIC's queue and of the device's.
+    fn numbers(&self) -> [u32; 2] {
+        [self.srq.srqn(), device_number(self.device.id())]
+    }
+}
+
 impl SharedQueue for VerbsSrq {
     fn srqn(&self) -> u32 {
         self.srq.srqn()
+    }
+
+    fn set_limit(&self, limit: u16) {
+        self.srq.set_limit(limit);
     }
 }

@@ -1,10 +1,12 @@
 //! An endpoint's QP: the device's, alone or with one of the software NIC.
 
+use super::events::device_number;
 use super::nic::Opened;
 use super::proxy_device::{Poller, Receiver, Sender};
 use crate::fabric::gid_of;
+use crate::provider::events::{Objects, Subscription};
 use crate::provider::soft::attributes;
-use crate::provider::{DirectPorts, PathSpec, QueuePair};
+use crate::provider::{DirectPorts, Events, PathSpec, QueuePair};
 use crate::{Error, FabricAddress, UsageError};
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +31,13 @@ impl fmt::Debug for DeviceQp {
 }
 
 impl DeviceQp {
+    /// Numbers that events of the device name.
+    pub(super) fn objects(&self) -> Objects {
+        let cqs = [self.qp.send_cq(), self.qp.recv_cq()];
+        let cqns = cqs.iter().map(|cq| device_number(cq.id())).collect();
+        Objects { qpn: self.qp.qpn(), cqns, srqns: Vec::new() }
+    }
+
     /// How the device reaches a peer, if it does.
     fn path(&self, peer: &FabricAddress) -> Result<verbs::Path, UsageError> {
         let opened = &*self.opened;
@@ -93,6 +102,7 @@ pub(super) struct ProxiedQp {
     pub(super) qp: Qp,
     pub(super) cqs: [Cq; 2],
     pub(super) device: DeviceQp,
+    pub(super) events: Subscription,
 }
 
 impl QueuePair for ProxiedQp {
@@ -120,6 +130,10 @@ impl QueuePair for ProxiedQp {
         self.device.opened.running.nic.stopped()
     }
 
+    fn events(&self) -> Events {
+        self.device.opened.running.events(&self.events)
+    }
+
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let [rtr, rts] = attributes(path, Path::Proxied)?;
         // The device first: work that a poster announces finds it ready.
@@ -129,6 +143,7 @@ impl QueuePair for ProxiedQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
+        self.events.reset();
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
         self.device.go(QpState::Reset)
     }
@@ -151,6 +166,7 @@ pub(super) struct DirectQp {
     pub(super) limits: ProxyLimits,
     pub(super) keys: ProxyKeys,
     pub(super) fetches: Arc<AtomicBool>,
+    pub(super) events: Subscription,
 }
 
 impl QueuePair for DirectQp {
@@ -161,7 +177,7 @@ impl QueuePair for DirectQp {
     /// In this process; nobody but the library knows those of the device.
     fn cqns(&self) -> [u32; 2] {
         let qp = &self.device.qp;
-        [qp.send_cq().id(), qp.recv_cq().id()]
+        [qp.send_cq().id(), qp.recv_cq().id()].map(device_number)
     }
 
     fn doorbell_offset(&self) -> Option<u64> {
@@ -184,8 +200,12 @@ impl QueuePair for DirectQp {
         self.device.opened.running.nic.stopped()
     }
 
+    fn events(&self) -> Events {
+        self.device.opened.running.events(&self.events)
+    }
+
     fn direct(&self) -> Option<DirectPorts> {
-        let DirectQp { device: DeviceQp { qp, opened }, limits, keys, fetches } = self;
+        let DirectQp { device: DeviceQp { qp, opened }, limits, keys, fetches, .. } = self;
         let poller = |cq: &verbs::Cq| Box::new(Poller::new(cq.clone(), opened.gone.clone()));
         let receiver = || Box::new(Receiver::new(qp.clone(), limits, 1)) as Box<dyn ProxyReceiver>;
         Some(DirectPorts {
@@ -207,6 +227,7 @@ impl QueuePair for DirectQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
+        self.events.reset();
         self.device.go(QpState::Reset)
     }
 

@@ -1,0 +1,152 @@
+//! Events of a NIC. One event may concern many endpoints, so events are kept in a log that every
+//! endpoint reads at its own pace.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use warpverbs_rdma::AsyncEvent;
+
+/// Events kept: an endpoint that is examined less often misses the oldest.
+const KEPT: usize = 1024;
+
+/// The newest events of a NIC.
+#[derive(Debug, Default)]
+pub(super) struct EventLog {
+    kept: VecDeque<AsyncEvent>,
+    /// Number of the event after the newest.
+    end: u64,
+}
+
+impl EventLog {
+    pub(super) fn push(&mut self, event: AsyncEvent) {
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(event);
+        self.end += 1;
+    }
+
+    /// For an endpoint that is made now.
+    pub(super) fn subscribe(&self, objects: Objects) -> Subscription {
+        let read = Read { next: self.end, failure: None };
+        Subscription { objects, read: Mutex::new(read) }
+    }
+
+    /// What concerns an endpoint and was not read by it yet.
+    pub(super) fn read(&self, subscription: &Subscription) -> Events {
+        let mut read = subscription.lock();
+        let first = self.end - self.kept.len() as u64;
+        let skip = read.next.saturating_sub(first) as usize;
+        let new = self.kept.iter().skip(skip).copied();
+        let new: Vec<_> = new.filter(|event| subscription.objects.are_meant_by(event)).collect();
+        read.next = self.end;
+        read.failure = read.failure.or_else(|| new.iter().copied().find(is_failure));
+        Events { new, failure: read.failure }
+    }
+}
+
+/// What the events of a NIC say to an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    /// Those that were not read before.
+    pub(crate) new: Vec<AsyncEvent>,
+    /// The first failure since the endpoint was made or reset.
+    pub(crate) failure: Option<AsyncEvent>,
+}
+
+/// Numbers of the objects that an endpoint consists of.
+#[derive(Debug)]
+pub(super) struct Objects {
+    pub(super) qpn: u32,
+    pub(super) cqns: Vec<u32>,
+    pub(super) srqns: Vec<u32>,
+}
+
+impl Objects {
+    /// An event about a port or the device is about every endpoint.
+    fn are_meant_by(&self, event: &AsyncEvent) -> bool {
+        match event {
+            AsyncEvent::Port { .. } | AsyncEvent::PortChange { .. } | AsyncEvent::DeviceFatal => {
+                true
+            }
+            // Work of a poster that asked for an event: no finding.
+            AsyncEvent::Completion { .. } => false,
+            event => {
+                event.qpn() == Some(self.qpn)
+                    || event.cqn().is_some_and(|cqn| self.cqns.contains(&cqn))
+                    || event.srqn().is_some_and(|srqn| self.srqns.contains(&srqn))
+            }
+        }
+    }
+}
+
+/// Where an endpoint stands in the log.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    objects: Objects,
+    read: Mutex<Read>,
+}
+
+#[derive(Debug)]
+struct Read {
+    next: u64,
+    failure: Option<AsyncEvent>,
+}
+
+impl Subscription {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoint was reset: its failure is over.
+    pub(super) fn reset(&self) {
+        self.lock().failure = None;
+    }
+}
+
+/// Ends an endpoint.
+fn is_failure(event: &AsyncEvent) -> bool {
+    matches!(
+        event,
+        AsyncEvent::CqError { .. }
+            | AsyncEvent::QpFatal { .. }
+            | AsyncEvent::QpRequestError { .. }
+            | AsyncEvent::QpAccessError { .. }
+            | AsyncEvent::SrqError { .. }
+            | AsyncEvent::DeviceFatal
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpverbs_rdma::Status;
+
+    #[test]
+    fn every_endpoint_reads_what_concerns_it_once_and_keeps_the_first_failure() {
+        let mut log = EventLog::default();
+        log.push(AsyncEvent::DeviceFatal);
+        let objects = |qpn, cqn| Objects { qpn, cqns: vec![cqn], srqns: vec![9] };
+        let (a, b) = (log.subscribe(objects(1, 5)), log.subscribe(objects(2, 6)));
+        assert!(log.read(&a).new.is_empty(), "what was before it");
+        let port = AsyncEvent::Port { port: 1, active: false };
+        let overrun = AsyncEvent::CqError { cqn: 5 };
+        let fatal = AsyncEvent::QpFatal { qpn: 1, status: Status::LocalQpOperation };
+        let limit = AsyncEvent::SrqLimit { srqn: 9 };
+        let others = [AsyncEvent::SrqError { srqn: 8 }, AsyncEvent::Completion { cqn: 5 }];
+        for event in [port, overrun, fatal, limit].into_iter().chain(others) {
+            log.push(event);
+        }
+        let read = log.read(&a);
+        assert_eq!((read.new, read.failure), (vec![port, overrun, fatal, limit], Some(overrun)));
+        let read = log.read(&b);
+        assert_eq!((read.new, read.failure), (vec![port, limit], None));
+        let read = log.read(&a);
+        assert_eq!((read.new, read.failure), (vec![], Some(overrun)));
+        a.reset();
+        assert_eq!(log.read(&a).failure, None);
+        for _ in 0..2 * KEPT {
+            log.push(limit);
+        }
+        assert_eq!(log.read(&b).new.len(), KEPT);
+    }
+}
