@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A NIC by name, as on a command line: `auto`, `soft`, or the name of an RDMA device.
+/// A NIC by name, as on a command line: `auto`, `soft` (or `soft0`, its name in lists), or the name of
+/// an RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NicChoice {
     /// The best there is.
@@ -22,7 +23,8 @@ impl FromStr for NicChoice {
     fn from_str(name: &str) -> Result<Self, Infallible> {
         Ok(match name {
             "auto" => Self::Auto,
-            "soft" => Self::Soft,
+            // The first is what it is, the second its name in every list.
+            "soft" | "soft0" => Self::Soft,
             other => Self::Named(other.to_owned()),
         })
     }
@@ -60,5 +62,6 @@ mod tests {
         for name in ["auto", "soft", "mlx5_0"] {
             assert_eq!(NicChoice::from(name).to_string(), name);
         }
+        assert_eq!(NicChoice::from("soft0"), NicChoice::Soft);
     }
 }

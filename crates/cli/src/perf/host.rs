@@ -1,7 +1,7 @@
 //! Measuring with the CPU as the poster.
 
 use super::plan::Op;
-use super::rig::Lane;
+use super::rig::Pair;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ fn in_time(start: Instant, limit: Duration, done: u32, of: u32) -> Result<(), To
     if start.elapsed() <= limit { Ok(()) } else { Err(TooSlow { done, of, limit }) }
 }
 
-/// Posts one operation that moves all of the lane's buffer.
+/// Posts one operation that moves all of the pair's buffer.
 #[inline]
-fn post(host: &Poster<'_>, lane: &Lane, op: Op, flags: SendFlags) -> Result<Posted, Error> {
-    let (local, remote) = (lane.local.local(), lane.remote.remote());
+fn post(host: &Poster<'_>, pair: &Pair, op: Op, flags: SendFlags) -> Result<Posted, Error> {
+    let (local, remote) = (pair.local.local(), pair.remote.remote());
     match op {
         Op::Write => host.post_write(local, remote, flags),
         Op::Read => host.post_read(local, remote, flags),
@@ -39,19 +39,19 @@ fn post(host: &Poster<'_>, lane: &Lane, op: Op, flags: SendFlags) -> Result<Post
 
 /// One operation at a time, each from post to polled completion.
 pub(crate) fn latency(
-    lane: &Lane,
+    pair: &Pair,
     op: Op,
     warmup: u32,
     iters: u32,
     limit: Duration,
 ) -> Result<Summary> {
-    let host = lane.link.near.host()?.with_timeout(limit);
+    let host = pair.link.near.host()?.with_timeout(limit);
     let mut samples = Vec::with_capacity(iters as usize);
     let begin = Instant::now();
     for turn in 0..warmup + iters {
         in_time(begin, limit, turn, warmup + iters)?;
         let start = Instant::now();
-        let posted = post(&host, lane, op, SendFlags::SIGNALED)?;
+        let posted = post(&host, pair, op, SendFlags::SIGNALED)?;
         host.wait(posted)?;
         if turn >= warmup {
             samples.push(start.elapsed().as_nanos() as u64);
@@ -60,11 +60,11 @@ pub(crate) fn latency(
     Summary::of(samples).context("no samples")
 }
 
-/// `iters` operations on every lane, queues kept full, one thread. The time they took together.
-pub(crate) fn stream(lanes: &[Lane], op: Op, iters: u32, limit: Duration) -> Result<Duration> {
-    let hosts: Vec<Poster<'_>> = lanes
+/// `iters` operations on every pair, queues kept full, one thread. The time they took together.
+pub(crate) fn stream(pairs: &[Pair], op: Op, iters: u32, limit: Duration) -> Result<Duration> {
+    let hosts: Vec<Poster<'_>> = pairs
         .iter()
-        .map(|lane| Ok(lane.link.near.host()?.with_timeout(limit)))
+        .map(|pair| Ok(pair.link.near.host()?.with_timeout(limit)))
         .collect::<Result<_>>()?;
     let start = Instant::now();
     for turn in 1..=iters {
@@ -75,8 +75,8 @@ pub(crate) fn stream(lanes: &[Lane], op: Op, iters: u32, limit: Duration) -> Res
         if turn % 1024 == 0 {
             in_time(start, limit, turn, iters)?;
         }
-        for (host, lane) in hosts.iter().zip(lanes) {
-            let _ = post(host, lane, op, flags)?;
+        for (host, pair) in hosts.iter().zip(pairs) {
+            let _ = post(host, pair, op, flags)?;
         }
     }
     hosts.iter().try_for_each(Poster::quiet)?;

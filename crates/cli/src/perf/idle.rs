@@ -4,14 +4,12 @@ use super::busy::Watch;
 use super::host;
 use super::output::{Finding, Measured, Row, progress};
 use super::plan::{MAX_ITERS, Mem, Op, Poster, within};
-use super::rig::{Lane, Link, Rig};
+use super::rig::{Link, Pair, Rig};
 use crate::units;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
-use warpverbs::nic::Config;
-use warpverbs::transport::Context;
 
 /// Options of `perf idle-qps`.
 #[derive(Args, Clone, Debug)]
@@ -64,9 +62,8 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
     within("-n", args.iters.into(), 1, MAX_ITERS.into())?;
     let most = idle.last().copied().unwrap_or(0);
     // The busy pair, the idle ones, and one more where the number is odd.
-    let config = Config { max_qps: (most + 3).next_power_of_two().max(1024), ..Config::default() };
     let common = args.nic.common();
-    let rig = Rig::open_with(&common, Context::builder().soft_config(config))?;
+    let rig = Rig::open_for(&common, (most + 3).next_power_of_two())?;
     let (watch, mut rows) = (Watch::start(), Vec::new());
     let end = measure(&rig, &idle, args.iters, &mut rows);
     let findings = rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect();
@@ -75,7 +72,7 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
 }
 
 fn measure(rig: &Rig, idle: &[u32], messages: u32, rows: &mut Vec<IdleRow>) -> Result<()> {
-    let busy = Lane::new(rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
+    let busy = Pair::new(rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
     let bar = progress(idle.len());
     let mut idlers: Vec<Link> = Vec::new();
     for &count in idle {
@@ -102,7 +99,7 @@ fn finding(row: &IdleRow) -> Finding {
     }
 }
 
-fn best_rate(rig: &Rig, busy: &Lane, iters: u32) -> Result<f64> {
+fn best_rate(rig: &Rig, busy: &Pair, iters: u32) -> Result<f64> {
     let mut best = Duration::MAX;
     for _ in 0..RUNS {
         busy.prepare(&*rig.gpu, Op::Write)?;

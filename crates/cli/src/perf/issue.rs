@@ -4,8 +4,8 @@
 use super::busy::Watch;
 use super::kernel::{self, Report};
 use super::output::{Finding, Measured, Row, progress};
-use super::plan::{Mem, Op, PlanError, within};
-use super::rig::{Lane, Rig};
+use super::plan::{Mem, Op, PlanError, check_qps, within};
+use super::rig::{Pair, Rig};
 use super::ring::{self, Left};
 use crate::units;
 use anyhow::{Context as _, Result};
@@ -113,9 +113,7 @@ fn parse_grid(text: &str) -> Result<Dim, String> {
 impl IssueArgs {
     fn check(&self) -> Result<(), PlanError> {
         within("-n", self.iters.unwrap_or(1).into(), 1, 1_000_000)?;
-        for &qps in &self.qps {
-            within("-q", qps.into(), 1, 256)?;
-        }
+        check_qps(&self.qps, 8)?;
         for grid in self.grids.iter().flatten() {
             within("blocks of -g", grid.blocks.into(), 1, 4096)?;
             within("threads of -g", grid.threads.into(), 1, 1024)?;
@@ -150,7 +148,7 @@ impl IssueArgs {
 pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     args.check()?;
     let common = crate::Common { gpu: args.gpu.clone(), nic: "soft".to_owned(), json: args.json };
-    let rig = Rig::open(&common)?;
+    let rig = Rig::open_for(&common, args.qps.iter().copied().max().unwrap_or(1))?;
     kernel::load(&*rig.gpu)?;
     let (watch, mut rows) = (Watch::start(), Vec::new());
     let end = measure(&rig, args, &mut rows);
@@ -202,19 +200,19 @@ fn row(
     qps: u32,
     grid: Dim,
 ) -> Result<IssueRow> {
-    let lanes: Vec<Lane> = (0..qps as usize)
-        .map(|i| Lane::new(rig, i, rig.consuming(placement, depth, LIMIT)?, 8, Mem::Pinned))
+    let pairs: Vec<Pair> = (0..qps as usize)
+        .map(|i| Pair::new(rig, i, rig.consuming(placement, depth, LIMIT)?, 8, Mem::Pinned))
         .collect::<Result<_>>()?;
     let threads = u64::from(grid.blocks) * u64::from(grid.threads);
     let each = (threads * u64::from(each_posts)).div_ceil(qps.into());
     let iters = u32::try_from(each).context("WQEs per queue pair")?;
-    let postings: Vec<_> = lanes.iter().map(kernel::Posting::from).collect();
+    let postings: Vec<_> = pairs.iter().map(kernel::Posting::from).collect();
     let time = kernel::stream(&*rig.gpu, &postings, Op::Write, iters, grid, LIMIT)?;
     let mut left = Left::default();
-    for lane in &lanes {
-        left += ring::check(&*rig.gpu, lane, depth, iters.into())?;
+    for pair in &pairs {
+        left += ring::check(&*rig.gpu, pair, depth, iters.into())?;
     }
-    let stores = stores(&*rig.gpu, &lanes[0], grid, each_posts)?;
+    let stores = stores(&*rig.gpu, &pairs[0], grid, each_posts)?;
     let wqes = u64::from(iters) * u64::from(qps);
     Ok(IssueRow {
         ring,
@@ -229,9 +227,9 @@ fn row(
 }
 
 /// Meaningless stores by every thread of the grid. The queue pair is of no use afterwards.
-fn stores(gpu: &dyn Gpu, lane: &Lane, grid: Dim, rounds: u32) -> Result<Duration> {
+fn stores(gpu: &dyn Gpu, pair: &Pair, grid: Dim, rounds: u32) -> Result<Duration> {
     let report = Report::new(gpu)?;
-    let qp = lane.link.near.device_qp();
+    let qp = pair.link.near.device_qp();
     kernel::run(gpu, &perf::RawStores { qp, rounds, report: report.pointer() }, grid, LIMIT)?;
     kernel::elapsed(report.times(gpu, &[])?)
 }

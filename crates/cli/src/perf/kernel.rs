@@ -1,7 +1,7 @@
 //! Measuring with a kernel as the poster.
 
 use super::plan::Op;
-use super::rig::Lane;
+use super::rig::Pair;
 use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use thiserror::Error;
@@ -26,10 +26,10 @@ pub(crate) struct Posting<'l> {
     pub(crate) remote: RemoteRegion,
 }
 
-impl<'l> From<&'l Lane> for Posting<'l> {
-    fn from(lane: &'l Lane) -> Self {
-        let endpoint = &lane.link.near;
-        Self { endpoint, local: lane.local.local(), remote: lane.remote.remote() }
+impl<'l> From<&'l Pair> for Posting<'l> {
+    fn from(pair: &'l Pair) -> Self {
+        let endpoint = &pair.link.near;
+        Self { endpoint, local: pair.local.local(), remote: pair.remote.remote() }
     }
 }
 

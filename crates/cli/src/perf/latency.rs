@@ -4,8 +4,8 @@
 use super::busy::Watch;
 use super::kernel::{self, Report};
 use super::output::{Finding, Measured, Row, progress};
-use super::plan::{MAX_ITERS, Mem, Op, Poster, within};
-use super::rig::{Lane, Rig};
+use super::plan::{Mem, Op, Poster, check_iters, check_warmup};
+use super::rig::{Pair, Rig};
 use super::{host, roundtrip};
 use crate::stats::Summary;
 use crate::units;
@@ -64,8 +64,8 @@ const KERNEL_WRITE: &str = "8-byte WRITE, posted by a kernel";
 const KERNEL_SINK: &str = "the same, NIC that only consumes";
 
 pub(crate) fn run(args: &LatencyArgs) -> Result<()> {
-    within("-n", args.iters.into(), 1, MAX_ITERS.into())?;
-    within("-w", args.warmup.into(), 0, MAX_ITERS.into())?;
+    check_iters(args.iters)?;
+    check_warmup(args.warmup)?;
     let rig = Rig::open(&args.common)?;
     kernel::load(&*rig.gpu)?;
     let (warmup, iters) = (args.warmup, args.iters);
@@ -109,25 +109,25 @@ fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
 }
 
 fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> {
-    let lane = Lane::new(rig, 0, rig.pair(poster, DEPTH, LIMIT)?, 8, Mem::Pinned)?;
-    lane.prepare(&*rig.gpu, Op::Write)?;
+    let pair = Pair::new(rig, 0, rig.pair(poster, DEPTH, LIMIT)?, 8, Mem::Pinned)?;
+    pair.prepare(&*rig.gpu, Op::Write)?;
     let time = match poster {
-        Poster::Host => host::latency(&lane, Op::Write, warmup, iters, LIMIT)?,
-        Poster::Kernel => by_kernel(rig, &lane, warmup, iters)?,
+        Poster::Host => host::latency(&pair, Op::Write, warmup, iters, LIMIT)?,
+        Poster::Kernel => by_kernel(rig, &pair, warmup, iters)?,
     };
-    lane.verify(&*rig.gpu, Op::Write, (warmup + iters).into())?;
+    pair.verify(&*rig.gpu, Op::Write, (warmup + iters).into())?;
     Ok(time)
 }
 
 /// Against a NIC that moves nothing.
 fn unchecked(rig: &Rig, warmup: u32, iters: u32) -> Result<Summary> {
     let link = rig.consuming(rig.usual_placement(), DEPTH, LIMIT)?;
-    let lane = Lane::new(rig, 0, link, 8, Mem::Pinned)?;
-    by_kernel(rig, &lane, warmup, iters)
+    let pair = Pair::new(rig, 0, link, 8, Mem::Pinned)?;
+    by_kernel(rig, &pair, warmup, iters)
 }
 
-fn by_kernel(rig: &Rig, lane: &Lane, warmup: u32, iters: u32) -> Result<Summary> {
-    let posting = kernel::Posting::from(lane);
+fn by_kernel(rig: &Rig, pair: &Pair, warmup: u32, iters: u32) -> Result<Summary> {
+    let posting = kernel::Posting::from(pair);
     let samples = kernel::latency(&*rig.gpu, posting, Op::Write, warmup, iters, LIMIT)?;
     Summary::of(samples).context("no samples")
 }

@@ -4,7 +4,7 @@ use super::busy::Watch;
 use super::output::{Measured, Row, progress};
 use super::plan::{LoopbackArgs, Op, Plan, Poster};
 use super::receive::receiving;
-use super::rig::{Lane, Rig};
+use super::rig::{Pair, Rig};
 use super::{host, kernel};
 use crate::stats::Summary;
 use crate::units;
@@ -67,7 +67,9 @@ impl Row for LoopbackRow {
 
 pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
     let plan = args.plan()?;
-    let rig = Rig::open(&args.common)?;
+    // Both ends of each are the same NIC's.
+    let most = plan.qps.iter().max().map_or(2, |qps| 2 * qps);
+    let rig = Rig::open_for(&args.common, most)?;
     if plan.posters.contains(&Poster::Kernel) {
         kernel::load(&*rig.gpu)?;
     }
@@ -97,9 +99,9 @@ fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
 
 /// Sets up, prepares, measures, compares.
 fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<LoopbackRow> {
-    let lanes: Vec<Lane> = (0..qps as usize)
+    let pairs: Vec<Pair> = (0..qps as usize)
         .map(|i| {
-            Lane::new(
+            Pair::new(
                 rig,
                 i,
                 rig.pair_for(plan.op, poster, DEPTH, plan.row_limit)?,
@@ -108,16 +110,16 @@ fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<L
             )
         })
         .collect::<Result<_>>()?;
-    lanes.iter().try_for_each(Lane::offer)?;
-    let single = &lanes[..1];
+    pairs.iter().try_for_each(Pair::offer)?;
+    let single = &pairs[..1];
     single[0].prepare(&*rig.gpu, plan.op)?;
     let turns = u64::from(plan.warmup) + u64::from(plan.iters);
     let latency = received(plan.op, single, turns, || measure_latency(rig, plan, poster, single))?;
     single[0].verify(&*rig.gpu, plan.op, turns)?;
     let stream = u64::from(plan.iters);
-    lanes.iter().try_for_each(|lane| lane.prepare(&*rig.gpu, plan.op))?;
-    let time = received(plan.op, &lanes, stream, || measure_stream(rig, plan, poster, &lanes))?;
-    lanes.iter().try_for_each(|lane| lane.verify(&*rig.gpu, plan.op, stream))?;
+    pairs.iter().try_for_each(|pair| pair.prepare(&*rig.gpu, plan.op))?;
+    let time = received(plan.op, &pairs, stream, || measure_stream(rig, plan, poster, &pairs))?;
+    pairs.iter().try_for_each(|pair| pair.verify(&*rig.gpu, plan.op, stream))?;
     let messages = stream * u64::from(qps);
     let messages_per_s = messages as f64 / time.as_secs_f64();
     Ok(LoopbackRow {
@@ -136,35 +138,35 @@ fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<L
 /// Runs `work`, with somebody to receive where the operation wants that.
 fn received<T>(
     op: Op,
-    lanes: &[Lane],
+    pairs: &[Pair],
     messages: u64,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     match op {
-        Op::Send => receiving(lanes, messages, work),
+        Op::Send => receiving(pairs, messages, work),
         _ => work(),
     }
 }
 
-fn measure_latency(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Result<Summary> {
+fn measure_latency(rig: &Rig, plan: &Plan, poster: Poster, pairs: &[Pair]) -> Result<Summary> {
     let Plan { op, warmup, iters, row_limit: limit, .. } = *plan;
     match poster {
-        Poster::Host => host::latency(&lanes[0], op, warmup, iters, limit),
+        Poster::Host => host::latency(&pairs[0], op, warmup, iters, limit),
         Poster::Kernel => {
-            let posting = kernel::Posting::from(&lanes[0]);
+            let posting = kernel::Posting::from(&pairs[0]);
             let samples = kernel::latency(&*rig.gpu, posting, op, warmup, iters, limit)?;
             Summary::of(samples).context("no samples")
         }
     }
 }
 
-fn measure_stream(rig: &Rig, plan: &Plan, poster: Poster, lanes: &[Lane]) -> Result<Duration> {
+fn measure_stream(rig: &Rig, plan: &Plan, poster: Poster, pairs: &[Pair]) -> Result<Duration> {
     let Plan { op, iters, row_limit: limit, .. } = *plan;
     let dim = Dim::new(plan.blocks, plan.threads);
     match poster {
-        Poster::Host => host::stream(lanes, op, iters, limit),
+        Poster::Host => host::stream(pairs, op, iters, limit),
         Poster::Kernel => {
-            let postings: Vec<_> = lanes.iter().map(kernel::Posting::from).collect();
+            let postings: Vec<_> = pairs.iter().map(kernel::Posting::from).collect();
             kernel::stream(&*rig.gpu, &postings, op, iters, dim, limit)
         }
     }

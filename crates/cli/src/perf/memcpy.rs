@@ -3,8 +3,8 @@
 use super::busy::Watch;
 use super::host;
 use super::output::{Finding, Measured, Row, progress};
-use super::plan::{MAX_MESSAGE, Mem, Op, PlanError, Poster, within};
-use super::rig::{Lane, Rig};
+use super::plan::{Mem, Op, PlanError, Poster, check_iters};
+use super::rig::{Pair, Rig};
 use crate::units::{self, parse_size};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -67,13 +67,8 @@ impl Row for MemcpyRow {
 
 impl MemcpyArgs {
     fn sizes(&self) -> Result<Vec<u64>, PlanError> {
-        within("-b", self.min, 1, MAX_MESSAGE)?;
-        within("-e", self.max, self.min, MAX_MESSAGE)?;
-        within("-f", self.factor, 2, 1 << 20)?;
-        if let Some(iters) = self.iters {
-            within("-n", iters.into(), 1, 10_000_000)?;
-        }
-        Ok(super::plan::sizes(self.min, self.max, self.factor))
+        self.iters.map(check_iters).transpose()?;
+        super::plan::sizes(Op::Write, self.min, Some(self.max), self.factor)
     }
 }
 
@@ -109,17 +104,17 @@ fn finding(row: &MemcpyRow) -> Finding {
 }
 
 fn row(rig: &Rig, bytes: u64, iters: u32) -> Result<MemcpyRow> {
-    let lane = Lane::new(rig, 0, rig.pair(Poster::Host, DEPTH, LIMIT)?, bytes, Mem::Pinned)?;
+    let pair = Pair::new(rig, 0, rig.pair(Poster::Host, DEPTH, LIMIT)?, bytes, Mem::Pinned)?;
     let gpu = &*rig.gpu;
     let each = iters.div_ceil(ROUNDS);
     let (mut nic, mut yardstick) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
         // Also touches every page before anything is timed.
-        lane.prepare(gpu, Op::Write)?;
-        yardstick = yardstick.min(memcpy(&lane, each)?);
-        lane.prepare(gpu, Op::Write)?;
-        nic = nic.min(host::stream(std::slice::from_ref(&lane), Op::Write, each, LIMIT)?);
-        lane.verify(gpu, Op::Write, each.into())?;
+        pair.prepare(gpu, Op::Write)?;
+        yardstick = yardstick.min(memcpy(&pair, each)?);
+        pair.prepare(gpu, Op::Write)?;
+        nic = nic.min(host::stream(std::slice::from_ref(&pair), Op::Write, each, LIMIT)?);
+        pair.verify(gpu, Op::Write, each.into())?;
     }
     let rate = |time: Duration| bytes as f64 * f64::from(each) / time.as_secs_f64();
     let (nic, yardstick) = (rate(nic), rate(yardstick));
@@ -133,10 +128,10 @@ fn row(rig: &Rig, bytes: u64, iters: u32) -> Result<MemcpyRow> {
     })
 }
 
-fn memcpy(lane: &Lane, iters: u32) -> Result<Duration> {
+fn memcpy(pair: &Pair, iters: u32) -> Result<Duration> {
     let start = Instant::now();
     for _ in 0..iters {
-        match copy(lane.remote.region(), 0, lane.local.region(), 0, lane.local.len())? {
+        match copy(pair.remote.region(), 0, pair.local.region(), 0, pair.local.len())? {
             Progress::Done => {}
             Progress::Pending(_) => bail!("the buffers are not host memory"),
         }

@@ -162,7 +162,7 @@ pub(crate) enum PlanError {
     },
 }
 
-/// Queue pairs at most in a row.
+/// Queue pairs at most in a row, whatever is measured.
 pub(crate) const MAX_QPS: u32 = 4096;
 /// Largest message of RDMA.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
@@ -189,36 +189,23 @@ pub(crate) struct Plan {
 impl LoopbackArgs {
     /// Checks everything that can be checked without a device.
     pub(crate) fn plan(&self) -> Result<Plan, PlanError> {
-        let max = self.max.unwrap_or(if self.op == Op::Atomic { 8 } else { self.min.max(1 << 20) });
-        within("-b", self.min, 1, MAX_MESSAGE)?;
-        within("-e", max, self.min, MAX_MESSAGE)?;
-        within("-f", self.factor, 2, 1 << 20)?;
-        within("-n", self.iters.into(), 1, MAX_ITERS.into())?;
-        within("-w", self.warmup.into(), 0, MAX_ITERS.into())?;
+        let sizes = sizes(self.op, self.min, self.max, self.factor)?;
+        check_iters(self.iters)?;
+        check_warmup(self.warmup)?;
         within("--row-limit", self.row_limit, 1, 3600)?;
-        for &qps in &self.qps {
-            within("-q", qps.into(), 1, MAX_QPS.into())?;
-        }
-        if self.op == Op::Atomic && (self.min, max) != (8, 8) {
-            return Err(PlanError::Conflict {
-                flag: "-b or -e",
-                with: "--op atomic",
-                why: "an atomic is 8 bytes",
-            });
-        }
+        check_qps(&self.qps, sizes.last().copied().unwrap_or(1))?;
         let posters = self.posters()?;
-        let most = self.qps.iter().copied().max().unwrap_or(1).into();
-        memory(most, max)?;
+        let (blocks, threads) = grid(self.blocks, self.threads)?;
         Ok(Plan {
-            sizes: sizes(self.min, max, self.factor),
+            sizes,
             qps: self.qps.clone(),
             posters,
             op: self.op,
             mem: self.mem,
             iters: self.iters,
             warmup: self.warmup,
-            blocks: within("-c", self.blocks.unwrap_or(1).into(), 1, 4096)? as u32,
-            threads: within("-t", self.threads.unwrap_or(32).into(), 1, 1024)? as u32,
+            blocks,
+            threads,
             row_limit: std::time::Duration::from_secs(self.row_limit),
         })
     }
@@ -252,22 +239,55 @@ pub(crate) fn within(
     Err(PlanError::Range { flag, value, expected: format!("{low} to {high}") })
 }
 
-/// Source and destination per queue pair.
-pub(crate) fn memory(qps: u64, bytes: u64) -> Result<(), PlanError> {
-    let need = 2 * qps * bytes;
-    if need <= MAX_MEMORY {
-        return Ok(());
-    }
-    Err(PlanError::Memory { qps, bytes, need, limit: MAX_MEMORY })
+/// `-n`: measured operations.
+pub(crate) fn check_iters(iters: u32) -> Result<u64, PlanError> {
+    within("-n", iters.into(), 1, MAX_ITERS.into())
 }
 
-/// `min`, `min × factor`, … up to `max`, which is always the last.
-pub(crate) fn sizes(min: u64, max: u64, factor: u64) -> Vec<u64> {
+/// `-w`: operations before measuring; 0 leaves them out.
+pub(crate) fn check_warmup(warmup: u32) -> Result<u64, PlanError> {
+    within("-w", warmup.into(), 0, MAX_ITERS.into())
+}
+
+/// `-q`: queue pairs of each row, with source and destination of so many bytes.
+pub(crate) fn check_qps(qps: &[u32], bytes: u64) -> Result<(), PlanError> {
+    for &qps in qps {
+        let qps = within("-q", qps.into(), 1, MAX_QPS.into())?;
+        let need = 2 * qps * bytes;
+        if need > MAX_MEMORY {
+            return Err(PlanError::Memory { qps, bytes, need, limit: MAX_MEMORY });
+        }
+    }
+    Ok(())
+}
+
+/// `-c` and `-t`: blocks of a posting kernel, and threads of each.
+pub(crate) fn grid(blocks: Option<u32>, threads: Option<u32>) -> Result<(u32, u32), PlanError> {
+    let blocks = within("-c", blocks.unwrap_or(1).into(), 1, 4096)?;
+    let threads = within("-t", threads.unwrap_or(32).into(), 1, 1024)?;
+    Ok((blocks as u32, threads as u32))
+}
+
+/// `-b`, `-e` and `-f`: `min`, `min × factor`, … up to `max`, which is always the last.
+pub(crate) fn sizes(
+    op: Op,
+    min: u64,
+    max: Option<u64>,
+    factor: u64,
+) -> Result<Vec<u64>, PlanError> {
+    let max = max.unwrap_or(if op == Op::Atomic { 8 } else { min.max(1 << 20) });
+    within("-b", min, 1, MAX_MESSAGE)?;
+    within("-e", max, min, MAX_MESSAGE)?;
+    within("-f", factor, 2, 1 << 20)?;
+    if op == Op::Atomic && (min, max) != (8, 8) {
+        let why = "an atomic is 8 bytes";
+        return Err(PlanError::Conflict { flag: "-b or -e", with: "atomics", why });
+    }
     let mut sizes: Vec<u64> = std::iter::successors(Some(min), |s| s.checked_mul(factor))
         .take_while(|&s| s < max)
         .collect();
     sizes.push(max);
-    sizes
+    Ok(sizes)
 }
 
 #[cfg(test)]
@@ -292,6 +312,7 @@ mod tests {
     fn sizes_grow_by_the_factor_and_end_at_the_largest() {
         assert_eq!(plan("-b 8 -e 1K -f 8").unwrap().sizes, [8, 64, 512, 1024]);
         assert_eq!(plan("-b 64 -e 64").unwrap().sizes, [64]);
+        assert_eq!(plan("-w 0").unwrap().warmup, 0, "a measurement may do without warm-up");
         assert_eq!(plan("-b 4M").unwrap().sizes, [4 << 20]);
         assert_eq!(plan("--op atomic").unwrap().sizes, [8]);
     }

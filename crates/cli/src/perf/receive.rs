@@ -1,21 +1,21 @@
 //! The far end of SENDs through the loopback: a thread that takes what arrives and offers the
 //! memory again.
 
-use super::rig::Lane;
+use super::rig::Pair;
 use anyhow::{Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use warpverbs::transport::Poster;
 
-/// Runs `work`, which sends to the far ends of `lanes`, and checks that `messages` came to each.
+/// Runs `work`, which sends to the far ends of `pairs`, and checks that `messages` came to each.
 pub(crate) fn receiving<T>(
-    lanes: &[Lane],
+    pairs: &[Pair],
     messages: u64,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let over = AtomicBool::new(false);
     let (done, counts) = thread::scope(|scope| {
-        let receiver = scope.spawn(|| take_all(lanes, &over));
+        let receiver = scope.spawn(|| take_all(pairs, &over));
         let done = work();
         over.store(true, Ordering::Release);
         let counts = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -29,19 +29,19 @@ pub(crate) fn receiving<T>(
     Ok(done)
 }
 
-fn take_all(lanes: &[Lane], over: &AtomicBool) -> Result<Vec<u64>> {
+fn take_all(pairs: &[Pair], over: &AtomicBool) -> Result<Vec<u64>> {
     let hosts: Vec<Poster<'_>> =
-        lanes.iter().map(|lane| Ok(lane.link.far.host()?)).collect::<Result<_>>()?;
-    let mut counts = vec![0; lanes.len()];
+        pairs.iter().map(|pair| Ok(pair.link.far.host()?)).collect::<Result<_>>()?;
+    let mut counts = vec![0; pairs.len()];
     loop {
         // What was sent before the work was over has arrived by then.
         let last = over.load(Ordering::Acquire);
         let mut news = false;
-        for ((host, lane), count) in hosts.iter().zip(lanes).zip(&mut counts) {
+        for ((host, pair), count) in hosts.iter().zip(pairs).zip(&mut counts) {
             while let Some(received) = host.poll_recv()? {
-                let (found, sent) = (received.byte_len as usize, lane.remote.len());
+                let (found, sent) = (received.byte_len as usize, pair.remote.len());
                 ensure!(found == sent, "a message of {found} bytes came, expected {sent}");
-                host.post_recv(lane.remote.local())?;
+                host.post_recv(pair.remote.local())?;
                 (*count, news) = (*count + 1, true);
             }
         }

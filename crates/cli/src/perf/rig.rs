@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
+use warpverbs::nic::Config;
 use warpverbs::transport::{
     Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice,
     QueuePlacement,
@@ -27,8 +28,15 @@ impl Rig {
         Self::open_with(common, Context::builder())
     }
 
+    /// As [`Rig::open`], on a NIC with room for so many queue pairs if it is ours.
+    pub(crate) fn open_for(common: &Common, qps: u32) -> Result<Self> {
+        let config = Config::default().with_env()?;
+        let max_qps = config.max_qps.max(qps);
+        Self::open_with(common, Context::builder().soft_config(Config { max_qps, ..config }))
+    }
+
     /// As [`Rig::open`], on a NIC made as `builder` says.
-    pub(crate) fn open_with(common: &Common, builder: ContextBuilder) -> Result<Self> {
+    fn open_with(common: &Common, builder: ContextBuilder) -> Result<Self> {
         let choice: GpuChoice = common.gpu.parse()?;
         let opened = gpu::open_explained(choice)?;
         let nic = builder.build()?.open(NicChoice::from(common.nic.as_str()))?;
@@ -116,14 +124,14 @@ pub(crate) struct Link {
 }
 
 /// A connected pair and what it moves: `local` belongs to the poster's side.
-pub(crate) struct Lane {
+pub(crate) struct Pair {
     pub(crate) link: Link,
     pub(crate) local: MemoryRegion,
     pub(crate) remote: MemoryRegion,
     tag: u64,
 }
 
-impl Lane {
+impl Pair {
     /// Makes pair number `index`, with `bytes` on either side.
     pub(crate) fn new(rig: &Rig, index: usize, link: Link, bytes: u64, mem: Mem) -> Result<Self> {
         let len = usize::try_from(bytes).context("message size")?;

@@ -2,7 +2,7 @@
 //! be posted.
 
 use super::kernel;
-use super::rig::Lane;
+use super::rig::Pair;
 use anyhow::{Context as _, Result};
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -46,17 +46,17 @@ impl AddAssign for Left {
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Reads the ring back. `posted` 8-byte WRITEs of all of the lane's buffer went through it, and
+/// Reads the ring back. `posted` 8-byte WRITEs of all of the pair's buffer went through it, and
 /// nothing else but NOPs.
-pub(crate) fn check(gpu: &dyn Gpu, lane: &Lane, depth: u32, posted: u64) -> Result<Left> {
-    let endpoint = &lane.link.near;
-    let bytes = copy(gpu, lane, depth)?;
+pub(crate) fn check(gpu: &dyn Gpu, pair: &Pair, depth: u32, posted: u64) -> Result<Left> {
+    let endpoint = &pair.link.near;
+    let bytes = copy(gpu, pair, depth)?;
     let published = endpoint.health()?.send.published;
     let qpn = Qpn::new(endpoint.qpn()).context("a QP number of 24 bits")?;
     let mut left = Left::default();
     for index in published.saturating_sub(depth.into())..published {
         let slot = index as usize % depth as usize * 64;
-        left += slot_at(&bytes[slot..slot + 64], qpn, index, lane)?;
+        left += slot_at(&bytes[slot..slot + 64], qpn, index, pair)?;
     }
     // NOPs that were overwritten are not counted: then all that can be said is a bound.
     let whole = published <= depth.into();
@@ -68,10 +68,10 @@ pub(crate) fn check(gpu: &dyn Gpu, lane: &Lane, depth: u32, posted: u64) -> Resu
     Err(BadSlot::Count { qpn: qpn.get(), published, posted, nops: left.nops }.into())
 }
 
-fn copy(gpu: &dyn Gpu, lane: &Lane, depth: u32) -> Result<Vec<u8>> {
+fn copy(gpu: &dyn Gpu, pair: &Pair, depth: u32) -> Result<Vec<u8>> {
     let len = depth as usize * 64;
     let out = gpu.alloc(len, Place::Device)?;
-    let qp = lane.link.near.device_qp();
+    let qp = pair.link.near.device_qp();
     let kernel = perf::CopyRing { qp, out: KernelPtr::new(&out), segments: 4 * depth };
     kernel::run(gpu, &kernel, Dim::new(4, 128), LIMIT)?;
     let mut bytes = vec![0; len];
@@ -79,7 +79,7 @@ fn copy(gpu: &dyn Gpu, lane: &Lane, depth: u32) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn slot_at(bytes: &[u8], qpn: Qpn, index: u64, lane: &Lane) -> Result<Left, BadSlot> {
+fn slot_at(bytes: &[u8], qpn: Qpn, index: u64, pair: &Pair) -> Result<Left, BadSlot> {
     let at = Position { qpn, index: WqeIndex(index as u16) };
     let number = qpn.get();
     let wqe = parse(bytes, at).map_err(|violation| BadSlot::Malformed {
@@ -87,7 +87,7 @@ fn slot_at(bytes: &[u8], qpn: Qpn, index: u64, lane: &Lane) -> Result<Left, BadS
         index,
         violation,
     })?;
-    let (local, remote) = (lane.local.local(), lane.remote.remote());
+    let (local, remote) = (pair.local.local(), pair.remote.remote());
     let source = Sge { addr: local.addr(), len: local.len() as u32, lkey: Lkey(local.lkey()) };
     let target = Remote { addr: remote.addr(), rkey: Rkey(remote.rkey()) };
     match wqe.op {

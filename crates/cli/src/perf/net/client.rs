@@ -1,7 +1,7 @@
 //! The end that measures.
 
-use super::lane::{Lane, explained};
 use super::messages::{EngineMode, Group, Measure, Message, Part};
+use super::pair::{PairEnd, explained};
 use super::posted::KernelPoster;
 use super::request::Request;
 use super::row::NetRow;
@@ -101,12 +101,12 @@ impl Client {
         let bar = progress(request.qps.len() * request.sizes.len());
         for &qps in &request.qps {
             let max = request.sizes.last().copied().unwrap_or(1);
-            let lanes = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
+            let pairs = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
             for &bytes in &request.sizes {
                 bar.set_message(format!("{} × {qps}", units::bytes(bytes)));
-                let row = self.row(request, &lanes, bytes);
+                let row = self.row(request, &pairs, bytes);
                 let row = row
-                    .map_err(|error| explained(error, &lanes))
+                    .map_err(|error| explained(error, &pairs))
                     .with_context(|| format!("{} on {qps} queue pairs", units::bytes(bytes)))?;
                 rows.push(row);
                 bar.inc(1);
@@ -116,56 +116,56 @@ impl Client {
         Ok(())
     }
 
-    fn meet(&mut self, qps: u32, max_bytes: u64) -> Result<Vec<Lane>> {
+    fn meet(&mut self, qps: u32, max_bytes: u64) -> Result<Vec<PairEnd>> {
         self.fresh = true;
-        let mut lanes = self.side.lanes(qps, max_bytes)?;
-        let ends = lanes.iter().map(Lane::end).collect();
+        let mut pairs = self.side.pairs(qps, max_bytes)?;
+        let ends = pairs.iter().map(PairEnd::end).collect();
         self.control.during("while queue pairs were made");
         self.control.send(&Message::Group(Group { qps, max_bytes, ends }))?;
         match self.wait("group")? {
-            Message::Group(group) => self.side.connect(&mut lanes, &group.ends)?,
+            Message::Group(group) => self.side.connect(&mut pairs, &group.ends)?,
             other => return Err(self.control.out_of_turn(&other, "group").into()),
         }
-        Ok(lanes)
+        Ok(pairs)
     }
 
-    fn row(&mut self, request: &Request, lanes: &[Lane], bytes: u64) -> Result<NetRow> {
-        let mut row = NetRow::new(request.setup.op, bytes, lanes.len() as u32);
+    fn row(&mut self, request: &Request, pairs: &[PairEnd], bytes: u64) -> Result<NetRow> {
+        let mut row = NetRow::new(request.setup.op, bytes, pairs.len() as u32);
         if request.latency {
-            row.latency = Some(self.latency(request, &lanes[..1], bytes)?);
+            row.latency = Some(self.latency(request, &pairs[..1], bytes)?);
         }
         if request.bandwidth {
-            let (messages, time) = self.bandwidth(request, lanes, bytes)?;
+            let (messages, time) = self.bandwidth(request, pairs, bytes)?;
             row.add_rate(messages, time);
         }
         Ok(row)
     }
 
-    fn latency(&mut self, request: &Request, lanes: &[Lane], bytes: u64) -> Result<Summary> {
-        let part = self.begin(Measure::Latency, lanes, bytes)?;
+    fn latency(&mut self, request: &Request, pairs: &[PairEnd], bytes: u64) -> Result<Summary> {
+        let part = self.begin(Measure::Latency, pairs, bytes)?;
         let timed = match self.side.gpu.clone() {
             Some(gpu) => {
                 let fresh = std::mem::take(&mut self.fresh);
-                KernelPoster { gpu: &*gpu, request, lanes, part }.latency(fresh)
+                KernelPoster { gpu: &*gpu, request, pairs, part }.latency(fresh)
             }
-            None => self.latency_by_host(request, &lanes[0], &part),
+            None => self.latency_by_host(request, &pairs[0], &part),
         };
         let (samples, turns) = self.cause(timed)?;
-        self.end(lanes, &part, vec![turns])?;
+        self.end(pairs, &part, vec![turns])?;
         Summary::of(samples).context("no samples")
     }
 
     fn latency_by_host(
         &mut self,
         request: &Request,
-        lane: &Lane,
+        pair: &PairEnd,
         part: &Part,
     ) -> Result<(Vec<u64>, u64)> {
         let (side, much) = (&self.side, (request.warmup, request.amount));
         let watch = &mut Watch::new(side, &mut self.control);
         match request.setup.op.is_ping_pong() {
-            true => timed::ping_pong(side, lane, part, much, watch),
-            false => timed::one_by_one(side, lane, part, much, watch),
+            true => timed::ping_pong(side, pair, part, much, watch),
+            false => timed::one_by_one(side, pair, part, much, watch),
         }
     }
 
@@ -173,60 +173,60 @@ impl Client {
     fn bandwidth(
         &mut self,
         request: &Request,
-        lanes: &[Lane],
+        pairs: &[PairEnd],
         bytes: u64,
     ) -> Result<(u64, Duration)> {
-        let part = self.begin(Measure::Bandwidth, lanes, bytes)?;
+        let part = self.begin(Measure::Bandwidth, pairs, bytes)?;
         let timed = match self.side.gpu.clone() {
             Some(gpu) => {
-                let streamed = KernelPoster { gpu: &*gpu, request, lanes, part }.stream();
+                let streamed = KernelPoster { gpu: &*gpu, request, pairs, part }.stream();
                 streamed.map(|(all, measured, time)| {
-                    (vec![all; lanes.len()], measured * lanes.len() as u64, time)
+                    (vec![all; pairs.len()], measured * pairs.len() as u64, time)
                 })
             }
-            None => self.stream_by_host(request, lanes, &part),
+            None => self.stream_by_host(request, pairs, &part),
         };
         let (counts, messages, time) = self.cause(timed)?;
-        self.end(lanes, &part, counts)?;
+        self.end(pairs, &part, counts)?;
         Ok((messages, time))
     }
 
     fn stream_by_host(
         &mut self,
         request: &Request,
-        lanes: &[Lane],
+        pairs: &[PairEnd],
         part: &Part,
     ) -> Result<(Vec<u64>, u64, Duration)> {
         let side = &self.side;
         let watch = &mut Watch::new(side, &mut self.control);
         let warmup = Amount::Operations(request.warmup);
-        let (before, _) = timed::stream(side, lanes, part, warmup, watch)?;
-        let (counts, time) = timed::stream(side, lanes, part, request.amount, watch)?;
+        let (before, _) = timed::stream(side, pairs, part, warmup, watch)?;
+        let (counts, time) = timed::stream(side, pairs, part, request.amount, watch)?;
         let all = before.iter().zip(&counts).map(|(before, count)| before + count).collect();
         Ok((all, counts.iter().sum(), time))
     }
 
     /// Has both ends prepare their memory.
-    fn begin(&mut self, measure: Measure, lanes: &[Lane], bytes: u64) -> Result<Part> {
+    fn begin(&mut self, measure: Measure, pairs: &[PairEnd], bytes: u64) -> Result<Part> {
         let part = Part { measure, number: self.parts, bytes };
         self.parts += 1;
         self.control.during("while it prepared");
         self.control.send(&Message::Part(part))?;
-        lanes.iter().try_for_each(|lane| lane.prepare(&part))?;
+        pairs.iter().try_for_each(|pair| pair.prepare(&part))?;
         match self.wait("go")? {
             Message::Go => {}
             other => return Err(self.control.out_of_turn(&other, "go").into()),
         }
         self.control.during("in the middle of a measurement");
-        tracing::info!(bytes, queue_pairs = lanes.len(), "measuring");
+        tracing::info!(bytes, queue_pairs = pairs.len(), "measuring");
         Ok(part)
     }
 
     /// Has both ends compare their memory.
-    fn end(&mut self, lanes: &[Lane], part: &Part, counts: Vec<u64>) -> Result<()> {
+    fn end(&mut self, pairs: &[PairEnd], part: &Part, counts: Vec<u64>) -> Result<()> {
         self.control.during("while it compared data");
         self.control.send(&Message::Stop(counts.clone()))?;
-        lanes.iter().zip(&counts).try_for_each(|(lane, count)| lane.verify(part, *count))?;
+        pairs.iter().zip(&counts).try_for_each(|(pair, count)| pair.verify(part, *count))?;
         match self.wait("verified")? {
             Message::Verified => Ok(()),
             other => Err(self.control.out_of_turn(&other, "verified").into()),

@@ -1,7 +1,7 @@
 //! Posting the same operation again and again.
 
-use super::lane::Lane;
 use super::messages::Part;
+use super::pair::PairEnd;
 use super::side::Side;
 use crate::perf::plan::Op;
 use anyhow::{Context as _, Result};
@@ -24,8 +24,13 @@ pub(crate) struct Feed<'l> {
 }
 
 impl<'l> Feed<'l> {
-    fn new(lane: &'l Lane, side: &Side, local: LocalRegion, remote: RemoteRegion) -> Result<Self> {
-        let (poster, depth) = (lane.endpoint.host()?, u64::from(side.setup.tx_depth));
+    fn new(
+        pair: &'l PairEnd,
+        side: &Side,
+        local: LocalRegion,
+        remote: RemoteRegion,
+    ) -> Result<Self> {
+        let (poster, depth) = (pair.endpoint.host()?, u64::from(side.setup.tx_depth));
         let every = (depth / 4).clamp(1, 32);
         let completed = poster.poll()?;
         let (op, end) = (side.setup.op, completed);
@@ -33,16 +38,16 @@ impl<'l> Feed<'l> {
     }
 
     /// From the client's memory to the server's, or as the operation goes.
-    pub(crate) fn forth(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
-        let local = lane.main.local().slice(0, part.bytes)?;
-        Self::new(lane, side, local, lane.peer_main.slice(0, part.bytes)?)
+    pub(crate) fn forth(pair: &'l PairEnd, side: &Side, part: &Part) -> Result<Self> {
+        let local = pair.main.local().slice(0, part.bytes)?;
+        Self::new(pair, side, local, pair.peer_main.slice(0, part.bytes)?)
     }
 
     /// From the server's memory for answers to the client's.
-    pub(crate) fn back(lane: &'l Lane, side: &Side, part: &Part) -> Result<Self> {
-        let (back, peer) = (lane.back.as_ref(), lane.peer_back);
+    pub(crate) fn back(pair: &'l PairEnd, side: &Side, part: &Part) -> Result<Self> {
+        let (back, peer) = (pair.back.as_ref(), pair.peer_back);
         let (back, peer) = back.zip(peer).context("no memory for answers")?;
-        Self::new(lane, side, back.local().slice(0, part.bytes)?, peer.slice(0, part.bytes)?)
+        Self::new(pair, side, back.local().slice(0, part.bytes)?, peer.slice(0, part.bytes)?)
     }
 
     #[inline]

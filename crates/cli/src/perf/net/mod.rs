@@ -2,8 +2,8 @@
 
 mod client;
 mod feed;
-mod lane;
 mod messages;
+mod pair;
 mod plot;
 mod posted;
 mod request;

@@ -1,8 +1,8 @@
 //! The timed parts with a kernel of the client's as the poster. The NIC's engine has a thread of
 //! its own, and the server's end is the host's.
 
-use super::lane::Lane;
 use super::messages::{Measure, Part};
+use super::pair::PairEnd;
 use super::request::Request;
 use super::timed::Amount;
 use crate::perf::kernel::{self, Posting, Report, Targets, op_code};
@@ -23,7 +23,7 @@ const RECEIVES: u32 = 2;
 pub(crate) struct KernelPoster<'a> {
     pub(crate) gpu: &'a dyn Gpu,
     pub(crate) request: &'a Request,
-    pub(crate) lanes: &'a [Lane],
+    pub(crate) pairs: &'a [PairEnd],
     pub(crate) part: Part,
 }
 
@@ -34,11 +34,11 @@ impl<'a> KernelPoster<'a> {
 
     fn postings(&self) -> Result<Vec<Posting<'a>>> {
         let bytes = self.part.bytes;
-        let posting = |Lane { endpoint, main, peer_main, .. }: &'a Lane| {
+        let posting = |PairEnd { endpoint, main, peer_main, .. }: &'a PairEnd| {
             let local = main.local().slice(0, bytes)?;
             Ok(Posting { endpoint, local, remote: peer_main.slice(0, bytes)? })
         };
-        self.lanes.iter().map(posting).collect()
+        self.pairs.iter().map(posting).collect()
     }
 
     /// Operations to do, and those already done to find out.
@@ -60,7 +60,9 @@ impl<'a> KernelPoster<'a> {
         let dim = Dim::new(self.request.blocks, self.request.threads);
         let run = |n| kernel::stream(self.gpu, &postings, op, n, dim, limit);
         let warmup = self.request.warmup as u32;
-        run(warmup)?;
+        if warmup > 0 {
+            run(warmup)?;
+        }
         let (n, pilot) = self.operations(run)?;
         let time = run(n)?;
         Ok((u64::from(warmup) + u64::from(pilot) + u64::from(n), n.into(), time))
@@ -120,12 +122,12 @@ impl<'p, 'a> Rally<'p, 'a> {
     fn new(poster: &'p KernelPoster<'a>) -> Result<Self> {
         let postings = poster.postings()?;
         let targets = Targets::new(poster.gpu, &postings)?;
-        let lane = poster.lanes.first().context("no queue pair")?;
-        let back = lane.back.as_ref().context("no memory for answers")?;
+        let pair = poster.pairs.first().context("no queue pair")?;
+        let back = pair.back.as_ref().context("no memory for answers")?;
         let last = poster.part.bytes - 1;
         let inbox = back.local();
         let answers = perf::Answers {
-            out: KernelPtr::at(lane.main.buffer(), last, 1)?,
+            out: KernelPtr::at(pair.main.buffer(), last, 1)?,
             r#in: KernelPtr::at(back.buffer(), last, 1)?,
             at: inbox.into(),
             // All of it: receives that are left over are for the next size.

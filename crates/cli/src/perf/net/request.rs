@@ -4,7 +4,7 @@
 use super::messages::{EngineMode, Group, Setup};
 use super::side::mtu;
 use super::timed::Amount;
-use crate::perf::plan::{self, MAX_ITERS, MAX_MESSAGE, MAX_QPS, Mem, Op, PlanError, within};
+use crate::perf::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, within};
 use crate::units::parse_size;
 use anyhow::Result;
 use clap::Args;
@@ -104,20 +104,9 @@ pub(crate) struct Request {
 impl MeasureArgs {
     /// Checks everything that can be checked without a server.
     pub(crate) fn request(&self, op: Op, udp_port: u16, wait: Duration) -> Result<Request> {
-        let atomic = op == Op::Atomic;
-        let max = self.max.unwrap_or(if atomic { 8 } else { self.min.max(1 << 20) });
-        within("-b", self.min, 1, MAX_MESSAGE)?;
-        within("-e", max, self.min, MAX_MESSAGE)?;
-        within("-f", self.factor, 2, 1 << 20)?;
-        within("-w", self.warmup.into(), 1, MAX_ITERS.into())?;
-        if atomic && (self.min, max) != (8, 8) {
-            let why = "an atomic is 8 bytes";
-            return Err(PlanError::Conflict { flag: "-b or -e", with: "atomic", why }.into());
-        }
-        for &qps in &self.qps {
-            check_memory(qps, max)?;
-        }
-        let sizes = plan::sizes(self.min, max, self.factor);
+        let sizes = plan::sizes(op, self.min, self.max, self.factor)?;
+        plan::check_qps(&self.qps, sizes.last().copied().unwrap_or(1))?;
+        let (blocks, threads) = plan::grid(self.blocks, self.threads)?;
         within("-q", (self.qps.len() * sizes.len()) as u64, 1, u64::from(MAX_PARTS) / 2)?;
         let setup = Setup {
             op,
@@ -134,14 +123,14 @@ impl MeasureArgs {
         Ok(Request {
             setup,
             gpu: self.gpu.clone(),
-            blocks: within("-c", self.blocks.unwrap_or(1).into(), 1, 4096)? as u32,
-            threads: within("-t", self.threads.unwrap_or(32).into(), 1, 1024)? as u32,
+            blocks,
+            threads,
             sizes,
             qps: self.qps.clone(),
             latency: !self.bw,
             bandwidth: !self.lat,
             amount: self.amount()?,
-            warmup: self.warmup.into(),
+            warmup: plan::check_warmup(self.warmup)?,
             udp_port,
             wait,
         })
@@ -162,7 +151,7 @@ impl MeasureArgs {
 
     fn amount(&self) -> Result<Amount, PlanError> {
         if let Some(n) = self.iters {
-            return Ok(Amount::Operations(within("-n", n.into(), 1, MAX_ITERS.into())?));
+            return Ok(Amount::Operations(plan::check_iters(n)?));
         }
         let millis = (self.duration * 1e3) as u64;
         within("-D in milliseconds", millis, 1, self.row_limit.saturating_mul(900))?;
@@ -188,12 +177,7 @@ pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
 /// What a client wants made.
 pub(crate) fn check_group(group: &Group) -> Result<(), PlanError> {
     within("message size", group.max_bytes, 1, MAX_MESSAGE)?;
-    check_memory(group.qps, group.max_bytes)
-}
-
-fn check_memory(qps: u32, bytes: u64) -> Result<(), PlanError> {
-    within("-q", qps.into(), 1, MAX_QPS.into())?;
-    plan::memory(qps.into(), bytes)
+    plan::check_qps(&[group.qps], group.max_bytes)
 }
 
 #[cfg(test)]
@@ -225,6 +209,7 @@ mod tests {
         assert_eq!(other.amount, Amount::Operations(7));
         assert_eq!(other.setup.faults.as_deref(), Some("loss=1%,seed=1"));
         assert_eq!(request(Op::Atomic, "").unwrap().sizes, [8]);
+        assert_eq!(request(Op::Write, "-w 0 -q 1025 -e 8").unwrap().warmup, 0);
     }
 
     #[test]
@@ -239,7 +224,6 @@ mod tests {
             ("-n 5 -D 2", "cannot be used with"),
             ("-D 0", "-D in milliseconds is 0"),
             ("-D 1e9", "-D in milliseconds"),
-            ("-w 0", "-w is 0"),
             ("--tx-depth 0", "--tx-depth is 0"),
             ("--mtu 1500", "--mtu is 1500"),
             ("--lat --bw", "cannot be used with"),

@@ -1,8 +1,8 @@
 //! The end that follows: it offers its memory, answers where the operation wants an answer, and
 //! checks what arrived.
 
-use super::lane::{Lane, explained};
 use super::messages::{Group, Measure, Message, Part, Setup};
+use super::pair::{PairEnd, explained};
 use super::side::{Role, Side};
 use super::timed;
 use super::watch::Watch;
@@ -51,7 +51,7 @@ fn follow(serve: &Serve, control: &mut Connection<Message>) -> Result<()> {
     check(serve, &setup)?;
     let side = Side::open(Role::Server, setup, (control.local_addr()?.ip(), serve.udp_port), None)?;
     control.send(&Message::Ready)?;
-    let mut lanes = Vec::new();
+    let mut pairs = Vec::new();
     loop {
         let mut fruitless = 0u32;
         let message = control.wait("part", BETWEEN, || {
@@ -61,11 +61,11 @@ fn follow(serve: &Serve, control: &mut Connection<Message>) -> Result<()> {
         match message {
             Message::Group(group) => {
                 // The old ones make room first.
-                drop(std::mem::take(&mut lanes));
-                lanes = meet(&side, control, &group)?;
+                drop(std::mem::take(&mut pairs));
+                pairs = meet(&side, control, &group)?;
             }
             Message::Part(part) => {
-                measure(&side, control, &lanes, &part).map_err(|error| explained(error, &lanes))?;
+                measure(&side, control, &pairs, &part).map_err(|error| explained(error, &pairs))?;
             }
             Message::End => return Ok(()),
             other => return Err(control.out_of_turn(&other, "group, part or end").into()),
@@ -81,33 +81,33 @@ fn check(serve: &Serve, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn meet(side: &Side, control: &mut Connection<Message>, group: &Group) -> Result<Vec<Lane>> {
+fn meet(side: &Side, control: &mut Connection<Message>, group: &Group) -> Result<Vec<PairEnd>> {
     super::request::check_group(group)?;
-    let mut lanes = side.lanes(group.qps, group.max_bytes)?;
-    side.connect(&mut lanes, &group.ends)?;
-    let ends = lanes.iter().map(Lane::end).collect();
+    let mut pairs = side.pairs(group.qps, group.max_bytes)?;
+    side.connect(&mut pairs, &group.ends)?;
+    let ends = pairs.iter().map(PairEnd::end).collect();
     control.send(&Message::Group(Group { ends, ..*group }))?;
-    Ok(lanes)
+    Ok(pairs)
 }
 
 fn measure(
     side: &Side,
     control: &mut Connection<Message>,
-    lanes: &[Lane],
+    pairs: &[PairEnd],
     part: &Part,
 ) -> Result<()> {
-    let Some(first) = lanes.first() else { bail!("a part without queue pairs") };
+    let Some(first) = pairs.first() else { bail!("a part without queue pairs") };
     ensure!(
         (1..=first.main.len() as u64).contains(&part.bytes),
         "a part of {} bytes, at most {} were announced",
         part.bytes,
         first.main.len()
     );
-    let lanes = match part.measure {
-        Measure::Latency => &lanes[..1],
-        Measure::Bandwidth => lanes,
+    let pairs = match part.measure {
+        Measure::Latency => &pairs[..1],
+        Measure::Bandwidth => pairs,
     };
-    lanes.iter().try_for_each(|lane| lane.prepare(part))?;
+    pairs.iter().try_for_each(|pair| pair.prepare(part))?;
     control.send(&Message::Go)?;
     let mut watch = Watch::new(side, control);
     let (mine, message) = match (part.measure, side.setup.op) {
@@ -116,7 +116,7 @@ fn measure(
             (Some(vec![turns]), message)
         }
         (Measure::Bandwidth, Op::Send) => {
-            let (counts, message) = timed::receive(lanes, part, &mut watch)?;
+            let (counts, message) = timed::receive(pairs, part, &mut watch)?;
             (Some(counts), message)
         }
         _ => (None, idle(&mut watch)?),
@@ -124,11 +124,11 @@ fn measure(
     let Message::Stop(counts) = message else {
         return Err(control.out_of_turn(&message, "stop").into());
     };
-    ensure!(counts.len() == lanes.len(), "{} counts, expected {}", counts.len(), lanes.len());
+    ensure!(counts.len() == pairs.len(), "{} counts, expected {}", counts.len(), pairs.len());
     if let Some(mine) = mine {
         ensure!(mine == counts, "{mine:?} messages arrived, {counts:?} were sent");
     }
-    lanes.iter().zip(&counts).try_for_each(|(lane, count)| lane.verify(part, *count))?;
+    pairs.iter().zip(&counts).try_for_each(|(pair, count)| pair.verify(part, *count))?;
     Ok(control.send(&Message::Verified)?)
 }
 

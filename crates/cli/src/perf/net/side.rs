@@ -1,7 +1,7 @@
 //! One end of a measurement: its NIC, and queue pairs with their memory.
 
-use super::lane::Lane;
 use super::messages::{End, EngineMode, Setup};
+use super::pair::PairEnd;
 use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
@@ -102,16 +102,16 @@ impl Side {
     }
 
     /// Queue pairs of a group, with memory, not connected.
-    pub(crate) fn lanes(&self, qps: u32, max_bytes: u64) -> Result<Vec<Lane>> {
+    pub(crate) fn pairs(&self, qps: u32, max_bytes: u64) -> Result<Vec<PairEnd>> {
         let config = self.endpoint_config();
         let (op, ping_pong) = (self.setup.op, self.setup.op.is_ping_pong());
-        let lane = |index| -> Result<Lane> {
+        let pair = |index| -> Result<PairEnd> {
             let endpoint = self.device.endpoint(&config)?;
             let main = self.memory(max_bytes)?;
             let back = (ping_pong && index == 0).then(|| self.memory(max_bytes)).transpose()?;
-            Ok(Lane::new((self.role, self.gpu.is_some()), op, index, endpoint, main, back))
+            Ok(PairEnd::new((self.role, self.gpu.is_some()), op, index, endpoint, main, back))
         };
-        (0..qps).map(lane).collect()
+        (0..qps).map(pair).collect()
     }
 
     fn send_depth(&self) -> u32 {
@@ -125,10 +125,10 @@ impl Side {
     }
 
     /// Connects every queue pair to its peer.
-    pub(crate) fn connect(&self, lanes: &mut [Lane], ends: &[End]) -> Result<()> {
-        ensure!(ends.len() == lanes.len(), "{} queue pairs, expected {}", ends.len(), lanes.len());
+    pub(crate) fn connect(&self, pairs: &mut [PairEnd], ends: &[End]) -> Result<()> {
+        ensure!(ends.len() == pairs.len(), "{} queue pairs, expected {}", ends.len(), pairs.len());
         let receives = self.recv_depth();
-        lanes.iter_mut().zip(ends).try_for_each(|(lane, end)| lane.connect(end, receives))
+        pairs.iter_mut().zip(ends).try_for_each(|(pair, end)| pair.connect(end, receives))
     }
 
     fn endpoint_config(&self) -> EndpointConfig {

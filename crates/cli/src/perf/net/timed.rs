@@ -2,8 +2,8 @@
 //! the engine, and looks now and then whether the peer still lives.
 
 use super::feed::Feed;
-use super::lane::Lane;
 use super::messages::{Message, Part};
+use super::pair::PairEnd;
 use super::side::{Role, Side};
 use super::watch::Watch;
 use crate::perf::plan::Op;
@@ -28,12 +28,12 @@ const BURST: u32 = 16;
 /// many there were on each.
 pub(crate) fn stream(
     side: &Side,
-    lanes: &[Lane],
+    pairs: &[PairEnd],
     part: &Part,
     amount: Amount,
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, Duration)> {
-    let feeds = lanes.iter().map(|lane| Feed::forth(lane, side, part));
+    let feeds = pairs.iter().map(|pair| Feed::forth(pair, side, part));
     let mut feeds: Vec<Feed<'_>> = feeds.collect::<Result<_>>()?;
     let (mut quotas, time) = match amount {
         Amount::Operations(n) => (vec![n; feeds.len()], Duration::MAX),
@@ -69,12 +69,12 @@ pub(crate) fn stream(
 /// One operation after the other, each from post to completion: nanoseconds of each.
 pub(crate) fn one_by_one(
     side: &Side,
-    lane: &Lane,
+    pair: &PairEnd,
     part: &Part,
     much: (u64, Amount),
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, u64)> {
-    let mut feed = Feed::forth(lane, side, part)?;
+    let mut feed = Feed::forth(pair, side, part)?;
     let post = |feed: &mut Feed<'_>| feed.post(true);
     let samples = turns(&mut feed, much, watch, post, |feed| Ok(feed.poster.poll()? >= feed.end))?;
     Ok((samples, feed.posted))
@@ -83,12 +83,12 @@ pub(crate) fn one_by_one(
 /// A message there, and one back, again and again: nanoseconds of half a round trip.
 pub(crate) fn ping_pong(
     side: &Side,
-    lane: &Lane,
+    pair: &PairEnd,
     part: &Part,
     much: (u64, Amount),
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, u64)> {
-    let mut rally = Rally::new(side, lane, part)?;
+    let mut rally = Rally::new(side, pair, part)?;
     let samples = turns(&mut rally, much, watch, Rally::hit, Rally::arrived)?;
     Ok((samples.iter().map(|ns| ns / 2).collect(), rally.turn))
 }
@@ -118,11 +118,11 @@ fn turns<T>(
 /// there were of its own.
 pub(crate) fn answer(
     side: &Side,
-    lane: &Lane,
+    pair: &PairEnd,
     part: &Part,
     watch: &mut Watch<'_>,
 ) -> Result<(u64, Message)> {
-    let mut rally = Rally::new(side, lane, part)?;
+    let mut rally = Rally::new(side, pair, part)?;
     loop {
         while !rally.arrived()? {
             if let Some(message) = watch.pause()? {
@@ -138,13 +138,13 @@ pub(crate) fn answer(
 /// Takes what is sent to every queue pair, until the client says that it is over and everything
 /// that it has sent is there.
 pub(crate) fn receive(
-    lanes: &[Lane],
+    pairs: &[PairEnd],
     part: &Part,
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, Message)> {
-    let inboxes = lanes.iter().map(|lane| Ok((lane.endpoint.host()?, lane.main.local())));
+    let inboxes = pairs.iter().map(|pair| Ok((pair.endpoint.host()?, pair.main.local())));
     let inboxes: Vec<_> = inboxes.collect::<Result<_>>()?;
-    let (mut counts, mut over) = (vec![0u64; lanes.len()], None);
+    let (mut counts, mut over) = (vec![0u64; pairs.len()], None);
     loop {
         let mut news = false;
         for ((host, inbox), count) in inboxes.iter().zip(&mut counts) {
@@ -197,18 +197,18 @@ struct Rally<'l> {
 }
 
 impl<'l> Rally<'l> {
-    fn new(side: &Side, lane: &'l Lane, part: &Part) -> Result<Self> {
-        let back = lane.back.as_ref().context("no memory for answers")?;
+    fn new(side: &Side, pair: &'l PairEnd, part: &Part) -> Result<Self> {
+        let back = pair.back.as_ref().context("no memory for answers")?;
         let (feed, out, inbox) = match side.role {
-            Role::Client => (Feed::forth(lane, side, part)?, &lane.main, back),
-            Role::Server => (Feed::back(lane, side, part)?, back, &lane.main),
+            Role::Client => (Feed::forth(pair, side, part)?, &pair.main, back),
+            Role::Server => (Feed::back(pair, side, part)?, back, &pair.main),
         };
         Ok(Self {
             feed,
             inbox: inbox.local(),
             part: *part,
-            out: Lane::last_byte(out, part)?,
-            incoming: Lane::last_byte(inbox, part)?,
+            out: PairEnd::last_byte(out, part)?,
+            incoming: PairEnd::last_byte(inbox, part)?,
             turn: 0,
             heard: 0,
         })

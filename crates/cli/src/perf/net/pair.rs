@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU8;
 use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion};
 
 /// One end of a queue pair.
-pub(crate) struct Lane {
+pub(crate) struct PairEnd {
     pub(crate) endpoint: Endpoint,
     /// What the operation moves: source or destination.
     pub(crate) main: MemoryRegion,
@@ -25,7 +25,7 @@ pub(crate) struct Lane {
     kernel: bool,
 }
 
-impl Lane {
+impl PairEnd {
     pub(crate) fn new(
         (role, kernel): (Role, bool),
         op: Op,
@@ -155,8 +155,8 @@ impl Lane {
 
 /// The error, and what the first queue pair that is not well says of itself: a poll may show only
 /// what followed from it.
-pub(crate) fn explained(error: anyhow::Error, lanes: &[Lane]) -> anyhow::Error {
-    let mut all = lanes.iter().filter_map(|lane| lane.endpoint.health().ok());
+pub(crate) fn explained(error: anyhow::Error, pairs: &[PairEnd]) -> anyhow::Error {
+    let mut all = pairs.iter().filter_map(|pair| pair.endpoint.health().ok());
     match all.find(|health| !health.is_ok()) {
         Some(health) => {
             let health = health.to_string();
