@@ -1,7 +1,7 @@
 //! Where the ranks of a job meet.
 //!
 //! ```text
-//! env::Launch   who am I: flags, torchrun, Open MPI, Slurm
+//! env::Launch   who am I: flags, torchrun, Open MPI, PMI, Slurm
 //!      │
 //!    World      exchange, broadcast, barrier under one prefix per job and generation
 //!      │
@@ -16,29 +16,37 @@
 //! * Everything that grows has a bound in [`Limits`]; no length from a peer is allocated before
 //!   that many bytes have arrived.
 //! * Every call ends by a [`Deadline`], and its error says what was missing.
-//! * [`Store`] and [`protocol::Decoder`] do no IO; [`Server`] is their only thread.
+//! * The store and the decoder do no IO; [`Server`] is their only thread.
 //!
 //! Not here: encryption and authentication. The protocol has neither, so bind to a network that
 //! only the job can reach.
 #![forbid(unsafe_code)]
 
-pub mod client;
 pub mod env;
-pub mod protocol;
-pub mod server;
-pub mod store;
 
+mod client;
 mod deadline;
 mod limits;
+mod protocol;
 mod resolve;
+mod server;
 mod socket;
+mod store;
 mod world;
 
 pub use client::{Client, ClientError, ConnectError};
 pub use deadline::Deadline;
 pub use env::{EnvError, Flags, Launch};
 pub use limits::Limits;
+pub use protocol::{Opcode, ProtocolError, ReplyError};
 pub use resolve::ResolveError;
-pub use server::{BindError, Server};
-pub use store::Store;
+pub use server::{BindError, Cause, Fault, Server, Stats};
+pub use store::Refusal;
 pub use world::{Host, Loss, MAX_WORLD_SIZE, World, WorldConfig, WorldError};
+
+/// The store and its messages without sockets, for tests and fuzzing.
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::protocol::{Decoder, MAGIC, Reply, Request, read};
+    pub use crate::store::{ClientId, Replies, Store};
+}

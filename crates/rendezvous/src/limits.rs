@@ -16,7 +16,7 @@ pub struct Limits {
     pub keys_per_message: usize,
     /// Longest message in either direction.
     pub message: usize,
-    /// Most keys and queues in a store.
+    /// Most keys in a store.
     pub keys: usize,
     /// Most that a store and its server's buffers hold together.
     pub memory: usize,

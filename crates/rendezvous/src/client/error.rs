@@ -34,16 +34,6 @@ pub enum ClientError {
         /// How long.
         waited: Duration,
     },
-    /// Not enough arrived at a barrier of the server in time. The connection remains of use.
-    #[error("barrier {key:?}: not all of {world_size} had arrived after {waited:.1?}")]
-    Barrier {
-        /// Its key.
-        key: String,
-        /// How many were to arrive.
-        world_size: i64,
-        /// How long it was waited.
-        waited: Duration,
-    },
     /// The store did not take or answer a request in time.
     #[error("{call}: the store at {peer} did not answer within {waited:.1?}")]
     Silent {

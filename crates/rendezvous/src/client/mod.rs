@@ -163,60 +163,6 @@ impl Client {
         self.tell(&Request::MultiSet { pairs })
     }
 
-    /// Whether multi_get, multi_set and append exist: always. The protocol does not ask.
-    pub fn has_extended_api(&self) -> bool {
-        true
-    }
-
-    /// Adds to the end of a queue. PyTorch's classic server does not know queues, and ends the
-    /// connection.
-    pub fn queue_push(&mut self, key: &str, value: &[u8]) -> Result<(), ClientError> {
-        let key = &prefixed(key);
-        self.tell(&Request::QueuePush { key: key.as_bytes(), value })
-    }
-
-    /// Takes from the front of a queue, if there is anything.
-    pub fn try_queue_pop(&mut self, key: &str) -> Result<Option<Vec<u8>>, ClientError> {
-        let key = &prefixed(key);
-        let limit = self.limits.value;
-        let request = Request::QueuePop { key: key.as_bytes() };
-        self.ask(&request, |from| match read::number(from)? {
-            got @ ..0 => Err(ReplyError::Negative { what: "queue length", got }),
-            0 => Ok(None),
-            1.. => read::bytes(from, "value", limit).map(Some),
-        })
-    }
-
-    /// Takes from the front of a queue; waits until there is something.
-    pub fn queue_pop(&mut self, key: &str) -> Result<Vec<u8>, ClientError> {
-        let deadline = Deadline::after(self.timeout);
-        loop {
-            self.wait(&[key], deadline)?;
-            // Empty if somebody took it in between.
-            if let Some(value) = self.try_queue_pop(key)? {
-                return Ok(value);
-            }
-        }
-    }
-
-    /// Length of a queue.
-    pub fn queue_len(&mut self, key: &str) -> Result<i64, ClientError> {
-        let key = &prefixed(key);
-        let request = Request::QueueLen { key: key.as_bytes() };
-        self.ask(&request, |from| read::number(from))
-    }
-
-    /// The keys, without PyTorch's own. Stores of older PyTorch end the connection.
-    pub fn list_keys(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
-        let (limit, total, most) = (self.limits.key, self.limits.message, self.limits.keys);
-        let keys = self.ask(&Request::<&[u8]>::ListKeys, |from| {
-            let count = read::count(from, "number of keys", most)?;
-            read::many(from, "key", count, limit, total)
-        })?;
-        let users = keys.iter().filter_map(|key| key.strip_prefix(PREFIX.as_bytes()));
-        Ok(users.map(<[u8]>::to_vec).collect())
-    }
-
     /// Counts this process among those that have joined, as PyTorch's clients do unless told not to
     /// wait for workers. Gives how many have.
     pub fn join_workers(&mut self) -> Result<i64, ClientError> {
@@ -295,18 +241,15 @@ impl Client {
         let key = |key: &B| within("key", key.as_ref().len(), limits.key);
         let value = |value: &B| within("value", value.as_ref().len(), limits.value);
         match request {
-            Request::Set { key: k, value: v }
-            | Request::Append { key: k, value: v }
-            | Request::QueuePush { key: k, value: v } => key(k).and_then(|()| value(v))?,
+            Request::Set { key: k, value: v } | Request::Append { key: k, value: v } => {
+                key(k).and_then(|()| value(v))?;
+            }
             Request::CompareSet { key: k, expected, desired } => {
                 key(k).and_then(|()| value(expected)).and_then(|()| value(desired))?;
             }
-            Request::Get { key: k }
-            | Request::Add { key: k, .. }
-            | Request::Delete { key: k }
-            | Request::QueuePop { key: k }
-            | Request::QueueLen { key: k }
-            | Request::Barrier { key: k, .. } => key(k)?,
+            Request::Get { key: k } | Request::Add { key: k, .. } | Request::Delete { key: k } => {
+                key(k)?;
+            }
             Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
                 within("number of keys", keys.len(), limits.keys_per_message)?;
                 keys.iter().try_for_each(key)?;
@@ -318,8 +261,7 @@ impl Client {
             Request::Validate { .. }
             | Request::Ping { .. }
             | Request::KeyCount
-            | Request::CancelWait
-            | Request::ListKeys => {}
+            | Request::CancelWait => {}
         }
         let mut bytes = Vec::new();
         request.emit(&mut bytes);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Client, ClientError, all_prefixed, prefixed};
+use super::{Client, ClientError, all_prefixed};
 use crate::Deadline;
 use crate::protocol::{Opcode, ReplyError, Request, read};
 
@@ -47,22 +47,6 @@ impl Client {
             present.extend(answers);
         }
         Ok(present)
-    }
-
-    /// Arrives at a barrier of the server and waits for `world_size` arrivals. A barrier opens
-    /// once: its key counts on for ever. PyTorch's stores have it since the version that also has
-    /// `list_keys`; [`crate::World::barrier`] works with all, and names who is missing.
-    pub fn barrier(
-        &mut self,
-        key: &str,
-        world_size: i64,
-        deadline: Deadline,
-    ) -> Result<(), ClientError> {
-        let full = &prefixed(key);
-        if self.wait_for(&Request::Barrier { key: full.as_bytes(), world_size }, deadline)? {
-            return Ok(());
-        }
-        Err(ClientError::Barrier { key: key.into(), world_size, waited: deadline.waited() })
     }
 
     /// Whether the reply came before the deadline. If it did not, the wait is cancelled and the

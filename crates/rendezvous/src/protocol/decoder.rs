@@ -176,16 +176,12 @@ impl Decoder {
             Opcode::Ping => Request::Ping { nonce: self.number as u32 },
             Opcode::Set => Request::Set { key: item(), value: item() },
             Opcode::Append => Request::Append { key: item(), value: item() },
-            Opcode::QueuePush => Request::QueuePush { key: item(), value: item() },
             Opcode::CompareSet => {
                 Request::CompareSet { key: item(), expected: item(), desired: item() }
             }
             Opcode::Get => Request::Get { key: item() },
             Opcode::Delete => Request::Delete { key: item() },
-            Opcode::QueuePop => Request::QueuePop { key: item() },
-            Opcode::QueueLen => Request::QueueLen { key: item() },
             Opcode::Add => Request::Add { key: item(), delta: self.number as i64 },
-            Opcode::Barrier => Request::Barrier { key: item(), world_size: self.number as i64 },
             Opcode::Check => Request::Check { keys: items.collect() },
             Opcode::Wait => Request::Wait { keys: items.collect() },
             Opcode::MultiGet => Request::MultiGet { keys: items.collect() },
@@ -194,7 +190,6 @@ impl Decoder {
             },
             Opcode::KeyCount => Request::KeyCount,
             Opcode::CancelWait => Request::CancelWait,
-            Opcode::ListKeys => Request::ListKeys,
         }
     }
 }

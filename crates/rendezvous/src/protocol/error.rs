@@ -7,7 +7,7 @@ use super::{MAGIC, Opcode};
 #[non_exhaustive]
 pub enum ProtocolError {
     /// No such request.
-    #[error("request starts with byte {0:#04x}, expected an opcode of 0 to 18")]
+    #[error("request starts with byte {0:#04x}, expected an opcode of 0 to 13")]
     UnknownOpcode(u8),
     /// The first message was another.
     #[error("first message is {0}, expected validate")]

@@ -32,16 +32,6 @@ pub enum Opcode {
     CancelWait = 12,
     /// Asks for a number back.
     Ping = 13,
-    /// Adds to a queue.
-    QueuePush = 14,
-    /// Takes from a queue.
-    QueuePop = 15,
-    /// Length of a queue.
-    QueueLen = 16,
-    /// Lists the keys.
-    ListKeys = 17,
-    /// Counts itself at a key, and waits until enough others have.
-    Barrier = 18,
 }
 
 /// What a request consists of after its opcode, in order.
@@ -63,7 +53,7 @@ pub(super) enum Part {
 
 impl Opcode {
     /// Every opcode; each stands at the index that is its byte.
-    pub const ALL: [Opcode; 19] = [
+    pub const ALL: [Opcode; 14] = [
         Opcode::Validate,
         Opcode::Set,
         Opcode::CompareSet,
@@ -78,11 +68,6 @@ impl Opcode {
         Opcode::MultiSet,
         Opcode::CancelWait,
         Opcode::Ping,
-        Opcode::QueuePush,
-        Opcode::QueuePop,
-        Opcode::QueueLen,
-        Opcode::ListKeys,
-        Opcode::Barrier,
     ];
 
     /// The opcode of a byte.
@@ -98,13 +83,13 @@ impl Opcode {
     pub(super) fn parts(self) -> &'static [Part] {
         match self {
             Opcode::Validate | Opcode::Ping => &[Part::Word],
-            Opcode::Set | Opcode::Append | Opcode::QueuePush => &[Part::Key, Part::Value],
+            Opcode::Set | Opcode::Append => &[Part::Key, Part::Value],
             Opcode::CompareSet => &[Part::Key, Part::Value, Part::Value],
-            Opcode::Get | Opcode::Delete | Opcode::QueuePop | Opcode::QueueLen => &[Part::Key],
-            Opcode::Add | Opcode::Barrier => &[Part::Key, Part::Number],
+            Opcode::Get | Opcode::Delete => &[Part::Key],
+            Opcode::Add => &[Part::Key, Part::Number],
             Opcode::Check | Opcode::Wait | Opcode::MultiGet => &[Part::Keys],
             Opcode::MultiSet => &[Part::Pairs],
-            Opcode::KeyCount | Opcode::CancelWait | Opcode::ListKeys => &[],
+            Opcode::KeyCount | Opcode::CancelWait => &[],
         }
     }
 }
@@ -126,11 +111,6 @@ impl std::fmt::Display for Opcode {
             Opcode::MultiSet => "multi_set",
             Opcode::CancelWait => "cancel_wait",
             Opcode::Ping => "ping",
-            Opcode::QueuePush => "queue_push",
-            Opcode::QueuePop => "queue_pop",
-            Opcode::QueueLen => "queue_len",
-            Opcode::ListKeys => "list_keys",
-            Opcode::Barrier => "barrier",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Replies, as a server writes and as a client reads them.
 
-use super::request::{emit_bytes, emit_len};
+use super::request::emit_bytes;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,20 +9,16 @@ pub enum Reply {
     Nonce(u32),
     /// To get and compare_set.
     Value(Vec<u8>),
-    /// To add, num_keys, delete_key and queue_len.
+    /// To add, num_keys and delete_key.
     Number(i64),
     /// To check: whether all are there. On the wire 0 says that they are.
     Ready(bool),
-    /// To wait and barrier: it is over. On the wire 0.
+    /// To wait: it is over. On the wire 0.
     Arrived,
     /// To cancel_wait. On the wire 1.
     Cancelled,
     /// To multi_get.
     Values(Vec<Vec<u8>>),
-    /// To queue_pop: length before, and the value that was taken.
-    Popped(i64, Option<Vec<u8>>),
-    /// To list_keys.
-    Keys(Vec<Vec<u8>>),
 }
 
 impl Reply {
@@ -36,14 +32,6 @@ impl Reply {
             Reply::Arrived => out.push(read::ARRIVED),
             Reply::Cancelled => out.push(read::CANCELLED),
             Reply::Values(values) => values.iter().for_each(|value| emit_bytes(out, value)),
-            Reply::Popped(len, value) => {
-                out.extend_from_slice(&len.to_le_bytes());
-                value.iter().for_each(|value| emit_bytes(out, value));
-            }
-            Reply::Keys(keys) => {
-                emit_len(out, keys.len());
-                keys.iter().for_each(|key| emit_bytes(out, key));
-            }
         }
     }
 }
@@ -85,11 +73,7 @@ pub mod read {
     }
 
     /// A count of `what`, at most `limit`.
-    pub fn count(
-        from: &mut impl Read,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<usize, ReplyError> {
+    fn count(from: &mut impl Read, what: &'static str, limit: usize) -> Result<usize, ReplyError> {
         let got = number(from)?;
         let size = u64::try_from(got).map_err(|_| ReplyError::Negative { what, got })?;
         usize::try_from(size).ok().filter(|&size| size <= limit).ok_or(ReplyError::TooLarge {

@@ -35,16 +35,6 @@ pub enum Request<B = Vec<u8>> {
     CancelWait,
     /// [`Opcode::Ping`]; the reply is the nonce.
     Ping { nonce: u32 },
-    /// [`Opcode::QueuePush`], without reply.
-    QueuePush { key: B, value: B },
-    /// [`Opcode::QueuePop`]; the reply is the length before, and a value unless that is 0.
-    QueuePop { key: B },
-    /// [`Opcode::QueueLen`]; the reply is a number.
-    QueueLen { key: B },
-    /// [`Opcode::ListKeys`]; the reply is a count and the keys.
-    ListKeys,
-    /// [`Opcode::Barrier`]; the reply comes when `world_size` have arrived at `key`.
-    Barrier { key: B, world_size: i64 },
 }
 
 impl<B: AsRef<[u8]>> Request<B> {
@@ -65,11 +55,6 @@ impl<B: AsRef<[u8]>> Request<B> {
             Request::MultiSet { .. } => Opcode::MultiSet,
             Request::CancelWait => Opcode::CancelWait,
             Request::Ping { .. } => Opcode::Ping,
-            Request::QueuePush { .. } => Opcode::QueuePush,
-            Request::QueuePop { .. } => Opcode::QueuePop,
-            Request::QueueLen { .. } => Opcode::QueueLen,
-            Request::ListKeys => Opcode::ListKeys,
-            Request::Barrier { .. } => Opcode::Barrier,
         }
     }
 
@@ -80,9 +65,7 @@ impl<B: AsRef<[u8]>> Request<B> {
             Request::Validate { magic: word } | Request::Ping { nonce: word } => {
                 out.extend_from_slice(&word.to_le_bytes());
             }
-            Request::Set { key, value }
-            | Request::Append { key, value }
-            | Request::QueuePush { key, value } => {
+            Request::Set { key, value } | Request::Append { key, value } => {
                 emit_bytes(out, key);
                 emit_bytes(out, value);
             }
@@ -91,11 +74,8 @@ impl<B: AsRef<[u8]>> Request<B> {
                 emit_bytes(out, expected);
                 emit_bytes(out, desired);
             }
-            Request::Get { key }
-            | Request::Delete { key }
-            | Request::QueuePop { key }
-            | Request::QueueLen { key } => emit_bytes(out, key),
-            Request::Add { key, delta: number } | Request::Barrier { key, world_size: number } => {
+            Request::Get { key } | Request::Delete { key } => emit_bytes(out, key),
+            Request::Add { key, delta: number } => {
                 emit_bytes(out, key);
                 out.extend_from_slice(&number.to_le_bytes());
             }
@@ -110,12 +90,12 @@ impl<B: AsRef<[u8]>> Request<B> {
                     emit_bytes(out, value);
                 }
             }
-            Request::KeyCount | Request::CancelWait | Request::ListKeys => {}
+            Request::KeyCount | Request::CancelWait => {}
         }
     }
 }
 
-pub(super) fn emit_len(out: &mut Vec<u8>, len: usize) {
+fn emit_len(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&(len as u64).to_le_bytes());
 }
 

@@ -4,7 +4,7 @@ mod refusal;
 mod waiters;
 mod wills;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 pub use refusal::Refusal;
 use waiters::Waiters;
@@ -24,15 +24,12 @@ pub type Replies = Vec<(ClientId, Reply)>;
 /// What an entry is taken to cost besides its bytes.
 const ENTRY: usize = 96;
 
-/// Keys, queues, and who waits for them.
+/// Keys, and who waits for them.
 #[derive(Debug)]
 pub struct Store {
     limits: Limits,
     values: HashMap<Vec<u8>, Vec<u8>>,
-    queues: HashMap<Vec<u8>, VecDeque<Vec<u8>>>,
     waiters: Waiters,
-    /// Clients that were woken to take from a queue and have said nothing since.
-    invited: HashMap<ClientId, Vec<u8>>,
     wills: Wills,
     bytes: usize,
 }
@@ -43,9 +40,7 @@ impl Store {
         Store {
             limits,
             values: HashMap::new(),
-            queues: HashMap::new(),
             waiters: Waiters::default(),
-            invited: HashMap::new(),
             wills: Wills::new(),
             bytes: 0,
         }
@@ -65,7 +60,6 @@ impl Store {
         request: Request,
         replies: &mut Replies,
     ) -> Result<(), Refusal> {
-        self.invited.remove(&client);
         let reply = match request {
             Request::Validate { .. } => return Ok(()),
             Request::Ping { nonce } => Reply::Nonce(nonce),
@@ -101,15 +95,6 @@ impl Store {
                 self.waiters.cancel(client);
                 Reply::Cancelled
             }
-            Request::QueuePush { key, value } => return self.queue_push(key, value, replies),
-            Request::QueuePop { key } => self.queue_pop(&key),
-            Request::QueueLen { key } => {
-                Reply::Number(self.queues.get(&key).map_or(0, VecDeque::len) as i64)
-            }
-            Request::ListKeys => Reply::Keys(self.list_keys()?),
-            Request::Barrier { key, world_size } => {
-                return self.barrier(client, key, world_size, replies);
-            }
         };
         replies.push((client, reply));
         Ok(())
@@ -119,16 +104,10 @@ impl Store {
     pub fn remove(&mut self, client: ClientId, replies: &mut Replies) {
         self.waiters.cancel(client);
         self.carry_out_will(client, replies);
-        if let Some(key) = self.invited.remove(&client) {
-            // It was woken for something that it will not take; the next in line may.
-            if self.queues.contains_key(&key) {
-                self.invite(&key, replies);
-            }
-        }
     }
 
     fn has(&self, key: &[u8]) -> bool {
-        self.values.contains_key(key) || self.queues.contains_key(key)
+        self.values.contains_key(key)
     }
 
     fn set(&mut self, key: Vec<u8>, value: Vec<u8>, replies: &mut Replies) -> Result<(), Refusal> {
@@ -167,7 +146,7 @@ impl Store {
 
     fn new_key(&self) -> Result<(), Refusal> {
         let limit = self.limits.keys;
-        let full = self.values.len() + self.queues.len() >= limit;
+        let full = self.values.len() >= limit;
         if full { Err(Refusal::TooManyKeys { limit }) } else { Ok(()) }
     }
 
@@ -213,26 +192,6 @@ impl Store {
         Ok(sum)
     }
 
-    fn barrier(
-        &mut self,
-        client: ClientId,
-        key: Vec<u8>,
-        world_size: i64,
-        replies: &mut Replies,
-    ) -> Result<(), Refusal> {
-        // For the entry as well as for the wait.
-        self.may_wait(client, 2, 2 * key.len() + 20)?;
-        let count = self.sum(&key, 1)?;
-        self.put(key.clone(), count.to_string().into_bytes())?;
-        if count < world_size {
-            self.waiters.register(client, vec![key]);
-            return Ok(());
-        }
-        self.wake(&key, replies);
-        replies.push((client, Reply::Arrived));
-        Ok(())
-    }
-
     fn wait(
         &mut self,
         client: ClientId,
@@ -271,53 +230,10 @@ impl Store {
         Ok(values().cloned().collect())
     }
 
-    fn list_keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
-        self.sendable(self.values.keys().map(Vec::len))?;
-        Ok(self.values.keys().cloned().collect())
-    }
-
     /// Whether strings of these lengths make a reply within the bound.
     fn sendable(&self, lengths: impl Iterator<Item = usize>) -> Result<(), Refusal> {
         let (size, limit) = (lengths.map(|len| len + 8).sum::<usize>(), self.limits.message);
         if size > limit { Err(Refusal::ReplyTooLong { size, limit }) } else { Ok(()) }
-    }
-
-    fn queue_push(
-        &mut self,
-        key: Vec<u8>,
-        value: Vec<u8>,
-        replies: &mut Replies,
-    ) -> Result<(), Refusal> {
-        let mut cost = ENTRY + value.len();
-        if !self.queues.contains_key(&key) {
-            self.new_key()?;
-            cost += ENTRY + key.len();
-        }
-        Self::room(&self.limits, self.bytes(), cost)?;
-        self.bytes += cost;
-        self.queues.entry(key.clone()).or_default().push_back(value);
-        self.invite(&key, replies);
-        Ok(())
-    }
-
-    /// Wakes one client for what a queue holds: the others would find it empty.
-    fn invite(&mut self, key: &[u8], replies: &mut Replies) {
-        if let Some(client) = self.waiters.wake_one(key) {
-            self.invited.insert(client, key.to_vec());
-            replies.push((client, Reply::Arrived));
-        }
-    }
-
-    fn queue_pop(&mut self, key: &[u8]) -> Reply {
-        let Some(queue) = self.queues.get_mut(key) else { return Reply::Popped(0, None) };
-        let len = queue.len() as i64;
-        let value = queue.pop_front();
-        self.bytes -= ENTRY + value.as_ref().map_or(0, Vec::len);
-        if queue.is_empty() {
-            self.queues.remove(key);
-            self.bytes -= ENTRY + key.len();
-        }
-        Reply::Popped(len, value)
     }
 }
 

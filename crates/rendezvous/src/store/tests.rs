@@ -101,47 +101,6 @@ fn a_second_wait_is_refused() {
     let mut store = store();
     assert_eq!(ask(&mut store, 0, wait(&["k"])), None);
     assert_eq!(refusal(&mut store, wait(&["l"])), Refusal::WaitsAlready);
-    let barrier = Request::Barrier { key: key("b"), world_size: 2 };
-    assert_eq!(refusal(&mut store, barrier), Refusal::WaitsAlready);
-    assert_eq!(
-        ask(&mut store, 1, Request::Get { key: key("b") }),
-        Some(Reply::Value(vec![])),
-        "a barrier that was refused does not count"
-    );
-}
-
-#[test]
-fn a_barrier_opens_for_the_last() {
-    let mut store = store();
-    let arrive = || Request::Barrier { key: key("b"), world_size: 3 };
-    assert_eq!(effects(&mut store, 0, arrive()), []);
-    assert_eq!(effects(&mut store, 1, arrive()), []);
-    let mut woken = effects(&mut store, 2, arrive());
-    woken.sort_by_key(|(client, _)| *client);
-    assert_eq!(woken, [0, 1, 2].map(|client| (client, Reply::Arrived)));
-}
-
-#[test]
-fn a_push_wakes_one_and_a_departure_the_next() {
-    let mut store = store();
-    let push = |value: &str| Request::QueuePush { key: key("q"), value: value.into() };
-    let pop = || Request::QueuePop { key: key("q") };
-    for client in 1..4 {
-        assert_eq!(ask(&mut store, client, wait(&["q"])), None);
-    }
-    assert_eq!(effects(&mut store, 0, push("x")), [(1, Reply::Arrived)]);
-    let mut replies = Vec::new();
-    store.remove(1, &mut replies);
-    assert_eq!(replies, [(2, Reply::Arrived)]);
-    assert_eq!(ask(&mut store, 2, pop()), Some(Reply::Popped(1, Some(b"x".into()))));
-    assert_eq!(ask(&mut store, 2, pop()), Some(Reply::Popped(0, None)));
-    store.remove(2, &mut replies);
-    assert_eq!(replies.len(), 1, "it took what it was woken for");
-    assert_eq!(effects(&mut store, 0, push("y")), [(3, Reply::Arrived)]);
-    assert_eq!(ask(&mut store, 0, Request::QueueLen { key: key("q") }), Some(Reply::Number(1)));
-    assert_eq!(ask(&mut store, 0, Request::KeyCount), Some(Reply::Number(0)));
-    ask(&mut store, 0, pop());
-    assert_eq!(store.bytes(), 0);
 }
 
 #[test]
@@ -156,8 +115,6 @@ fn bounds_are_kept() {
     let request = Request::MultiGet { keys: vec![key("a"); 4] };
     assert_eq!(refusal(&mut store, request), Refusal::ReplyTooLong { size: 72, limit: 64 });
     ask(&mut store, 0, set("b", ""));
-    let request = Request::QueuePush { key: key("q"), value: vec![] };
-    assert_eq!(refusal(&mut store, request), Refusal::Full { limit: 3 * ENTRY + 40 });
     ask(&mut store, 0, set("c", ""));
     assert_eq!(refusal(&mut store, set("d", "")), Refusal::TooManyKeys { limit: 3 });
     let far = "x".repeat(60);

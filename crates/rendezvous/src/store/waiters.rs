@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::ClientId;
 
-/// Order of arrival; the one that has waited longest is woken first.
-type Ticket = u64;
+/// Order of arrival, in which waiters are woken.
+type WaiterId = u64;
 
 #[derive(Debug)]
 struct Waiter {
@@ -15,13 +15,13 @@ struct Waiter {
     keys: Vec<Arc<[u8]>>,
 }
 
-/// The waits and barriers of all clients, at most one for each.
+/// The waits of all clients, at most one for each.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    next: Ticket,
-    by_key: HashMap<Arc<[u8]>, BTreeSet<Ticket>>,
-    waiters: HashMap<Ticket, Waiter>,
-    tickets: HashMap<ClientId, Ticket>,
+    next: WaiterId,
+    by_key: HashMap<Arc<[u8]>, BTreeSet<WaiterId>>,
+    waiters: HashMap<WaiterId, Waiter>,
+    ids: HashMap<ClientId, WaiterId>,
     bytes: usize,
 }
 
@@ -35,12 +35,12 @@ impl Waiters {
     }
 
     pub(super) fn waits(&self, client: ClientId) -> bool {
-        self.tickets.contains_key(&client)
+        self.ids.contains_key(&client)
     }
 
     /// `keys` are distinct, at least one, and `client` does not wait yet.
     pub(super) fn register(&mut self, client: ClientId, keys: Vec<Vec<u8>>) {
-        let ticket = self.next;
+        let id = self.next;
         self.next += 1;
         let mut waiter = Waiter { client, missing: keys.len(), keys: Vec::new() };
         for key in keys {
@@ -52,53 +52,47 @@ impl Waiters {
                 }
             };
             self.bytes += REGISTRATION;
-            self.by_key.entry(shared.clone()).or_default().insert(ticket);
+            self.by_key.entry(shared.clone()).or_default().insert(id);
             waiter.keys.push(shared);
         }
-        self.waiters.insert(ticket, waiter);
-        self.tickets.insert(client, ticket);
+        self.waiters.insert(id, waiter);
+        self.ids.insert(client, id);
     }
 
     /// `key` is there: everybody whose last missing key it was, in order of arrival.
     pub(super) fn wake_all(&mut self, key: &[u8]) -> Vec<ClientId> {
-        let tickets = self.by_key.get(key).cloned().unwrap_or_default();
-        tickets.into_iter().filter_map(|ticket| self.arrive(ticket, key)).collect()
-    }
-
-    /// `key` has one thing to take: the first whose last missing key it was.
-    pub(super) fn wake_one(&mut self, key: &[u8]) -> Option<ClientId> {
-        let tickets = self.by_key.get(key).cloned().unwrap_or_default();
-        tickets.into_iter().find_map(|ticket| self.arrive(ticket, key))
+        let ids = self.by_key.get(key).cloned().unwrap_or_default();
+        ids.into_iter().filter_map(|id| self.arrive(id, key)).collect()
     }
 
     /// Forgets the wait of `client`, if there is one.
     pub(super) fn cancel(&mut self, client: ClientId) {
-        let Some(ticket) = self.tickets.remove(&client) else { return };
-        let Some(waiter) = self.waiters.remove(&ticket) else { return };
+        let Some(id) = self.ids.remove(&client) else { return };
+        let Some(waiter) = self.waiters.remove(&id) else { return };
         for key in &waiter.keys {
-            self.unlink(ticket, key);
+            self.unlink(id, key);
         }
     }
 
-    fn arrive(&mut self, ticket: Ticket, key: &[u8]) -> Option<ClientId> {
-        self.unlink(ticket, key);
-        let waiter = self.waiters.get_mut(&ticket)?;
+    fn arrive(&mut self, id: WaiterId, key: &[u8]) -> Option<ClientId> {
+        self.unlink(id, key);
+        let waiter = self.waiters.get_mut(&id)?;
         waiter.missing -= 1;
         if waiter.missing > 0 {
             return None;
         }
-        let waiter = self.waiters.remove(&ticket)?;
-        self.tickets.remove(&waiter.client);
+        let waiter = self.waiters.remove(&id)?;
+        self.ids.remove(&waiter.client);
         Some(waiter.client)
     }
 
     /// Removes one registration; does nothing if it has gone.
-    fn unlink(&mut self, ticket: Ticket, key: &[u8]) {
-        let Some(tickets) = self.by_key.get_mut(key) else { return };
-        if tickets.remove(&ticket) {
+    fn unlink(&mut self, id: WaiterId, key: &[u8]) {
+        let Some(ids) = self.by_key.get_mut(key) else { return };
+        if ids.remove(&id) {
             self.bytes -= REGISTRATION;
         }
-        if tickets.is_empty() {
+        if ids.is_empty() {
             self.by_key.remove(key);
             self.bytes -= key.len();
         }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use warpverbs_rendezvous::Limits;
-use warpverbs_rendezvous::protocol::{Decoder, MAGIC, Opcode, ProtocolError, Request};
+use warpverbs_rendezvous::raw::{Decoder, MAGIC, Request};
+use warpverbs_rendezvous::{Limits, Opcode, ProtocolError};
 
 use crate::robust;
 
@@ -36,11 +36,6 @@ fn request() -> impl Strategy<Value = Request> {
                 Opcode::MultiSet => Request::MultiSet { pairs },
                 Opcode::CancelWait => Request::CancelWait,
                 Opcode::Ping => Request::Ping { nonce: number as u32 },
-                Opcode::QueuePush => Request::QueuePush { key, value },
-                Opcode::QueuePop => Request::QueuePop { key },
-                Opcode::QueueLen => Request::QueueLen { key },
-                Opcode::ListKeys => Request::ListKeys,
-                Opcode::Barrier => Request::Barrier { key, world_size: number },
             }
         },
     )
@@ -92,7 +87,7 @@ fn every_bound_has_its_error() {
     let le = |number: u64| number.to_le_bytes();
     let get = |size| [&[3][..], &le(size)].concat();
     let (opcode, limit) = (Opcode::Get, 16);
-    assert_eq!(error_of(&[19]), ProtocolError::UnknownOpcode(19));
+    assert_eq!(error_of(&[14]), ProtocolError::UnknownOpcode(14));
     assert_eq!(error_of(&get(17)), ProtocolError::KeyTooLong { opcode, size: 17, limit });
     let size = u64::MAX;
     assert_eq!(error_of(&get(size)), ProtocolError::KeyTooLong { opcode, size, limit });
@@ -162,11 +157,6 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         Request::MultiSet { pairs: vec![(b"/l".to_vec(), value()), (b"/m".to_vec(), vec![])] },
         Request::CancelWait,
         Request::Ping { nonce: 9 },
-        Request::QueuePush { key: b"/q".to_vec(), value: value() },
-        Request::QueuePop { key: b"/q".to_vec() },
-        Request::QueueLen { key: b"/q".to_vec() },
-        Request::ListKeys,
-        Request::Barrier { key: b"/b".to_vec(), world_size: 2 },
     ];
     let bytes = |requests: &[Request]| {
         let mut bytes = vec![3];
@@ -181,8 +171,6 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     let full: Vec<_> =
         (0..8).map(|n| Request::Append { key: vec![b'/', n], value: vec![n; 60] }).collect();
     seeds.push(("full".into(), bytes(&full)));
-    let barrier = || Request::Barrier { key: b"/b".to_vec(), world_size: 3 };
-    seeds.push(("barrier-of-three".into(), bytes(&[barrier(), barrier(), barrier()])));
     seeds.push(("length-of-all-ones".into(), [&[0, 1][..], &[0xff; 8]].concat()));
     seeds.push(("http".into(), b"\0GET / HTTP/1.1\r\n\r\n".to_vec()));
     seeds.push(("node-list".into(), b"\0rack[1-2]gpu[03,5-7],login".to_vec()));

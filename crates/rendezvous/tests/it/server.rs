@@ -5,11 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use warpverbs_rendezvous::protocol::{MAGIC, Opcode, ProtocolError, Request};
-use warpverbs_rendezvous::server::Cause;
-use warpverbs_rendezvous::store::Refusal;
+use warpverbs_rendezvous::raw::{MAGIC, Request};
 use warpverbs_rendezvous::{
-    BindError, Client, ClientError, ConnectError, Deadline, Limits, Server,
+    BindError, Cause, Client, ClientError, ConnectError, Deadline, Limits, Opcode, ProtocolError,
+    Refusal, Server,
 };
 
 use crate::{PATIENCE, connect, eventually, serve};
@@ -60,7 +59,10 @@ fn many_clients_count_together() {
                 for _ in 0..20 {
                     client.add("count", 1).unwrap();
                 }
-                client.barrier("all", CLIENTS as i64, Deadline::after(PATIENCE)).unwrap();
+                client.set(&format!("done{rank}"), b"").unwrap();
+                let all: Vec<_> = (0..CLIENTS).map(|rank| format!("done{rank}")).collect();
+                let all: Vec<_> = all.iter().map(String::as_str).collect();
+                client.wait(&all, Deadline::after(PATIENCE)).unwrap();
                 assert_eq!(client.add("count", 0).unwrap(), 20 * CLIENTS as i64);
             });
         }

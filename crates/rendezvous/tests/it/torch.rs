@@ -152,9 +152,9 @@ fn our_clients_meet_torch_servers() {
     }
     let ports = [free_port(), free_port()].map(|port| port.to_string());
     let mut peer = Peer::start(&[&["servers".to_owned()][..], &ports].concat());
-    for libuv in [true, false] {
+    for _libuv in [true, false] {
         let port = peer.says("port").parse().unwrap();
-        exercise(&mut dial(port), libuv);
+        exercise(&mut dial(port));
         peer.next();
         let port = peer.says("port").parse().unwrap();
         let mut worker = dial(port);
@@ -171,7 +171,7 @@ fn dial(port: u16) -> Client {
 }
 
 /// Every call of ours against a store of PyTorch.
-fn exercise(client: &mut Client, libuv: bool) {
+fn exercise(client: &mut Client) {
     let all: Vec<u8> = (0..=255).collect();
     client.multi_set(&[("a", b"1"), ("b", b"")]).unwrap();
     client.set("from rust", &all).unwrap();
@@ -190,26 +190,5 @@ fn exercise(client: &mut Client, libuv: bool) {
     assert!(matches!(&error, ClientError::Missing { missing, .. } if *missing == ["z"]), "{error}");
     assert!(client.delete_key("c").unwrap() && !client.delete_key("c").unwrap());
     assert_eq!(client.num_keys().unwrap(), 5);
-    let mut keys = client.list_keys().unwrap();
-    keys.sort();
-    assert_eq!(keys, ["a", "b", "from python", "from rust", "n"].map(str::as_bytes));
-    client.barrier("alone", 1, Deadline::after(PATIENCE)).unwrap();
-    assert!(matches!(client.barrier("two", 2, short()), Err(ClientError::Barrier { .. })));
-    if libuv {
-        assert_eq!(client.try_queue_pop("q").unwrap(), None);
-        client.queue_push("q", b"x").unwrap();
-        assert_eq!(client.queue_len("q").unwrap(), 1);
-        client.set("done", b"1").unwrap();
-        // Python takes "x" and gives "y".
-        while client.queue_pop("q").unwrap() != b"y" {
-            client.queue_push("q", b"x").unwrap();
-            thread::sleep(Duration::from_millis(5));
-        }
-    } else {
-        client.set("done", b"1").unwrap();
-        // The classic server knows no queues, and ends the connection.
-        client.queue_push("q", b"x").unwrap();
-        let error = client.queue_len("q").unwrap_err();
-        assert!(matches!(error, ClientError::Ended { .. } | ClientError::Io { .. }), "{error}");
-    }
+    client.set("done", b"1").unwrap();
 }

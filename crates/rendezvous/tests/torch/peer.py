@@ -33,7 +33,7 @@ def client(port, libuv, workers=None):
 
 
 def exercise(store):
-    """Every call of PyTorch's client against a store of ours."""
+    """Every call of PyTorch's process groups, and more, against a store of ours."""
     store.set("k", "one")
     equal(store.get("k"), b"one")
     equal(store.compare_set("k", "two", "x"), b"one")
@@ -57,16 +57,6 @@ def exercise(store):
     equal(store.delete_key("big"), True)
     equal(store.delete_key("big"), False)
     equal(store.num_keys(), 5)  # a, b, k, n and PyTorch's own count of workers
-    if hasattr(store, "list_keys"):
-        equal(sorted(store.list_keys()), ["a", "b", "k", "n"])
-    if hasattr(store, "barrier"):
-        store.barrier("alone", 1, PATIENCE)
-        assert "barrier" in fails(lambda: store.barrier("two", 2, SHORT))
-    if hasattr(store, "queue_push") and store.libuvBackend:
-        store.queue_push("q", "x")
-        equal(store.queue_len("q"), 1)
-        equal(store.queue_pop("q"), b"x")
-        fails(lambda: store.queue_pop("q", False))
     store.set("done", "1")
 
 
@@ -98,9 +88,6 @@ def servers():
         equal(lone.multi_get(["a", "b"]), [b"1", b""])
         lone.set("from python", "hello")
         lone.wait(["done"])
-        if libuv:
-            equal(lone.queue_pop("q"), b"x")
-            lone.queue_push("q", "y")
         equal(sys.stdin.readline(), "next\n")
         # The constructor returns once two workers have joined.
         say("port", PORTS[libuv])
