@@ -9,23 +9,14 @@ use crate::Deadline;
 /// Why a host name gave no address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ResolveError {
     /// The resolver said no.
     #[error("host {host:?} has no address: {cause}")]
-    Failed {
-        /// The name.
-        host: String,
-        /// What the resolver said.
-        cause: std::io::Error,
-    },
+    Failed { host: String, cause: std::io::Error },
     /// The resolver said nothing in time.
     #[error("host {host:?} was not resolved within {waited:.1?}")]
-    TimedOut {
-        /// The name.
-        host: String,
-        /// How long it was waited for.
-        waited: std::time::Duration,
-    },
+    TimedOut { host: String, waited: std::time::Duration },
 }
 
 /// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.

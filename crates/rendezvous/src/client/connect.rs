@@ -13,6 +13,7 @@ use crate::{Deadline, ResolveError};
 /// Why there is no connection to a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ConnectError {
     /// The host's name gave no address.
     #[error(transparent)]
@@ -21,82 +22,31 @@ pub enum ConnectError {
     #[error(
         "nobody listens at {host}:{port} (tried for {waited:.1?}, {attempts} times); is rank 0 running, and does the address belong to it?"
     )]
-    Refused {
-        /// Host as given.
-        host: String,
-        /// Port as given.
-        port: u16,
-        /// How long it was tried.
-        waited: Duration,
-        /// How often it was tried.
-        attempts: u32,
-    },
+    Refused { host: String, port: u16, waited: Duration, attempts: u32 },
     /// No connection for another reason, until the deadline.
     #[error("no connection to {host}:{port} within {waited:.1?} ({attempts} attempts): {cause}")]
-    Unreachable {
-        /// Host as given.
-        host: String,
-        /// Port as given.
-        port: u16,
-        /// How long it was tried.
-        waited: Duration,
-        /// How often it was tried.
-        attempts: u32,
-        /// What the last attempt gave.
-        cause: io::Error,
-    },
+    Unreachable { host: String, port: u16, waited: Duration, attempts: u32, cause: io::Error },
     /// This process cannot open a socket at all.
     #[error("no socket to connect to {host}:{port} with: {cause}")]
-    NoSocket {
-        /// Host as given.
-        host: String,
-        /// Port as given.
-        port: u16,
-        /// What the operating system said.
-        cause: io::Error,
-    },
+    NoSocket { host: String, port: u16, cause: io::Error },
     /// A store that serves nobody else now.
     #[error("the store at {peer} refuses the connection: {why} (asked {attempts} times)")]
-    TurnedAway {
-        /// Its address.
-        peer: SocketAddr,
-        /// Its reason: it is full, or out of descriptors.
-        why: String,
-        /// How often it was tried.
-        attempts: u32,
-    },
+    TurnedAway { peer: SocketAddr, why: String, attempts: u32 },
     /// Something else listens there.
     #[error(
         "the peer at {peer} does not speak the store's protocol: to a ping it answered {got:#010x}, expected {expected:#010x}"
     )]
-    NotAStore {
-        /// Its address.
-        peer: SocketAddr,
-        /// The first four bytes of its answer.
-        got: u32,
-        /// What a store would have sent.
-        expected: u32,
-    },
+    NotAStore { peer: SocketAddr, got: u32, expected: u32 },
     /// The peer ends every connection before the handshake is over.
     #[error(
         "the peer at {peer} ended {times} connections during the handshake: it is no store, or one that is stopping"
     )]
-    Closed {
-        /// Its address.
-        peer: SocketAddr,
-        /// How often.
-        times: u32,
-    },
+    Closed { peer: SocketAddr, times: u32 },
     /// The peer accepts connections and answers nothing.
     #[error(
         "the peer at {peer} did not answer the handshake within {waited:.1?}: its process is stopped or out of file descriptors, or it is no store"
     )]
-    Silent {
-        /// Its address.
-        peer: SocketAddr,
-        /// How long it was waited.
-        waited: Duration,
-    },
+    Silent { peer: SocketAddr, waited: Duration },
 }
 
 /// Pause before the second attempt; each further one is twice as long, up to [`LONGEST_PAUSE`].

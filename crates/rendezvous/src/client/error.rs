@@ -9,89 +9,34 @@ use crate::protocol::{Opcode, ReplyError};
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ClientError {
     /// The argument is beyond a bound of ours; nothing was sent.
     #[error("{call}: {what} of {size}, at most {limit} allowed")]
-    TooLarge {
-        /// The call.
-        call: Opcode,
-        /// What is too large.
-        what: &'static str,
-        /// How large.
-        size: usize,
-        /// The bound.
-        limit: usize,
-    },
+    TooLarge { call: Opcode, what: &'static str, size: usize, limit: usize },
     /// Keys that did not come in time. The connection remains of use.
     #[error("{call}: waited {waited:.1?} for {} of {total} keys: {}", missing.len(), Listed(missing))]
-    Missing {
-        /// The call.
-        call: Opcode,
-        /// Those that are not there.
-        missing: Vec<String>,
-        /// How many were waited for.
-        total: usize,
-        /// How long.
-        waited: Duration,
-    },
+    Missing { call: Opcode, missing: Vec<String>, total: usize, waited: Duration },
     /// The store did not take or answer a request in time.
     #[error("{call}: the store at {peer} did not answer within {waited:.1?}")]
-    Silent {
-        /// The call.
-        call: Opcode,
-        /// The store.
-        peer: SocketAddr,
-        /// How long it was waited.
-        waited: Duration,
-    },
+    Silent { call: Opcode, peer: SocketAddr, waited: Duration },
     /// The store ended the connection, which is also how it refuses a request.
     #[error(
         "{call}: the store at {peer} ended the connection: it has stopped, or does not accept this request"
     )]
-    Ended {
-        /// The call.
-        call: Opcode,
-        /// The store.
-        peer: SocketAddr,
-    },
+    Ended { call: Opcode, peer: SocketAddr },
     /// The store ended the connection, and said why: it is full, say.
     #[error("{call}: the store at {peer} closed the connection: {why}")]
-    Refused {
-        /// The call. The refused request may be an earlier one that has no reply.
-        call: Opcode,
-        /// The store.
-        peer: SocketAddr,
-        /// Its reason.
-        why: String,
-    },
+    Refused { call: Opcode, peer: SocketAddr, why: String },
     /// The connection failed.
     #[error("{call}: connection to the store at {peer} failed: {cause}")]
-    Io {
-        /// The call.
-        call: Opcode,
-        /// The store.
-        peer: SocketAddr,
-        /// What the operating system said.
-        cause: io::Error,
-    },
+    Io { call: Opcode, peer: SocketAddr, cause: io::Error },
     /// The reply is not one of the protocol.
     #[error("{call}: the peer at {peer} does not speak the store's protocol: {cause}")]
-    Protocol {
-        /// The call.
-        call: Opcode,
-        /// The peer.
-        peer: SocketAddr,
-        /// What was wrong.
-        cause: ReplyError,
-    },
+    Protocol { call: Opcode, peer: SocketAddr, cause: ReplyError },
     /// An earlier call failed in the middle of a message; the connection is of no use any more.
     #[error("{call}: the connection to the store at {peer} broke in an earlier call")]
-    Broken {
-        /// The call.
-        call: Opcode,
-        /// The store.
-        peer: SocketAddr,
-    },
+    Broken { call: Opcode, peer: SocketAddr },
 }
 
 impl ClientError {

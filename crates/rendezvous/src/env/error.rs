@@ -25,33 +25,17 @@ pub struct Conflict {
 /// Why a process does not know who it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum EnvError {
     /// A value that means nothing.
     #[error("{setting}: expected {expected}")]
-    Invalid {
-        /// What was set.
-        setting: Setting,
-        /// What would have been right.
-        expected: String,
-    },
+    Invalid { setting: Setting, expected: String },
     /// Two values that cannot both be true.
     #[error("{one} contradicts {other}: expected {expected}")]
-    Contradiction {
-        /// One of them.
-        one: Setting,
-        /// The other.
-        other: Setting,
-        /// What would have been right.
-        expected: &'static str,
-    },
+    Contradiction { one: Setting, other: Setting, expected: &'static str },
     /// Half of what is needed.
     #[error("{present} is set and {missing} is not; both or neither are expected")]
-    Incomplete {
-        /// The variable or flag that is set.
-        present: &'static str,
-        /// Its counterpart.
-        missing: &'static str,
-    },
+    Incomplete { present: &'static str, missing: &'static str },
     /// No launcher, no flags.
     #[error(
         "no rank: give --rank and --world-size, or start with torchrun (RANK, WORLD_SIZE), Open \
@@ -65,22 +49,10 @@ pub enum EnvError {
          --master-addr or set MASTER_ADDR{}",
         hint(launcher)
     )]
-    NoMaster {
-        /// Who said rank and world size.
-        launcher: Launcher,
-        /// How many ranks.
-        world_size: u32,
-    },
+    NoMaster { launcher: Launcher, world_size: u32 },
     /// Slurm's list of hosts cannot be read.
     #[error("{variable}={value:?}: {cause}")]
-    NodeList {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What was wrong.
-        cause: NodeListError,
-    },
+    NodeList { variable: &'static str, value: String, cause: NodeListError },
 }
 
 /// How the starter hands a variable to all ranks.

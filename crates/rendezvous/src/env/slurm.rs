@@ -3,28 +3,20 @@
 /// Why a list of hosts cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum NodeListError {
     /// No first host.
     #[error("the list begins without a host")]
     Empty,
     /// A bracket without its counterpart, or one inside another.
     #[error("bracket at byte {at} has no counterpart")]
-    Bracket {
-        /// Where.
-        at: usize,
-    },
+    Bracket { at: usize },
     /// Not a number or a range of numbers.
     #[error("{range:?} in brackets is not a number or a range such as 01-04")]
-    Range {
-        /// What stands there.
-        range: String,
-    },
+    Range { range: String },
     /// Not a host's name.
     #[error("{host:?} is not the name of a host")]
-    Host {
-        /// The name.
-        host: String,
-    },
+    Host { host: String },
 }
 
 /// The first host of a list, its brackets replaced by the first number of each.

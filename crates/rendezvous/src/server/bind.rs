@@ -10,42 +10,26 @@ use crate::ResolveError;
 /// Why a server could not listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum BindError {
     /// Somebody else listens there.
     #[error("{addr} is in use by another process; choose another port or end that process")]
-    InUse {
-        /// The address.
-        addr: SocketAddr,
-    },
+    InUse { addr: SocketAddr },
     /// Another machine's address.
     #[error("{addr} is not an address of this machine; say which of its addresses to bind to")]
-    NotLocal {
-        /// The address.
-        addr: SocketAddr,
-    },
+    NotLocal { addr: SocketAddr },
     /// Not allowed, as for ports below 1024.
     #[error("not allowed to listen at {addr}")]
-    Denied {
-        /// The address.
-        addr: SocketAddr,
-    },
+    Denied { addr: SocketAddr },
     /// The name has no address to try.
     #[error("host {host:?} has no address to listen at")]
-    NoAddress {
-        /// The name.
-        host: String,
-    },
+    NoAddress { host: String },
     /// The name could not be resolved.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     /// Something else.
     #[error("cannot listen at {addr}: {cause}")]
-    Io {
-        /// The address.
-        addr: SocketAddr,
-        /// What the operating system said.
-        cause: io::Error,
-    },
+    Io { addr: SocketAddr, cause: io::Error },
 }
 
 /// As many as the operating system allows: all ranks may connect in the same instant.

@@ -19,7 +19,7 @@ use crate::store::{ClientId, Replies, Store};
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// Requests of one connection that are handled before another has its turn.
+/// Requests of one connection that are handled before another connection is served.
 const TURN: usize = 64;
 
 /// How long accepting pauses when the operating system has no descriptor left.

@@ -1,4 +1,4 @@
-//! What a server tells of itself.
+//! What a server reports about itself.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +13,7 @@ use crate::store::Refusal;
 /// Why a connection was closed by the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum Cause {
     /// Its bytes are not the protocol's.
     #[error(transparent)]
@@ -22,30 +23,16 @@ pub enum Cause {
     Refused(#[from] Refusal),
     /// A message, or the validation of a new connection, was not complete in time.
     #[error("message not complete within {limit:?}")]
-    SlowToSend {
-        /// The bound.
-        limit: Duration,
-    },
+    SlowToSend { limit: Duration },
     /// A reply was not taken in time.
     #[error("reply not taken within {limit:?}")]
-    SlowToRead {
-        /// The bound.
-        limit: Duration,
-    },
+    SlowToRead { limit: Duration },
     /// Messages in progress need more memory than there is.
     #[error("buffers and store would hold {size} bytes, at most {limit} allowed")]
-    Memory {
-        /// What would be held.
-        size: usize,
-        /// The bound.
-        limit: usize,
-    },
+    Memory { size: usize, limit: usize },
     /// One connection too many.
     #[error("{limit} connections are open already")]
-    TooManyConnections {
-        /// The bound.
-        limit: usize,
-    },
+    TooManyConnections { limit: usize },
     /// The server's process may not open another descriptor.
     #[error("the store's process is out of file descriptors (ulimit -n)")]
     NoDescriptors,
@@ -80,7 +67,7 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     stop: AtomicBool,
-    told: Mutex<(Stats, VecDeque<Fault>)>,
+    state: Mutex<(Stats, VecDeque<Fault>)>,
 }
 
 const FAULTS_KEPT: usize = 64;
@@ -96,25 +83,25 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Stats)) {
-        change(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner).0);
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).0);
     }
 
     pub(super) fn fault(&self, peer: SocketAddr, cause: Cause) {
         tracing::warn!(%peer, %cause, "store closes a connection");
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.0.faults += 1;
-        if told.1.len() == FAULTS_KEPT {
-            told.1.pop_front();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.faults += 1;
+        if state.1.len() == FAULTS_KEPT {
+            state.1.pop_front();
         }
-        told.1.push_back(Fault { peer, cause });
+        state.1.push_back(Fault { peer, cause });
     }
 
     pub(super) fn take_faults(&self) -> Vec<Fault> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut told.1).into()
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.1).into()
     }
 }

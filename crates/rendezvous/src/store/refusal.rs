@@ -3,49 +3,26 @@
 /// Why a request was refused. The client sees its connection closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum Refusal {
     /// No memory left.
     #[error("the store is full: its {limit} bytes are in use")]
-    Full {
-        /// The bound.
-        limit: usize,
-    },
+    Full { limit: usize },
     /// No room for another key.
     #[error("the store is full: it has {limit} keys")]
-    TooManyKeys {
-        /// The bound.
-        limit: usize,
-    },
+    TooManyKeys { limit: usize },
     /// The value would be too long.
     #[error("value of key {key:?} would have {size} bytes, at most {limit} allowed")]
-    ValueTooLong {
-        /// The key's beginning.
-        key: String,
-        /// Length it would have.
-        size: usize,
-        /// The bound.
-        limit: usize,
-    },
+    ValueTooLong { key: String, size: usize, limit: usize },
     /// The reply would be too long.
     #[error("reply would have {size} bytes, at most {limit} allowed")]
-    ReplyTooLong {
-        /// Length it would have.
-        size: usize,
-        /// The bound.
-        limit: usize,
-    },
+    ReplyTooLong { size: usize, limit: usize },
     /// Addition to something else.
     #[error("value of key {key:?} is not a decimal number")]
-    NotANumber {
-        /// The key's beginning.
-        key: String,
-    },
+    NotANumber { key: String },
     /// Addition beyond 64 bits.
     #[error("value of key {key:?} would leave the range of 64 bits")]
-    Overflow {
-        /// The key's beginning.
-        key: String,
-    },
+    Overflow { key: String },
     /// A second wait without a cancel_wait between.
     #[error("a second wait while the first is under way")]
     WaitsAlready,

@@ -10,23 +10,16 @@ use crate::{BindError, ClientError, ConnectError};
 /// Why ranks did not meet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum WorldError {
     /// No such rank.
     #[error(
         "rank {rank} of {world_size}: expected a rank below the world size, and at most 65536 ranks"
     )]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// The size.
-        world_size: u32,
-    },
+    Rank { rank: u32, world_size: u32 },
     /// No name for a job.
     #[error("job {job:?}: expected {JOB_NAME}")]
-    Job {
-        /// The name's beginning.
-        job: String,
-    },
+    Job { job: String },
     /// This rank was to run the store.
     #[error("store of rank 0: {0}")]
     Bind(BindError),
@@ -41,90 +34,37 @@ pub enum WorldError {
     Random(getrandom::Error),
     /// Ranks that did not come.
     #[error("{call} {name:?}: waited {waited:.1?} for {} of {world_size} ranks: {}", ranks.len(), Listed(ranks))]
-    Missing {
-        /// What was to be done together.
-        call: &'static str,
-        /// Its name.
-        name: String,
-        /// Who did not come.
-        ranks: Vec<u32>,
-        /// How many ranks there are.
-        world_size: u32,
-        /// How long it was waited.
-        waited: Duration,
-    },
+    Missing { call: &'static str, name: String, ranks: Vec<u32>, world_size: u32, waited: Duration },
     /// A rank that had joined is not there any more.
     #[error("rank {rank} {loss}")]
-    Lost {
-        /// The first one that was lost.
-        rank: u32,
-        /// What became of it.
-        loss: Loss,
-    },
+    Lost { rank: u32, loss: Loss },
     /// While the ranks were joining, one was not let in.
     #[error("a rank could not join: {cause}")]
-    Refused {
-        /// What that rank said.
-        cause: String,
-    },
+    Refused { cause: String },
     /// Somebody else is this rank.
     #[error(
         "rank {rank} of job {job:?}, generation {generation}, has joined already; a restart at the \
          same store needs a higher generation"
     )]
-    RankTaken {
-        /// The rank.
-        rank: u32,
-        /// The job.
-        job: String,
-        /// Which start of it.
-        generation: u64,
-    },
+    RankTaken { rank: u32, job: String, generation: u64 },
     /// The ranks do not agree how many they are.
-    #[error("rank {rank} was told that there are {ours} ranks, another that there are {theirs}")]
-    Size {
-        /// This rank.
-        rank: u32,
-        /// What it was told.
-        ours: u32,
-        /// What another was told.
-        theirs: u32,
-    },
+    #[error(
+        "rank {rank} was started for a world of {ours} ranks, another rank for one of {theirs}"
+    )]
+    Size { rank: u32, ours: u32, theirs: u32 },
     /// Ranks of different versions.
     #[error("the job's keys are of layout {theirs:?}, this rank's of {ours:?}: mixed versions")]
-    Layout {
-        /// This rank's: version and world size.
-        ours: String,
-        /// What the store has.
-        theirs: String,
-    },
+    Layout { ours: String, theirs: String },
     /// A name that cannot be a key.
     #[error("name of {size} bytes, expected 1 to {limit}")]
-    Name {
-        /// Its length.
-        size: usize,
-        /// The bound.
-        limit: usize,
-    },
+    Name { size: usize, limit: usize },
     /// Names that are never used again would add up.
     #[error("{limit} different names are in use; use the same name again")]
-    TooManyNames {
-        /// The bound.
-        limit: usize,
-    },
+    TooManyNames { limit: usize },
     /// A broadcast from nobody or from two.
     #[error(
         "broadcast from rank {root} of {world_size}: rank {rank} gave {}; the root gives bytes and \
          the others none", if *given { "bytes" } else { "none" }
     )]
-    Root {
-        /// The root.
-        root: u32,
-        /// This rank.
-        rank: u32,
-        /// How many ranks there are.
-        world_size: u32,
-        /// Whether it gave bytes.
-        given: bool,
-    },
+    Root { root: u32, rank: u32, world_size: u32, given: bool },
 }

@@ -1,4 +1,4 @@
-//! What the ranks of a world are told when one of them is lost.
+//! How the ranks of a world learn that one of them is lost.
 //!
 //! The first loss counts. It stands at the key `lost`, written by the rank itself if it fails, or by
 //! our store if the rank's connection ends.
@@ -20,7 +20,7 @@ const REFUSED: &str = "refused";
 const SLICE: Duration = Duration::from_millis(250);
 const RANKS_PER_SLICE: u32 = 32;
 
-/// How long a failed rank that runs the store keeps it, so that the others hear of the failure.
+/// How long a failed rank that runs the store keeps it, so that the others learn of the failure.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Ends with a failure, of which the other ranks are told, each in its next call. The rank that
+    /// Ends with a failure, which the other ranks get as an error in their next call. The rank that
     /// runs the store keeps it for them, 5 s at most.
     pub fn fail(mut self, cause: &str) {
         let value = encode(self.rank, &Loss::Failed(cause.to_owned()));
@@ -124,7 +124,8 @@ impl World {
         error
     }
 
-    /// Goes without having failed the others by that. The store stays until all have gone.
+    /// Leaves the world without marking this rank as failed. The store stays until all have left,
+    /// 5 s at most.
     fn depart(mut self) {
         let _ = self.withdraw_will();
         let Some(server) = self.server.take() else {
