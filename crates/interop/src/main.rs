@@ -19,6 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use talk::{Hello, Next, Talk};
+use warpverbs::transport::NicChoice;
 
 /// The TCP port of the two programs, unless another is given.
 const PORT: u16 = 7471;
@@ -42,9 +43,9 @@ struct Flags {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Waits for the other program and does as it says.
+    /// Waits for the other program and follows it.
     Serve,
-    /// Goes through the cases with the program at `host`, and tells what came of them.
+    /// Goes through the cases with the program at `host`, and prints the results.
     Run {
         /// Address of the program that serves.
         host: IpAddr,
@@ -69,8 +70,6 @@ enum Role {
     },
 }
 
-/// The name of our own NIC.
-const SOFT: &str = "soft";
 /// Connections on which something went wrong, after which no more are tried: each may take minutes.
 const ENOUGH: u32 = 5;
 
@@ -98,14 +97,14 @@ fn run(flags: &Flags) -> Result<()> {
 
 fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()> {
     // Keys of ours can be invalidated, and kernels post to us.
-    let (soft, rxe) = (flags.nic == SOFT, side.is_rxe());
+    let (soft, rxe) = (is_soft(&flags.nic), side.is_rxe());
     let own = Hello { nic: side.name(), invalidates: soft, rxe, kernels: soft };
     talk.send(own.clone())?;
     let theirs: Hello = talk.recv()?;
     match &flags.role {
         Role::Run { mtu, lossy, json, .. } => {
             let rows = lead(&mut *side, &mut talk, [&own, &theirs], mtu, *lossy)?;
-            tell(
+            print(
                 &Report { nics: [&own.nic, &theirs.nic], lossy: *lossy, rows: &rows },
                 json.as_deref(),
             )
@@ -120,10 +119,15 @@ fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()>
 }
 
 fn open(flags: &Flags) -> Result<Box<dyn Side>> {
-    match flags.nic.as_str() {
-        SOFT => Ok(Box::new(Soft::new(flags.bind)?)),
-        name => Ok(Box::new(Rdma::new(name, flags.bind)?)),
+    match is_soft(&flags.nic) {
+        true => Ok(Box::new(Soft::new(flags.bind)?)),
+        false => Ok(Box::new(Rdma::new(&flags.nic, flags.bind)?)),
     }
+}
+
+/// Whether a NIC is our own.
+fn is_soft(nic: &str) -> bool {
+    NicChoice::from(nic) == NicChoice::Soft
 }
 
 fn lead(
@@ -160,7 +164,7 @@ fn lead(
     Ok(rows)
 }
 
-fn tell(report: &Report<'_>, json: Option<&Path>) -> Result<()> {
+fn print(report: &Report<'_>, json: Option<&Path>) -> Result<()> {
     if let Some(file) = json {
         let text = serde_json::to_string(report)?;
         std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
