@@ -1,4 +1,4 @@
-//! Words on stdout and stderr. Who reads them may be gone, as `head` is after its last line.
+//! Output on stdout and stderr. The reader may have gone, as `head` has after its last line.
 
 use anyhow::Context as _;
 use std::fmt::Display;
@@ -10,11 +10,11 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush()).context("stdout")
 }
 
-/// Tells on stderr why the program ends, unless the reason is that nobody listens any more.
+/// Prints on stderr why the program fails, unless the reader of stdout has gone.
 pub(crate) fn failure(error: &anyhow::Error) {
     let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
     if cause != Some(ErrorKind::BrokenPipe) {
-        // Nothing is left to tell it to if stderr is gone as well.
+        // Nothing can be done if stderr is closed as well.
         let _ = writeln!(io::stderr(), "error: {error:#}");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What is told of a set of samples, in nanoseconds. Percentiles are nearest-rank.
+/// Summary of a set of samples, in nanoseconds. Percentiles are nearest-rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// Number of samples.

@@ -1,4 +1,4 @@
-//! One side's part in a case: it asks, or it answers.
+//! One side's part in a case: requester or responder.
 
 use crate::case::{AREA, Case, GUARD, Group, Op, START, Status, Twist};
 use crate::side::{Address, Area, Remote, Side, Work};
@@ -352,8 +352,8 @@ mod tests {
         let mut found = expected.clone();
         assert_eq!(differs(&found, &expected, START), None);
         found[4096] ^= 1;
-        let told = differs(&found, &expected, START).expect("a difference");
-        assert!(told.starts_with("1 bytes differ, the first at 4096: "), "{told}");
+        let text = differs(&found, &expected, START).expect("a difference");
+        assert!(text.starts_with("1 bytes differ, the first at 4096: "), "{text}");
         // What packets are cut by does not repeat in the pattern, nor from case to case.
         assert_ne!(expected[..256], expected[1024..1280]);
         assert_ne!(expected[..256], pattern(4, 256)[..]);

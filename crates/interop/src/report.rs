@@ -1,4 +1,4 @@
-//! What is told in the end.
+//! The table that is printed at the end.
 
 use crate::play::Row;
 use serde::Serialize;

@@ -22,7 +22,7 @@ pub(crate) struct Hello {
     pub(crate) kernels: bool,
 }
 
-/// What is tried next, and whether the program that is told posts the work; `None` is the end.
+/// What is tried next, and whether the program that gets this posts the work; `None` is the end.
 pub(crate) type Next = Option<(bool, Group)>;
 
 /// Bytes and count of each measurement.

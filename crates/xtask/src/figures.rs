@@ -51,7 +51,7 @@ pub(crate) fn spread(values: &[f64]) -> String {
     format!("{low:.2} to {high:.2}")
 }
 
-/// Programs that wanted a core in the minute before anything was started, if the system tells.
+/// Programs that wanted a core in the minute before anything was started, if the system reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load(pub(crate) Option<f64>);
 

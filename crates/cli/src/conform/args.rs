@@ -20,7 +20,7 @@ pub(crate) struct ConformArgs {
     pub(super) network: Option<IpAddr>,
     #[command(flatten)]
     pub(super) choice: Choice,
-    /// Says what the cases are, and runs none
+    /// List the cases, and run none
     #[arg(long)]
     pub(super) list: bool,
 }
@@ -28,15 +28,15 @@ pub(crate) struct ConformArgs {
 /// Which side this process is.
 #[derive(Subcommand)]
 pub(super) enum Role {
-    /// Waits for a client, and is the peer of its cases
+    /// Wait for a client, and be the peer of its cases
     Server(ServerArgs),
-    /// Runs the cases against a server
+    /// Run the cases against a server
     Client(ClientArgs),
-    /// Runs them against a second process, which it starts
+    /// Run the cases against a second process, which it starts
     Local(LocalArgs),
 }
 
-/// Which cases, and what is told of them.
+/// Which cases, and what is printed about them.
 #[derive(Args, Clone)]
 pub(super) struct Choice {
     /// Only cases whose names contain this; may be given several times
@@ -45,10 +45,10 @@ pub(super) struct Choice {
     /// Only cases that the host posts
     #[arg(long)]
     pub(super) host_only: bool,
-    /// Where memory lies that kernels reach
+    /// Where the memory of kernels lies
     #[arg(long, value_enum, default_value_t = Mem::Pinned)]
     pub(super) mem: Mem,
-    /// Leaves out the lines of cases that passed
+    /// Leave out the lines of cases that passed
     #[arg(long, conflicts_with = "json")]
     pub(super) brief: bool,
 }
@@ -56,10 +56,10 @@ pub(super) struct Choice {
 /// The TCP port behind `perf`'s.
 const PORT: u16 = 18516;
 
-/// Options of a server: everything else is the client's to say.
+/// Options of a server: the client chooses everything else.
 #[derive(Args)]
 pub(super) struct ServerArgs {
-    /// Address to listen at; packets go over the interface on which the client comes
+    /// Address to listen at; packets use the interface of the client's connection
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     pub(super) bind: IpAddr,
     /// TCP port where client and server meet; 0 is any
@@ -77,10 +77,10 @@ pub(super) struct ServerArgs {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     pub(super) nic: String,
-    /// Runs no kernels
+    /// Run no kernels
     #[arg(long)]
     pub(super) host_only: bool,
-    /// Where memory lies that kernels reach
+    /// Where the memory of kernels lies
     #[arg(long, value_enum, default_value_t = Mem::Pinned)]
     pub(super) mem: Mem,
 }

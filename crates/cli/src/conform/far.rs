@@ -1,4 +1,4 @@
-//! The two sides in two processes: what they say, the side that is asked, and the way to it.
+//! The two sides in two processes: their messages, the server, and the connection to it.
 
 use super::args::{ClientArgs, ServerArgs};
 use crate::Common;
@@ -19,14 +19,14 @@ use warpverbs_control::{Connection, Listener};
 /// How long a client may be busy with its own side of a case: with a kernel, say.
 const BETWEEN: Duration = Duration::from_secs(180);
 
-/// Everything that is said. After the preambles the client asks, and the server answers.
+/// The messages. The client asks, and the server answers.
 #[derive(Serialize, Deserialize)]
 enum Message {
-    /// Client: something to do.
+    /// Client: a request.
     Ask(Request),
-    /// Server: what came of it.
-    Told(Reply),
-    /// Client: that was all.
+    /// Server: the result.
+    Reply(Reply),
+    /// Client: no more requests.
     End,
     /// Either: why it ends.
     Failed(String),
@@ -40,7 +40,7 @@ impl warpverbs_control::Message for Message {
     fn kind(&self) -> &'static str {
         match self {
             Self::Ask(_) => "request",
-            Self::Told(_) => "reply",
+            Self::Reply(_) => "reply",
             Self::End => "end",
             Self::Failed(_) => "failed",
         }
@@ -54,8 +54,8 @@ impl warpverbs_control::Message for Message {
     }
 }
 
-/// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` tells the two sides'
-/// captures and faults apart.
+/// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` keeps the two
+/// sides' captures and faults apart.
 fn open(
     (nic, gpu): (&str, Option<&str>),
     (ip, udp_port): (IpAddr, u16),
@@ -72,7 +72,7 @@ fn open(
     })
 }
 
-/// The side that is asked, until the client says that this was all.
+/// Answers a client's requests until it ends.
 pub(super) fn serve(args: &ServerArgs) -> Result<()> {
     let listener = Listener::bind(SocketAddr::new(args.bind, args.port))?;
     // `conform local` reads the address from here.
@@ -93,7 +93,7 @@ fn follow(args: &ServerArgs, control: &mut Connection<Message>) -> Result<()> {
     control.during("in the middle of the cases");
     loop {
         match control.recv("request", BETWEEN)? {
-            Message::Ask(request) => control.send(&Message::Told(actor.act(request)))?,
+            Message::Ask(request) => control.send(&Message::Reply(actor.act(request)))?,
             Message::End => return Ok(()),
             other => return Err(control.out_of_turn(&other, "request or end").into()),
         }
@@ -110,7 +110,7 @@ impl Link for Way {
         let ask = || {
             self.control.send(&Message::Ask(request))?;
             match self.control.recv("reply", LONGEST_REPLY)? {
-                Message::Told(reply) => Ok(reply),
+                Message::Reply(reply) => Ok(reply),
                 other => Err(self.control.out_of_turn(&other, "reply")),
             }
         };
@@ -120,7 +120,7 @@ impl Link for Way {
 
 impl Drop for Way {
     fn drop(&mut self) {
-        // A server that is gone need not be told.
+        // The server may be gone.
         let _ = self.control.send(&Message::End);
     }
 }

@@ -56,7 +56,7 @@ struct Document {
 pub(crate) fn run(args: &ConformArgs) -> Result<()> {
     match &args.role {
         None if args.list => list(&args.choice.cases()?),
-        None => tell(&alone(args)?, &args.choice, args.common.json),
+        None => report(&alone(args)?, &args.choice, args.common.json),
         Some(Role::Server(args)) => far::serve(args),
         Some(Role::Client(args)) => client(args),
         Some(Role::Local(args)) => local(args),
@@ -96,7 +96,7 @@ fn alone(args: &ConformArgs) -> Result<Setup> {
 
 fn client(args: &ClientArgs) -> Result<()> {
     args.choice.cases()?;
-    tell(&far::connect(args)?, &args.choice, args.common.json)
+    report(&far::connect(args)?, &args.choice, args.common.json)
 }
 
 fn local(args: &LocalArgs) -> Result<()> {
@@ -116,8 +116,8 @@ fn local(args: &LocalArgs) -> Result<()> {
     server.finish()
 }
 
-/// Runs the cases and tells what came of them.
-fn tell(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
+/// Runs the cases and prints their results.
+fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
     let cases = choice.cases()?;
     let say = |text: String| if json { Ok(()) } else { print::line(text) };
     let (own, peer) = sides(setup);
@@ -144,8 +144,8 @@ fn tell(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
         *counts.entry(outcome.word()).or_insert(0) += 1;
     }
     let wrong = outcomes.iter().filter(|outcome| !outcome.is_right()).count();
-    let told = counts.iter().map(|(word, count)| format!("{count} {word}"));
-    say(told.collect::<Vec<_>>().join(", "))?;
+    let summary = counts.iter().map(|(word, count)| format!("{count} {word}"));
+    say(summary.collect::<Vec<_>>().join(", "))?;
     let (all, ended) = (cases.len(), outcomes.len());
     if json {
         let document = Document {

@@ -342,7 +342,7 @@ mod tests {
         (dir, root, report)
     }
 
-    fn told(from: &str, to: &str) -> (String, String) {
+    fn shown(from: &str, to: &str) -> (String, String) {
         let (_dir, root, report) = machine();
         let way = way(&root, &report, from, to).unwrap();
         (way.steps.join("\n"), way.held_back_by.join("\n"))
@@ -350,16 +350,16 @@ mod tests {
 
     #[test]
     fn the_best_way_is_held_back_by_what_is_not_built_only() {
-        let (steps, held_back) = told("cuda:0", "mlx5_0");
+        let (steps, held_back) = shown("cuda:0", "mlx5_0");
         assert!(steps.contains("dmabuf, through PCIe switches only"), "{steps}");
         assert_eq!(held_back.lines().count(), 1, "{held_back}");
         assert!(held_back.contains("doorbell"), "{held_back}");
-        assert_eq!(told("mlx5_0", "cuda"), (steps, held_back), "in both directions");
+        assert_eq!(shown("mlx5_0", "cuda"), (steps, held_back), "in both directions");
     }
 
     #[test]
     fn a_far_device_without_registration_is_told_with_the_nearer_one() {
-        let (steps, held_back) = told("cuda:0", "mlx5_1");
+        let (steps, held_back) = shown("cuda:0", "mlx5_1");
         assert!(!steps.contains("reads and writes"), "{steps}");
         assert!(held_back.contains("not registered: no module is loaded"), "{held_back}");
         assert!(held_back.contains("mlx5_0 is nearer to cuda:0"), "{held_back}");
@@ -368,12 +368,12 @@ mod tests {
     #[test]
     fn two_devices_that_cannot_meet_are_told_so() {
         assert!(
-            told("mlx5_0", "mlx5_1")
+            shown("mlx5_0", "mlx5_1")
                 .1
                 .contains("no way: mlx5_0 speaks Ethernet, mlx5_1 InfiniBand")
         );
-        assert!(told("soft", "mlx5_1").1.contains("no way: mlx5_1 speaks no Ethernet"));
-        let (steps, held_back) = told("mlx5_0", "rxe0");
+        assert!(shown("soft", "mlx5_1").1.contains("no way: mlx5_1 speaks no Ethernet"));
+        let (steps, held_back) = shown("mlx5_0", "rxe0");
         assert!(steps.contains("sends over Ethernet"), "{steps}");
         assert!(
             held_back.contains("rxe0 is software: the CPU moves every byte by eth0"),

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 pub(crate) struct Slot {
     /// `0000:3b:00.0`.
     pub(crate) address: String,
-    /// NUMA node of the CPU it is attached to, if the machine tells.
+    /// NUMA node of the CPU it is attached to, if the kernel reports it.
     pub(crate) numa_node: Option<u32>,
     /// Speed and width of its link, `16.0 GT/s PCIe x16`.
     pub(crate) link: Option<String>,

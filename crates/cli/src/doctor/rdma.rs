@@ -91,7 +91,7 @@ pub(crate) struct PortGid {
     pub(crate) interface: Option<String>,
 }
 
-/// What is taken without being told.
+/// The GID that is used by default.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chosen {
     /// Index in the table.

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The processor.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cpu {
-    /// Model name, if the system tells.
+    /// Model name, if the system reports it.
     pub(crate) model: Option<String>,
     /// Cores this process may use.
     pub(crate) cores: usize,

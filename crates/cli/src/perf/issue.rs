@@ -55,7 +55,7 @@ enum Ring {
     Both,
 }
 
-/// Grids unless told otherwise. The host SIMT device runs a launch on one thread, so there the
+/// Default grids. The host SIMT device runs a launch on one thread, so there the
 /// larger ones would only take longer.
 const GRIDS: [Dim; 6] = [
     Dim::new(1, 1),

@@ -53,7 +53,7 @@ impl Rig {
         }
     }
 
-    /// Where the send queues of kernels lie unless told otherwise.
+    /// Where the send queues of kernels lie by default.
     pub(crate) fn usual_placement(&self) -> QueuePlacement {
         match self.gpu.info().kind {
             GpuKind::Simt => QueuePlacement::Simt,
@@ -93,7 +93,7 @@ impl Rig {
     }
 
     /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
-    /// reads nothing: it completes what it hears of.
+    /// reads nothing: it completes whatever a doorbell announces.
     pub(crate) fn consuming(
         &self,
         placement: QueuePlacement,

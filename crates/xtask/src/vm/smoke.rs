@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     broken(&mut bed)
 }
 
-/// The bed tells what becomes of commands and guests that do not end well.
+/// The test bed reports commands and guests that fail.
 fn broken(bed: &mut Bed) -> Result<()> {
     let failed = bed.one.run("echo why; exit 3", LIMIT)?;
     ensure!((failed.status, &*failed.text) == (3, "why\n"), "a failing command left {failed:?}");
@@ -36,11 +36,11 @@ fn broken(bed: &mut Bed) -> Result<()> {
         "a hanging command left {hung:?}"
     );
     let crash = bed.two.run("echo c >/proc/sysrq-trigger", LIMIT);
-    let told = crash.err().context("a guest survives its panic")?.to_string();
+    let report = crash.err().context("a guest survives its panic")?.to_string();
     for expected in ["the machine has ended", "Kernel panic"] {
         ensure!(
-            told.contains(expected),
-            "a guest that panics is reported without '{expected}': {told}"
+            report.contains(expected),
+            "a guest that panics is reported without '{expected}': {report}"
         );
     }
     println!("commands that fail or hang, and a guest that panics, are reported");

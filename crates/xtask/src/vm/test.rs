@@ -278,8 +278,8 @@ mod tests {
         };
         let mut rows = Rows::default();
         assert_eq!(rows.compare(&step("one"), &table("cd")).expect("rows"), "");
-        let told = rows.compare(&step("two"), &table("cd")).expect("the same rows");
-        assert!(told.contains("2 rows: the same bytes as in one"), "{told}");
+        let text = rows.compare(&step("two"), &table("cd")).expect("the same rows");
+        assert!(text.contains("2 rows: the same bytes as in one"), "{text}");
         let error = rows.compare(&step("three"), &table("ce")).expect_err("another row");
         assert_eq!(error.to_string(), "128 bytes: received ce, in one cd (128 bytes)");
         assert!(rows.compare(&step("four"), "no table").is_err());

@@ -38,7 +38,7 @@ fn resources(guest: &mut Guest) -> Result<String> {
 }
 
 /// `command` leaves nothing behind; its output has all `words`.
-fn told(guest: &mut Guest, command: &str, words: &[&str]) -> Result<()> {
+fn reported(guest: &mut Guest, command: &str, words: &[&str]) -> Result<()> {
     let before = resources(guest)?;
     ensure!(before.contains("qp"), "no counts of rxe0: {before:?}");
     let done = guest.run(&format!("{command} 2>&1"), LIMIT)?;
@@ -64,7 +64,7 @@ fn extended(guest: &mut Guest) -> Result<()> {
         "does not offer on-demand paging",
     ];
     let words = [&refusals[..], &["1000 batches of 16", "passed"]].concat();
-    told(guest, "verbs_extended -n 1000", &words)
+    reported(guest, "verbs_extended -n 1000", &words)
 }
 
 /// A peer that is killed is missed, and the one that is left says so.
@@ -90,21 +90,21 @@ fn exhausted(guest: &mut Guest) -> Result<()> {
         let command = format!(
             "sh -c 'echo $$ >/sys/fs/cgroup/few/cgroup.procs; verbs_trouble exhaust {what}'"
         );
-        told(guest, &command, &[call, "EAGAIN", "rdma.max", "made one again"])?;
+        reported(guest, &command, &[call, "EAGAIN", "rdma.max", "made one again"])?;
     }
-    told(guest, "verbs_trouble load 96", &["96 rounds"])
+    reported(guest, "verbs_trouble load 96", &["96 rounds"])
 }
 
 /// Without the right to lock memory, and with little of it allowed.
 fn locked(guest: &mut Guest) -> Result<()> {
     guest.check("chmod 666 /dev/infiniband/uverbs0", LIMIT)?;
     let command = "sh -c 'ulimit -l 64; /bin/setpriv --reuid 1000 --clear-groups verbs_trouble register 1048576'";
-    told(
+    reported(
         guest,
         command,
         &["ENOMEM", "may lock 65536 bytes", "no CAP_IPC_LOCK", "ulimit -l unlimited"],
     )?;
-    told(
+    reported(
         guest,
         "sh -c 'ulimit -l 64; verbs_trouble register 1048576'",
         &["registered 1048576 bytes"],
@@ -113,7 +113,7 @@ fn locked(guest: &mut Guest) -> Result<()> {
 
 /// rxe0 is deleted under a program that uses it. rxe has no `disassociate_ucontext`, so the kernel
 /// (`ib_uverbs_remove_one`) takes the node away at once and then waits for the program, which works on
-/// and is told nothing; when it closes the device, or is killed, the deletion ends.
+/// without an event; when it closes the device, or is killed, the deletion ends.
 fn removed(guest: &mut Guest) -> Result<()> {
     for (seconds, end, program, last) in
         [(6, "", "program 0", "freed"), (100, "kill -KILL $P; ", "program 137", "writing")]
@@ -145,7 +145,7 @@ fn removed(guest: &mut Guest) -> Result<()> {
 /// The link goes away under a program that uses it.
 fn lost(guest: &mut Guest) -> Result<()> {
     let command = "sh -c '(sleep 2; ip link set eth0 down) & verbs_trouble lose'";
-    told(guest, command, &["event: PortError of Port(1)", "then: Down"])?;
+    reported(guest, command, &["event: PortError of Port(1)", "then: Down"])?;
     guest.check("ip link set eth0 up", LIMIT)?;
     guest.check("rdma link delete rxe0", LIMIT).map(drop)
 }

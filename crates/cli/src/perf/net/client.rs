@@ -42,7 +42,7 @@ impl Client {
             kernel::load(&*opened.gpu)?;
         }
         let mut control = Connection::connect(host, port, request.wait)?;
-        control.during("while it was told what to measure");
+        control.during("while it read what to measure");
         control.send(&Message::Setup(request.setup.clone()))?;
         match control.recv("ready", ANSWER)? {
             Message::Ready => {}

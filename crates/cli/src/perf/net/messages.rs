@@ -71,7 +71,7 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-/// Everything that is said.
+/// The messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// Client: what is to be measured.
@@ -88,7 +88,7 @@ pub(crate) enum Message {
     Stop(Vec<u64>),
     /// Server: every byte at its end is right.
     Verified,
-    /// Client: that was all.
+    /// Client: the end.
     End,
     /// Either: why it ends.
     Failed(String),

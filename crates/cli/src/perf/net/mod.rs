@@ -27,21 +27,21 @@ use std::time::Duration;
 /// Which end this process is.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum NetCommand {
-    /// Waits for a client, and does what that asks for
+    /// Wait for a client, and serve its measurement
     Server(ServerArgs),
-    /// Measures against a server
+    /// Measure against a server
     Client(ClientArgs),
-    /// Measures between this process and a second one, which it starts
+    /// Measure between this process and a second one, which it starts
     Local(LocalArgs),
 }
 
 /// The TCP port of perftest.
 const PORT: u16 = 18515;
 
-/// Options of a server: everything else is the client's to say.
+/// Options of a server: the client chooses everything else.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// Address to listen at; packets go over the interface on which the client comes
+    /// Address to listen at; packets use the interface of the client's connection
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind: IpAddr,
     /// TCP port where client and server meet; 0 is any

@@ -1,5 +1,5 @@
-//! What the user asked for, checked in full before anything is set up; and what a client asks of a
-//! server, checked by the same rules.
+//! The user's flags, checked in full before anything is set up; and a client's request to a server,
+//! checked by the same rules.
 
 use super::messages::{EngineMode, Group, Setup};
 use super::side::mtu;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use warpverbs::nic::link::{Chance, FaultPlan};
 
-/// What is measured, and how it is told.
+/// What is measured, and how it is printed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MeasureArgs {
     /// Smallest message (K, M, G are powers of 1024)
@@ -67,10 +67,10 @@ pub(crate) struct MeasureArgs {
     /// Datagrams that both ends' links lose, such as 1% or 0.1%
     #[arg(long)]
     loss: Option<Chance>,
-    /// Which of them
+    /// Seed of the choice of lost datagrams
     #[arg(long, requires = "loss", default_value_t = 1)]
     seed: u64,
-    /// Seconds after which a measurement is given up
+    /// Seconds after which a measurement fails
     #[arg(long, default_value_t = 30)]
     row_limit: u64,
     /// Print JSON instead of a table

@@ -1,5 +1,5 @@
-//! The end that follows: it offers its memory, answers where the operation wants an answer, and
-//! checks what arrived.
+//! The server: it offers its memory, answers where the operation needs an answer, and checks what
+//! arrived.
 
 use super::messages::{Group, Measure, Message, Part, Setup};
 use super::pair::{PairEnd, explained};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_control::{Connection, Listener};
 
-/// What the server is told on its command line.
+/// The server's command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serve {
     pub(crate) op: Op,
@@ -132,7 +132,7 @@ fn measure(
     Ok(control.send(&Message::Verified)?)
 }
 
-/// Serves until the client speaks.
+/// Runs the engine until the client sends a message.
 fn idle(watch: &mut Watch<'_>) -> Result<Message> {
     loop {
         if let Some(message) = watch.pause()? {

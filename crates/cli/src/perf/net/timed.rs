@@ -21,7 +21,7 @@ pub(crate) enum Amount {
     Time(Duration),
 }
 
-/// Operations posted to one queue pair before the next has its turn.
+/// Operations posted to one queue pair before the next one.
 const BURST: u32 = 16;
 
 /// Operations on all queue pairs, as many under way as they may have, and how long they took. How
@@ -193,7 +193,7 @@ struct Rally<'l> {
     /// Messages of this end so far.
     turn: u64,
     /// Messages of the peer so far.
-    heard: u64,
+    received: u64,
 }
 
 impl<'l> Rally<'l> {
@@ -210,7 +210,7 @@ impl<'l> Rally<'l> {
             out: PairEnd::last_byte(out, part)?,
             incoming: PairEnd::last_byte(inbox, part)?,
             turn: 0,
-            heard: 0,
+            received: 0,
         })
     }
 
@@ -230,13 +230,13 @@ impl<'l> Rally<'l> {
 
     #[inline]
     fn arrived(&mut self) -> Result<bool> {
-        let next = self.heard + 1;
+        let next = self.received + 1;
         let there = match self.feed.op {
             Op::Write => self.incoming.load(Ordering::Acquire) == next as u8,
             _ => take(&self.feed.poster, self.inbox, &self.part)?,
         };
         if there {
-            self.heard = next;
+            self.received = next;
         }
         Ok(there)
     }

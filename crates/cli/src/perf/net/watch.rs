@@ -9,14 +9,12 @@ use warpverbs_control::Connection;
 
 /// The peer lives, but a part takes too long.
 #[derive(Debug, Error)]
-#[error(
-    "nothing for {after:?}, or not at an end within it; ask for less, or for a longer --row-limit"
-)]
+#[error("the measurement did not finish within {after:?}; measure less, or raise --row-limit")]
 pub(crate) struct TooSlow {
     after: Duration,
 }
 
-/// Turns without news between looks at clock and control connection.
+/// Idle turns between looks at clock and control connection.
 const LOOK_EVERY: u32 = 1024;
 /// Between looks at the control connection.
 const CONTROL_EVERY: Duration = Duration::from_millis(20);
@@ -38,13 +36,13 @@ impl<'a> Watch<'a> {
         Self { engine, control, start, limit, looked: start, fruitless: 0 }
     }
 
-    /// There was news.
+    /// There was progress.
     #[inline]
     pub(crate) fn news(&mut self) {
         self.fruitless = 0;
     }
 
-    /// There was none: lets the engine go on. What the peer says meanwhile, if anything.
+    /// There was none: lets the engine run. A message of the peer, if one came meanwhile.
     #[inline]
     pub(crate) fn pause(&mut self) -> Result<Option<Message>> {
         self.engine.turn(self.fruitless);
@@ -77,7 +75,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// As [`Self::pause`], where the peer has nothing to say but that it failed.
+    /// As [`Self::pause`], where the only message to expect is that the peer failed.
     #[inline]
     pub(crate) fn pause_alone(&mut self) -> Result<()> {
         match self.pause()? {

@@ -57,7 +57,7 @@ impl Contender {
     }
 
     /// As [`Self::run`]. Emulated guests lose packets while the host is busy, and rxe then ends a
-    /// connection now and then, whoever posts: what failed is told, and tried again.
+    /// connection now and then, whoever posts: a failure is printed, and tried again.
     fn insist(self, bed: &mut Bed, size: (u64, u32)) -> Result<f64> {
         for _ in 1..ATTEMPTS {
             match self.run(bed, size) {
