@@ -153,3 +153,22 @@ fn rows_before_an_error_are_printed() {
     assert_eq!(rows["rows"].as_array().map(Vec::len), Some(1), "{rows}");
     assert!(text(&out.stderr).contains("1 GiB"), "{}", text(&out.stderr));
 }
+
+#[test]
+fn flags_mean_the_same_in_every_command() {
+    // Without warm-up, and on more queue pairs than a NIC has unless it is asked for more.
+    let few = "-b 8 -e 8 -n 2 -w 0 --json";
+    let document = json(&format!("perf loopback --gpu simt --nic soft0 --post host {few} -q 600"));
+    assert_eq!(document["rows"][0]["qps"], 600, "{document}");
+    for flags in ["", "--gpu simt"] {
+        let document = json(&format!("perf write local {few} {flags}"));
+        assert_eq!(document["rows"][0]["latency"]["samples"], 2, "{document}");
+    }
+    let issue = json("perf issue --gpu simt -n 1 -g 1x1 -q 300 --depth 128 --json");
+    assert_eq!(issue["rows"][0]["qps"], 300, "{issue}");
+    for command in ["perf loopback", "perf write local", "perf issue"] {
+        fails(&format!("{command} -q 5000"), &["-q is 5000, expected 1 to 4096"]);
+    }
+    // The software NIC by its name.
+    succeeds("conform --network 127.0.0.1 --nic soft0 --host-only --brief --case write_sizes");
+}
