@@ -244,21 +244,32 @@ pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) {
         let value = unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire);
         // SAFETY: the caller has 4 bytes at `dst`; aligned.
         unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
-    } else if let (4 | 8, true) = (len, dst.is_multiple_of(len as u64)) {
+    } else {
+        // SAFETY: the caller has both.
+        unsafe { copy_more(dst, src, len) };
+    }
+}
+
+/// What is left of [`host_copy`]: out of line, so that its callers stay short.
+///
+/// # Safety
+/// As for [`host_copy`].
+#[inline(never)]
+unsafe fn copy_more(dst: u64, src: u64, len: usize) {
+    if matches!(len, 4 | 8) && dst.is_multiple_of(len as u64) {
         let mut value = [0; 8];
         // SAFETY: the caller has `len` bytes at `src`; `value` has 8.
         unsafe { foreign::copy(value.as_mut_ptr() as u64, src, len) };
         // SAFETY: the caller has `len` bytes at `dst`.
-        unsafe { host_write(dst, &value[..len]) };
-    } else {
-        // SAFETY: the caller has both.
-        unsafe { copy_bytes(dst, src, len) };
+        return unsafe { host_write(dst, &value[..len]) };
     }
+    // SAFETY: the caller has both.
+    unsafe { copy_bytes(dst, src, len) };
 }
 
 /// # Safety
 /// As for [`host_copy`].
-#[inline]
+#[inline(never)]
 unsafe fn copy_bytes(dst: u64, src: u64, len: usize) {
     // SAFETY: the caller has both.
     unsafe { foreign::copy(dst, src, len) };
