@@ -8,6 +8,7 @@
 mod access;
 mod atomic;
 mod complete;
+mod control;
 mod diagnostics;
 mod doorbell;
 mod fail;
@@ -27,19 +28,17 @@ pub(crate) use flight::InFlight;
 pub(crate) use proxy::SharedEnd;
 
 use crate::AsyncEvent;
-use crate::ModifyError;
-use crate::NicError;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::link::Link;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue};
-use crate::qp::state::transition;
 use crate::qp::{QpAttrs, QpState};
 use crate::slots::QpSlot;
 use crate::stats::{NicStats, QpStats};
 use crate::violation::Log;
+use crate::{ModifyError, NicError};
 use complete::Completer;
 use diagnostics::Diagnostics;
 use doorbell::DoorbellScanner;
@@ -53,7 +52,7 @@ use rand::rngs::StdRng;
 use schedule::Scheduler;
 use std::collections::VecDeque;
 use tables::Tables;
-use warpverbs_mem::{Access, Block, DoorbellPage, KeyTable};
+use warpverbs_mem::{Block, DoorbellPage, KeyTable};
 use zerocopy::transmute_ref;
 
 /// What a slice achieved.
@@ -443,18 +442,7 @@ impl Core {
 
     /// An event of a device that executes work.
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
-        self.queues.diagnostics.events.push(event);
-        let (AsyncEvent::QpFatal { qpn, .. }
-        | AsyncEvent::QpAccessError { qpn }
-        | AsyncEvent::QpRequestError { qpn }) = event
-        else {
-            return;
-        };
-        let slot = self.queues.tables.by_qpn.get(&qpn).copied();
-        if let Some(slot) = slot.filter(|&slot| self.proxy.has(slot)) {
-            self.poll_proxied(slot, POLLS);
-            self.ending(|queues| queues.end(slot, None));
-        }
+        control::raise(self, event);
     }
 
     /// A free QP number.
@@ -495,82 +483,15 @@ impl Core {
         to: QpState,
         attrs: &QpAttrs,
     ) -> Result<Released, ModifyError> {
-        let Tables { sends, receives, .. } = &mut self.queues.tables;
-        let (Some(q), Some(rq)) = (sends.live_mut(slot), receives.live_mut(slot)) else {
-            return Ok(Released::default());
-        };
-        transition(q.state, to, attrs.given())?;
-        attrs.check_ranges()?;
-        self.network.check_path(attrs)?;
-        self.proxy.check_path(slot, attrs.path)?;
-        if to == QpState::Err {
-            self.ending(|queues| queues.end(slot, None));
-            // Receives that the device has filled are reported before the QP can be destroyed.
-            while self.poll_proxied(slot, POLLS) {}
-            return Ok(Released::default());
-        }
-        let mut released = Released::default();
-        let from = q.state;
-        if to == QpState::Reset {
-            released._flight = q.reset();
-            rq.reset();
-            released._waiting = self.proxy.reset(slot);
-        }
-        (q.state, rq.state, q.drained) = (to, to, false);
-        q.attrs.merge(attrs);
-        q.restore_retries();
-        let merged = q.attrs;
-        q.peer_qpn = merged.dest_qpn.unwrap_or(0);
-        rq.peer_qpn = merged.dest_qpn;
-        q.executor = q.executor.with_path(merged.path);
-        rq.executor = rq.executor.with_path(merged.path);
-        if q.executor == Executor::Network || to == QpState::Reset {
-            let qp = (slot, q.qpn.get(), q.depth);
-            released._connection = self.network.follow(qp, (from, to), &merged);
-        }
-        rq.access = merged.access.unwrap_or(Access::empty());
-        rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
-        rq.max_dest_rd_atomic = merged.max_dest_rd_atomic.unwrap_or(0);
-        if to == QpState::Reset {
-            self.cancel_pending(slot);
-        }
-        self.queues.enqueue(slot);
-        Ok(released)
+        control::modify(self, slot, to, attrs)
     }
 
     pub(crate) fn qp_stats(&self, slot: QpSlot) -> QpStats {
-        let Tables { sends, receives, .. } = &self.queues.tables;
-        let Some((q, rq)) = sends.live(slot).zip(receives.live(slot)) else {
-            return QpStats::default();
-        };
-        let mut stats = q.stats;
-        stats.receives = rq.receives;
-        stats.received_bytes = rq.received_bytes;
-        stats.flushed += rq.flushed;
-        if let Some(conn) = self.network.conn_stats(slot) {
-            stats.timeouts += conn.timeouts;
-            stats.rnr_naks += conn.rnr_waits;
-            stats.resent += conn.resent;
-        }
-        stats
+        control::qp_stats(self, slot)
     }
 
     pub(crate) fn nic_stats(&self) -> NicStats {
-        let tables = &self.queues.tables;
-        let mut qps = self.queues.diagnostics.past;
-        for q in tables.sends.iter() {
-            qps += self.qp_stats(q.slot);
-        }
-        NicStats {
-            qps,
-            live_qps: tables.by_qpn.len() as u64,
-            live_keys: tables.keys.len() as u64,
-            steps: self.queues.completer.steps,
-            violations: self.queues.diagnostics.log.total,
-            events_lost: self.queues.diagnostics.events.lost,
-            stale_slots: tables.stale(),
-            net: self.network.stats,
-        }
+        control::nic_stats(self)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
