@@ -47,8 +47,8 @@ pub enum Body {
         /// Its place.
         lane: Lane,
     },
-    /// Host or NIC. Must own nothing with a destructor while it asks for something: it may be
-    /// dropped there.
+    /// Host or NIC. It may be dropped without running destructors wherever it asks for
+    /// something, so it must own nothing there whose leak matters.
     Host(Rc<dyn Fn()>),
 }
 
@@ -100,9 +100,9 @@ impl Fiber {
     pub(crate) fn stop(mut self) -> Option<DefaultStack> {
         let mut coroutine = self.coroutine.take()?;
         if !coroutine.done() {
-            // SAFETY: like a longjmp to the coroutine's start, sound if no frame in between owns
-            // anything: device code has no destructors and no exceptions, `Start` and `Op` are
-            // Copy, and `Body::Host` promises the same of host code.
+            // SAFETY: like a longjmp to the coroutine's start. No frame in between has a destructor
+            // that soundness depends on: device code has none, `Start` and `Op` are Copy, and what
+            // a `Body::Host` owns (at most a poll lock in the checker's memory) is leaked.
             unsafe { coroutine.force_reset() };
         }
         Some(coroutine.into_stack())
@@ -272,4 +272,33 @@ extern "C" fn wv_check_fail(what: *const c_char, file: *const c_char, line: u32)
     let text: &'static CStr = unsafe { CStr::from_ptr(what) };
     ask(Op::Fail { what: text.to_str().unwrap_or("?"), site: site(file, line) });
     unreachable!("a failed thread is never resumed")
+}
+
+/// Kernels of `scenarios/`; what each does is said there.
+#[allow(missing_docs)]
+pub mod kernels {
+    use super::Kernel;
+    use warpverbs_mlx5::export::Qp;
+
+    macro_rules! kernels {
+        ($($name:ident = $symbol:ident),* $(,)?) => {
+            unsafe extern "C" {
+                $(fn $symbol(qp: *const Qp, argument: u64);)*
+            }
+            $(pub const $name: Kernel = $symbol;)*
+        };
+    }
+
+    kernels! {
+        PUT_WAIT = wv_put_wait,
+        PUT = wv_put,
+        PUT_TWICE = wv_put_twice,
+        PUT_QUIET = wv_put_quiet,
+        PUT_MANY = wv_put_many,
+        PUT_INLINE = wv_put_inline,
+        GET_WAIT = wv_get_wait,
+        FETCH_ADD = wv_fetch_add,
+        PUT_NOW = wv_put_now,
+        PUT_FAILS = wv_put_fails,
+    }
 }

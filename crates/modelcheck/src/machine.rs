@@ -1,10 +1,14 @@
 //! One run: threads, memory, and the choices there are at each step.
 
+mod access;
+mod request;
+
 use crate::fiber::{Body, Fiber};
-use crate::memory::{Memory, Race};
-use crate::op::{Access, Atomic, Collective, Op, Order, Scope};
+use crate::memory::Memory;
+use crate::op::{Access, Atomic, Op};
+use crate::race::Race;
 use crate::report::Failure;
-use crate::scenario::{Change, End, Mutant, NOTES, Rule, Scenario, SiteUse};
+use crate::scenario::{End, Mutant, NOTES, Scenario, SiteUse};
 use corosensei::stack::DefaultStack;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
@@ -38,6 +42,8 @@ struct Seen {
 #[derive(Clone, Copy)]
 enum Status {
     Waiting(Op),
+    /// About to go on.
+    Answered,
     Paused,
     Done,
 }
@@ -381,7 +387,9 @@ impl<'a> Machine<'a> {
                 lanes.into_iter().try_for_each(|t| self.advance(t, way as u64))
             }
             Status::Paused => self.wake(thread, way),
-            Status::Waiting(_) | Status::Done => Err(Failure::new("the schedule does not fit")),
+            Status::Waiting(_) | Status::Answered | Status::Done => {
+                Err(Failure::new("the schedule does not fit"))
+            }
         }
     }
 
@@ -415,288 +423,6 @@ impl<'a> Machine<'a> {
         self.state.threads.iter().any(|t| t.pauses > self.limits.pauses)
     }
 
-    fn access(&mut self, thread: usize, op: &Atomic, way: usize) -> Step<u64> {
-        let memory = &self.state.memory;
-        let at = memory.locate(op.addr, op.size).map_err(|race| self.race(thread, race))?;
-        let newest = memory.newest(at);
-        let old = memory.value(at, newest);
-        let stored = if way == 0 || matches!(op.access, Access::Store(_)) {
-            op.access.result(old, op.size)
-        } else {
-            None
-        };
-        let reads = !matches!(op.access, Access::Store(_));
-        self.sharing.note(thread, op.addr, reads, !matches!(op.access, Access::Load));
-        if let Some(new) = stored {
-            self.check_rules(thread, at, op, old, new)?;
-            if new != old {
-                self.state.quiet = 0;
-            }
-        }
-        let memory = &mut self.state.memory;
-        let (answer, position) = match (op.access, stored) {
-            (Access::Store(value), _) => {
-                let position = newest + 1 - way;
-                (memory.store(thread, at, position, value, op).map(|()| value), position)
-            }
-            (_, Some(new)) => (memory.update(thread, at, new, op), newest + 1),
-            (Access::Load, None) => {
-                (memory.load(thread, at, newest - way, op.order, op.scope), newest - way)
-            }
-            (_, None) => {
-                (memory.load(thread, at, newest - way, op.failure, op.scope), newest - way)
-            }
-        };
-        let answer = answer.map_err(|race| self.race(thread, race))?;
-        self.say_access(thread, op, answer, stored, way);
-        self.remember(thread, Seen { at, position, value: stored.unwrap_or(answer) }, way);
-        Ok(if reads { answer } else { 0 })
-    }
-
-    fn say_access(
-        &mut self,
-        thread: usize,
-        op: &Atomic,
-        answer: u64,
-        new: Option<u64>,
-        way: usize,
-    ) {
-        let describe = self.scenario.describe.clone();
-        let Atomic { addr, access, order, scope, site, .. } = *op;
-        self.say(thread, || {
-            let what = format!("{} {order:?} {scope:?} {}", access.name(), describe(addr));
-            let age = if way == 0 { String::new() } else { format!(" ({way} behind)") };
-            match (access, new) {
-                (Access::Store(value), _) => format!("{what} <- {value:#x}{age}  {site}"),
-                (_, Some(new)) => format!("{what} {answer:#x} -> {new:#x}  {site}"),
-                (_, None) => format!("{what} = {answer:#x}{age}  {site}"),
-            }
-        });
-    }
-
-    /// Keeps what a thread has last seen of a location.
-    fn remember(&mut self, thread: usize, now: Seen, way: usize) {
-        let moved = way != 0 && now.position <= self.state.memory.newest(now.at);
-        for (index, t) in self.state.threads.iter_mut().enumerate() {
-            // A store into the middle of the modification order has moved later ones up.
-            if moved && index != thread && t.seen.iter().any(|s| s.at == now.at) {
-                let later = |s: &&mut Seen| s.at == now.at && s.position >= now.position;
-                Rc::make_mut(&mut t.seen).iter_mut().filter(later).for_each(|s| s.position += 1);
-            }
-        }
-        let seen = Rc::make_mut(&mut self.state.threads[thread].seen);
-        match seen.iter_mut().find(|s| s.at == now.at) {
-            Some(before) => *before = now,
-            None => seen.push(now),
-        }
-    }
-
-    fn check_rules(&self, thread: usize, at: usize, op: &Atomic, old: u64, new: u64) -> Step {
-        for (_, rule) in self.scenario.rules.iter().filter(|(addr, _)| *addr == op.addr) {
-            let name = (self.scenario.describe)(op.addr);
-            let broken = match *rule {
-                Rule::Monotonic if new < old => {
-                    Some(format!("{name} goes back from {old} to {new}"))
-                }
-                Rule::AtMost(note) if new > self.state.notes[note] => {
-                    Some(format!("{name} becomes {new}, beyond {}", self.state.notes[note]))
-                }
-                Rule::Once if old != 0 => Some(format!("{name} is replaced, {old:#x} by {new:#x}")),
-                Rule::OneWriter => self.state.memory.other_writer(thread, at).map(|(by, site)| {
-                    let by = &self.scenario.threads[by].name;
-                    format!("{name} has two writers: {by} wrote it at {site}, unordered")
-                }),
-                _ => None,
-            };
-            if let Some(what) = broken {
-                let name = &self.scenario.threads[thread].name;
-                return Err(Failure::new(format!("{what}, by {name} at {}", op.site)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands `thread` the answer to its request, unless something delayed comes first.
-    fn answer(&mut self, thread: usize, answer: u64) -> Step {
-        let t = &mut self.state.threads[thread];
-        if let Some(op) = t.delayed.take() {
-            t.status = Status::Waiting(Op::Atomic(op));
-            t.deferred = Some(answer);
-            return Ok(());
-        }
-        let answer = t.deferred.take().unwrap_or(answer);
-        self.advance(thread, answer)
-    }
-
-    /// Runs `thread` on until its next request that others could notice.
-    fn advance(&mut self, thread: usize, mut answer: u64) -> Step {
-        loop {
-            self.log.push((thread, answer));
-            let t = &mut self.state.threads[thread];
-            t.history = mix(t.history, answer);
-            let Some(op) = self.fibers[thread].resume(answer) else {
-                self.state.threads[thread].status = Status::Done;
-                self.state.quiet = 0;
-                return Ok(());
-            };
-            match self.request(thread, op)? {
-                Some(now) => answer = now,
-                None => return self.meet(thread),
-            }
-        }
-    }
-
-    /// Takes a request; the answer, if there is one without anybody's noticing.
-    fn request(&mut self, thread: usize, op: Op) -> Step<Option<u64>> {
-        let mut status = Status::Waiting(op);
-        match op {
-            Op::Plain { addr, write, site } => {
-                let answer = self.plain(thread, addr, write, site)?;
-                return Ok(Some(answer));
-            }
-            Op::Clock => return Ok(Some(if self.state.late { 1 << 60 } else { 0 })),
-            Op::Note { index, value } => {
-                self.state.notes[index] = value;
-                return Ok(Some(0));
-            }
-            Op::Fail { what, site } => {
-                let name = &self.scenario.threads[thread].name;
-                return Err(Failure::new(format!("{what}, says {name} at {site}")));
-            }
-            Op::Pause => status = Status::Paused,
-            Op::Atomic(atomic) => {
-                let mut atomic = atomic;
-                let (name, site) = (atomic.access.name(), atomic.site);
-                self.use_site(SiteUse {
-                    site,
-                    access: name,
-                    order: atomic.order,
-                    scope: atomic.scope,
-                });
-                match self.change_of(site, name) {
-                    Some(Change::Order(order)) => {
-                        (atomic.order, atomic.failure) = (order, order.on_failure());
-                    }
-                    Some(Change::Scope(scope)) => atomic.scope = scope,
-                    Some(Change::Later) if matches!(atomic.access, Access::Store(_)) => {
-                        self.state.threads[thread].delayed = Some(atomic);
-                        return Ok(Some(0));
-                    }
-                    _ => {}
-                }
-                status = Status::Waiting(Op::Atomic(atomic));
-            }
-            Op::Fence { order, scope, site } => {
-                self.use_site(SiteUse { site, access: "fence", order, scope });
-                let (mut order, mut scope) = (order, scope);
-                match self.change_of(site, "fence") {
-                    Some(Change::Nothing) => return Ok(Some(0)),
-                    Some(Change::Order(o)) => order = o,
-                    Some(Change::Scope(s)) => scope = s,
-                    _ => {}
-                }
-                status = Status::Waiting(Op::Fence { order, scope, site });
-            }
-            Op::Collective { .. } | Op::BlockSync { .. } | Op::Active { .. } => {}
-        }
-        self.state.threads[thread].status = status;
-        Ok(None)
-    }
-
-    fn plain(
-        &mut self,
-        thread: usize,
-        addr: u64,
-        write: Option<u64>,
-        site: crate::op::Site,
-    ) -> Step<u64> {
-        let memory = &mut self.state.memory;
-        let result = memory.locate(addr, 8).and_then(|at| match write {
-            Some(value) => memory.write_plain(thread, at, value, site).map(|()| 0),
-            None => memory.read_plain(thread, at),
-        });
-        let value = result.map_err(|race| {
-            let mut failure = self.race(thread, race);
-            failure.what.push_str(&format!(", plain access at {site}"));
-            failure
-        })?;
-        let describe = self.scenario.describe.clone();
-        self.say(thread, || match write {
-            Some(value) => format!("write {} <- {value:#x}  {site}", describe(addr)),
-            None => format!("read {} = {value:#x}  {site}", describe(addr)),
-        });
-        Ok(value)
-    }
-
-    fn use_site(&mut self, site: SiteUse) {
-        if site.order != Order::Relaxed || site.scope == Scope::System {
-            self.sites.insert(site);
-        }
-    }
-
-    fn change_of(&self, site: crate::op::Site, access: &str) -> Option<Change> {
-        let mutant = self.mutant.filter(|m| m.site == site && m.access == access)?;
-        Some(mutant.change)
-    }
-
-    /// Completes a collective or a barrier if `thread` was the last to come.
-    fn meet(&mut self, thread: usize) -> Step {
-        let (members, name, site) = match self.state.threads[thread].status {
-            Status::Waiting(Op::Collective { what, mask, site, .. }) => {
-                let here = self.lanes_at(thread, |op| {
-                    matches!(op, Op::Collective { what: w, mask: m, .. } if (w, m) == (what, mask))
-                });
-                if here & mask != mask {
-                    return Ok(());
-                }
-                let member = |t: &usize| mask >> self.lane(*t) & 1 == 1;
-                let members: Vec<usize> = self.comrades(thread, false).filter(member).collect();
-                let orders = what == Collective::Sync;
-                (members, orders.then_some("sync_warp"), site)
-            }
-            Status::Waiting(Op::BlockSync { site }) => {
-                let members: Vec<usize> = self.comrades(thread, true).collect();
-                let waits = |t: &usize| {
-                    matches!(self.state.threads[*t].status, Status::Waiting(Op::BlockSync { .. }))
-                };
-                if !members.iter().all(waits) {
-                    return Ok(());
-                }
-                (members, Some("sync_block"), site)
-            }
-            _ => return Ok(()),
-        };
-        if let Some(access) = name {
-            self.use_site(SiteUse { site, access, order: Order::AcqRel, scope: Scope::Block });
-            if self.change_of(site, access) != Some(Change::Nothing) {
-                self.state.memory.barrier(&members);
-            }
-        }
-        let answers: Vec<u64> = members.iter().map(|&t| self.collective(t, &members)).collect();
-        members.into_iter().zip(answers).try_for_each(|(t, answer)| self.advance(t, answer))
-    }
-
-    fn collective(&self, thread: usize, members: &[usize]) -> u64 {
-        let call = |t: usize| match self.state.threads[t].status {
-            Status::Waiting(Op::Collective { what, value, arg, .. }) => Some((what, value, arg)),
-            _ => None,
-        };
-        let Some((what, own, arg)) = call(thread) else { return 0 };
-        let lanes = |test: &dyn Fn(u64) -> bool| {
-            let hit = |t: &&usize| call(**t).is_some_and(|(_, value, _)| test(value));
-            members.iter().filter(hit).fold(0, |mask, &t| mask | 1 << self.lane(t))
-        };
-        match what {
-            Collective::Sync => 0,
-            Collective::Shfl => {
-                let source = members.iter().find(|&&t| self.lane(t) == arg);
-                source.and_then(|&t| call(t)).map_or(0, |(_, value, _)| value)
-            }
-            Collective::Ballot => lanes(&|value| value != 0),
-            Collective::MatchAny => lanes(&|value| value == own),
-        }
-    }
-
     /// Judges the end of a run.
     pub(crate) fn finish(&self) -> Step {
         let end = End { memory: &self.state.memory, notes: &self.state.notes };
@@ -724,6 +450,7 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// The history of a thread that has been given one more answer.
 fn mix(history: u64, answer: u64) -> u64 {
     let mut hasher = FxHasher::default();
     (history, answer).hash(&mut hasher);

@@ -24,10 +24,18 @@ pub struct ThreadSpec {
 /// What must hold whenever a location is written.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
-    /// It never becomes smaller.
-    Monotonic,
-    /// It is at most the note of that index.
-    AtMost(usize),
+    /// Its bits from `shift` on never become smaller.
+    Monotonic {
+        /// Lowest bit.
+        shift: u32,
+    },
+    /// Its bits from `shift` on are at most a note.
+    AtMost {
+        /// Lowest bit.
+        shift: u32,
+        /// Index of the note.
+        note: usize,
+    },
     /// Its writers are ordered one after another: at most one thread at a time may write it.
     OneWriter,
     /// It is written while it is 0, and then no more.
@@ -56,7 +64,7 @@ pub type Finish = Rc<dyn Fn(&End<'_>) -> Result<(), String>>;
 pub struct Scenario {
     /// For reports and replays.
     pub name: String,
-    /// At most [`crate::memory::THREADS`].
+    /// At most [`crate::THREADS`].
     pub threads: Vec<ThreadSpec>,
     /// All locations.
     pub memory: Vec<Initial>,

@@ -114,7 +114,9 @@ WV_DEVICE u64 ready_until(const Queue& q, const Group& group, u64 from) {
     }
     // Words are read in no particular order. Where the run ends with a word, the next one may have
     // been read before its bits were flipped, and a WQE that spans both would be cut: look again.
-    const bool cut = !all_full && end % 64 == 0 && end != at;
+    // One look does not go beyond the ring, whose end may come before that of a word.
+    const u64 word = q.depth() < 64 ? q.depth() : 64;
+    const bool cut = !all_full && (end & (word - 1)) == 0 && end != at;
     at = end;
     if (!all_full && !cut) return at;
     group.sync();

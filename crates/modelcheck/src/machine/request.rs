@@ -1,0 +1,185 @@
+//! What threads ask for between their steps, and how lanes meet.
+
+use super::{Machine, Status, Step, mix};
+use crate::op::{Access, Collective, Op, Order, Scope, Site};
+use crate::report::Failure;
+use crate::scenario::{Change, SiteUse};
+
+impl Machine<'_> {
+    /// Hands `thread` the answer to its request, unless something delayed comes first.
+    pub(super) fn answer(&mut self, thread: usize, answer: u64) -> Step {
+        let t = &mut self.state.threads[thread];
+        if let Some(op) = t.delayed.take() {
+            t.status = Status::Waiting(Op::Atomic(op));
+            t.deferred = Some(answer);
+            return Ok(());
+        }
+        let answer = t.deferred.take().unwrap_or(answer);
+        self.advance(thread, answer)
+    }
+
+    /// Runs `thread` on until its next request that others could notice.
+    pub(super) fn advance(&mut self, thread: usize, mut answer: u64) -> Step {
+        loop {
+            self.log.push((thread, answer));
+            let t = &mut self.state.threads[thread];
+            t.history = mix(t.history, answer);
+            let Some(op) = self.fibers[thread].resume(answer) else {
+                self.state.threads[thread].status = Status::Done;
+                self.state.quiet = 0;
+                return Ok(());
+            };
+            match self.request(thread, op)? {
+                Some(now) => answer = now,
+                None => return self.meet(thread),
+            }
+        }
+    }
+
+    /// Takes a request; the answer, if there is one without anybody's noticing.
+    fn request(&mut self, thread: usize, op: Op) -> Step<Option<u64>> {
+        let mut status = Status::Waiting(op);
+        match op {
+            Op::Plain { addr, write, site } => {
+                let answer = self.plain(thread, addr, write, site)?;
+                return Ok(Some(answer));
+            }
+            Op::Clock => return Ok(Some(if self.state.late { 1 << 60 } else { 0 })),
+            Op::Note { index, value } => {
+                self.state.notes[index] = value;
+                return Ok(Some(0));
+            }
+            Op::Fail { what, site } => {
+                let name = &self.scenario.threads[thread].name;
+                return Err(Failure::new(format!("{what}, says {name} at {site}")));
+            }
+            Op::Pause => status = Status::Paused,
+            Op::Atomic(atomic) => {
+                let mut atomic = atomic;
+                let (name, site) = (atomic.access.name(), atomic.site);
+                self.use_site(SiteUse {
+                    site,
+                    access: name,
+                    order: atomic.order,
+                    scope: atomic.scope,
+                });
+                match self.change_of(site, name) {
+                    Some(Change::Order(order)) => {
+                        (atomic.order, atomic.failure) = (order, order.on_failure());
+                    }
+                    Some(Change::Scope(scope)) => atomic.scope = scope,
+                    Some(Change::Later) if matches!(atomic.access, Access::Store(_)) => {
+                        self.state.threads[thread].delayed = Some(atomic);
+                        return Ok(Some(0));
+                    }
+                    _ => {}
+                }
+                status = Status::Waiting(Op::Atomic(atomic));
+            }
+            Op::Fence { order, scope, site } => {
+                self.use_site(SiteUse { site, access: "fence", order, scope });
+                let (mut order, mut scope) = (order, scope);
+                match self.change_of(site, "fence") {
+                    Some(Change::Nothing) => return Ok(Some(0)),
+                    Some(Change::Order(o)) => order = o,
+                    Some(Change::Scope(s)) => scope = s,
+                    _ => {}
+                }
+                status = Status::Waiting(Op::Fence { order, scope, site });
+            }
+            Op::Collective { .. } | Op::BlockSync { .. } | Op::Active { .. } => {}
+        }
+        self.state.threads[thread].status = status;
+        Ok(None)
+    }
+
+    fn plain(&mut self, thread: usize, addr: u64, write: Option<u64>, site: Site) -> Step<u64> {
+        let memory = &mut self.state.memory;
+        let result = memory.locate(addr, 8).and_then(|at| match write {
+            Some(value) => memory.write_plain(thread, at, value, site).map(|()| 0),
+            None => memory.read_plain(thread, at),
+        });
+        let value = result.map_err(|race| {
+            let mut failure = self.race(thread, race);
+            failure.what.push_str(&format!(", plain access at {site}"));
+            failure
+        })?;
+        let describe = self.scenario.describe.clone();
+        self.say(thread, || match write {
+            Some(value) => format!("write {} <- {value:#x}  {site}", describe(addr)),
+            None => format!("read {} = {value:#x}  {site}", describe(addr)),
+        });
+        Ok(value)
+    }
+
+    fn use_site(&mut self, site: SiteUse) {
+        if site.order != Order::Relaxed || site.scope == Scope::System {
+            self.sites.insert(site);
+        }
+    }
+
+    fn change_of(&self, site: Site, access: &str) -> Option<Change> {
+        let mutant = self.mutant.filter(|m| m.site == site && m.access == access)?;
+        Some(mutant.change)
+    }
+
+    /// Completes a collective or a barrier if `thread` was the last to come.
+    fn meet(&mut self, thread: usize) -> Step {
+        let (members, name, site) = match self.state.threads[thread].status {
+            Status::Waiting(Op::Collective { what, mask, site, .. }) => {
+                let here = self.lanes_at(thread, |op| {
+                    matches!(op, Op::Collective { what: w, mask: m, .. } if (w, m) == (what, mask))
+                });
+                if here & mask != mask {
+                    return Ok(());
+                }
+                let member = |t: &usize| mask >> self.lane(*t) & 1 == 1;
+                let members: Vec<usize> = self.comrades(thread, false).filter(member).collect();
+                let orders = what == Collective::Sync;
+                (members, orders.then_some("sync_warp"), site)
+            }
+            Status::Waiting(Op::BlockSync { site }) => {
+                let members: Vec<usize> = self.comrades(thread, true).collect();
+                let waits = |t: &usize| {
+                    matches!(self.state.threads[*t].status, Status::Waiting(Op::BlockSync { .. }))
+                };
+                if !members.iter().all(waits) {
+                    return Ok(());
+                }
+                (members, Some("sync_block"), site)
+            }
+            _ => return Ok(()),
+        };
+        if let Some(access) = name {
+            self.use_site(SiteUse { site, access, order: Order::AcqRel, scope: Scope::Block });
+            if self.change_of(site, access) != Some(Change::Nothing) {
+                self.state.memory.barrier(&members);
+            }
+        }
+        let answers: Vec<u64> = members.iter().map(|&t| self.collective(t, &members)).collect();
+        // The first to go on may come to the next collective before the others have left this one.
+        members.iter().for_each(|&t| self.state.threads[t].status = Status::Answered);
+        members.into_iter().zip(answers).try_for_each(|(t, answer)| self.advance(t, answer))
+    }
+
+    fn collective(&self, thread: usize, members: &[usize]) -> u64 {
+        let call = |t: usize| match self.state.threads[t].status {
+            Status::Waiting(Op::Collective { what, value, arg, .. }) => Some((what, value, arg)),
+            _ => None,
+        };
+        let Some((what, own, arg)) = call(thread) else { return 0 };
+        let lanes = |test: &dyn Fn(u64) -> bool| {
+            let hit = |t: &&usize| call(**t).is_some_and(|(_, value, _)| test(value));
+            members.iter().filter(hit).fold(0, |mask, &t| mask | 1 << self.lane(t))
+        };
+        match what {
+            Collective::Sync => 0,
+            Collective::Shfl => {
+                let source = members.iter().find(|&&t| self.lane(t) == arg);
+                source.and_then(|&t| call(t)).map_or(0, |(_, value, _)| value)
+            }
+            Collective::Ballot => lanes(&|value| value != 0),
+            Collective::MatchAny => lanes(&|value| value == own),
+        }
+    }
+}

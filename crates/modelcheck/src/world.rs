@@ -1,0 +1,357 @@
+//! A queue pair in the checker's memory: addresses, first values, names and rules.
+
+use crate::fiber::{Body, Kernel, Lane};
+use crate::memory::{Initial, Place};
+use crate::nic::{self, Nic};
+use crate::scenario::{End, Rule, Scenario, ThreadSpec};
+use std::mem::offset_of;
+use std::rc::Rc;
+use warpverbs_mlx5::export::{Cq, CqMode, PollWord, PostState, Qp, QueueState};
+
+/// Note of the NIC's: everything below has been executed.
+pub const DONE: usize = 0;
+
+/// Number of the queue pair.
+pub(crate) const QPN: u32 = 0x42;
+/// Device of the kernels, and of the host where it posts with them.
+const GPU: u8 = 0;
+/// Device of the NIC, which only scope `System` reaches.
+const NIC: u8 = 7;
+
+const STATE: u64 = 0x10_0000;
+const READY: u64 = STATE + 0x1000;
+const SPAN: u64 = STATE + 0x1100;
+const RECORD: u64 = STATE + 0x1800;
+const DOORBELL: u64 = STATE + 0x1840;
+const CQ_RECORD: u64 = STATE + 0x1880;
+const ABORT: u64 = STATE + 0x18c0;
+const CQ: u64 = STATE + 0x2000;
+const SCRATCH: u64 = STATE + 0x4000;
+const SOURCE: u64 = STATE + 0x5000;
+const TARGET: u64 = STATE + 0x6000;
+const SQ: u64 = STATE + 0x8000;
+
+/// Words of payload on either side.
+const PAYLOAD: u64 = 64;
+
+/// Sizes and history of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// log2 of the WQEBBs of the ring.
+    pub log_sq: u8,
+    /// log2 of the CQEs of a ring CQ; `None` for a collapsed one.
+    pub log_cq: Option<u8>,
+    /// WQEBBs that have been posted and completed before.
+    pub start: u64,
+    /// Of these and of those behind them, posted and rung, but not executed yet. They write
+    /// nothing, and only the last has a CQE.
+    pub backlog: u64,
+    /// The WQEBB that the NIC refuses; everything behind it is flushed.
+    pub fails_at: Option<u64>,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { log_sq: 2, log_cq: None, start: 0, backlog: 0, fails_at: None }
+    }
+}
+
+/// Address of word `i` of what kernels send.
+pub fn source(i: u64) -> u64 {
+    SOURCE + 8 * i
+}
+
+/// Address of word `i` of what they send it to.
+pub fn target(i: u64) -> u64 {
+    TARGET + 8 * i
+}
+
+/// Addresses of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    /// What it was made from.
+    pub shape: Shape,
+}
+
+impl World {
+    /// The exported queue pair.
+    pub fn qp(&self) -> Qp {
+        let Shape { log_sq, log_cq, .. } = self.shape;
+        let mode = if log_cq.is_some() { CqMode::Ring } else { CqMode::Collapsed };
+        let send_cq = Cq {
+            buf: CQ,
+            dbr: CQ_RECORD,
+            cqn: 1,
+            log_size: log_cq.unwrap_or(0),
+            mode: mode as u8,
+            reserved: [0; 2],
+        };
+        Qp {
+            sq: SQ,
+            rq: 0,
+            dbr: RECORD,
+            doorbell: DOORBELL,
+            send_cq,
+            recv_cq: Cq::default(),
+            state: STATE,
+            sq_ready: READY,
+            rq_ready: 0,
+            sq_span: SPAN,
+            abort: ABORT,
+            scratch: SCRATCH,
+            timeout_ns: 1 << 40,
+            scratch_lkey: 1,
+            qpn: QPN,
+            log_sq,
+            log_rq: 0,
+            log_rq_stride: 4,
+            inline_words: 30,
+            reserved: [0; 44],
+        }
+    }
+
+    pub(crate) fn depth(&self) -> u64 {
+        1 << self.shape.log_sq
+    }
+
+    /// Index behind the backlog.
+    pub fn next(&self) -> u64 {
+        self.shape.start + self.shape.backlog
+    }
+
+    /// Address of a field of the send queue's state.
+    pub fn counter(&self, offset: usize) -> u64 {
+        STATE + offset as u64
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.counter(offset_of!(QueueState, reserved))
+    }
+    pub(crate) fn unsignalled(&self) -> u64 {
+        self.counter(offset_of!(QueueState, unsignalled))
+    }
+    pub(crate) fn published(&self) -> u64 {
+        self.counter(offset_of!(QueueState, published))
+    }
+    pub(crate) fn ring_token(&self) -> u64 {
+        self.counter(offset_of!(QueueState, ring_token))
+    }
+    pub(crate) fn poll(&self) -> u64 {
+        self.counter(offset_of!(QueueState, poll))
+    }
+    pub(crate) fn cq_ci(&self) -> u64 {
+        self.counter(offset_of!(QueueState, cq_ci))
+    }
+    pub(crate) fn error(&self) -> u64 {
+        self.counter(offset_of!(PostState, error))
+    }
+    pub(crate) fn scratch_free(&self) -> u64 {
+        self.counter(offset_of!(PostState, scratch_free))
+    }
+    pub(crate) fn ready(&self, word: usize) -> u64 {
+        READY + 8 * word as u64
+    }
+    pub(crate) fn record(&self) -> u64 {
+        RECORD + 4
+    }
+    pub(crate) fn doorbell(&self) -> u64 {
+        DOORBELL
+    }
+    pub(crate) fn cq_record(&self) -> u64 {
+        CQ_RECORD
+    }
+    pub(crate) fn cqe(&self, ci: u64) -> u64 {
+        CQ + 64 * (ci & ((1 << self.shape.log_cq.unwrap_or(0)) - 1))
+    }
+    pub(crate) fn wqebb(&self, index: u64) -> u64 {
+        SQ + 64 * (index & (self.depth() - 1))
+    }
+    pub(crate) fn span(&self, index: u64) -> u64 {
+        SPAN + (index & (self.depth() - 1))
+    }
+
+    fn state_words(&self) -> Vec<Initial> {
+        let (start, next) = (self.shape.start, self.next());
+        let word = |addr, size, value| Initial { addr, size, value, atomic: true };
+        let fault = STATE + offset_of!(PostState, fault) as u64;
+        let mut words = vec![
+            word(self.reserved(), 8, next),
+            word(self.unsignalled(), 8, 0),
+            word(self.published(), 8, next),
+            word(self.ring_token(), 4, 0),
+            word(self.poll(), 8, PollWord::new(start, false).0),
+            word(self.cq_ci(), 8, start),
+            word(self.error(), 8, 0),
+            word(self.scratch_free(), 8, 1),
+            word(self.record(), 4, (next as u32 & 0xffff).to_be().into()),
+            word(DOORBELL, 8, nic::doorbell(next)),
+            word(CQ_RECORD, 4, (start as u32 & 0xff_ffff).to_be().into()),
+            word(ABORT, 4, 0),
+            word(SCRATCH, 8, 0),
+        ];
+        words.extend((0..4).map(|i| word(fault + 4 * i, 4, 0)));
+        words.extend((0..3).map(|i| word(fault + 16 + 8 * i, 8, 0)));
+        let flips = |slot: u64| next.saturating_sub(slot).div_ceil(self.depth());
+        for first in (0..self.depth()).step_by(64) {
+            let slots = first..self.depth().min(first + 64);
+            let bits = slots.fold(0, |w, slot| w | (flips(slot) & 1) << (slot - first));
+            words.push(word(READY + first / 8, 8, bits));
+        }
+        words
+    }
+
+    /// All locations and what they hold at first.
+    pub fn memory(&self) -> Vec<Initial> {
+        let mut memory = self.state_words();
+        let word = |addr, size, value| Initial { addr, size, value, atomic: true };
+        let plain = |addr, value| Initial { addr, size: 8, value, atomic: false };
+        // Only slots that are used: there is room for a bounded number of atomic locations.
+        let used = self.depth().min(16);
+        let slot = |i: u64| (self.shape.start + i) & (self.depth() - 1);
+        for i in 0..used {
+            memory.push(word(SPAN + slot(i), 1, 1));
+            memory.extend((0..8).map(|w| plain(SQ + 64 * slot(i) + 8 * w, 0)));
+        }
+        for index in self.shape.start..self.next() {
+            self.old_wqe(index, &mut memory);
+        }
+        for ci in 0..1u64 << self.shape.log_cq.unwrap_or(0) {
+            memory.push(word(CQ + 64 * ci + 52, 4, 0));
+            memory.push(word(CQ + 64 * ci + 56, 8, 0xf1 << 56));
+        }
+        for i in 0..PAYLOAD {
+            memory.extend([plain(source(i), 0), plain(target(i), 0)]);
+        }
+        memory
+    }
+
+    /// A NOP of the backlog.
+    fn old_wqe(&self, index: u64, memory: &mut [Initial]) {
+        let last = index + 1 == self.next();
+        let first = u64::from((index as u32 & 0xffff) << 8).swap_bytes() >> 32
+            | u64::from((QPN << 8 | 1).swap_bytes()) << 32;
+        let second = if last { 8u64 << 24 } else { 0 };
+        for (at, value) in [(0, first), (8, second)] {
+            let addr = self.wqebb(index) + at;
+            if let Some(word) = memory.iter_mut().find(|word| word.addr == addr) {
+                word.value = value;
+            }
+        }
+    }
+
+    /// What must hold at every write.
+    pub fn rules(&self) -> Vec<(u64, Rule)> {
+        vec![
+            (self.reserved(), Rule::Monotonic { shift: 0 }),
+            (self.published(), Rule::Monotonic { shift: 0 }),
+            (self.published(), Rule::OneWriter),
+            (self.record(), Rule::OneWriter),
+            (DOORBELL, Rule::OneWriter),
+            (self.cq_ci(), Rule::OneWriter),
+            (self.cq_ci(), Rule::Monotonic { shift: 0 }),
+            (self.poll(), Rule::Monotonic { shift: 1 }),
+            (self.poll(), Rule::AtMost { shift: 1, note: DONE }),
+            (self.error(), Rule::Once),
+        ]
+    }
+
+    fn name(&self, addr: u64) -> String {
+        let named = [
+            (self.reserved(), "reserved"),
+            (self.unsignalled(), "unsignalled"),
+            (self.published(), "published"),
+            (self.ring_token(), "ring_token"),
+            (self.poll(), "poll"),
+            (self.cq_ci(), "cq_ci"),
+            (self.error(), "error"),
+            (self.scratch_free(), "scratch_free"),
+            (self.record(), "record"),
+            (DOORBELL, "doorbell"),
+            (CQ_RECORD, "cq record"),
+            (ABORT, "abort"),
+        ];
+        if let Some((_, name)) = named.iter().find(|(at, _)| *at == addr) {
+            return (*name).to_owned();
+        }
+        let within = |start: u64, end: u64| (start..end).contains(&addr).then(|| addr - start);
+        if let Some(at) = within(SQ, SQ + 64 * self.depth()) {
+            return format!("sq[{}]+{}", at / 64, at % 64);
+        }
+        if let Some(at) = within(CQ, SCRATCH) {
+            return format!("cq[{}]+{}", at / 64, at % 64);
+        }
+        let areas = [
+            (TARGET, SQ, "target", 8),
+            (SOURCE, TARGET, "source", 8),
+            (SCRATCH, SOURCE, "scratch", 8),
+            (SPAN, RECORD, "span", 1),
+            (READY, SPAN, "ready", 8),
+            (STATE, READY, "state", 1),
+        ];
+        let area = areas.iter().find_map(|&(s, e, name, of)| Some((within(s, e)? / of, name)));
+        area.map_or_else(|| format!("{addr:#x}"), |(at, name)| format!("{name}[{at}]"))
+    }
+
+    /// A scenario of `threads` and a NIC on this queue pair. At the end everything that was
+    /// reserved must have been rung and executed, and nobody may hold anything.
+    pub fn scenario(self, name: &str, mut threads: Vec<ThreadSpec>, payload: Payload) -> Scenario {
+        threads.push(ThreadSpec {
+            name: "nic".into(),
+            body: Body::Host(Rc::new(move || Nic::new(self).run())),
+            place: Place { device: NIC, block: 0 },
+            daemon: true,
+        });
+        Scenario {
+            name: name.into(),
+            threads,
+            memory: self.memory(),
+            rules: self.rules(),
+            describe: Rc::new(move |addr| self.name(addr)),
+            finish: Rc::new(move |end| self.finish(end).and_then(|()| payload(end))),
+            time_passes: false,
+        }
+    }
+
+    fn finish(&self, end: &End<'_>) -> Result<(), String> {
+        if end.value(self.error()) != 0 {
+            return match self.shape.fails_at {
+                Some(_) => Ok(()),
+                None => Err(format!("the error word is {:#x}", end.value(self.error()))),
+            };
+        }
+        let reserved = end.value(self.reserved());
+        let expect = |what: &str, value: u64, expected: u64| match value == expected {
+            true => Ok(()),
+            false => Err(format!("at the end {what} is {value}, expected {expected}")),
+        };
+        expect("the NIC's next index (work was left unrung)", end.notes[DONE], reserved)?;
+        expect("published", end.value(self.published()), reserved)?;
+        expect("ring_token", end.value(self.ring_token()), 0)?;
+        expect("the poll lock", end.value(self.poll()) & 1, 0)?;
+        expect("the record", end.value(self.record()), (reserved as u32 & 0xffff).to_be().into())
+    }
+}
+
+/// A last check of a scenario's own.
+pub type Payload = fn(&End<'_>) -> Result<(), String>;
+
+/// One lane of `warps`' first warp in block `block` that runs `entry`.
+pub fn lane(entry: Kernel, world: &World, block: u32, lane: u32, argument: u64) -> ThreadSpec {
+    let place = Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2 };
+    ThreadSpec {
+        name: format!("b{block}l{lane}"),
+        body: Body::Kernel { entry, qp: Rc::new(world.qp()), argument, lane: place },
+        place: Place { device: GPU, block: block as u8 },
+        daemon: false,
+    }
+}
+
+/// A host thread on the device of the kernels: both post to state in host memory.
+pub fn host_thread(name: &str, run: impl Fn() + 'static) -> ThreadSpec {
+    ThreadSpec {
+        name: name.into(),
+        body: Body::Host(Rc::new(run)),
+        place: Place { device: GPU, block: u8::MAX },
+        daemon: false,
+    }
+}
