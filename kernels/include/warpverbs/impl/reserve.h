@@ -87,22 +87,21 @@ WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, 
   QueueState* c = q.counters();
   Reserved r{};
   r.base = fetch_add<order::relaxed, scope::gpu>(&c->reserved, n);
+  u64 published = 0;
+  u64 reserved = 0;
   if (eager) {
     // Acquire, pairs with the release of whoever held the token: that one's record, `published` and
     // doorbell before ours; and the reservations of those who gave it back.
     r.holds_token = compare_exchange<order::acquire, scope::gpu>(&c->ring_token, 0u, 1u) == 0;
-    if (r.holds_token) {
-      // A poster behind us may have marked its work ready and found the token free before we took
-      // it: it could not ring, because ours was missing, and left that to us. Its reservation is
-      // visible here.
-      const u64 published = load<order::relaxed, scope::gpu>(&c->published);
-      const u64 reserved = load<order::relaxed, scope::gpu>(&c->reserved);
-      r.alone = published == r.base && reserved == r.base + n;
-    }
+    published = load<order::relaxed, scope::gpu>(&c->published);
+    reserved = load<order::relaxed, scope::gpu>(&c->reserved);
   }
   r.status = error_of(q.state);
   // Acquire, pairs with the poller's release: the NIC's reads of these slots before our writes.
   const u64 done = load_poll_word(c).completed();
+  // A poster behind us may have marked its work ready and found the token free before we took it: it
+  // could not ring, because ours was missing, and left that to us. Its reservation is visible here.
+  r.alone = r.holds_token && published == r.base && reserved == r.base + n;
   const bool room = r.base + n - done <= q.depth();
   if (room && r.status.ok()) return r;
   // Nobody may hold the token while it waits: the work that makes room may need a ring.
