@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a control connection fails. `who` is the other end, `peer` its address, `waited` how long this
-/// end waited.
+/// Why a control connection fails. `who` is the other end, `peer` its address, `waited` how long
+/// this end waited.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are; the messages show them")]

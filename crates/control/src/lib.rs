@@ -3,8 +3,8 @@
 //!
 //! Both ends first send a preamble: six bytes that name the protocol, its version as `u16`, and the
 //! sender's [`Role`]. A peer with another preamble is refused by what was wrong with it. Messages
-//! follow, in either direction: a length as `u32`, and the message in postcard's format. Integers of
-//! preamble and length are little-endian.
+//! follow, in either direction: a length as `u32`, and the message in postcard's format. Integers
+//! of preamble and length are little-endian.
 //!
 //! * No call blocks in the system: whoever waits for a message may drive a NIC meanwhile.
 //! * Every wait has a limit, and a message at most [`LONGEST`] bytes.

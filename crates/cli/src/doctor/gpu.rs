@@ -102,7 +102,7 @@ impl Choice {
     }
 }
 
-/// Path of the loaded library whose file name begins with `stem`, from the kernel's list of mappings.
+/// Path of the loaded library whose file name begins with `stem`, as `/proc/self/maps` has it.
 fn mapped(maps: &str, stem: &str) -> Option<String> {
     maps.lines()
         .filter_map(|line| line.get(line.find('/')?..))

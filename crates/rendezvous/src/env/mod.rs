@@ -1,8 +1,8 @@
 //! Who this process is in its job: flags, then the variables of the launcher.
 //!
 //! Rank and world size come from one source, never half from one and half from another. Of several
-//! launchers the innermost is believed: torchrun and mpiexec may run inside `srun`, not the other way
-//! round.
+//! launchers the innermost is believed: torchrun and mpiexec may run inside `srun`, not the other
+//! way round.
 
 mod error;
 mod launcher;
