@@ -80,7 +80,9 @@ pub enum NicError {
         rights: Access,
     },
     /// A shadow is host memory, as long as the memory of a GPU in whose place it is.
-    #[error("a shadow is host memory, in the place of as much memory that has a copy engine")]
+    #[error(
+        "a bounce buffer must be host memory of the same length as the device region it stands for"
+    )]
     NoShadow,
     /// The link could not be opened.
     #[error("cannot open a UDP link at {addr}: {kind}")]

@@ -204,9 +204,7 @@ pub enum Rule {
         key: u32,
     },
     /// Memory that the engine copies for the device, named in work that does not pass the engine.
-    #[error(
-        "key {key:#010x} is of memory that bounces through the host, which only the engine does"
-    )]
+    #[error("key {key:#010x} names bounced memory, which only engine-posted work can use")]
     Bounced {
         /// The key.
         key: u32,

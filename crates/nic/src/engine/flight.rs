@@ -100,8 +100,8 @@ impl Work {
 pub(crate) struct Delivery {
     pub(crate) slot: QpSlot,
     pub(crate) qpn: u32,
-    /// [`ReceiveQueue::life`] at the time.
-    pub(crate) life: u32,
+    /// [`ReceiveQueue::generation`] at the time.
+    pub(crate) generation: u32,
     pub(crate) kind: ReceivedKind,
     pub(crate) index: u64,
     pub(crate) byte_cnt: u32,

@@ -128,7 +128,7 @@ impl Queues {
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> bool {
         let Delivery { slot, qpn, kind, index, byte_cnt, solicited, .. } = *delivery;
         let Some(rq) = self.tables.receives.live_mut(slot) else { return false };
-        if rq.qpn != qpn || rq.life != delivery.life || !rq.close(index) {
+        if rq.qpn != qpn || rq.generation != delivery.generation || !rq.close(index) {
             return false;
         }
         rq.receives += 1;
@@ -361,8 +361,8 @@ impl Queues {
             }
             Report::Received { slot, index, kind, byte_cnt, solicited } => {
                 let Some(rq) = self.tables.receives.live(slot) else { return 0 };
-                let (qpn, life) = (rq.qpn, rq.life);
-                self.deliver(&Delivery { slot, qpn, life, kind, index, byte_cnt, solicited });
+                let (qpn, generation) = (rq.qpn, rq.generation);
+                self.deliver(&Delivery { slot, qpn, generation, kind, index, byte_cnt, solicited });
             }
             Report::ReceiveFailed { slot, index, syndrome } => {
                 // Else it would be flushed with those that are open.

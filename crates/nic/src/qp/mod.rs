@@ -209,7 +209,7 @@ impl QpConfig {
             max_dest_rd_atomic: 0,
             source: self.rq.open(&self.dbr)?,
             open: VecDeque::new(),
-            life: 0,
+            generation: 0,
             cq: self.recv_cq.0.slot,
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),

@@ -84,7 +84,7 @@ pub(crate) struct ReceiveQueue {
     /// Receives that were taken and are not complete: their payload is on its way.
     pub(crate) open: VecDeque<u64>,
     /// Counts RESETs, so that what was on its way before one is told apart.
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
     /// Slot of the CQ.
     pub(crate) cq: CqSlot,
     pub(crate) remote_hint: KeyHint,
@@ -118,7 +118,7 @@ impl ReceiveQueue {
             (own.taken, own.posted, own.broken) = (0, 0, false);
         }
         self.open.clear();
-        self.life = self.life.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1);
         self.refuse = 0;
         self.flushing = false;
         self.executor = self.executor.after_reset();

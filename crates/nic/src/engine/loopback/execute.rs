@@ -261,8 +261,8 @@ fn delivery(
     len: u64,
     solicited: bool,
 ) -> Delivery {
-    let ReceiveQueue { slot, qpn, life, .. } = *rq;
-    Delivery { slot, qpn, life, kind, index: receive.index, byte_cnt: len as u32, solicited }
+    let ReceiveQueue { slot, qpn, generation, .. } = *rq;
+    Delivery { slot, qpn, generation, kind, index: receive.index, byte_cnt: len as u32, solicited }
 }
 
 fn read(

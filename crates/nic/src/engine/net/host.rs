@@ -1,7 +1,7 @@
 //! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
 use super::bounce::Stage;
-use super::{AtHand, bounce};
+use super::{CurrentReceive, bounce};
 use crate::engine::access::{self, Refusal, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
 use crate::engine::report::Report;
@@ -22,7 +22,7 @@ pub(super) struct Responder<'a, 's> {
     pub(super) rq: &'a mut ReceiveQueue,
     pub(super) srqs: &'a mut Slots<SrqSlot, SharedReceiveQueue>,
     pub(super) scratch: &'a mut [u64; 128],
-    pub(super) at_hand: &'a mut AtHand,
+    pub(super) receive_in_use: &'a mut CurrentReceive,
     /// The last refusal that ends the connection.
     pub(super) refusal: &'a mut Option<Refusal>,
     pub(super) stage: &'a mut Option<Box<Stage>>,
@@ -75,8 +75,8 @@ impl<'a> Responder<'a, '_> {
 
     /// Checks a range of the receive at hand.
     fn scatter(&mut self, range: Range<u64>) -> Result<(), Refusal> {
-        let Self { keys, rq, srqs, at_hand, checked, .. } = self;
-        let (index, sges) = (at_hand.index, at_hand.sges.iter().copied());
+        let Self { keys, rq, srqs, receive_in_use, checked, .. } = self;
+        let (index, sges) = (receive_in_use.index, receive_in_use.sges.iter().copied());
         checked.clear();
         access::check_scatter(keys, rq, srqs, index, sges, range, checked)?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
@@ -97,7 +97,7 @@ impl Host for Responder<'_, '_> {
                 // A receive has at most 64 segments.
                 let sges = receive.sges.iter().take(64).collect();
                 let room = receive.sges.byte_len();
-                *self.at_hand = AtHand { index, link, sges };
+                *self.receive_in_use = CurrentReceive { index, link, sges };
                 Ok(Some(Receive { id: index, room }))
             }
             Err(Refusal::NotReady { .. }) => {
@@ -109,7 +109,7 @@ impl Host for Responder<'_, '_> {
     }
 
     fn take_receive(&mut self, _id: u64) {
-        let AtHand { index, link, .. } = *self.at_hand;
+        let CurrentReceive { index, link, .. } = *self.receive_in_use;
         let limit = access::take(self.rq, self.srqs, index, link);
         self.reports.extend(limit.map(Report::Event));
     }
@@ -134,7 +134,7 @@ impl Host for Responder<'_, '_> {
     }
 
     fn check_invalidate(&mut self, rkey: Rkey) -> Result<(), Denied> {
-        let receive = self.at_hand.index;
+        let receive = self.receive_in_use.index;
         access::check_invalidate(self.keys, self.rq, rkey, receive)
             .map_err(|refusal| self.deny(refusal))
     }

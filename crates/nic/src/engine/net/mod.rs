@@ -2,16 +2,16 @@
 //! its WQEs here.
 //!
 //! ```text
-//! WQE ─► parse ─► post ─► connection ─► transmit: payload gathered into the packet ─► link
-//! link ─► arrive: ICRC, source, partition, QPN ─► connection ─► place, at once
-//!                                                     └─► settle: CQEs, as for every QP
+//! WQE ─► parse ─► post ─► connection ─► tx: payload gathered into the packet ─► link
+//! link ─► rx: ICRC, source, partition, QPN ─► connection ─► payload to the checked range
+//!                                                   └─► complete: reports to the engine
 //! ```
 //!
-//! Payload that only a copy engine reaches goes through a [`bounce`]; what leaves and what is
+//! Payload that only a copy engine reaches goes through a [`bounce`] stage; what leaves and what is
 //! reported then waits for copies.
 //!
-//! What the peer asks for is judged by [`host::Owner`], which stands on `responder.rs` as the
-//! loopback does.
+//! Requests of the peer are judged by [`host::Responder`], by the checks of `access.rs`, as in
+//! loopback.
 
 mod bounce;
 mod complete;
@@ -100,9 +100,9 @@ impl Requests {
     }
 }
 
-/// A receive that a message of the peer goes into, or was last looked at for one.
+/// The receive that a message of the peer goes into, or the one that was checked last.
 #[derive(Debug, Default)]
-pub(crate) struct AtHand {
+pub(crate) struct CurrentReceive {
     index: u64,
     link: u16,
     sges: ArrayVec<Sge, 64>,
@@ -116,7 +116,7 @@ pub(crate) struct End {
     qpn: u32,
     requests: Requests,
     peer: SocketAddr,
-    at_hand: AtHand,
+    receive_in_use: CurrentReceive,
     /// Why a request of the peer ended the connection.
     refusal: Option<Refusal>,
     /// Once payload has lain in memory that only a copy engine reaches.
@@ -128,7 +128,7 @@ pub(crate) struct End {
     /// Counted among those that are sending.
     sending: bool,
     /// In the list of those whose peers wait for receives.
-    hungry: bool,
+    awaiting_receives: bool,
     /// The QP is in ERR, or will be as soon as the engine acts on the report.
     failed: bool,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Network {
     /// Connections still to be served in this slice.
     turn: usize,
     /// Slots whose peers were told that there is no receive.
-    hungry: Vec<QpSlot>,
+    awaiting_receives: Vec<QpSlot>,
     /// Slots whose stages have something to do.
     staging: Vec<QpSlot>,
     /// Memory of stages.
@@ -181,7 +181,7 @@ impl Network {
             queue: VecDeque::new(),
             turn: 0,
             timers: BinaryHeap::new(),
-            hungry: Vec::new(),
+            awaiting_receives: Vec::new(),
             staging: Vec::new(),
             pool: Pool::default(),
             train: Train::default(),
@@ -257,9 +257,9 @@ impl Network {
     /// Before the connections are served: what has arrived if a timer has run out, timers, receives
     /// that peers wait for, and what the link did not take. Whether anything was achieved.
     pub(super) fn begin(&mut self, tables: &mut Tables, now: u64) -> bool {
-        let mut busy = self.hear_overdue(tables, now);
+        let mut busy = self.receive_overdue(tables, now);
         self.ring_timers(now);
-        self.feed(tables);
+        self.poll_receives(tables);
         busy |= self.send_blocked(now);
         self.turn = self.queue.len();
         busy
@@ -283,7 +283,7 @@ impl Network {
     /// post. Whether anything has arrived.
     pub(super) fn end_slice(&mut self, tables: &mut Tables, now: u64) -> bool {
         self.depart(now);
-        self.hear(tables, now) > 0
+        self.receive_packets(tables, now) > 0
     }
 
     /// One turn of the connection in `slot`.
@@ -298,16 +298,16 @@ impl Network {
         self.arm(slot);
         if let Some(end) = self.end_mut(slot)
             && end.conn.awaits_receives()
-            && !std::mem::replace(&mut end.hungry, true)
+            && !std::mem::replace(&mut end.awaiting_receives, true)
         {
-            self.hungry.push(slot);
+            self.awaiting_receives.push(slot);
         }
     }
 
     /// Looks for receives that were posted since a peer was told that there is none.
-    fn feed(&mut self, tables: &mut Tables) {
-        let mut hungry = std::mem::take(&mut self.hungry);
-        hungry.retain(|&slot| {
+    fn poll_receives(&mut self, tables: &mut Tables) {
+        let mut awaiting_receives = std::mem::take(&mut self.awaiting_receives);
+        awaiting_receives.retain(|&slot| {
             let source = tables.receives.get(slot).map(|rq| &rq.source);
             let Some(end) = self.end_mut(slot) else { return false };
             let waits = match source {
@@ -315,21 +315,21 @@ impl Network {
                 _ => false,
             };
             if !waits {
-                end.hungry = false;
+                end.awaiting_receives = false;
                 end.conn.receive_available();
                 self.enqueue(slot);
             }
             waits
         });
-        self.hungry = hungry;
+        self.awaiting_receives = awaiting_receives;
     }
 
-    /// If a timer has run out, hears what has arrived already: an engine that did not run for a while
-    /// has missed no answer for that. Whether there was anything.
-    fn hear_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
+    /// If a timer has expired, receives what has already arrived: an engine that did not run for a
+    /// while has missed no answer. Whether there was anything.
+    fn receive_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
         let overdue = self.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
         let looks = if overdue { OVERDUE_LOOKS } else { 0 };
-        (0..looks).take_while(|_| self.hear(tables, now) > 0).count() > 0
+        (0..looks).take_while(|_| self.receive_packets(tables, now) > 0).count() > 0
     }
 
     fn ring_timers(&mut self, now: u64) {

@@ -19,14 +19,14 @@ use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp}
 
 impl Network {
     /// Takes datagrams from the link; how many.
-    pub(super) fn hear(&mut self, tables: &mut Tables, now: u64) -> usize {
+    pub(super) fn receive_packets(&mut self, tables: &mut Tables, now: u64) -> usize {
         let Some(mut link) = self.link.take() else { return 0 };
         let hides_id = link.hides_ip_id();
-        let heard = link.receive(duration(now), &mut |from, datagram| {
+        let received = link.receive(duration(now), &mut |from, datagram| {
             self.arrived(tables, now, from, datagram, hides_id);
         });
         self.link = Some(link);
-        heard
+        received
     }
 
     fn arrived(
@@ -91,13 +91,13 @@ impl Network {
         let Self { ends, pool, reports, .. } = self;
         let end = ends.get_mut(slot.at())?.as_deref_mut()?;
         let rq = receives.live_mut(slot)?;
-        let End { conn, at_hand, refusal, stage, .. } = end;
+        let End { conn, receive_in_use, refusal, stage, .. } = end;
         let host = Responder {
             keys,
             rq,
             srqs,
             scratch,
-            at_hand,
+            receive_in_use,
             refusal,
             stage,
             pool,

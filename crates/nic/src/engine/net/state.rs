@@ -1,6 +1,6 @@
 //! States of a QP whose peer is on the network, carried over to its connection.
 
-use super::{AtHand, End, Network, Requests};
+use super::{CurrentReceive, End, Network, Requests};
 use crate::link::Link;
 use crate::qp::{Path, QpAttrs, QpState};
 use crate::slots::{QpSlot, Slot};
@@ -119,21 +119,21 @@ impl Network {
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
-        let (at_hand, refusal, stage, armed) = (AtHand::default(), None, None, None);
-        let (queued, sending, hungry, failed) = (false, false, false, false);
+        let (receive_in_use, refusal, stage, armed) = (CurrentReceive::default(), None, None, None);
+        let (queued, sending, awaiting_receives, failed) = (false, false, false, false);
         let requests = Requests::default();
         let end = End {
             conn,
             qpn,
             requests,
             peer,
-            at_hand,
+            receive_in_use,
             refusal,
             stage,
             armed,
             queued,
             sending,
-            hungry,
+            awaiting_receives,
             failed,
         };
         self.ends[at] = Some(Box::new(end));
@@ -145,7 +145,7 @@ impl Network {
         let mut end = self.ends.get_mut(slot.at()).and_then(Option::take)?;
         self.live -= 1;
         self.sending -= usize::from(end.sending);
-        self.hungry.retain(|hungry| *hungry != slot);
+        self.awaiting_receives.retain(|awaiting_receives| *awaiting_receives != slot);
         self.queue.retain(|queued| *queued != slot);
         self.staging.retain(|staging| *staging != slot);
         if let Some(stage) = &mut end.stage {

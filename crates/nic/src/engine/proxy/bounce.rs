@@ -52,13 +52,13 @@ impl Pieces {
         self.0.is_empty()
     }
 
-    /// Has what is to be sent copied to where the device reads it.
+    /// Starts the copies from user memory into the bounce buffer.
     pub(super) fn gather(&self) -> Copies {
         let ends = self.0.iter().map(|piece| (&piece.own, &piece.shadow, piece.own.len() as u64));
         Copies::start(ends)
     }
 
-    /// Has the first `len` bytes of what the device has brought copied to where they belong.
+    /// Starts the copies of the first `len` bytes that arrived from the bounce buffer to user memory.
     pub(super) fn bring_back(&self, len: u64) -> Copies {
         let arrived = self.0.iter().filter(|piece| piece.at < len);
         Copies::start(

@@ -1,4 +1,4 @@
-//! QPs that a [`ProxyDevice`] carries: their WQEs are parsed and checked here and executed by another
+//! QPs whose work a [`ProxyDevice`] executes: their WQEs are parsed and checked here and executed by another
 //! device.
 //!
 //! ```text
@@ -42,18 +42,18 @@ use warpverbs_rdma::Completion;
 const LIST: u32 = 32;
 /// Idle proxy devices that one slice polls, besides those with work outstanding.
 const WINDOW: usize = 16;
-/// QPs whose receive records are looked at when a doorbell was heard. Messages between QPs of one
+/// QPs whose receive records are looked at when a doorbell was rung. Messages between QPs of one
 /// device that are more wait for the peer's receive as the connection does.
 const EARLY: usize = 64;
 /// Completions taken at a time.
 pub(super) const BATCH: usize = 32;
 
-/// The identity of work at a device: what it is, in which life of its QP, and its index.
+/// The identity of work at a device: what it is, in which generation of its QP, and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id {
     kind: WorkKind,
     /// Low 14 bits count: what comes from before a RESET is told apart.
-    life: u16,
+    generation: u16,
     /// 48 bits.
     index: u64,
 }
@@ -62,11 +62,11 @@ struct Id {
 enum WorkKind {
     Send,
     Receive,
-    /// A receive of an SRQ, which has no life.
+    /// A receive of an SRQ, which has no generation.
     Shared,
 }
 
-const LIFE: u16 = (1 << 14) - 1;
+const GENERATION: u16 = (1 << 14) - 1;
 const INDEX: u64 = (1 << 48) - 1;
 
 impl Id {
@@ -77,7 +77,7 @@ impl Id {
             WorkKind::Receive => 1,
             WorkKind::Shared => 2,
         };
-        kind << 62 | u64::from(self.life & LIFE) << 48 | self.index & INDEX
+        kind << 62 | u64::from(self.generation & GENERATION) << 48 | self.index & INDEX
     }
 
     #[inline]
@@ -88,7 +88,7 @@ impl Id {
             2 => WorkKind::Shared,
             _ => return None,
         };
-        Some(Self { kind, life: (id >> 48) as u16 & LIFE, index: id & INDEX })
+        Some(Self { kind, generation: (id >> 48) as u16 & GENERATION, index: id & INDEX })
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct End {
     waiting: Waiting,
     /// What is done for WQEs in flight besides handing them to the device, by index.
     asides: VecDeque<(u64, Aside)>,
-    life: u16,
+    generation: u16,
     /// Send work requests at the device.
     outstanding: u32,
     /// Receives of the QP's own queue at the device.
@@ -200,7 +200,7 @@ impl Proxy {
             slots,
             waiting: Waiting::default(),
             asides: VecDeque::new(),
-            life: 0,
+            generation: 0,
             outstanding: 0,
             receives: 0,
             stalled: false,
@@ -232,7 +232,7 @@ impl Proxy {
     /// lock held. Its device's QP is reset after this.
     pub(crate) fn reset(&mut self, slot: QpSlot) -> Waiting {
         let Some(end) = self.end_mut(slot) else { return Waiting::default() };
-        end.life = end.life.wrapping_add(1) & LIFE;
+        end.generation = end.generation.wrapping_add(1) & GENERATION;
         (end.outstanding, end.receives) = (0, 0);
         (end.stalled, end.flushing, end.broken) = (false, None, None);
         if let Some(slots) = &mut end.slots {
@@ -384,8 +384,8 @@ mod tests {
     #[test]
     fn identities_come_back() {
         for kind in [WorkKind::Send, WorkKind::Receive, WorkKind::Shared] {
-            for (life, index) in [(0, 0), (LIFE, INDEX), (5, 0x1234_5678_9abc)] {
-                let id = Id { kind, life, index };
+            for (generation, index) in [(0, 0), (GENERATION, INDEX), (5, 0x1234_5678_9abc)] {
+                let id = Id { kind, generation, index };
                 assert_eq!(Id::unpack(id.pack()), Some(id));
             }
         }

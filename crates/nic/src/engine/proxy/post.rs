@@ -167,7 +167,7 @@ fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList)
 
 #[inline]
 fn header(end: &End, index: u64, flags: Flags) -> (u64, SendFlags) {
-    let id = Id { kind: WorkKind::Send, life: end.life, index }.pack();
+    let id = Id { kind: WorkKind::Send, generation: end.generation, index }.pack();
     (id, flags.send_flags())
 }
 

@@ -48,7 +48,10 @@ impl Proxy {
             own.taken = index + 1;
             match translated {
                 Ok(sges) => {
-                    list.push(Id { kind: WorkKind::Receive, life: end.life, index }.pack(), &sges);
+                    list.push(
+                        Id { kind: WorkKind::Receive, generation: end.generation, index }.pack(),
+                        &sges,
+                    );
                     if !memory.pieces.is_empty() {
                         end.waiting.landing.insert(index, memory.pieces);
                     }
@@ -115,7 +118,7 @@ impl Proxy {
             match next {
                 Ok(None) => break,
                 Ok(Some((number, link, sges))) => {
-                    let id = Id { kind: WorkKind::Shared, life: 0, index: number.into() };
+                    let id = Id { kind: WorkKind::Shared, generation: 0, index: number.into() };
                     list.push(id.pack(), &sges);
                     heads.push(number);
                     if let Some(end) = srq.proxied.as_mut().filter(|_| !pieces.is_empty()) {

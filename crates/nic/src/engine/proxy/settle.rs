@@ -1,6 +1,6 @@
 //! Completions of a proxy device become reports.
 
-use super::{Id, LIFE, Proxy, WorkKind};
+use super::{GENERATION, Id, Proxy, WorkKind};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::qp::QpState;
@@ -19,10 +19,10 @@ impl Proxy {
         completion: &Completion,
     ) {
         let Some(end) = self.end(slot) else { return };
-        let Some(Id { kind, life, index }) = Id::unpack(completion.id) else {
+        let Some(Id { kind, generation, index }) = Id::unpack(completion.id) else {
             return tracing::warn!(%slot, id = completion.id, "a completion of nobody's work");
         };
-        if kind != WorkKind::Shared && life != end.life & LIFE {
+        if kind != WorkKind::Shared && generation != end.generation & GENERATION {
             return;
         }
         match kind {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use warpverbs_mem::{Kind, MemError, Pending, Progress, Region, Span, copy};
 
 /// A copy that takes longer than this fails: its engine hangs. Real ones take milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Copies asked for and not ended, of one stage. Their bytes alone are no bound:
 /// a peer that sends single bytes would make millions of them.
@@ -144,7 +144,7 @@ impl<T: Copy> Copies<T> {
             return None;
         }
         let front = self.jobs.front_mut()?;
-        let overdue = now.saturating_sub(front.since) > crate::clock::nanos(PATIENCE);
+        let overdue = now.saturating_sub(front.since) > crate::clock::nanos(TIMEOUT);
         let hangs = match &front.state {
             State::UnderWay(pending) => match pending.is_done() {
                 Ok(false) if !overdue => return None,

@@ -305,8 +305,8 @@ impl Stage {
         self.take_packets(|held| held.payload.is_some() && (held.from..held.upto).contains(&number))
     }
 
-    /// Copy `number`, for the peer, failed: what would have told the peer, or the owner of a receive,
-    /// of what came after it is taken out.
+    /// Copy `number` failed. Removes the acknowledgements and receive completions that depend on it
+    /// or on any later copy.
     pub(super) fn take_unfounded(&mut self, number: u64) -> VecDeque<Held> {
         self.reports.retain(|(upto, report)| {
             *upto <= number || matches!(report, Completion::Request { .. })
