@@ -157,6 +157,8 @@ pub(crate) enum RecvSpec<'a> {
 }
 
 /// A QP to make.
+// Without libibverbs no NIC takes calls or limits inline data.
+#[cfg_attr(not(feature = "verbs"), allow(dead_code))]
 pub(crate) struct QpSpec<'a> {
     /// 2^`log_sq` WQEBBs.
     pub(crate) sq: &'a Region,
