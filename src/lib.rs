@@ -3,20 +3,19 @@
 //!
 //! # Tour
 //!
-//! [`gpu::open`] gives a place where kernels run. [`transport::Context`] knows the NICs, and a
-//! [`transport::Device`] is one of them, opened: it registers memory and makes endpoints. Two
-//! endpoints are connected by exchanging their handles. [`transport::Endpoint::device_qp`] is what
-//! a kernel needs to post by itself; [`transport::Endpoint::host`] posts from the CPU through the
-//! same queues. The kernels of this package, with a launcher for each, are in [`kernels`]; your own
-//! are built in the same way by `warpverbs-kernel-build`.
+//! [`gpu::open`] gives a place where kernels run. A [`Context`] knows the NICs, and a [`Device`] is
+//! one of them, opened: it registers memory and makes endpoints. Two endpoints are connected by
+//! exchanging their handles. [`Endpoint::device_qp`] is what a kernel needs to post by itself;
+//! [`Endpoint::host`] posts from the CPU through the same queues. The kernels of this package, with
+//! a launcher for each, are in [`kernels`]; your own are built in the same way by
+//! `warpverbs-kernel-build`. [`World`] is where processes meet and exchange handles.
 //!
 //! ```
 //! use std::time::Duration;
-//! use warpverbs::gpu::{self, Dim, GpuChoice, Place};
 //! use warpverbs::kernels::loopback::Write;
-//! use warpverbs::transport::{Access, Context, EndpointConfig, KernelStatus};
+//! use warpverbs::{Access, Context, Dim, EndpointConfig, GpuChoice, KernelStatus, Place, gpu};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn main() -> warpverbs::Result<()> {
 //! // `auto` takes the best there is; `simt` runs on any machine.
 //! let gpu = gpu::open(GpuChoice::Simt)?;
 //! let nic = Context::new()?.open("soft")?;
@@ -54,24 +53,50 @@
 //!
 //! - Every wait has a deadline, on the host and in a kernel; who gives up says what for.
 //! - Nothing is freed under a NIC or a kernel: whatever they may touch lives until they let go.
-//! - The first error of an endpoint stays, and [`transport::Endpoint::health`] explains it.
+//! - The first error of an endpoint stays, and [`Endpoint::health`] explains it.
 #![deny(unsafe_code)]
 
 // Generated code names this crate.
 extern crate self as warpverbs;
 
+mod error;
+
+pub use error::{Error, Result};
+pub use warpverbs_gpu::{
+    Buffer, Dim, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind, Kernel, KernelPtr, Launch,
+    LaunchError, Local, Place, Remote, SafeKernel,
+};
+pub use warpverbs_rendezvous::{World, WorldConfig, WorldError};
+pub use warpverbs_transport::{
+    Access, AsyncEvent, Context, ContextBuilder, CqMode, Device, Endpoint, EndpointConfig,
+    EndpointHandle, ErrorKind, FaultReport, FirstError, HandleError, Health, KernelError,
+    KernelStatus, LocalRegion, MemoryRegion, Mtu, NicChoice, NicInfo, Outcome, Posted, Poster,
+    Progress, QpState, QueuePlacement, Received, RegisterOptions, RemoteRegion, SendFlags,
+    SharedReceiveQueue, Syndrome, UsageError, WaitError, WaitFor, WorkError,
+};
+
 /// Devices that run kernels.
 pub use warpverbs_gpu as gpu;
-/// Registered memory.
-pub use warpverbs_mem as mem;
-/// Queue formats.
-pub use warpverbs_mlx5 as mlx5;
-/// The software NIC.
-pub use warpverbs_nic as nic;
-/// Context, Device, Endpoint, MemoryRegion.
+/// Where processes meet, and who a launcher says they are.
+pub use warpverbs_rendezvous as rendezvous;
+/// Contexts, devices, endpoints and memory regions, whole.
 pub use warpverbs_transport as transport;
-/// libibverbs, loaded at run time.
-pub use warpverbs_verbs as verbs;
+
+// Where these were before; `raw` is where they belong.
+#[doc(hidden)]
+pub use raw::{mem, mlx5, nic, verbs};
+
+/// What the rest is built of. These change more often than what is above.
+pub mod raw {
+    /// Registered memory.
+    pub use warpverbs_mem as mem;
+    /// Queue formats.
+    pub use warpverbs_mlx5 as mlx5;
+    /// The software NIC.
+    pub use warpverbs_nic as nic;
+    /// libibverbs, loaded at run time.
+    pub use warpverbs_verbs as verbs;
+}
 
 /// Every kernel of this package: one module per file of `kernels/src`, one launcher per kernel.
 #[allow(unsafe_code)]

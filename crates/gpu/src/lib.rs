@@ -1,14 +1,17 @@
 //! Places where kernels run, behind one trait: [`Gpu`].
 //!
-//! `cuda` drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
+//! `cuda`, a feature that is on by default, drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
 mod args;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
 mod error;
 mod image;
 mod launch;
+#[cfg(not(feature = "cuda"))]
+mod no_cuda;
 mod open;
 mod pointer;
 pub mod simt;

@@ -1,6 +1,9 @@
 //! Choosing a device: by name, or the best that is there.
 
-use crate::cuda::{self, CudaDevice, CudaOptions};
+#[cfg(feature = "cuda")]
+use crate::cuda::find as cuda;
+#[cfg(not(feature = "cuda"))]
+use crate::no_cuda as cuda;
 use crate::simt::{SEED_VARIABLE, SimtConfig, SimtDevice};
 use crate::{Gpu, GpuError, GpuInfo, GpuKind};
 use serde::Serialize;
@@ -92,7 +95,7 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
     let asked = || format!("{choice}: asked for");
     match choice {
         GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() + &seeded() }),
-        GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: open_cuda(ordinal)?, why: asked() }),
+        GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
         GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
         GpuChoice::Auto => open_best(0),
     }
@@ -113,11 +116,8 @@ fn of_local_rank(count: u32, local_rank: u32) -> Option<u32> {
 }
 
 fn open_best(local_rank: u32) -> Result<Opened, GpuError> {
-    // The driver first: without one, a missing compiler is not what stands in the way.
-    let ready = cuda::api::driver().and_then(|_| cuda::nvrtc());
-    let count = ready.and_then(|_| cuda::context::device_count());
     let ordinal = |count| of_local_rank(count, local_rank).unwrap_or(0);
-    match count.and_then(|count| Ok((open_cuda(ordinal(count))?, count))) {
+    match cuda::usable().and_then(|count| Ok((cuda::open(ordinal(count))?, count))) {
         Ok((gpu, count)) => {
             let info = gpu.info();
             let (ordinal, name, arch) = (info.ordinal, &info.name, &info.arch);
@@ -148,10 +148,6 @@ fn seeded() -> String {
         .map_or_else(|_| String::new(), |seed| format!(", turns by {SEED_VARIABLE}={seed}"))
 }
 
-fn open_cuda(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
-    Ok(Arc::new(CudaDevice::open(ordinal, CudaOptions::default())?))
-}
-
 fn hip_unsupported(choice: GpuChoice) -> GpuError {
     let what = "running kernels: not built yet; the device headers compile for AMD GPUs";
     GpuError::Unsupported { device: choice.to_string(), what }
@@ -175,7 +171,7 @@ pub struct Found {
 /// Every device, and every kind of which there is none with the reason. Makes no context on any.
 pub fn list() -> Vec<Found> {
     let mut found = vec![find_simt()];
-    found.extend(find_cuda());
+    found.extend(cuda::find());
     found.push(find_hip());
     found
 }
@@ -191,37 +187,8 @@ fn find_simt() -> Found {
     }
 }
 
-fn find_cuda() -> Vec<Found> {
-    let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
-    let compiler = cuda::nvrtc().map(|nvrtc| version(nvrtc.version()));
-    let driver = cuda::api::driver().and_then(|driver| driver.version()).map(version);
-    let text = |fact: &Result<String, GpuError>| match fact {
-        Ok(version) => version.clone(),
-        Err(error) => error.to_string(),
-    };
-    let software = vec![("CUDA driver", text(&driver)), ("NVRTC", text(&compiler))];
-    let missing = compiler.err().map(|error| format!("only cached kernels can run: {error}"));
-    let one = |ordinal, info: Result<GpuInfo, GpuError>| Found {
-        name: GpuChoice::Cuda(ordinal).to_string(),
-        kind: GpuKind::Cuda,
-        unusable: info.as_ref().err().map(ToString::to_string).or_else(|| missing.clone()),
-        info: info.ok(),
-        software: software.clone(),
-    };
-    let none = |error: GpuError| Found { name: "cuda".to_owned(), ..one(0, Err(error)) };
-    match cuda::context::device_count() {
-        Ok(0) => vec![none(GpuError::NoDevice {
-            asked: "cuda".to_owned(),
-            found: "a CUDA driver without devices".to_owned(),
-        })],
-        Ok(count) => (0..count).map(|n| one(n, cuda::context::describe(n))).collect(),
-        Err(error) => vec![none(error)],
-    }
-}
-
 fn find_hip() -> Found {
-    let library = cuda::api::open_library("HIP run time", &["libamdhip64.so", "libamdhip64.so.6"]);
-    let state = library.map_or_else(|error| error.to_string(), |_| "there".to_owned());
+    let state = cuda::hip_run_time();
     Found {
         name: "hip".to_owned(),
         kind: GpuKind::Hip,

@@ -3,7 +3,7 @@
 use super::api::{Driver, driver};
 use super::heap::Heap;
 use super::module::Modules;
-use super::room::{Room, limit};
+use super::occupancy::{Occupancy, limit};
 use crate::GpuError;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
@@ -22,7 +22,7 @@ pub struct Context {
     raw: sys::CUcontext,
     heap: Heap,
     modules: Modules,
-    room: Room,
+    occupancy: Occupancy,
     multiprocessors: u32,
 }
 
@@ -91,7 +91,7 @@ impl Context {
             raw,
             heap: Heap::default(),
             modules: Modules::default(),
-            room: Room::new(label(ordinal), limit(threads as u32)),
+            occupancy: Occupancy::new(label(ordinal), limit(threads as u32)),
             multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
         })
     }
@@ -132,8 +132,8 @@ impl Context {
         &self.modules
     }
 
-    pub(crate) fn room(&self) -> &Room {
-        &self.room
+    pub(crate) fn occupancy(&self) -> &Occupancy {
+        &self.occupancy
     }
 
     pub(crate) fn multiprocessors(&self) -> u32 {

@@ -4,18 +4,18 @@
 //! and device are done by a DMA engine and go on beside anything. One inside a device is done by a
 //! kernel of the driver, whichever call asks for it, and waits while the device is full; so may one
 //! between two devices. [`CopyPolicy::ByRoom`] lets the driver do such a copy while the launches
-//! of this crate leave [room](super::room) for it, else it goes by way of pinned host memory. Copies
+//! of this crate leave [room](super::occupancy) for it, else it goes by way of pinned host memory. Copies
 //! of both ways are on one stream, so they land in the order in which they were started.
 //!
 //! Host memory should be registered ([`Gpu::map`](crate::Gpu::map)): the driver stages copies of
 //! other host memory itself, and then a copy may have landed before `start` returns.
 
 use super::context::Context;
-use super::line::Line;
+use super::copy_policy::{CopyPath, CopyPolicy};
+use super::counted_stream::CountedStream;
 use super::lock;
+use super::occupancy::Landing;
 use super::pinned::SharedMem;
-use super::policy::{CopyPath, CopyPolicy};
-use super::room::Landing;
 use crate::GpuError;
 use cudarc::driver::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub struct CopyCounts {
 
 /// Copies on one stream of one device. Other devices' memory is reached too.
 pub struct CopyEngine {
-    line: Arc<Line>,
+    line: Arc<CountedStream>,
     // The same, for the account of room.
     landing: Arc<dyn Landing>,
     policy: CopyPolicy,
@@ -54,7 +54,7 @@ type Ends = (&'static Context, &'static Context);
 impl CopyEngine {
     /// An engine on its own stream.
     pub fn new(context: &'static Context, policy: CopyPolicy) -> Result<Self, GpuError> {
-        let line = Arc::new(Line::new(context)?);
+        let line = Arc::new(CountedStream::new(context)?);
         Ok(Self {
             landing: line.clone(),
             line,
@@ -108,7 +108,8 @@ impl CopyEngine {
             CopyPolicy::Always(path) if one_device => path,
             CopyPolicy::Always(_) => CopyPath::Peer,
             CopyPolicy::ByRoom => {
-                let room = [to, from].iter().all(|end| end.room().admit(&self.landing, number));
+                let room =
+                    [to, from].iter().all(|end| end.occupancy().admit(&self.landing, number));
                 match room {
                     false => CopyPath::Bounce,
                     true if one_device => CopyPath::direct(to),

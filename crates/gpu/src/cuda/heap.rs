@@ -2,13 +2,13 @@
 //!
 //! Small requests share a granule. That keeps calls of the driver, which may wait for running
 //! kernels, off most allocations, and it makes every buffer exportable as a dmabuf, which wants
-//! aligned ranges. Memory that comes back is reused at once or goes to the [graveyard](super::graveyard).
+//! aligned ranges. Memory that comes back is reused at once or goes to the [deferred frees](super::deferred_free).
 
 use super::api::OUT_OF_MEMORY;
 use super::context::Context;
-use super::graveyard::{Corpse, bury, sweep};
+use super::deferred_free::{Deferred, defer, release};
 use super::lock;
-use super::spans::Spans;
+use super::suballocator::Suballocator;
 use crate::GpuError;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -21,7 +21,7 @@ const SMALL: u64 = CHUNK / 2;
 /// All device memory of one context that this crate holds.
 #[derive(Default)]
 pub(crate) struct Heap {
-    chunks: Mutex<BTreeMap<u64, Spans>>,
+    chunks: Mutex<BTreeMap<u64, Suballocator>>,
     // Every allocation of the driver, chunks included, by address. Its own lock, and held for no
     // call of the driver: the copy engines look here.
     ranges: RwLock<BTreeMap<u64, u64>>,
@@ -75,7 +75,7 @@ impl Heap {
         // Not under the lock: a driver that waits for a kernel must not keep others from freeing.
         drop(chunks);
         let base = self.grow(context, CHUNK)?;
-        let mut spans = Spans::new(CHUNK);
+        let mut spans = Suballocator::new(CHUNK);
         let at = spans.take(len).unwrap_or_default();
         lock(&self.chunks).insert(base, spans);
         Ok(base + at)
@@ -84,7 +84,7 @@ impl Heap {
     fn grow(&self, context: &'static Context, len: u64) -> Result<u64, GpuError> {
         let addr = match allocate(context, len) {
             Err(GpuError::Driver { code: OUT_OF_MEMORY, .. }) => {
-                sweep();
+                release();
                 allocate(context, len)?
             }
             other => other?,
@@ -102,7 +102,7 @@ impl Heap {
         spans.give(addr - base, len);
         // One empty chunk is kept for the next request.
         let spare = chunks.values().filter(|spans| spans.is_untouched()).count() > 1;
-        if spare && chunks.get(&base).is_some_and(Spans::is_untouched) {
+        if spare && chunks.get(&base).is_some_and(Suballocator::is_untouched) {
             chunks.remove(&base);
             drop(chunks);
             self.shrink(context, base);
@@ -111,7 +111,7 @@ impl Heap {
 
     fn shrink(&self, context: &'static Context, addr: u64) {
         self.ranges.write().unwrap_or_else(PoisonError::into_inner).remove(&addr);
-        bury(Corpse::Device { context, addr });
+        defer(Deferred::Device { context, addr });
     }
 }
 

@@ -1,10 +1,10 @@
 //! Launches: each kernel on a stream of its own, polled, never synchronised with.
 
 use super::context::{Context, Priority, Stream};
-use super::graveyard::{self, Running};
+use super::deferred_free::{self, Running};
 use super::lock;
 use super::module::Function;
-use super::room::{Claim, footprint};
+use super::occupancy::{Claim, footprint};
 use crate::launch::{Dim, LaunchState};
 use crate::{GpuError, Kernel, LaunchError};
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ impl CudaLaunch {
         let _entered = context.enter()?;
         let claim = claim(context, function, dim)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
-        graveyard::launching(|| {
+        deferred_free::launching(|| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
             // bytes as the parameter has (`Kernel`'s contract, checked when it was loaded), copied
             // by the call; the kernel touches what lies behind its pointers alone (the caller's
@@ -97,7 +97,7 @@ fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Clai
     unsafe {
         driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, function.raw, threads, 0)
     }?;
-    context.room().claim(footprint(dim.blocks, context.multiprocessors(), fitting as u32))
+    context.occupancy().claim(footprint(dim.blocks, context.multiprocessors(), fitting as u32))
 }
 
 fn check(
@@ -134,13 +134,13 @@ impl LaunchState for CudaLaunch {
                 if let Some(Running { stream, .. }) = self.running.take() {
                     lock(&self.streams.idle).push(stream);
                 }
-                graveyard::ended();
+                deferred_free::ended();
                 Ok(true)
             }
             Err(error) => {
                 // The kernel has stopped; its stream belongs to a lost context.
                 self.running = None;
-                graveyard::ended();
+                deferred_free::ended();
                 Err(self.failure(error))
             }
         }
@@ -162,7 +162,7 @@ impl LaunchState for CudaLaunch {
 impl Drop for CudaLaunch {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            graveyard::abandon(running);
+            deferred_free::abandon(running);
         }
     }
 }

@@ -18,29 +18,33 @@
 //!
 //! What was measured on which device is in `docs/gpu.md`.
 
+// For `gpu_probe` alone: not part of the interface.
+#[doc(hidden)]
 pub mod api;
 mod cache;
 mod compile;
+#[doc(hidden)]
 pub mod context;
 mod copy;
+mod copy_policy;
+mod counted_stream;
+mod deferred_free;
 mod dmabuf;
-mod graveyard;
+pub(crate) mod find;
 mod heap;
 mod launch;
-mod line;
 mod module;
 mod nvrtc;
+mod occupancy;
 mod pinned;
-mod policy;
-mod room;
-mod spans;
+mod suballocator;
 mod transfer;
 
 pub use cache::{CACHE_ENV, Cache};
 pub use compile::{Origin, cubin, options};
 pub use copy::{CopyCounts, CopyEngine};
+pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
-pub use policy::{COPY_ENV, CopyPath, CopyPolicy};
 
 use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 use crate::launch::{Dim, Launch};

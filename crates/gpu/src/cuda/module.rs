@@ -12,7 +12,7 @@
 use super::cache::Cache;
 use super::compile::{Origin, cubin};
 use super::context::Context;
-use super::{graveyard, lock};
+use super::{deferred_free, lock};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
@@ -54,7 +54,7 @@ impl Modules {
         if let Some(functions) = loaded.get(&key) {
             return Ok(functions);
         }
-        if graveyard::is_busy() {
+        if deferred_free::is_busy() {
             tracing::warn!(image = image.name, "loading while a kernel runs; this may wait for it");
         }
         let (cubin, origin) = cubin(image, &context.arch()?, cache)?;

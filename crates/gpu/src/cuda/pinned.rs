@@ -1,7 +1,7 @@
 //! Host memory that the GPU reaches: registered with the driver for every device of the process.
 
 use super::context::Context;
-use super::graveyard::{Corpse, bury, exhume};
+use super::deferred_free::{Deferred, defer, reclaim};
 use super::lock;
 use crate::GpuError;
 use std::collections::BTreeMap;
@@ -64,11 +64,11 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Takes the graveyard's lock and no other: the dropping thread may be the NIC's, and
+        // Takes the lock of the deferred frees and no other: the dropping thread may be the NIC's, and
         // `RANGES` is held by those who register, which can last as long as a kernel.
         let Self { context, start, len, owner, .. } = *self;
         if owner == Owner::Us {
-            bury(Corpse::Host { context, start, len, keep: self.keep.clone() });
+            defer(Deferred::Host { context, start, len, keep: self.keep.clone() });
         }
     }
 }
@@ -102,9 +102,9 @@ fn register(
 ) -> Result<(u64, u64, Owner), GpuError> {
     let _entered = context.enter()?;
     let flags = EVERY_CONTEXT_MAPPED;
-    // Another thread may be between the last use of the range and burying it; hence the turns.
+    // Another thread may be between the last use of the range and deferring its release; hence the turns.
     for _ in 0..100 {
-        if let Some((start, len)) = exhume(start, start + len) {
+        if let Some((start, len)) = reclaim(start, start + len) {
             return Ok((start, len, Owner::Us));
         }
         // SAFETY: whole pages of host memory, which the caller keeps mapped while registered.

@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use super::copy::CopyEngine;
+use super::copy_policy::CopyPolicy;
 use super::lock;
 use super::pinned::SharedMem;
-use super::policy::CopyPolicy;
 use crate::GpuError;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

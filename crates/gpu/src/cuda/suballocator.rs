@@ -7,12 +7,12 @@ pub(crate) const GRANULE: u64 = 256;
 
 /// The free pieces of `[0, len)`, coalesced.
 #[derive(Debug)]
-pub(crate) struct Spans {
+pub(crate) struct Suballocator {
     len: u64,
     free: BTreeMap<u64, u64>,
 }
 
-impl Spans {
+impl Suballocator {
     /// All of `[0, len)` is free; `len` is a multiple of [`GRANULE`].
     pub(crate) fn new(len: u64) -> Self {
         Self { len, free: BTreeMap::from([(0, len)]) }
@@ -29,7 +29,7 @@ impl Spans {
         Some(at)
     }
 
-    /// Gives back a piece that [`Spans::take`] gave for the same `len`.
+    /// Gives back a piece that [`Suballocator::take`] gave for the same `len`.
     pub(crate) fn give(&mut self, at: u64, len: u64) {
         let (mut at, mut end) = (at, at + len.max(1).next_multiple_of(GRANULE));
         if let Some(room) = self.free.remove(&end) {
@@ -60,7 +60,7 @@ mod tests {
         println!("seed {seed}");
         let mut rng = SmallRng::seed_from_u64(seed);
         let total = 64 * 1024;
-        let mut spans = Spans::new(total);
+        let mut spans = Suballocator::new(total);
         let mut held: Vec<(u64, u64)> = Vec::new();
         let mut refused = 0;
         for _ in 0..4000 {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn an_impossible_length_is_refused() {
-        let mut spans = Spans::new(4096);
+        let mut spans = Suballocator::new(4096);
         assert_eq!(spans.take(u64::MAX), None);
         assert_eq!(spans.take(4097), None);
         assert!(spans.is_untouched());

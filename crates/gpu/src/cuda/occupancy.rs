@@ -1,4 +1,4 @@
-//! Room for the driver's copy kernel beside the kernels that run.
+//! Occupancy for the driver's copy kernel beside the kernels that run.
 //!
 //! A copy inside a device is done by a kernel of the driver, whatever call asks for it
 //! (`docs/gpu.md`), and that kernel waits while the device is full. Kernels wait for copies, so such
@@ -46,7 +46,7 @@ pub(crate) trait Landing: Send + Sync {
 }
 
 /// The account of one device.
-pub(crate) struct Room {
+pub(crate) struct Occupancy {
     device: String,
     limit: u64,
     state: Mutex<State>,
@@ -61,7 +61,7 @@ struct State {
 
 /// A launch's part of the room; given back on drop.
 pub(crate) struct Claim {
-    room: &'static Room,
+    room: &'static Occupancy,
     footprint: u64,
 }
 
@@ -71,7 +71,7 @@ impl Drop for Claim {
     }
 }
 
-impl Room {
+impl Occupancy {
     pub(crate) fn new(device: String, limit: u64) -> Self {
         Self { device, limit, state: Mutex::default() }
     }
@@ -133,9 +133,9 @@ mod tests {
 
     /// Copies that land when the test says so; `u64::MAX` for a lost device.
     #[derive(Default)]
-    struct Line(AtomicU64);
+    struct CountedStream(AtomicU64);
 
-    impl Landing for Line {
+    impl Landing for CountedStream {
         fn landed(&self, number: u64) -> Result<bool, GpuError> {
             match self.0.load(Ordering::Acquire) {
                 u64::MAX => Err(GpuError::Stuck {
@@ -148,12 +148,12 @@ mod tests {
         }
     }
 
-    fn room() -> &'static Room {
-        Box::leak(Box::new(Room::new("cuda:0".to_owned(), WHOLE / 2)))
+    fn room() -> &'static Occupancy {
+        Box::leak(Box::new(Occupancy::new("cuda:0".to_owned(), WHOLE / 2)))
     }
 
-    fn line() -> (Arc<Line>, Arc<dyn Landing>) {
-        let line = Arc::new(Line::default());
+    fn line() -> (Arc<CountedStream>, Arc<dyn Landing>) {
+        let line = Arc::new(CountedStream::default());
         (line.clone(), line)
     }
 

@@ -5,8 +5,8 @@
 //! acquire load, which pairs with that fence; no call of the driver, no lock.
 
 use super::context::{Context, Priority, Stream};
+use super::occupancy::Landing;
 use super::pinned::SharedMem;
-use super::room::Landing;
 use crate::GpuError;
 use cudarc::driver::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use warpverbs_mem::Region;
 const POLLS_PER_QUERY: u64 = 4096;
 
 /// The stream and its word.
-pub(crate) struct Line {
+pub(crate) struct CountedStream {
     stream: Stream,
     done: Region,
     done_addr: u64,
     polls: AtomicU64,
 }
 
-impl Line {
+impl CountedStream {
     pub(crate) fn new(context: &'static Context) -> Result<Self, GpuError> {
         let wide = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
         if context.attribute(wide)? == 0 {
@@ -54,7 +54,7 @@ impl Line {
     }
 }
 
-impl Landing for Line {
+impl Landing for CountedStream {
     fn landed(&self, number: u64) -> Result<bool, GpuError> {
         if self.counted()? >= number {
             return Ok(true);

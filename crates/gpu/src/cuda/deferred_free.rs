@@ -11,13 +11,13 @@
 
 use super::context::{Context, Stream};
 use super::lock;
-use super::room::Claim;
+use super::occupancy::Claim;
 use crate::{GpuError, KernelArgs};
 use std::sync::Mutex;
 use warpverbs_mem::Region;
 
 /// Something to give back to the driver.
-pub(crate) enum Corpse {
+pub(crate) enum Deferred {
     /// An allocation of device memory.
     Device {
         /// Whose.
@@ -55,52 +55,52 @@ impl Running {
 }
 
 #[derive(Default)]
-struct Yard {
+struct Queue {
     running: usize,
-    corpses: Vec<Corpse>,
+    deferred: Vec<Deferred>,
     // Kernels whose launch was given up after its deadline.
     abandoned: Vec<Running>,
 }
 
-static YARD: Mutex<Yard> =
-    Mutex::new(Yard { running: 0, corpses: Vec::new(), abandoned: Vec::new() });
+static DEFERRED: Mutex<Queue> =
+    Mutex::new(Queue { running: 0, deferred: Vec::new(), abandoned: Vec::new() });
 
-/// What a sweep took out; dropped after the lock is released, because dropping may bury more.
+/// What a release took out; dropped after the lock is released, because dropping may defer more.
 #[derive(Default)]
-struct Swept {
+struct Released {
     _runs: Vec<Running>,
     _regions: Vec<Region>,
 }
 
-impl Yard {
-    fn sweep(&mut self) -> Swept {
+impl Queue {
+    fn release(&mut self) -> Released {
         let over: Vec<Running> = self.abandoned.extract_if(.., |run| run.is_over()).collect();
         self.running -= over.len();
         let mut regions = Vec::new();
         if self.running == 0 {
-            for corpse in self.corpses.drain(..) {
-                if let Err(error) = free(&corpse) {
+            for item in self.deferred.drain(..) {
+                if let Err(error) = free(&item) {
                     // After a kernel has failed the context is lost, and its memory with it.
                     tracing::debug!(%error, "memory not given back");
                 }
-                if let Corpse::Host { keep, .. } = corpse {
+                if let Deferred::Host { keep, .. } = item {
                     regions.push(keep);
                 }
             }
         }
-        Swept { _runs: over, _regions: regions }
+        Released { _runs: over, _regions: regions }
     }
 }
 
-fn free(corpse: &Corpse) -> Result<(), GpuError> {
-    match *corpse {
-        Corpse::Device { context, addr } => {
+fn free(item: &Deferred) -> Result<(), GpuError> {
+    match *item {
+        Deferred::Device { context, addr } => {
             let _entered = context.enter()?;
             // SAFETY: `addr` is a live allocation of this context; its owner is gone, and no
             // kernel runs that could still use it.
             unsafe { context.driver().cuMemFree_v2(addr) }
         }
-        Corpse::Host { context, start, .. } => {
+        Deferred::Host { context, start, .. } => {
             let _entered = context.enter()?;
             // SAFETY: `start` is a registered range whose last user is gone; it is still mapped.
             unsafe { context.driver().cuMemHostUnregister(start as *mut _) }
@@ -108,60 +108,60 @@ fn free(corpse: &Corpse) -> Result<(), GpuError> {
     }
 }
 
-/// Frees `corpse` now if no kernel runs, else when none does. Never waits for a kernel.
-pub(crate) fn bury(corpse: Corpse) {
-    let swept = {
-        let mut yard = lock(&YARD);
-        yard.corpses.push(corpse);
-        yard.sweep()
+/// Frees `item` now if no kernel runs, else when none does. Never waits for a kernel.
+pub(crate) fn defer(item: Deferred) {
+    let released = {
+        let mut queue = lock(&DEFERRED);
+        queue.deferred.push(item);
+        queue.release()
     };
-    drop(swept);
+    drop(released);
 }
 
 /// Frees what can be freed: before an allocation is refused for want of memory.
-pub(crate) fn sweep() {
-    let swept = lock(&YARD).sweep();
-    drop(swept);
+pub(crate) fn release() {
+    let released = lock(&DEFERRED).release();
+    drop(released);
 }
 
-/// Takes back a buried registration that covers `[start, end)` and is not undone yet.
-pub(crate) fn exhume(start: u64, end: u64) -> Option<(u64, u64)> {
-    let mut yard = lock(&YARD);
-    let at = yard.corpses.iter().position(|corpse| {
-        matches!(corpse, Corpse::Host { start: s, len, .. } if *s <= start && end <= s + len)
+/// Takes back a deferred unregistration that covers `[start, end)` and is not undone yet.
+pub(crate) fn reclaim(start: u64, end: u64) -> Option<(u64, u64)> {
+    let mut queue = lock(&DEFERRED);
+    let at = queue.deferred.iter().position(|item| {
+        matches!(item, Deferred::Host { start: s, len, .. } if *s <= start && end <= s + len)
     })?;
-    let corpse = yard.corpses.swap_remove(at);
-    drop(yard);
-    match corpse {
-        Corpse::Host { start, len, .. } => Some((start, len)),
-        Corpse::Device { .. } => None,
+    let item = queue.deferred.swap_remove(at);
+    drop(queue);
+    match item {
+        Deferred::Host { start, len, .. } => Some((start, len)),
+        Deferred::Device { .. } => None,
     }
 }
 
 /// Whether a kernel of this process runs or may run.
 pub(crate) fn is_busy() -> bool {
-    lock(&YARD).running > 0
+    lock(&DEFERRED).running > 0
 }
 
 /// Starts a kernel by `start`, which no free can overlap.
 pub(crate) fn launching<R>(start: impl FnOnce() -> Result<R, GpuError>) -> Result<R, GpuError> {
-    let mut yard = lock(&YARD);
+    let mut queue = lock(&DEFERRED);
     let started = start()?;
-    yard.running += 1;
+    queue.running += 1;
     Ok(started)
 }
 
 /// One kernel that was started by [`launching`] has been seen to end.
 pub(crate) fn ended() {
-    let swept = {
-        let mut yard = lock(&YARD);
-        yard.running -= 1;
-        yard.sweep()
+    let released = {
+        let mut queue = lock(&DEFERRED);
+        queue.running -= 1;
+        queue.release()
     };
-    drop(swept);
+    drop(released);
 }
 
 /// Keeps a kernel that has not ended by its deadline, and all that it may touch, until it does.
 pub(crate) fn abandon(run: Running) {
-    lock(&YARD).abandoned.push(run);
+    lock(&DEFERRED).abandoned.push(run);
 }

@@ -1,0 +1,38 @@
+//! One error for a program that uses several parts.
+
+use thiserror::Error;
+use warpverbs_gpu::{GpuError, LaunchError};
+use warpverbs_rendezvous::{EnvError, WorldError};
+
+/// What a program meets: an endpoint's, a device's, a kernel's or a world's error.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Of a context, NIC, endpoint or memory region, or a kernel's bad status.
+    #[error(transparent)]
+    Transport(#[from] warpverbs_transport::Error),
+    /// Of the device that runs kernels.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// A kernel did not end, or not by itself.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Other processes are missing, failed or lost.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// Nothing says which rank this process is, or it cannot be.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// A range does not lie inside its memory.
+    #[error(transparent)]
+    Memory(#[from] warpverbs_mem::MemError),
+    /// Bytes of a peer are no handle and no region.
+    #[error(transparent)]
+    Handle(#[from] warpverbs_transport::HandleError),
+    /// The call asks for something that cannot be.
+    #[error(transparent)]
+    Usage(#[from] warpverbs_transport::UsageError),
+}
+
+/// A result of this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
