@@ -1,5 +1,6 @@
 //! Tests of the software NIC, as one program: one build and one link instead of 25.
 
+mod against_model;
 mod bounce;
 mod bounce_by_chance;
 mod corpus;
@@ -24,4 +25,5 @@ mod proxied;
 mod proxied_errors;
 mod queues;
 mod receives;
+mod staged;
 mod teardown;

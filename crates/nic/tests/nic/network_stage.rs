@@ -1,10 +1,7 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: nothing is reported
 //! before its bytes are there, order is kept, and the engine waits for no copy.
 
-#[path = "../common/staged.rs"]
-mod staged;
-
-use staged::{DONE, Device, LEN, attrs, outcome, rig, rig_with};
+use crate::staged::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;

@@ -1,10 +1,7 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: engines that fail or
 //! hang, and QPs that end while copies are under way.
 
-#[path = "../common/staged.rs"]
-mod staged;
-
-use staged::{DONE, Device, Rig, attrs, rig};
+use crate::staged::{self, DONE, Device, Rig, attrs, rig};
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
