@@ -160,7 +160,9 @@ fn structure_type(out: &mut String, structure: &Structure, gpu: &str) {
     );
     let of = |m: &str, call: &str| format!("{gpu}::KernelArg::{call}(&self.{}", raw(m));
     for m in members {
-        let _ = writeln!(out, "            {}, out, offset + {});", of(&m.name, "write"), m.offset);
+        // The first member's offset is left out: clippy refuses `+ 0` in generated code as well.
+        let offset = if m.offset == 0 { String::new() } else { format!(" + {}", m.offset) };
+        let _ = writeln!(out, "            {}, out, offset{offset});", of(&m.name, "write"));
     }
     let _ = writeln!(
         out,

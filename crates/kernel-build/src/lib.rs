@@ -160,7 +160,7 @@ impl Unit {
                     reason,
                 };
                 if let Some(count) = &parameter.count {
-                    count::rust(count, &kernel.parameters, &String::new()).map_err(error)?;
+                    count::rust(count, &kernel.parameters, "").map_err(error)?;
                 }
                 let layout = parameter.ty.layout(&self.structures);
                 bytes += layout.map_or(0, |layout| layout.size.next_multiple_of(16));

@@ -68,7 +68,7 @@ impl Finder<'_> {
 }
 
 /// Where `struct name {` stands, and what is between its brackets.
-fn definition<'a>(blanked: &'a str, name: &str) -> Option<(usize, String)> {
+fn definition(blanked: &str, name: &str) -> Option<(usize, String)> {
     let mut from = 0;
     while let Some(found) = blanked[from..].find("struct") {
         let at = from + found;

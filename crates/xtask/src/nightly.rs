@@ -93,6 +93,10 @@ fn campaigns(options: &Nightly) -> Vec<Campaign> {
             "test --release -p warpverbs-nic --test nic network_faults",
         ),
     ];
+    all.push(Campaign {
+        env: vec![("WARPVERBS_MODELCHECK_EFFORT", "100".into())],
+        ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
+    });
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
