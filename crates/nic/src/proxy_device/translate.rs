@@ -1,14 +1,15 @@
-//! From a WQE to a work request of the device: what the device can do and its queues take, and under
-//! which key it knows the own side's memory. One set of checks, for what the engine reads in rings
-//! and for what a poster hands to the device by itself.
+//! What a device can do and its queues take, and under which key it knows the own side's memory: one
+//! set of checks, for the WQEs that the engine reads in rings and for the requests that a poster
+//! gives to the device itself.
 
 use super::{ProxyLimits, SendList};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
+use std::iter::once;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
 use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sges};
+use warpverbs_mlx5::wqe::{Op, Payload, SendWith};
 use warpverbs_rdma as rdma;
 use warpverbs_rdma::{Data, SendFlags, Sge, WorkRequest};
 
@@ -78,35 +79,69 @@ pub struct Bounds<'a> {
     pub fetches: bool,
 }
 
+impl Bounds<'_> {
+    /// Checks inline data.
+    ///
+    /// # Errors
+    /// [`Rule::DeviceLimit`].
+    #[inline]
+    pub fn check_inline(&self, bytes: &[u8]) -> Result<(), Box<Rule>> {
+        let (found, max) = (bytes.len() as u64, u64::from(self.limits.inline_bytes));
+        match found <= max {
+            true => Ok(()),
+            false => broken(Rule::DeviceLimit { what: "inline bytes", found, max }),
+        }
+    }
+
+    /// Checks `sges`, the own side's memory of a request `op`, and gives `take` each as the device
+    /// knows it.
+    ///
+    /// # Errors
+    /// The rule that the request breaks; `take` may have got the first ones.
+    #[inline]
+    pub fn translate(
+        &self,
+        op: rdma::Op,
+        sges: impl ExactSizeIterator<Item = Sge> + Clone,
+        memory: &mut impl OwnMemory,
+        mut take: impl FnMut(Sge),
+    ) -> Result<(), Box<Rule>> {
+        let needed = match op.is_rd_atomic() {
+            true if !self.fetches => {
+                return broken(Rule::NoReadResources { attr: "max_rd_atomic" });
+            }
+            true => Access::LOCAL_WRITE,
+            false => Access::empty(),
+        };
+        let (found, max) = (sges.len() as u64, self.limits.send_sges.into());
+        let len = sges.clone().map(|sge| u64::from(sge.len)).sum();
+        if len > MAX_MESSAGE {
+            return broken(Rule::MessageLength { len, max: MAX_MESSAGE });
+        }
+        if found > max {
+            return broken(Rule::DeviceLimit { what: "segments", found, max });
+        }
+        for (segment, sge) in sges.enumerate() {
+            take(memory.at_device(KeySide::Local, segment as u8, sge, needed)?);
+        }
+        Ok(())
+    }
+}
+
 impl SendList {
     /// Adds the request of a WQE. False: the device has nothing to do for it, which is so for a NOP.
     ///
     /// # Errors
     /// The rule that the WQE breaks; the list is as it was.
     #[inline]
-    pub fn translate(
+    pub(crate) fn translate(
         &mut self,
         op: &Op<'_>,
         (id, flags): (u64, SendFlags),
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<bool, Box<Rule>> {
-        let done = self.add_request(op, (id, flags), bounds, memory);
-        if done.is_err() {
-            self.forget();
-        }
-        done
-    }
-
-    #[inline]
-    fn add_request(
-        &mut self,
-        op: &Op<'_>,
-        (id, flags): (u64, SendFlags),
-        bounds: Bounds<'_>,
-        memory: &mut impl OwnMemory,
-    ) -> Result<bool, Box<Rule>> {
-        let (request, payload) = match *op {
+        let (op, payload) = match *op {
             Op::Write { remote, payload, imm } => match imm {
                 None => (rdma::Op::Write(remote), payload),
                 Some(imm) => (rdma::Op::WriteImm(remote, imm), payload),
@@ -116,75 +151,46 @@ impl SendList {
                 SendWith::Imm(imm) => (rdma::Op::SendImm(imm), payload),
                 SendWith::Invalidate(rkey) => (rdma::Op::SendInvalidate(rkey), payload),
             },
+            Op::Read { remote, local } => (rdma::Op::Read(remote), Payload::Sges(local)),
+            Op::CompareSwap { remote, compare, swap, result } => {
+                let op = rdma::Op::CompareSwap { remote, compare, swap };
+                return self.add_sges(op, (id, flags), once(result), bounds, memory);
+            }
+            Op::FetchAdd { remote, add, result } => {
+                let op = rdma::Op::FetchAdd { remote, add };
+                return self.add_sges(op, (id, flags), once(result), bounds, memory);
+            }
             Op::Nop => return Ok(false),
-            _ => return self.add_fetching(op, (id, flags), bounds, memory).map(|()| true),
+            _ => return broken(Rule::NotProxied { opcode: op.opcode() }),
         };
         match payload {
-            Payload::Sges(sges) => {
-                self.add_all(&sges, Access::empty(), bounds.limits.send_sges, memory)?;
-                self.close(id, request, flags, sges.len());
-            }
+            Payload::Sges(sges) => self.add_sges(op, (id, flags), sges.iter(), bounds, memory),
             Payload::Inline(bytes) => {
-                let (found, max) = (bytes.len() as u64, u64::from(bounds.limits.inline_bytes));
-                if found > max {
-                    return broken(Rule::DeviceLimit { what: "inline bytes", found, max });
-                }
-                self.push(WorkRequest { id, op: request, data: Data::Inline(bytes), flags });
+                bounds.check_inline(bytes)?;
+                self.push(WorkRequest { id, op, data: Data::Inline(bytes), flags });
+                Ok(true)
+            }
+        }
+    }
+
+    #[inline]
+    fn add_sges(
+        &mut self,
+        op: rdma::Op,
+        (id, flags): (u64, SendFlags),
+        sges: impl ExactSizeIterator<Item = Sge> + Clone,
+        bounds: Bounds<'_>,
+        memory: &mut impl OwnMemory,
+    ) -> Result<bool, Box<Rule>> {
+        let count = sges.len();
+        match bounds.translate(op, sges, memory, |sge| self.add(sge)) {
+            Ok(()) => self.close(id, op, flags, count),
+            Err(rule) => {
+                self.forget();
+                return Err(rule);
             }
         }
         Ok(true)
-    }
-
-    /// READs and atomics.
-    fn add_fetching(
-        &mut self,
-        op: &Op<'_>,
-        (id, flags): (u64, SendFlags),
-        bounds: Bounds<'_>,
-        memory: &mut impl OwnMemory,
-    ) -> Result<(), Box<Rule>> {
-        let proxied = matches!(op, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. });
-        if proxied && !bounds.fetches {
-            return broken(Rule::NoReadResources { attr: "max_rd_atomic" });
-        }
-        let (request, result) = match *op {
-            Op::Read { remote, local } => {
-                self.add_all(&local, Access::LOCAL_WRITE, bounds.limits.send_sges, memory)?;
-                self.close(id, rdma::Op::Read(remote), flags, local.len());
-                return Ok(());
-            }
-            Op::CompareSwap { remote, compare, swap, result } => {
-                (rdma::Op::CompareSwap { remote, compare, swap }, result)
-            }
-            Op::FetchAdd { remote, add, result } => (rdma::Op::FetchAdd { remote, add }, result),
-            _ => return broken(Rule::NotProxied { opcode: op.opcode() }),
-        };
-        let result = Sge { len: 8, ..result };
-        self.add(memory.at_device(KeySide::Local, 0, result, Access::LOCAL_WRITE)?);
-        self.close(id, request, flags, 1);
-        Ok(())
-    }
-
-    /// The requester's own segments, under the device's keys.
-    #[inline]
-    fn add_all(
-        &mut self,
-        sges: &Sges<'_>,
-        needed: Access,
-        max: u32,
-        memory: &mut impl OwnMemory,
-    ) -> Result<(), Box<Rule>> {
-        let (len, found) = (sges.byte_len(), sges.len() as u64);
-        if len > MAX_MESSAGE {
-            return broken(Rule::MessageLength { len, max: MAX_MESSAGE });
-        }
-        if found > u64::from(max) {
-            return broken(Rule::DeviceLimit { what: "segments", found, max: max.into() });
-        }
-        for (segment, sge) in sges.iter().enumerate() {
-            self.add(memory.at_device(KeySide::Local, segment as u8, sge, needed)?);
-        }
-        Ok(())
     }
 }
 

@@ -5,9 +5,7 @@ use super::protocol::Ring;
 use super::queue::WorkQueue;
 use super::recv::Taken;
 use super::rings::{Rings, error_opcode};
-use super::work::Posted;
 use crate::QueueKind;
-use crate::SendFlags;
 use crate::error::WorkError;
 use crate::layout::{Abort, Memory};
 use crate::provider::QueuePair;
@@ -22,7 +20,6 @@ use warpverbs_mlx5::export::{ErrorWord, SCRATCH_SLOTS};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::Sge;
 
 /// `cqe_opcode` of an error word that a poster wrote when it gave up at the gate.
 pub(crate) const GAVE_UP: u8 = 0x7f;
@@ -49,7 +46,7 @@ pub(crate) struct HostQueues {
 /// How work gets to the NIC and completions from it. All else is the same.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
-enum Path {
+pub(super) enum Path {
     /// Through memory that the NIC reads and writes.
     Rings(Rings),
     /// By calls of the NIC's.
@@ -90,22 +87,10 @@ impl HostQueues {
         })
     }
 
-    /// Posts a send work request if there is room.
+    /// How work gets to the NIC.
     #[inline]
-    pub(super) fn try_post(&self, wqe: &[u8], flags: SendFlags) -> Option<Posted> {
-        match &self.path {
-            Path::Rings(rings) => rings.try_post(&self.send, wqe, flags),
-            Path::Direct(direct) => direct.try_post(self, wqe, flags),
-        }
-    }
-
-    /// Posts a receive of `sges`, which is `slot` as a WQE, if there is room.
-    #[inline]
-    pub(super) fn try_post_recv(&self, slot: &[u8], sges: &[Sge]) -> Option<Posted> {
-        match &self.path {
-            Path::Rings(rings) => rings.try_post_recv(&self.recv, slot),
-            Path::Direct(direct) => direct.try_post_recv(self, sges),
-        }
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Looks at the send completions once, unless somebody else does.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! poster, send, recv   what users call
+//! request              a send work request as a value, and as a WQE
 //! host                 the words that all posters share: counters, first error, abort
 //!   ├─ rings           a NIC that reads rings, as kernels post to it: protocol, queue, word
 //!   └─ direct          a NIC that takes calls
@@ -15,6 +16,7 @@ mod poster;
 pub(crate) mod protocol;
 mod queue;
 mod recv;
+mod request;
 mod rings;
 mod send;
 mod word;

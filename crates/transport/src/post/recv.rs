@@ -1,6 +1,6 @@
 //! Receive work requests, and what arrives.
 
-use super::host::Patience;
+use super::host::{Path, Patience};
 use super::poster::Poster;
 use super::protocol::Ring;
 use super::send::sge;
@@ -52,10 +52,19 @@ impl Poster<'_> {
             (None, None) => return Err(no_queue("it was made with recv_depth 0").into()),
         };
         let (sges, count) = recv_sges(local.as_ref(), stride / 16)?;
-        let mut slot = [0; 16 * MAX_RECV_SGES];
-        build(&mut slot[..stride], &sges[..count]).map_err(UsageError::from)?;
+        let sges = &sges[..count];
         q.check()?;
-        self.when_room(QueueKind::Receive, || q.try_post_recv(&slot[..stride], &sges[..count]))
+        match q.path() {
+            Path::Rings(rings) => {
+                let mut slot = [0; 16 * MAX_RECV_SGES];
+                let slot = &mut slot[..stride];
+                build(slot, sges).map_err(UsageError::from)?;
+                self.when_room(QueueKind::Receive, || rings.try_post_recv(&q.recv, slot))
+            }
+            Path::Direct(direct) => {
+                self.when_room(QueueKind::Receive, || direct.try_post_recv(q, sges))
+            }
+        }
     }
 
     /// Takes one arrived message, if there is one. Never waits. What had arrived before an error

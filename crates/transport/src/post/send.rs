@@ -1,7 +1,8 @@
 //! Send work requests.
 
-use super::host::Patience;
+use super::host::{Path, Patience};
 use super::poster::Poster;
+use super::request::{Action, Pieces, Request};
 use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
@@ -9,11 +10,8 @@ use crate::config::MAX_SEND_SGES;
 use crate::{Error, LocalRegion, RemoteRegion, UsageError, WaitError};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Rkey, WQEBB, WqeIndex};
-use warpverbs_mlx5::wqe::{self, Position, Sge, WqeBuilder};
-
-/// Bytes of the largest send work request of the host's: four WQEBBs.
-type Bytes = [u8; 4 * WQEBB];
+use warpverbs_mlx5::num::{MAX_MESSAGE, WQEBB};
+use warpverbs_rdma::{Data, Op, Remote, Rkey, Sge};
 
 impl Poster<'_> {
     /// SEND: the peer's next receive gets the bytes of `local`, in order.
@@ -23,8 +21,8 @@ impl Poster<'_> {
         local: impl AsRef<[LocalRegion]>,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        self.post(with_sges(WqeBuilder::send(buf, *at), local.as_ref(), None)?, flags)
+        let pieces = pieces(local.as_ref(), None)?;
+        self.post(Action::Rdma(Op::Send), Data::Sges(&pieces), flags)
     }
 
     /// SEND with an immediate.
@@ -34,8 +32,8 @@ impl Poster<'_> {
         imm: u32,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        self.post(with_sges(WqeBuilder::send_imm(buf, *at, imm), local.as_ref(), None)?, flags)
+        let pieces = pieces(local.as_ref(), None)?;
+        self.post(Action::Rdma(Op::SendImm(imm)), Data::Sges(&pieces), flags)
     }
 
     /// SEND that makes the peer's NIC invalidate the peer's key `rkey`.
@@ -45,16 +43,14 @@ impl Poster<'_> {
         rkey: u32,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        let wqe = WqeBuilder::send_inval(buf, *at, Rkey(rkey));
-        self.post(with_sges(wqe, local.as_ref(), None)?, flags)
+        let pieces = pieces(local.as_ref(), None)?;
+        self.post(Action::Rdma(Op::SendInvalidate(Rkey(rkey))), Data::Sges(&pieces), flags)
     }
 
     /// SEND of bytes that are copied into the work request; they may change right after.
     pub fn post_send_inline(&self, data: &[u8], flags: SendFlags) -> Result<Posted, Error> {
         self.check_inline(data)?;
-        let (buf, at) = &mut self.blank();
-        self.post(WqeBuilder::send(buf, *at).inline(data), flags)
+        self.post(Action::Rdma(Op::Send), Data::Inline(data), flags)
     }
 
     /// RDMA WRITE of `local`, in order, to the beginning of `remote`.
@@ -66,9 +62,8 @@ impl Poster<'_> {
         remote: RemoteRegion,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        let wqe = WqeBuilder::write(buf, *at, start(remote));
-        self.post(with_sges(wqe, local.as_ref(), Some(remote))?, flags)
+        let pieces = pieces(local.as_ref(), Some(remote))?;
+        self.post(Action::Rdma(Op::Write(start(remote))), Data::Sges(&pieces), flags)
     }
 
     /// RDMA WRITE that also consumes a receive of the peer and hands it `imm`.
@@ -79,9 +74,8 @@ impl Poster<'_> {
         imm: u32,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        let wqe = WqeBuilder::write_imm(buf, *at, start(remote), imm);
-        self.post(with_sges(wqe, local.as_ref(), Some(remote))?, flags)
+        let pieces = pieces(local.as_ref(), Some(remote))?;
+        self.post(Action::Rdma(Op::WriteImm(start(remote), imm)), Data::Sges(&pieces), flags)
     }
 
     /// RDMA WRITE of bytes that are copied into the work request; they may change right after.
@@ -94,8 +88,7 @@ impl Poster<'_> {
     ) -> Result<Posted, Error> {
         self.check_inline(data)?;
         fits(data.len() as u64, remote)?;
-        let (buf, at) = &mut self.blank();
-        self.post(WqeBuilder::write(buf, *at, start(remote)).inline(data), flags)
+        self.post(Action::Rdma(Op::Write(start(remote))), Data::Inline(data), flags)
     }
 
     /// RDMA READ from the beginning of `remote` into `local`, in order.
@@ -106,9 +99,8 @@ impl Poster<'_> {
         remote: RemoteRegion,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        let wqe = WqeBuilder::read(buf, *at, start(remote));
-        self.post(with_sges(wqe, local.as_ref(), Some(remote))?, flags)
+        let pieces = pieces(local.as_ref(), Some(remote))?;
+        self.post(Action::Rdma(Op::Read(start(remote))), Data::Sges(&pieces), flags)
     }
 
     /// 8-byte fetch-and-add on the start of `remote`; its old value goes to the start of `result`,
@@ -121,9 +113,8 @@ impl Poster<'_> {
         add: u64,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
         let (result, remote) = words(result, remote, 8)?;
-        self.post(WqeBuilder::fetch_add(buf, *at, remote, add, result), flags)
+        self.post(Action::Rdma(Op::FetchAdd { remote, add }), Data::Sges(&[result]), flags)
     }
 
     /// 8-byte compare-and-swap on the start of `remote`; its old value goes to the start of
@@ -137,9 +128,9 @@ impl Poster<'_> {
         swap: u64,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
         let (result, remote) = words(result, remote, 8)?;
-        self.post(WqeBuilder::compare_swap(buf, *at, remote, compare, swap, result), flags)
+        let op = Op::CompareSwap { remote, compare, swap };
+        self.post(Action::Rdma(op), Data::Sges(&[result]), flags)
     }
 
     /// Masked fetch-and-add on 4 or 8 bytes; a 4-byte old value arrives big-endian.
@@ -150,9 +141,8 @@ impl Poster<'_> {
         operands: MaskedFetchAdd,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
         let (result, remote) = words(result, remote, operands.size().into())?;
-        self.post(WqeBuilder::masked_fetch_add(buf, *at, remote, operands, result), flags)
+        self.post(Action::MaskedFetchAdd(remote, operands), Data::Sges(&[result]), flags)
     }
 
     /// Masked compare-and-swap on 4 or 8 bytes; a 4-byte old value arrives big-endian.
@@ -163,22 +153,19 @@ impl Poster<'_> {
         operands: MaskedCompareSwap,
         flags: SendFlags,
     ) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
         let (result, remote) = words(result, remote, operands.size().into())?;
-        self.post(WqeBuilder::masked_compare_swap(buf, *at, remote, operands, result), flags)
+        self.post(Action::MaskedCompareSwap(remote, operands), Data::Sges(&[result]), flags)
     }
 
     /// Does nothing, and completes after all earlier work.
     pub fn post_nop(&self, flags: SendFlags) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        self.post(WqeBuilder::nop(buf, *at), flags)
+        self.post(Action::Nop, Data::Sges(&[]), flags)
     }
 
     /// Takes back a key of this side that was registered with
     /// [`Access::INVALIDATE`](crate::Access::INVALIDATE).
     pub fn post_local_inval(&self, rkey: u32, flags: SendFlags) -> Result<Posted, Error> {
-        let (buf, at) = &mut self.blank();
-        self.post(WqeBuilder::local_inval(buf, *at, Rkey(rkey)), flags)
+        self.post(Action::LocalInvalidate(Rkey(rkey)), Data::Sges(&[]), flags)
     }
 
     /// Adds to the 8 bytes at the start of `remote` and waits for their old value.
@@ -240,28 +227,30 @@ impl Poster<'_> {
         }
     }
 
-    /// A buffer for a work request, and a place in the ring; [`Poster::post`] puts in the index.
+    /// Posts a work request as soon as there is room.
     #[inline]
-    fn blank(&self) -> (Bytes, Position) {
-        ([0; 4 * WQEBB], Position { qpn: self.q.qpn, index: WqeIndex(0) })
-    }
-
-    /// Posts what was built, as soon as there is room.
-    #[inline]
-    fn post(&self, wqe: WqeBuilder<'_>, flags: SendFlags) -> Result<Posted, Error> {
-        let q = self.q;
-        let wqe = wqe.finish().map_err(UsageError::from)?;
+    fn post(&self, action: Action, data: Data<'_>, flags: SendFlags) -> Result<Posted, Error> {
+        let (q, request) = (self.q, Request { action, data, flags });
         if self.peer.load(Acquire) == 0 {
             return Err(UsageError::NotConnected { qpn: q.qpn.get() }.into());
         }
         q.check()?;
-        self.when_room(QueueKind::Send, || q.try_post(wqe, flags))
+        match q.path() {
+            Path::Rings(rings) => {
+                let mut buf = [0; 4 * WQEBB];
+                let wqe = request.encode(&mut buf, q.qpn).map_err(UsageError::from)?;
+                self.when_room(QueueKind::Send, || rings.try_post(&q.send, wqe, flags))
+            }
+            Path::Direct(direct) => {
+                self.when_room(QueueKind::Send, || direct.try_post(q, &request))
+            }
+        }
     }
 }
 
 #[inline]
-fn start(remote: RemoteRegion) -> wqe::Remote {
-    wqe::Remote { addr: remote.addr(), rkey: Rkey(remote.rkey()) }
+fn start(remote: RemoteRegion) -> Remote {
+    Remote::new(remote.addr(), remote.rkey())
 }
 
 fn fits(local: u64, remote: RemoteRegion) -> Result<(), UsageError> {
@@ -271,25 +260,22 @@ fn fits(local: u64, remote: RemoteRegion) -> Result<(), UsageError> {
     }
 }
 
+/// The parts of `local` that have bytes, no more in all than `remote` has.
 #[inline]
-fn with_sges<'b>(
-    mut wqe: WqeBuilder<'b>,
-    local: &[LocalRegion],
-    remote: Option<RemoteRegion>,
-) -> Result<WqeBuilder<'b>, UsageError> {
+fn pieces(local: &[LocalRegion], remote: Option<RemoteRegion>) -> Result<Pieces, UsageError> {
     if local.len() > MAX_SEND_SGES {
         return Err(UsageError::TooManySges { count: local.len(), max: MAX_SEND_SGES });
     }
-    let mut bytes = 0u64;
+    let (mut bytes, mut out) = (0u64, Pieces::new());
     for part in local.iter().filter(|part| !part.is_empty()) {
         bytes = bytes.saturating_add(part.len());
-        wqe = wqe.sge(sge(part)?);
+        out.push(sge(part)?);
     }
     if bytes > MAX_MESSAGE {
         return Err(UsageError::TooLong { bytes, max: MAX_MESSAGE });
     }
     remote.map_or(Ok(()), |remote| fits(bytes, remote))?;
-    Ok(wqe)
+    Ok(out)
 }
 
 /// One piece of local memory of at most `MAX_MESSAGE` bytes.
@@ -297,7 +283,7 @@ fn with_sges<'b>(
 pub(super) fn sge(part: &LocalRegion) -> Result<Sge, UsageError> {
     match part.len() {
         bytes if bytes > MAX_MESSAGE => Err(UsageError::TooLong { bytes, max: MAX_MESSAGE }),
-        len => Ok(Sge { addr: part.addr(), len: len as u32, lkey: Lkey(part.lkey()) }),
+        len => Ok(Sge::new(part.addr(), len as u32, part.lkey())),
     }
 }
 
@@ -306,7 +292,7 @@ fn words(
     result: LocalRegion,
     remote: RemoteRegion,
     size: u64,
-) -> Result<(wqe::Local, wqe::Remote), UsageError> {
+) -> Result<(Sge, Remote), UsageError> {
     if remote.len() < size || !remote.addr().is_multiple_of(size) {
         let (addr, len) = (remote.addr(), remote.len());
         return Err(UsageError::AtomicWord { addr, len, size });
@@ -315,6 +301,5 @@ fn words(
         let (addr, len) = (result.addr(), result.len());
         return Err(UsageError::AtomicWord { addr, len, size });
     }
-    let local = wqe::Local { addr: result.addr(), lkey: Lkey(result.lkey()) };
-    Ok((local, start(remote)))
+    Ok((Sge::new(result.addr(), size as u32, result.lkey()), start(remote)))
 }

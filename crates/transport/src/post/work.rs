@@ -18,7 +18,7 @@ pub struct Posted {
 }
 
 impl Posted {
-    /// Its index: counts WQEBBs (send) or work requests (receive) since the endpoint was made.
+    /// Its index: counts WQEBBs of a ring's sends, else work requests, since the endpoint was made.
     pub fn index(&self) -> u64 {
         self.index
     }

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use warpverbs_nic::{Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver, SendList};
-use warpverbs_rdma::Completion;
+use warpverbs_nic::{Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver};
+use warpverbs_rdma::{Completion, WorkRequest};
 
 /// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct DirectPorts {
 
 /// Takes send work requests.
 pub(crate) trait SendPort: Send + fmt::Debug {
-    /// Posts the requests of a list from its first on, as far as there is room.
-    fn post_send(&mut self, list: &SendList) -> Posted;
+    /// Posts a request if there is room.
+    fn post_send(&mut self, work: &WorkRequest<'_>) -> Posted;
 }
 
 /// Tells what has completed, which the NIC has room to remember for all that it takes.

@@ -71,6 +71,20 @@ fn a_queue_longer_than_the_devices_fills_and_empties() {
 }
 
 #[test]
+fn a_request_takes_one_index_whatever_its_length() {
+    let Some(fake) = fake() else { return };
+    let pair = Pair::on(device(&fake), &EndpointConfig::host().inline_bytes(64));
+    let host = pair.a.host().unwrap();
+    let message: [u8; 64] = std::array::from_fn(|i| i as u8);
+    // As a WQE it would be two WQEBBs.
+    let posted = host.post_write_inline(&message, pair.dst.remote(), SIGNALED).unwrap();
+    assert_eq!((posted.index(), posted.end()), (0, 1));
+    host.wait(posted).unwrap();
+    assert_eq!(bytes(&pair.dst, 0, 64), message);
+    assert_eq!(host.post_nop(SIGNALED).unwrap().index(), 1);
+}
+
+#[test]
 fn a_nop_is_done_when_all_before_it_is() {
     let Some(fake) = fake() else { return };
     let pair = Pair::on(device(&fake), &EndpointConfig::host());

@@ -4,6 +4,7 @@ use super::{Direct, GONE, Id, lock, retire, try_lock};
 use crate::FirstError;
 use crate::post::host::HostQueues;
 use crate::post::protocol::Ring;
+use crate::post::request::{Action, Pieces, Request};
 use crate::post::rings::error_opcode;
 use crate::post::work::Posted;
 use crate::provider::SendPort;
@@ -11,10 +12,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use warpverbs_mlx5::cqe::ErrorSide;
 use warpverbs_mlx5::export::ErrorWord;
-use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Position, parse};
-use warpverbs_nic::{Bounds, Gone, ProxyKeys, Rule, SendList};
+use warpverbs_nic::{Bounds, Gone, ProxyKeys, Rule};
 use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
 
 /// Completions looked at in one go.
@@ -25,7 +24,6 @@ const MOST: usize = 256;
 pub(super) struct Sending {
     port: Box<dyn SendPort>,
     keys: ProxyKeys,
-    list: SendList,
     /// A WRITE behind which the NIC was not asked for a completion: how to ask.
     silent: Option<Op>,
     /// Where the NIC was asked for one last.
@@ -55,8 +53,8 @@ struct Full;
 
 impl Sending {
     pub(super) fn new(port: Box<dyn SendPort>, keys: ProxyKeys) -> Self {
-        let (list, turns) = (SendList::default(), VecDeque::new());
-        Self { port, keys, list, silent: None, asked: 0, turns, broken: false }
+        let turns = VecDeque::new();
+        Self { port, keys, silent: None, asked: 0, turns, broken: false }
     }
 
     pub(super) fn reset(&mut self) {
@@ -64,10 +62,10 @@ impl Sending {
         self.turns.clear();
     }
 
-    /// Posts the list, of one request. What the NIC says against it, if anything.
+    /// Posts a request. Why the NIC refuses it, if it does.
     #[inline]
-    fn post(&mut self) -> Result<Option<Rule>, Full> {
-        let posted = self.port.post_send(&self.list);
+    fn post(&mut self, work: &WorkRequest<'_>) -> Result<Option<Rule>, Full> {
+        let posted = self.port.post_send(work);
         match (posted.count, posted.refused) {
             (1.., _) => Ok(None),
             (_, None) => Err(Full),
@@ -78,10 +76,8 @@ impl Sending {
     /// If nothing tells of the end of the work at the NIC, work of identity `id` that does.
     fn ask(&mut self, id: Id) -> Result<Option<Rule>, Full> {
         let Some(op) = self.silent else { return Ok(None) };
-        self.list.clear();
         let (packed, data, flags) = (id.pack(), Data::Sges(&[]), SendFlags::SIGNALED);
-        self.list.push(WorkRequest { id: packed, op, data, flags });
-        let refused = self.post()?;
+        let refused = self.post(&WorkRequest { id: packed, op, data, flags })?;
         (self.silent, self.asked) = (None, id.end);
         Ok(refused)
     }
@@ -92,21 +88,19 @@ impl Direct {
     pub(in crate::post) fn try_post(
         &self,
         q: &HostQueues,
-        wqe: &[u8],
-        flags: SendFlags,
+        request: &Request<'_>,
     ) -> Option<Posted> {
-        let n = (wqe.len() / WQEBB) as u64;
         let mut sending = lock(&self.send);
         let index = q.send.reserved().load(Relaxed);
-        let end = index + n;
+        let end = index + 1;
         if end > q.send.completed() + self.window(q) {
             return None;
         }
-        self.opcodes[self.slot(index)].store(wqe[3], Relaxed);
+        self.opcodes[self.slot(index)].store(request.opcode().value(), Relaxed);
         let failed = self.failed.load(Acquire);
         let mut signaled = true;
         if !failed && !sending.broken {
-            signaled = self.hand_over(q, &mut sending, wqe, index, flags).ok()?;
+            signaled = self.hand_over(q, &mut sending, request, index).ok()?;
         }
         if !signaled {
             q.send.unsignaled().store(end, Relaxed);
@@ -136,48 +130,48 @@ impl Direct {
         index as usize & (self.opcodes.len() - 1)
     }
 
-    /// Gives the NIC the work request at `index`, or gives it a turn here. Whether its end will be
-    /// told without being asked for.
+    /// Gives the NIC the work request at `index`, or queues it here. Whether its completion will be
+    /// reported without being asked for.
     #[inline]
     fn hand_over(
         &self,
         q: &HostQueues,
         sending: &mut Sending,
-        wqe: &[u8],
+        request: &Request<'_>,
         index: u64,
-        flags: SendFlags,
     ) -> Result<bool, Full> {
-        let n = (wqe.len() / WQEBB) as u64;
-        let id = Id { life: self.life.load(Relaxed), indexes: n as u8, end: index + n };
+        let id = Id { life: self.life.load(Relaxed), indexes: 1, end: index + 1 };
         // A queue full of silent work would not make room.
         let overdue = id.end - sending.asked >= self.window(q) / 2;
-        let asked = flags.contains(SendFlags::SIGNALED) || overdue;
-        let mut flags = flags;
-        flags.set(SendFlags::SIGNALED, asked);
-        sending.list.clear();
-        let bounds = Bounds { limits: &self.limits, fetches: self.fetches.load(Relaxed) };
-        // As it was built, without its index.
-        let parsed = parse(wqe, Position { qpn: q.qpn, index: WqeIndex(0) });
-        let translated = match &parsed {
-            Ok(wqe) => {
-                sending.list.translate(&wqe.op, (id.pack(), flags), bounds, &mut sending.keys)
+        let signaled = request.flags.contains(SendFlags::SIGNALED) || overdue;
+        let mut pieces = Pieces::new();
+        let broken = match self.translate(&mut sending.keys, request, &mut pieces) {
+            Ok(Some((op, data))) => {
+                // A plain WRITE can be asked after later.
+                let silent = !signaled && matches!(op, Op::Write(_));
+                let mut flags = request.flags;
+                flags.set(SendFlags::SIGNALED, !silent);
+                match sending.post(&WorkRequest { id: id.pack(), op, data, flags })? {
+                    None if silent => {
+                        sending.silent = Some(op);
+                        return Ok(false);
+                    }
+                    None => {
+                        (sending.silent, sending.asked) = (None, id.end);
+                        return Ok(true);
+                    }
+                    refused => refused,
+                }
             }
-            Err(violation) => Err(Box::new((*violation).into())),
-        };
-        let broken = match translated {
-            Ok(true) => match self.post_one(sending, id, asked)? {
-                Ok(silent) => return Ok(!silent),
-                Err(rule) => Some(rule),
-            },
-            Ok(false) if sending.silent.is_some() => match sending.ask(id)? {
+            Ok(None) if sending.silent.is_some() => match sending.ask(id)? {
                 None => return Ok(true),
                 refused => refused,
             },
-            Ok(false) => None,
+            Ok(None) => None,
             Err(rule) => Some(*rule),
         };
         if broken.is_some() {
-            // Nobody would know when its turn has come.
+            // Its turn comes when the work before it is complete, which must be reported.
             sending.ask(Id { indexes: 0, end: index, ..id })?;
             sending.broken = true;
         }
@@ -190,28 +184,32 @@ impl Direct {
         Ok(true)
     }
 
-    /// Posts the list, of one request. Whether its end has to be asked for; or what the NIC says
-    /// against it.
+    /// A request as the device takes it, within its limits and under its keys; `None` for a NOP, for
+    /// which the device has nothing to do.
     #[inline]
-    fn post_one(
+    fn translate<'a>(
         &self,
-        sending: &mut Sending,
-        id: Id,
-        asked: bool,
-    ) -> Result<Result<bool, Rule>, Full> {
-        let op = sending.list.iter().next().map(|work| work.op);
-        let silent = op.filter(|op| !asked && matches!(op, Op::Write(_)));
-        if silent.is_none() {
-            sending.list.signal_last();
-        }
-        if let Some(rule) = sending.post()? {
-            return Ok(Err(rule));
-        }
-        if silent.is_none() {
-            sending.asked = id.end;
-        }
-        sending.silent = silent;
-        Ok(Ok(silent.is_some()))
+        keys: &mut ProxyKeys,
+        request: &Request<'a>,
+        pieces: &'a mut Pieces,
+    ) -> Result<Option<(Op, Data<'a>)>, Box<Rule>> {
+        let op = match request.action {
+            Action::Rdma(op) => op,
+            Action::Nop => return Ok(None),
+            _ => return Err(Box::new(Rule::NotProxied { opcode: request.opcode() })),
+        };
+        let bounds = Bounds { limits: &self.limits, fetches: self.fetches.load(Relaxed) };
+        let data = match request.data {
+            Data::Inline(bytes) => {
+                bounds.check_inline(bytes)?;
+                request.data
+            }
+            Data::Sges(sges) => {
+                bounds.translate(op, sges.iter().copied(), keys, |sge| pieces.push(sge))?;
+                Data::Sges(pieces)
+            }
+        };
+        Ok(Some((op, data)))
     }
 
     /// Takes the completions of sends that are there, unless somebody else does.

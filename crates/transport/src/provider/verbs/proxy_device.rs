@@ -1,13 +1,14 @@
 //! A QP of a device: lists of work requests to it, completions from it.
 
 use crate::provider::{CompletionPort, SendPort};
+use nix::errno::Errno;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{
     Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
 };
-use warpverbs_rdma::Completion;
+use warpverbs_rdma::{Completion, WorkRequest};
 use warpverbs_verbs as verbs;
 
 /// Requests of one list of the NIC's at most, and completions taken at a time.
@@ -62,17 +63,38 @@ impl Sender {
 }
 
 impl SendPort for Sender {
-    fn post_send(&mut self, list: &SendList) -> Posted {
+    #[inline]
+    fn post_send(&mut self, work: &WorkRequest<'_>) -> Posted {
+        self.list.clear();
+        match self.push(work) {
+            true => self.post(),
+            false => Posted { count: 0, refused: Some(Errno::EMSGSIZE as i32) },
+        }
+    }
+}
+
+impl Sender {
+    /// Adds a request; false if there is no room for it.
+    #[inline(always)]
+    fn push(&mut self, work: &WorkRequest<'_>) -> bool {
+        self.list.push(work.id, work.op, work.data, work.flags).is_ok()
+    }
+
+    fn post(&mut self) -> Posted {
+        let count = self.list.len();
+        posted(count, self.qp.post_send(&mut self.list))
+    }
+
+    fn post_list(&mut self, list: &SendList) -> Posted {
         self.list.clear();
         for work in list.iter() {
-            if self.list.push(work.id, work.op, work.data, work.flags).is_err() {
+            if !self.push(&work) {
                 // Never: it was made for as much as the limits allow.
                 self.list.signal_last();
                 break;
             }
         }
-        let count = self.list.len();
-        posted(count, self.qp.post_send(&mut self.list))
+        self.post()
     }
 }
 
@@ -174,7 +196,6 @@ impl CompletionPort for Poller {
 
 /// How far `count` requests came.
 fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
-    use nix::errno::Errno;
     match result {
         Ok(()) => Posted { count, refused: None },
         // Its queue is full.
@@ -202,7 +223,7 @@ impl ProxyDevice for VerbsProxy {
     }
 
     fn post_send(&mut self, list: &SendList) -> Posted {
-        self.sender.post_send(list)
+        self.sender.post_list(list)
     }
 
     fn post_recv(&mut self, list: &RecvList) -> Posted {
