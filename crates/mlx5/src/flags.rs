@@ -20,7 +20,7 @@ impl Completion {
     /// A success produces a CQE.
     #[inline]
     pub const fn is_signaled(self) -> bool {
-        matches!(self, Self::Always | Self::AlwaysWithEvent)
+        self as u8 & Self::Always as u8 != 0
     }
 
     #[inline]
@@ -54,7 +54,7 @@ impl Fence {
     /// Waits for earlier READs and atomics.
     #[inline]
     pub const fn waits_for_reads(self) -> bool {
-        matches!(self, Self::Fence | Self::Strong | Self::FenceAndSmall)
+        self as u8 >= Self::Fence as u8
     }
 
     /// Of bits that are at most 4.

@@ -235,7 +235,8 @@ fn raddr<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<(Remote, &'a [u8]), WqeVi
 }
 
 /// Pointer segments, or one inline segment that fills the rest exactly.
-#[inline]
+// Always: as `parse`.
+#[inline(always)]
 fn payload<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Payload<'a>, WqeViolation> {
     match InlineHeader::ref_from_prefix(body) {
         Ok((header, bytes)) if header.byte_count.get() & INLINE_BIT != 0 => {
@@ -262,18 +263,23 @@ fn inline<'a>(ctrl: &CtrlSeg, length: u32, bytes: &'a [u8]) -> Result<Payload<'a
 }
 
 /// Pointer segments to the end of `body`, which is a whole number of segments.
-#[inline]
+// Always: as `parse`.
+#[inline(always)]
 fn sges(body: &[u8]) -> Result<Sges<'_>, WqeViolation> {
     let (segs, _) = body.as_chunks::<SEGMENT>();
     let segs: &[DataSeg] = transmute_ref!(segs);
     // One entry is the common case; it needs no loop.
-    if let [seg] = segs {
-        let byte_count = seg.byte_count.get();
-        if is_bad_length(byte_count) {
-            return Err(sge_violation(0, byte_count));
-        }
-        return Ok(Sges::checked(segs, u64::from(byte_count)));
+    let [seg] = segs else { return sge_list(segs) };
+    let byte_count = seg.byte_count.get();
+    if is_bad_length(byte_count) {
+        return Err(sge_violation(0, byte_count));
     }
+    Ok(Sges::checked(segs, u64::from(byte_count)))
+}
+
+/// Any number of pointer segments.
+#[inline(never)]
+fn sge_list(segs: &[DataSeg]) -> Result<Sges<'_>, WqeViolation> {
     let mut bytes = 0;
     for (sge, seg) in segs.iter().enumerate() {
         let byte_count = seg.byte_count.get();

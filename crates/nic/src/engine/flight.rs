@@ -17,7 +17,8 @@ use warpverbs_mlx5::wqe::Wqe;
 pub(crate) struct InFlight {
     pub(crate) info: WqeInfo,
     pub(crate) work: Work,
-    pub(crate) delivery: Option<Delivery>,
+    /// In a box: most have none, and all are copied into the queue and out of it.
+    pub(crate) delivery: Option<Box<Delivery>>,
     /// A READ or an atomic.
     pub(crate) reads: bool,
 }

@@ -16,6 +16,7 @@ mod fetch;
 mod flight;
 mod loopback;
 mod net;
+mod plain;
 mod proxy;
 mod queues;
 mod report;
@@ -258,9 +259,10 @@ impl Core {
             return (!first.work.is_issued()).then_some(Advance::Moving);
         };
         self.queues.tables.atomics.release(slot);
+        let delivery = first.delivery.map(|delivery| *delivery);
         self.ending(|queues| match ended {
-            Ok(()) => queues.finish(slot, first.info, first.delivery),
-            Err(fault) => queues.fail_midway(slot, &first.info, first.delivery, fault),
+            Ok(()) => queues.finish(slot, first.info, delivery),
+            Err(fault) => queues.fail_midway(slot, &first.info, delivery, fault),
         });
         Some(Advance::Done)
     }

@@ -185,6 +185,7 @@ impl Queues {
             return Advance::Done;
         }
         let work = work.unwrap_or(Work::Nothing);
+        let delivery = delivery.map(Box::new);
         q.flight.push_back(InFlight { info, work, delivery, reads: brought > 0 });
         Advance::Started
     }
@@ -301,17 +302,20 @@ impl Queues {
         if let Some(q) = self.tables.sends.live_mut(slot)
             && !q.state.flushes_sends()
         {
+            let (mut retired, mut bytes) = (q.retired, 0);
             while let Some(InFlight { info, work: Work::Away, .. }) = q.flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
-                q.retired = info.index + info.wqebbs;
+                retired = info.index + info.wqebbs;
                 q.stats.wqes.add(info.opcode, 1);
-                q.stats.bytes += info.bytes;
+                bytes += info.bytes;
                 away += 1;
                 // Such work owns nothing: its destructor need not look.
                 std::mem::forget(q.flight.pop_front());
             }
+            q.retired = retired;
+            q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {
             let Some(InFlight { info, work, .. }) = q.flight.front() else { break };

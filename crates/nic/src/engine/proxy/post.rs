@@ -5,20 +5,20 @@ use super::bounce::{Shadows, WithShadows};
 use super::{End, Id, Proxy, WorkKind};
 use crate::engine::fetch::{read_wqe, rewritten};
 use crate::engine::flight::{InFlight, Stop, Work, WqeInfo, local};
+use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::proxy_device::{Bounds, InTable, SendList};
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
-use warpverbs_mem::{Access, Block, KeyTable, Span};
+use warpverbs_mem::{Block, KeyTable, Span};
 use warpverbs_mlx5::flags::Flags;
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::wqe::{Op, Payload, Position, Sge, Wqe, parse, peek};
+use warpverbs_mlx5::wqe::{Op, Sge};
 use warpverbs_rdma as rdma;
 use warpverbs_rdma::SendFlags;
-use zerocopy::{transmute, transmute_ref};
+use zerocopy::transmute;
 
 /// Why the next WQE is not in the list.
 enum Halt {
@@ -54,6 +54,7 @@ impl Proxy {
         let Some(q) = sends.live_mut(slot) else { return Submitted::Waits };
         let Self { ends, list, shadows, reports, .. } = self;
         let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
+        let end: &mut End = end;
         let room = end.room().min(budget);
         if room == 0 || end.stalled {
             return Submitted::Waits;
@@ -62,7 +63,7 @@ impl Proxy {
         let (mut listed, mut halt) = (0, None);
         while listed < room && q.next != q.posted {
             // Behind requests that wait for copies, all wait.
-            let plain = end.waiting.parked.is_empty() && add_plain(keys, q, end, list);
+            let plain = end.waiting.parked.is_empty() && add_plain(keys, q, end, list).is_some();
             if !plain && let Err(why) = add((keys, shadows), q, end, long, list, reports) {
                 halt = Some(why);
                 break;
@@ -136,33 +137,22 @@ pub(crate) enum Submitted {
     Stopped(WqeInfo, Stop),
 }
 
-/// The short way for the commonest: a WRITE of one segment, in one WQEBB, that passes every check.
-/// Whatever is not plainly fine is left for [`add`].
+/// The short way of [plain WRITEs](crate::engine::plain) from memory that the device has. Whatever
+/// is not plainly fine is left for [`add`].
 #[inline]
-fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> bool {
-    let (index, Some(ring)) = (q.next, &q.ring) else { return false };
-    let block = ring.load(index);
-    let raw: &[u8; 64] = transmute_ref!(&block);
-    if peek(raw) != 1 || !q.snapshot.is_empty() {
-        return false;
-    }
-    let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
-    let Ok(Wqe { op, flags, .. }) = parse(raw, at) else { return false };
-    let Op::Write { remote, payload: Payload::Sges(sges), imm: None } = op else { return false };
-    let Some(Sge { addr, len, lkey: Lkey(key) }) = sges.single() else { return false };
-    let found = keys.find(&mut q.local_hint, q.pd, key, addr, len, Access::empty());
-    let Some(Span { proxy_lkey: Some(lkey), .. }) = found else { return false };
-    if u64::from(len) > MAX_MESSAGE {
-        return false;
-    }
-    list.add(Sge::new(addr, len, lkey.get()));
+fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> Option<()> {
+    let index = q.next;
+    let block = q.ring.as_ref()?.load(index);
+    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block)?;
+    let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
+    list.add(Sge::new(addr, len, proxy_lkey?.get()));
     let (id, flags_of) = header(end, index, flags);
     list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
     q.flight.push_back(InFlight { info, work: Work::Away, delivery: None, reads: false });
-    true
+    Some(())
 }
 
 #[inline]
