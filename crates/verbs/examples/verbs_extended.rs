@@ -69,7 +69,7 @@ type Ended = (u64, WcOpcode, Option<u32>, Option<u32>);
 impl Ring {
     fn new(context: &Context) -> Result<Self> {
         let pd = Pd::new(context)?;
-        let options = CqOptions { entries: 256, channel: None, vector: 0 };
+        let options = CqOptions::new(256);
         let cq = offered(context, CompletionFields::all(), |fields| {
             ExtendedCq::new(context, &options, fields)
         })?;

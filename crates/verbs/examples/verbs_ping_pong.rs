@@ -121,7 +121,11 @@ impl Side {
         let context = device.open()?;
         let pd = Pd::new(&context)?;
         let channel = args.events.then(|| CompChannel::new(&context)).transpose()?;
-        let options = CqOptions { entries: 64, channel: channel.clone(), vector: 0 };
+        let options = CqOptions::new(64);
+        let options = match &channel {
+            Some(channel) => options.channel(channel, 0),
+            None => options,
+        };
         let cq = Cq::with(&context, &options)?;
         let region = HostBuf::region(3 * args.size.max(64) as usize)?;
         let mr = Mr::register(&pd, &region, Registration::new(RIGHTS))?;

@@ -24,6 +24,9 @@
 //! What an object stands on stays alive while the object does, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
 //! work requests are plain numbers: the device checks them against what is registered.
+//!
+//! Features, off by default: `channels` to wait for a CQ instead of polling it; `extended` for CQs
+//! that are polled field by field and QPs that are posted to in batches.
 
 pub mod result;
 mod safe;

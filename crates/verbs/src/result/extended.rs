@@ -1,10 +1,35 @@
 //! Extended CQs and QPs: polling and posting in steps.
 
-use super::{CallError, check};
+use super::{CallError, check, object};
 use crate::sys::{self, Api};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::ptr::NonNull;
+
+/// A CQ with extended attributes.
+///
+/// # Safety
+/// `context` is live, and so are the pointers in `attr`.
+pub unsafe fn create_cq_ex(
+    context: NonNull<sys::ibv_context>,
+    attr: &mut sys::ibv_cq_init_attr_ex,
+) -> Result<NonNull<sys::ibv_cq_ex>, CallError> {
+    // SAFETY: forwarded to the caller.
+    object("ibv_create_cq_ex", unsafe { sys::ibv_create_cq_ex(context.as_ptr(), attr) })
+}
+
+/// A QP with extended attributes.
+///
+/// # Safety
+/// `context` and the objects in `attr` are live.
+pub unsafe fn create_qp_ex(
+    api: &Api,
+    context: NonNull<sys::ibv_context>,
+    attr: &mut sys::ibv_qp_init_attr_ex,
+) -> Result<NonNull<sys::ibv_qp>, CallError> {
+    // SAFETY: forwarded to the caller.
+    object("ibv_create_qp_ex", unsafe { sys::ibv_create_qp_ex(api, context.as_ptr(), attr) })
+}
 
 /// The extended view of a QP that was made with operations for it.
 ///

@@ -3,14 +3,20 @@
 //! The library reports failures in three ways: a null pointer with `errno` set, a positive error
 //! number, or −1 with `errno` set. Here all three are a [`CallError`].
 
+#[cfg(feature = "channels")]
+mod channel;
 mod device;
 mod event;
+#[cfg(feature = "extended")]
 mod extended;
 mod memory;
 mod queue;
 
+#[cfg(feature = "channels")]
+pub use channel::*;
 pub use device::*;
 pub use event::*;
+#[cfg(feature = "extended")]
 pub use extended::*;
 pub use memory::*;
 pub use queue::*;

@@ -23,18 +23,6 @@ pub unsafe fn create_cq(
     object("ibv_create_cq", cq)
 }
 
-/// A CQ with extended attributes.
-///
-/// # Safety
-/// `context` is live, and so are the pointers in `attr`.
-pub unsafe fn create_cq_ex(
-    context: NonNull<sys::ibv_context>,
-    attr: &mut sys::ibv_cq_init_attr_ex,
-) -> Result<NonNull<sys::ibv_cq_ex>, CallError> {
-    // SAFETY: forwarded to the caller.
-    object("ibv_create_cq_ex", unsafe { sys::ibv_create_cq_ex(context.as_ptr(), attr) })
-}
-
 /// Gives a CQ another size.
 ///
 /// # Safety
@@ -46,22 +34,6 @@ pub unsafe fn resize_cq(
 ) -> Result<(), CallError> {
     // SAFETY: forwarded to the caller.
     check("ibv_resize_cq", unsafe { (api.ibv_resize_cq)(cq.as_ptr(), entries) })
-}
-
-/// How many completions, or after how long, make one event.
-///
-/// # Safety
-/// `cq` is live.
-pub unsafe fn moderate_cq(
-    cq: NonNull<sys::ibv_cq>,
-    count: u16,
-    micros: u16,
-) -> Result<(), CallError> {
-    let mut attr: sys::ibv_modify_cq_attr = sys::zeroed();
-    attr.attr_mask = sys::IBV_CQ_ATTR_MODERATE;
-    attr.moderate = sys::ibv_moderate_cq { cq_count: count, cq_period: micros };
-    // SAFETY: forwarded to the caller; the attributes are a live local.
-    check("ibv_modify_cq", unsafe { sys::ibv_modify_cq(cq.as_ptr(), &mut attr) })
 }
 
 /// Destroys a CQ. Waits until all its events were acknowledged.
@@ -89,19 +61,6 @@ pub unsafe fn poll_cq(
     usize::try_from(found).map_err(|_| CallError { call: "ibv_poll_cq", errno: Errno::EIO })
 }
 
-/// Asks for an event at the next completion, or the next solicited one.
-///
-/// # Safety
-/// `cq` is live.
-pub unsafe fn req_notify_cq(
-    cq: NonNull<sys::ibv_cq>,
-    solicited_only: bool,
-) -> Result<(), CallError> {
-    // SAFETY: forwarded to the caller.
-    let code = unsafe { sys::ibv_req_notify_cq(cq.as_ptr(), solicited_only.into()) };
-    check("ibv_req_notify_cq", code)
-}
-
 /// A QP; `attr` then tells what it has room for.
 ///
 /// # Safety
@@ -113,19 +72,6 @@ pub unsafe fn create_qp(
 ) -> Result<NonNull<sys::ibv_qp>, CallError> {
     // SAFETY: forwarded to the caller.
     object("ibv_create_qp", unsafe { (api.ibv_create_qp)(pd.as_ptr(), attr) })
-}
-
-/// A QP with extended attributes.
-///
-/// # Safety
-/// `context` and the objects in `attr` are live.
-pub unsafe fn create_qp_ex(
-    api: &Api,
-    context: NonNull<sys::ibv_context>,
-    attr: &mut sys::ibv_qp_init_attr_ex,
-) -> Result<NonNull<sys::ibv_qp>, CallError> {
-    // SAFETY: forwarded to the caller.
-    object("ibv_create_qp_ex", unsafe { sys::ibv_create_qp_ex(api, context.as_ptr(), attr) })
 }
 
 /// Sets the attributes named by `mask`.

@@ -1,10 +1,11 @@
 //! Completion channels: waiting for a CQ without polling it.
 
-use super::{Context, VerbsError, wait};
+use super::{Context, Cq, CqOptions, VerbsError, error::in_range, wait};
 use crate::{result, sys};
+use std::ffi::c_int;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,8 +83,40 @@ impl CompChannel {
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
+}
 
-    pub(super) fn ptr(&self) -> NonNull<sys::ibv_comp_channel> {
-        self.inner.ptr
+impl CqOptions {
+    /// When it is armed, the CQ reports to `channel`, by the interrupt `vector` below
+    /// [`Context::comp_vectors`].
+    pub fn channel(self, channel: &CompChannel, vector: u32) -> Self {
+        Self { events: Some((channel.clone(), vector)), ..self }
+    }
+
+    pub(super) fn channel_and_vector(
+        &self,
+        context: &Context,
+    ) -> Result<(*mut sys::ibv_comp_channel, c_int), VerbsError> {
+        let Some((channel, vector)) = &self.events else { return Ok((null_mut(), 0)) };
+        let vectors = u64::from(context.comp_vectors());
+        in_range("completion vector", (*vector).into(), 0, vectors.saturating_sub(1))?;
+        match channel.context() == context {
+            true => Ok((channel.inner.ptr.as_ptr(), *vector as c_int)),
+            false => Err(VerbsError::OtherContext { object: "completion channel" }),
+        }
+    }
+}
+
+impl Cq {
+    /// Asks for one event at the next completion, or at the next that its sender marked as
+    /// solicited or that failed. Completions that are there already do not count: poll once more.
+    pub fn arm(&self, solicited_only: bool) -> Result<(), VerbsError> {
+        // SAFETY: a live CQ.
+        Ok(unsafe { result::req_notify_cq(self.ptr(), solicited_only) }?)
+    }
+
+    /// One event for `count` completions, or when the first of them is `micros` old.
+    pub fn moderate(&self, count: u16, micros: u16) -> Result<(), VerbsError> {
+        // SAFETY: a live CQ.
+        Ok(unsafe { result::moderate_cq(self.ptr(), count, micros) }?)
     }
 }

@@ -93,11 +93,6 @@ impl Context {
         Ok(DeviceAttr::from_raw(&raw))
     }
 
-    /// Whether this is Linux's soft-RoCE, whose driver has faults that have to be worked around.
-    pub(super) fn is_soft_roce(&self) -> Result<bool, VerbsError> {
-        Ok(self.attr()?.vendor_id == 0xff_ffff)
-    }
-
     /// The state of a port; ports are numbered from 1.
     pub fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
         // SAFETY: a live context.

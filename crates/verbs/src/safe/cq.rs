@@ -1,23 +1,43 @@
 //! Completion queues.
 
-use super::{CompChannel, Completion, Context, VerbsError, completion, error::in_range};
+use super::{Completion, Context, VerbsError, completion, error::in_range};
 use crate::{CallError, result, sys};
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a CQ is made.
 #[derive(Clone, Debug)]
 pub struct CqOptions {
-    /// Entries, at least.
-    pub entries: u32,
-    /// Where it reports when it was armed.
-    pub channel: Option<CompChannel>,
-    /// Interrupt of the channel, below [`Context::comp_vectors`].
-    pub vector: u32,
+    pub(super) entries: u32,
+    /// Where it reports when it was armed, and by which interrupt.
+    #[cfg(feature = "channels")]
+    pub(super) events: Option<(super::CompChannel, u32)>,
+}
+
+impl CqOptions {
+    /// At least `entries` entries.
+    pub fn new(entries: u32) -> Self {
+        Self {
+            entries,
+            #[cfg(feature = "channels")]
+            events: None,
+        }
+    }
+}
+
+#[cfg(not(feature = "channels"))]
+impl CqOptions {
+    /// No channel, and the first interrupt.
+    fn channel_and_vector(
+        &self,
+        _: &Context,
+    ) -> Result<(*mut sys::ibv_comp_channel, c_int), VerbsError> {
+        Ok((std::ptr::null_mut(), 0))
+    }
 }
 
 /// A completion queue. Cloning shares it.
@@ -28,10 +48,11 @@ pub struct Cq {
 
 struct Inner {
     context: Context,
-    channel: Option<CompChannel>,
+    #[cfg(feature = "channels")]
+    channel: Option<super::CompChannel>,
     ptr: NonNull<sys::ibv_cq>,
     id: u32,
-    /// Polled by its [`ExtendedCq`](super::ExtendedCq) alone.
+    /// Polled by its `ExtendedCq` alone.
     extended: bool,
 }
 
@@ -65,20 +86,20 @@ pub(super) fn next_id() -> u32 {
 impl Cq {
     /// A CQ of at least `entries` entries, to be polled.
     pub fn new(context: &Context, entries: u32) -> Result<Self, VerbsError> {
-        Self::with(context, &CqOptions { entries, channel: None, vector: 0 })
+        Self::with(context, &CqOptions::new(entries))
     }
 
     /// A CQ made as `options` say.
     pub fn with(context: &Context, options: &CqOptions) -> Result<Self, VerbsError> {
         let (api, raw) = (context.api(), context.ptr());
-        let (entries, vector) = (options.entries as c_int, options.vector as c_int);
-        Self::make(context, options, false, |user, channel| {
+        let entries = options.entries as c_int;
+        Self::make(context, options, false, |user, channel, vector| {
             // SAFETY: a live context and, if any, a live channel of the same.
             unsafe { result::create_cq(api, raw, entries, user, channel, vector) }
         })
     }
 
-    /// Checks `options`, then has a CQ made with this user value and channel.
+    /// Checks `options`, then has a CQ made with this user value, channel and interrupt.
     pub(super) fn make(
         context: &Context,
         options: &CqOptions,
@@ -86,22 +107,22 @@ impl Cq {
         create: impl FnOnce(
             *mut c_void,
             *mut sys::ibv_comp_channel,
+            c_int,
         ) -> Result<NonNull<sys::ibv_cq>, CallError>,
     ) -> Result<Self, VerbsError> {
         in_range("number of CQ entries", options.entries.into(), 1, c_int::MAX as u64)?;
-        let vectors = u64::from(context.comp_vectors());
-        in_range("completion vector", options.vector.into(), 0, vectors.saturating_sub(1))?;
+        let (channel, vector) = options.channel_and_vector(context)?;
         let id = next_id();
-        let channel = match &options.channel {
-            Some(channel) if channel.context() != context => {
-                return Err(VerbsError::OtherContext { object: "completion channel" });
-            }
-            Some(channel) => channel.ptr().as_ptr(),
-            None => null_mut(),
+        let ptr = create(id as usize as *mut c_void, channel, vector)?;
+        let inner = Inner {
+            context: context.clone(),
+            #[cfg(feature = "channels")]
+            channel: options.events.as_ref().map(|(channel, _)| channel.clone()),
+            ptr,
+            id,
+            extended,
         };
-        let ptr = create(id as usize as *mut c_void, channel)?;
-        let (context, channel) = (context.clone(), options.channel.clone());
-        Ok(Self { inner: Arc::new(Inner { context, channel, ptr, id, extended }) })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Its number in this process, which events name.
@@ -122,7 +143,8 @@ impl Cq {
     }
 
     /// Where it reports.
-    pub fn channel(&self) -> Option<&CompChannel> {
+    #[cfg(feature = "channels")]
+    pub fn channel(&self) -> Option<&super::CompChannel> {
         self.inner.channel.as_ref()
     }
 
@@ -132,7 +154,7 @@ impl Cq {
 
     /// Takes completions, oldest first, into the beginning of `out`; returns how many there were.
     /// An error says that the CQ is broken, not that there is nothing; that of an
-    /// [`ExtendedCq`](super::ExtendedCq) is not polled in this way, which is `EINVAL`.
+    /// `ExtendedCq` is not polled in this way, which is `EINVAL`.
     #[inline]
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CallError> {
         if self.inner.extended {
@@ -142,15 +164,8 @@ impl Cq {
         unsafe { result::poll_cq(self.inner.ptr, completion::as_raw(out)) }
     }
 
-    /// Asks for one event at the next completion, or at the next that its sender marked as
-    /// solicited or that failed. Completions that are there already do not count: poll once more.
-    pub fn arm(&self, solicited_only: bool) -> Result<(), VerbsError> {
-        // SAFETY: a live CQ.
-        Ok(unsafe { result::req_notify_cq(self.inner.ptr, solicited_only) }?)
-    }
-
     /// Gives it another number of entries, not below the number of completions in it. That of an
-    /// extended CQ is resized by [`ExtendedCq::resize`](super::ExtendedCq::resize), else `EINVAL`.
+    /// extended CQ is resized by `ExtendedCq::resize`, else `EINVAL`.
     pub fn resize(&self, entries: u32) -> Result<(), VerbsError> {
         if self.inner.extended {
             return Err(CallError { call: "ibv_resize_cq", errno: Errno::EINVAL }.into());
@@ -162,11 +177,5 @@ impl Cq {
         in_range("number of CQ entries", entries.into(), 1, c_int::MAX as u64)?;
         // SAFETY: a live CQ.
         Ok(unsafe { result::resize_cq(self.context().api(), self.ptr(), entries as c_int) }?)
-    }
-
-    /// One event for `count` completions, or when the first of them is `micros` old.
-    pub fn moderate(&self, count: u16, micros: u16) -> Result<(), VerbsError> {
-        // SAFETY: a live CQ.
-        Ok(unsafe { result::moderate_cq(self.ptr(), count, micros) }?)
     }
 }

@@ -47,7 +47,7 @@ impl fmt::Display for CompletionFields {
 /// # use warpverbs_verbs::{CompletionFields, Context, CqOptions, ExtendedCq, VerbsError};
 /// # fn main() -> Result<(), VerbsError> {
 /// # let context: Context = todo!();
-/// let options = CqOptions { entries: 256, channel: None, vector: 0 };
+/// let options = CqOptions::new(256);
 /// let fields = CompletionFields::CLASSIC | CompletionFields::TIMESTAMP;
 /// let mut cq = ExtendedCq::new(&context, &options, fields)?;
 /// // … QPs are made with `cq.cq()` …
@@ -83,6 +83,13 @@ impl Drop for ExtendedCq {
     }
 }
 
+impl Context {
+    /// Whether this is Linux's soft-RoCE, whose driver has faults that have to be worked around.
+    pub(super) fn is_soft_roce(&self) -> Result<bool, VerbsError> {
+        Ok(self.attr()?.vendor_id == 0xff_ffff)
+    }
+}
+
 impl ExtendedCq {
     /// A CQ whose completions have these fields. A refusal names those that the device has not.
     pub fn new(
@@ -109,9 +116,9 @@ impl ExtendedCq {
         options: &CqOptions,
         fields: CompletionFields,
     ) -> Result<Cq, VerbsError> {
-        Cq::make(context, options, true, |user, channel| {
+        Cq::make(context, options, true, |user, channel, vector| {
             let mut attr: sys::ibv_cq_init_attr_ex = sys::zeroed();
-            (attr.cqe, attr.comp_vector) = (options.entries, options.vector);
+            (attr.cqe, attr.comp_vector) = (options.entries, vector as u32);
             (attr.cq_context, attr.channel) = (user, channel);
             attr.wc_flags = fields.bits();
             // SAFETY: a live context and, if any, a live channel of the same.

@@ -1,8 +1,9 @@
 //! What can go wrong.
 
+#[cfg(feature = "extended")]
+use super::{BatchError, CompletionFields, SendOps};
 use super::{
-    BatchError, CompletionFields, GidKind, ListError, LoadError, ModifyError, NotRegistered,
-    PostError, SelectionError, SendOps, advice,
+    GidKind, ListError, LoadError, ModifyError, NotRegistered, PostError, SelectionError, advice,
 };
 use crate::CallError;
 use nix::errno::Errno;
@@ -127,6 +128,7 @@ pub enum VerbsError {
     #[error(transparent)]
     Post(#[from] PostError),
     /// A work request does not fit its batch.
+    #[cfg(feature = "extended")]
     #[error(transparent)]
     Batch(#[from] BatchError),
 }
@@ -136,15 +138,19 @@ pub enum VerbsError {
 #[non_exhaustive]
 pub enum Offer {
     /// CQs that are polled field by field (`ibv_create_cq_ex`).
+    #[cfg(feature = "extended")]
     #[error("extended CQs")]
     ExtendedCqs,
     /// These fields of completions.
+    #[cfg(feature = "extended")]
     #[error("completions with {0}")]
     CompletionFields(CompletionFields),
     /// QPs that are posted to in batches (`ibv_create_qp_ex`, `ibv_qp_to_qp_ex`).
+    #[cfg(feature = "extended")]
     #[error("extended QPs")]
     ExtendedQps,
     /// These operations on such QPs.
+    #[cfg(feature = "extended")]
     #[error("batches with {0}")]
     SendOps(SendOps),
     /// Memory that is not pinned (`IBV_ODP_SUPPORT`).

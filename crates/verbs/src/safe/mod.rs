@@ -3,10 +3,12 @@
 mod access;
 mod advice;
 mod attr;
+#[cfg(feature = "channels")]
 mod channel;
 mod completion;
 mod context;
 mod cq;
+#[cfg(feature = "extended")]
 mod cq_ex;
 mod device;
 mod error;
@@ -24,10 +26,12 @@ mod srq;
 mod wait;
 
 pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags, OnDemandOps, OnDemandPaging};
+#[cfg(feature = "channels")]
 pub use channel::{CompChannel, CqEvent};
 pub use completion::{Completion, WcOpcode};
 pub use context::Context;
 pub use cq::{Cq, CqOptions};
+#[cfg(feature = "extended")]
 pub use cq_ex::{CompletionFields, ExtendedCq, Polled, Polling};
 pub use device::{Device, Transport};
 pub use error::{Offer, VerbsError};
@@ -39,9 +43,10 @@ pub use pd::Pd;
 pub use port::{LinkLayer, PortAttr, PortState};
 pub use post::{ListError, PostError, RecvList, SendList};
 pub use qp::{
-    Alternate, Batch, BatchError, ExtendedQp, Finding, GlobalRoute, Migration, ModifyError, Path,
-    Qp, QpAttrs, QpCaps, QpOptions, SendOps,
+    Alternate, Finding, GlobalRoute, Migration, ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions,
 };
+#[cfg(feature = "extended")]
+pub use qp::{Batch, BatchError, ExtendedQp, SendOps};
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
 

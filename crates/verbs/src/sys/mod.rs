@@ -17,12 +17,14 @@ mod api;
     clippy::undocumented_unsafe_blocks
 )]
 mod bindings;
+#[cfg(feature = "extended")]
 mod extended;
 mod inline;
 mod zeroed;
 
 pub use api::{Api, LoadFailure};
 pub use bindings::*;
+#[cfg(feature = "extended")]
 pub use extended::*;
 pub use inline::*;
 pub use zeroed::{Plain, zeroed};

@@ -28,7 +28,7 @@ fn open(fake: &Fake, name: &str) -> Context {
 }
 
 fn cq_options(entries: u32) -> CqOptions {
-    CqOptions { entries, channel: None, vector: 0 }
+    CqOptions::new(entries)
 }
 
 fn qp_options(cq: &ExtendedCq) -> QpOptions {

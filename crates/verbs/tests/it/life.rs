@@ -55,7 +55,7 @@ fn objects_may_be_dropped_in_any_order() {
     permutations(&mut order, 0, &mut |order| {
         let context = fake.verbs().device("fake0").unwrap().open().unwrap();
         let channel = CompChannel::new(&context).unwrap();
-        let options = CqOptions { entries: 4, channel: Some(channel.clone()), vector: 0 };
+        let options = CqOptions::new(4).channel(&channel, 0);
         let cq = Cq::with(&context, &options).unwrap();
         drop(options);
         let pd = Pd::new(&context).unwrap();
@@ -188,7 +188,7 @@ fn objects_of_two_contexts_do_not_mix() {
     let refused = Qp::new(&pd, &QpOptions::new(&cq)).unwrap_err();
     assert_eq!(refused, VerbsError::OtherContext { object: "send CQ" });
     let channel = CompChannel::new(&two).unwrap();
-    let options = CqOptions { entries: 1, channel: Some(channel), vector: 0 };
+    let options = CqOptions::new(1).channel(&channel, 0);
     assert!(matches!(Cq::with(&one, &options), Err(VerbsError::OtherContext { .. })));
     let cq = Cq::new(&one, 1).unwrap();
     let srq = Srq::new(&Pd::new(&two).unwrap(), SrqOptions { max_wr: 1, max_sge: 1 }).unwrap();
@@ -207,7 +207,8 @@ fn what_a_device_does_not_have_is_named() {
     let error = Qp::new(&end.pd, &options).unwrap_err().to_string();
     assert_eq!(error, "max_send_wr is 100000, supported are 0 to 1024");
     assert!(Cq::new(&context, 0).is_err());
-    let options = CqOptions { entries: 1, channel: None, vector: 2 };
+    let channel = CompChannel::new(&context).unwrap();
+    let options = CqOptions::new(1).channel(&channel, 2);
     let error = Cq::with(&context, &options).unwrap_err().to_string();
     assert_eq!(error, "completion vector is 2, supported are 0 to 1");
 }

@@ -177,7 +177,7 @@ fn an_armed_cq_reports_once() {
     let Some(fake) = fake() else { return };
     let (a, b) = pair(&fake);
     let channel = CompChannel::new(a.pd.context()).unwrap();
-    let options = CqOptions { entries: 8, channel: Some(channel.clone()), vector: 1 };
+    let options = CqOptions::new(8).channel(&channel, 1);
     let cq = Cq::with(a.pd.context(), &options).unwrap();
     let mut end = End::new(a.pd.context(), |_| None);
     let options = warpverbs_verbs::QpOptions::new(&cq);

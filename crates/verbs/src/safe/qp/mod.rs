@@ -1,11 +1,13 @@
 //! Queue pairs of the reliable connection.
 
 mod attrs;
+#[cfg(feature = "extended")]
 mod batch;
 mod explain;
 mod state;
 
 pub use attrs::{Alternate, GlobalRoute, Migration, Path, QpAttrs};
+#[cfg(feature = "extended")]
 pub use batch::{Batch, BatchError, ExtendedQp, SendOps};
 pub use explain::{Finding, ModifyError};
 
