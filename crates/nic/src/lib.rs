@@ -41,8 +41,8 @@ pub use link::{Link, LinkConfig, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
-    Bounds, Gone, MAX_RECEIVE_SGES, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits,
-    ProxyReceiver, RecvList, SendList, Staging, receive_syndrome, translate_receive,
+    Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver, RecvList,
+    SendList, Staging, receive_syndrome, translate_receive,
 };
 pub use qp::{
     AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig, ack_timeout,

@@ -32,6 +32,7 @@ impl OpCounts {
 
 /// Counters of one QP since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpStats {
     /// New doorbell values seen.
     pub doorbells: u64,
@@ -91,6 +92,7 @@ impl AddAssign for QpStats {
 /// Datagrams of a NIC's link. Those that arrived and are counted under a fault were dropped without
 /// an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NetStats {
     /// Handed to the link.
     pub sent: u64,
@@ -122,6 +124,7 @@ pub struct NetStats {
 
 /// Counters of a NIC since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NicStats {
     /// Sums over all QPs, destroyed ones included.
     pub qps: QpStats,

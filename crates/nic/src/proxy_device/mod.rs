@@ -12,7 +12,7 @@ mod translate;
 pub use keys::ProxyKeys;
 pub use list::{RecvList, SendList};
 pub(crate) use translate::InTable;
-pub use translate::{Bounds, MAX_RECEIVE_SGES, OwnMemory, receive_syndrome, translate_receive};
+pub use translate::{Bounds, OwnMemory, receive_syndrome, translate_receive};
 
 use std::fmt;
 use thiserror::Error;

@@ -14,7 +14,7 @@ use warpverbs_rdma as rdma;
 use warpverbs_rdma::{Data, SendFlags, Sge, WorkRequest};
 
 /// Entries of a receive at most.
-pub const MAX_RECEIVE_SGES: usize = 64;
+const MAX_RECEIVE_SGES: usize = 64;
 
 /// The own side's memory, by the keys that WQEs name.
 pub trait OwnMemory {

@@ -9,14 +9,17 @@
 //! ```
 //!
 //! Memory that the device does not reach has a shadow in host memory (`bounce`), and what waits for
-//! copies between the two is kept in the queue's order (`wait`).
+//! copies between the two is kept in the queue's order (`wait`, `parked`, `arrivals`).
 //!
 //! A WQE stays in `flight` from its post to its retirement. The device is asked for a completion of
 //! the last request of every list, and wherever the poster asked for one; it reports in order, so
 //! each completion retires all before it.
 
+mod arrivals;
 mod bounce;
 mod flush;
+mod inline;
+mod parked;
 mod post;
 mod receive;
 mod settle;
@@ -32,9 +35,10 @@ use crate::qp::{Path, QpState};
 use crate::slots::{QpSlot, Slot, SrqSlot};
 use crate::{Gone, ModifyError};
 use bounce::{Pieces, Shadows};
+use inline::Slots;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use wait::{Aside, Slots};
+use wait::Aside;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::Completion;
 

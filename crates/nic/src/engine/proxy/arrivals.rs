@@ -1,0 +1,59 @@
+//! Receives that the device has filled, and that complete once their bytes are in place.
+
+use super::Proxy;
+use super::bounce::{Copies, Pieces};
+use crate::engine::tables::Tables;
+use crate::slots::QpSlot;
+use warpverbs_rdma::{Completion, Status};
+
+/// A receive that the device has filled, or an error behind one.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    index: u64,
+    completion: Completion,
+    copies: Copies,
+}
+
+impl Proxy {
+    /// A receive came back from the device; `pieces` of it lie in shadows.
+    pub(super) fn receive_came_back(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        index: u64,
+        completion: &Completion,
+        pieces: Option<Pieces>,
+    ) {
+        let Some(end) = self.end_mut(slot) else { return };
+        let brings = completion.status == Status::Success && completion.kind.fills_receive();
+        let copies = match pieces.filter(|_| brings) {
+            Some(pieces) => pieces.bring_back(completion.byte_len.into()),
+            None if end.waiting.arrivals.is_empty() => {
+                return self.settle_receive(tables, slot, index, completion);
+            }
+            None => Copies::NONE,
+        };
+        end.waiting.arrivals.push_back(Arrival { index, completion: *completion, copies });
+        self.mark_busy(slot);
+    }
+
+    /// Completes receives whose bytes are in place, in order.
+    pub(super) fn deliver_waiting(&mut self, tables: &mut Tables, slot: QpSlot) {
+        while let Some(end) = self.end_mut(slot) {
+            let Some(first) = end.waiting.arrivals.front_mut() else { return };
+            let copied = first.copies.landed();
+            if copied == Ok(false) {
+                return;
+            }
+            let Some(Arrival { index, mut completion, .. }) = end.waiting.arrivals.pop_front()
+            else {
+                return;
+            };
+            if let Err(error) = copied {
+                tracing::warn!(%error, %slot, "what has arrived could not be copied");
+                completion.status = Status::LocalProtection;
+            }
+            self.settle_receive(tables, slot, index, &completion);
+        }
+    }
+}

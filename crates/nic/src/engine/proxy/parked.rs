@@ -1,0 +1,131 @@
+//! Requests that are posted once their bytes are where the device reads them.
+
+use super::bounce::{Copies, Pieces};
+use super::wait::Aside;
+use super::{End, LIST, Proxy};
+use crate::engine::flight::WqeInfo;
+use crate::engine::report::Report;
+use crate::engine::tables::Tables;
+use crate::proxy_device::SendList;
+use crate::qp::QpState;
+use crate::qp::send::SendQueue;
+use crate::slots::{QpSlot, Slot};
+use crate::violation::Rule;
+use warpverbs_mlx5::syndrome::Syndrome;
+
+/// A request that is posted when its bytes are where the device reads them, and when all before it
+/// are posted.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) index: u64,
+    /// A list of one.
+    pub(super) request: SendList,
+    pub(super) copies: Copies,
+}
+
+impl End {
+    /// Requests that can be handed over, or parked, now.
+    #[inline]
+    pub(super) fn room(&self) -> u32 {
+        let parked = self.waiting.parked.len() as u32;
+        let room = self.limits.send_depth - self.outstanding;
+        room.min(LIST).saturating_sub(parked)
+    }
+
+    /// The last request of the list is not just to be posted with the others.
+    #[inline]
+    pub(super) fn needs_more(&self, list: &SendList, pieces: &Pieces) -> bool {
+        let inline = list.last_inline().map_or(0, <[u8]>::len);
+        let plain = pieces.is_empty() && self.waiting.parked.is_empty();
+        !plain || inline > self.limits.inline_bytes as usize
+    }
+
+    /// Gives the last request of the list the copies and the slot that it needs. `None`: it cannot be
+    /// now, and is no longer in the list.
+    #[cold]
+    pub(super) fn set_aside(
+        &mut self,
+        q: &SendQueue,
+        list: &mut SendList,
+        info: &WqeInfo,
+        fence: bool,
+        pieces: Pieces,
+    ) -> Option<()> {
+        let mut request = list.split_last();
+        let gathers = !pieces.is_empty() && info.brought == 0;
+        // What is in the list is posted first. And what a READ brings may be what is to be sent: the
+        // device waits for it by itself, the copy of it does not.
+        if gathers && (!list.is_empty() || fence && q.flight.iter().any(|flight| flight.reads)) {
+            return None;
+        }
+        let most = self.limits.inline_bytes as usize;
+        let mut slot = None;
+        if let Some(bytes) = request.last_inline().filter(|bytes| bytes.len() > most) {
+            slot = Some(self.slots.as_mut()?.take(bytes)?);
+        }
+        slot.into_iter().for_each(|sge| request.outline_last(sge));
+        let (copies, back) = match gathers {
+            true => (pieces.gather(), Pieces::default()),
+            false => (Copies::NONE, pieces),
+        };
+        if gathers || !self.waiting.parked.is_empty() {
+            self.waiting.parked.push_back(Parked { index: info.index, request, copies });
+        } else {
+            request.iter().for_each(|request| list.push(request));
+        }
+        if slot.is_some() || !back.is_empty() {
+            self.asides.push_back((info.index, Aside::new(slot.is_some(), back)));
+        }
+        Some(())
+    }
+}
+
+impl Proxy {
+    /// Posts parked requests from the first on, as far as their bytes are there.
+    pub(super) fn post_parked(&mut self, tables: &Tables, slot: QpSlot) {
+        let Some(q) = tables.sends.live(slot) else { return };
+        let Self { ends, list, reports, .. } = self;
+        let Some(Some(end)) = ends.get_mut(slot.at()) else { return };
+        if !matches!(q.state, QpState::Rts | QpState::Sqd) {
+            return;
+        }
+        list.clear();
+        let room = (end.limits.send_depth - end.outstanding).min(LIST) as usize;
+        let mut failed = None;
+        for parked in end.waiting.parked.iter_mut().take(room) {
+            match parked.copies.landed() {
+                Ok(true) => parked.request.iter().for_each(|request| list.push(request)),
+                Ok(false) => break,
+                Err(error) => {
+                    failed = list.is_empty().then_some((parked.index, error));
+                    break;
+                }
+            }
+        }
+        if let Some((index, error)) = failed {
+            // It fails when it is the oldest.
+            if q.flight.front().is_some_and(|first| first.info.index == index) {
+                tracing::warn!(%error, %slot, "what is to be sent could not be copied");
+                let syndrome = Syndrome::LocalProt;
+                let vendor = syndrome.usual_vendor();
+                reports.push(Report::SendFailed { slot, index, syndrome, vendor });
+            }
+            return;
+        }
+        if list.is_empty() {
+            return;
+        }
+        list.signal_last();
+        let posted = end.proxy_device.post_send(list);
+        let taken = posted.count.min(list.len());
+        end.outstanding += taken as u32;
+        end.waiting.parked.drain(..taken);
+        let next = end.waiting.parked.front().map(|parked| parked.index);
+        if let (Some(errno), Some(index)) = (posted.refused, next) {
+            reports.push(Report::Rejected { slot, index, rule: Rule::DeviceRefused { errno } });
+            return;
+        }
+        // Later ones may have waited for room.
+        reports.push(Report::Ready { slot });
+    }
+}
