@@ -1,27 +1,21 @@
 //! Errors: the right syndrome on both sides, QPs to ERR, the rest flushed.
 
 use super::access::Refusal;
-use super::flight::{Delivery, WqeInfo};
-use super::queues::{Advance, Queues};
-use super::tables::Tables;
-use super::transfer::Fault;
+use super::flight::WqeInfo;
+use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::qp::send::{Executor, FirstError};
 use crate::qp::state::{Failure, after_failure};
-use crate::qp::{OnSendError, QpState, ack_timeout, rnr_delay};
+use crate::qp::{OnSendError, QpState};
 use crate::slots::{QpSlot, SrqSlot};
-use crate::violation::{KeySide, QueueKind, Rule};
-use warpverbs_mem::MemError;
+use crate::violation::{QueueKind, Rule};
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::peek;
 use zerocopy::transmute_ref;
-
-/// `rnr_retry` of this value is "for ever" (IBTA 9.7.5.2.8).
-const RNR_FOR_EVER: u8 = 7;
 
 impl Queues {
     /// A WQE of the send queue in `slot` fails, or is flushed. The first failure ends the queue.
@@ -158,194 +152,10 @@ impl Queues {
         self.tables.receives.live(slot).is_some_and(ended) && self.flush_receives(slot) > 0
     }
 
-    /// Nobody answers: again later, until patience ends.
-    pub(crate) fn retry_answer(&mut self, slot: QpSlot, info: &WqeInfo) -> Advance {
-        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.stats.timeouts += 1;
-        let timeout = q.attrs.timeout.and_then(ack_timeout);
-        if timeout.is_some() && q.retries_left == 0 {
-            self.pass(slot, info);
-            self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
-            return Advance::Done;
-        }
-        q.retries_left = q.retries_left.saturating_sub(1);
-        // Without a timeout a lost request is never sent again.
-        let delay = timeout.map_or(u64::MAX, crate::clock::nanos);
-        self.schedule.sleep(q, self.time.now().saturating_add(delay));
-        Advance::Nothing
-    }
-
-    /// The peer has no receive: again later, until patience ends.
-    fn retry_receive(&mut self, slot: QpSlot, info: &WqeInfo, peer: QpSlot, timer: u8) -> Advance {
-        if let Some(rq) = self.tables.receives.live_mut(peer) {
-            rq.refuse = rq.refuse.saturating_sub(1);
-        }
-        let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.stats.rnr_naks += 1;
-        match q.rnr_left {
-            0 => {
-                self.pass(slot, info);
-                self.fail_wqe(slot, info, Syndrome::RnrRetryExc, None);
-                return Advance::Done;
-            }
-            RNR_FOR_EVER => {}
-            _ => q.rnr_left -= 1,
-        }
-        let delay = crate::clock::nanos(rnr_delay(timer));
-        self.schedule.sleep(q, self.time.now().saturating_add(delay));
-        Advance::Nothing
-    }
-
-    /// A copy engine failed. Whose memory it was is not known; the peer hears of it as well.
-    #[cold]
-    pub(crate) fn fail_copy(&mut self, slot: QpSlot, info: &WqeInfo, error: &MemError) {
-        tracing::warn!(%error, %slot, "copy failed");
-        let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
-        self.fail_wqe(slot, info, Syndrome::RemoteOp, None);
-        if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
-            self.end(peer, Some(Syndrome::LocalQpOp));
-        }
-    }
-
-    /// A message that was begun cannot be moved to its end.
-    #[cold]
-    pub(crate) fn fail_midway(
-        &mut self,
-        slot: QpSlot,
-        info: &WqeInfo,
-        delivery: Option<Delivery>,
-        fault: Fault,
-    ) {
-        let (side, rule) = match fault {
-            Fault::Copy(error) => return self.fail_copy(slot, info, &error),
-            Fault::Key { side, segment, error } => (side, Rule::Key { side, segment, error }),
-        };
-        let taken = delivery.map(|delivery| delivery.index);
-        let refusal = match side {
-            KeySide::Local => {
-                self.report_send(slot, info.index, rule);
-                return self.fail_wqe(slot, info, Syndrome::LocalProt, Some(rule));
-            }
-            KeySide::Remote => Refusal::Access(rule),
-            KeySide::Receive => Refusal::Operational { rule, receive: taken },
-        };
-        let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
-        if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
-            self.refused(slot, info, peer, refusal, taken);
-        } else {
-            self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
-        }
-    }
-
-    /// The receive that a refused message fails: the one that it has `taken`, or else the next.
-    fn receive_of_refused(&mut self, peer: QpSlot, taken: Option<u64>) -> Option<u64> {
-        match taken {
-            Some(index) => self.tables.receives.live_mut(peer)?.close(index).then_some(index),
-            None => self.consume_receive(peer),
-        }
-    }
-
-    /// The peer refused a request: IBTA table "responder error behaviour".
-    /// `taken` is the receive of a message that was begun.
-    #[cold]
-    pub(crate) fn refused(
-        &mut self,
-        slot: QpSlot,
-        info: &WqeInfo,
-        peer: QpSlot,
-        refusal: Refusal,
-        taken: Option<u64>,
-    ) -> Advance {
-        if let Refusal::NotReady { timer } = refusal {
-            return self.retry_receive(slot, info, peer, timer);
-        }
-        let access = AsyncEvent::QpAccessError { qpn: self.tables.qpn_of(peer) };
-        let request = AsyncEvent::QpRequestError { qpn: self.tables.qpn_of(peer) };
-        // NAK for the requester, event and failed receive of the responder.
-        let (nak, event, receive) = match refusal {
-            Refusal::NotReady { .. } => return Advance::Nothing,
-            Refusal::Invalid(_) => (Some(Syndrome::RemoteInvalReq), Some(request), None),
-            Refusal::Access(_) => {
-                // A WRITE with immediate has a receive at hand by then.
-                let consumes = info.opcode == SendOpcode::RdmaWriteImm;
-                let receive = consumes.then_some(Syndrome::LocalAccess);
-                (Some(Syndrome::RemoteAccess), Some(access), receive)
-            }
-            Refusal::TooLong(_) => {
-                (Some(Syndrome::RemoteInvalReq), Some(request), Some(Syndrome::LocalLength))
-            }
-            Refusal::Operational { rule, receive } => {
-                let fault = match rule {
-                    Rule::Key { .. } => Syndrome::LocalProt,
-                    _ => Syndrome::LocalQpOp,
-                };
-                (Some(Syndrome::RemoteOp), None, receive.map(|_| fault))
-            }
-            Refusal::Invalidation { .. } => (None, Some(request), Some(Syndrome::RemoteInvalReq)),
-        };
-        self.report_refusal(slot, info, peer, &refusal);
-        if let Some(syndrome) = nak {
-            let rule = refusal.rule().map(|(_, rule)| rule);
-            self.pass(slot, info);
-            self.fail_wqe(slot, info, syndrome, rule);
-        }
-        if let Some(syndrome) = receive
-            && let Some(index) = self.receive_of_refused(peer, taken)
-        {
-            self.fail_receive(peer, index, syndrome);
-        }
-        if let Some(event) = event {
-            self.diagnostics.events.push(event);
-        }
-        self.end(peer, event.is_none().then_some(Syndrome::LocalQpOp));
-        if nak.is_none() { self.retry_answer(slot, info) } else { Advance::Done }
-    }
-
-    /// Names the broken rule, in the queue where the fault lies. A fault of an SRQ ends it.
-    fn report_refusal(&mut self, slot: QpSlot, info: &WqeInfo, peer: QpSlot, refusal: &Refusal) {
-        match refusal.rule() {
-            Some((QueueKind::Send, rule)) => self.report_send(slot, info.index, rule),
-            Some((_, rule)) => {
-                let qpn = self.tables.qpn_of(peer);
-                let index = match refusal {
-                    Refusal::Operational { receive, .. } => receive.unwrap_or(0),
-                    _ => 0,
-                };
-                let shared = match self.tables.receives.live(peer).map(|rq| &rq.source) {
-                    Some(Receives::Shared(srq)) => Some(*srq),
-                    _ => None,
-                };
-                let queue = if shared.is_some() { QueueKind::Shared } else { QueueKind::Receive };
-                self.diagnostics.report(qpn, queue, index, rule);
-                if !matches!(rule, Rule::Key { .. }) {
-                    self.end_srq(shared);
-                }
-            }
-            None => {}
-        }
-    }
-
     pub(crate) fn end_srq(&mut self, slot: Option<SrqSlot>) {
         if let Some(srq) = slot.and_then(|slot| self.tables.srqs.live_mut(slot)) {
             srq.dead = true;
             self.diagnostics.events.push(AsyncEvent::SrqError { srqn: srq.srqn });
-        }
-    }
-
-    /// Takes the next receive of the QP in `slot`, valid or not.
-    fn consume_receive(&mut self, slot: QpSlot) -> Option<u64> {
-        let Tables { receives, srqs, scratch, .. } = &mut self.tables;
-        match &mut receives.live_mut(slot)?.source {
-            Receives::None => None,
-            Receives::Own(own) => own.take_next().ok()?,
-            Receives::Shared(srq) => {
-                let srq = srqs.live_mut(*srq)?;
-                let (number, link, _) = srq.peek(scratch).ok()??;
-                srq.take(link);
-                Some(u64::from(number))
-            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod burst;
 mod execute;
+mod refused;
 
 use super::flight::{InFlight, Started, Stop};
 use super::report::Report;
