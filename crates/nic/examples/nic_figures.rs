@@ -1,6 +1,6 @@
-//! Figures of the NIC: copy rate beside `memcpy` and one busy QP beside idle ones, each on one core;
-//! latency of its own thread beside a cache-line round trip. Best or median of many short rounds, so
-//! that other work on the machine disturbs little.
+//! Figures of the NIC: copy rate beside `memcpy` and one busy QP beside idle ones, each on one
+//! core; latency of its own thread beside a cache-line round trip. Best or median of many short
+//! rounds, so that other work on the machine disturbs little.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-nic --features test-utils --example nic_figures

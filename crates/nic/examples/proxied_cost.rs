@@ -1,6 +1,6 @@
 //! What one WQE of a proxied QP costs the engine: read, parsed, checked, translated, handed to a
-//! proxy device that does nothing, completed and retired. Instructions, by the difference of two runs
-//! under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
+//! proxy device that does nothing, completed and retired. Instructions, by the difference of two
+//! runs under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-nic --features test-utils --example proxied_cost

@@ -44,8 +44,8 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// For an engine whose QPs another device executes. On an only core that may be the kernel's own
-    /// work, which is not even asked whether it wants to run while threads yield to each other.
+    /// For an engine whose QPs another device executes. On an only core that may be the kernel's
+    /// own work, which is not even asked whether it wants to run while threads yield to each other.
     pub fn proxied() -> Self {
         match is_only_core() {
             true => Self { spin: 0, yields: 32, sleep: Duration::from_micros(50) },

@@ -74,16 +74,18 @@ pub enum NicError {
         what: &'static str,
     },
     /// Peers cannot be given rights to memory that is copied: nobody sees when they use it.
-    #[error("memory that has a shadow cannot grant {rights:?}: nobody sees when peers use it")]
+    #[error(
+        "memory that has a bounce buffer cannot grant {rights:?}: nobody sees when peers use it"
+    )]
     BouncedRights {
         /// What was asked for.
         rights: Access,
     },
-    /// A shadow is host memory, as long as the memory of a GPU in whose place it is.
+    /// A bounce buffer is host memory, as long as the memory of a GPU in whose place it is.
     #[error(
         "a bounce buffer must be host memory of the same length as the device region it stands for"
     )]
-    NoShadow,
+    UnfitBounceBuffer,
     /// The link could not be opened.
     #[error("cannot open a UDP link at {addr}: {kind}")]
     Link {

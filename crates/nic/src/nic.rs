@@ -168,9 +168,9 @@ impl SoftNic {
     }
 
     /// Why the NIC executes nothing any more: [`NicError::Stopped`]. A panic of the engine, in the
-    /// NIC's own code or in a link's or proxy device's, stops it for good: what was under way is not
-    /// completed, [`AsyncEvent::DeviceFatal`] is raised, and calls that would change something are
-    /// refused. `None`: it works.
+    /// NIC's own code or in a link's or proxy device's, stops it for good: what was under way is
+    /// not completed, [`AsyncEvent::DeviceFatal`] is raised, and calls that would change something
+    /// are refused. `None`: it works.
     pub fn stopped(&self) -> Option<NicError> {
         if self.0.core.is_poisoned() {
             // Whoever takes the lock notices.
@@ -244,29 +244,30 @@ impl SoftNic {
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }
 
-    /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: it has `shadow` in its
-    /// place, host memory of the same length under its key `device_lkey`. Bytes are copied between
-    /// the two, by the memory's copy engine, before and after each piece of work of proxied QPs.
-    /// What peers do to the shadow is seen by nobody, so they get no rights.
+    /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: it has
+    /// `bounce_buffer` in its place, host memory of the same length under its key `device_lkey`.
+    /// Bytes are copied between the two, by the memory's copy engine, before and after each piece of work of proxied QPs.
+    /// What peers do to the bounce buffer is seen by nobody, so they get no rights.
     pub fn reg_bounced_mr(
         &self,
         pd: &Pd,
         region: &Region,
         access: Access,
-        shadow: &Region,
+        bounce_buffer: &Region,
         device_lkey: u32,
     ) -> Result<Mr, NicError> {
         let unseen = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if access.intersects(unseen) {
             return Err(NicError::BouncedRights { rights: access & unseen });
         }
-        let fits = shadow.kind() == Kind::Host && shadow.len() == region.len();
+        let fits = bounce_buffer.kind() == Kind::Host && bounce_buffer.len() == region.len();
         if !fits || region.kind() == Kind::Host || region.copier().is_none() {
-            return Err(NicError::NoShadow);
+            return Err(NicError::UnfitBounceBuffer);
         }
-        // No key of the device in the table: who does not know of the shadow refuses the key.
+        // No key of the device in the table: who does not know of the bounce buffer refuses the
+        // key.
         let mr = self.reg_proxied_mr(pd, region, access, 0)?;
-        self.0.lock().proxy.shadows.insert(mr.lkey(), shadow, device_lkey);
+        self.0.lock().proxy.bounce_buffers.insert(mr.lkey(), bounce_buffer, device_lkey);
         Ok(mr)
     }
 
@@ -324,8 +325,8 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, None)
     }
 
-    /// A new QP, in RESET, whose work another device carries out. It has the proxy device's QP number, and
-    /// its path is [`Path::Proxied`](crate::Path::Proxied).
+    /// A new QP, in RESET, whose work another device carries out. It has the proxy device's QP
+    /// number, and its path is [`Path::Proxied`](crate::Path::Proxied).
     pub fn create_proxied_qp(
         &self,
         pd: &Pd,
@@ -335,8 +336,8 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, Some(proxy_device))
     }
 
-    /// Passes on what a device that executes proxied QPs has to say besides completions. A QP that it says has
-    /// failed goes to ERR.
+    /// Passes on what a device that executes proxied QPs has to say besides completions. A QP that
+    /// it says has failed goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
         self.0.lock().raise(event);
     }

@@ -70,7 +70,7 @@ impl Drop for MrInner {
         // Memory is given back after the lock.
         let mut core = self.pd.0.nic.lock();
         let removed =
-            (core.queues.tables.keys.remove(self.key), core.proxy.shadows.remove(self.key));
+            (core.queues.tables.keys.remove(self.key), core.proxy.bounce_buffers.remove(self.key));
         drop(core);
         drop(removed);
     }

@@ -7,8 +7,8 @@ use warpverbs_mlx5::num::WqeIndex;
 use warpverbs_mlx5::wqe::{self, Position, Wqe, WqeViolation};
 use zerocopy::{IntoBytes, transmute_ref};
 
-/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. If it is none: how many WQEBBs it
-/// says it has, and what is wrong.
+/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. If it is none: how many WQEBBs
+/// it says it has, and what is wrong.
 #[inline(always)]
 pub(crate) fn read_wqe<'a>(
     q: &SendQueue,

@@ -2,8 +2,8 @@
 //!
 //! A slice polls doorbells ([`doorbell`]), runs QPs that have announced work, and lets copies,
 //! timers and held completions go on. Three backends execute WQEs: [`loopback`], [`net`] and
-//! [`proxy`]. They share the tables, report what has happened ([`report`]), and know nothing of each
-//! other; [`queues`] acts on it.
+//! [`proxy`]. They share the tables, report what has happened ([`report`]), and know nothing of
+//! each other; [`queues`] acts on it.
 
 mod access;
 mod atomic;

@@ -1,5 +1,5 @@
-//! What is common to all QPs, whichever backend executes their work: the only code that writes CQEs,
-//! raises events and changes a QP's state.
+//! What is common to all QPs, whichever backend executes their work: the only code that writes
+//! CQEs, raises events and changes a QP's state.
 
 use super::complete::{Completer, srqn_of};
 use super::diagnostics::Diagnostics;

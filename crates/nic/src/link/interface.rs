@@ -4,7 +4,8 @@ use crate::Mtu;
 use nix::ifaddrs::getifaddrs;
 use std::net::IpAddr;
 
-/// Headers around the payload at most: IP without options, UDP, BTH, RETH with immediate data, ICRC.
+/// Headers around the payload at most: IP without options, UDP, BTH, RETH with immediate data,
+/// ICRC.
 const HEADERS_V4: usize = 20 + 8 + 12 + 20 + 4;
 const HEADERS_V6: usize = 40 + 8 + 12 + 20 + 4;
 

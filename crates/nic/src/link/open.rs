@@ -14,8 +14,8 @@ const FAULTS: &str = "WARPVERBS_FAULT";
 const CAPTURE: &str = "WARPVERBS_PCAP";
 
 impl Config {
-    /// Takes faults from `WARPVERBS_FAULT` and the capture's file from `WARPVERBS_PCAP`, where these
-    /// are set.
+    /// Takes faults from `WARPVERBS_FAULT` and the capture's file from `WARPVERBS_PCAP`, where
+    /// these are set.
     ///
     /// # Errors
     /// A value that is no plan of faults.

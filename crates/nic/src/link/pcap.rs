@@ -1,7 +1,7 @@
 //! A link that writes what a capture would show.
 //!
-//! The classic format of pcap, nanoseconds, link type 101 (packets begin with the IP header). What a
-//! socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
+//! The classic format of pcap, nanoseconds, link type 101 (packets begin with the IP header). What
+//! a socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
 //! destination port is always 4791, as the ICRC has it, whatever port the link uses.
 
 use super::{Link, Sent, TrainLimits};

@@ -21,10 +21,10 @@ const BATCH: usize = 8;
 pub struct UdpConfig {
     /// Address and port to bind to: an address of one interface. Port 0 takes any free port.
     pub bind: SocketAddr,
-    /// The largest path MTU. `None`: the largest whose packets fit the MTU of the interface that has
-    /// the address, as Linux tells it: 4096 on the loopback interface and where jumbo frames of 4200
-    /// bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it cannot be told. All that lies
-    /// between two hosts must carry packets as long as those of the smaller of both.
+    /// The largest path MTU. `None`: the largest whose packets fit the MTU of the interface that
+    /// has the address, as Linux tells it: 4096 on the loopback interface and where jumbo frames of
+    /// 4200 bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it cannot be told. All that
+    /// lies between two hosts must carry packets as long as those of the smaller of both.
     pub max_mtu: Option<Mtu>,
 }
 

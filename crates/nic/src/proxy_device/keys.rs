@@ -91,7 +91,7 @@ impl ProxyKeys {
         let core = self.pd.0.nic.lock();
         let mut memory = InTable { keys: &core.queues.tables.keys, hint: &mut self.hint, pd };
         let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
-            Rule::KeyNotProxied { key } if core.proxy.shadows.contains(key) => {
+            Rule::KeyNotProxied { key } if core.proxy.bounce_buffers.contains(key) => {
                 Box::new(Rule::Bounced { key })
             }
             _ => rule,

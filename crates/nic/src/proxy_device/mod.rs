@@ -1,9 +1,9 @@
 //! QPs whose work another device carries out: the software NIC reads, checks and completes their
 //! queues, and a [`ProxyDevice`] takes the work requests to, say, a QP of libibverbs.
 //!
-//! The NIC keeps the order. What it hands over in one list is posted in that order; what a proxy device
-//! reports as done may come late and in any portions, but the work of one queue in order, as on
-//! every verbs device. Nothing here knows which library drives the device.
+//! The NIC keeps the order. What it hands over in one list is posted in that order; what a proxy
+//! device reports as done may come late and in any portions, but the work of one queue in order, as
+//! on every verbs device. Nothing here knows which library drives the device.
 
 mod keys;
 mod list;
@@ -50,8 +50,8 @@ pub struct Staging {
 /// A QP of another device, and its completion queue, which holds all that may be outstanding. The
 /// NIC calls it with its lock held: no call may wait.
 ///
-/// The owner of the device brings the proxy device's QP to RTR and RTS before this NIC's, and to RESET
-/// after it. Dropping it ends everything that it still has to do with the memory of its work.
+/// The owner of the device brings the proxy device's QP to RTR and RTS before this NIC's, and to
+/// RESET after it. Dropping it ends everything that it still has to do with the memory of its work.
 pub trait ProxyDevice: Send + fmt::Debug {
     /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
     fn qpn(&self) -> u32;
@@ -79,7 +79,8 @@ pub trait ProxyDevice: Send + fmt::Debug {
     fn fail(&mut self);
 }
 
-/// A shared receive queue of another device. What it takes is reported by the proxy devices of its QPs.
+/// A shared receive queue of another device. What it takes is reported by the proxy devices of its
+/// QPs.
 pub trait ProxyReceiver: Send + fmt::Debug {
     /// Receives outstanding at most, and entries of a receive's list at most.
     fn limits(&self) -> (u32, u32);

@@ -1,6 +1,6 @@
-//! What a device can do and its queues take, and under which key it knows the own side's memory: one
-//! set of checks, for the WQEs that the engine reads in rings and for the requests that a poster
-//! gives to the device itself.
+//! What a device can do and its queues take, and under which key it knows the own side's memory:
+//! one set of checks, for the WQEs that the engine reads in rings and for the requests that a
+//! poster gives to the device itself.
 
 use super::{ProxyLimits, SendList};
 use crate::violation::{KeySide, Rule};
@@ -129,7 +129,8 @@ impl Bounds<'_> {
 }
 
 impl SendList {
-    /// Adds the request of a WQE. False: the device has nothing to do for it, which is so for a NOP.
+    /// Adds the request of a WQE. False: the device has nothing to do for it, which is so for a
+    /// NOP.
     ///
     /// # Errors
     /// The rule that the WQE breaks; the list is as it was.

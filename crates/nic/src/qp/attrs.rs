@@ -70,8 +70,8 @@ impl QpAttrs {
         }
     }
 
-    /// RTR towards QP `dest_qpn` of the NIC at `peer`; MTU 1024, which every Ethernet carries, other
-    /// attributes at usual values.
+    /// RTR towards QP `dest_qpn` of the NIC at `peer`; MTU 1024, which every Ethernet carries,
+    /// other attributes at usual values.
     pub fn rtr_to(peer: SocketAddr, dest_qpn: u32) -> Self {
         let path = Some(Path::Network(peer));
         Self { path, mtu: Some(Mtu::B1024), ..Self::rtr(dest_qpn) }

@@ -1,5 +1,5 @@
-//! Random requests between two hosts, and what must come of them: completions in order and once, and
-//! the bytes in place by then.
+//! Random requests between two hosts, and what must come of them: completions in order and once,
+//! and the bytes in place by then.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

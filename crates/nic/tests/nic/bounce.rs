@@ -1,5 +1,5 @@
-//! Memory that the device of a proxied QP does not reach: the engine copies it, waits for nothing, and
-//! keeps the order of the queues.
+//! Memory that the device of a proxied QP does not reach: the engine copies it, waits for nothing,
+//! and keeps the order of the queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use warpverbs_nic::testing::{
 };
 use warpverbs_nic::{Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, Status, Step};
 
-/// A pair, and 4 KiB of a GPU with a shadow: its key, its bytes, its engine, the shadow.
+/// A pair, and 4 KiB of a GPU: its key, its bytes, its engine and its bounce buffer.
 struct Rig {
     pair: ProxiedPair,
     mr: Mr,
     view: Region,
     copier: Arc<LazyCopier>,
-    shadow: Region,
+    bounce_buffer: Region,
 }
 
 fn rig() -> Rig {
@@ -33,13 +33,13 @@ impl Rig {
         let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
-        let shadow = HostBuf::region(4096).unwrap();
+        let bounce_buffer = HostBuf::region(4096).unwrap();
         // What is not copied is seen.
-        shadow.fill(0, 4096, 0x5a).unwrap();
-        let (lkey, _) = pair.device.register(&shadow, Access::LOCAL_WRITE);
+        bounce_buffer.fill(0, 4096, 0x5a).unwrap();
+        let (lkey, _) = pair.device.register(&bounce_buffer, Access::LOCAL_WRITE);
         let own = Access::LOCAL_WRITE;
-        let mr = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &shadow, lkey).unwrap();
-        Self { pair, mr, view, copier, shadow }
+        let mr = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &bounce_buffer, lkey).unwrap();
+        Self { pair, mr, view, copier, bounce_buffer }
     }
 
     /// Everything goes on that can without copies; the engine does not rest meanwhile.
@@ -318,32 +318,37 @@ fn memory_of_a_key_that_goes_is_touched_no_more_but_by_copies_under_way() {
     rig.view.write(0, b"payload").unwrap();
     rig.write(0, 7);
     rig.steps();
-    let Rig { mut pair, mr, copier, shadow, .. } = rig;
+    let Rig { mut pair, mr, copier, bounce_buffer, .. } = rig;
     drop(mr);
     copier.allow(u64::MAX);
     pair.run();
     // Its bytes were on their way, and the device still has its own key.
     assert_eq!(pair.a.port.sent(), [(0, None)]);
-    assert_eq!(bytes(&shadow, 0, 7), b"payload");
+    assert_eq!(bytes(&bounce_buffer, 0, 7), b"payload");
 }
 
 #[test]
 fn peers_get_no_rights_and_who_passes_the_engine_by_is_refused() {
     let rig = rig();
     let nic = &rig.pair.nic;
-    let register = |region: &Region, access, shadow: &Region| {
-        nic.reg_bounced_mr(&rig.pair.pd, region, access, shadow, 5).map(drop)
+    let register = |region: &Region, access, bounce_buffer: &Region| {
+        nic.reg_bounced_mr(&rig.pair.pd, region, access, bounce_buffer, 5).map(drop)
     };
     let rights = Access::REMOTE_WRITE | Access::REMOTE_READ;
     assert_eq!(
-        register(rig.mr.region(), rights | Access::LOCAL_WRITE, &rig.shadow),
+        register(rig.mr.region(), rights | Access::LOCAL_WRITE, &rig.bounce_buffer),
         Err(NicError::BouncedRights { rights })
     );
-    let short = rig.shadow.slice(0, 64).unwrap();
-    for (region, shadow) in
-        [(rig.mr.region(), &short), (rig.mr.region(), rig.mr.region()), (&rig.shadow, &rig.shadow)]
-    {
-        assert_eq!(register(region, Access::empty(), shadow), Err(NicError::NoShadow));
+    let short = rig.bounce_buffer.slice(0, 64).unwrap();
+    for (region, bounce_buffer) in [
+        (rig.mr.region(), &short),
+        (rig.mr.region(), rig.mr.region()),
+        (&rig.bounce_buffer, &rig.bounce_buffer),
+    ] {
+        assert_eq!(
+            register(region, Access::empty(), bounce_buffer),
+            Err(NicError::UnfitBounceBuffer)
+        );
     }
     let mut keys = rig.pair.pd.proxy_keys();
     let side = warpverbs_nic::KeySide::Local;

@@ -56,10 +56,10 @@ impl World {
         let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
-        let shadow = HostBuf::region(4096).unwrap();
-        let (lkey, _) = pair.device.register(&shadow, Access::LOCAL_WRITE);
+        let bounce_buffer = HostBuf::region(4096).unwrap();
+        let (lkey, _) = pair.device.register(&bounce_buffer, Access::LOCAL_WRITE);
         let own = Access::LOCAL_WRITE;
-        let gpu = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &shadow, lkey).unwrap();
+        let gpu = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &bounce_buffer, lkey).unwrap();
         Self { pair, gpu, view, copier, ops: Vec::new(), sent: 0, received: 0 }
     }
 

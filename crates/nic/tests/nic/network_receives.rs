@@ -1,5 +1,5 @@
-//! Receives told to the peer, attributes that change in RTS, reserved opcodes: two NICs over a cable
-//! in virtual time.
+//! Receives told to the peer, attributes that change in RTS, reserved opcodes: two NICs over a
+//! cable in virtual time.
 
 use std::time::Duration;
 use warpverbs_mlx5::cqe::Cqe;

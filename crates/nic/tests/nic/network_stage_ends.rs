@@ -1,5 +1,5 @@
-//! Memory that only a copy engine reaches, on QPs whose peer is on the network: engines that fail or
-//! hang, and QPs that end while copies are under way.
+//! Memory that only a copy engine reaches, on QPs whose peer is on the network: engines that fail
+//! or hang, and QPs that end while copies are under way.
 
 use crate::staged::{self, DONE, Device, Rig, attrs, rig};
 use std::time::Duration;

@@ -98,7 +98,8 @@ fn a_refused_write_writes_nothing() {
     let (mut net, _) = net();
     let len = net.b.mr.region().len() as u64;
     net.a.mr.region().write(0, &[7; 3000]).expect("inside");
-    // One that fits, so that something is known of the key; then one that reaches beyond its region.
+    // One that fits, so that something is known of the key; then one that reaches beyond its
+    // region.
     for at in [len - 8000, len - 2500] {
         let (from, to) = (sge(&net.a.mr, 0, 3000), remote(&net.b.mr, at));
         net.a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());

@@ -1,5 +1,5 @@
-//! The short way of [plain WRITEs](crate::engine::plain), host memory to host memory, that pass every
-//! check of the peer too and that nothing stands in the way of.
+//! The short way of [plain WRITEs](crate::engine::plain), host memory to host memory, that pass
+//! every check of the peer too and that nothing stands in the way of.
 //!
 //! It decides nothing. Whatever is not plainly fine is left as it was found, for the general way
 //! (`execute`), so this file may be taken out without a change in what the NIC does.
@@ -72,7 +72,8 @@ fn is_plain(q: &SendQueue, rq: &ReceiveQueue, cq: &CompletionQueue) -> bool {
         && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
 }
 
-/// Executes the next WQE of `q` if it is a plain WRITE, no longer than a slice, between host memory.
+/// Executes the next WQE of `q` if it is a plain WRITE, no longer than a slice, between host
+/// memory.
 #[inline]
 fn write(keys: &KeyTable, q: &mut SendQueue, rq: &mut ReceiveQueue, slice: u64) -> Option<Done> {
     let block = q.ring.as_ref()?.load(q.next);

@@ -46,8 +46,8 @@ impl Loopback {
         execute::execute(&mut env, q, wqe)
     }
 
-    /// Lets the oldest WQE of the QP in `slot` go on. `None`: it has not ended. Else it is handed out
-    /// with how it ended.
+    /// Lets the oldest WQE of the QP in `slot` go on. `None`: it has not ended. Else it is handed
+    /// out with how it ended.
     pub(super) fn poll(
         &self,
         tables: &mut Tables,

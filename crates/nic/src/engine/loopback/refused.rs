@@ -1,5 +1,6 @@
-//! A WQE that the peer, a QP of this NIC, does not let pass: what hardware learns from a NAK or from
-//! the lack of an answer. The requester tries again or fails, the peer fails a receive or ends.
+//! A WQE that the peer, a QP of this NIC, does not let pass: what hardware learns from a NAK or
+//! from the lack of an answer. The requester tries again or fails, the peer fails a receive or
+//! ends.
 
 use crate::AsyncEvent;
 use crate::engine::access::Refusal;

@@ -265,8 +265,8 @@ impl Network {
         busy
     }
 
-    /// Serves the next connection that has something to do: until all that had at the beginning were
-    /// served.
+    /// Serves the next connection that has something to do: until all that had at the beginning
+    /// were served.
     pub(super) fn poll(&mut self, tables: &mut Tables, now: u64) -> Option<QpSlot> {
         while self.turn > 0 {
             self.turn -= 1;

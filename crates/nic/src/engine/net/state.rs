@@ -16,9 +16,9 @@ const DEPTH: u64 = 1024;
 const WINDOW: u32 = 2048;
 /// Packets of response to one request for a READ.
 const READ_CHUNK: u32 = 16;
-/// Packets of a WRITE that goes as messages of one packet each, over a link that takes trains of one
-/// length. The packet with the RETH is longer than those behind it, and would end a train at once;
-/// for longer WRITEs one train more does not count.
+/// Packets of a WRITE that goes as messages of one packet each, over a link that takes trains of
+/// one length. The packet with the RETH is longer than those behind it, and would end a train at
+/// once; for longer WRITEs one train more does not count.
 const WRITE_SPLIT: u32 = 32;
 const ACK_INTERVAL: u32 = 32;
 /// Before this time no packet is taken for lost, however short round trips are: either end may be

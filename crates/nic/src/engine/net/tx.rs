@@ -114,8 +114,8 @@ impl Network {
         false
     }
 
-    /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link go.
-    /// The last train stays for packets of other connections to the same peer.
+    /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link
+    /// go. The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
         if self.end(slot).is_some_and(|end| end.stage.is_some()) {
             return self.transmit_staged(tables, slot, now);
@@ -220,8 +220,8 @@ impl Network {
         }
     }
 
-    /// The memory of a request that is not complete cannot be accessed any more: it fails when those
-    /// before it are complete.
+    /// The memory of a request that is not complete cannot be accessed any more: it fails when
+    /// those before it are complete.
     pub(super) fn fail_request(&mut self, slot: QpSlot, id: WrId, rule: Option<Rule>) {
         let Self { ends, reports, .. } = self;
         if let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) {

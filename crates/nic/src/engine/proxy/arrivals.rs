@@ -15,7 +15,7 @@ pub(super) struct Arrival {
 }
 
 impl Proxy {
-    /// A receive came back from the device; `pieces` of it lie in shadows.
+    /// A receive came back from the device; `pieces` of it lie in bounce buffers.
     pub(super) fn receive_came_back(
         &mut self,
         tables: &mut Tables,

@@ -10,23 +10,23 @@ use warpverbs_rdma::{Lkey, Sge};
 
 /// The host memory in place of each region that the device does not reach, by its lkey.
 #[derive(Debug, Default)]
-pub(crate) struct Shadows(FxHashMap<u32, Shadow>);
+pub(crate) struct BounceBuffers(FxHashMap<u32, BounceBuffer>);
 
 #[derive(Debug)]
-struct Shadow {
+struct BounceBuffer {
     memory: Region,
     device_key: Lkey,
 }
 
-impl Shadows {
+impl BounceBuffers {
     pub(crate) fn insert(&mut self, key: u32, memory: &Region, device_key: u32) {
         let device_key = Lkey(device_key);
-        self.0.insert(key, Shadow { memory: memory.clone(), device_key });
+        self.0.insert(key, BounceBuffer { memory: memory.clone(), device_key });
     }
 
     /// The memory is to be dropped without a lock held.
     pub(crate) fn remove(&mut self, key: u32) -> Option<Region> {
-        self.0.remove(&key).map(|shadow| shadow.memory)
+        self.0.remove(&key).map(|bounce_buffer| bounce_buffer.memory)
     }
 
     pub(crate) fn contains(&self, key: u32) -> bool {
@@ -38,7 +38,7 @@ impl Shadows {
 #[derive(Debug)]
 struct Piece {
     own: Region,
-    shadow: Region,
+    bounce_buffer: Region,
     /// Bytes of the message before it.
     at: u64,
 }
@@ -54,18 +54,18 @@ impl Pieces {
 
     /// Starts the copies from user memory into the bounce buffer.
     pub(super) fn gather(&self) -> Copies {
-        let ends = self.0.iter().map(|piece| (&piece.own, &piece.shadow, piece.own.len() as u64));
+        let ends =
+            self.0.iter().map(|piece| (&piece.own, &piece.bounce_buffer, piece.own.len() as u64));
         Copies::start(ends)
     }
 
-    /// Starts the copies of the first `len` bytes that arrived from the bounce buffer to user memory.
+    /// Starts the copies of the first `len` bytes that arrived from the bounce buffer to user
+    /// memory.
     pub(super) fn bring_back(&self, len: u64) -> Copies {
         let arrived = self.0.iter().filter(|piece| piece.at < len);
-        Copies::start(
-            arrived.map(|piece| {
-                (&piece.shadow, &piece.own, (len - piece.at).min(piece.own.len() as u64))
-            }),
-        )
+        Copies::start(arrived.map(|piece| {
+            (&piece.bounce_buffer, &piece.own, (len - piece.at).min(piece.own.len() as u64))
+        }))
     }
 }
 
@@ -118,22 +118,22 @@ impl Copies {
     }
 }
 
-/// The own side's memory, shadows included. Collects the pieces that are to be copied.
-pub(super) struct WithShadows<'a> {
+/// The own side's memory, bounce buffers included. Collects the pieces that are to be copied.
+pub(super) struct WithBounceBuffers<'a> {
     pub(super) table: InTable<'a>,
-    pub(super) shadows: &'a Shadows,
+    pub(super) bounce_buffers: &'a BounceBuffers,
     pub(super) pieces: Pieces,
     /// Bytes of the segments so far.
     at: u64,
 }
 
-impl<'a> WithShadows<'a> {
-    pub(super) fn new(table: InTable<'a>, shadows: &'a Shadows) -> Self {
-        Self { table, shadows, pieces: Pieces::default(), at: 0 }
+impl<'a> WithBounceBuffers<'a> {
+    pub(super) fn new(table: InTable<'a>, bounce_buffers: &'a BounceBuffers) -> Self {
+        Self { table, bounce_buffers, pieces: Pieces::default(), at: 0 }
     }
 }
 
-impl OwnMemory for WithShadows<'_> {
+impl OwnMemory for WithBounceBuffers<'_> {
     #[inline]
     fn at_device(
         &mut self,
@@ -146,23 +146,23 @@ impl OwnMemory for WithShadows<'_> {
         self.at += u64::from(sge.len);
         match self.table.at_device(side, segment, sge, needed) {
             Err(rule) if matches!(*rule, Rule::KeyNotProxied { .. }) => {
-                self.in_shadow(sge, at, needed).ok_or(rule)
+                self.bounced(sge, at, needed).ok_or(rule)
             }
             other => other,
         }
     }
 }
 
-impl WithShadows<'_> {
-    /// A segment that is in order but for the device, if it has a shadow.
+impl WithBounceBuffers<'_> {
+    /// A segment that is in order but for the device, if it has a bounce buffer.
     #[cold]
-    fn in_shadow(&mut self, sge: Sge, at: u64, needed: Access) -> Option<Sge> {
+    fn bounced(&mut self, sge: Sge, at: u64, needed: Access) -> Option<Sge> {
         let InTable { keys, hint, pd } = &mut self.table;
-        let Shadow { memory, device_key } = self.shadows.0.get(&sge.lkey.0)?;
+        let BounceBuffer { memory, device_key } = self.bounce_buffers.0.get(&sge.lkey.0)?;
         let span = keys.find(hint, *pd, sge.lkey.0, sge.addr, sge.len, needed)?;
-        let shadow = memory.slice(span.offset, sge.len as usize).ok()?;
-        let found = Sge { addr: shadow.addr(), len: sge.len, lkey: *device_key };
-        self.pieces.0.push(Piece { own: span.to_region().ok()?, shadow, at });
+        let bounce_buffer = memory.slice(span.offset, sge.len as usize).ok()?;
+        let found = Sge { addr: bounce_buffer.addr(), len: sge.len, lkey: *device_key };
+        self.pieces.0.push(Piece { own: span.to_region().ok()?, bounce_buffer, at });
         Some(found)
     }
 }

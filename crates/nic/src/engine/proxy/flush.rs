@@ -1,6 +1,6 @@
 //! The end of a proxied QP: the device gives back what it has, then the rest is flushed.
 
-use super::wait::Aside;
+use super::wait::SideWork;
 use super::{Proxy, Waiting};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -38,11 +38,12 @@ impl Proxy {
         let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
         let oldest = q.flight.front().map(|flight| flight.info.index);
         // What the device has done already completes when its bytes are in place.
-        let copies = oldest.and_then(|index| end.aside(index)).is_some_and(Aside::is_under_way);
+        let copies =
+            oldest.and_then(|index| end.side_work_of(index)).is_some_and(SideWork::is_under_way);
         let report = match oldest.filter(|_| !copies) {
             Some(index) => {
-                if end.aside(index).is_some() {
-                    end.asides.pop_front();
+                if end.side_work_of(index).is_some() {
+                    end.side_work.pop_front();
                 }
                 let vendor = syndrome.usual_vendor();
                 Report::SendFailed { slot, index, syndrome, vendor }
@@ -70,7 +71,7 @@ impl Proxy {
         }
         (end.flushing, end.outstanding, end.receives) = (None, 0, 0);
         end.waiting = Waiting::default();
-        end.asides.clear();
+        end.side_work.clear();
         let broken = end.broken.take();
         self.reports.push(Report::Flushed { slot, broken });
         true

@@ -1,5 +1,5 @@
-//! QPs whose work a [`ProxyDevice`] executes: their WQEs are parsed and checked here and executed by another
-//! device.
+//! QPs whose work a [`ProxyDevice`] executes: their WQEs are parsed and checked here and executed
+//! by another device.
 //!
 //! ```text
 //! WQE ─► parse ─► post: keys translated, a list of requests ─► proxy device ─► device
@@ -8,7 +8,7 @@
 //!                         └─► flush: once a QP failed and the device has let go of all
 //! ```
 //!
-//! Memory that the device does not reach has a shadow in host memory (`bounce`), and what waits for
+//! Memory that the device does not reach has a bounce buffer (`bounce`), and what waits for
 //! copies between the two is kept in the queue's order (`wait`, `parked`, `arrivals`).
 //!
 //! A WQE stays in `flight` from its post to its retirement. The device is asked for a completion of
@@ -34,11 +34,11 @@ use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, Sen
 use crate::qp::{Path, QpState};
 use crate::slots::{QpSlot, Slot, SrqSlot};
 use crate::{Gone, ModifyError};
-use bounce::{Pieces, Shadows};
+use bounce::{BounceBuffers, Pieces};
 use inline::Slots;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use wait::Aside;
+use wait::SideWork;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::Completion;
 
@@ -106,7 +106,7 @@ pub(crate) struct End {
     slots: Option<Slots>,
     waiting: Waiting,
     /// What is done for WQEs in flight besides handing them to the device, by index.
-    asides: VecDeque<(u64, Aside)>,
+    side_work: VecDeque<(u64, SideWork)>,
     generation: u16,
     /// Send work requests at the device.
     outstanding: u32,
@@ -126,8 +126,8 @@ pub(crate) struct End {
 impl End {
     /// What is done besides for the WQE at `index`, the oldest in flight.
     #[inline]
-    fn aside(&mut self, index: u64) -> Option<&mut Aside> {
-        self.asides.front_mut().filter(|(at, _)| *at == index).map(|(_, aside)| aside)
+    fn side_work_of(&mut self, index: u64) -> Option<&mut SideWork> {
+        self.side_work.front_mut().filter(|(at, _)| *at == index).map(|(_, work)| work)
     }
 
     fn is_busy(&self) -> bool {
@@ -142,7 +142,7 @@ pub(crate) struct SharedEnd {
     depth: u32,
     sges: u32,
     outstanding: u32,
-    /// Receives at the device with a shadow, by number.
+    /// Receives at the device with a bounce buffer, by number.
     landing: FxHashMap<u64, Pieces>,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct Proxy {
     list: SendList,
     receives: RecvList,
     completions: Vec<Completion>,
-    pub(crate) shadows: Shadows,
+    pub(crate) bounce_buffers: BounceBuffers,
     /// What has happened since the engine looked last.
     pub(super) reports: Vec<Report>,
     /// Busy ends that were served in this slice.
@@ -203,7 +203,7 @@ impl Proxy {
             takes,
             slots,
             waiting: Waiting::default(),
-            asides: VecDeque::new(),
+            side_work: VecDeque::new(),
             generation: 0,
             outstanding: 0,
             receives: 0,
@@ -242,7 +242,7 @@ impl Proxy {
         if let Some(slots) = &mut end.slots {
             slots.clear();
         }
-        end.waiting.asides = std::mem::take(&mut end.asides);
+        end.waiting.side_work = std::mem::take(&mut end.side_work);
         std::mem::take(&mut end.waiting)
     }
 

@@ -1,7 +1,7 @@
 //! Requests that are posted once their bytes are where the device reads them.
 
 use super::bounce::{Copies, Pieces};
-use super::wait::Aside;
+use super::wait::SideWork;
 use super::{End, LIST, Proxy};
 use crate::engine::flight::WqeInfo;
 use crate::engine::report::Report;
@@ -40,10 +40,10 @@ impl End {
         !plain || inline > self.limits.inline_bytes as usize
     }
 
-    /// Gives the last request of the list the copies and the slot that it needs. `None`: it cannot be
-    /// now, and is no longer in the list.
+    /// Gives the last request of the list the copies and the slot that it needs. `None`: it cannot
+    /// be now, and is no longer in the list.
     #[cold]
-    pub(super) fn set_aside(
+    pub(super) fn add_side_work(
         &mut self,
         q: &SendQueue,
         list: &mut SendList,
@@ -53,8 +53,8 @@ impl End {
     ) -> Option<()> {
         let mut request = list.split_last();
         let gathers = !pieces.is_empty() && info.brought == 0;
-        // What is in the list is posted first. And what a READ brings may be what is to be sent: the
-        // device waits for it by itself, the copy of it does not.
+        // What is in the list is posted first. And what a READ brings may be what is to be sent:
+        // the device waits for it by itself, the copy of it does not.
         if gathers && (!list.is_empty() || fence && q.flight.iter().any(|flight| flight.reads)) {
             return None;
         }
@@ -74,7 +74,7 @@ impl End {
             request.iter().for_each(|request| list.push(request));
         }
         if slot.is_some() || !back.is_empty() {
-            self.asides.push_back((info.index, Aside::new(slot.is_some(), back)));
+            self.side_work.push_back((info.index, SideWork::new(slot.is_some(), back)));
         }
         Some(())
     }

@@ -1,7 +1,7 @@
 //! From announced WQEs to a list of work requests: parsed and checked as every WQE, keys
 //! translated, posted together.
 
-use super::bounce::{Shadows, WithShadows};
+use super::bounce::{BounceBuffers, WithBounceBuffers};
 use super::{End, Id, Proxy, WorkKind};
 use crate::engine::fetch::{read_wqe, rewritten};
 use crate::engine::flight::{InFlight, Stop, Work, WqeInfo, local};
@@ -42,7 +42,8 @@ impl Halt {
 }
 
 impl Proxy {
-    /// Posts announced WQEs of the QP in `slot` in one list, as far as device, list and `budget` go.
+    /// Posts announced WQEs of the QP in `slot` in one list, as far as device, list and `budget`
+    /// go.
     pub(in crate::engine) fn submit(
         &mut self,
         tables: &mut Tables,
@@ -52,7 +53,7 @@ impl Proxy {
     ) -> Submitted {
         let Tables { sends, keys, .. } = tables;
         let Some(q) = sends.live_mut(slot) else { return Submitted::Waits };
-        let Self { ends, list, shadows, reports, .. } = self;
+        let Self { ends, list, bounce_buffers, reports, .. } = self;
         let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
         let end: &mut End = end;
         let room = end.room().min(budget);
@@ -64,7 +65,7 @@ impl Proxy {
         while listed < room && q.next != q.posted {
             // Behind requests that wait for copies, all wait.
             let plain = end.waiting.parked.is_empty() && add_plain(keys, q, end, list).is_some();
-            if !plain && let Err(why) = add((keys, shadows), q, end, long, list, reports) {
+            if !plain && let Err(why) = add((keys, bounce_buffers), q, end, long, list, reports) {
                 halt = Some(why);
                 break;
             }
@@ -101,9 +102,9 @@ impl Proxy {
             && let Some(flight) = q.flight.pop_back()
         {
             rest -= usize::from(flight.work.is_away());
-            if end.asides.back().is_some_and(|(at, _)| *at == flight.info.index)
-                && let Some((_, aside)) = end.asides.pop_back()
-                && let Some(slots) = end.slots.as_mut().filter(|_| aside.slot)
+            if end.side_work.back().is_some_and(|(at, _)| *at == flight.info.index)
+                && let Some((_, work)) = end.side_work.pop_back()
+                && let Some(slots) = end.slots.as_mut().filter(|_| work.slot)
             {
                 slots.untake();
             }
@@ -164,7 +165,7 @@ fn header(end: &End, index: u64, flags: Flags) -> (u64, SendFlags) {
 /// Parses and checks the next WQE, puts its request into the list, and takes the WQE for started.
 #[inline]
 fn add(
-    (keys, shadows): (&KeyTable, &Shadows),
+    (keys, bounce_buffers): (&KeyTable, &BounceBuffers),
     q: &mut SendQueue,
     end: &mut End,
     long: &mut [Block; 16],
@@ -191,7 +192,7 @@ fn add(
     let fetches = q.attrs.max_rd_atomic.is_some_and(|count| count > 0);
     let bounds = Bounds { limits: &end.takes, fetches };
     let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
-    let mut memory = WithShadows::new(table, shadows);
+    let mut memory = WithBounceBuffers::new(table, bounce_buffers);
     let mut work = Work::Away;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
@@ -206,8 +207,8 @@ fn add(
     let pieces = memory.pieces;
     if work.is_away() && end.needs_more(list, &pieces) {
         let fence = wqe.flags.fence.waits_for_reads();
-        let set_aside = end.set_aside(q, list, &info, fence, pieces);
-        set_aside.ok_or_else(|| Box::new(Halt::Later))?;
+        let added = end.add_side_work(q, list, &info, fence, pieces);
+        added.ok_or_else(|| Box::new(Halt::Later))?;
     }
     q.next = index + info.wqebbs;
     q.flight.push_back(InFlight { info, work, delivery: None, reads: info.brought > 0 });

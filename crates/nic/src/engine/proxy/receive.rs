@@ -1,6 +1,6 @@
 //! Receives go to the device as their doorbell records advance.
 
-use super::bounce::{Pieces, WithShadows};
+use super::bounce::{Pieces, WithBounceBuffers};
 use super::{Id, Proxy, SharedEnd, WorkKind};
 use crate::AsyncEvent;
 use crate::engine::report::Report;
@@ -40,7 +40,7 @@ impl Proxy {
             };
             let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
             let table = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
-            let mut memory = WithShadows::new(table, &self.shadows);
+            let mut memory = WithBounceBuffers::new(table, &self.bounce_buffers);
             let translated = parsed.and_then(|sges| {
                 let max = end.limits.recv_sges;
                 translate_receive(sges.iter(), max, &mut memory).map_err(|rule| *rule)
@@ -105,7 +105,7 @@ impl Proxy {
             let pd = srq.pd;
             let mut hint = std::mem::take(&mut srq.hint);
             let table = InTable { keys, hint: &mut hint, pd };
-            let mut memory = WithShadows::new(table, &self.shadows);
+            let mut memory = WithBounceBuffers::new(table, &self.bounce_buffers);
             let next = srq.peek(scratch).and_then(|next| match next {
                 None => Ok(None),
                 Some((number, link, sges)) => {
@@ -155,7 +155,8 @@ impl Proxy {
         count > 0 || fault.is_some()
     }
 
-    /// The device has filled, or given back, a receive of an SRQ. Which pieces of it lie in shadows.
+    /// The device has filled, or given back, a receive of an SRQ. Which pieces of it lie in bounce
+    /// buffers.
     pub(super) fn shared_came_back(
         &mut self,
         tables: &mut Tables,

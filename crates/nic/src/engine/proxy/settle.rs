@@ -60,18 +60,18 @@ impl Proxy {
         };
         let failure = Syndrome::of(completion.status);
         let before = |at: u64| at.checked_sub(1).map(|index| Report::Sent { slot, index });
-        while let Some((at, aside)) = end.asides.front_mut().filter(|(at, _)| *at <= index) {
+        while let Some((at, work)) = end.side_work.front_mut().filter(|(at, _)| *at <= index) {
             let at = *at;
             let fails = failure.is_some() && at == index;
-            let copied = if fails { Ok(true) } else { aside.bring_back() };
+            let copied = if fails { Ok(true) } else { work.bring_back() };
             if copied == Ok(false) {
                 reports.extend(before(at));
                 return false;
             }
-            if let Some(taken) = end.slots.as_mut().filter(|_| aside.slot) {
+            if let Some(taken) = end.slots.as_mut().filter(|_| work.slot) {
                 taken.give();
             }
-            end.asides.pop_front();
+            end.side_work.pop_front();
             if let Err(error) = copied {
                 tracing::warn!(%error, %slot, "an answer could not be copied");
                 let syndrome = Syndrome::LocalProt;

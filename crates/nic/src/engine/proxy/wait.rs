@@ -14,16 +14,16 @@ use warpverbs_rdma::{Completion, Status};
 
 /// What is done for a WQE besides handing it to the device.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct SideWork {
     /// Its inline data is in a slot.
     pub(super) slot: bool,
-    /// Where its answer goes to from the shadow.
+    /// Where its answer goes to from the bounce buffer.
     back: Pieces,
     /// On the way there.
     copies: Option<Copies>,
 }
 
-impl Aside {
+impl SideWork {
     pub(super) fn new(slot: bool, back: Pieces) -> Self {
         Self { slot, back, copies: None }
     }
@@ -47,10 +47,10 @@ pub(crate) struct Waiting {
     /// Completions of the send queue behind an answer that is on its way.
     settling: VecDeque<(u64, Completion)>,
     pub(super) arrivals: VecDeque<Arrival>,
-    /// Receives of the QP's own queue at the device with a shadow, by index.
+    /// Receives of the QP's own queue at the device with a bounce buffer, by index.
     pub(super) landing: FxHashMap<u64, Pieces>,
     /// Those of the QP when it was reset: they may have copies under way.
-    pub(super) asides: VecDeque<(u64, Aside)>,
+    pub(super) side_work: VecDeque<(u64, SideWork)>,
 }
 
 impl Waiting {
@@ -93,12 +93,12 @@ impl Proxy {
         // Their copies start now, whoever waits for whom.
         let Some(end) = self.end_mut(slot) else { return };
         let fails = completion.status != Status::Success;
-        for (at, aside) in &mut end.asides {
+        for (at, work) in &mut end.side_work {
             if *at > index || (fails && *at == index) {
                 break;
             }
             // The outcome is looked at when the WQE is the oldest.
-            let _ = aside.bring_back();
+            let _ = work.bring_back();
         }
     }
 

@@ -99,8 +99,8 @@ impl<T: Copy> Copies<T> {
         self.first >= upto
     }
 
-    /// Asks for a copy, which becomes part of the one asked for last if it `joins` that and continues
-    /// it on both sides. The bytes of one copy arrive in any order.
+    /// Asks for a copy, which becomes part of the one asked for last if it `joins` that and
+    /// continues it on both sides. The bytes of one copy arrive in any order.
     pub(crate) fn push(
         &mut self,
         way: Way,

@@ -1,4 +1,5 @@
-//! A device that executes proxied QPs, made of memory: it does what a test allows, when the test allows it.
+//! A device that executes proxied QPs, made of memory: it does what a test allows, when the test
+//! allows it.
 
 mod proxy_device;
 

@@ -26,7 +26,8 @@ pub(crate) struct PortSetup {
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
     pub(crate) receives: Receives,
-    /// Bit 0: collapsed send CQ; bit 1: only sends stop; bit 2, if all others are set: consume only.
+    /// Bit 0: collapsed send CQ; bit 1: only sends stop; bit 2, if all others are set: consume
+    /// only.
     pub(crate) flags: u8,
 }
 

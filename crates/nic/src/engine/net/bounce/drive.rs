@@ -75,8 +75,8 @@ impl Network {
 }
 
 impl Network {
-    /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their payload
-    /// was gathered and what they promise has arrived.
+    /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their
+    /// payload was gathered and what they promise has arrived.
     pub(in crate::engine::net) fn transmit_staged(
         &mut self,
         tables: &mut Tables,

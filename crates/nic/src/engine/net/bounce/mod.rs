@@ -151,14 +151,15 @@ impl Stage {
 
 /// Payload that arrives.
 impl Stage {
-    /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings 8.
+    /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings
+    /// 8.
     pub(super) fn has_room(&mut self, pool: &mut Pool, len: u32) -> bool {
         self.copies.have_room() && self.chunks.make_room(pool, len.max(8))
     }
 
-    /// Has checked pieces written, which hold all of `bytes`; there is room. Bytes of one message may
-    /// arrive together, in any order, and so may whole packets. A shorter message comes after those
-    /// before it: it may be the flag that says that they are there.
+    /// Has checked pieces written, which hold all of `bytes`; there is room. Bytes of one message
+    /// may arrive together, in any order, and so may whole packets. A shorter message comes after
+    /// those before it: it may be the flag that says that they are there.
     pub(super) fn place(
         &mut self,
         now: u64,
@@ -217,8 +218,8 @@ impl Stage {
         few && self.chunks.make_room(pool, PACKET)
     }
 
-    /// Keeps a packet back. Its payload lies in `spans`, and is gathered now if the CPU does not reach
-    /// all of it.
+    /// Keeps a packet back. Its payload lies in `spans`, and is gathered now if the CPU does not
+    /// reach all of it.
     pub(super) fn hold(&mut self, transmit: Transmit, spans: &[Span<'_>]) {
         let (from, mut payload) = (self.copies.next(), None);
         let mut held = Held { transmit, payload, from, upto: self.placed };
@@ -290,8 +291,8 @@ impl Stage {
         Some(landed)
     }
 
-    /// A READ or an atomic of ours did not come into our memory. False if its completion was not kept
-    /// back.
+    /// A READ or an atomic of ours did not come into our memory. False if its completion was not
+    /// kept back.
     pub(super) fn fail_report(&mut self, failed: WrId) -> bool {
         let found = self.reports.iter_mut().find_map(|(_, report)| match report {
             Completion::Request { id, result } if *id == failed => Some(result),
@@ -323,8 +324,8 @@ impl Stage {
 
 /// Atomics of the peer.
 impl Stage {
-    /// Does the atomic at `va`, which is `target`, after everything placed before it. `None`: not yet.
-    /// `gate` lets one atomic at a time onto such memory.
+    /// Does the atomic at `va`, which is `target`, after everything placed before it. `None`: not
+    /// yet. `gate` lets one atomic at a time onto such memory.
     pub(super) fn atomic(
         &mut self,
         (slot, gate): (QpSlot, &mut AtomicGate),
