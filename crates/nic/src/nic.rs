@@ -246,8 +246,9 @@ impl SoftNic {
 
     /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: it has
     /// `bounce_buffer` in its place, host memory of the same length under its key `device_lkey`.
-    /// Bytes are copied between the two, by the memory's copy engine, before and after each piece of work of proxied QPs.
-    /// What peers do to the bounce buffer is seen by nobody, so they get no rights.
+    /// Bytes are copied between the two, by the memory's copy engine, before and after each piece
+    /// of work of proxied QPs. What peers do to the bounce buffer is seen by nobody, so they get no
+    /// rights.
     pub fn reg_bounced_mr(
         &self,
         pd: &Pd,
