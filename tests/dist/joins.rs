@@ -120,7 +120,7 @@ fn a_wrong_world_size_ends_all() {
         let other = Job { size: 3, ..job.clone() };
         let ranks =
             [0, 1].map(|rank| if rank == wrong { other.start(rank) } else { job.start(rank) });
-        all_fail(ranks.into(), &["ranks, another that there are"], SOON);
+        all_fail(ranks.into(), &["ranks, another rank for one of"], SOON);
     }
 }
 

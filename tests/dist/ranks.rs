@@ -97,6 +97,13 @@ pub(crate) fn is_running(id: u32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
+/// Whether this process ignores a signal.
+pub(crate) fn ignores(signal: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
+}
+
 /// A running rank; killed when it is dropped.
 pub(crate) struct Rank {
     child: Child,
