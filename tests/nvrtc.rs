@@ -5,13 +5,14 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 9] = [
+const IMAGES: [&Image; 10] = [
     &kernels::conform::IMAGE,
     &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::interchange::IMAGE,
     &kernels::loopback::IMAGE,
     &kernels::perf::IMAGE,
+    &kernels::progress::IMAGE,
     &kernels::selftest::IMAGE,
     &kernels::stress::IMAGE,
     &kernels::waits::IMAGE,

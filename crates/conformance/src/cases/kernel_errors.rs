@@ -68,6 +68,7 @@ pub(super) fn kernel_reconnect(setup: &Setup) -> End {
         kernel.to.rkey = 0x5a5a_5a00;
         setup.launch(&kernel, DIM)?;
         ended_with(&pair.a, &broken, Syndrome::RemoteAccess)?;
+        drop(kernel);
         pair.a.reset()?;
         pair.b.reset()?;
         pair.connect()?;

@@ -27,7 +27,7 @@ impl EventLog {
 
     /// For an endpoint that is made now.
     pub(super) fn subscribe(&self, objects: Objects) -> Subscription {
-        let read = Read { next: self.end, failure: None };
+        let read = Read { next: self.end, since: self.end, failure: None };
         Subscription { objects, read: Mutex::new(read) }
     }
 
@@ -36,11 +36,22 @@ impl EventLog {
         let mut read = subscription.lock();
         let first = self.end - self.kept.len() as u64;
         let skip = read.next.saturating_sub(first) as usize;
-        let new = self.kept.iter().skip(skip).copied();
-        let new: Vec<_> = new.filter(|event| subscription.objects.are_meant_by(event)).collect();
+        let concerns = |(number, event): &(u64, AsyncEvent)| {
+            subscription.objects.are_meant_by(event) && (*number >= read.since || is_of_all(event))
+        };
+        let numbered = (first..).zip(self.kept.iter().copied()).skip(skip);
+        let new: Vec<_> = numbered.filter(concerns).map(|(_, event)| event).collect();
         read.next = self.end;
         read.failure = read.failure.or_else(|| new.iter().copied().find(is_failure));
         Events { new, failure: read.failure }
+    }
+
+    /// The endpoint was reset: its failure is over, and so are the events of its queues. Those of
+    /// ports and the device stay.
+    pub(super) fn reset(&self, subscription: &Subscription) {
+        let mut read = subscription.lock();
+        read.since = self.end;
+        read.failure = read.failure.filter(is_of_all);
     }
 }
 
@@ -65,9 +76,7 @@ impl Objects {
     /// An event about a port or the device is about every endpoint.
     fn are_meant_by(&self, event: &AsyncEvent) -> bool {
         match event {
-            AsyncEvent::Port { .. } | AsyncEvent::PortChange { .. } | AsyncEvent::DeviceFatal => {
-                true
-            }
+            event if is_of_all(event) => true,
             // Work of a poster that asked for an event: no finding.
             AsyncEvent::Completion { .. } => false,
             event => {
@@ -89,6 +98,8 @@ pub(super) struct Subscription {
 #[derive(Debug)]
 struct Read {
     next: u64,
+    /// Number of the first event since the endpoint was made or reset.
+    since: u64,
     failure: Option<AsyncEvent>,
 }
 
@@ -96,11 +107,14 @@ impl Subscription {
     fn lock(&self) -> std::sync::MutexGuard<'_, Read> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// The endpoint was reset: its failure is over.
-    pub(super) fn reset(&self) {
-        self.lock().failure = None;
-    }
+/// Concerns every endpoint of the NIC.
+fn is_of_all(event: &AsyncEvent) -> bool {
+    matches!(
+        event,
+        AsyncEvent::Port { .. } | AsyncEvent::PortChange { .. } | AsyncEvent::DeviceFatal
+    )
 }
 
 /// Ends an endpoint.
@@ -142,8 +156,14 @@ mod tests {
         assert_eq!((read.new, read.failure), (vec![port, limit], None));
         let read = log.read(&a);
         assert_eq!((read.new, read.failure), (vec![], Some(overrun)));
-        a.reset();
-        assert_eq!(log.read(&a).failure, None);
+        log.push(fatal);
+        log.push(port);
+        log.reset(&a);
+        let read = log.read(&a);
+        assert_eq!((read.new, read.failure), (vec![port], None), "the QP's own event is over");
+        log.push(fatal);
+        let read = log.read(&a);
+        assert_eq!((read.new, read.failure), (vec![fatal], Some(fatal)));
         for _ in 0..2 * KEPT {
             log.push(limit);
         }

@@ -148,6 +148,11 @@ impl Running {
     pub(super) fn events(&self, subscription: &Subscription) -> Events {
         self.log().read(subscription)
     }
+
+    /// Forgets the events of a QP that is in RESET.
+    pub(super) fn forget_events(&self, subscription: &Subscription) {
+        self.log().reset(subscription);
+    }
 }
 
 impl Provider for Soft {
@@ -361,8 +366,9 @@ impl QueuePair for SoftQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
-        self.events.reset();
-        Ok(self.qp.modify(QpState::Reset, &QpAttrs::default())?)
+        self.qp.modify(QpState::Reset, &QpAttrs::default())?;
+        self.running.forget_events(&self.events);
+        Ok(())
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {

@@ -143,9 +143,10 @@ impl QueuePair for ProxiedQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
-        self.events.reset();
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
-        self.device.go(QpState::Reset)
+        self.device.go(QpState::Reset)?;
+        self.device.opened.running.forget_events(&self.events);
+        Ok(())
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
@@ -227,8 +228,9 @@ impl QueuePair for DirectQp {
     }
 
     fn reset(&self) -> Result<(), Error> {
-        self.events.reset();
-        self.device.go(QpState::Reset)
+        self.device.go(QpState::Reset)?;
+        self.device.opened.running.forget_events(&self.events);
+        Ok(())
     }
 
     fn init(&self, access: Access) -> Result<(), Error> {
