@@ -3,6 +3,7 @@
 //! Two rules, everywhere: no `&` or `&mut` to such bytes is ever made (single atomics excepted),
 //! and every access is bounds-checked against a [`Region`], which keeps its memory alive.
 
+mod access;
 mod cells;
 mod copier;
 mod error;
@@ -16,11 +17,12 @@ mod ring;
 pub mod testing;
 mod through;
 
+pub use access::{Access, AccessError, KeyError};
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};
 pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
-pub use keys::{Access, AccessError, KeyError, KeyHint, KeyTable, Span};
+pub use keys::{KeyHint, KeyTable, Span};
 pub use os::{NoChecksum, set_no_checksum};
 pub use region::{Backing, Kind, Region};
 pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};

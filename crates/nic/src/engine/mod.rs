@@ -27,6 +27,7 @@ pub(crate) mod transfer;
 
 pub(crate) use flight::InFlight;
 pub(crate) use proxy::SharedEnd;
+pub use schedule::Step;
 
 use crate::AsyncEvent;
 use crate::clock::Time;
@@ -56,16 +57,7 @@ use tables::Tables;
 use warpverbs_mem::{Block, DoorbellPage, KeyTable};
 use zerocopy::transmute_ref;
 
-/// What a slice achieved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// So many WQEs were completed or flushed; 0 if copies are under way. There may be more.
-    Busy(u32),
-    /// Nothing can go on until a doorbell is rung or time passes.
-    Idle,
-}
-
-/// WQEs of one QP before the next one has its turn.
+/// WQEs of one QP before the next QP runs.
 const BURST: u32 = 32;
 /// WQEs of one slice.
 const SLICE: u32 = 256;

@@ -5,6 +5,15 @@ use crate::slots::{QpSlot, Slots};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// What a slice achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// So many WQEs were completed or flushed; 0 if copies are under way. There may be more.
+    Busy(u32),
+    /// Nothing can go on until a doorbell is rung or time passes.
+    Idle,
+}
+
 /// The run list and the timers of QPs.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
