@@ -57,7 +57,7 @@ impl MemoryRegion {
         self.access
     }
 
-    /// How the NIC reaches it, and why in no better way: [`How::why`] is one line for people.
+    /// How the NIC reaches it, and why in no better way: [`RegistrationChoice::why`] is one line for people.
     pub fn how(&self) -> &RegistrationChoice {
         self.key.how()
     }
