@@ -189,7 +189,7 @@ fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
         let waiting = waiting.join().unwrap();
         assert!(matches!(waiting, WorldError::Refused { .. }), "{waiting}");
         assert!(
-            waiting.to_string().contains("rank 1 was told that there are 4 ranks"),
+            waiting.to_string().contains("rank 1 was started for a world of 4 ranks"),
             "{waiting}"
         );
     });
