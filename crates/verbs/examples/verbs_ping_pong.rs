@@ -277,7 +277,8 @@ fn sync(line: &mut Line) -> Result<()> {
 
 impl Address {
     fn exchange(line: &mut Line, own: &Self) -> Result<Self> {
-        let Self { qpn, psn, lid, gid, mtu, memory: Remote { addr, rkey } } = own;
+        let Self { qpn, psn, lid, gid, mtu, memory } = own;
+        let (addr, rkey) = (memory.addr, memory.rkey.0);
         writeln!(line.get_mut(), "{qpn} {psn} {lid} {gid} {mtu} {addr} {rkey}")?;
         let mut text = String::new();
         line.read_line(&mut text)?;
