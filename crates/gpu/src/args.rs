@@ -98,6 +98,11 @@ unsafe impl Element for Status {}
 #[derive(Clone, Copy, Debug)]
 pub enum Qp {}
 
+/// `wv::Heap`, a symmetric heap as kernels see it. There is no value of this type on the host: only
+/// an exported heap gives out a pointer to one.
+#[derive(Clone, Copy, Debug)]
+pub enum Heap {}
+
 /// `wv::Local`: where a work request's data lies on the own side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]

@@ -16,7 +16,7 @@ mod open;
 mod pointer;
 pub mod simt;
 
-pub use args::{ArgBytes, Element, KernelArg, Local, Qp, Remote, Status, Vec16};
+pub use args::{ArgBytes, Element, Heap, KernelArg, Local, Qp, Remote, Status, Vec16};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};

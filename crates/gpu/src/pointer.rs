@@ -94,6 +94,12 @@ impl<T> KernelPtr<T> {
         self
     }
 
+    /// Says that the bytes point to what `other` points to as well, and keeps it alive.
+    pub fn reaching_all_of<U>(mut self, other: &KernelPtr<U>) -> Self {
+        self.holds.add(&other.holds);
+        self
+    }
+
     /// Keeps `more` alive as well: what the bytes themselves point to.
     pub fn keeping(mut self, more: Keep) -> Self {
         self.holds.keep.push(more);

@@ -205,15 +205,17 @@ fn parameter(text: &str) -> Result<Parameter, &'static str> {
 }
 
 /// In a safe kernel, and there alone, every pointer says how many elements are touched. A queue
-/// pair is always one.
+/// pair and a heap are always one.
 fn contract(parameter: Parameter, safe: bool) -> Result<Parameter, &'static str> {
     let needs = match &parameter.ty {
-        Type::Pointer(to) => **to != Type::Library("Qp"),
+        Type::Pointer(to) => !to.is_handle(),
         _ => false,
     };
     match (&parameter.count, safe && needs) {
         (None, true) => Err("a pointer of a safe kernel needs WV_COUNT(elements that it touches)"),
-        (Some(_), false) if safe => Err("WV_COUNT is for pointers other than `const Qp*`"),
+        (Some(_), false) if safe => {
+            Err("WV_COUNT is for pointers other than `const Qp*` and `const Heap*`")
+        }
         (Some(_), false) => Err("WV_COUNT is for the pointers of a WV_SAFE_KERNEL"),
         _ => Ok(parameter),
     }
@@ -294,6 +296,8 @@ mod tests {
             ("\nWV_KERNEL(k)(u32** b) {}", "k.cu:2: parameter `u32** b` of kernel k: a pointer to"),
             ("WV_KERNEL(k)(Qp qp) {}", "by pointer, as `const Qp*`"),
             ("WV_KERNEL(k)(Qp* qp) {}", "read-only"),
+            ("WV_KERNEL(k)(Heap heap) {}", "by pointer, as `const Heap*`"),
+            ("WV_KERNEL(k)(Heap* heap) {}", "read-only"),
             ("WV_KERNEL(k)(Status s) {}", "by pointer"),
             ("WV_SAFE_KERNEL(k)(u32* out) {}", "needs WV_COUNT"),
             ("WV_SAFE_KERNEL(k)(u32 n WV_COUNT(1)) {}", "for pointers other than"),

@@ -66,7 +66,7 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
 
 /// Types of the device library that may be given by value, and those behind pointers alone.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
-const BY_POINTER: [&str; 3] = ["Qp", "Status", "Vec16"];
+const BY_POINTER: [&str; 4] = ["Qp", "Heap", "Status", "Vec16"];
 
 impl Type {
     /// The type written as `cpp`, without the name of what has it.
@@ -75,6 +75,7 @@ impl Type {
             let ty = Self::named(cpp)?;
             return match &ty {
                 Self::Library("Qp") => Err("a queue pair is taken by pointer, as `const Qp*`"),
+                Self::Library("Heap") => Err("a heap is taken by pointer, as `const Heap*`"),
                 Self::Library(name) if BY_POINTER.contains(name) => {
                     Err("this type is taken by pointer")
                 }
@@ -86,10 +87,15 @@ impl Type {
         }
         let ty = Self::named(pointee)?;
         let is_const = pointee.split_whitespace().any(|word| word == "const");
-        if ty == Self::Library("Qp") && !is_const {
-            return Err("a queue pair is read-only to kernels: `const Qp*`");
+        if ty.is_handle() && !is_const {
+            return Err("queue pairs and heaps are read-only: `const Qp*`, `const Heap*`");
         }
         Ok(Self::Pointer(Box::new(ty)))
+    }
+
+    /// What the library reads behind a pointer: one of it, whatever the kernel does.
+    pub(crate) fn is_handle(&self) -> bool {
+        matches!(self, Self::Library("Qp" | "Heap"))
     }
 
     fn named(cpp: &str) -> Result<Self, &'static str> {

@@ -1,0 +1,166 @@
+//! The heap as kernels see it, in bytes.
+//!
+//! Mirrored field by field in `kernels/include/warpverbs/heap.h`; size and offsets are asserted on
+//! both sides. Integers are in native (little-endian) byte order, addresses are those of the rank
+//! whose kernels read them.
+
+use core::mem::{offset_of, size_of};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// How a rank's heap is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reach {
+    /// Not at all.
+    None = 0,
+    /// By loads and stores.
+    Direct = 1,
+    /// Through queue pairs.
+    Rdma = 2,
+}
+
+/// One rank's heap as another rank reaches it, `wv::Peer`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Peer {
+    /// Direct: what takes an address of the own heap to the peer's, modulo 2^64. 0 for oneself.
+    pub delta: u64,
+    /// Address of [`Peer::qp_count`] addresses of queue pairs, 0 if there are none.
+    pub qps: u64,
+    /// Address of a [`Segment`] for each of the peer's segments, 0 if there are none.
+    pub segments: u64,
+    /// A [`Reach`].
+    pub route: u8,
+    /// 1: some rank reaches this heap by RDMA, so that all do their fetching atomics on it by RDMA.
+    pub shared_atomics: u8,
+    /// Queue pairs to this rank.
+    pub qp_count: u16,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The first byte of a segment as a NIC knows it: `wv::Local` and `wv::Remote`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Segment {
+    /// Its address.
+    pub addr: u64,
+    /// lkey or rkey.
+    pub key: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A rank's heap, `wv::Heap`. 128 bytes, never written after it was handed out.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Heap {
+    /// Address of the own heap's first byte.
+    pub base: u64,
+    /// Size of the heap in bytes.
+    pub bytes: u64,
+    /// Address of a [`Peer`] for each rank, this one included.
+    pub peers: u64,
+    /// Address of a [`Segment`] for each of the own segments, 0 without RDMA.
+    pub segments: u64,
+    /// Address of the [`HeapState`].
+    pub state: u64,
+    /// Address of `1 + world` words of 4 bytes in memory that the host writes: see [`ALARM_OF_HEAP`].
+    pub alarms: u64,
+    /// The deadline, in nanoseconds, of every wait that is not given its own.
+    pub timeout_ns: u64,
+    /// The own rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world: u32,
+    /// log2 of the bytes of segment 0. Segment `k > 0` is `[2^(log + k - 1), 2^(log + k))`.
+    pub log_segment: u8,
+    /// Number of segments, at most 64.
+    pub segment_count: u8,
+    /// Zero.
+    pub reserved: [u8; 62],
+}
+
+/// Index behind [`Heap::alarms`] of the word that ends every wait on the heap once it is not 0. The
+/// word `1 + rank` ends every wait for this rank and every call that would reach it.
+pub const ALARM_OF_HEAP: usize = 0;
+
+/// In [`HeapFault::peer`]: no rank in particular.
+pub const NO_RANK: u32 = u32::MAX;
+
+/// What a wait that failed leaves for the host: first writer wins (`claim`).
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HeapFault {
+    /// 0 free, 1 being written, 2 complete.
+    pub claim: u32,
+    /// A `wv::Status` code (see `status.h`).
+    pub status: u32,
+    /// What was waited for: a `wv::wait_for` code.
+    pub what: u32,
+    /// Rank that was waited for, or [`NO_RANK`].
+    pub peer: u32,
+    /// Where in the heap the word lies.
+    pub offset: u64,
+    /// The value that was waited for.
+    pub expected: u64,
+    /// What was there when the wait gave up.
+    pub actual: u64,
+    /// Flat thread number of the waiter: block * threads per block + thread.
+    pub thread: u64,
+}
+
+/// What kernels write about the heap; zero-filled at creation.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HeapState {
+    /// The first failed wait.
+    pub fault: HeapFault,
+    /// Keeps the line to itself.
+    pub pad: [u64; 10],
+}
+
+/// A signal of the heap, `wv::Signal`, 16-byte aligned: its value is the sum of both.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C, align(16))]
+pub struct Signal {
+    /// Raised by kernels' loads and stores.
+    pub direct: u64,
+    /// Raised by NICs.
+    pub remote: u64,
+}
+
+impl Signal {
+    /// What waits compare.
+    pub const fn value(self) -> u64 {
+        self.direct.wrapping_add(self.remote)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Peer>() == 32);
+    assert!(offset_of!(Peer, qps) == 8);
+    assert!(offset_of!(Peer, segments) == 16);
+    assert!(offset_of!(Peer, route) == 24);
+    assert!(offset_of!(Peer, shared_atomics) == 25);
+    assert!(offset_of!(Peer, qp_count) == 26);
+    assert!(size_of::<Segment>() == 16);
+    assert!(offset_of!(Segment, key) == 8);
+    assert!(size_of::<Heap>() == 128);
+    assert!(offset_of!(Heap, peers) == 16);
+    assert!(offset_of!(Heap, segments) == 24);
+    assert!(offset_of!(Heap, state) == 32);
+    assert!(offset_of!(Heap, alarms) == 40);
+    assert!(offset_of!(Heap, timeout_ns) == 48);
+    assert!(offset_of!(Heap, rank) == 56);
+    assert!(offset_of!(Heap, world) == 60);
+    assert!(offset_of!(Heap, log_segment) == 64);
+    assert!(offset_of!(Heap, segment_count) == 65);
+    assert!(size_of::<HeapFault>() == 48);
+    assert!(offset_of!(HeapFault, offset) == 16);
+    assert!(offset_of!(HeapFault, thread) == 40);
+    assert!(size_of::<HeapState>() == 128);
+    assert!(size_of::<Signal>() == 16);
+};

@@ -1,0 +1,40 @@
+// Bodies of heap.h: from an own address to a peer's.
+#pragma once
+
+#include "warpverbs/heap.h"
+
+namespace wv {
+namespace impl {
+
+// Where `own` lies in the heap. Beyond heap.bytes for any address outside.
+WV_DEVICE u64 offset_in(const Heap& heap, const void* own) {
+  return reinterpret_cast<u64>(own) - heap.base;
+}
+
+// Whether [offset, offset + bytes) lies in the heap.
+WV_DEVICE bool holds_range(const Heap& heap, u64 offset, u64 bytes) {
+  return offset <= heap.bytes && bytes <= heap.bytes - offset;
+}
+
+// Null if `pe` is no rank. Tables change only between launches.
+WV_DEVICE const Peer* peer_of(const Heap& heap, u32 pe) {
+  if (pe >= heap.world) return nullptr;
+  return reinterpret_cast<const Peer*>(heap.peers) + pe;
+}
+
+}  // namespace impl
+
+template <class T>
+WV_DEVICE T* at_offset(const Heap& heap, u64 offset) {
+  return reinterpret_cast<T*>(heap.base + offset);
+}
+
+template <class T>
+WV_DEVICE T* ptr(const Heap& heap, T* own, u32 pe) {
+  const Peer* peer = impl::peer_of(heap, pe);
+  if (peer == nullptr || peer->route != reach::direct) return nullptr;
+  if (!impl::holds_range(heap, impl::offset_in(heap, own), sizeof(T))) return nullptr;
+  return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(peer->delta));
+}
+
+}  // namespace wv
