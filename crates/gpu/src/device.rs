@@ -1,7 +1,7 @@
 //! The one trait that every kind of device implements.
 
 use crate::pointer::Keep;
-use crate::{GpuError, Kernel, Launch, SafeKernel, launch::Dim};
+use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, launch::Dim};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +43,11 @@ pub struct GpuInfo {
     pub pci: Option<String>,
     /// Whether its driver exports its memory as dmabufs, for NICs to reach it.
     pub dmabuf: bool,
+    /// Whether memory of its [arenas](Gpu::arena) can be shared with other processes.
+    pub shareable: bool,
+    /// The card's identity, the same for every process of the machine; absent for a device that is
+    /// no card.
+    pub uuid: Option<String>,
 }
 
 impl GpuInfo {
@@ -58,6 +63,8 @@ impl GpuInfo {
             memory_bytes: 0,
             pci: None,
             dmabuf: false,
+            shareable: false,
+            uuid: None,
         }
     }
 }
@@ -186,6 +193,9 @@ pub trait Gpu: Send + Sync {
         // SAFETY: `SafeKernel` promises it of arguments that pass the check.
         unsafe { self.launch_unchecked(kernel, dim, deadline) }
     }
+
+    /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.
+    fn arena(&self, len: u64) -> Result<Arena, ArenaError>;
 
     /// Lets kernels of this device use `other`'s memory. A no-op between devices of one kind that
     /// share memory anyway.

@@ -3,6 +3,7 @@
 //! `cuda`, a feature that is on by default, drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
+mod arena;
 mod args;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -16,6 +17,7 @@ mod open;
 mod pointer;
 pub mod simt;
 
+pub use arena::{Arena, ArenaError, Segment};
 pub use args::{ArgBytes, Element, Heap, KernelArg, Local, Qp, Remote, Status, Vec16};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};

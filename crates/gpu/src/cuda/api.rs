@@ -113,6 +113,19 @@ driver_api! {
         fn cuLaunchKernel(function: sys::CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: sys::CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
     }
     optional {
+        // CUDA 11.4.
+        fn cuDeviceGetUuid_v2(uuid: *mut sys::CUuuid, device: sys::CUdevice);
+        // CUDA 10.2.
+        fn cuMemAddressReserve(addr: *mut sys::CUdeviceptr, len: usize, align: usize, at: sys::CUdeviceptr, flags: c_ulonglong);
+        fn cuMemAddressFree(addr: sys::CUdeviceptr, len: usize);
+        fn cuMemCreate(handle: *mut sys::CUmemGenericAllocationHandle, len: usize, properties: *const sys::CUmemAllocationProp, flags: c_ulonglong);
+        fn cuMemRelease(handle: sys::CUmemGenericAllocationHandle);
+        fn cuMemMap(addr: sys::CUdeviceptr, len: usize, offset: usize, handle: sys::CUmemGenericAllocationHandle, flags: c_ulonglong);
+        fn cuMemUnmap(addr: sys::CUdeviceptr, len: usize);
+        fn cuMemSetAccess(addr: sys::CUdeviceptr, len: usize, access: *const sys::CUmemAccessDesc, count: usize);
+        fn cuMemGetAllocationGranularity(granule: *mut usize, properties: *const sys::CUmemAllocationProp, option: sys::CUmemAllocationGranularity_flags);
+        fn cuMemExportToShareableHandle(out: *mut c_void, handle: sys::CUmemGenericAllocationHandle, kind: sys::CUmemAllocationHandleType, flags: c_ulonglong);
+        fn cuMemImportFromShareableHandle(handle: *mut sys::CUmemGenericAllocationHandle, from: *mut c_void, kind: sys::CUmemAllocationHandleType);
         // CUDA 11.7.
         fn cuMemGetHandleForAddressRange(handle: *mut c_void, addr: sys::CUdeviceptr, len: usize, kind: sys::CUmemRangeHandleType, flags: c_ulonglong);
         // CUDA 12.4.

@@ -195,7 +195,19 @@ pub fn describe(ordinal: u32) -> Result<crate::GpuInfo, GpuError> {
         // GPUs have one function of interest, the first.
         pci: Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.0")),
         dmabuf: get(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED).is_ok_and(|yes| yes != 0),
+        shareable: super::arena::is_shareable(get),
+        uuid: uuid(driver, device),
     })
+}
+
+/// Absent if the driver is too old to tell.
+fn uuid(driver: &Driver, device: sys::CUdevice) -> Option<String> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the pointer is to a live local.
+    unsafe { driver.cuDeviceGetUuid_v2(&mut uuid, device) }.ok()?;
+    let hex: String = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    Some(format!("GPU-{}", parts.join("-")))
 }
 
 /// A context is current on this thread while this lives.

@@ -12,6 +12,7 @@
 use super::context::{Context, Stream};
 use super::lock;
 use super::occupancy::Claim;
+use crate::arena::Taken;
 use crate::{GpuError, KernelArgs};
 use std::sync::Mutex;
 use warpverbs_mem::Region;
@@ -25,6 +26,26 @@ pub(crate) enum Deferred {
         /// What `cuMemAlloc` returned.
         addr: u64,
     },
+    /// A mapping in reserved addresses.
+    Mapping {
+        /// Whose.
+        context: &'static Context,
+        /// Its first address.
+        addr: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// Keeps others off the addresses until it is gone.
+        _range: Taken,
+    },
+    /// Reserved addresses, in which nothing is mapped or every mapping was deferred before.
+    Addresses {
+        /// Whose.
+        context: &'static Context,
+        /// The first.
+        addr: u64,
+        /// How many.
+        len: u64,
+    },
     /// A registration of host memory.
     Host {
         /// Any context that it was made in.
@@ -34,7 +55,7 @@ pub(crate) enum Deferred {
         /// Its length in bytes.
         len: u64,
         /// Keeps the range mapped until it is no longer registered.
-        keep: Region,
+        _keep: Region,
     },
 }
 
@@ -69,26 +90,22 @@ static DEFERRED: Mutex<Queue> =
 #[derive(Default)]
 struct Released {
     _runs: Vec<Running>,
-    _regions: Vec<Region>,
+    _freed: Vec<Deferred>,
 }
 
 impl Queue {
     fn release(&mut self) -> Released {
         let over: Vec<Running> = self.abandoned.extract_if(.., |run| run.is_over()).collect();
         self.running -= over.len();
-        let mut regions = Vec::new();
-        if self.running == 0 {
-            for item in self.deferred.drain(..) {
-                if let Err(error) = free(&item) {
-                    // After a kernel has failed the context is lost, and its memory with it.
-                    tracing::debug!(%error, "memory not given back");
-                }
-                if let Deferred::Host { keep, .. } = item {
-                    regions.push(keep);
-                }
+        let idle = self.running == 0;
+        let freed = if idle { std::mem::take(&mut self.deferred) } else { Vec::new() };
+        for item in &freed {
+            if let Err(error) = free(item) {
+                // After a kernel has failed the context is lost, and its memory with it.
+                tracing::debug!(%error, "memory not given back");
             }
         }
-        Released { _runs: over, _regions: regions }
+        Released { _runs: over, _freed: freed }
     }
 }
 
@@ -99,6 +116,16 @@ fn free(item: &Deferred) -> Result<(), GpuError> {
             // SAFETY: `addr` is a live allocation of this context; its owner is gone, and no
             // kernel runs that could still use it.
             unsafe { context.driver().cuMemFree_v2(addr) }
+        }
+        Deferred::Mapping { context, addr, len, .. } => {
+            let _entered = context.enter()?;
+            // SAFETY: a whole mapping whose last user is gone.
+            unsafe { context.driver().cuMemUnmap(addr, len as usize) }
+        }
+        Deferred::Addresses { context, addr, len } => {
+            let _entered = context.enter()?;
+            // SAFETY: a whole reservation, in which nothing is mapped any more.
+            unsafe { context.driver().cuMemAddressFree(addr, len as usize) }
         }
         Deferred::Host { context, start, .. } => {
             let _entered = context.enter()?;
@@ -130,11 +157,11 @@ pub(crate) fn reclaim(start: u64, end: u64) -> Option<(u64, u64)> {
     let at = queue.deferred.iter().position(|item| {
         matches!(item, Deferred::Host { start: s, len, .. } if *s <= start && end <= s + len)
     })?;
-    let item = queue.deferred.swap_remove(at);
+    let item = queue.deferred.remove(at);
     drop(queue);
     match item {
         Deferred::Host { start, len, .. } => Some((start, len)),
-        Deferred::Device { .. } => None,
+        _ => None,
     }
 }
 

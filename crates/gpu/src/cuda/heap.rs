@@ -65,6 +65,16 @@ impl Heap {
         (addr - base <= size && len <= size - (addr - base)).then_some((base, size))
     }
 
+    /// Memory that is mapped by other means is now there.
+    pub(crate) fn insert(&self, addr: u64, len: u64) {
+        self.ranges.write().unwrap_or_else(PoisonError::into_inner).insert(addr, len);
+    }
+
+    /// An allocation is gone.
+    pub(crate) fn remove(&self, addr: u64) {
+        self.ranges.write().unwrap_or_else(PoisonError::into_inner).remove(&addr);
+    }
+
     fn take_small(&self, context: &'static Context, len: u64) -> Result<u64, GpuError> {
         let mut chunks = lock(&self.chunks);
         for (base, spans) in chunks.iter_mut() {
@@ -89,7 +99,7 @@ impl Heap {
             }
             other => other?,
         };
-        self.ranges.write().unwrap_or_else(PoisonError::into_inner).insert(addr, len);
+        self.insert(addr, len);
         Ok(addr)
     }
 
@@ -110,7 +120,7 @@ impl Heap {
     }
 
     fn shrink(&self, context: &'static Context, addr: u64) {
-        self.ranges.write().unwrap_or_else(PoisonError::into_inner).remove(&addr);
+        self.remove(addr);
         defer(Deferred::Device { context, addr });
     }
 }

@@ -8,8 +8,8 @@
 //! | [`Launch`] polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, never `cuMemset` |
 //! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
 //! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
-//! | dropping any buffer | `cuMemFree`, `cuMemHostUnregister` | put off until no launch runs |
-//! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc` and `cuMemHostRegister` were not seen to | small device memory is divided here; else call before launching |
+//! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister` (`cuMemUnmap` was not seen to) | put off until no launch runs |
+//! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc`, `cuMemHostRegister` and all that [`Gpu::arena`] leads to were not seen to | small device memory is divided here; else call before launching |
 //! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
 //!
 //! At most eight kernels that wait for one another or for copies should run at once on a device
@@ -21,6 +21,7 @@
 // For `gpu_probe` alone: not part of the interface.
 #[doc(hidden)]
 pub mod api;
+mod arena;
 mod cache;
 mod compile;
 #[doc(hidden)]
@@ -46,6 +47,7 @@ pub use copy::{CopyCounts, CopyEngine};
 pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
 
+use crate::arena::{Arena, ArenaError};
 use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 use crate::launch::{Dim, Launch};
 use crate::{GpuError, Image, Kernel};
@@ -84,7 +86,7 @@ pub struct CudaDevice {
     context: &'static Context,
     cache: Cache,
     copier: Arc<CopyEngine>,
-    transfer: Transfer,
+    transfer: Arc<Transfer>,
     streams: Arc<Streams>,
 }
 
@@ -99,7 +101,7 @@ impl CudaDevice {
             context,
             cache: options.cache,
             copier: Arc::new(CopyEngine::new(context, policy)?),
-            transfer: Transfer::new(context)?,
+            transfer: Arc::new(Transfer::new(context)?),
             streams: Streams::new(context),
         })
     }
@@ -263,6 +265,10 @@ impl Gpu for CudaDevice {
         // SAFETY: handed on to the caller.
         let launch = unsafe { CudaLaunch::start(&self.streams, *function, kernel, dim) }?;
         Ok(Launch::new(Box::new(launch), deadline))
+    }
+
+    fn arena(&self, len: u64) -> Result<Arena, ArenaError> {
+        arena::reserve(self, len)
     }
 
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {

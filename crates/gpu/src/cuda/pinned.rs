@@ -68,7 +68,7 @@ impl Drop for Pinned {
         // `RANGES` is held by those who register, which can last as long as a kernel.
         let Self { context, start, len, owner, .. } = *self;
         if owner == Owner::Us {
-            defer(Deferred::Host { context, start, len, keep: self.keep.clone() });
+            defer(Deferred::Host { context, start, len, _keep: self.keep.clone() });
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The device as the rest of the world sees it.
 
+use super::arena::Space;
 use super::config::{SimtConfig, Stepper};
 use super::executor::Plan;
 use super::run::{Finished, History, Job, SimtLaunch};
 use super::stack::StackPool;
 use super::warp::WARP;
 use crate::launch::Dim;
-use crate::{Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, Launch, Place};
+use crate::{
+    Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, Launch, Place,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +39,8 @@ impl SimtDevice {
             memory_bytes: memory_bytes(),
             pci: None,
             dmabuf: false,
+            shareable: true,
+            uuid: None,
         };
         let stacks = Arc::new(StackPool::new(config.stack_bytes));
         let (launches, history) = (AtomicU64::new(0), Arc::default());
@@ -130,6 +135,10 @@ impl Gpu for SimtDevice {
         // touches what lies behind its pointers alone; the job keeps that alive.
         let state = unsafe { SimtLaunch::start(job) }?;
         Ok(Launch::new(Box::new(state), deadline))
+    }
+
+    fn arena(&self, len: u64) -> Result<Arena, ArenaError> {
+        Ok(Arena::new(Arc::new(Space::reserve(len, self.info.memory_bytes)?)))
     }
 
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {

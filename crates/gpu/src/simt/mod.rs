@@ -2,6 +2,7 @@
 //! number of warps on one thread per launch. `docs/simt.md` tells how it works and what it shows.
 
 mod abi;
+mod arena;
 mod block;
 mod config;
 mod device;

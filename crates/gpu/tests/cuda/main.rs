@@ -1,5 +1,6 @@
 //! What only a real NVIDIA GPU can show. `docs/gpu-testing.md` says how to run it.
 
+mod arena;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
