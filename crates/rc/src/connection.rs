@@ -258,18 +258,23 @@ impl Connection {
     ///
     /// In [`State::Error`] there may still be answers to what was executed before the failure.
     pub fn poll_transmit(&mut self, now: Instant, host: &mut impl Host) -> Option<Transmit> {
-        for responses in [self.turn.responses, !self.turn.responses] {
-            let transmit = match responses {
-                true => self.poll_response(host),
-                false => self.poll_request(now),
-            };
-            if transmit.is_some() {
-                self.turn.took(responses);
-                return transmit;
-            }
+        if self.turn.responses
+            && let Some(transmit) = self.poll_response(host)
+        {
+            return Some(transmit);
         }
-        self.turn = Turn::FIRST;
-        None
+        let responses_first = self.turn.responses;
+        let request = self.poll_request(now);
+        if request.is_some() || responses_first {
+            return request;
+        }
+        self.poll_response(host)
+    }
+
+    /// Whether there may be responses to send.
+    #[inline]
+    pub fn has_responses(&self) -> bool {
+        !self.responder.is_idle()
     }
 
     fn poll_response(&mut self, host: &mut impl Host) -> Option<Transmit> {
@@ -278,15 +283,25 @@ impl Connection {
         }
         let transmit = self.responder.poll_transmit(host, &mut self.stats);
         self.settle();
+        if transmit.is_some() {
+            self.turn.took(true);
+        }
         transmit
     }
 
-    fn poll_request(&mut self, now: Instant) -> Option<Transmit> {
+    /// As [`poll_transmit`](Self::poll_transmit), of requests alone: all that there is unless the
+    /// connection [`has_responses`](Self::has_responses).
+    pub fn poll_request(&mut self, now: Instant) -> Option<Transmit> {
         if !self.state.sends() {
             return None;
         }
         let draining = self.state == State::Draining;
-        self.requester.poll_transmit(now, draining, &mut self.stats)
+        let transmit = self.requester.poll_transmit(now, draining, &mut self.stats);
+        match transmit {
+            Some(_) => self.turn.took(false),
+            None => self.turn = Turn::FIRST,
+        }
+        transmit
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); `None` is never.

@@ -103,11 +103,6 @@ impl Completer {
         }
     }
 
-    /// A CQ overran.
-    pub(crate) fn overran(&mut self, at: CqSlot) {
-        self.overrun.push(at);
-    }
-
     /// The CQs that overran since the last call.
     pub(crate) fn take_overrun(&mut self) -> Vec<CqSlot> {
         std::mem::take(&mut self.overrun)

@@ -48,7 +48,7 @@ pub(super) fn modify(
     rq.executor = rq.executor.with_path(merged.path);
     if q.executor == Executor::Network || to == QpState::Reset {
         let qp = (slot, q.qpn.get(), q.depth);
-        released._connection = core.network.follow(qp, (from, to), &merged);
+        released._connection = core.network.conns.follow(qp, (from, to), &merged);
     }
     rq.access = merged.access.unwrap_or(Access::empty());
     rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
@@ -70,7 +70,7 @@ pub(super) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
     stats.receives = rq.receives;
     stats.received_bytes = rq.received_bytes;
     stats.flushed += rq.flushed;
-    if let Some(conn) = core.network.conn_stats(slot) {
+    if let Some(conn) = core.network.conns.conn_stats(slot) {
         stats.timeouts += conn.timeouts;
         stats.rnr_naks += conn.rnr_waits;
         stats.resent += conn.resent;
@@ -93,7 +93,7 @@ pub(super) fn nic_stats(core: &Core) -> NicStats {
         violations: core.queues.diagnostics.log.total,
         events_lost: core.queues.diagnostics.events.lost,
         stale_slots: tables.stale(),
-        net: core.network.stats,
+        net: core.network.conns.stats,
     }
 }
 

@@ -176,19 +176,25 @@ impl Core {
     /// more to do.
     fn run_queue(&mut self, slot: QpSlot, budget: u32) -> Ran {
         let from = self.queues.moved(slot);
-        let (burst, overrun) = self.loopback.burst(&mut self.queues.tables, slot, budget);
-        if overrun {
-            self.queues.overran(slot);
-        }
-        let mut ran = Ran { done: burst, bytes: 0, moving: false };
+        let mut ran = Ran { done: 0, bytes: 0, moving: false };
         let mut started = 0;
+        // Until a WQE needs the general way.
+        let mut plain = self.queues.executor(slot) == Executor::Loopback;
         let again = loop {
             ran.bytes = self.queues.moved(slot) - from;
             if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
                 ran.moving |= started > 0;
                 break true;
             }
-            match self.advance(slot, budget - ran.done - started) {
+            let left = budget - ran.done - started;
+            if plain {
+                match self.loopback.burst(&mut self.queues.tables, slot, left) {
+                    Some(report) => ran.done += self.queues.apply(report),
+                    None => plain = false,
+                }
+                continue;
+            }
+            match self.advance(slot, left) {
                 Advance::Done => ran.done += 1,
                 Advance::Started => started += 1,
                 Advance::Posted(count) => started += count,
@@ -232,7 +238,7 @@ impl Core {
                 Advance::Done
             }
             QpState::Sqd
-                if !q.drained && (q.flight.is_empty() || self.network.is_drained(slot)) =>
+                if !q.drained && (q.flight.is_empty() || self.network.conns.is_drained(slot)) =>
             {
                 q.drained = true;
                 let qpn = q.qpn.get();
@@ -293,7 +299,7 @@ impl Core {
         let info = WqeInfo::of(&wqe, index);
         let tables = &mut queues.tables;
         let away = match executor {
-            Executor::Network => network.submit(tables, slot, &wqe),
+            Executor::Network => network.conns.submit(tables, slot, &wqe),
             _ => None,
         };
         let outcome = match away {
@@ -338,8 +344,8 @@ impl Core {
                     continue;
                 }
                 Executor::Network => {
-                    self.network.fail(slot);
-                    for report in std::mem::take(&mut self.network.reports) {
+                    self.network.conns.fail(slot);
+                    for report in std::mem::take(&mut self.network.conns.reports) {
                         self.queues.apply(report);
                     }
                 }
@@ -350,15 +356,15 @@ impl Core {
     }
 
     fn apply_network(&mut self) {
-        if self.network.reports.is_empty() {
+        if self.network.conns.reports.is_empty() {
             return;
         }
-        let mut reports = std::mem::take(&mut self.network.reports);
+        let mut reports = std::mem::take(&mut self.network.conns.reports);
         for report in reports.drain(..) {
             self.ending(|queues| queues.apply(report));
         }
-        if self.network.reports.is_empty() {
-            self.network.reports = reports;
+        if self.network.conns.reports.is_empty() {
+            self.network.conns.reports = reports;
         }
     }
 
@@ -391,9 +397,9 @@ impl Core {
         }
         if self.network.end_slice(&mut self.queues.tables, now) {
             busy = true;
-            self.network.settle_arrived();
+            self.network.conns.settle_arrived();
         }
-        busy |= self.network.serve_stages(&mut self.queues.tables, now);
+        busy |= self.network.conns.serve_stages(&mut self.queues.tables, now);
         self.apply_network();
         busy
     }
@@ -457,7 +463,7 @@ impl Core {
     pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
         let stats = self.qp_stats(slot);
         self.queues.diagnostics.past += stats;
-        let (_connection, _end) = (self.network.remove(slot), self.proxy.remove(slot));
+        let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
         self.cancel_pending(slot);
         self.queues.schedule.remove(slot);
         let _queues = self.queues.tables.remove_qp(slot);

@@ -69,13 +69,6 @@ impl Queues {
         self.tables.sends.live(slot).map_or(Executor::Loopback, |q| q.executor)
     }
 
-    /// The CQ of the send queue in `slot` overran.
-    #[cold]
-    pub(super) fn overran(&mut self, slot: QpSlot) {
-        let cq = self.tables.sends.live(slot).map(|q| q.cq);
-        cq.into_iter().for_each(|cq| self.completer.overran(cq));
-    }
-
     /// Puts a QP on the run list, once.
     #[inline]
     pub(crate) fn enqueue(&mut self, slot: QpSlot) {
@@ -294,6 +287,22 @@ impl Queues {
         }
     }
 
+    /// Retires plain WRITEs that never were in flight.
+    #[inline]
+    fn executed(&mut self, slot: QpSlot, count: u32, bytes: u64, signaled: bool) {
+        let Some(q) = self.tables.sends.live_mut(slot) else { return };
+        let (qpn, upto, opcode) = (q.qpn, q.next, SendOpcode::RdmaWrite);
+        q.retired = upto;
+        q.restore_retries();
+        q.stats.wqes.add(opcode, u64::from(count));
+        q.stats.bytes += bytes;
+        if signaled {
+            let wqe_counter = (upto - 1) as u16;
+            let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt: 0 };
+            self.complete_send(slot, cqe, upto);
+        }
+    }
+
     /// Retires the WQE at `index` and all before it. How many of them a backend executed elsewhere.
     #[inline]
     fn retire(&mut self, slot: QpSlot, index: u64, failure: Option<(Syndrome, u8)>) -> u32 {
@@ -357,8 +366,13 @@ impl Queues {
     }
 
     /// Acts on what a backend reports. How many WQEs that it executed were retired.
+    #[inline]
     pub(super) fn apply(&mut self, report: Report) -> u32 {
         match report {
+            Report::Executed { slot, count, bytes, signaled } => {
+                self.executed(slot, count, bytes, signaled);
+                return count;
+            }
             Report::Sent { slot, index } => return self.retire(slot, index, None),
             Report::SendFailed { slot, index, syndrome, vendor } => {
                 return self.retire(slot, index, Some((syndrome, vendor)));

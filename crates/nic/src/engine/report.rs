@@ -10,6 +10,9 @@ use warpverbs_mlx5::syndrome::Syndrome;
 /// One thing that happened to a QP.
 #[derive(Debug)]
 pub(crate) enum Report {
+    /// The next `count` WQEs, plain WRITEs of `bytes` bytes together, are complete; the last of
+    /// them asks for a CQE if `signaled`. None is in flight.
+    Executed { slot: QpSlot, count: u32, bytes: u64, signaled: bool },
     /// The WQE at `index` is complete, and so are all before it.
     Sent { slot: QpSlot, index: u64 },
     /// All WQEs before that at `index` are complete, which failed.

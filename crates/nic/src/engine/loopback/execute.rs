@@ -46,11 +46,18 @@ pub(super) fn execute(
     }
     let solicited = wqe.flags.solicited;
     match wqe.op {
-        Op::Write { remote, payload, imm: None } => write(env, q, remote, payload),
-        Op::Write { remote, payload, imm: Some(imm) } => {
-            write_imm(env, q, remote, payload, imm, solicited)
+        Op::Write { remote, payload, imm } => {
+            let (remote, kind) = (Some(remote), imm.map(ReceivedKind::WriteImm));
+            message(env, q, &Message { remote, kind, solicited }, payload)
         }
-        Op::Send { with, payload } => send(env, q, with, payload, solicited),
+        Op::Send { with, payload } => {
+            let kind = Some(match with {
+                SendWith::Nothing => ReceivedKind::Send,
+                SendWith::Imm(imm) => ReceivedKind::SendImm(imm),
+                SendWith::Invalidate(rkey) => ReceivedKind::SendInvalidate(rkey),
+            });
+            message(env, q, &Message { remote: None, kind, solicited }, payload)
+        }
         Op::Read { remote, local } => read(env, q, remote, local),
         Op::CompareSwap { remote, compare, swap, result } => {
             atomic(env, q, remote, Amo::compare_swap(compare, swap), result)
@@ -103,7 +110,6 @@ fn start(
     to: &[Span<'_>],
     (len, slice): (u64, u64),
     granted: impl FnOnce() -> [Vec<Grant>; 2],
-    commit: impl FnOnce(),
 ) -> Result<Option<Work>, Stop> {
     let lane = lane(from, to);
     let shared = lane != Kind::Host && is_uniform(from, to, lane);
@@ -119,37 +125,11 @@ fn start(
         let [from, to] = granted();
         transfer.check_by(&from, &to);
     }
-    commit();
     Ok(work.map(|copy| Work::Copy(Box::new(copy))))
 }
 
 /// WQEs of one queue that may be in the hands of a copy engine.
 const MAX_FLIGHT: usize = 256;
-
-#[inline]
-fn write(
-    env: &mut Env<'_>,
-    q: &mut SendQueue,
-    remote: Remote,
-    payload: Payload<'_>,
-) -> Result<Started, Stop> {
-    let (keys, len) = (&*env.keys, payload.byte_len());
-    let mut from = Spans::new();
-    if let Payload::Sges(sges) = &payload {
-        gather_own(keys, q, sges, Access::empty(), &mut from)?;
-    }
-    let rq = peer(env.receives, env.by_qpn, q)?;
-    let refused = refused_by(rq.slot);
-    access::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
-    access::check_length(len, None).map_err(refused)?;
-    let to = access::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
-    let (pd, peer_pd) = (q.pd, rq.pd);
-    let granted =
-        || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
-    let size = (len, env.slice);
-    let work = start(q, source(&payload, &from), to.as_slice(), size, granted, || ())?;
-    Ok(Started { work, ..DONE })
-}
 
 #[inline]
 fn source<'a>(payload: &Payload<'a>, spans: &'a [Span<'a>]) -> Source<'a> {
@@ -179,46 +159,23 @@ fn refused_by(peer: QpSlot) -> impl Fn(Refusal) -> Stop + Copy {
     move |refusal| Stop::Refused { peer, refusal }
 }
 
-fn write_imm(
-    env: &mut Env<'_>,
-    q: &mut SendQueue,
-    remote: Remote,
-    payload: Payload<'_>,
-    imm: u32,
+/// What of a WRITE or SEND is not its payload.
+struct Message {
+    /// The range that a WRITE names; a SEND goes into the receive.
+    remote: Option<Remote>,
+    /// What the receive that it takes is told, if it takes one.
+    kind: Option<ReceivedKind>,
     solicited: bool,
-) -> Result<Started, Stop> {
-    let (keys, len) = (&*env.keys, payload.byte_len());
-    let mut from = Spans::new();
-    if let Payload::Sges(sges) = &payload {
-        gather_own(keys, q, sges, Access::empty(), &mut from)?;
-    }
-    let rq = peer(env.receives, env.by_qpn, q)?;
-    let refused = refused_by(rq.slot);
-    access::check_op_valid(rq, Access::REMOTE_WRITE).map_err(refused)?;
-    let receive = access::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
-    access::check_length(len, None).map_err(refused)?;
-    let to = access::check_rkey(keys, rq, remote, len, Access::REMOTE_WRITE).map_err(refused)?;
-    let (pd, peer_pd) = (q.pd, rq.pd);
-    let delivery = delivery(rq, &receive, ReceivedKind::WriteImm(imm), len, solicited);
-    let (index, link) = receive.place();
-    let commit = || {
-        let limit = access::take(rq, env.srqs, index, link);
-        env.reports.extend(limit.map(Report::Event));
-    };
-    let granted =
-        || [own_grants(pd, &payload), remote_grant(peer_pd, remote, len, Access::REMOTE_WRITE)];
-    let size = (len, env.slice);
-    let work = start(q, source(&payload, &from), to.as_slice(), size, granted, commit)?;
-    Ok(Started { work, brought: 0, delivery: Some(delivery) })
 }
 
-fn send(
+/// A WRITE or a SEND.
+fn message(
     env: &mut Env<'_>,
     q: &mut SendQueue,
-    with: SendWith,
+    message: &Message,
     payload: Payload<'_>,
-    solicited: bool,
 ) -> Result<Started, Stop> {
+    let Message { remote, kind, solicited } = *message;
     let (keys, len) = (&*env.keys, payload.byte_len());
     let mut from = Spans::new();
     if let Payload::Sges(sges) = &payload {
@@ -226,43 +183,56 @@ fn send(
     }
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
-    access::check_op_valid(rq, Access::empty()).map_err(refused)?;
-    let receive = access::check_receive(rq, env.srqs, env.scratch).map_err(refused)?;
-    access::check_length(len, Some(&receive)).map_err(refused)?;
-    let mut to = Spans::new();
-    let (index, link) = receive.place();
-    access::check_scatter(keys, rq, env.srqs, index, receive.sges.iter(), 0..len, &mut to)
-        .map_err(refused)?;
-    let (pd, receive_pd) = (q.pd, access::receive_pd(rq, env.srqs));
-    let kind = match with {
-        SendWith::Nothing => ReceivedKind::Send,
-        SendWith::Imm(imm) => ReceivedKind::SendImm(imm),
-        SendWith::Invalidate(rkey) => {
-            access::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
-            ReceivedKind::SendInvalidate(rkey)
-        }
+    let needed = if remote.is_some() { Access::REMOTE_WRITE } else { Access::empty() };
+    access::check_op_valid(rq, needed).map_err(refused)?;
+    let receive = match kind {
+        Some(_) => Some(access::check_receive(rq, env.srqs, env.scratch).map_err(refused)?),
+        None => None,
     };
-    let delivery = delivery(rq, &receive, kind, len, solicited);
-    let commit = || {
+    let room = receive.as_ref().filter(|_| remote.is_none());
+    access::check_length(len, room).map_err(refused)?;
+    let mut to = Spans::new();
+    if let Some(remote) = remote {
+        to.extend(access::check_rkey(keys, rq, remote, len, needed).map_err(refused)?);
+    } else if let Some(Receive { index, sges, .. }) = receive {
+        access::check_scatter(keys, rq, env.srqs, index, sges.iter(), 0..len, &mut to)
+            .map_err(refused)?;
+    }
+    let index = receive.map_or(0, |receive| receive.index);
+    if let Some(ReceivedKind::SendInvalidate(rkey)) = kind {
+        access::check_invalidate(keys, rq, rkey, index).map_err(refused)?;
+    }
+    let (pd, peer_pd, receive_pd) = (q.pd, rq.pd, access::receive_pd(rq, env.srqs));
+    let granted = || {
+        let to = match (remote, &receive) {
+            (Some(remote), _) => remote_grant(peer_pd, remote, len, needed),
+            (None, Some(receive)) => {
+                let right = (receive_pd, KeySide::Receive, Access::LOCAL_WRITE);
+                grants(right, receive.sges.iter(), len)
+            }
+            (None, None) => vec![],
+        };
+        [own_grants(pd, &payload), to]
+    };
+    let work = start(q, source(&payload, &from), &to, (len, env.slice), granted)?;
+    let delivery = receive.zip(kind).map(|(receive, kind)| {
+        let (index, link) = receive.place();
         let limit = access::take(rq, env.srqs, index, link);
         env.reports.extend(limit.map(Report::Event));
-    };
-    let right = (receive_pd, KeySide::Receive, Access::LOCAL_WRITE);
-    let granted = || [own_grants(pd, &payload), grants(right, receive.sges.iter(), len)];
-    let size = (len, env.slice);
-    let work = start(q, source(&payload, &from), &to, size, granted, commit)?;
-    Ok(Started { work, brought: 0, delivery: Some(delivery) })
+        delivery(rq, index, kind, len, solicited)
+    });
+    Ok(Started { work, brought: 0, delivery })
 }
 
 fn delivery(
     rq: &ReceiveQueue,
-    receive: &Receive<'_>,
+    index: u64,
     kind: ReceivedKind,
     len: u64,
     solicited: bool,
 ) -> Delivery {
     let ReceiveQueue { slot, qpn, generation, .. } = *rq;
-    Delivery { slot, qpn, generation, kind, index: receive.index, byte_cnt: len as u32, solicited }
+    Delivery { slot, qpn, generation, kind, index, byte_cnt: len as u32, solicited }
 }
 
 fn read(
@@ -286,7 +256,7 @@ fn read(
         [from, grants(right, sges.iter(), len)]
     };
     let size = (len, env.slice);
-    let work = start(q, Source::Spans(from.as_slice()), &to, size, granted, || ())?;
+    let work = start(q, Source::Spans(from.as_slice()), &to, size, granted)?;
     Ok(Started { work, brought: len as u32, delivery: None })
 }
 

@@ -24,10 +24,10 @@ impl Loopback {
         Self { slice, reports: Vec::new() }
     }
 
-    /// Executes plain WRITEs of the QP in `slot`, up to `budget`: how many, and whether its CQ
-    /// overran.
+    /// Executes plain WRITEs of the QP in `slot`, up to `budget`, and no further than the first that
+    /// asks for a CQE. What was executed, if anything was.
     #[inline]
-    pub(super) fn burst(&self, tables: &mut Tables, slot: QpSlot, budget: u32) -> (u32, bool) {
+    pub(super) fn burst(&self, tables: &mut Tables, slot: QpSlot, budget: u32) -> Option<Report> {
         burst::burst(tables, slot, budget, self.slice)
     }
 

@@ -1,6 +1,6 @@
 //! Completions of a connection become reports.
 
-use super::{Network, Posted};
+use super::{Connections, Posted};
 use crate::engine::report::Report;
 use crate::slots::{QpSlot, Slot};
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -10,7 +10,7 @@ fn syndrome(status: Status) -> Syndrome {
     Syndrome::of(status).unwrap_or(Syndrome::LocalQpOp)
 }
 
-impl Network {
+impl Connections {
     /// Reports everything that is complete, and the end of a connection that has failed.
     pub(super) fn settle(&mut self, slot: QpSlot) {
         let Self { ends, reports, .. } = self;

@@ -133,13 +133,26 @@ pub(crate) struct End {
     failed: bool,
 }
 
-/// All connections, and what they share.
+/// All connections, and the link that they share.
 pub(crate) struct Network {
-    /// Absent without a link, and while it hands over what arrived.
     link: Option<Box<dyn Link>>,
+    /// What is being built.
+    train: Train,
+    /// What the link did not take yet.
+    blocked: VecDeque<Train>,
+    /// Emptied trains, for their memory.
+    spare: Vec<Vec<u8>>,
+    pub(crate) conns: Connections,
+}
+
+/// All connections, and what they share besides the link: what takes packets from the link never
+/// sends.
+pub(crate) struct Connections {
     local: Option<SocketAddr>,
     /// Bytes under way of all connections, about: what a receiver like this end can hold.
     room: usize,
+    /// The link sends several datagrams of one length at a time.
+    trains: bool,
     /// Connections with packets under way or to be sent, which share it.
     sending: usize,
     hidden: rx::HiddenIds,
@@ -157,12 +170,6 @@ pub(crate) struct Network {
     staging: Vec<QpSlot>,
     /// Memory of stages.
     pool: Pool,
-    /// What is being built.
-    train: Train,
-    /// What the link did not take yet.
-    blocked: VecDeque<Train>,
-    /// Emptied trains, for their memory.
-    spare: Vec<Vec<u8>>,
     pub(crate) stats: NetStats,
     /// What has happened since the engine looked last.
     pub(super) reports: Vec<Report>,
@@ -170,11 +177,11 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(link: Option<Box<dyn Link>>) -> Self {
-        Self {
+        let conns = Connections {
             local: link.as_ref().map(|link| link.local()),
             room: link.as_ref().map_or(0, |link| link.window_bytes()),
+            trains: link.as_ref().is_some_and(|link| link.train_limits().segments > 1),
             sending: 0,
-            link,
             hidden: rx::HiddenIds::default(),
             ends: Vec::new(),
             live: 0,
@@ -184,22 +191,30 @@ impl Network {
             awaiting_receives: Vec::new(),
             staging: Vec::new(),
             pool: Pool::default(),
-            train: Train::default(),
-            blocked: VecDeque::new(),
-            spare: Vec::new(),
             stats: NetStats::default(),
             reports: Vec::new(),
-        }
+        };
+        let (train, blocked, spare) = (Train::default(), VecDeque::new(), Vec::new());
+        Self { link, train, blocked, spare, conns }
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
-        self.local
+        self.conns.local
     }
 
     pub(crate) fn max_mtu(&self) -> Option<crate::Mtu> {
         self.link.as_ref().map(|link| link.max_mtu())
     }
 
+    /// The next moment at which a connection or the link has something to do.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        let first = self.conns.timers.peek().map(|Reverse((due, _))| *due);
+        let link = self.link.as_ref().and_then(|link| link.next_event());
+        [first, link.map(crate::clock::nanos)].into_iter().flatten().min()
+    }
+}
+
+impl Connections {
     fn end(&self, slot: QpSlot) -> Option<&End> {
         self.ends.get(slot.at())?.as_deref()
     }
@@ -239,39 +254,32 @@ impl Network {
             self.timers.push(Reverse((due, slot)));
         }
     }
-
-    /// The next moment at which a connection or the link has something to do.
-    pub(crate) fn next_timer(&self) -> Option<u64> {
-        let first = self.timers.peek().map(|Reverse((due, _))| *due);
-        let link = self.link.as_ref().and_then(|link| link.next_event());
-        [first, link.map(crate::clock::nanos)].into_iter().flatten().min()
-    }
 }
 
 impl Network {
     /// Whether there is nothing to do: no link, or no connection.
     pub(super) fn is_off(&self) -> bool {
-        self.link.is_none() || self.live == 0 && self.blocked.is_empty()
+        self.link.is_none() || self.conns.live == 0 && self.blocked.is_empty()
     }
 
     /// Before the connections are served: what has arrived if a timer has run out, timers, receives
     /// that peers wait for, and what the link did not take. Whether anything was achieved.
     pub(super) fn begin(&mut self, tables: &mut Tables, now: u64) -> bool {
         let mut busy = self.receive_overdue(tables, now);
-        self.ring_timers(now);
-        self.poll_receives(tables);
+        self.conns.ring_timers(now);
+        self.conns.poll_receives(tables);
         busy |= self.send_blocked(now);
-        self.turn = self.queue.len();
+        self.conns.turn = self.conns.queue.len();
         busy
     }
 
     /// Serves the next connection that has something to do: until all that had at the beginning
     /// were served.
     pub(super) fn poll(&mut self, tables: &mut Tables, now: u64) -> Option<QpSlot> {
-        while self.turn > 0 {
-            self.turn -= 1;
-            let slot = self.queue.pop_front()?;
-            if self.end(slot).is_some() {
+        while self.conns.turn > 0 {
+            self.conns.turn -= 1;
+            let slot = self.conns.queue.pop_front()?;
+            if self.conns.end(slot).is_some() {
                 self.serve(tables, slot, now);
                 return Some(slot);
             }
@@ -288,11 +296,32 @@ impl Network {
 
     /// One turn of the connection in `slot`.
     fn serve(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
-        self.share(slot);
-        if let Some(end) = self.end_mut(slot) {
+        self.conns.share(slot);
+        if let Some(end) = self.conns.end_mut(slot) {
             end.queued = false;
         }
         self.transmit(tables, slot, now);
+        self.conns.served(slot);
+    }
+
+    /// If a timer has expired, receives what has already arrived: an engine that did not run for a
+    /// while has missed no answer. Whether there was anything.
+    fn receive_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
+        let overdue = self.conns.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
+        let looks = if overdue { OVERDUE_LOOKS } else { 0 };
+        (0..looks).take_while(|_| self.receive_packets(tables, now) > 0).count() > 0
+    }
+
+    /// Something of the connections waits to be done, not for time.
+    pub(super) fn is_network_pending(&self) -> bool {
+        !self.conns.queue.is_empty() || !self.blocked.is_empty()
+    }
+}
+
+impl Connections {
+    /// The connection in `slot` has sent what it could: what is complete is reported, and its timer
+    /// is set.
+    fn served(&mut self, slot: QpSlot) {
         self.settle(slot);
         self.share(slot);
         self.arm(slot);
@@ -324,14 +353,6 @@ impl Network {
         self.awaiting_receives = awaiting_receives;
     }
 
-    /// If a timer has expired, receives what has already arrived: an engine that did not run for a
-    /// while has missed no answer. Whether there was anything.
-    fn receive_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
-        let overdue = self.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
-        let looks = if overdue { OVERDUE_LOOKS } else { 0 };
-        (0..looks).take_while(|_| self.receive_packets(tables, now) > 0).count() > 0
-    }
-
     fn ring_timers(&mut self, now: u64) {
         while let Some(Reverse((due, slot))) = self.timers.peek().copied()
             && due <= now
@@ -347,11 +368,6 @@ impl Network {
             }
             self.arm(slot);
         }
-    }
-
-    /// Something of the connections waits to be done, not for time.
-    pub(super) fn is_network_pending(&self) -> bool {
-        !self.queue.is_empty() || !self.blocked.is_empty()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
-use super::{End, Network, Outgoing, Posted};
+use super::{Connections, End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_own};
 use crate::engine::flight::{Started, Stop, Work, local};
 use crate::engine::stage::Pool;
@@ -53,7 +53,7 @@ fn leaves(op: &Op<'_>) -> bool {
     !matches!(op, Op::Nop | Op::LocalInval { .. })
 }
 
-impl Network {
+impl Connections {
     /// Posts `wqe`, the next of the send queue in `slot`. `None`: nothing of it leaves this NIC.
     pub(in crate::engine) fn submit(
         &mut self,
@@ -68,12 +68,12 @@ impl Network {
 }
 
 fn start(
-    net: &mut Network,
+    conns: &mut Connections,
     keys: &KeyTable,
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
 ) -> Result<Started, Stop> {
-    let Network { ends, pool, .. } = net;
+    let Connections { ends, pool, .. } = conns;
     let end = ends.get_mut(q.slot.at()).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
     let mut own = Own { keys, end, pool };
     let Posting { op, len, outgoing, brought } = posting(&mut own, q, wqe)?;
@@ -98,7 +98,7 @@ fn start(
         }
     })?;
     end.requests.push(Posted { index: q.next, outgoing });
-    net.enqueue(q.slot);
+    conns.enqueue(q.slot);
     Ok(Started { work: Some(Work::Away), brought, delivery: None })
 }
 

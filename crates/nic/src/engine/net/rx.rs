@@ -3,7 +3,7 @@
 
 use super::bounce::{Fit, Stage, Why};
 use super::host::Responder;
-use super::{End, Network, duration};
+use super::{Connections, End, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
 use crate::engine::tables::Tables;
@@ -20,15 +20,15 @@ use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp}
 impl Network {
     /// Takes datagrams from the link; how many.
     pub(super) fn receive_packets(&mut self, tables: &mut Tables, now: u64) -> usize {
-        let Some(mut link) = self.link.take() else { return 0 };
+        let Self { link: Some(link), conns, .. } = self else { return 0 };
         let hides_id = link.hides_ip_id();
-        let received = link.receive(duration(now), &mut |from, datagram| {
-            self.arrived(tables, now, from, datagram, hides_id);
-        });
-        self.link = Some(link);
-        received
+        link.receive(duration(now), &mut |from, datagram| {
+            conns.arrived(tables, now, from, datagram, hides_id);
+        })
     }
+}
 
+impl Connections {
     fn arrived(
         &mut self,
         tables: &mut Tables,
@@ -41,12 +41,12 @@ impl Network {
         self.stats.received_bytes += datagram.len() as u64;
         let opened = self.open(from, datagram, hides_id);
         let Ok(arrived) = opened.inspect_err(|error| self.stats.count(error)) else { return };
-        let known = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
-        let Some(slot) = known.filter(|&slot| self.end(slot).is_some()) else {
+        let slot = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
+        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
             self.stats.unknown_qp += 1;
             return;
         };
-        if self.end(slot).is_some_and(|end| end.peer.ip() != from.ip()) {
+        if end.peer.ip() != from.ip() {
             self.stats.wrong_source += 1;
             return;
         }
@@ -261,7 +261,7 @@ impl Arrived<'_> {
     }
 }
 
-impl Network {
+impl Connections {
     /// ICRC, opcode, partition and lengths.
     fn open<'a>(
         &mut self,

@@ -1,6 +1,6 @@
 //! States of a QP whose peer is on the network, carried over to its connection.
 
-use super::{CurrentReceive, End, Network, Requests};
+use super::{Connections, CurrentReceive, End, Network, Requests};
 use crate::link::Link;
 use crate::qp::{Path, QpAttrs, QpState};
 use crate::slots::{QpSlot, Slot};
@@ -40,12 +40,13 @@ impl Network {
         }
         Ok(())
     }
+}
 
+impl Connections {
     /// Attributes in the connection's terms. Ranges were checked.
     fn config(&self, attrs: &QpAttrs, depth: u64) -> Config {
         let mtu = attrs.mtu.unwrap_or(Mtu::B4096);
         let psn = |psn: Option<u32>| Psn::from_low_bits(psn.unwrap_or(0));
-        let trains = self.link.as_ref().is_some_and(|link| link.train_limits().segments > 1);
         Config {
             mtu,
             sq_psn: psn(attrs.sq_psn),
@@ -60,7 +61,7 @@ impl Network {
             window: WINDOW,
             window_bytes: self.room as u64,
             read_chunk: READ_CHUNK,
-            write_split: if trains { WRITE_SPLIT } else { 0 },
+            write_split: if self.trains { WRITE_SPLIT } else { 0 },
             ack_interval: ACK_INTERVAL,
             early_resend: Some(EARLY_RESEND),
             ..Config::new(Qpn::from_low_bits(attrs.dest_qpn.unwrap_or(0)))

@@ -1,7 +1,7 @@
 //! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
 //! over it, several packets for one peer to the link at a time.
 
-use super::{End, Network, Outgoing, duration};
+use super::{Connections, End, Network, Outgoing, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::report::Report;
 use crate::engine::stage::Slice;
@@ -85,13 +85,13 @@ impl Network {
             let (count, len) = (train.count as u64, train.len as u64);
             match link.send(duration(now), to, train.datagrams(), train.segment) {
                 Sent::Taken => {
-                    self.stats.sent += count;
-                    self.stats.sent_bytes += len;
+                    self.conns.stats.sent += count;
+                    self.conns.stats.sent_bytes += len;
                 }
                 Sent::Blocked => return Err(train),
                 Sent::Lost(kind) => {
                     tracing::debug!(%to, ?kind, "datagrams not sent");
-                    self.stats.send_errors += count;
+                    self.conns.stats.send_errors += count;
                 }
             }
         }
@@ -117,28 +117,17 @@ impl Network {
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link
     /// go. The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
-        if self.end(slot).is_some_and(|end| end.stage.is_some()) {
+        if self.conns.end(slot).is_some_and(|end| end.stage.is_some()) {
             return self.transmit_staged(tables, slot, now);
         }
         for _ in 0..TURN {
             if !self.blocked.is_empty() {
                 break;
             }
-            let Some(transmit) = self.poll_transmit(tables, slot, now) else { return };
+            let Some(transmit) = self.conns.poll_transmit(tables, slot, now) else { return };
             self.pack(tables, slot, &transmit, None, now);
         }
-        self.enqueue(slot);
-    }
-
-    pub(super) fn poll_transmit(
-        &mut self,
-        tables: &mut Tables,
-        slot: QpSlot,
-        now: u64,
-    ) -> Option<Transmit> {
-        let mut checked = Spans::new();
-        let (conn, mut host) = self.host(tables, slot, &mut checked)?;
-        conn.poll_transmit(Instant::from_nanos(now), &mut host)
+        self.conns.enqueue(slot);
     }
 
     /// Adds a packet to the train, its payload perhaps from the stage. One whose payload cannot be
@@ -154,7 +143,7 @@ impl Network {
     ) {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
-        let Some(to) = self.end(slot).map(|end| end.peer) else { return };
+        let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
         let Some(limits) = self.link.as_ref().map(|link| link.train_limits()) else { return };
         if !self.train.takes(to, len, limits) {
             self.depart(now);
@@ -170,9 +159,9 @@ impl Network {
         );
         let gathered = match built {
             Ok(range) => match staged {
-                None => self.fill(tables, slot, payload, &mut datagram[range]),
+                None => self.conns.fill(tables, slot, payload, &mut datagram[range]),
                 Some(slice) => {
-                    let stage = self.end(slot).and_then(|end| end.stage.as_ref());
+                    let stage = self.conns.end(slot).and_then(|end| end.stage.as_ref());
                     stage.is_some_and(|stage| stage.read(slice, &mut datagram[range]))
                 }
             },
@@ -182,10 +171,29 @@ impl Network {
                 false
             }
         };
-        if gathered && self.seal(to, count, datagram) {
+        if gathered && self.conns.seal(to, count, datagram) {
             train.add(to, len);
         }
         self.train = train;
+    }
+}
+
+impl Connections {
+    /// The next packet of the connection in `slot`.
+    pub(super) fn poll_transmit(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        now: u64,
+    ) -> Option<Transmit> {
+        let now = Instant::from_nanos(now);
+        let end = self.end_mut(slot)?;
+        if !end.conn.has_responses() {
+            return end.conn.poll_request(now);
+        }
+        let mut checked = Spans::new();
+        let (conn, mut host) = self.host(tables, slot, &mut checked)?;
+        conn.poll_transmit(now, &mut host)
     }
 
     /// Gathers a packet's payload. False if it cannot be had.
@@ -241,7 +249,7 @@ impl End {
     }
 }
 
-impl Network {
+impl Connections {
     /// Puts the ICRC behind a packet. `id` is its number in the train, its IPv4 identification.
     fn seal(&self, to: SocketAddr, id: usize, datagram: &mut [u8]) -> bool {
         let Some(local) = self.local else { return false };

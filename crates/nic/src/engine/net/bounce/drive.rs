@@ -3,7 +3,7 @@
 
 use super::super::rx::Turn;
 use super::super::tx::{TURN, request_spans};
-use super::super::{End, Network};
+use super::super::{Connections, End, Network};
 use super::{Held, Stage, Why};
 use crate::engine::access::{Refusal, Spans};
 use crate::engine::stage::{Landed, Pool};
@@ -57,7 +57,7 @@ pub(in crate::engine::net) fn admit(
     Ok(())
 }
 
-impl Network {
+impl Connections {
     fn stage(&mut self, slot: QpSlot) -> Option<(&mut Stage, &mut Pool)> {
         let Self { ends, pool, .. } = self;
         let end = ends.get_mut(slot.at())?.as_deref_mut()?;
@@ -85,30 +85,32 @@ impl Network {
     ) {
         let mut taken = 0;
         while taken < GATHERED
-            && self.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
-            && let Some(transmit) = self.poll_transmit(tables, slot, now)
+            && self.conns.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
+            && let Some(transmit) = self.conns.poll_transmit(tables, slot, now)
         {
-            self.keep_back(tables, slot, transmit);
+            self.conns.keep_back(tables, slot, transmit);
             taken += 1;
         }
-        if let Some((stage, _)) = self.stage(slot) {
+        if let Some((stage, _)) = self.conns.stage(slot) {
             stage.start(now);
         }
         let mut sent = 0;
         while sent < TURN
             && self.blocked.is_empty()
-            && let Some(held) = self.stage(slot).and_then(|(stage, _)| stage.pop_packet())
+            && let Some(held) = self.conns.stage(slot).and_then(|(stage, _)| stage.pop_packet())
         {
             self.pack(tables, slot, &held.transmit, held.payload, now);
-            self.give_back(slot, &held);
+            self.conns.give_back(slot, &held);
             sent += 1;
         }
-        self.enlist(slot);
+        self.conns.enlist(slot);
         if taken == GATHERED || sent == TURN || !self.blocked.is_empty() {
-            self.enqueue(slot);
+            self.conns.enqueue(slot);
         }
     }
+}
 
+impl Connections {
     fn give_back(&mut self, slot: QpSlot, held: &Held) {
         if let Some((stage, pool)) = self.stage(slot) {
             stage.give_back(pool, held);
