@@ -1,0 +1,58 @@
+//! From a ticket to memory.
+
+use crate::descriptor::{self, Address, Way};
+use crate::{DescriptorServer, Identity, Reason, Ticket};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+use warpverbs_gpu::{Arena, Segment};
+
+/// What a peer needs to know of a process before it attaches its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// Who it is.
+    pub identity: Identity,
+    /// Where its descriptors are to be had.
+    pub server: Address,
+}
+
+impl Introduction {
+    /// Of this process.
+    pub fn new(identity: Identity, server: &DescriptorServer) -> Self {
+        Self { identity, server: server.address().clone() }
+    }
+}
+
+/// Memory of a peer, mapped here.
+#[derive(Debug)]
+pub struct Attached {
+    /// The memory.
+    pub segment: Segment,
+    /// How its descriptor came.
+    pub by: Way,
+    /// How it did not.
+    pub tried: Vec<Reason>,
+}
+
+/// Maps the memory behind `ticket`, of `peer`, at `offset` of `arena`. `own` is this process.
+///
+/// # Errors
+/// Every reason why it cannot be reached by loads and stores.
+pub fn attach(
+    arena: &Arena,
+    offset: u64,
+    own: &Identity,
+    peer: &Introduction,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<Attached, Vec<Reason>> {
+    own.may_share(&peer.identity).map_err(|reason| vec![reason])?;
+    let fetched = descriptor::fetch(own, peer, ticket, deadline)?;
+    let (by, mut tried) = (fetched.by, fetched.tried);
+    match arena.attach(offset, ticket.len, fetched.fd) {
+        Ok(segment) => Ok(Attached { segment, by, tried }),
+        Err(error) => {
+            tried.push(Reason::new(format!("attaching what came by {by}"), error));
+            Err(tried)
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The asker's side: the ways by which a descriptor may come.
+
+use super::wire::{REPLY, Verdict, parse_reply, request};
+use super::{Address, Ticket, await_ready};
+use crate::{Identity, Introduction, Reason};
+use rustix::event::PollFlags;
+use rustix::fs::fstat;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getrlimit, pidfd_getfd, pidfd_open,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How a descriptor comes from one process to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// By a unix socket that only has a name.
+    AbstractSocket,
+    /// By a unix socket in a directory.
+    PathSocket,
+    /// Taken out of the other process.
+    PidfdGetfd,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AbstractSocket => "abstract socket",
+            Self::PathSocket => "path socket",
+            Self::PidfdGetfd => "pidfd_getfd",
+        })
+    }
+}
+
+/// A descriptor of another process.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The descriptor. Close-on-exec.
+    pub fd: OwnedFd,
+    /// How it came.
+    pub by: Way,
+    /// How it did not.
+    pub tried: Vec<Reason>,
+}
+
+/// Pause between attempts on a server that is busy.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Fetches what `ticket` names from `peer`. `own` is this process.
+///
+/// # Errors
+/// For each way, why it did not work.
+pub fn fetch(
+    own: &Identity,
+    peer: &Introduction,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<Fetched, Vec<Reason>> {
+    let mut tried = Vec::new();
+    let server = &peer.server;
+    for by in [Way::AbstractSocket, Way::PathSocket, Way::PidfdGetfd] {
+        // No way uses up the time of the next.
+        let now = Instant::now();
+        let until = now + deadline.saturating_duration_since(now) / 2;
+        let fetched = match by {
+            Way::AbstractSocket => {
+                abstract_socket(server).and_then(|to| ask(&to, peer, ticket, until))
+            }
+            Way::PathSocket => path_socket(server).and_then(|to| ask(&to, peer, ticket, until)),
+            Way::PidfdGetfd => take(own, &peer.identity, ticket),
+        };
+        match fetched.and_then(|fd| is_meant(&fd, ticket).map(|()| fd)) {
+            Ok(fd) => return Ok(Fetched { fd, by, tried }),
+            Err(why) => tried.push(Reason::new(by.to_string(), why)),
+        }
+    }
+    let (own, peer) = (&own.net_namespace, &peer.identity.net_namespace);
+    if own != peer {
+        tried[0].why += &format!("; network namespaces differ ({own}, {peer})");
+    }
+    Err(tried)
+}
+
+fn abstract_socket(server: &Address) -> Result<SocketAddrUnix, String> {
+    let name = server.abstract_name.as_ref().map_err(|why| format!("the owner has none: {why}"))?;
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|errno| errno.to_string())
+}
+
+fn path_socket(server: &Address) -> Result<SocketAddrUnix, String> {
+    let path = server.path.as_ref().map_err(|why| format!("the owner has none: {why}"))?;
+    SocketAddrUnix::new(path.as_str()).map_err(|errno| errno.to_string())
+}
+
+/// Whether it is the owner's file. All descriptors of a GPU's driver look alike.
+fn is_meant(fd: &OwnedFd, ticket: &Ticket) -> Result<(), String> {
+    let stat = fstat(fd).map_err(|errno| errno.to_string())?;
+    match (stat.st_dev, stat.st_ino) == (ticket.device, ticket.inode) {
+        true => Ok(()),
+        false => Err("another file than the owner offered".to_owned()),
+    }
+}
+
+/// Asks a server, again if it was too busy.
+fn ask(
+    to: &SocketAddrUnix,
+    peer: &Introduction,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<OwnedFd, String> {
+    loop {
+        match ask_once(to, &peer.server, ticket, deadline) {
+            Ok(Some(fd)) => return Ok(fd),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Ok(None) => return Err("the owner's server is busy, or answers no request".to_owned()),
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// None if the server was busy.
+fn ask_once(
+    to: &SocketAddrUnix,
+    server: &Address,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<Option<OwnedFd>, String> {
+    use rustix::io::Errno;
+    let say =
+        |call: &'static str| move |errno: Errno| format!("{call}: {}", io::Error::from(errno));
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(say("socket"))?;
+    match connect(&socket, to) {
+        Ok(()) => {}
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(errno) => return Err(say("connect")(errno)),
+    }
+    match send(&socket, &request(&server.ask, ticket.id), SendFlags::NOSIGNAL) {
+        Ok(_) => {}
+        // It may have answered before it closed the connection.
+        Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => {}
+        Err(errno) => return Err(say("send")(errno)),
+    }
+    let ready = await_ready(socket.as_fd(), PollFlags::IN, deadline);
+    if !ready.map_err(|error| format!("poll: {error}"))? {
+        return Err("no answer in time".to_owned());
+    }
+    let (message, fd, flags) = match receive(&socket) {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
+        Err(errno) => return Err(say("recvmsg")(errno)),
+    };
+    match (parse_reply(&message, &server.answer), fd) {
+        (Some(Verdict::Granted), Some(fd)) if !flags.contains(ReturnFlags::CTRUNC) => Ok(Some(fd)),
+        (Some(Verdict::Granted), _) => {
+            let limit = getrlimit(Resource::Nofile).current;
+            let limit = limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string());
+            Err(format!(
+                "the descriptor was lost on the way (MSG_CTRUNC): this process may have {limit} of \
+                 them (ulimit -n)"
+            ))
+        }
+        (Some(Verdict::Unknown), _) => Err("the owner offers it no more".to_owned()),
+        (Some(Verdict::OtherUser), _) => Err("the owner is another user's process".to_owned()),
+        // Cut off by a server with too many askers.
+        (None, _) if message.is_empty() => Ok(None),
+        (None, _) => Err("whoever answers does not know the owner's secret".to_owned()),
+    }
+}
+
+type Received = (Vec<u8>, Option<OwnedFd>, ReturnFlags);
+
+fn receive(socket: &OwnedFd) -> Result<Received, rustix::io::Errno> {
+    let mut message = [0; REPLY + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut message)];
+    let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fd = control.drain().find_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((message[..got.bytes].to_vec(), fd, got.flags))
+}
+
+/// Takes it out of the owner.
+fn take(own: &Identity, owner: &Identity, ticket: &Ticket) -> Result<OwnedFd, String> {
+    let (ours, theirs) = (&own.pid_namespace, &owner.pid_namespace);
+    if ours.is_empty() || ours != theirs {
+        return Err(format!("PID namespaces differ ({ours}, {theirs})"));
+    }
+    if ticket.raw < 0 {
+        return Err(format!("{} is no descriptor", ticket.raw));
+    }
+    let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| format!("{} is no process number", owner.pid))?;
+    let process = pidfd_open(pid, PidfdFlags::empty())
+        .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
+    pidfd_getfd(&process, ticket.raw, PidfdGetfdFlags::empty()).map_err(|errno| {
+        let denied = errno == rustix::io::Errno::PERM;
+        let hint = if denied { " (needs the right to trace the owner)" } else { "" };
+        format!("{}{hint}", io::Error::from(errno))
+    })
+}

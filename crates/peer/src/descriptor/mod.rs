@@ -1,0 +1,83 @@
+//! Passing file descriptors to other processes.
+//!
+//! The owner runs a [`DescriptorServer`], which listens at two unix sockets with random names and
+//! hands out what was [offered](DescriptorServer::offer) to whoever shows the right secret; it shows
+//! one of its own in turn. [`fetch`] tries, in this order:
+//!
+//! | way | needs |
+//! |---|---|
+//! | abstract socket | the same network namespace |
+//! | socket in the directory for temporary files | a directory that both see |
+//! | `pidfd_getfd` | the same PID namespace, and the right to trace the owner |
+//!
+//! Both secrets travel with the [`Address`], which the program sends by means of its own: whoever
+//! reads it may have the descriptors. Processes of other users are refused. Message formats:
+//!
+//! | message | bytes |
+//! |---|---|
+//! | request | `WVFD`, version u32, owner's secret (16), id u64 |
+//! | reply | `WVFD`, verdict u32, asker's secret (16), with the descriptor if the verdict is 0 |
+//!
+//! Integers are in native byte order: both ends are on one machine.
+
+mod fetch;
+mod server;
+mod wire;
+
+pub use fetch::{Fetched, Way, fetch};
+pub use server::DescriptorServer;
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+
+/// Where a [`DescriptorServer`] listens, and what proves that it is the right one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// Name of the abstract socket, or why there is none.
+    pub abstract_name: Result<String, String>,
+    /// Path of the other socket, or why there is none.
+    pub path: Result<String, String>,
+    /// What the asker has to show.
+    pub ask: [u8; 16],
+    /// What the server shows.
+    pub answer: [u8; 16],
+}
+
+/// A descriptor that a process offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Its number among those of the server.
+    pub id: u64,
+    /// Bytes of memory behind it.
+    pub len: u64,
+    /// The owner's number of it.
+    pub raw: i32,
+    /// Device number of its file, to know it again.
+    pub device: u64,
+    /// Inode of its file, to know it again.
+    pub inode: u64,
+}
+
+/// Waits until `fd` is ready for `what`; whether it is by the deadline.
+fn await_ready(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::from_borrowed_fd(fd, what)];
+        match poll(&mut fds, Some(&timespec(left))) {
+            Ok(0) if deadline <= Instant::now() => return Ok(false),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A poll of an hour is repeated.
+    let duration = duration.min(Duration::from_secs(3600));
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+}

@@ -1,0 +1,246 @@
+//! The owner's side: a thread that hands out descriptors.
+
+use super::wire::{REQUEST, Verdict, parse_request, reply};
+use super::{Address, Ticket, timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::fstat;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with, sockopt,
+};
+use rustix::process::geteuid;
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Askers that are connected at a time: for one more, the one that came first is cut off.
+const MOST_ASKERS: usize = 64;
+/// An asker that has sent no request by then is cut off.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Askers that the system keeps until they are accepted.
+const BACKLOG: i32 = 128;
+/// Longest path of a unix socket in bytes.
+const LONGEST_PATH: usize = 107;
+
+type Offers = Arc<Mutex<HashMap<u64, Arc<OwnedFd>>>>;
+
+/// Hands out descriptors to other processes of the same user, until it is dropped.
+#[derive(Debug)]
+pub struct DescriptorServer {
+    address: Address,
+    offers: Offers,
+    next: u64,
+    /// Readable when the thread is to end.
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    path: Option<PathBuf>,
+}
+
+impl DescriptorServer {
+    /// Starts one that offers nothing yet. Where a socket cannot be made, the [`Address`] says why.
+    ///
+    /// # Errors
+    /// The system gives no random bytes, no thread or no descriptors.
+    pub fn start() -> io::Result<Self> {
+        let [name, ask, answer] = [random()?, random()?, random()?];
+        let name = format!("warpverbs-{}", name.map(|byte| format!("{byte:02x}")).concat());
+        let hidden = at_name(&name);
+        let path = std::env::temp_dir().join(format!("{name}.sock"));
+        let visible = at_path(&path);
+        let say = |error: &io::Error| error.to_string();
+        let address = Address {
+            abstract_name: hidden.as_ref().map(|_| name).map_err(say),
+            path: visible.as_ref().map(|_| path.to_string_lossy().into_owned()).map_err(say),
+            ask,
+            answer,
+        };
+        let path = visible.is_ok().then_some(path);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let offers = Offers::default();
+        let server = Server {
+            listeners: [hidden, visible].into_iter().flatten().collect(),
+            stop: stop.clone(),
+            offers: offers.clone(),
+            address: address.clone(),
+            askers: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("wv-descriptors".to_owned());
+        // From here on, dropping removes the path.
+        let mut own = Self { address, offers, next: 0, stop, thread: None, path };
+        own.thread = Some(thread.spawn(move || server.run())?);
+        Ok(own)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Hands `fd` to whoever asks with the ticket; `len` bytes of memory are behind it.
+    ///
+    /// # Errors
+    /// What the system says of the descriptor.
+    pub fn offer(&mut self, fd: OwnedFd, len: u64) -> io::Result<Ticket> {
+        let stat = fstat(&fd)?;
+        let id = self.next;
+        self.next += 1;
+        let ticket =
+            Ticket { id, len, raw: fd.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino };
+        lock(&self.offers).insert(id, Arc::new(fd));
+        Ok(ticket)
+    }
+
+    /// Hands it to nobody any more. Who has it keeps it.
+    pub fn withdraw(&mut self, ticket: &Ticket) {
+        lock(&self.offers).remove(&ticket.id);
+    }
+}
+
+impl Drop for DescriptorServer {
+    fn drop(&mut self) {
+        // Fails only if the counter is full, and then it is readable as well.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn at_name(name: &str) -> io::Result<OwnedFd> {
+    listener(&SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+fn at_path(path: &Path) -> io::Result<OwnedFd> {
+    let len = path.as_os_str().len();
+    if len > LONGEST_PATH {
+        let long = format!("{} has {len} bytes, at most {LONGEST_PATH} fit", path.display());
+        return Err(io::Error::other(long));
+    }
+    listener(&SocketAddrUnix::new(path)?)
+}
+
+fn listener(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&socket, address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Somebody connected who has sent nothing yet.
+struct Asker {
+    socket: OwnedFd,
+    until: Instant,
+}
+
+struct Server {
+    listeners: Vec<OwnedFd>,
+    stop: Arc<OwnedFd>,
+    offers: Offers,
+    address: Address,
+    askers: Vec<Asker>,
+}
+
+impl Server {
+    fn run(mut self) {
+        loop {
+            match self.wait() {
+                Ok(true) => return,
+                Ok(false) => {}
+                // Out of memory or of descriptors, as a rule for a moment.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot wait for askers");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+            self.accept();
+            let askers = std::mem::take(&mut self.askers);
+            let now = Instant::now();
+            self.askers = askers
+                .into_iter()
+                .filter(|asker| asker.until > now && !self.serve(&asker.socket))
+                .collect();
+        }
+    }
+
+    /// Waits until there is something to do; whether it is to end.
+    fn wait(&self) -> io::Result<bool> {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN)];
+        let sockets = self.listeners.iter().chain(self.askers.iter().map(|asker| &asker.socket));
+        fds.extend(sockets.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        let first = self.askers.iter().map(|asker| asker.until).min();
+        let left = first.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) => Ok(!fds[0].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn accept(&mut self) {
+        for listener in &self.listeners {
+            // No more at once than are kept.
+            for _ in 0..MOST_ASKERS {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let Ok(socket) = accept_with(listener, flags) else { break };
+                if self.askers.len() == MOST_ASKERS {
+                    self.askers.remove(0);
+                }
+                self.askers.push(Asker { socket, until: Instant::now() + PATIENCE });
+            }
+        }
+    }
+
+    /// Answers a request, if there is one; whether the connection is over.
+    fn serve(&self, socket: &OwnedFd) -> bool {
+        let peer = sockopt::socket_peercred(socket);
+        if !peer.is_ok_and(|peer| peer.uid == geteuid()) {
+            send(socket, &reply(Verdict::OtherUser, &[0; 16]), None);
+            return true;
+        }
+        let mut message = [0; REQUEST + 1];
+        let len = match recv(socket, &mut message[..], RecvFlags::empty()) {
+            Ok((len, _)) => len,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return false,
+            Err(_) => return true,
+        };
+        if let Some(id) = parse_request(&message[..len], &self.address.ask) {
+            let fd = lock(&self.offers).get(&id).cloned();
+            let verdict = if fd.is_some() { Verdict::Granted } else { Verdict::Unknown };
+            send(socket, &reply(verdict, &self.address.answer), fd.as_deref());
+        }
+        true
+    }
+}
+
+/// Sends a reply. An asker that does not take it is none of the server's business.
+fn send(socket: &OwnedFd, message: &[u8], fd: Option<&OwnedFd>) {
+    let fds: Vec<_> = fd.into_iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let sent = sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL);
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a descriptor was not sent");
+    }
+}

@@ -1,0 +1,33 @@
+//! Memory of another process of this machine, pair by pair: without a world of ranks, so that peers
+//! may come and go.
+//!
+//! ```text
+//! owner                                              who attaches
+//! Segment::export ─ DescriptorServer::offer ─ Ticket ─▶ attach ─ Segment
+//!                            ▲                            │
+//!                            └──── descriptor::fetch ◀────┘
+//! read_back ◀──────────── the memory itself ◀──────────── write_word
+//! ```
+//!
+//! An [`Introduction`] says who a process is and where its [`DescriptorServer`] listens; a [`Ticket`]
+//! names one descriptor. Both travel by whatever means the program has. [`attach`] tries the ways
+//! that a descriptor can take, and gives every reason if none works. A mapping counts only after
+//! [`write_word`] has stored through it by a kernel and the owner's [`read_back`] has seen the value.
+#![deny(unsafe_code)]
+
+mod attach;
+pub mod descriptor;
+mod identity;
+mod probe;
+mod route;
+
+pub use attach::{Attached, Introduction, attach};
+pub use descriptor::{DescriptorServer, Ticket};
+pub use identity::Identity;
+pub use probe::{ProbeError, load_probe, read_back, write_word};
+pub use route::{Decision, Reason, Route};
+
+#[allow(unsafe_code, unreachable_pub)]
+mod kernels {
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
