@@ -55,11 +55,16 @@ impl CallError {
 }
 
 /// A return value of 0, of an error number, or of −1 with `errno` set.
+#[inline]
 fn check(call: &'static str, code: c_int) -> Result<(), CallError> {
+    if code == 0 { Ok(()) } else { Err(failure(call, code)) }
+}
+
+#[cold]
+fn failure(call: &'static str, code: c_int) -> CallError {
     match code {
-        0 => Ok(()),
-        -1 => Err(CallError::last(call)),
-        code => Err(CallError { call, errno: Errno::from_raw(code.saturating_abs()) }),
+        -1 => CallError::last(call),
+        code => CallError { call, errno: Errno::from_raw(code.saturating_abs()) },
     }
 }
 

@@ -66,7 +66,7 @@ impl SendPort for Sender {
     #[inline]
     fn post_send(&mut self, work: &WorkRequest<'_>) -> Posted {
         self.list.clear();
-        match self.push(work) {
+        match self.push(*work) {
             true => self.post(),
             false => Posted { count: 0, refused: Some(Errno::EMSGSIZE as i32) },
         }
@@ -76,19 +76,21 @@ impl SendPort for Sender {
 impl Sender {
     /// Adds a request; false if there is no room for it.
     #[inline(always)]
-    fn push(&mut self, work: &WorkRequest<'_>) -> bool {
+    fn push(&mut self, work: WorkRequest<'_>) -> bool {
         self.list.push(work.id, work.op, work.data, work.flags).is_ok()
     }
 
+    #[inline]
     fn post(&mut self) -> Posted {
         let count = self.list.len();
         posted(count, self.qp.post_send(&mut self.list))
     }
 
+    #[inline]
     fn post_list(&mut self, list: &SendList) -> Posted {
         self.list.clear();
         for work in list.iter() {
-            if !self.push(&work) {
+            if !self.push(work) {
                 // Never: it was made for as much as the limits allow.
                 self.list.signal_last();
                 break;
@@ -195,18 +197,24 @@ impl CompletionPort for Poller {
 }
 
 /// How far `count` requests came.
+#[inline]
 fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
     match result {
         Ok(()) => Posted { count, refused: None },
-        // Its queue is full.
-        Err(error) if matches!(error.source.errno, Errno::ENOMEM | Errno::EAGAIN) => {
-            Posted { count: error.posted, refused: None }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "refused by the device");
-            Posted { count: error.posted, refused: Some(error.source.errno as i32) }
-        }
+        Err(error) => cut_short(&error),
     }
+}
+
+/// Not all requests were posted.
+#[cold]
+fn cut_short(error: &verbs::PostError) -> Posted {
+    let (count, errno) = (error.posted, error.source.errno);
+    if matches!(errno, Errno::ENOMEM | Errno::EAGAIN) {
+        // The queue is full.
+        return Posted { count, refused: None };
+    }
+    tracing::warn!(%error, "refused by the device");
+    Posted { count, refused: Some(errno as i32) }
 }
 
 impl ProxyDevice for VerbsProxy {

@@ -1,11 +1,20 @@
 //! What lists of sends and of receives have in common: requests, their entries, and how both are
 //! chained for one call.
 
-use super::{ListError, PostError, raw_sge};
+use super::{ListError, PostError};
 use crate::{CallError, sys};
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::ptr::null_mut;
 use warpverbs_rdma::Sge;
+
+// Entries are handed to the library as they are.
+const _: () = {
+    assert!(size_of::<Sge>() == size_of::<sys::ibv_sge>());
+    assert!(offset_of!(Sge, addr) == offset_of!(sys::ibv_sge, addr));
+    assert!(offset_of!(Sge, len) == offset_of!(sys::ibv_sge, length));
+    assert!(offset_of!(Sge, lkey) == offset_of!(sys::ibv_sge, lkey));
+};
 
 /// A work request of libibverbs.
 pub(super) trait Request: sys::Plain {
@@ -40,7 +49,8 @@ request! { ibv_send_wr ibv_recv_wr }
 /// Room for requests and entries, filled from the beginning.
 pub(super) struct Chain<W> {
     wrs: Box<[W]>,
-    sges: Box<[sys::ibv_sge]>,
+    /// With the layout of the library's entries.
+    sges: Box<[Sge]>,
     len: usize,
     sges_used: usize,
 }
@@ -52,7 +62,7 @@ unsafe impl<W> Sync for Chain<W> {}
 
 impl<W: Request> Chain<W> {
     pub(super) fn new(requests: usize, sges: usize) -> Self {
-        let (wrs, sges) = (vec![sys::zeroed(); requests].into(), vec![sys::zeroed(); sges].into());
+        let (wrs, sges) = (vec![sys::zeroed(); requests].into(), vec![Sge::default(); sges].into());
         Self { wrs, sges, len: 0, sges_used: 0 }
     }
 
@@ -74,8 +84,8 @@ impl<W: Request> Chain<W> {
         }
         match (sges, &mut self.sges[self.sges_used..]) {
             // What most requests have.
-            ([from], [to, ..]) => *to = raw_sge(*from),
-            (from, to) => to.iter_mut().zip(from).for_each(|(to, from)| *to = raw_sge(*from)),
+            ([from], [to, ..]) => *to = *from,
+            (from, to) => to[..needed].copy_from_slice(from),
         }
         self.sges_used += needed;
         self.len += 1;
@@ -108,15 +118,16 @@ impl<W: Request> Chain<W> {
         post: impl FnOnce(*mut W) -> Result<(), (CallError, *mut W)>,
     ) -> Result<(), PostError> {
         let Some(last) = self.len.checked_sub(1) else { return Ok(()) };
-        let sges = self.sges.as_mut_ptr();
-        let wrs = self.wrs.as_mut_ptr();
-        let mut used = 0;
-        for (at, wr) in self.wrs[..=last].iter_mut().enumerate() {
+        let mut sges = self.sges.as_mut_ptr().cast::<sys::ibv_sge>();
+        let mut next = self.wrs.as_mut_ptr();
+        for wr in &mut self.wrs[..=last] {
             let (list, count) = wr.entries();
-            *list = sges.wrapping_add(used);
-            used += *count as usize;
-            *wr.next() = if at == last { null_mut() } else { wrs.wrapping_add(at + 1) };
+            *list = sges;
+            sges = sges.wrapping_add(*count as usize);
+            next = next.wrapping_add(1);
+            *wr.next() = next;
         }
+        *self.wrs[last].next() = null_mut();
         post(self.wrs.as_mut_ptr()).map_err(|(error, bad)| failed(error, bad, self.requests()))
     }
 }

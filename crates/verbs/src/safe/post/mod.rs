@@ -11,24 +11,9 @@ mod send;
 pub use recv::RecvList;
 pub use send::SendList;
 
-use crate::{CallError, sys};
+use crate::CallError;
 use std::fmt;
-use std::mem::offset_of;
 use thiserror::Error;
-use warpverbs_rdma::Sge;
-
-const _: () = {
-    assert!(size_of::<Sge>() == size_of::<sys::ibv_sge>());
-    assert!(offset_of!(Sge, addr) == offset_of!(sys::ibv_sge, addr));
-    assert!(offset_of!(Sge, len) == offset_of!(sys::ibv_sge, length));
-    assert!(offset_of!(Sge, lkey) == offset_of!(sys::ibv_sge, lkey));
-};
-
-/// An entry as the library has it.
-#[inline]
-pub(super) fn raw_sge(sge: Sge) -> sys::ibv_sge {
-    sys::ibv_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey.0 }
-}
 
 /// A work request does not fit its list. The list is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
