@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
+use warpverbs::raw::verbs::{self, PortState, Verbs};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
-use warpverbs::verbs::{self, PortState, Verbs};
 use warpverbs_units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel

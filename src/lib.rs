@@ -54,6 +54,14 @@
 //! - Every wait has a deadline, on the host and in a kernel; who gives up says what for.
 //! - Nothing is freed under a NIC or a kernel: whatever they may touch lives until they let go.
 //! - The first error of an endpoint stays, and [`Endpoint::health`] explains it.
+//!
+//! # Features
+//!
+//! All are on by default, and nothing is linked for any of them.
+//!
+//! - `cuda`: kernels on NVIDIA GPUs. Without it they run on the host SIMT device.
+//! - `verbs`: RDMA devices by libibverbs.
+//! - `udp`: a link of the software NIC to other hosts. Without it the software NIC is loopback.
 #![deny(unsafe_code)]
 
 // Generated code names this crate.
@@ -82,10 +90,6 @@ pub use warpverbs_rendezvous as rendezvous;
 /// Contexts, devices, endpoints and memory regions, whole.
 pub use warpverbs_transport as transport;
 
-// Where these were before; `raw` is where they belong.
-#[doc(hidden)]
-pub use raw::{mem, mlx5, nic, verbs};
-
 /// What the rest is built of. These change more often than what is above.
 pub mod raw {
     /// Registered memory.
@@ -95,6 +99,7 @@ pub mod raw {
     /// The software NIC.
     pub use warpverbs_nic as nic;
     /// libibverbs, loaded at run time.
+    #[cfg(feature = "verbs")]
     pub use warpverbs_verbs as verbs;
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Place, SafeKernel};
-use warpverbs::nic::Config;
+use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions,
 };

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::time::Duration;
 use table::Table;
 use warpverbs::gpu::Dim;
-use warpverbs::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
 use warpverbs_units::parse_size;
 

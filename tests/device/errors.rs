@@ -3,7 +3,7 @@
 use crate::world::{World, pointer};
 use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::{loopback, waits as k};
-use warpverbs::nic::DoorbellPolicy;
+use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Access, CqMode, EndpointConfig, Error, Syndrome};
 
 /// `wv::outcome` in bits 7..0, syndrome in 15..8, WQE opcode in 31..24.

@@ -3,7 +3,7 @@
 use crate::world::{POLICIES, World, pattern, pointer};
 use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::{interchange, loopback as k};
-use warpverbs::nic::DoorbellPolicy;
+use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion};
 
 /// Lanes, and bytes each of them moves.

@@ -3,7 +3,7 @@
 use crate::world::{World, pointer};
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::progress as k;
-use warpverbs::nic::DoorbellPolicy;
+use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion, Outcome};
 
 const MODES: [CqMode; 2] = [CqMode::Ring, CqMode::Collapsed];

@@ -4,7 +4,7 @@ use crate::world::{World, pointer};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::waits as k;
-use warpverbs::nic::DoorbellPolicy;
+use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Endpoint, FaultReport, MemoryRegion, Outcome, WaitFor};
 
 const OK: u32 = 0;

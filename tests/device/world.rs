@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Dim, Element, Gpu, KernelPtr, Place, SafeKernel};
-use warpverbs::nic::{Clock, Config, DoorbellPolicy, EngineThread, SoftNic, Step, VirtualClock};
+use warpverbs::raw::nic::{
+    Clock, Config, DoorbellPolicy, EngineThread, SoftNic, Step, VirtualClock,
+};
 use warpverbs::transport::{
     Access, Context, CqMode, Device, Endpoint, EndpointConfig, MemoryRegion,
 };

@@ -2,7 +2,7 @@
 //! software NIC in loopback or over the network, and RDMA devices.
 //!
 //! ```
-//! use warpverbs::nic::Config;
+//! use warpverbs::raw::nic::Config;
 //! use warpverbs_conformance::{CASES, Setup};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,7 +4,7 @@ use crate::peer::{About, Peer, Shape, Trouble};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use warpverbs::gpu::{Gpu, Place};
-use warpverbs::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, Error, MemoryRegion, NicChoice,
     SharedReceiveQueue,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::nic::Config;
+use warpverbs::raw::nic::Config;
 use warpverbs::transport::{Context, EndpointConfig, NicChoice};
 use warpverbs_conformance::{
     Actor, CASES, LONGEST_REGION, Link, Peer, Reply, Request, Setup, Shape, Side, Trouble, Verdict,

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::nic::{Config, DoorbellPolicy, SoftNic};
+use warpverbs::raw::nic::{Config, DoorbellPolicy, SoftNic};
 use warpverbs::transport::{Context, CqMode};
 use warpverbs_conformance::{CASES, DIFFERENCES, Kind, Peer, Poster, Setup, Side, Verdict, Which};
 

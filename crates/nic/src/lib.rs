@@ -37,7 +37,9 @@ pub use cq::{Cq, CqConfig, CqMode, Delay};
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
-pub use link::{Link, LinkConfig, UdpConfig};
+#[cfg(feature = "udp")]
+pub use link::UdpConfig;
+pub use link::{Link, LinkConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use proxy_device::{

@@ -44,7 +44,10 @@
 //!
 //! # Features
 //!
-//! - `verbs`, on by default: RDMA devices by libibverbs, which is loaded when it is first needed.
+//! Both are on by default.
+//!
+//! - `verbs`: RDMA devices by libibverbs, which is loaded when it is first needed.
+//! - `udp`: a link of the software NIC to other hosts. Without it the software NIC is loopback.
 #![deny(unsafe_code)]
 
 mod choice;

@@ -26,7 +26,8 @@
 //! work requests are plain numbers: the device checks them against what is registered.
 //!
 //! Features, off by default: `channels` to wait for a CQ instead of polling it; `extended` for CQs
-//! that are polled field by field and QPs that are posted to in batches.
+//! that are polled field by field and QPs that are posted to in batches; `odp` for memory that is not
+//! pinned; `migration` for alternate paths.
 
 pub mod result;
 mod safe;

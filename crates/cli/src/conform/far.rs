@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs::transport::{Context, NicChoice};
 use warpverbs_conformance::{
     Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,

@@ -12,7 +12,7 @@ use clap::ValueEnum as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::nic::Config;
+use warpverbs::raw::nic::Config;
 use warpverbs::transport::{Context, NicChoice};
 use warpverbs_conformance::{About, Case, Outcome, Setup, Which};
 

@@ -6,8 +6,8 @@ use super::root::Root;
 use serde::Serialize;
 use std::sync::Arc;
 use warpverbs::gpu::{self, Found, Gpu, Place};
-use warpverbs::mem::Access;
-use warpverbs::verbs::{
+use warpverbs::raw::mem::Access;
+use warpverbs::raw::verbs::{
     Context, GpuWays, Pd, Registered, Registration, RegistrationPath, Verbs, peer_module,
 };
 

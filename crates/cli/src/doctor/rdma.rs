@@ -6,7 +6,7 @@ use super::root::Root;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::net::Ipv6Addr;
-use warpverbs::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs};
+use warpverbs::raw::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs};
 
 const CLASS: &str = "sys/class/infiniband";
 

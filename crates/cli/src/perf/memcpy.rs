@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use warpverbs::mem::{Progress, copy};
+use warpverbs::raw::mem::{Progress, copy};
 
 /// Options of `perf memcpy`.
 #[derive(Args, Clone, Debug)]

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
-use warpverbs::nic::Config;
+use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
     Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice,
     QueuePlacement,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use thiserror::Error;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::perf;
-use warpverbs::mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
-use warpverbs::mlx5::wqe::{Op, Payload, Position, Remote, Sge, WqeViolation, parse};
+use warpverbs::raw::mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
+use warpverbs::raw::mlx5::wqe::{Op, Payload, Position, Remote, Sge, WqeViolation, parse};
 
 /// A slot whose bytes are not what was to be posted.
 #[derive(Debug, Error)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::{GpuError, LaunchError};
-use warpverbs::mlx5::opcode::SendOpcode;
+use warpverbs::raw::mlx5::opcode::SendOpcode;
 use warpverbs::transport::{Error, QueueKind, Syndrome, UsageError, WaitError, WorkError};
 
 /// An error that may come from another process. What cases look at is kept as a value, the rest in

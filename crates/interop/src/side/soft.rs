@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use warpverbs::nic::link::{LinkConfig, ROCE_PORT, UdpConfig};
-use warpverbs::nic::{Config, Mtu};
+use warpverbs::raw::nic::link::{LinkConfig, ROCE_PORT, UdpConfig};
+use warpverbs::raw::nic::{Config, Mtu};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, LocalRegion,
     MemoryRegion, Posted, ReceivedKind, RemoteRegion, SendFlags, Syndrome, WaitError,

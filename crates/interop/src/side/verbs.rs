@@ -5,7 +5,7 @@ use crate::case::{AREA, Group, Op, Status};
 use anyhow::{Context as _, Result, ensure};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use warpverbs::mem::{Access, HostBuf};
+use warpverbs::raw::mem::{Access, HostBuf};
 use warpverbs_verbs::{
     Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Op as VerbsOp, Path, Pd, Qp,
     QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList,

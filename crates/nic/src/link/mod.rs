@@ -5,16 +5,19 @@
 
 mod cable;
 mod fault;
+#[cfg(feature = "udp")]
 mod interface;
 mod open;
 mod pcap;
 mod plan;
+#[cfg(feature = "udp")]
 mod udp;
 
 pub use cable::{Cable, cable};
 pub use fault::Faulty;
 pub use pcap::Pcap;
 pub use plan::{Chance, FaultPlan, PlanError};
+#[cfg(feature = "udp")]
 pub use udp::{Udp, UdpConfig};
 
 use crate::Mtu;
@@ -124,5 +127,6 @@ pub enum LinkConfig {
     #[default]
     Loopback,
     /// Other hosts, by UDP. QPs of the same NIC are still reached without it.
+    #[cfg(feature = "udp")]
     Udp(UdpConfig),
 }

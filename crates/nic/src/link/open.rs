@@ -1,12 +1,17 @@
 //! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
-use super::{Faulty, Link, LinkConfig, Pcap, Udp};
-use crate::{Clock, Config, NicError};
+#[cfg(feature = "udp")]
+use super::{Faulty, Pcap, Udp, UdpConfig};
+use super::{Link, LinkConfig};
+#[cfg(feature = "udp")]
+use crate::Clock;
+use crate::{Config, NicError};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "udp")]
 use std::time::{Duration, SystemTime};
+#[cfg(feature = "udp")]
+use std::{fs::File, io::BufWriter};
 
 /// What gives [`Config::faults`].
 const FAULTS: &str = "WARPVERBS_FAULT";
@@ -46,29 +51,36 @@ impl Config {
         self
     }
 
-    /// The capture is inside of the faults: it shows what they left.
     pub(crate) fn open_link(&self) -> Result<Option<Box<dyn Link>>, NicError> {
-        let udp = match &self.link {
+        match &self.link {
             LinkConfig::Loopback if !self.faults.is_none() => {
-                return Err(NicError::NoWire { what: "a link with faults" });
+                Err(NicError::NoWire { what: "a link with faults" })
             }
             LinkConfig::Loopback if self.capture.is_some() => {
-                return Err(NicError::NoWire { what: "a capture" });
+                Err(NicError::NoWire { what: "a capture" })
             }
-            LinkConfig::Loopback => return Ok(None),
-            LinkConfig::Udp(config) => Udp::bind(config)?,
-        };
+            LinkConfig::Loopback => Ok(None),
+            #[cfg(feature = "udp")]
+            LinkConfig::Udp(config) => self.open_udp(config).map(Some),
+        }
+    }
+
+    /// The capture is inside of the faults: it shows what they left.
+    #[cfg(feature = "udp")]
+    fn open_udp(&self, config: &UdpConfig) -> Result<Box<dyn Link>, NicError> {
+        let udp = Udp::bind(config)?;
         let link: Box<dyn Link> = match &self.capture {
             Some(path) => Box::new(capture(udp, path, &self.clock)?),
             None => Box::new(udp),
         };
-        Ok(Some(match self.faults.is_none() {
+        Ok(match self.faults.is_none() {
             true => link,
             false => Box::new(Faulty::new(link, self.faults)),
-        }))
+        })
     }
 }
 
+#[cfg(feature = "udp")]
 fn capture(link: Udp, path: &Path, clock: &Clock) -> Result<impl Link + use<>, NicError> {
     let refused =
         |error: std::io::Error| NicError::Capture { path: path.into(), kind: error.kind() };

@@ -12,7 +12,6 @@ use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
     Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError, OnSendError,
     Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig, StopWatcher,
-    UdpConfig,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -63,8 +62,9 @@ impl Soft {
         let Config { name, link, faults, capture, .. } = &self.config;
         let mut description = "software NIC in this process, ".to_owned();
         description += &match link {
-            LinkConfig::Udp(UdpConfig { bind, .. }) => format!("RoCEv2 at {bind}"),
-            LinkConfig::Loopback => "loopback".into(),
+            #[cfg(feature = "udp")]
+            LinkConfig::Udp(warpverbs_nic::UdpConfig { bind, .. }) => format!("RoCEv2 at {bind}"),
+            LinkConfig::Loopback => "loopback".to_owned(),
         };
         if !faults.is_none() {
             description += &format!(", faults {faults}");

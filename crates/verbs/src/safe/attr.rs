@@ -29,35 +29,6 @@ bitflags! {
     }
 }
 
-bitflags! {
-    /// Operations that may touch memory which is paged in on demand (`ibv_odp_transport_cap_bits`).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct OnDemandOps: u32 {
-        /// SEND.
-        const SEND = sys::IBV_ODP_SUPPORT_SEND;
-        /// Receives.
-        const RECV = sys::IBV_ODP_SUPPORT_RECV;
-        /// WRITE.
-        const WRITE = sys::IBV_ODP_SUPPORT_WRITE;
-        /// READ.
-        const READ = sys::IBV_ODP_SUPPORT_READ;
-        /// Atomics.
-        const ATOMIC = sys::IBV_ODP_SUPPORT_ATOMIC;
-        /// Receives of a shared queue.
-        const SRQ_RECV = sys::IBV_ODP_SUPPORT_SRQ_RECV;
-        const _ = !0;
-    }
-}
-
-/// Memory that is not pinned: the device faults pages in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnDemandPaging {
-    /// A whole address space can be registered.
-    pub implicit: bool,
-    /// What RC queue pairs may do with such memory.
-    pub rc: OnDemandOps,
-}
-
 /// The clock of completions' timestamps, free-running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceClock {
@@ -134,7 +105,8 @@ pub struct DeviceAttr {
     /// Abilities.
     pub flags: DeviceFlags,
     /// Memory that is not pinned, if the device can.
-    pub on_demand: Option<OnDemandPaging>,
+    #[cfg(feature = "odp")]
+    pub on_demand: Option<super::OnDemandPaging>,
     /// The clock of timestamps, if completions can have them.
     pub clock: Option<DeviceClock>,
 }
@@ -145,7 +117,6 @@ impl DeviceAttr {
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
         let firmware: Vec<u8> =
             classic.fw_ver.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-        let paging = raw.odp_caps.general_caps;
         Self {
             firmware: String::from_utf8_lossy(&firmware).into_owned(),
             node_guid: u64::from_be(classic.node_guid),
@@ -178,10 +149,8 @@ impl DeviceAttr {
             flags: DeviceFlags::from_bits_retain(
                 u64::from(classic.device_cap_flags) | raw.device_cap_flags_ex,
             ),
-            on_demand: (paging & u64::from(sys::IBV_ODP_SUPPORT) != 0).then(|| OnDemandPaging {
-                implicit: paging & u64::from(sys::IBV_ODP_SUPPORT_IMPLICIT) != 0,
-                rc: OnDemandOps::from_bits_retain(raw.odp_caps.per_transport_caps.rc_odp_caps),
-            }),
+            #[cfg(feature = "odp")]
+            on_demand: super::OnDemandPaging::from_raw(&raw.odp_caps),
             clock: (raw.completion_timestamp_mask != 0).then_some(DeviceClock {
                 khz: raw.hca_core_clock,
                 mask: raw.completion_timestamp_mask,

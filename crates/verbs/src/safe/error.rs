@@ -92,6 +92,7 @@ pub enum VerbsError {
         what: Offer,
     },
     /// Memory that is registered otherwise is there already.
+    #[cfg(feature = "odp")]
     #[error("only memory that is registered on demand can be paged in ahead")]
     NotOnDemand,
     /// The place of a region in a page differs from that in its dmabuf.
@@ -154,6 +155,7 @@ pub enum Offer {
     #[error("batches with {0}")]
     SendOps(SendOps),
     /// Memory that is not pinned (`IBV_ODP_SUPPORT`).
+    #[cfg(feature = "odp")]
     #[error("on-demand paging (IBV_ODP_SUPPORT)")]
     OnDemandPaging,
 }

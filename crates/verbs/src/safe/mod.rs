@@ -17,6 +17,8 @@ mod gid;
 mod gpu;
 mod load;
 mod mr;
+#[cfg(feature = "odp")]
+mod odp;
 mod pd;
 mod port;
 mod post;
@@ -25,7 +27,7 @@ mod select;
 mod srq;
 mod wait;
 
-pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags, OnDemandOps, OnDemandPaging};
+pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags};
 #[cfg(feature = "channels")]
 pub use channel::{CompChannel, CqEvent};
 pub use completion::{Completion, WcOpcode};
@@ -39,14 +41,16 @@ pub use gid::{Gid, GidChoice, GidEntry, GidKind};
 pub use gpu::{GpuWays, NotRegistered, Registered, peer_module};
 pub use load::{LIBRARY_ENV, LoadError, Verbs};
 pub use mr::{Mr, Registration};
+#[cfg(feature = "odp")]
+pub use odp::{OnDemandOps, OnDemandPaging};
 pub use pd::Pd;
 pub use port::{LinkLayer, PortAttr, PortState};
 pub use post::{ListError, PostError, RecvList, SendList};
-pub use qp::{
-    Alternate, Finding, GlobalRoute, Migration, ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions,
-};
+#[cfg(feature = "migration")]
+pub use qp::{Alternate, Migration};
 #[cfg(feature = "extended")]
 pub use qp::{Batch, BatchError, ExtendedQp, SendOps};
+pub use qp::{Finding, GlobalRoute, ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions};
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
 

@@ -1,7 +1,6 @@
 //! Registered memory.
 
-use super::post::raw_sge;
-use super::{Offer, Pd, Sge, VerbsError, access, error::in_range, gpu};
+use super::{Pd, Sge, VerbsError, access, error::in_range, gpu};
 use crate::{CallError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,13 +13,19 @@ use warpverbs_mem::{Access, Region};
 pub struct Registration {
     access: Access,
     relaxed_ordering: bool,
-    on_demand: bool,
+    #[cfg(feature = "odp")]
+    pub(super) on_demand: bool,
 }
 
 impl Registration {
     /// Pinned memory with these rights, its writes in order.
     pub fn new(access: Access) -> Self {
-        Self { access, relaxed_ordering: false, on_demand: false }
+        Self {
+            access,
+            relaxed_ordering: false,
+            #[cfg(feature = "odp")]
+            on_demand: false,
+        }
     }
 
     /// The rights.
@@ -35,17 +40,10 @@ impl Registration {
         Self { relaxed_ordering: relaxed, ..self }
     }
 
-    /// Pages are not pinned; the device faults them in ([`DeviceAttr::on_demand`] tells whether it
-    /// can, and for which operations). Without locked memory, and slower at first touch.
-    ///
-    /// [`DeviceAttr::on_demand`]: super::DeviceAttr::on_demand
-    pub fn on_demand(self, on_demand: bool) -> Self {
-        Self { on_demand, ..self }
-    }
-
     fn flags(self) -> u32 {
         let optional = [
             (self.relaxed_ordering, sys::IBV_ACCESS_RELAXED_ORDERING),
+            #[cfg(feature = "odp")]
             (self.on_demand, sys::IBV_ACCESS_ON_DEMAND),
         ];
         let optional: u32 = optional.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
@@ -172,22 +170,9 @@ impl Mr {
         in_range("end of the entry", offset.saturating_add(len.into()), 0, region_len)?;
         Ok(Sge::new(self.region.addr() + offset, len, self.lkey))
     }
-
-    /// Asks the device to page this range in now. Only for memory that is registered on demand.
-    pub fn prefetch(&self, offset: u64, len: u32) -> Result<(), VerbsError> {
-        if !self.registration.on_demand {
-            return Err(VerbsError::NotOnDemand);
-        }
-        let mut sges = [raw_sge(self.sge(offset, len)?)];
-        let advice = match self.registration.access.contains(Access::LOCAL_WRITE) {
-            true => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-            false => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH,
-        };
-        // SAFETY: a live domain.
-        Ok(unsafe { result::advise_mr(self.pd.ptr(), advice, &mut sges) }?)
-    }
 }
 
+#[cfg_attr(not(feature = "odp"), allow(unused_variables))]
 fn check(pd: &Pd, region: &Region, registration: Registration) -> Result<(), VerbsError> {
     in_range("length of the region", region.len() as u64, 1, u64::MAX)?;
     let asked = registration.access;
@@ -196,10 +181,7 @@ fn check(pd: &Pd, region: &Region, registration: Registration) -> Result<(), Ver
     {
         return Err(VerbsError::NeedsLocalWrite { asked });
     }
-    // A kernel refuses with EINVAL or EOPNOTSUPP, which could be anything.
-    if registration.on_demand && pd.context().attr()?.on_demand.is_none() {
-        let device = pd.context().device().name().to_owned();
-        return Err(VerbsError::NotOffered { device, what: Offer::OnDemandPaging });
-    }
+    #[cfg(feature = "odp")]
+    super::odp::check(pd, registration)?;
     Ok(())
 }

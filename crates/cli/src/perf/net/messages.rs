@@ -24,7 +24,7 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u32>,
     /// Messages of a queue pair that may be under way.
     pub(crate) tx_depth: u32,
-    /// What goes wrong on both ends' links, as [`FaultPlan`](warpverbs::nic::link::FaultPlan) is
+    /// What goes wrong on both ends' links, as [`FaultPlan`](warpverbs::raw::nic::link::FaultPlan) is
     /// written.
     pub(crate) faults: Option<String>,
     /// Seconds after which a row is given up.

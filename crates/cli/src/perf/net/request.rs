@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use warpverbs::nic::link::{Chance, FaultPlan};
+use warpverbs::raw::nic::link::{Chance, FaultPlan};
 
 /// What is measured, and how it is printed.
 #[derive(Args, Clone, Debug)]

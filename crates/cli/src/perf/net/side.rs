@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::Gpu;
-use warpverbs::nic::{Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig};
+use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig};
 use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.

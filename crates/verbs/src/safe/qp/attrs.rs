@@ -1,5 +1,7 @@
 //! Attributes of a QP: what its owner sets on the way from RESET to RTS.
 
+#[cfg(feature = "migration")]
+use super::{Alternate, Migration};
 use crate::safe::port::mtu_from_raw;
 use crate::safe::{Gid, access};
 use crate::sys;
@@ -51,7 +53,7 @@ impl Path {
         Self { port, dlid, sl: 0, src_path_bits: 0, static_rate: 0, global: None }
     }
 
-    fn to_raw(self) -> sys::ibv_ah_attr {
+    pub(super) fn to_raw(self) -> sys::ibv_ah_attr {
         let route = self.global.unwrap_or(GlobalRoute {
             dgid: Gid::default(),
             sgid_index: 0,
@@ -76,7 +78,7 @@ impl Path {
         }
     }
 
-    fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
+    pub(super) fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
         // SAFETY: sixteen bytes, whichever way they are looked at.
         let dgid = Gid(unsafe { raw.grh.dgid.raw });
         let global = (raw.is_global != 0).then_some(GlobalRoute {
@@ -95,29 +97,6 @@ impl Path {
             global,
         }
     }
-}
-
-/// A second path, taken when the first fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alternate {
-    /// How the peer is reached then.
-    pub path: Path,
-    /// Partition key, by index.
-    pub pkey_index: u16,
-    /// Code of the time after which an answer is missed.
-    pub timeout: u8,
-}
-
-/// Where a QP with an alternate path stands (`enum ibv_mig_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Migration {
-    /// On the alternate path, or without one.
-    Migrated = sys::IBV_MIG_MIGRATED,
-    /// The new alternate path is being agreed on.
-    Rearm = sys::IBV_MIG_REARM,
-    /// Will change over when the first path fails.
-    Armed = sys::IBV_MIG_ARMED,
 }
 
 /// Attributes given with a transition; `None` is "not given".
@@ -152,8 +131,10 @@ pub struct QpAttrs {
     /// READs and atomics of this QP that may be outstanding.
     pub max_rd_atomic: Option<u8>,
     /// A second path.
+    #[cfg(feature = "migration")]
     pub alternate: Option<Alternate>,
     /// What is to become of the second path.
+    #[cfg(feature = "migration")]
     pub migration: Option<Migration>,
     /// An event tells when the send queue is drained ([`QpState::Sqd`]).
     pub sqd_notify: Option<bool>,
@@ -200,6 +181,15 @@ impl QpAttrs {
         AttrMask::from_bits_truncate(self.to_raw().1)
     }
 
+    /// The paths that are given.
+    pub(super) fn paths(&self) -> impl Iterator<Item = Path> {
+        #[cfg(feature = "migration")]
+        let alternate = self.alternate.map(|alternate| alternate.path);
+        #[cfg(not(feature = "migration"))]
+        let alternate = None;
+        self.path.into_iter().chain(alternate)
+    }
+
     pub(super) fn to_raw(self) -> (sys::ibv_qp_attr, u32) {
         let mut raw: sys::ibv_qp_attr = sys::zeroed();
         let mut mask = AttrMask::empty();
@@ -227,16 +217,18 @@ impl QpAttrs {
             rnr_retry => RNR_RETRY, rnr_retry;
             sq_psn => SQ_PSN, sq_psn;
             max_rd_atomic => MAX_RD_ATOMIC, max_rd_atomic;
-            migration => MIGRATION, path_mig_state, |state| state as u32;
             sqd_notify => SQD_NOTIFY, en_sqd_async_notify, u8::from;
             cur_state => CUR_STATE, cur_qp_state, |state| state as u32;
         }
+        #[cfg(feature = "migration")]
         if let Some(alternate) = self.alternate {
-            raw.alt_ah_attr = alternate.path.to_raw();
-            raw.alt_port_num = alternate.path.port;
-            raw.alt_pkey_index = alternate.pkey_index;
-            raw.alt_timeout = alternate.timeout;
+            alternate.to_raw(&mut raw);
             mask |= AttrMask::ALTERNATE;
+        }
+        #[cfg(feature = "migration")]
+        if let Some(migration) = self.migration {
+            raw.path_mig_state = migration as u32;
+            mask |= AttrMask::MIGRATION;
         }
         (raw, mask.bits())
     }
@@ -265,21 +257,17 @@ impl QpAttrs {
             rnr_retry => RNR_RETRY, Some(raw.rnr_retry);
             sq_psn => SQ_PSN, Some(raw.sq_psn);
             max_rd_atomic => MAX_RD_ATOMIC, Some(raw.max_rd_atomic);
-            migration => MIGRATION, migration(raw.path_mig_state);
             sqd_notify => SQD_NOTIFY, Some(raw.en_sqd_async_notify != 0);
             cur_state => CUR_STATE, QpState::from_value(raw.cur_qp_state);
         }
-        if has(AttrMask::ALTERNATE) {
-            let path = Path { port: raw.alt_port_num, ..Path::from_raw(&raw.alt_ah_attr) };
-            let (pkey_index, timeout) = (raw.alt_pkey_index, raw.alt_timeout);
-            out.alternate = Some(Alternate { path, pkey_index, timeout });
+        #[cfg(feature = "migration")]
+        {
+            out.alternate = has(AttrMask::ALTERNATE).then(|| Alternate::from_raw(raw));
+            let migration = has(AttrMask::MIGRATION).then_some(raw.path_mig_state);
+            out.migration = migration.and_then(Migration::from_raw);
         }
         out
     }
-}
-
-fn migration(raw: u32) -> Option<Migration> {
-    [Migration::Migrated, Migration::Rearm, Migration::Armed].into_iter().find(|&m| m as u32 == raw)
 }
 
 #[cfg(test)]

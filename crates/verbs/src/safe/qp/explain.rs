@@ -97,8 +97,7 @@ pub(super) fn explain(
     source: CallError,
 ) -> Box<ModifyError> {
     let attr = context.attr().ok();
-    let paths = [attrs.path, attrs.alternate.map(|alternate| alternate.path)];
-    let port = attrs.port.or(paths.iter().flatten().map(|path| path.port).next());
+    let port = attrs.port.or(attrs.paths().next().map(|path| path.port));
     let facts = Facts {
         ports: attr.as_ref().map(|a| a.ports),
         max_rd_atomic: attr.as_ref().map(|a| a.max_rd_atomic),

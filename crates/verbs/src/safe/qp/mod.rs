@@ -4,12 +4,16 @@ mod attrs;
 #[cfg(feature = "extended")]
 mod batch;
 mod explain;
+#[cfg(feature = "migration")]
+mod migration;
 mod state;
 
-pub use attrs::{Alternate, GlobalRoute, Migration, Path, QpAttrs};
+pub use attrs::{GlobalRoute, Path, QpAttrs};
 #[cfg(feature = "extended")]
 pub use batch::{Batch, BatchError, ExtendedQp, SendOps};
 pub use explain::{Finding, ModifyError};
+#[cfg(feature = "migration")]
+pub use migration::{Alternate, Migration};
 
 use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
 use crate::{CallError, result, sys};
