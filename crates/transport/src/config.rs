@@ -1,5 +1,6 @@
 //! How an endpoint is made.
 
+use crate::limits::MAX_INLINE;
 use crate::{SharedReceiveQueue, UsageError};
 use std::fmt;
 use std::sync::Arc;
@@ -45,11 +46,6 @@ pub struct EndpointConfig {
     pub(crate) timeout: Duration,
     pub(crate) consume_only: bool,
 }
-
-/// The largest inline payload of a work request of the host's, in bytes.
-pub(crate) const MAX_INLINE: u32 = 220;
-/// The most scatter/gather entries of one send work request of the host's.
-pub(crate) const MAX_SEND_SGES: usize = 14;
 
 impl EndpointConfig {
     /// An endpoint the host posts to.

@@ -1,11 +1,13 @@
 //! An open NIC: where memory is registered and endpoints are made.
 
-use crate::endpoint::Endpoint;
 use crate::provider::{Nic, NicInfo};
-use crate::{EndpointConfig, Error, MemoryRegion, NicId, RegisterOptions, SharedReceiveQueue};
+use crate::shared::DeviceShared;
+use crate::{
+    Endpoint, EndpointConfig, Error, MemoryRegion, NicId, RegisterOptions, SharedReceiveQueue,
+};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_gpu::{Buffer, Gpu, GpuKind};
+use std::sync::Arc;
+use warpverbs_gpu::Buffer;
 use warpverbs_mem::{Access, HostBuf, Region};
 
 /// An open NIC with a protection domain of its own. Cloning shares it.
@@ -13,36 +15,14 @@ use warpverbs_mem::{Access, HostBuf, Region};
 #[doc(alias = "RdmaDevice")]
 #[doc(alias = "RdmaDeviceContext")]
 pub struct Device {
-    pub(crate) shared: Arc<DeviceShared>,
+    shared: Arc<DeviceShared>,
     why: Arc<str>,
-}
-
-/// What everything made from a device keeps alive.
-pub(crate) struct DeviceShared {
-    pub(crate) nic: Arc<dyn Nic>,
-    /// The doorbell page as each GPU sees it: mapped once, for ever.
-    mapped: Mutex<Vec<((GpuKind, u32), Buffer)>>,
-}
-
-impl DeviceShared {
-    /// The doorbell page in `gpu`'s address space.
-    pub(crate) fn doorbells_in(&self, gpu: &dyn Gpu) -> Result<Buffer, Error> {
-        let key = (gpu.info().kind, gpu.info().ordinal);
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, buffer)) = mapped.iter().find(|(gpu, _)| *gpu == key) {
-            return Ok(buffer.clone());
-        }
-        let buffer = gpu.map(self.nic.doorbells())?;
-        mapped.push((key, buffer.clone()));
-        Ok(buffer)
-    }
 }
 
 impl Device {
     pub(crate) fn new(nic: Arc<dyn Nic>, why: String) -> Self {
         tracing::info!(%why, "NIC opened");
-        let shared = Arc::new(DeviceShared { nic, mapped: Mutex::default() });
-        Self { shared, why: why.into() }
+        Self { shared: Arc::new(DeviceShared::new(nic)), why: why.into() }
     }
 
     /// What it is.

@@ -1,12 +1,13 @@
 //! One end of a connection.
 
-use crate::device::DeviceShared;
-use crate::health::{self, Health};
-use crate::layout::{Abort, AbortWord, ExportedQp, Memory};
-use crate::post::host::HostQueues;
-use crate::provider::{CqSpec, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
+use crate::error::decode_error;
+use crate::memory::{Abort, AbortWord, ExportedQp, Memory};
+use crate::post::HostQueues;
+use crate::provider::{CqSpec, Events, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
+use crate::shared::DeviceShared;
 use crate::{
-    EndpointConfig, EndpointHandle, Error, FirstError, Poster, QueuePlacement, UsageError,
+    EndpointConfig, EndpointHandle, Error, FaultReport, FirstError, Health, Poster, Progress,
+    QueuePlacement, UsageError,
 };
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -14,9 +15,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use warpverbs_gpu::{Buffer, KernelPtr, Qp};
 use warpverbs_mem::Access;
-use warpverbs_mlx5::export::CqMode;
+use warpverbs_mlx5::export::{CqMode, ErrorWord, PostState};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_nic::QpState;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// A reliable connection's end: a QP, its completion queues, and the state that posters share.
 ///
@@ -27,15 +29,15 @@ pub struct Endpoint {
     core: Arc<Core>,
 }
 
-pub(crate) struct Core {
+struct Core {
     // In this order: the QP dies first, then its keys, then its memory.
-    pub(crate) qp: Arc<dyn QueuePair>,
+    qp: Arc<dyn QueuePair>,
     /// None if only kernels can post.
-    pub(crate) queues: Option<HostQueues>,
+    queues: Option<HostQueues>,
     _scratch_key: Box<dyn MemoryKey>,
     /// Also set by the NIC when it stops.
-    pub(crate) abort: Arc<AbortWord>,
-    pub(crate) memory: Memory,
+    abort: Arc<AbortWord>,
+    memory: Memory,
     config: EndpointConfig,
     handle: EndpointHandle,
     /// QP number of the peer, 0 while there is none. Posters go by it, so it is set when the QP is
@@ -45,7 +47,7 @@ pub(crate) struct Core {
     /// The exported QP.
     exported: Buffer,
     _doorbells: Option<Buffer>,
-    pub(crate) device: Arc<DeviceShared>,
+    device: Arc<DeviceShared>,
 }
 
 impl Endpoint {
@@ -183,7 +185,24 @@ impl Endpoint {
 
     /// What became of it: its QP's state, its queues, and the first thing that went wrong.
     pub fn health(&self) -> Result<Health, Error> {
-        health::examine(&self.core)
+        let core = &*self.core;
+        let mut state = PostState::new_zeroed();
+        core.memory.read_state(0, state.as_mut_bytes())?;
+        let error = (state.error != 0).then(|| decode_error(self.qpn(), ErrorWord(state.error)));
+        let Events { new, failure } = core.qp.events();
+        Ok(Health {
+            qpn: self.qpn(),
+            nic_stopped: core.qp.stopped(),
+            state: core.qp.state(),
+            send: Progress::of(&state.sq),
+            receive: Progress::of(&state.rq),
+            error,
+            first_error: core.first_error(),
+            fault: FaultReport::of(&state.fault),
+            failure,
+            events: new,
+            aborted: core.abort.read()? == Abort::ByHost as u32,
+        })
     }
 
     /// Makes every wait on this endpoint, on host and device, return `aborted`.
@@ -229,7 +248,7 @@ impl Core {
     }
 
     /// The first error of the send queue, as far as anybody but posters remembers it.
-    pub(crate) fn first_error(&self) -> Option<FirstError> {
+    fn first_error(&self) -> Option<FirstError> {
         self.queues.as_ref().map_or_else(|| self.qp.first_error(), HostQueues::first_error)
     }
 

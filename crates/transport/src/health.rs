@@ -1,17 +1,11 @@
 //! What became of an endpoint: which queue, which index, and what for.
 
-use crate::endpoint::Core;
-use crate::layout::Abort;
-use crate::post::host::decode_error;
-use crate::provider::Events;
 use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
 use std::fmt;
 use warpverbs_gpu::Status;
-use warpverbs_mlx5::export::{ErrorWord, Fault, PostState, QueueState};
-use warpverbs_mlx5::num::Qpn;
+use warpverbs_mlx5::export::{Fault, QueueState};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::NicError;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// An examination of an [`Endpoint`](crate::Endpoint). Prints as one line per finding.
 #[derive(Debug)]
@@ -53,6 +47,13 @@ pub struct Progress {
     pub published: u64,
     /// Indexes known to be complete.
     pub completed: u64,
+}
+
+impl Progress {
+    pub(crate) fn of(queue: &QueueState) -> Self {
+        let QueueState { reserved, published, .. } = *queue;
+        Self { reserved, published, completed: queue.completed() }
+    }
 }
 
 /// The first wait of a kernel that did not end well.
@@ -232,47 +233,19 @@ impl fmt::Display for Health {
     }
 }
 
-pub(crate) fn examine(core: &Core) -> Result<Health, Error> {
-    let mut state = PostState::new_zeroed();
-    core.memory.read_state(0, state.as_mut_bytes())?;
-    let qpn = core.qp.qpn();
-    let progress = |queue: &QueueState| {
-        let QueueState { reserved, published, .. } = *queue;
-        Progress { reserved, published, completed: queue.completed() }
-    };
-    let error = (state.error != 0)
-        .then(|| decode_error(Qpn::new(qpn).unwrap_or_default(), ErrorWord(state.error)));
-    let Events { new, failure } = core.qp.events();
-    Ok(Health {
-        qpn,
-        nic_stopped: core.qp.stopped(),
-        state: core.qp.state(),
-        send: progress(&state.sq),
-        receive: progress(&state.rq),
-        error,
-        first_error: core.first_error(),
-        fault: report(&state.fault),
-        failure,
-        events: new,
-        aborted: core.abort.read()? == Abort::ByHost as u32,
-    })
+impl FaultReport {
+    /// What a kernel wrote of its wait, if it is whole.
+    pub(crate) fn of(fault: &Fault) -> Option<Self> {
+        // 2: all other fields are written.
+        (fault.claim == 2).then(|| Self {
+            outcome: Outcome::from_code(fault.status),
+            what: WaitFor::from_code(fault.what),
+            expected: fault.expected,
+            actual: fault.actual,
+            thread: fault.thread,
+        })
+    }
 }
-
-fn report(fault: &Fault) -> Option<FaultReport> {
-    // 2: all other fields are written.
-    (fault.claim == 2).then(|| FaultReport {
-        outcome: Outcome::from_code(fault.status),
-        what: WaitFor::from_code(fault.what),
-        expected: fault.expected,
-        actual: fault.actual,
-        thread: fault.thread,
-    })
-}
-
-const _: fn() = || {
-    fn is_plain<T: FromBytes + IntoBytes>() {}
-    is_plain::<PostState>();
-};
 
 #[cfg(test)]
 mod tests {
@@ -281,8 +254,8 @@ mod tests {
     #[test]
     fn a_fault_counts_once_it_is_whole() {
         let fault = Fault { claim: 1, status: 1, what: 2, expected: 9, ..Fault::default() };
-        assert_eq!(report(&fault), None);
-        let report = report(&Fault { claim: 2, ..fault }).unwrap();
+        assert_eq!(FaultReport::of(&fault), None);
+        let report = FaultReport::of(&Fault { claim: 2, ..fault }).unwrap();
         assert_eq!((report.outcome, report.what), (Outcome::Timeout, WaitFor::Completion));
     }
 

@@ -50,6 +50,7 @@
 //! - `udp`: a link of the software NIC to other hosts. Without it the software NIC is loopback.
 #![deny(unsafe_code)]
 
+mod alloc;
 mod choice;
 mod config;
 mod context;
@@ -59,13 +60,16 @@ mod error;
 mod fabric;
 mod handle;
 mod health;
-mod layout;
+mod limits;
+mod memory;
 #[cfg(test)]
 mod mirror;
 mod post;
 mod provider;
 mod region;
 mod register;
+mod sges;
+mod shared;
 mod srq;
 mod status;
 mod wire;
@@ -75,7 +79,7 @@ pub use config::{EndpointConfig, QueuePlacement};
 pub use context::{Context, ContextBuilder};
 pub use device::Device;
 pub use endpoint::Endpoint;
-pub use error::{Error, ErrorKind, HandleError, UsageError, WaitError, WorkError};
+pub use error::{Error, ErrorKind, HandleError, KernelError, UsageError, WaitError, WorkError};
 pub use fabric::FabricAddress;
 pub use handle::{EndpointHandle, NicId};
 pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
@@ -86,7 +90,7 @@ pub use provider::VerbsProvider;
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;
-pub use status::{KernelError, KernelStatus};
+pub use status::KernelStatus;
 
 pub use warpverbs_mem::{Access, NotTaken, RegistrationChoice, RegistrationPath};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};

@@ -1,7 +1,7 @@
 //! The numbers that the device headers and Rust both define are the same, and neither side knows one
 //! that the other does not.
 
-use crate::post::host::{GAVE_UP, STRAY_COMPLETION};
+use crate::error::{GAVE_UP, STRAY_COMPLETION};
 use crate::post::protocol::OFFERED;
 use crate::{Outcome, WaitFor};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Registered memory, and what a work request says of it.
 
-use crate::device::DeviceShared;
 use crate::provider::MemoryKey;
+use crate::shared::DeviceShared;
 use crate::wire::{Frame, Reader};
 use crate::{Error, HandleError, RegisterOptions, UsageError};
 use std::fmt;

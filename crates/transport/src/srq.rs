@@ -1,9 +1,10 @@
 //! Receives that several endpoints share.
 
-use crate::device::DeviceShared;
-use crate::layout::alloc;
-use crate::post::{MAX_RECV_SGES, recv_sges};
+use crate::alloc::alloc;
+use crate::limits::MAX_RECV_SGES;
 use crate::provider::{SharedQueue, SrqSpec};
+use crate::sges::recv_sges;
+use crate::shared::DeviceShared;
 use crate::{Error, LocalRegion, UsageError, WaitError};
 use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, Release};

@@ -1,7 +1,6 @@
 //! How a kernel ended: the status word that it leaves, and what the endpoints know of the cause.
 
-use crate::{Endpoint, Error, Health, Outcome};
-use std::fmt;
+use crate::{Endpoint, Error, KernelError, Outcome};
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, KernelPtr, Place, Status};
 
@@ -43,22 +42,5 @@ impl KernelStatus {
         let mut health = health.collect::<Result<Vec<_>, _>>()?;
         health.retain(|health| !health.is_ok());
         Err(KernelError { outcome, health }.into())
-    }
-}
-
-/// A kernel ended with a bad status.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub struct KernelError {
-    /// The first bad status of its threads.
-    pub outcome: Outcome,
-    /// What the endpoints that are not well say of the cause.
-    pub health: Vec<Health>,
-}
-
-impl fmt::Display for KernelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel failed: {}", self.outcome)?;
-        self.health.iter().try_for_each(|health| write!(f, "\n{health}"))
     }
 }

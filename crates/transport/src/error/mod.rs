@@ -1,12 +1,18 @@
 //! What can go wrong, and whose doing it is.
 
 mod handle;
+mod kernel;
+mod word;
 mod work;
 
 pub use handle::HandleError;
+pub use kernel::KernelError;
+#[cfg(test)]
+pub(crate) use word::GAVE_UP;
+pub(crate) use word::{STRAY_COMPLETION, decode_error, error_opcode};
 pub use work::WorkError;
 
-use crate::{FabricAddress, Health, KernelError};
+use crate::{FabricAddress, Health};
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_gpu::GpuError;

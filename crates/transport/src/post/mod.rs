@@ -3,13 +3,15 @@
 //! ```text
 //! poster, send, recv   what users call
 //! request              a send work request as a value, and as a WQE
-//! host                 the words that all posters share: counters, first error, abort
+//! host                 an endpoint's queues, by one of two ways:
 //!   ├─ rings           a NIC that reads rings, as kernels post to it: protocol, queue, word
 //!   └─ direct          a NIC that takes calls
+//! words                what both ways share: counters, first error, abort
 //! ```
 
+mod backoff;
 mod direct;
-pub(crate) mod host;
+mod host;
 #[cfg(test)]
 mod model;
 mod poster;
@@ -20,8 +22,9 @@ mod request;
 mod rings;
 mod send;
 mod word;
+mod words;
 mod work;
 
+pub(crate) use host::HostQueues;
 pub use poster::Poster;
-pub(crate) use recv::{MAX_RECV_SGES, recv_sges};
 pub use work::{Posted, Received};

@@ -1,6 +1,7 @@
 //! The host as a poster: reserving, waiting, completing.
 
-use super::host::{HostQueues, Patience};
+use super::backoff::Backoff;
+use super::host::HostQueues;
 use super::protocol::Ring;
 use super::work::Posted;
 use crate::QueueKind;
@@ -65,31 +66,31 @@ impl<'e> Poster<'e> {
     /// not.
     #[doc(alias = "flush")]
     pub fn quiet(&self) -> Result<(), Error> {
-        self.wait_until(self.q.send.reserved().load(Acquire), false)
+        self.wait_until(self.q.words.send.reserved().load(Acquire), false)
     }
 
     fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), Error> {
         let q = self.q;
-        let mut patience = Patience::new(self.timeout);
+        let mut backoff = Backoff::new(self.timeout);
         loop {
-            if q.send.completed() >= end {
+            if q.words.send.completed() >= end {
                 return Ok(());
             }
             q.drain_send();
-            if q.send.completed() >= end {
+            if q.words.send.completed() >= end {
                 return Ok(());
             }
             q.check()?;
-            q.check_abort()?;
-            if !signaled && q.send.unsignaled().load(Relaxed) >= end {
+            q.words.check_abort()?;
+            if !signaled && q.words.send.unsignaled().load(Relaxed) >= end {
                 (end, signaled) = (self.post_nop(SendFlags::SIGNALED)?.end, true);
             }
-            if !patience.pause() {
+            if !backoff.pause() {
                 return Err(WaitError::Timeout {
-                    qpn: q.qpn.get(),
+                    qpn: q.words.qpn.get(),
                     queue: QueueKind::Send,
                     expected: end,
-                    actual: q.send.completed(),
+                    actual: q.words.send.completed(),
                     after: self.timeout,
                 }
                 .into());
@@ -116,8 +117,8 @@ impl<'e> Poster<'e> {
         kind: QueueKind,
         post: impl Fn() -> Option<Posted>,
     ) -> Result<Posted, Error> {
-        let (q, queue) = (self.q, self.q.queue(kind));
-        let mut patience = Patience::new(self.timeout);
+        let (q, queue) = (self.q, self.q.words.queue(kind));
+        let mut backoff = Backoff::new(self.timeout);
         loop {
             // Receives are retired by whoever takes their completions: they are the user's.
             if kind == QueueKind::Send {
@@ -127,9 +128,9 @@ impl<'e> Poster<'e> {
                 return Ok(posted);
             }
             q.check()?;
-            q.check_abort()?;
-            if !patience.pause() {
-                let (qpn, depth, after) = (q.qpn.get(), queue.depth(), self.timeout);
+            q.words.check_abort()?;
+            if !backoff.pause() {
+                let (qpn, depth, after) = (q.words.qpn.get(), queue.depth(), self.timeout);
                 return Err(WaitError::QueueFull { qpn, queue: kind, depth, after }.into());
             }
         }

@@ -1,43 +1,15 @@
 //! Receive work requests, and what arrives.
 
-use super::host::{Path, Patience};
+use super::backoff::Backoff;
+use super::host::Path;
 use super::poster::Poster;
 use super::protocol::Ring;
-use super::send::sge;
-use super::work::{Posted, Received};
+use super::work::{Posted, Received, Taken};
 use crate::QueueKind;
+use crate::limits::MAX_RECV_SGES;
+use crate::sges::recv_sges;
 use crate::{Error, LocalRegion, UsageError, WaitError};
 use warpverbs_mlx5::recv::build;
-use warpverbs_mlx5::wqe::Sge;
-
-/// Entries of the longest receive.
-pub(crate) const MAX_RECV_SGES: usize = 64;
-
-/// The non-empty parts of `local` as the NIC takes them, and how many they are.
-pub(crate) fn recv_sges(
-    local: &[LocalRegion],
-    max: usize,
-) -> Result<([Sge; MAX_RECV_SGES], usize), UsageError> {
-    let nothing = Sge { addr: 0, len: 0, lkey: warpverbs_mlx5::num::Lkey(0) };
-    let (mut sges, mut count) = ([nothing; MAX_RECV_SGES], 0);
-    for part in local.iter().filter(|part| !part.is_empty()) {
-        if count == max {
-            return Err(UsageError::TooManySges { count: local.len(), max });
-        }
-        sges[count] = sge(part)?;
-        count += 1;
-    }
-    Ok((sges, count))
-}
-
-/// A receive that has completed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    /// Low 16 bits of its index; with an SRQ, the queue's number for it.
-    pub(crate) number: u16,
-    /// What came, unless it failed.
-    pub(crate) received: Option<Received>,
-}
 
 impl Poster<'_> {
     /// Gives the NIC memory for one message, filled in order. With no memory at all it takes a
@@ -45,7 +17,7 @@ impl Poster<'_> {
     #[doc(alias = "PostRecv")]
     pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, Error> {
         let q = self.q;
-        let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.qpn.get(), why };
+        let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.words.qpn.get(), why };
         let stride = match (q.log_recv_stride, self.srq) {
             (Some(log), _) => 1usize << log,
             (None, Some(_)) => return Err(no_queue("post to its SharedReceiveQueue").into()),
@@ -59,10 +31,10 @@ impl Poster<'_> {
                 let mut slot = [0; 16 * MAX_RECV_SGES];
                 let slot = &mut slot[..stride];
                 build(slot, sges).map_err(UsageError::from)?;
-                self.when_room(QueueKind::Receive, || rings.try_post_recv(&q.recv, slot))
+                self.when_room(QueueKind::Receive, || rings.try_post_recv(&q.words.recv, slot))
             }
             Path::Direct(direct) => {
-                self.when_room(QueueKind::Receive, || direct.try_post_recv(q, sges))
+                self.when_room(QueueKind::Receive, || direct.try_post_recv(&q.words, sges))
             }
         }
     }
@@ -76,22 +48,22 @@ impl Poster<'_> {
         }
         match taken {
             Some(Taken { received: Some(received), .. }) => Ok(Some(received)),
-            _ => self.q.check().and_then(|()| self.q.check_running()).map(|()| None),
+            _ => self.q.check().and_then(|()| self.q.words.check_running()).map(|()| None),
         }
     }
 
     /// Waits for a message.
     pub fn wait_recv(&self) -> Result<Received, Error> {
-        let mut patience = Patience::new(self.timeout);
+        let mut backoff = Backoff::new(self.timeout);
         loop {
             if let Some(received) = self.poll_recv()? {
                 return Ok(received);
             }
-            self.q.check_abort()?;
-            if !patience.pause() {
-                let actual = self.q.recv.completed();
+            self.q.words.check_abort()?;
+            if !backoff.pause() {
+                let actual = self.q.words.recv.completed();
                 return Err(WaitError::Timeout {
-                    qpn: self.q.qpn.get(),
+                    qpn: self.q.words.qpn.get(),
                     queue: QueueKind::Receive,
                     expected: actual + 1,
                     actual,

@@ -1,6 +1,5 @@
 //! A send work request as a value: `rings` encodes it as a WQE, `direct` posts it as it is.
 
-use arrayvec::ArrayVec;
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::num::{Qpn, WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -9,8 +8,6 @@ use warpverbs_rdma::{Data, Op, Remote, Rkey, SendFlags, Sge};
 
 /// Bytes of the largest send work request of the host's: four WQEBBs.
 pub(super) type Wqe = [u8; 4 * WQEBB];
-/// The local memory of one work request.
-pub(super) type Pieces = ArrayVec<Sge, { crate::config::MAX_SEND_SGES }>;
 
 /// What a work request does.
 #[derive(Clone, Copy, Debug)]

@@ -1,18 +1,18 @@
 //! The host as a poster like kernels: work requests, records and completions in memory that a NIC
 //! reads and writes.
 
-use super::host::{HostQueues, STRAY_COMPLETION};
 use super::protocol::{Place, Poller, Ring, must_signal, publish, try_lock, try_reserve};
 use super::queue::WorkQueue;
-use super::recv::Taken;
-use super::work::{Posted, Received, control_byte};
+use super::words::Words;
+use super::work::{Posted, Received, Taken, control_byte};
 use crate::Error;
-use crate::layout::Memory;
+use crate::error::{STRAY_COMPLETION, error_opcode};
+use crate::memory::Memory;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
 use warpverbs_mlx5::export::{CqMode, ErrorWord};
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
@@ -146,7 +146,7 @@ impl Rings {
 
     /// Looks at the send CQ once, unless somebody else does.
     #[inline]
-    pub(super) fn drain_send(&self, q: &HostQueues) {
+    pub(super) fn drain_send(&self, q: &Words) {
         let Some(mut poller) = try_lock(&q.send) else { return };
         match self.send_cq.mode {
             CqMode::Collapsed => {
@@ -156,7 +156,7 @@ impl Rings {
         }
     }
 
-    fn drain_send_ring(&self, q: &HostQueues, poller: &mut Poller<'_, WorkQueue>) {
+    fn drain_send_ring(&self, q: &Words, poller: &mut Poller<'_, WorkQueue>) {
         let mut ci = q.send.cq_ci().load(Relaxed);
         let from = ci;
         loop {
@@ -178,7 +178,7 @@ impl Rings {
     #[inline]
     fn take_send(
         &self,
-        q: &HostQueues,
+        q: &Words,
         poller: &mut Poller<'_, WorkQueue>,
         ci: u64,
         tail: CqeTail,
@@ -207,8 +207,8 @@ impl Rings {
     }
 
     /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or somebody
-    /// else is at it. The first bad one becomes the endpoint's error.
-    pub(super) fn take_recv(&self, q: &HostQueues) -> Option<Taken> {
+    /// else is polling. The first bad one becomes the endpoint's error.
+    pub(super) fn take_recv(&self, q: &Words) -> Option<Taken> {
         let cq = &self.recv_cq;
         let mut poller = try_lock(&q.recv)?;
         let ci = q.recv.cq_ci().load(Relaxed);
@@ -247,14 +247,6 @@ fn error_word(raw: &[u8; 64]) -> ErrorWord {
         }
         // Whatever this is, it is not a completion this side knows; nothing after it counts.
         _ => ErrorWord::new(raw[63] >> 4, 0, 0, raw[56], u16::from_be_bytes([raw[60], raw[61]])),
-    }
-}
-
-/// Opcode of the CQE of an error.
-pub(super) const fn error_opcode(side: ErrorSide) -> u8 {
-    match side {
-        ErrorSide::Requester => 13,
-        ErrorSide::Responder => 14,
     }
 }
 

@@ -1,16 +1,17 @@
 //! Send work requests.
 
-use super::host::{Path, Patience};
+use super::backoff::Backoff;
+use super::host::Path;
 use super::poster::Poster;
-use super::request::{Action, Pieces, Request};
+use super::request::{Action, Request};
 use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
-use crate::config::MAX_SEND_SGES;
+use crate::sges::{fits, pieces};
 use crate::{Error, LocalRegion, RemoteRegion, UsageError, WaitError};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
-use warpverbs_mlx5::num::{MAX_MESSAGE, WQEBB};
+use warpverbs_mlx5::num::WQEBB;
 use warpverbs_rdma::{Data, Op, Remote, Rkey, Sge};
 
 impl Poster<'_> {
@@ -201,7 +202,7 @@ impl Poster<'_> {
     }
 
     fn take_scratch(&self) -> Result<u32, Error> {
-        let mut patience = Patience::new(self.timeout);
+        let mut backoff = Backoff::new(self.timeout);
         let free = &self.q.scratch_free[0];
         loop {
             let slots = free.load(Relaxed);
@@ -211,10 +212,10 @@ impl Poster<'_> {
                 return Ok(slots.trailing_zeros());
             }
             if slots == 0 {
-                self.q.check_abort()?;
+                self.q.words.check_abort()?;
             }
-            if slots == 0 && !patience.pause() {
-                let (qpn, after) = (self.q.qpn.get(), self.timeout);
+            if slots == 0 && !backoff.pause() {
+                let (qpn, after) = (self.q.words.qpn.get(), self.timeout);
                 return Err(WaitError::NoScratch { qpn, after }.into());
             }
         }
@@ -232,17 +233,17 @@ impl Poster<'_> {
     fn post(&self, action: Action, data: Data<'_>, flags: SendFlags) -> Result<Posted, Error> {
         let (q, request) = (self.q, Request { action, data, flags });
         if self.peer.load(Acquire) == 0 {
-            return Err(UsageError::NotConnected { qpn: q.qpn.get() }.into());
+            return Err(UsageError::NotConnected { qpn: q.words.qpn.get() }.into());
         }
         q.check()?;
         match q.path() {
             Path::Rings(rings) => {
                 let mut buf = [0; 4 * WQEBB];
-                let wqe = request.encode(&mut buf, q.qpn).map_err(UsageError::from)?;
-                self.when_room(QueueKind::Send, || rings.try_post(&q.send, wqe, flags))
+                let wqe = request.encode(&mut buf, q.words.qpn).map_err(UsageError::from)?;
+                self.when_room(QueueKind::Send, || rings.try_post(&q.words.send, wqe, flags))
             }
             Path::Direct(direct) => {
-                self.when_room(QueueKind::Send, || direct.try_post(q, &request))
+                self.when_room(QueueKind::Send, || direct.try_post(&q.words, &request))
             }
         }
     }
@@ -251,40 +252,6 @@ impl Poster<'_> {
 #[inline]
 fn start(remote: RemoteRegion) -> Remote {
     Remote::new(remote.addr(), remote.rkey())
-}
-
-fn fits(local: u64, remote: RemoteRegion) -> Result<(), UsageError> {
-    match local <= remote.len() {
-        true => Ok(()),
-        false => Err(UsageError::LengthMismatch { local, remote: remote.len() }),
-    }
-}
-
-/// The parts of `local` that have bytes, no more in all than `remote` has.
-#[inline]
-fn pieces(local: &[LocalRegion], remote: Option<RemoteRegion>) -> Result<Pieces, UsageError> {
-    if local.len() > MAX_SEND_SGES {
-        return Err(UsageError::TooManySges { count: local.len(), max: MAX_SEND_SGES });
-    }
-    let (mut bytes, mut out) = (0u64, Pieces::new());
-    for part in local.iter().filter(|part| !part.is_empty()) {
-        bytes = bytes.saturating_add(part.len());
-        out.push(sge(part)?);
-    }
-    if bytes > MAX_MESSAGE {
-        return Err(UsageError::TooLong { bytes, max: MAX_MESSAGE });
-    }
-    remote.map_or(Ok(()), |remote| fits(bytes, remote))?;
-    Ok(out)
-}
-
-/// One piece of local memory of at most `MAX_MESSAGE` bytes.
-#[inline]
-pub(super) fn sge(part: &LocalRegion) -> Result<Sge, UsageError> {
-    match part.len() {
-        bytes if bytes > MAX_MESSAGE => Err(UsageError::TooLong { bytes, max: MAX_MESSAGE }),
-        len => Ok(Sge::new(part.addr(), len as u32, part.lkey())),
-    }
 }
 
 /// Both ends of an atomic on `size` bytes.

@@ -43,3 +43,12 @@ pub struct Received {
     /// queue's own number for it.
     pub index: u64,
 }
+
+/// A receive that has completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// Low 16 bits of its index; with an SRQ, the queue's number for it.
+    pub(crate) number: u16,
+    /// What came, unless it failed.
+    pub(crate) received: Option<Received>,
+}

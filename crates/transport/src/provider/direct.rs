@@ -2,37 +2,55 @@
 //! cannot post this way.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use warpverbs_nic::{Gone, Posted, ProxyKeys, ProxyLimits, ProxyReceiver};
-use warpverbs_rdma::{Completion, WorkRequest};
+use warpverbs_nic::{Gone, Rule};
+use warpverbs_rdma::{Completion, Sge, WorkRequest};
 
 /// A QP's calls. Each part is used by one thread at a time, different ones by different threads.
 #[derive(Debug)]
 pub(crate) struct DirectPorts {
-    /// What its queues take, and how many completions of either are remembered.
-    pub(crate) limits: ProxyLimits,
-    /// Set while the QP may have READs and atomics outstanding.
-    pub(crate) fetches: Arc<AtomicBool>,
-    /// The keys of its protection domain.
-    pub(crate) keys: ProxyKeys,
+    /// Sends that may be outstanding: the NIC remembers as many completions.
+    pub(crate) send_depth: u32,
+    /// The same for receives; 0 if they come from an SRQ, or not at all.
+    pub(crate) recv_depth: u32,
     /// Takes sends.
     pub(crate) send: Box<dyn SendPort>,
     /// Takes receives; `None` if they come from an SRQ, or not at all.
-    pub(crate) recv: Option<Box<dyn ProxyReceiver>>,
+    pub(crate) recv: Option<Box<dyn RecvPort>>,
     /// Where sends complete.
     pub(crate) sent: Box<dyn CompletionPort>,
     /// Where receives complete.
     pub(crate) arrived: Box<dyn CompletionPort>,
 }
 
-/// Takes send work requests.
-pub(crate) trait SendPort: Send + fmt::Debug {
-    /// Posts a request if there is room.
-    fn post_send(&mut self, work: &WorkRequest<'_>) -> Posted;
+/// Why a work request was not posted.
+// Without libibverbs no NIC takes calls.
+#[cfg_attr(not(feature = "verbs"), allow(dead_code))]
+pub(crate) enum NotPosted {
+    /// The queue is full for now.
+    Full,
+    /// The request breaks this rule, and always will.
+    Refused(Box<Rule>),
 }
 
-/// Tells what has completed, which the NIC has room to remember for all that it takes.
+impl From<Box<Rule>> for NotPosted {
+    fn from(rule: Box<Rule>) -> Self {
+        Self::Refused(rule)
+    }
+}
+
+/// Takes send work requests, which name memory by the keys of their protection domain.
+pub(crate) trait SendPort: Send + fmt::Debug {
+    /// Posts a request if there is room.
+    fn post_send(&mut self, work: &WorkRequest<'_>) -> Result<(), NotPosted>;
+}
+
+/// Takes receives, which name memory in the same way.
+pub(crate) trait RecvPort: Send + fmt::Debug {
+    /// Posts a receive if there is room; `id` comes back with its completion.
+    fn post_recv(&mut self, id: u64, sges: &[Sge]) -> Result<(), NotPosted>;
+}
+
+/// Reports what has completed; the NIC remembers the completions of all that it takes.
 pub(crate) trait CompletionPort: Send + fmt::Debug {
     /// Takes completions, as many as there are and as `out` holds.
     ///

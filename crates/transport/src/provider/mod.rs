@@ -6,7 +6,7 @@ mod soft;
 #[cfg(feature = "verbs")]
 mod verbs;
 
-pub(crate) use direct::{CompletionPort, DirectPorts, SendPort};
+pub(crate) use direct::{CompletionPort, DirectPorts, NotPosted, RecvPort, SendPort};
 pub(crate) use events::Events;
 pub(crate) use soft::Soft;
 #[cfg(feature = "verbs")]

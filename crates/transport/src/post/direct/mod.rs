@@ -3,34 +3,33 @@
 //! Sends are numbered and posted under one lock, so that the NIC has them in the order of their
 //! indexes. The NIC is asked for a completion wherever the poster asked for one, at half of what the
 //! queue holds, and for everything but a plain WRITE: the end of one can be asked for later, by a
-//! WRITE of no bytes behind it. What the NIC has nothing to do for, or may not be given, has its turn
-//! here, once all before it is complete.
+//! WRITE of no bytes behind it. A request that is not given to the NIC (a NOP, or one that breaks a
+//! rule) is deferred here, and completes or fails once all work before it is complete.
 //!
 //! ```text
-//! send    numbers, translates, posts; completions back; the turns
+//! send    numbers, posts; completions; deferred requests
 //! recv    the same for receives
 //! ```
 
 mod recv;
 mod send;
 
-use super::host::HostQueues;
 use super::protocol::Ring;
 use super::queue::WorkQueue;
+use super::words::Words;
 use crate::FirstError;
-use crate::layout::Shape;
 use crate::provider::{CompletionPort, DirectPorts};
 use recv::Receiving;
 use send::Sending;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use warpverbs_mlx5::export::PollWord;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_nic::{Gone, ProxyLimits};
+use warpverbs_nic::Gone;
 use warpverbs_rdma::{Completion, Status};
 
-/// What work completes with whose NIC is gone.
+/// The syndrome of work whose NIC is gone.
 const GONE: Syndrome = match Syndrome::of(Status::Fatal) {
     Some(syndrome) => syndrome,
     None => Syndrome::LocalQpOp,
@@ -41,21 +40,22 @@ const BATCH: usize = 32;
 /// The queues of an endpoint.
 #[derive(Debug)]
 pub(super) struct Direct {
-    limits: ProxyLimits,
-    /// The NIC may be asked for READs and atomics.
-    fetches: Arc<AtomicBool>,
+    /// Sends that may be in flight at the NIC.
+    send_depth: u64,
     send: Mutex<Sending>,
-    /// Whoever has it is the poller of the send queue.
+    /// Its holder polls the send queue.
     sent: Mutex<Poll>,
-    /// How many turns there are in `send`.
-    turns: AtomicUsize,
+    /// How many requests are deferred in `send`.
+    deferred: AtomicUsize,
     /// Opcodes of the work requests in flight, by slot.
     opcodes: Box<[AtomicU8]>,
+    /// Receives that may be in flight at the NIC.
+    recv_depth: u64,
     recv: Mutex<Receiving>,
-    /// Whoever has it is the poller of the receive queue.
+    /// Its holder polls the receive queue.
     arrived: Mutex<Poll>,
-    /// Counts resets, to tell what is of before one.
-    life: AtomicU8,
+    /// Counts resets: a completion of an older generation is ignored.
+    generation: AtomicU8,
     first_error: Mutex<Option<FirstError>>,
     /// The QP is in ERR, or on its way there.
     failed: AtomicBool,
@@ -94,11 +94,11 @@ impl Poll {
     }
 }
 
-/// The identity of work at the NIC.
+/// The identity of a request at the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id {
-    life: u8,
-    /// Indexes that it takes; 0 for what only asks after the work before it.
+    generation: u8,
+    /// Indexes that it takes; 0 for a request that only asks for a completion of those before it.
     indexes: u8,
     /// The index after it, 48 bits.
     end: u64,
@@ -109,12 +109,12 @@ const END: u64 = (1 << 48) - 1;
 impl Id {
     #[inline]
     fn pack(self) -> u64 {
-        u64::from(self.life) << 56 | u64::from(self.indexes) << 48 | self.end & END
+        u64::from(self.generation) << 56 | u64::from(self.indexes) << 48 | self.end & END
     }
 
     #[inline]
     fn unpack(id: u64) -> Self {
-        Self { life: (id >> 56) as u8, indexes: (id >> 48) as u8, end: id & END }
+        Self { generation: (id >> 56) as u8, indexes: (id >> 48) as u8, end: id & END }
     }
 
     fn index(self) -> u64 {
@@ -144,19 +144,18 @@ fn retire(queue: &WorkQueue, upto: u64) {
 }
 
 impl Direct {
-    pub(super) fn new(ports: DirectPorts, shape: &Shape) -> Self {
-        let DirectPorts { limits, fetches, keys, send, recv, sent, arrived } = ports;
-        let slots = 1usize << shape.log_send;
+    pub(super) fn new(ports: DirectPorts, log_send: u8) -> Self {
+        let DirectPorts { send_depth, recv_depth, send, recv, sent, arrived } = ports;
         Self {
-            limits,
-            fetches,
-            send: Mutex::new(Sending::new(send, keys.clone())),
+            send_depth: send_depth.into(),
+            send: Mutex::new(Sending::new(send)),
             sent: Mutex::new(Poll::new(sent)),
-            turns: AtomicUsize::new(0),
-            opcodes: (0..slots).map(|_| AtomicU8::new(0)).collect(),
-            recv: Mutex::new(Receiving::new(recv, keys)),
+            deferred: AtomicUsize::new(0),
+            opcodes: (0..1usize << log_send).map(|_| AtomicU8::new(0)).collect(),
+            recv_depth: recv_depth.into(),
+            recv: Mutex::new(Receiving::new(recv)),
             arrived: Mutex::new(Poll::new(arrived)),
-            life: AtomicU8::new(0),
+            generation: AtomicU8::new(0),
             first_error: Mutex::new(None),
             failed: AtomicBool::new(false),
         }
@@ -171,12 +170,12 @@ impl Direct {
         self.failed.store(true, Release);
     }
 
-    /// Everything under way is forgotten; the QP is in RESET, and nobody posts or polls.
+    /// Forgets all work in flight; the QP is in RESET, and nobody posts or polls.
     pub(super) fn reset(&self) {
-        self.life.fetch_add(1, Relaxed);
+        self.generation.fetch_add(1, Relaxed);
         lock(&self.send).reset();
-        self.turns.store(0, Relaxed);
-        // Room for those that are to come.
+        self.deferred.store(0, Relaxed);
+        // The new generation's completions need the room.
         for poll in [&self.sent, &self.arrived] {
             lock(poll).clear();
         }
@@ -186,7 +185,7 @@ impl Direct {
 
     /// The first failure ends the QP.
     #[cold]
-    fn end(&self, q: &HostQueues) {
+    fn end(&self, q: &Words) {
         if !self.failed.swap(true, Release)
             && let Err(error) = q.fail_qp()
         {
@@ -201,8 +200,8 @@ mod tests {
 
     #[test]
     fn identities_come_back() {
-        for (life, indexes, end) in [(0, 1, 1), (255, 4, END), (7, 0, 0x1234_5678_9abc)] {
-            let id = Id { life, indexes, end };
+        for (generation, indexes, end) in [(0, 1, 1), (255, 4, END), (7, 0, 0x1234_5678_9abc)] {
+            let id = Id { generation, indexes, end };
             assert_eq!(Id::unpack(id.pack()), id);
         }
     }

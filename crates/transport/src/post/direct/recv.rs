@@ -1,66 +1,55 @@
 //! Receives.
 
 use super::{Direct, GONE, Id, lock, retire, try_lock};
-use crate::post::host::HostQueues;
+use crate::error::error_opcode;
 use crate::post::protocol::Ring;
-use crate::post::recv::Taken;
-use crate::post::rings::error_opcode;
-use crate::post::work::{Posted, Received};
+use crate::post::words::Words;
+use crate::post::work::{Posted, Received, Taken};
+use crate::provider::{NotPosted, RecvPort};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use warpverbs_mlx5::cqe::ErrorSide;
 use warpverbs_mlx5::export::ErrorWord;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::Sge;
-use warpverbs_nic::{
-    Gone, ProxyKeys, ProxyReceiver, RecvList, Rule, receive_syndrome, translate_receive,
-};
+use warpverbs_nic::{Gone, Rule, receive_syndrome};
+use warpverbs_rdma::Sge;
 
 /// The posters' side of a receive queue.
 #[derive(Debug)]
 pub(super) struct Receiving {
     /// `None` with an SRQ, or without receives.
-    port: Option<Box<dyn ProxyReceiver>>,
-    keys: ProxyKeys,
-    list: RecvList,
+    port: Option<Box<dyn RecvPort>>,
 }
 
 impl Receiving {
-    pub(super) fn new(port: Option<Box<dyn ProxyReceiver>>, keys: ProxyKeys) -> Self {
-        Self { port, keys, list: RecvList::default() }
+    pub(super) fn new(port: Option<Box<dyn RecvPort>>) -> Self {
+        Self { port }
     }
 
-    /// Posts a receive of identity `id`. What is wrong with it, if anything; `None` if the NIC has
-    /// no room.
-    fn post(&mut self, id: Id, sges: &[Sge], most: u32) -> Option<Result<(), Rule>> {
-        let pieces = match translate_receive(sges.iter().copied(), most, &mut self.keys) {
-            Ok(pieces) => pieces,
-            Err(rule) => return Some(Err(*rule)),
-        };
-        self.list.clear();
-        self.list.push(id.pack(), &pieces);
-        let posted = self.port.as_mut()?.post_recv(&self.list);
-        match posted.count {
-            0 => Some(Err(Rule::DeviceRefused { errno: posted.refused? })),
-            _ => Some(Ok(())),
+    /// Posts a receive of identity `id`. The rule it breaks, if any; `None` if the NIC has no room.
+    fn post(&mut self, id: Id, sges: &[Sge]) -> Option<Result<(), Rule>> {
+        match self.port.as_mut()?.post_recv(id.pack(), sges) {
+            Ok(()) => Some(Ok(())),
+            Err(NotPosted::Full) => None,
+            Err(NotPosted::Refused(rule)) => Some(Err(*rule)),
         }
     }
 }
 
 impl Direct {
     /// Posts a receive. `None` if there is no room, here or at the NIC.
-    pub(in crate::post) fn try_post_recv(&self, q: &HostQueues, sges: &[Sge]) -> Option<Posted> {
+    pub(in crate::post) fn try_post_recv(&self, q: &Words, sges: &[Sge]) -> Option<Posted> {
         let mut receiving = lock(&self.recv);
         let index = q.recv.reserved().load(Relaxed);
         let end = index + 1;
-        let window = q.recv.depth().min(self.limits.recv_depth.into());
+        let window = q.recv.depth().min(self.recv_depth);
         if end > q.recv.completed() + window {
             return None;
         }
-        let id = Id { life: self.life.load(Relaxed), indexes: 1, end };
+        let id = Id { generation: self.generation.load(Relaxed), indexes: 1, end };
         let failure = match self.failed.load(Acquire) {
             true => Some(Syndrome::WrFlush),
             false => {
-                let posted = receiving.post(id, sges, self.limits.recv_sges)?;
+                let posted = receiving.post(id, sges)?;
                 posted.err().map(|rule| {
                     tracing::warn!(%rule, qpn = q.qpn.get(), index, "receive refused");
                     receive_syndrome(&rule)
@@ -77,8 +66,8 @@ impl Direct {
     }
 
     /// Takes one completion of a receive, good or bad; `None` if there is none, or somebody else is
-    /// at it.
-    pub(in crate::post) fn take_recv(&self, q: &HostQueues) -> Option<Taken> {
+    /// polling.
+    pub(in crate::post) fn take_recv(&self, q: &Words) -> Option<Taken> {
         let mut arrived = try_lock(&self.arrived)?;
         loop {
             let completion = match arrived.next() {
@@ -94,7 +83,7 @@ impl Direct {
                 }
             };
             let id = Id::unpack(completion.id);
-            if id.life != self.life.load(Relaxed) {
+            if id.generation != self.generation.load(Relaxed) {
                 continue;
             }
             let (index, number) = (id.index(), id.index() as u16);
@@ -111,7 +100,7 @@ impl Direct {
 
     /// The receive at `index` has failed.
     #[cold]
-    fn fail_recv(&self, q: &HostQueues, index: u64, syndrome: Syndrome, vendor: u8) {
+    fn fail_recv(&self, q: &Words, index: u64, syndrome: Syndrome, vendor: u8) {
         if syndrome == Syndrome::WrFlush {
             // If a send is the cause, it is known by now.
             self.drain_send(q);

@@ -2,18 +2,18 @@
 
 use super::{Direct, GONE, Id, lock, retire, try_lock};
 use crate::FirstError;
-use crate::post::host::HostQueues;
+use crate::error::error_opcode;
 use crate::post::protocol::Ring;
-use crate::post::request::{Action, Pieces, Request};
-use crate::post::rings::error_opcode;
+use crate::post::request::{Action, Request};
+use crate::post::words::Words;
 use crate::post::work::Posted;
-use crate::provider::SendPort;
+use crate::provider::{NotPosted, SendPort};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use warpverbs_mlx5::cqe::ErrorSide;
 use warpverbs_mlx5::export::ErrorWord;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_nic::{Bounds, Gone, ProxyKeys, Rule};
+use warpverbs_nic::{Gone, Rule};
 use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
 
 /// Completions looked at in one go.
@@ -23,22 +23,21 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(super) struct Sending {
     port: Box<dyn SendPort>,
-    keys: ProxyKeys,
-    /// A WRITE behind which the NIC was not asked for a completion: how to ask.
+    /// A WRITE after which the NIC was not asked for a completion: an empty one like it asks.
     silent: Option<Op>,
-    /// Where the NIC was asked for one last.
+    /// End of the last request that asked for one.
     asked: u64,
-    turns: VecDeque<Turn>,
-    /// A turn will end the queue.
+    deferred: VecDeque<Deferred>,
+    /// A deferred request will end the queue: nothing after it goes to the NIC.
     broken: bool,
 }
 
-/// What happens here when everything before `index` is complete.
+/// A request that is not given to the NIC: it completes, or fails, when all before it is complete.
 #[derive(Debug)]
-struct Turn {
+struct Deferred {
     index: u64,
     end: u64,
-    /// It fails; otherwise it is done.
+    /// Why it fails, if it does.
     failure: Option<Failure>,
 }
 
@@ -52,28 +51,26 @@ struct Failure {
 struct Full;
 
 impl Sending {
-    pub(super) fn new(port: Box<dyn SendPort>, keys: ProxyKeys) -> Self {
-        let turns = VecDeque::new();
-        Self { port, keys, silent: None, asked: 0, turns, broken: false }
+    pub(super) fn new(port: Box<dyn SendPort>) -> Self {
+        Self { port, silent: None, asked: 0, deferred: VecDeque::new(), broken: false }
     }
 
     pub(super) fn reset(&mut self) {
         (self.silent, self.asked, self.broken) = (None, 0, false);
-        self.turns.clear();
+        self.deferred.clear();
     }
 
-    /// Posts a request. Why the NIC refuses it, if it does.
+    /// Posts a request. The rule for which the NIC refuses it, if it does.
     #[inline]
     fn post(&mut self, work: &WorkRequest<'_>) -> Result<Option<Rule>, Full> {
-        let posted = self.port.post_send(work);
-        match (posted.count, posted.refused) {
-            (1.., _) => Ok(None),
-            (_, None) => Err(Full),
-            (_, Some(errno)) => Ok(Some(Rule::DeviceRefused { errno })),
+        match self.port.post_send(work) {
+            Ok(()) => Ok(None),
+            Err(NotPosted::Full) => Err(Full),
+            Err(NotPosted::Refused(rule)) => Ok(Some(*rule)),
         }
     }
 
-    /// If nothing tells of the end of the work at the NIC, work of identity `id` that does.
+    /// Asks for a completion, with identity `id`, of work at the NIC that was not to report any.
     fn ask(&mut self, id: Id) -> Result<Option<Rule>, Full> {
         let Some(op) = self.silent else { return Ok(None) };
         let (packed, data, flags) = (id.pack(), Data::Sges(&[]), SendFlags::SIGNALED);
@@ -85,11 +82,7 @@ impl Sending {
 
 impl Direct {
     /// Posts a send work request. `None` if there is no room, here or at the NIC.
-    pub(in crate::post) fn try_post(
-        &self,
-        q: &HostQueues,
-        request: &Request<'_>,
-    ) -> Option<Posted> {
+    pub(in crate::post) fn try_post(&self, q: &Words, request: &Request<'_>) -> Option<Posted> {
         let mut sending = lock(&self.send);
         let index = q.send.reserved().load(Relaxed);
         let end = index + 1;
@@ -109,20 +102,20 @@ impl Direct {
         q.send.published().store(end, Release);
         drop(sending);
         if failed {
-            // What the NIC knows of its end comes first.
+            // The cause that the NIC reports comes first.
             self.drain_send(q);
             let flushed = Syndrome::WrFlush;
             q.claim_error(self.error(index, flushed, flushed.usual_vendor()));
-        } else if self.turns.load(Relaxed) > 0 {
-            self.take_turns(q);
+        } else if self.deferred.load(Relaxed) > 0 {
+            self.complete_deferred(q);
         }
         Some(Posted { index, end, signaled })
     }
 
-    /// Indexes that may be in flight: as many completions as the NIC remembers, at least.
+    /// Indexes that may be in flight: the NIC remembers as many completions.
     #[inline]
-    fn window(&self, q: &HostQueues) -> u64 {
-        q.send.depth().min(self.limits.send_depth.into())
+    fn window(&self, q: &Words) -> u64 {
+        q.send.depth().min(self.send_depth)
     }
 
     #[inline]
@@ -130,28 +123,28 @@ impl Direct {
         index as usize & (self.opcodes.len() - 1)
     }
 
-    /// Gives the NIC the work request at `index`, or queues it here. Whether its completion will be
+    /// Gives the NIC the work request at `index`, or defers it. Whether its completion will be
     /// reported without being asked for.
     #[inline]
     fn hand_over(
         &self,
-        q: &HostQueues,
+        q: &Words,
         sending: &mut Sending,
         request: &Request<'_>,
         index: u64,
     ) -> Result<bool, Full> {
-        let id = Id { life: self.life.load(Relaxed), indexes: 1, end: index + 1 };
+        let id = Id { generation: self.generation.load(Relaxed), indexes: 1, end: index + 1 };
         // A queue full of silent work would not make room.
         let overdue = id.end - sending.asked >= self.window(q) / 2;
         let signaled = request.flags.contains(SendFlags::SIGNALED) || overdue;
-        let mut pieces = Pieces::new();
-        let broken = match self.translate(&mut sending.keys, request, &mut pieces) {
-            Ok(Some((op, data))) => {
-                // A plain WRITE can be asked after later.
+        let broken = match request.action {
+            Action::Rdma(op) => {
+                // The completion of a plain WRITE can be asked for later.
                 let silent = !signaled && matches!(op, Op::Write(_));
                 let mut flags = request.flags;
                 flags.set(SendFlags::SIGNALED, !silent);
-                match sending.post(&WorkRequest { id: id.pack(), op, data, flags })? {
+                let work = WorkRequest { id: id.pack(), op, data: request.data, flags };
+                match sending.post(&work)? {
                     None if silent => {
                         sending.silent = Some(op);
                         return Ok(false);
@@ -163,15 +156,15 @@ impl Direct {
                     refused => refused,
                 }
             }
-            Ok(None) if sending.silent.is_some() => match sending.ask(id)? {
+            Action::Nop if sending.silent.is_some() => match sending.ask(id)? {
                 None => return Ok(true),
                 refused => refused,
             },
-            Ok(None) => None,
-            Err(rule) => Some(*rule),
+            Action::Nop => None,
+            _ => Some(Rule::NotProxied { opcode: request.opcode() }),
         };
         if broken.is_some() {
-            // Its turn comes when the work before it is complete, which must be reported.
+            // It fails when the work before it is complete, which must be reported.
             sending.ask(Id { indexes: 0, end: index, ..id })?;
             sending.broken = true;
         }
@@ -179,42 +172,14 @@ impl Direct {
             syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp),
             rule: Some(rule),
         });
-        sending.turns.push_back(Turn { index, end: id.end, failure });
-        self.turns.store(sending.turns.len(), Relaxed);
+        sending.deferred.push_back(Deferred { index, end: id.end, failure });
+        self.deferred.store(sending.deferred.len(), Relaxed);
         Ok(true)
-    }
-
-    /// A request as the device takes it, within its limits and under its keys; `None` for a NOP, for
-    /// which the device has nothing to do.
-    #[inline]
-    fn translate<'a>(
-        &self,
-        keys: &mut ProxyKeys,
-        request: &Request<'a>,
-        pieces: &'a mut Pieces,
-    ) -> Result<Option<(Op, Data<'a>)>, Box<Rule>> {
-        let op = match request.action {
-            Action::Rdma(op) => op,
-            Action::Nop => return Ok(None),
-            _ => return Err(Box::new(Rule::NotProxied { opcode: request.opcode() })),
-        };
-        let bounds = Bounds { limits: &self.limits, fetches: self.fetches.load(Relaxed) };
-        let data = match request.data {
-            Data::Inline(bytes) => {
-                bounds.check_inline(bytes)?;
-                request.data
-            }
-            Data::Sges(sges) => {
-                bounds.translate(op, sges.iter().copied(), keys, |sge| pieces.push(sge))?;
-                Data::Sges(pieces)
-            }
-        };
-        Ok(Some((op, data)))
     }
 
     /// Takes the completions of sends that are there, unless somebody else does.
     #[inline]
-    pub(in crate::post) fn drain_send(&self, q: &HostQueues) {
+    pub(in crate::post) fn drain_send(&self, q: &Words) {
         let Some(mut sent) = try_lock(&self.sent) else { return };
         for _ in 0..MOST {
             match sent.next() {
@@ -227,16 +192,16 @@ impl Direct {
             }
         }
         drop(sent);
-        if self.turns.load(Relaxed) > 0 {
-            self.take_turns(q);
+        if self.deferred.load(Relaxed) > 0 {
+            self.complete_deferred(q);
         }
     }
 
     /// A send has completed, and all before it.
     #[inline]
-    fn settle(&self, q: &HostQueues, completion: &Completion) {
+    fn settle(&self, q: &Words, completion: &Completion) {
         let id = Id::unpack(completion.id);
-        if id.life != self.life.load(Relaxed) {
+        if id.generation != self.generation.load(Relaxed) {
             return;
         }
         match Syndrome::of(completion.status) {
@@ -248,21 +213,21 @@ impl Direct {
         }
     }
 
-    /// What is due among the turns.
+    /// Completes the deferred requests that nothing is before any more.
     #[cold]
-    fn take_turns(&self, q: &HostQueues) {
+    fn complete_deferred(&self, q: &Words) {
         let mut sending = lock(&self.send);
         let mut failed = None;
-        while let Some(&Turn { index, end, failure }) = sending.turns.front()
+        while let Some(&Deferred { index, end, failure }) = sending.deferred.front()
             && index <= q.send.completed()
         {
-            sending.turns.pop_front();
+            sending.deferred.pop_front();
             match failure {
                 None => retire(&q.send, end),
                 Some(failure) => failed = Some((index, failure)),
             }
         }
-        self.turns.store(sending.turns.len(), Relaxed);
+        self.deferred.store(sending.deferred.len(), Relaxed);
         drop(sending);
         if let Some((index, failure)) = failed {
             self.fail(q, index, failure, failure.syndrome.usual_vendor());
@@ -271,7 +236,7 @@ impl Direct {
 
     /// The send at `index` has failed.
     #[cold]
-    fn fail(&self, q: &HostQueues, index: u64, failure: Failure, vendor: u8) {
+    fn fail(&self, q: &Words, index: u64, failure: Failure, vendor: u8) {
         let Failure { syndrome, rule } = failure;
         if syndrome != Syndrome::WrFlush {
             lock(&self.first_error).get_or_insert(FirstError { index, syndrome, rule });
@@ -286,9 +251,9 @@ impl Direct {
         ErrorWord::new(side, syndrome.value(), vendor, opcode, index as u16)
     }
 
-    /// Nothing that is at the NIC will come back.
+    /// The NIC is gone: nothing that it has will complete.
     #[cold]
-    fn lose(&self, q: &HostQueues) {
+    fn lose(&self, q: &Words) {
         let (index, end) = (q.send.completed(), q.send.published().load(Acquire));
         self.has_failed();
         if index < end {

@@ -1,26 +1,31 @@
 //! Any RDMA device that libibverbs finds, as a provider.
 //!
 //! The host posts to its QPs by calls. Every open device also gets a software NIC of its own, whose
-//! QPs it carries: that one owns rings, doorbells and CQEs, which kernels know, and the device
-//! executes the work.
+//! QPs are proxied to it: the software NIC owns the rings, doorbells and CQEs that kernels know, and
+//! the device executes the work.
 //!
 //! ```text
-//! nic.rs      a device with its protection domain: memory, QPs, shared queues
-//! qp.rs       an endpoint's QP: the device's, alone or with one of the software NIC
-//! proxy_device.rs  lists of work to ibv_post_send, ibv_wc to completions
-//! events.rs   what the device says besides completions
-//! inline.rs   inline data, of which devices take more or less
+//! nic             a protection domain: memory, QPs, shared queues
+//! ├─ direct       a QP of the device alone, which the host posts to by calls
+//! ├─ qp           a QP of the device with one of the software NIC before it
+//! ├─ proxy_device lists of work to ibv_post_send, ibv_wc to completions
+//! ├─ inline       inline data, of which devices take more or less
+//! └─ opened       the device, its port and address
+//!    └─ events    asynchronous events of the device
 //! ```
 
+mod direct;
 mod events;
 mod inline;
 mod nic;
+mod opened;
 mod proxy_device;
 mod qp;
 
 use super::{Nic, NicInfo, Offer, Provider};
 use crate::Error;
-use nic::{Opened, VerbsNic};
+use nic::VerbsNic;
+use opened::{Opened, info, is_emulated};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,16 +92,10 @@ impl VerbsProvider {
     }
 }
 
-/// A device that the kernel emulates, as soft-RoCE does.
-fn is_emulated(device: &verbs::Device) -> bool {
-    let path = std::fs::canonicalize(device.sysfs());
-    path.is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
-}
-
 impl Provider for VerbsProvider {
     fn devices(&self) -> Result<Vec<NicInfo>, Error> {
         let devices = self.list()?.unwrap_or_default();
-        Ok(devices.iter().map(|device| nic::info(device, is_emulated(device))).collect())
+        Ok(devices.iter().map(|device| info(device, is_emulated(device))).collect())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error> {

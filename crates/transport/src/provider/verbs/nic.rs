@@ -1,125 +1,23 @@
 //! An open RDMA device, and what is made on it.
 
-use super::events::{Listener, device_number};
+use super::direct::DirectQp;
+use super::events::device_number;
 use super::inline;
+use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
-use super::qp::{DeviceQp, DirectQp, ProxiedQp};
-use crate::provider::soft::{Running, srq_config};
+use super::qp::{DeviceQp, ProxiedQp};
+use crate::provider::soft::srq_config;
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
-use warpverbs_nic::{
-    Config, Cq, Idle, Mr, Mtu, NicError, Pd, ProxyLimits, SoftNic, Srq, StopWatcher,
-};
+use warpverbs_nic::{Cq, Mr, Mtu, NicError, Pd, ProxyLimits, Srq, StopWatcher};
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
-const SEND_SGES: u32 = crate::config::MAX_SEND_SGES as u32;
-
-/// A device, once it is open.
-pub(super) struct Opened {
-    // Dropped first: it speaks to the NIC below.
-    _events: Listener,
-    pub(super) running: Arc<Running>,
-    pub(super) context: verbs::Context,
-    pub(super) attr: verbs::DeviceAttr,
-    pub(super) port: u8,
-    pub(super) gid: GidChoice,
-    pub(super) reach: FabricAddress,
-    pub(super) grh_required: bool,
-    mtu: Mtu,
-    info: NicInfo,
-    why: String,
-    pub(super) gone: Arc<AtomicBool>,
-    /// Where sysfs is looked for.
-    root: PathBuf,
-}
-
-/// What is known of a device that is not open.
-pub(super) fn info(device: &verbs::Device, emulated: bool) -> NicInfo {
-    let kind = if emulated { "emulated RDMA device" } else { "RDMA device" };
-    NicInfo {
-        name: device.name().to_owned(),
-        provider: "verbs",
-        description: format!("{kind} {} by libibverbs, queues by the CPU", device.node()),
-    }
-}
-
-/// The first port that is in use, with what it is.
-fn active_port(
-    context: &verbs::Context,
-    attr: &verbs::DeviceAttr,
-) -> Result<(u8, PortAttr), VerbsError> {
-    let mut states = Vec::new();
-    for port in 1..=attr.ports {
-        let found = context.port(port)?;
-        if found.state == PortState::Active {
-            return Ok((port, found));
-        }
-        states.push(format!("{port} is {:?}", found.state));
-    }
-    let device = context.device().name().to_owned();
-    tracing::warn!(device, "no port in use: port {}", states.join(", port "));
-    Err(VerbsError::Unsupported { device, what: "none of its ports is in the state Active" })
-}
-
-impl Opened {
-    pub(super) fn new(device: &verbs::Device, root: PathBuf) -> Result<Self, Error> {
-        let context = device.open()?;
-        let attr = context.attr()?;
-        let (port, state) = active_port(&context, &attr)?;
-        let gid = context.choose_gid(port)?;
-        let address = gid.entry.gid.0;
-        let reach = match (state.link_layer, gid.entry.kind) {
-            (LinkLayer::InfiniBand, _) => {
-                FabricAddress::Infiniband { gid: address, lid: state.lid }
-            }
-            (_, GidKind::RoceV1) => FabricAddress::RoceV1 { gid: address },
-            _ => FabricAddress::RoceV2 { gid: address },
-        };
-        let mtu = state.active_mtu.unwrap_or(Mtu::B256);
-        let (name, idle) = (device.name().to_owned(), Idle::proxied());
-        let config = Config { name, idle, ..Config::default() };
-        // Its engine is started where there are rings to be read.
-        let nic = SoftNic::new(config)?;
-        let gone = Arc::new(AtomicBool::new(false));
-        let events = Listener::start(context.clone(), nic.clone(), gone.clone())?;
-        Ok(Self {
-            _events: events,
-            running: Arc::new(Running::new(nic)?),
-            context,
-            attr,
-            port,
-            reach,
-            grh_required: state.grh_required,
-            mtu,
-            info: info(device, super::is_emulated(device)),
-            why: format!("port {port}, {}, MTU {mtu}", gid.why),
-            gid,
-            gone,
-            root,
-        })
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    /// How peers reach it, in words.
-    pub(super) fn why(&self) -> &str {
-        &self.why
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-}
+const SEND_SGES: u32 = crate::limits::MAX_SEND_SGES as u32;
 
 /// An open device with a protection domain, of which the software NIC has a twin.
 pub(super) struct VerbsNic {

@@ -1,6 +1,6 @@
 //! A QP of a device: lists of work requests to it, completions from it.
 
-use crate::provider::{CompletionPort, SendPort};
+use crate::provider::CompletionPort;
 use nix::errno::Errno;
 use std::fmt;
 use std::sync::Arc;
@@ -62,18 +62,17 @@ impl Sender {
     }
 }
 
-impl SendPort for Sender {
+impl Sender {
+    /// Posts a request alone.
     #[inline]
-    fn post_send(&mut self, work: &WorkRequest<'_>) -> Posted {
+    pub(super) fn post_one(&mut self, work: WorkRequest<'_>) -> Posted {
         self.list.clear();
-        match self.push(*work) {
+        match self.push(work) {
             true => self.post(),
             false => Posted { count: 0, refused: Some(Errno::EMSGSIZE as i32) },
         }
     }
-}
 
-impl Sender {
     /// Adds a request; false if there is no room for it.
     #[inline(always)]
     fn push(&mut self, work: WorkRequest<'_>) -> bool {
@@ -198,7 +197,7 @@ impl CompletionPort for Poller {
 
 /// How far `count` requests came.
 #[inline]
-fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
+pub(super) fn posted(count: usize, result: Result<(), verbs::PostError>) -> Posted {
     match result {
         Ok(()) => Posted { count, refused: None },
         Err(error) => cut_short(&error),

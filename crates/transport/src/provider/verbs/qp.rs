@@ -1,20 +1,16 @@
 //! An endpoint's QP: the device's, alone or with one of the software NIC.
 
 use super::events::device_number;
-use super::nic::Opened;
-use super::proxy_device::{Poller, Receiver, Sender};
+use super::opened::Opened;
 use crate::fabric::gid_of;
 use crate::provider::events::{Objects, Subscription};
 use crate::provider::soft::attributes;
-use crate::provider::{DirectPorts, Events, PathSpec, QueuePair};
+use crate::provider::{Events, PathSpec, QueuePair};
 use crate::{Error, FabricAddress, UsageError};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::Access;
-use warpverbs_nic::{
-    Cq, FirstError, NicError, Path, ProxyKeys, ProxyLimits, ProxyReceiver, Qp, QpAttrs, QpState,
-};
+use warpverbs_nic::{Cq, FirstError, NicError, Path, Qp, QpAttrs, QpState};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::Gid;
 
@@ -67,7 +63,7 @@ impl DeviceQp {
     }
 
     /// From INIT to RTS.
-    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+    pub(super) fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let rtr = verbs::QpAttrs {
             max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
             min_rnr_timer: Some(path.min_rnr_timer),
@@ -85,12 +81,12 @@ impl DeviceQp {
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
-    fn init(&self, access: Access) -> Result<(), Error> {
+    pub(super) fn init(&self, access: Access) -> Result<(), Error> {
         let attrs = verbs::QpAttrs::init(self.opened.port, access);
         Ok(self.qp.modify(QpState::Init, &attrs)?)
     }
 
-    fn go(&self, state: QpState) -> Result<(), Error> {
+    pub(super) fn go(&self, state: QpState) -> Result<(), Error> {
         Ok(self.qp.modify(state, &verbs::QpAttrs::default())?)
     }
 }
@@ -157,87 +153,5 @@ impl QueuePair for ProxiedQp {
     fn fail(&self) -> Result<(), Error> {
         // The proxy device brings the device along.
         Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
-    }
-}
-
-/// One that only the host posts to: the device's, and nothing else.
-#[derive(Debug)]
-pub(super) struct DirectQp {
-    pub(super) device: DeviceQp,
-    pub(super) limits: ProxyLimits,
-    pub(super) keys: ProxyKeys,
-    pub(super) fetches: Arc<AtomicBool>,
-    pub(super) events: Subscription,
-}
-
-impl QueuePair for DirectQp {
-    fn qpn(&self) -> u32 {
-        self.device.qp.qpn()
-    }
-
-    /// In this process; nobody but the library knows those of the device.
-    fn cqns(&self) -> [u32; 2] {
-        let qp = &self.device.qp;
-        [qp.send_cq().id(), qp.recv_cq().id()].map(device_number)
-    }
-
-    fn doorbell_offset(&self) -> Option<u64> {
-        None
-    }
-
-    fn state(&self) -> QpState {
-        match self.device.qp.state() {
-            Ok(state) if !self.device.opened.is_gone() => state,
-            // A QP whose device does not answer cannot be used.
-            _ => QpState::Err,
-        }
-    }
-
-    fn first_error(&self) -> Option<FirstError> {
-        None
-    }
-
-    fn stopped(&self) -> Option<NicError> {
-        self.device.opened.running.nic.stopped()
-    }
-
-    fn events(&self) -> Events {
-        self.device.opened.running.events(&self.events)
-    }
-
-    fn direct(&self) -> Option<DirectPorts> {
-        let DirectQp { device: DeviceQp { qp, opened }, limits, keys, fetches, .. } = self;
-        let poller = |cq: &verbs::Cq| Box::new(Poller::new(cq.clone(), opened.gone.clone()));
-        let receiver = || Box::new(Receiver::new(qp.clone(), limits, 1)) as Box<dyn ProxyReceiver>;
-        Some(DirectPorts {
-            limits: *limits,
-            fetches: fetches.clone(),
-            keys: keys.clone(),
-            send: Box::new(Sender::new(qp.clone(), limits, 1)),
-            recv: (limits.recv_depth > 0).then(receiver),
-            sent: poller(qp.send_cq()),
-            arrived: poller(qp.recv_cq()),
-        })
-    }
-
-    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
-        // Everything is in range, or nothing is changed.
-        attributes(path, Path::Proxied)?;
-        self.fetches.store(path.max_rd_atomic > 0, Ordering::Relaxed);
-        self.device.connect(path)
-    }
-
-    fn reset(&self) -> Result<(), Error> {
-        self.device.go(QpState::Reset)?;
-        self.device.opened.running.forget_events(&self.events);
-        Ok(())
-    }
-
-    fn init(&self, access: Access) -> Result<(), Error> {
-        self.device.init(access)
-    }
-
-    fn fail(&self) -> Result<(), Error> {
-        self.device.go(QpState::Err)
     }
 }

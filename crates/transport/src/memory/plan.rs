@@ -1,0 +1,117 @@
+//! Sizes of an endpoint's queues, and where the parts of its two allocations lie.
+
+use crate::config::EndpointConfig;
+use warpverbs_mlx5::export::{CqMode, PostState, Qp, SCRATCH_SLOTS};
+
+/// Parts begin on lines of their own, also for prefetchers that fetch lines in pairs.
+pub(super) const ALIGN: u64 = 128;
+
+/// Sizes of an endpoint's queues.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) log_send: u8,
+    /// log2 of the receives, own or (with an SRQ) those the CQ can report.
+    pub(crate) log_recv: u8,
+    pub(crate) log_stride: u8,
+    pub(crate) own_recv: bool,
+    pub(crate) send_cq_mode: CqMode,
+    pub(crate) log_send_cq: u8,
+    pub(crate) inline_bytes: usize,
+}
+
+impl Shape {
+    pub(crate) fn new(config: &EndpointConfig) -> Self {
+        let log_send = config.log_send();
+        let log_send_cq = if config.send_cq == CqMode::Ring { log_send } else { 0 };
+        Self {
+            log_send,
+            log_recv: config.log_recv(),
+            log_stride: config.log_recv_stride(),
+            own_recv: config.has_own_recv(),
+            send_cq_mode: config.send_cq,
+            log_send_cq,
+            inline_bytes: config.inline_bytes as usize,
+        }
+    }
+}
+
+/// Offsets and lengths of the parts of one allocation.
+#[derive(Debug, Default)]
+struct Plan {
+    end: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) at: u64,
+    pub(super) len: usize,
+}
+
+impl Plan {
+    fn part(&mut self, len: usize) -> Part {
+        let at = self.end.next_multiple_of(ALIGN);
+        self.end = at + len as u64;
+        Part { at, len }
+    }
+}
+
+/// What poster and NIC share: rings, CQs, records, scratch, and the word that aborts.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) rq: Part,
+    pub(super) send_cq: Part,
+    pub(super) recv_cq: Part,
+    pub(super) record: Part,
+    pub(super) send_cq_record: Part,
+    pub(super) recv_cq_record: Part,
+    pub(super) scratch: Part,
+    pub(super) abort: Part,
+}
+
+/// What only posters touch.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) state: Part,
+    pub(super) sq_ready: Part,
+    pub(super) rq_ready: Part,
+    pub(super) span: Part,
+    pub(super) qp: Part,
+}
+
+impl Rings {
+    /// Their parts, and the bytes of all. The send queue comes first if it lies here too.
+    pub(super) fn new(shape: &Shape, with_send_queue: bool) -> (Self, u64) {
+        let recv = 1usize << shape.log_recv;
+        let mut plan = Plan::default();
+        if with_send_queue {
+            plan.part(64 << shape.log_send);
+        }
+        let rings = Self {
+            rq: plan.part(if shape.own_recv { recv << shape.log_stride } else { 0 }),
+            send_cq: plan.part(64 << shape.log_send_cq),
+            recv_cq: plan.part(recv * 64),
+            record: plan.part(8),
+            send_cq_record: plan.part(8),
+            recv_cq_record: plan.part(8),
+            scratch: plan.part((SCRATCH_SLOTS + 1) * 8),
+            abort: plan.part(4),
+        };
+        (rings, plan.end)
+    }
+}
+
+impl State {
+    /// Its parts, and the bytes of all.
+    pub(super) fn new(shape: &Shape) -> (Self, u64) {
+        let (send, recv) = (1usize << shape.log_send, 1usize << shape.log_recv);
+        let mut plan = Plan::default();
+        let state = Self {
+            state: plan.part(size_of::<PostState>()),
+            sq_ready: plan.part(send.div_ceil(64) * 8),
+            rq_ready: plan.part(recv.div_ceil(64) * 8),
+            span: plan.part(send),
+            qp: plan.part(size_of::<Qp>()),
+        };
+        (state, plan.end)
+    }
+}

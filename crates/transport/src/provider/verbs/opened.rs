@@ -1,0 +1,117 @@
+//! A device, once it is open: its port and address, and the software NIC beside it.
+
+use super::events::Listener;
+use crate::provider::NicInfo;
+use crate::provider::soft::Running;
+use crate::{Error, FabricAddress};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use warpverbs_nic::{Config, Idle, Mtu, SoftNic};
+use warpverbs_verbs as verbs;
+use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
+
+/// A device, once it is open.
+pub(super) struct Opened {
+    // Dropped first: it speaks to the NIC below.
+    _events: Listener,
+    pub(super) running: Arc<Running>,
+    pub(super) context: verbs::Context,
+    pub(super) attr: verbs::DeviceAttr,
+    pub(super) port: u8,
+    pub(super) gid: GidChoice,
+    pub(super) reach: FabricAddress,
+    pub(super) grh_required: bool,
+    pub(super) mtu: Mtu,
+    pub(super) info: NicInfo,
+    why: String,
+    pub(super) gone: Arc<AtomicBool>,
+    /// Where sysfs is looked for.
+    pub(super) root: PathBuf,
+}
+
+/// What is known of a device that is not open.
+pub(super) fn info(device: &verbs::Device, emulated: bool) -> NicInfo {
+    let kind = if emulated { "emulated RDMA device" } else { "RDMA device" };
+    NicInfo {
+        name: device.name().to_owned(),
+        provider: "verbs",
+        description: format!("{kind} {} by libibverbs, queues by the CPU", device.node()),
+    }
+}
+
+/// The first port that is in use, with what it is.
+fn active_port(
+    context: &verbs::Context,
+    attr: &verbs::DeviceAttr,
+) -> Result<(u8, PortAttr), VerbsError> {
+    let mut states = Vec::new();
+    for port in 1..=attr.ports {
+        let found = context.port(port)?;
+        if found.state == PortState::Active {
+            return Ok((port, found));
+        }
+        states.push(format!("{port} is {:?}", found.state));
+    }
+    let device = context.device().name().to_owned();
+    tracing::warn!(device, "no port in use: port {}", states.join(", port "));
+    Err(VerbsError::Unsupported { device, what: "none of its ports is in the state Active" })
+}
+
+impl Opened {
+    pub(super) fn new(device: &verbs::Device, root: PathBuf) -> Result<Self, Error> {
+        let context = device.open()?;
+        let attr = context.attr()?;
+        let (port, state) = active_port(&context, &attr)?;
+        let gid = context.choose_gid(port)?;
+        let address = gid.entry.gid.0;
+        let reach = match (state.link_layer, gid.entry.kind) {
+            (LinkLayer::InfiniBand, _) => {
+                FabricAddress::Infiniband { gid: address, lid: state.lid }
+            }
+            (_, GidKind::RoceV1) => FabricAddress::RoceV1 { gid: address },
+            _ => FabricAddress::RoceV2 { gid: address },
+        };
+        let mtu = state.active_mtu.unwrap_or(Mtu::B256);
+        let (name, idle) = (device.name().to_owned(), Idle::proxied());
+        let config = Config { name, idle, ..Config::default() };
+        // Its engine is started where there are rings to be read.
+        let nic = SoftNic::new(config)?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let events = Listener::start(context.clone(), nic.clone(), gone.clone())?;
+        Ok(Self {
+            _events: events,
+            running: Arc::new(Running::new(nic)?),
+            context,
+            attr,
+            port,
+            reach,
+            grh_required: state.grh_required,
+            mtu,
+            info: info(device, is_emulated(device)),
+            why: format!("port {port}, {}, MTU {mtu}", gid.why),
+            gid,
+            gone,
+            root,
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// How peers reach it, in words.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// A device that the kernel emulates, as soft-RoCE does.
+pub(super) fn is_emulated(device: &verbs::Device) -> bool {
+    let path = std::fs::canonicalize(device.sysfs());
+    path.is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
+}

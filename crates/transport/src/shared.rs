@@ -1,0 +1,31 @@
+//! An open NIC as everything made on it holds it.
+
+use crate::Error;
+use crate::provider::Nic;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_gpu::{Buffer, Gpu, GpuKind};
+
+/// What everything made from a device keeps alive.
+pub(crate) struct DeviceShared {
+    pub(crate) nic: Arc<dyn Nic>,
+    /// The doorbell page as each GPU sees it: mapped once, for ever.
+    mapped: Mutex<Vec<((GpuKind, u32), Buffer)>>,
+}
+
+impl DeviceShared {
+    pub(crate) fn new(nic: Arc<dyn Nic>) -> Self {
+        Self { nic, mapped: Mutex::default() }
+    }
+
+    /// The doorbell page in `gpu`'s address space.
+    pub(crate) fn doorbells_in(&self, gpu: &dyn Gpu) -> Result<Buffer, Error> {
+        let key = (gpu.info().kind, gpu.info().ordinal);
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, buffer)) = mapped.iter().find(|(gpu, _)| *gpu == key) {
+            return Ok(buffer.clone());
+        }
+        let buffer = gpu.map(self.nic.doorbells())?;
+        mapped.push((key, buffer.clone()));
+        Ok(buffer)
+    }
+}
