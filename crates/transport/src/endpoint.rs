@@ -24,6 +24,47 @@ use zerocopy::{FromZeros, IntoBytes};
 ///
 /// It is connected to one peer by that peer's [`EndpointHandle`], both ways round. The host posts
 /// through [`Endpoint::host`], kernels through [`Endpoint::device_qp`].
+///
+/// A [`Poster`] borrows its endpoint, so the endpoint is closed or reset only after the last use of
+/// the poster:
+///
+/// ```
+/// use warpverbs_transport::{Endpoint, Error, SendFlags};
+///
+/// fn restart(endpoint: &mut Endpoint) -> Result<(), Error> {
+///     let host = endpoint.host()?;
+///     host.post_nop(SendFlags::SIGNALED)?;
+///     endpoint.reset()
+/// }
+/// fn finish(endpoint: Endpoint) -> Result<(), Error> {
+///     let host = endpoint.host()?;
+///     host.quiet()?;
+///     endpoint.close();
+///     Ok(())
+/// }
+/// ```
+///
+/// Not while it is still in use:
+///
+/// ```compile_fail,E0502
+/// use warpverbs_transport::{Endpoint, Error, SendFlags};
+///
+/// fn restart(endpoint: &mut Endpoint) -> Result<(), Error> {
+///     let host = endpoint.host()?;
+///     endpoint.reset()?;
+///     host.post_nop(SendFlags::SIGNALED).map(drop)
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use warpverbs_transport::{Endpoint, Error};
+///
+/// fn finish(endpoint: Endpoint) -> Result<(), Error> {
+///     let host = endpoint.host()?;
+///     endpoint.close();
+///     host.quiet()
+/// }
+/// ```
 #[doc(alias = "RdmaEndpoint")]
 pub struct Endpoint {
     core: Arc<Core>,
@@ -164,6 +205,27 @@ impl Endpoint {
     }
 
     /// The host's way to post. Fails if the posting state is in GPU memory.
+    ///
+    /// The poster lives no longer than the endpoint. This is good:
+    ///
+    /// ```
+    /// use warpverbs_transport::{Endpoint, Error, Poster};
+    ///
+    /// fn poster(endpoint: &Endpoint) -> Result<Poster<'_>, Error> {
+    ///     Ok(endpoint.host()?)
+    /// }
+    /// ```
+    ///
+    /// This is not:
+    ///
+    /// ```compile_fail,E0515
+    /// use warpverbs_transport::{Device, EndpointConfig, Error, Poster};
+    ///
+    /// fn poster<'e>(device: &Device) -> Result<Poster<'e>, Error> {
+    ///     let endpoint = device.endpoint(&EndpointConfig::host())?;
+    ///     Ok(endpoint.host()?)
+    /// }
+    /// ```
     pub fn host(&self) -> Result<Poster<'_>, UsageError> {
         let core = &*self.core;
         let queues = core.queues.as_ref().ok_or(UsageError::KernelPosted { qpn: self.qpn() })?;

@@ -6,7 +6,6 @@ mod direct;
 mod errors;
 mod gpu_memory;
 mod lifetimes;
-mod misuse;
 mod network;
 mod ops;
 mod placement;
