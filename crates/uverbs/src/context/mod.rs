@@ -1,0 +1,138 @@
+//! One open device file.
+
+mod device;
+mod modify;
+mod queues;
+mod write;
+
+use crate::call::{Call, VERBS_IOCTL};
+use crate::device::Device;
+use crate::objects::{Object, Objects};
+use crate::schema::{Access, DRIVER, Kind};
+use crate::{Errno, Refusal, UserMemory};
+
+/// One open device file, and the objects that were made through it. They go with it.
+pub struct Context<D: Device> {
+    device: D,
+    objects: Objects<D>,
+    /// GET_CONTEXT was called.
+    open: bool,
+}
+
+impl<D: Device> Context<D> {
+    /// A file that was just opened.
+    pub fn new(device: D) -> Self {
+        Self { device, objects: Objects::default(), open: false }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Answers `ioctl(fd, request, at)`: reads the list of attributes at `at` in the program's
+    /// memory, and writes the answer there.
+    ///
+    /// # Errors
+    /// The number for `errno`, and a reason in words, with the name of the call.
+    pub fn ioctl(
+        &mut self,
+        memory: &impl UserMemory,
+        request: u64,
+        at: u64,
+    ) -> Result<(), Refusal> {
+        if request != VERBS_IOCTL {
+            let why = format!("request {request:#x}, expected {VERBS_IOCTL:#x}");
+            return Err(Refusal::new(Errno::ENOTTY, why));
+        }
+        let mut call = Call::decode(memory, at, |class, access, name| {
+            self.objects.check(class, access, name)
+        })?;
+        let mut done = self.dispatch(&mut call);
+        // A firmware command that failed says why in its answer.
+        if matches!(&done, Ok(()) | Err(Refusal { errno: Errno::EREMOTEIO, .. })) {
+            done = self.finish(memory, &call).and(done);
+        }
+        done.map_err(|refusal| refusal.of(call.name()))
+    }
+
+    /// The program has closed a descriptor that an answer gave it.
+    pub fn closed(&mut self, fd: u32) {
+        self.objects.closed(fd);
+    }
+
+    fn dispatch(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        match (call.object.id, call.method.id) {
+            (0, 0) => return self.invoke_write(call),
+            (0, 3) => return self.get_context(call),
+            _ if !self.open => return Err(not_open()),
+            (0, 2) => self.query_port(call)?,
+            (0, 5) => self.query_gid_table(call)?,
+            (0, 6) => self.query_gid_entry(call)?,
+            (3, 0) => self.create_cq(call)?,
+            (4, 0) => self.create_qp(call)?,
+            (5, 0) => self.create_srq(call)?,
+            (16, 0) => self.open_async_channel(call)?,
+            (DRIVER, DRIVER) => return self.command(call),
+            (0x1008, DRIVER) => self.alloc_uar(call)?,
+            _ => return self.destroy(call),
+        }
+        Ok(())
+    }
+
+    /// Destroys the object that the call names; its other attribute is what was reported of it.
+    fn destroy(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let attrs = call.method.attrs.unwrap_or(&[]);
+        let destroyed = attrs.iter().find_map(|attr| match attr.kind {
+            Kind::Object(class, Access::Destroy) => Some((class, attr.id)),
+            _ => None,
+        });
+        let Some((class, id)) = destroyed else {
+            return Err(Refusal::new(Errno::EPROTONOSUPPORT, "this method is not modelled"));
+        };
+        let object = self.objects.remove(class, call.handle(id).unwrap_or(u32::MAX))?;
+        match object {
+            Object::Cq(cq) => {
+                let comp_events_reported = self.device.close_cq(&cq);
+                let answer =
+                    crate::abi::DestroyCqResp { comp_events_reported, ..Default::default() };
+                call.answer(1, zerocopy::IntoBytes::as_bytes(&answer));
+            }
+            Object::Qp(_) | Object::Srq(_) => call.answer(1, [0; 4]),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the answer. What it would have named is destroyed again if it cannot be written.
+    fn finish(&mut self, memory: &impl UserMemory, call: &Call) -> Result<(), Refusal> {
+        let written = call.finish(memory);
+        if written.is_err() {
+            for (class, handle) in call.made() {
+                match class.is_fd() {
+                    true => self.objects.closed(handle),
+                    // It was made by this call, so nothing uses it yet.
+                    false => drop(self.objects.remove(class, handle)),
+                }
+            }
+        }
+        written
+    }
+
+    /// Adds an object that a call has made.
+    fn add(&mut self, call: &mut Call, object: Object<D>, uses: &[u32]) -> Result<u32, Refusal> {
+        let class = object.class();
+        let handle = self.objects.insert(object, uses)?;
+        call.note_made(class, handle);
+        Ok(handle)
+    }
+}
+
+fn not_open() -> Refusal {
+    Refusal::invalid("GET_CONTEXT was not called")
+}
+
+/// A new object's handle, as the data of its attribute.
+fn handle_bytes(handle: u32) -> [u8; 8] {
+    u64::from(handle).to_ne_bytes()
+}

@@ -1,0 +1,210 @@
+//! Making CQs, SRQs and QPs.
+
+use super::{Context, handle_bytes};
+use crate::Refusal;
+use crate::abi::{
+    CQ_FLAG_UAR_PAGE_INDEX, Mlx5CreateCq, Mlx5CreateCqResp, Mlx5CreateQp, Mlx5CreateQpResp,
+    Mlx5CreateSrq, Mlx5CreateSrqResp, ModifyQp, QP_FLAG_SCATTER_CQE, QP_FLAG_UAR_PAGE_INDEX, QpCap,
+    take,
+};
+use crate::call::Call;
+use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
+use crate::objects::{Object, QpObject, SrqObject};
+use crate::schema::{UHW_IN, UHW_OUT};
+use zerocopy::IntoBytes;
+
+/// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`, `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
+const CQ_TIMESTAMPS: u64 = 1;
+const CQ_IGNORE_OVERRUN: u64 = 2;
+/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_SRQT_BASIC`.
+const QP_RC: u64 = 2;
+const SRQ_BASIC: u64 = 0;
+/// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`.
+const QP_SIGNAL_ALL: u64 = 1 << 12;
+/// A send WQE is at most so many WQEBBs, and a receive 2^10 bytes.
+const MAX_LOG_STRIDE: u32 = 10;
+
+/// What the driver was given, if it is at least `min` bytes.
+fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
+    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
+    if bytes.len() < min {
+        let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
+        return Err(Refusal::invalid(why));
+    }
+    Ok(bytes)
+}
+
+/// log2 of a number of entries that is a power of two, at most `max`.
+fn log_of(what: &str, count: u32, max: u32) -> Result<u8, Refusal> {
+    if !count.is_power_of_two() || count > max {
+        let why = format!("{count} entries of {what}, expected a power of two up to {max}");
+        return Err(Refusal::invalid(why));
+    }
+    Ok(count.ilog2() as u8)
+}
+
+impl<D: Device> Context<D> {
+    pub(super) fn create_cq(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let flags = call.flags(5, CQ_TIMESTAMPS | CQ_IGNORE_OVERRUN)?;
+        if flags & CQ_TIMESTAMPS != 0 {
+            return Err(Refusal::unsupported("CQEs have no time stamps"));
+        }
+        let profile = self.device.profile();
+        let vector = call.word(4);
+        if vector >= profile.comp_vectors {
+            let why = format!("completion vector {vector} of {}", profile.comp_vectors);
+            return Err(Refusal::invalid(why));
+        }
+        // All but one of the entries are what the program asked for.
+        let entries = call.word(1).checked_add(1).and_then(u32::checked_next_power_of_two);
+        let entries = entries.filter(|entries| (2..=profile.max_cqe).contains(entries));
+        let Some(entries) = entries else {
+            let why = format!("{} CQEs, expected 1 to {}", call.word(1), profile.max_cqe - 1);
+            return Err(Refusal::invalid(why));
+        };
+        let driver: Mlx5CreateCq = take(driver_input(call, 22)?);
+        check_cq(&driver)?;
+        let request = CqRequest {
+            log_size: entries.ilog2() as u8,
+            cqe_size: driver.cqe_size,
+            buf: driver.buf_addr,
+            dbr: driver.db_addr,
+            ignore_overrun: flags & CQ_IGNORE_OVERRUN != 0,
+            user_handle: call.number(2),
+        };
+        let channel = call.handle(3).map(|fd| self.objects.channel(fd)).transpose()?;
+        let (cq, cqn) = self.device.create_cq(&request, channel)?;
+        let handle = self.add(call, Object::Cq(cq), &[])?;
+        call.answer(0, handle_bytes(handle));
+        call.answer(6, (entries - 1).to_ne_bytes());
+        call.answer(UHW_OUT, Mlx5CreateCqResp { cqn, reserved: 0 }.as_bytes());
+        Ok(())
+    }
+
+    pub(super) fn create_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        if call.number(9) != SRQ_BASIC {
+            let why = format!("an SRQ of type {}, only type 0 is modelled", call.number(9));
+            return Err(Refusal::unsupported(why));
+        }
+        if call.word(7) != 0 {
+            return Err(Refusal::unsupported("the limit of an SRQ is not modelled"));
+        }
+        let profile = self.device.profile();
+        let (wr, sge) = (call.word(5), call.word(6));
+        if wr >= profile.max_srq_wr || sge > profile.max_sge {
+            let (max, sges) = (profile.max_srq_wr, profile.max_sge);
+            let why = format!("{wr} receives of {sge} entries, expected below {max} of {sges}");
+            return Err(Refusal::invalid(why));
+        }
+        let driver: Mlx5CreateSrq = take(driver_input(call, 24)?);
+        if driver.flags != 0 || driver.reserved1 != 0 {
+            return Err(Refusal::unsupported(format!("flags {:#x} of the driver", driver.flags)));
+        }
+        // One entry is the list's end. A receive is 16 bytes of list and 16 for each entry.
+        let entries = (wr + 1).next_power_of_two();
+        let stride = (16 + 16 * sge).next_power_of_two().max(32);
+        let request = SrqRequest {
+            log_size: entries.ilog2() as u8,
+            log_stride: stride.ilog2() as u8,
+            buf: driver.buf_addr,
+            dbr: driver.db_addr,
+            user_index: driver.uidx,
+        };
+        let pd_handle = call.handle(1).unwrap_or(u32::MAX);
+        let (srq, srqn) = self.device.create_srq(self.objects.pd(pd_handle)?, &request)?;
+        let object = Object::Srq(SrqObject { srq, max_wr: entries - 1, max_sge: sge });
+        let handle = self.add(call, object, &[pd_handle])?;
+        call.answer(0, handle_bytes(handle));
+        call.answer(11, (entries - 1).to_ne_bytes());
+        call.answer(12, sge.to_ne_bytes());
+        call.answer(13, srqn.to_ne_bytes());
+        call.answer(UHW_OUT, Mlx5CreateSrqResp { srqn, reserved: 0 }.as_bytes());
+        Ok(())
+    }
+
+    pub(super) fn create_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        if call.number(9) != QP_RC {
+            let why = format!("a QP of type {}, only reliable connections (2)", call.number(9));
+            return Err(Refusal::unsupported(why));
+        }
+        let flags = call.flags(10, u64::from(u32::MAX))?;
+        if flags & !QP_SIGNAL_ALL != 0 {
+            return Err(Refusal::unsupported(format!("flags {:#x}", flags & !QP_SIGNAL_ALL)));
+        }
+        let request = self.qp_request(call)?;
+        let missing = |what: &str| Refusal::invalid(format!("{what} is missing"));
+        let pd = call.handle(2).ok_or_else(|| missing("the protection domain"))?;
+        let send_cq = call.handle(4).ok_or_else(|| missing("the send CQ"))?;
+        let recv_cq = call.handle(5).ok_or_else(|| missing("the receive CQ"))?;
+        let srq = call.handle(3);
+        let with = OpenQp {
+            pd: self.objects.pd(pd)?,
+            send_cq: self.objects.cq(send_cq)?,
+            recv_cq: self.objects.cq(recv_cq)?,
+            srq: srq.map(|srq| self.objects.srq(srq)).transpose()?.map(|srq| &srq.srq),
+        };
+        let (qp, qpn) = self.device.create_qp(&request, with)?;
+        let (cap, signals_all) = (request.cap, flags & QP_SIGNAL_ALL != 0);
+        let attrs = ModifyQp::default();
+        let object = Object::Qp(Box::new(QpObject { qp, cap, attrs, signals_all }));
+        let uses: Vec<u32> =
+            [Some(pd), Some(send_cq), Some(recv_cq), srq].into_iter().flatten().collect();
+        let handle = self.add(call, object, &uses)?;
+        call.answer(0, handle_bytes(handle));
+        call.answer(13, cap.as_bytes());
+        call.answer(14, qpn.to_ne_bytes());
+        call.answer(UHW_OUT, Mlx5CreateQpResp::default().as_bytes());
+        Ok(())
+    }
+
+    fn qp_request(&self, call: &Call) -> Result<QpRequest, Refusal> {
+        let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
+        let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
+        let unknown = driver.flags & !(QP_FLAG_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX);
+        if unknown != 0 {
+            return Err(Refusal::unsupported(format!("flags {unknown:#x} of the driver")));
+        }
+        let uar = driver.bfreg_index;
+        if driver.flags & QP_FLAG_UAR_PAGE_INDEX == 0 || !self.objects.has_uar(uar) {
+            return Err(Refusal::invalid(format!("there is no doorbell page {uar:#x}")));
+        }
+        let max = self.device.profile().max_qp_wr;
+        let log_sq = match driver.sq_wqe_count {
+            0 => None,
+            count => Some(log_of("the send queue", count, max)?),
+        };
+        let rq = match driver.rq_wqe_count {
+            0 => None,
+            _ if call.handle(3).is_some() => None,
+            count => {
+                let log = log_of("the receive queue", count, max)?;
+                if !(4..=MAX_LOG_STRIDE).contains(&driver.rq_wqe_shift) {
+                    let why = format!(
+                        "receives of 2^{} bytes, expected 2^4 to 2^10",
+                        driver.rq_wqe_shift
+                    );
+                    return Err(Refusal::invalid(why));
+                }
+                Some((log, driver.rq_wqe_shift as u8))
+            }
+        };
+        let (buf, dbr, user_index) = (driver.buf_addr, driver.db_addr, driver.uidx);
+        Ok(QpRequest { buf, dbr, log_sq, rq, uar, user_index, cap })
+    }
+}
+
+fn check_cq(driver: &Mlx5CreateCq) -> Result<(), Refusal> {
+    if !matches!(driver.cqe_size, 64 | 128) {
+        return Err(Refusal::invalid(format!("CQEs of {} bytes", driver.cqe_size)));
+    }
+    if driver.cqe_comp_en != 0 {
+        return Err(Refusal::unsupported("compressed CQEs are not modelled"));
+    }
+    if driver.flags & !CQ_FLAG_UAR_PAGE_INDEX != 0 {
+        return Err(Refusal::unsupported(format!("flags {:#x} of the driver", driver.flags)));
+    }
+    if driver.reserved0 != 0 || driver.reserved1 != 0 {
+        return Err(Refusal::invalid("reserved words are set"));
+    }
+    Ok(())
+}

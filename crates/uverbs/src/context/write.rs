@@ -1,0 +1,169 @@
+//! Wrapped commands of the older interface.
+
+use super::{Context, not_open};
+use crate::abi::{
+    AllocPdResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp, Mlx5ModifyQpResp, QueryQp,
+    QueryQpResp, QuerySrq, QuerySrqResp, RegMr, RegMrResp, take,
+};
+use crate::call::Call;
+use crate::device::{Device, MrRequest};
+use crate::objects::Object;
+use crate::schema::UHW_OUT;
+use crate::write::{WriteCommand, id};
+use crate::{Errno, Refusal};
+use zerocopy::IntoBytes;
+
+/// Where a command's output goes.
+const CORE_OUT: u16 = 1;
+const PAGE_MASK: u64 = 0xfff;
+
+/// Rights of registered memory: `IB_ACCESS_*`.
+mod access {
+    pub(super) const LOCAL_WRITE: u32 = 1;
+    pub(super) const REMOTE_WRITE: u32 = 2;
+    pub(super) const REMOTE_READ: u32 = 4;
+    pub(super) const REMOTE_ATOMIC: u32 = 8;
+    pub(super) const RIGHTS: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    /// Memory windows, zero-based addresses, on-demand paging.
+    pub(super) const NOT_MODELLED: u32 = 1 << 4 | 1 << 5 | 1 << 6;
+    /// Huge pages, a hint; and those that a device may ignore, bits 20 to 29.
+    pub(super) const IGNORED: u32 = 1 << 7 | 0x3ff0_0000;
+}
+
+impl<D: Device> Context<D> {
+    pub(super) fn invoke_write(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let input = call.bytes(0).map_or(0, <[u8]>::len);
+        let output = call.room(CORE_OUT).unwrap_or(0);
+        let command = WriteCommand::decode(call.number(2), input, output)?;
+        let done = match command.id {
+            _ if !self.open => Err(not_open()),
+            id::QUERY_DEVICE => {
+                call.answer(CORE_OUT, self.query_device().as_bytes());
+                Ok(())
+            }
+            id::EX_QUERY_DEVICE => self.ex_query_device(call),
+            id::ALLOC_PD => self.alloc_pd(call),
+            id::REG_MR => self.reg_mr(call),
+            id::CREATE_COMP_CHANNEL => self.create_comp_channel(call),
+            id::MODIFY_QP => self.modify_qp(call, false),
+            id::EX_MODIFY_QP => self.modify_qp(call, true),
+            id::QUERY_QP => self.query_qp(call),
+            id::QUERY_SRQ => self.query_srq(call),
+            _ => Err(Refusal::unsupported("this command is not modelled")),
+        };
+        done.map_err(|refusal| command.refuse(refusal))
+    }
+
+    fn alloc_pd(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let (pd, pdn) = self.device.alloc_pd()?;
+        let pd_handle = self.add(call, Object::Pd(pd), &[])?;
+        call.answer(CORE_OUT, AllocPdResp { pd_handle }.as_bytes());
+        call.answer(UHW_OUT, Mlx5AllocPdResp { pdn }.as_bytes());
+        Ok(())
+    }
+
+    fn reg_mr(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let request: RegMr = take(call.bytes(0).unwrap_or(&[]));
+        let RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
+        if start & PAGE_MASK != hca_va & PAGE_MASK {
+            let why =
+                format!("address {start:#x} and I/O address {hca_va:#x} differ in their page");
+            return Err(Refusal::invalid(why));
+        }
+        if start.checked_add(length).is_none() {
+            return Err(Refusal::invalid(format!("{start:#x} + {length:#x} is beyond 64 bits")));
+        }
+        let access = check_access(access_flags)?;
+        let pd = self.objects.pd(pd_handle).map_err(legacy)?;
+        let request = MrRequest { start, length, iova: hca_va, access };
+        let (mr, key) = self.device.reg_mr(pd, &request)?;
+        let mr_handle = self.add(call, Object::Mr(mr), &[pd_handle])?;
+        call.answer(CORE_OUT, RegMrResp { mr_handle, lkey: key, rkey: key }.as_bytes());
+        Ok(())
+    }
+
+    fn create_comp_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let (channel, fd) = self.device.open_comp_channel()?;
+        self.add_fd(call, Object::CompChannel(channel), fd);
+        call.answer(CORE_OUT, CreateCompChannelResp { fd }.as_bytes());
+        Ok(())
+    }
+
+    fn modify_qp(&mut self, call: &mut Call, extended: bool) -> Result<(), Refusal> {
+        let bytes = call.bytes(0).unwrap_or(&[]).to_vec();
+        self.change_qp(&take(&bytes), bytes.get(112..).unwrap_or(&[]))?;
+        if extended {
+            let response_length = size_of::<ExModifyQpResp>() as u32;
+            let answer = ExModifyQpResp { response_length, ..Default::default() };
+            call.answer(CORE_OUT, answer.as_bytes());
+        }
+        let room = call.room(UHW_OUT).unwrap_or(0).min(size_of::<Mlx5ModifyQpResp>());
+        let driver = Mlx5ModifyQpResp { response_length: room as u32, ..Default::default() };
+        call.answer(UHW_OUT, &driver.as_bytes()[..room]);
+        Ok(())
+    }
+
+    fn query_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let request: QueryQp = take(call.bytes(0).unwrap_or(&[]));
+        let qp = self.objects.qp(request.qp_handle).map_err(legacy)?;
+        let state = self.device.qp_state(&qp.qp) as u8;
+        let (cap, attrs) = (&qp.cap, &qp.attrs);
+        let answer = QueryQpResp {
+            dest: attrs.dest,
+            alt_dest: attrs.alt_dest,
+            max_send_wr: cap.max_send_wr,
+            max_recv_wr: cap.max_recv_wr,
+            max_send_sge: cap.max_send_sge,
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: cap.max_inline_data,
+            rq_psn: attrs.rq_psn,
+            sq_psn: attrs.sq_psn,
+            dest_qp_num: attrs.dest_qp_num,
+            qp_access_flags: attrs.qp_access_flags,
+            pkey_index: attrs.pkey_index,
+            qp_state: state,
+            cur_qp_state: state,
+            path_mtu: attrs.path_mtu,
+            max_rd_atomic: attrs.max_rd_atomic,
+            max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+            min_rnr_timer: attrs.min_rnr_timer,
+            port_num: attrs.port_num,
+            timeout: attrs.timeout,
+            retry_cnt: attrs.retry_cnt,
+            rnr_retry: attrs.rnr_retry,
+            sq_sig_all: u8::from(qp.signals_all),
+            ..Default::default()
+        };
+        call.answer(CORE_OUT, answer.as_bytes());
+        Ok(())
+    }
+
+    fn query_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let request: QuerySrq = take(call.bytes(0).unwrap_or(&[]));
+        let srq = self.objects.srq(request.srq_handle).map_err(legacy)?;
+        let (max_wr, max_sge) = (srq.max_wr, srq.max_sge);
+        call.answer(CORE_OUT, QuerySrqResp { max_wr, max_sge, ..Default::default() }.as_bytes());
+        Ok(())
+    }
+}
+
+/// The older commands say `EINVAL` for every handle that will not do.
+pub(super) fn legacy(refusal: Refusal) -> Refusal {
+    Refusal { errno: Errno::EINVAL, ..refusal }
+}
+
+fn check_access(flags: u32) -> Result<u32, Refusal> {
+    use access::{IGNORED, LOCAL_WRITE, NOT_MODELLED, REMOTE_ATOMIC, REMOTE_WRITE, RIGHTS};
+    let unknown = flags & !(RIGHTS | NOT_MODELLED | IGNORED);
+    if unknown != 0 {
+        return Err(Refusal::invalid(format!("access flags {unknown:#x} are unknown")));
+    }
+    if flags & NOT_MODELLED != 0 {
+        let why = format!("access flags {:#x} are not modelled", flags & NOT_MODELLED);
+        return Err(Refusal::unsupported(why));
+    }
+    if flags & (REMOTE_WRITE | REMOTE_ATOMIC) != 0 && flags & LOCAL_WRITE == 0 {
+        return Err(Refusal::invalid("peers may write, the owner may not"));
+    }
+    Ok(flags & RIGHTS)
+}

@@ -1,0 +1,259 @@
+//! What does the work: a NIC, behind a trait.
+
+use crate::Refusal;
+use crate::abi::QpCap;
+use warpverbs_rdma::{Mtu, QpState};
+
+/// What the device says about itself.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Firmware version: major in the upper 32 bits, minor in bits 31 to 16, patch below.
+    pub fw_ver: u64,
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// Number of the kind of device, as its vendor counts.
+    pub vendor_part_id: u32,
+    /// QPs at most.
+    pub max_qp: u32,
+    /// WQEBBs of a send queue, and receives of a receive queue, at most.
+    pub max_qp_wr: u32,
+    /// Scatter entries of a work request at most.
+    pub max_sge: u32,
+    /// CQs at most.
+    pub max_cq: u32,
+    /// CQEs of a CQ at most, a power of two.
+    pub max_cqe: u32,
+    /// Memory regions at most.
+    pub max_mr: u32,
+    /// Protection domains at most.
+    pub max_pd: u32,
+    /// READs and atomics of a QP that may be outstanding.
+    pub max_qp_rd_atom: u32,
+    /// SRQs at most.
+    pub max_srq: u32,
+    /// Receives of an SRQ at most.
+    pub max_srq_wr: u32,
+    /// Completion vectors.
+    pub comp_vectors: u32,
+    /// 0: CQEs carry the number of the SRQ; 1: the user index of the queue.
+    pub cqe_version: u8,
+    /// The one port.
+    pub port: Port,
+    /// The port's addresses.
+    pub gids: Vec<Gid>,
+}
+
+/// The state of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// The largest path MTU.
+    pub max_mtu: Mtu,
+    /// The path MTU in use.
+    pub active_mtu: Mtu,
+    /// Bytes of a message at most.
+    pub max_msg_sz: u32,
+}
+
+/// An address of a port, of RoCEv2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gid {
+    /// The address: IPv6, or IPv4 mapped into it.
+    pub gid: [u8; 16],
+    /// Number of the network interface.
+    pub ifindex: u32,
+}
+
+/// Memory to register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrRequest {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Address of the first byte in work requests.
+    pub iova: u64,
+    /// `IB_ACCESS_*`: 1 local write, 2 remote write, 4 remote read, 8 remote atomic.
+    pub access: u32,
+}
+
+/// A CQ to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqRequest {
+    /// log2 of the number of CQEs.
+    pub log_size: u8,
+    /// Bytes of a CQE: 64 or 128.
+    pub cqe_size: u32,
+    /// Where the CQEs lie.
+    pub buf: u64,
+    /// The doorbell record: consumer index and arming, 32 bits each.
+    pub dbr: u64,
+    /// CQEs that were not consumed may be overwritten.
+    pub ignore_overrun: bool,
+    /// What completion events carry.
+    pub user_handle: u64,
+}
+
+/// An SRQ to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqRequest {
+    /// log2 of the number of receives.
+    pub log_size: u8,
+    /// log2 of the bytes of a receive.
+    pub log_stride: u8,
+    /// Where the receives lie.
+    pub buf: u64,
+    /// The doorbell record: 32 bits.
+    pub dbr: u64,
+    /// What CQEs carry with CQE version 1.
+    pub user_index: u32,
+}
+
+/// A reliable connected QP to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpRequest {
+    /// Where the receive queue lies, and the send queue behind it.
+    pub buf: u64,
+    /// The doorbell record: receive counter and send counter, 32 bits each.
+    pub dbr: u64,
+    /// log2 of the WQEBBs of the send queue; `None` without.
+    pub log_sq: Option<u8>,
+    /// log2 of the number of receives, and of their bytes; `None` without.
+    pub rq: Option<(u8, u8)>,
+    /// Number of the doorbell page.
+    pub uar: u32,
+    /// What CQEs carry with CQE version 1.
+    pub user_index: u32,
+    /// Limits that the program asked for.
+    pub cap: QpCap,
+}
+
+impl QpRequest {
+    /// Where the send queue lies.
+    pub fn sq(&self) -> u64 {
+        let receives = self.rq.map_or(0, |(log, stride)| 1u64 << (log + stride));
+        self.buf.wrapping_add(receives)
+    }
+}
+
+/// What a new QP works with.
+pub struct OpenQp<'a, D: Device + ?Sized> {
+    /// Its protection domain.
+    pub pd: &'a D::Pd,
+    /// Completions of sends.
+    pub send_cq: &'a D::Cq,
+    /// Completions of receives.
+    pub recv_cq: &'a D::Cq,
+    /// Where it takes receives from, if not from its own queue.
+    pub srq: Option<&'a D::Srq>,
+}
+
+/// Attributes given with a transition; `None` is "not given".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Attributes {
+    /// What peers may do: `IB_ACCESS_*`.
+    pub access: Option<u32>,
+    /// Address of the peer.
+    pub dgid: Option<[u8; 16]>,
+    pub mtu: Option<Mtu>,
+    pub dest_qpn: Option<u32>,
+    pub rq_psn: Option<u32>,
+    pub sq_psn: Option<u32>,
+    pub timeout: Option<u8>,
+    pub retry: Option<u8>,
+    pub rnr_retry: Option<u8>,
+    pub min_rnr_timer: Option<u8>,
+    pub max_rd_atomic: Option<u8>,
+    pub max_dest_rd_atomic: Option<u8>,
+}
+
+/// Kinds of doorbell pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UarKind {
+    /// For whole WQEs: "BlueFlame".
+    BlueFlame,
+    /// For doorbells only.
+    NonCached,
+}
+
+/// A doorbell page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uar {
+    /// What the program gives to `mmap`.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The page's number.
+    pub id: u32,
+}
+
+/// A device. Its handles destroy what they stand for when they are dropped, and keep what they
+/// need: they are dropped in any order.
+pub trait Device {
+    /// A protection domain.
+    type Pd;
+    /// Registered memory.
+    type Mr;
+    /// A descriptor that events are read from.
+    type Channel;
+    /// A completion queue.
+    type Cq;
+    /// A shared receive queue.
+    type Srq;
+    /// A queue pair.
+    type Qp;
+    /// A doorbell page.
+    type Uar;
+
+    /// What the device says about itself.
+    fn profile(&self) -> &Profile;
+
+    /// A new protection domain, and its number.
+    ///
+    /// # Errors
+    /// The device's reason; likewise below.
+    fn alloc_pd(&self) -> Result<(Self::Pd, u32), Refusal>;
+
+    /// Registers memory, and says its key.
+    fn reg_mr(&self, pd: &Self::Pd, request: &MrRequest) -> Result<(Self::Mr, u32), Refusal>;
+
+    /// A new channel of completion events, and its descriptor.
+    fn open_comp_channel(&self) -> Result<(Self::Channel, u32), Refusal>;
+
+    /// A new channel of asynchronous events, and its descriptor.
+    fn open_async_channel(&self) -> Result<(Self::Channel, u32), Refusal>;
+
+    /// A new CQ, and its number.
+    fn create_cq(
+        &self,
+        request: &CqRequest,
+        channel: Option<&Self::Channel>,
+    ) -> Result<(Self::Cq, u32), Refusal>;
+
+    /// How many completion events of the CQ the program has read. None comes after this call.
+    fn close_cq(&self, cq: &Self::Cq) -> u32;
+
+    /// A new SRQ, and its number.
+    fn create_srq(&self, pd: &Self::Pd, request: &SrqRequest) -> Result<(Self::Srq, u32), Refusal>;
+
+    /// A new QP in RESET, and its number.
+    fn create_qp(
+        &self,
+        request: &QpRequest,
+        with: OpenQp<'_, Self>,
+    ) -> Result<(Self::Qp, u32), Refusal>;
+
+    /// The state that a QP is in.
+    fn qp_state(&self, qp: &Self::Qp) -> QpState;
+
+    /// Brings a QP to another state, or changes it within its state.
+    fn modify_qp(&self, qp: &Self::Qp, to: QpState, attrs: &Attributes) -> Result<(), Refusal>;
+
+    /// A new doorbell page.
+    fn alloc_uar(&self, kind: UarKind) -> Result<(Self::Uar, Uar), Refusal>;
+
+    /// A firmware command that makes no object: a mailbox, at least 16 bytes, and room for the
+    /// answer, likewise. A command that fails is [`Errno::EREMOTEIO`](crate::Errno::EREMOTEIO),
+    /// with status and syndrome in the answer.
+    fn command(&self, mailbox: &[u8], answer: &mut [u8]) -> Result<(), Refusal>;
+}

@@ -1,0 +1,33 @@
+//! The kernel's RDMA interface, as libibverbs and libmlx5 use it, answered without a kernel.
+//!
+//! A program opens `/dev/infiniband/uverbs0` and asks for everything with one `ioctl`, whose
+//! argument is a list of attributes. [`Context`] is one such open file: [`Context::ioctl`] takes
+//! the address of the list, checks it against the [`schema`], looks up the objects that it names,
+//! has a [`Device`] do the work, and writes the answer.
+//!
+//! This crate makes no system call. The program's memory is behind [`UserMemory`], the device
+//! behind [`Device`], and every byte that comes from the program is taken for hostile.
+
+#![forbid(unsafe_code)]
+
+pub mod abi;
+mod call;
+mod context;
+mod device;
+mod errno;
+mod memory;
+mod objects;
+mod refusal;
+pub mod schema;
+mod write;
+
+pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
+pub use context::Context;
+pub use device::{
+    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, SrqRequest,
+    Uar, UarKind,
+};
+pub use errno::Errno;
+pub use memory::UserMemory;
+pub use refusal::Refusal;
+pub use write::{WRITE_COMMANDS, WriteCommand};

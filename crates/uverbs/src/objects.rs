@@ -1,0 +1,190 @@
+//! The objects of a context, by handle or descriptor.
+
+use crate::abi::{ModifyQp, QpCap};
+use crate::device::Device;
+use crate::schema::{Access, Class};
+use crate::{Errno, Refusal};
+use std::collections::BTreeMap;
+
+/// An object of the device, with what the interface itself knows of it.
+pub(crate) enum Object<D: Device> {
+    Pd(D::Pd),
+    #[allow(dead_code, reason = "kept alive")]
+    Mr(D::Mr),
+    CompChannel(D::Channel),
+    #[allow(dead_code, reason = "kept alive")]
+    AsyncEvent(D::Channel),
+    Cq(D::Cq),
+    Srq(SrqObject<D>),
+    Qp(Box<QpObject<D>>),
+    Uar(UarObject<D>),
+}
+
+pub(crate) struct SrqObject<D: Device> {
+    pub(crate) srq: D::Srq,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+}
+
+pub(crate) struct UarObject<D: Device> {
+    #[allow(dead_code, reason = "kept alive")]
+    pub(crate) uar: D::Uar,
+    pub(crate) id: u32,
+}
+
+pub(crate) struct QpObject<D: Device> {
+    pub(crate) qp: D::Qp,
+    pub(crate) cap: QpCap,
+    /// Attributes as they were given last.
+    pub(crate) attrs: ModifyQp,
+    pub(crate) signals_all: bool,
+}
+
+impl<D: Device> Object<D> {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Self::Pd(_) => Class::Pd,
+            Self::Mr(_) => Class::Mr,
+            Self::CompChannel(_) => Class::CompChannel,
+            Self::AsyncEvent(_) => Class::AsyncEvent,
+            Self::Cq(_) => Class::Cq,
+            Self::Srq(_) => Class::Srq,
+            Self::Qp(_) => Class::Qp,
+            Self::Uar(_) => Class::Uar,
+        }
+    }
+}
+
+struct Entry<D: Device> {
+    object: Object<D>,
+    /// Objects that use this one.
+    users: u32,
+    /// Handles of objects that this one uses.
+    uses: Vec<u32>,
+}
+
+/// All objects of a context. Handles are never used twice.
+pub(crate) struct Objects<D: Device> {
+    handles: BTreeMap<u32, Entry<D>>,
+    descriptors: BTreeMap<u32, Object<D>>,
+    next: u32,
+}
+
+impl<D: Device> Default for Objects<D> {
+    fn default() -> Self {
+        Self { handles: BTreeMap::new(), descriptors: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<D: Device> Objects<D> {
+    /// Adds an object that uses those with the handles `uses`, and says its handle.
+    pub(crate) fn insert(&mut self, object: Object<D>, uses: &[u32]) -> Result<u32, Refusal> {
+        let handle = self.next;
+        let next = handle.checked_add(1);
+        self.next = next.ok_or(Refusal::new(Errno::ENOMEM, "every handle was used"))?;
+        for used in uses {
+            if let Some(entry) = self.handles.get_mut(used) {
+                entry.users += 1;
+            }
+        }
+        self.handles.insert(handle, Entry { object, users: 0, uses: uses.to_vec() });
+        Ok(handle)
+    }
+
+    /// Adds an object with a descriptor of its own. One of the same number was closed unseen.
+    pub(crate) fn insert_fd(&mut self, fd: u32, object: Object<D>) {
+        self.descriptors.insert(fd, object);
+    }
+
+    /// The program has closed a descriptor.
+    pub(crate) fn closed(&mut self, fd: u32) {
+        self.descriptors.remove(&fd);
+    }
+
+    /// Whether a call may name an object so.
+    pub(crate) fn check(&self, class: Class, access: Access, name: u64) -> Result<(), Refusal> {
+        match access {
+            Access::New => Ok(()),
+            Access::Use => self.find(class, name).map(drop),
+            Access::Destroy => self.check_unused(class, name),
+        }
+    }
+
+    fn find(&self, class: Class, name: u64) -> Result<&Object<D>, Refusal> {
+        let id = u32::try_from(name).ok();
+        let (found, errno) = match class.is_fd() {
+            true => (id.and_then(|fd| self.descriptors.get(&fd)), Errno::EBADF),
+            false => (id.and_then(|h| self.handles.get(&h)).map(|e| &e.object), Errno::ENOENT),
+        };
+        match found {
+            None => Err(Refusal::new(errno, format!("there is no object {name:#x}"))),
+            Some(object) if object.class() != class => {
+                let errno = if class.is_fd() { Errno::EBADF } else { Errno::EINVAL };
+                let why = format!("{name:#x} is a {:?}, expected a {class:?}", object.class());
+                Err(Refusal::new(errno, why))
+            }
+            Some(object) => Ok(object),
+        }
+    }
+
+    fn check_unused(&self, class: Class, name: u64) -> Result<(), Refusal> {
+        self.find(class, name)?;
+        let users = u32::try_from(name).ok().and_then(|h| self.handles.get(&h)).map(|e| e.users);
+        match users {
+            Some(users @ 1..) => {
+                Err(Refusal::new(Errno::EBUSY, format!("{users} object(s) use {name:#x}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an object out, unless another uses it.
+    pub(crate) fn remove(&mut self, class: Class, handle: u32) -> Result<Object<D>, Refusal> {
+        self.check_unused(class, handle.into())?;
+        let none = || Refusal::new(Errno::ENOENT, format!("there is no object {handle:#x}"));
+        let entry = self.handles.remove(&handle).ok_or_else(none)?;
+        for used in entry.uses {
+            if let Some(entry) = self.handles.get_mut(&used) {
+                entry.users -= 1;
+            }
+        }
+        Ok(entry.object)
+    }
+
+    /// Whether there is a doorbell page of this number.
+    pub(crate) fn has_uar(&self, id: u32) -> bool {
+        let is = |entry: &Entry<D>| matches!(&entry.object, Object::Uar(uar) if uar.id == id);
+        self.handles.values().any(is)
+    }
+}
+
+/// Typed look-ups: `EINVAL` for an object of another class.
+macro_rules! look_up {
+    ($($name:ident: $variant:ident -> $ty:ty;)*) => {
+        impl<D: Device> Objects<D> {
+            $(pub(crate) fn $name(&self, name: u32) -> Result<&$ty, Refusal> {
+                match self.find(Class::$variant, name.into())? {
+                    Object::$variant(object) => Ok(object),
+                    _ => Err(Refusal::invalid("an object of another class")),
+                }
+            })*
+        }
+    };
+}
+
+look_up! {
+    pd: Pd -> D::Pd;
+    channel: CompChannel -> D::Channel;
+    cq: Cq -> D::Cq;
+    srq: Srq -> SrqObject<D>;
+    qp: Qp -> QpObject<D>;
+}
+
+impl<D: Device> Objects<D> {
+    pub(crate) fn qp_mut(&mut self, handle: u32) -> Result<&mut QpObject<D>, Refusal> {
+        match self.handles.get_mut(&handle).map(|entry| &mut entry.object) {
+            Some(Object::Qp(qp)) => Ok(qp),
+            _ => Err(Refusal::invalid(format!("there is no QP {handle:#x}"))),
+        }
+    }
+}

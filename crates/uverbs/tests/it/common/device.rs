@@ -1,0 +1,159 @@
+//! A device that counts its objects and remembers what it was asked for.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_uverbs::{
+    Attributes, CqRequest, Device, Errno, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
+    Refusal, SrqRequest, Uar, UarKind,
+};
+
+/// What the device was asked for last, of each kind.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) mr: Option<MrRequest>,
+    pub(crate) cq: Option<CqRequest>,
+    pub(crate) srq: Option<SrqRequest>,
+    pub(crate) qp: Option<QpRequest>,
+    pub(crate) attrs: Vec<(QpState, Attributes)>,
+    pub(crate) mailbox: Vec<u8>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) profile: Profile,
+    pub(crate) live: Rc<Cell<usize>>,
+    pub(crate) seen: Rc<RefCell<Seen>>,
+    next: Rc<Cell<u32>>,
+    /// The next operations fail with this.
+    pub(crate) fails: Rc<Cell<Option<Errno>>>,
+}
+
+/// An object; the device knows how many there are.
+pub(crate) struct Token {
+    live: Rc<Cell<usize>>,
+    pub(crate) state: Cell<QpState>,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.live.set(self.live.get() - 1);
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let gid =
+            std::array::from_fn(|i| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, 1][i]);
+        let profile = Profile {
+            fw_ver: 7 << 32,
+            node_guid: 0x0200_00ff_fe00_0001,
+            vendor_part_id: 4129,
+            max_qp: 1024,
+            max_qp_wr: 32768,
+            max_sge: 30,
+            max_cq: 1 << 20,
+            max_cqe: 1 << 22,
+            max_mr: 1 << 20,
+            max_pd: 1 << 20,
+            max_qp_rd_atom: 16,
+            max_srq: 1 << 20,
+            max_srq_wr: 32768,
+            comp_vectors: 1,
+            cqe_version: 0,
+            port: Port { max_mtu: Mtu::B4096, active_mtu: Mtu::B1024, max_msg_sz: 1 << 30 },
+            gids: vec![Gid { gid, ifindex: 1 }],
+        };
+        let next = Rc::new(Cell::new(0x40));
+        Self { profile, live: Rc::default(), seen: Rc::default(), next, fails: Rc::default() }
+    }
+}
+
+impl Model {
+    fn token(&self) -> Result<(Token, u32), Refusal> {
+        if let Some(errno) = self.fails.get() {
+            return Err(Refusal::new(errno, "as the test wants"));
+        }
+        self.live.set(self.live.get() + 1);
+        self.next.set(self.next.get() + 1);
+        let state = Cell::new(QpState::Reset);
+        Ok((Token { live: self.live.clone(), state }, self.next.get()))
+    }
+}
+
+impl Device for Model {
+    type Pd = Token;
+    type Mr = Token;
+    type Channel = Token;
+    type Cq = Token;
+    type Srq = Token;
+    type Qp = Token;
+    type Uar = Token;
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn alloc_pd(&self) -> Result<(Token, u32), Refusal> {
+        self.token()
+    }
+
+    fn reg_mr(&self, _: &Token, request: &MrRequest) -> Result<(Token, u32), Refusal> {
+        self.seen.borrow_mut().mr = Some(*request);
+        self.token()
+    }
+
+    fn open_comp_channel(&self) -> Result<(Token, u32), Refusal> {
+        self.token()
+    }
+
+    fn open_async_channel(&self) -> Result<(Token, u32), Refusal> {
+        self.token()
+    }
+
+    fn create_cq(&self, request: &CqRequest, _: Option<&Token>) -> Result<(Token, u32), Refusal> {
+        self.seen.borrow_mut().cq = Some(*request);
+        self.token()
+    }
+
+    fn close_cq(&self, _: &Token) -> u32 {
+        3
+    }
+
+    fn create_srq(&self, _: &Token, request: &SrqRequest) -> Result<(Token, u32), Refusal> {
+        self.seen.borrow_mut().srq = Some(*request);
+        self.token()
+    }
+
+    fn create_qp(&self, request: &QpRequest, _: OpenQp<'_, Self>) -> Result<(Token, u32), Refusal> {
+        self.seen.borrow_mut().qp = Some(*request);
+        self.token()
+    }
+
+    fn qp_state(&self, qp: &Token) -> QpState {
+        qp.state.get()
+    }
+
+    fn modify_qp(&self, qp: &Token, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
+        if let Some(errno) = self.fails.get() {
+            return Err(Refusal::new(errno, "as the test wants"));
+        }
+        self.seen.borrow_mut().attrs.push((to, *attrs));
+        qp.state.set(to);
+        Ok(())
+    }
+
+    fn alloc_uar(&self, _: UarKind) -> Result<(Token, Uar), Refusal> {
+        let (token, id) = self.token()?;
+        Ok((token, Uar { offset: u64::from(id) << 12, len: 4096, id }))
+    }
+
+    fn command(&self, mailbox: &[u8], answer: &mut [u8]) -> Result<(), Refusal> {
+        self.seen.borrow_mut().mailbox = mailbox.to_vec();
+        answer[0] = 2;
+        match self.fails.get() {
+            Some(errno) => Err(Refusal::new(errno, "as the test wants")),
+            None => Ok(()),
+        }
+    }
+}

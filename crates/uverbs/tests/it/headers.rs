@@ -1,0 +1,76 @@
+//! Names, numbers, sizes and offsets against the kernel's headers, by the machine's C compiler.
+
+use std::fmt::Write as _;
+use std::process::Command;
+use warpverbs_uverbs::abi::{CORE_LAYOUTS, MLX5_LAYOUTS};
+use warpverbs_uverbs::schema::OBJECTS;
+use warpverbs_uverbs::{Errno, VERBS_IOCTL, WRITE_COMMANDS};
+
+const HEADERS: &str = "
+#include <errno.h>
+#include <stddef.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5-abi.h>
+";
+
+/// One assertion for each name of the tables.
+fn source() -> String {
+    let mut out = HEADERS.to_owned();
+    let mut same = |c: String, value: u64| {
+        writeln!(out, "_Static_assert({c} == {value}ull, \"{c}\");").unwrap();
+    };
+    for object in OBJECTS {
+        same(object.name.into(), object.id.into());
+        for method in object.methods {
+            same(method.name.into(), method.id.into());
+            for attr in method.attrs.unwrap_or(&[]) {
+                same(attr.name.into(), attr.id.into());
+            }
+        }
+    }
+    for command in WRITE_COMMANDS {
+        let extended = command.name.contains("_EX_CMD_");
+        assert_eq!(extended, command.id >> 31 == 1, "{}", command.name);
+        same(command.name.into(), u64::from(command.id & !(1 << 31)));
+    }
+    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS) {
+        let name = layout.name;
+        same(format!("sizeof(struct {name})"), layout.size as u64);
+        for (member, offset) in layout.members {
+            same(format!("offsetof(struct {name}, {member})"), *offset as u64);
+        }
+    }
+    for errno in Errno::ALL {
+        same(errno.name().into(), errno.number() as u64);
+    }
+    same("RDMA_VERBS_IOCTL".into(), VERBS_IOCTL);
+    same("RDMA_DRIVER_MLX5".into(), 1);
+    same("sizeof(struct ib_uverbs_ioctl_hdr)".into(), warpverbs_uverbs::HEADER_BYTES as u64);
+    same("sizeof(struct ib_uverbs_attr)".into(), 16);
+    out
+}
+
+#[test]
+fn the_headers_say_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let compile = |source: &str| {
+        let file = folder.path().join("layout.c");
+        std::fs::write(&file, source).unwrap();
+        Command::new("cc").arg("-fsyntax-only").arg(&file).output()
+    };
+    let ready = compile(HEADERS).is_ok_and(|output| output.status.success());
+    if !ready {
+        let reason = "needs a C compiler and rdma-core's headers";
+        assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+        return eprintln!("SKIPPED: {reason}");
+    }
+    let output = compile(&source()).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // A wrong number is found.
+    let wrong = format!("{HEADERS}_Static_assert(UVERBS_OBJECT_PD == 2, \"PD\");");
+    assert!(!compile(&wrong).unwrap().status.success());
+}

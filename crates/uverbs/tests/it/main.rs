@@ -1,0 +1,8 @@
+//! Tests of the interface as a whole.
+
+mod calls;
+mod common;
+mod document;
+mod headers;
+mod queues;
+mod random;
