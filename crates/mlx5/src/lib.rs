@@ -61,6 +61,7 @@ pub mod export;
 pub mod flags;
 pub mod num;
 pub mod opcode;
+pub mod prm;
 pub mod recv;
 pub mod ring;
 pub mod segment;

@@ -9,6 +9,7 @@ mod exercise;
 
 mod golden;
 mod mirror;
+mod prm;
 mod receives;
 mod roundtrip;
 mod strategies;
