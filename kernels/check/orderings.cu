@@ -1,6 +1,7 @@
 // What the names of order and scope become in PTX, wrapper by wrapper and for the steps of the posting
 // protocol. orderings.txt holds the operations that each kernel must consist of; kernels/check.sh
 // compares.
+#include "warpverbs/shm.h"
 #include "warpverbs/warpverbs.h"
 
 namespace impl = wv::impl;
@@ -28,6 +29,8 @@ WV_KERNEL(cas_acquire_gpu)(u32* p) { p[1] = wv::compare_exchange<order::acquire,
 WV_KERNEL(cas_acq_rel_sys)(u64* p) { p[1] = wv::compare_exchange<order::acq_rel, scope::system>(p, 0, 1); }
 WV_KERNEL(flip_release_gpu)(u64* p) { wv::flip<order::release, scope::gpu>(p, 1); }
 WV_KERNEL(flip_relaxed_gpu)(u64* p) { wv::flip<order::relaxed, scope::gpu>(p, 1); }
+WV_KERNEL(increase_release_sys)(u64* p) { wv::increase<order::release, scope::system>(p, 1); }
+WV_KERNEL(read16_plain)(u64* p) { p[2] = wv::read16(p).hi; }
 WV_KERNEL(raise_relaxed_gpu)(u64* p) { wv::raise<order::relaxed, scope::gpu>(p, 1); }
 WV_KERNEL(fence_acq_rel_gpu)() { wv::fence<order::acq_rel, scope::gpu>(); }
 WV_KERNEL(fence_release_sys)() { wv::fence<order::release, scope::system>(); }
@@ -69,3 +72,24 @@ WV_KERNEL(poll_lock)(QueueState* q, u64* done) {
 }
 WV_KERNEL(hand_over)(u32* token, u32* kept) { *kept = impl::offer_token(token); }
 WV_KERNEL(place_in_block)(u32* out) { *out = wv::lane_id() + impl::Group(wv::whole_warp()).rank; }
+
+// The heap, on the direct route.
+using direct = wv::route::direct;
+WV_KERNEL(heap_put)(const wv::Heap* heap, u64* to, const u64* from, u64 bytes, u32 pe) {
+  (void)wv::put<direct>(wv::block, *heap, to, from, bytes, pe);
+}
+WV_KERNEL(heap_signal_add)(const wv::Heap* heap, wv::Signal* at) {
+  (void)wv::signal<direct>(wv::block, *heap, at, wv::SignalAdd{1}, 1);
+}
+WV_KERNEL(heap_signal_set)(const wv::Heap* heap, wv::Signal* at) {
+  (void)wv::signal<direct>(wv::warp, *heap, at, wv::SignalSet{1}, 1);
+}
+WV_KERNEL(heap_signal_each)(const wv::Heap* heap, wv::Signal* at) {
+  (void)wv::signal_each<direct>(wv::thread, *heap, 1, [&](u32 i) { return wv::SignalTo{at, i}; },
+                                wv::SignalAdd{1});
+}
+WV_KERNEL(heap_see_signal)(const wv::Signal* at, u64* out) { *out = wv::read_signal(at); }
+WV_KERNEL(heap_atomic)(const wv::Heap* heap, u64* at, u64* old) {
+  (void)wv::fetch_add<direct>(wv::thread, *heap, at, u64{1}, *old, 1);
+}
+WV_KERNEL(heap_fence)(const wv::Heap* heap) { (void)wv::fence(wv::block, *heap, 1); }

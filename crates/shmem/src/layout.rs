@@ -82,7 +82,7 @@ pub struct Heap {
 }
 
 /// Index behind [`Heap::alarms`] of the word that ends every wait on the heap once it is not 0. The
-/// word `1 + rank` ends every wait for this rank and every call that would reach it.
+/// word `1 + rank` ends every wait for this rank alone.
 pub const ALARM_OF_HEAP: usize = 0;
 
 /// In [`HeapFault::peer`]: no rank in particular.

@@ -91,6 +91,14 @@ pub enum Outcome {
     BadError,
     /// The NIC reported a completion of work that is not in flight.
     StrayCqe,
+    /// A place that is not in the heap for all its length, or not aligned for its word.
+    BadAddress,
+    /// A rank that the heap does not have, or that is not reached in the way that was asked for.
+    NoPeer,
+    /// The host has given up the rank that was waited for.
+    PeerLost,
+    /// An atomic on a heap that other ranks reach by RDMA and this rank does not.
+    MixedRoutes,
     /// A code unknown here.
     Unknown(u32),
 }
@@ -113,6 +121,10 @@ impl Outcome {
             6 => Self::TooLong,
             7 => Self::BadError,
             8 => Self::StrayCqe,
+            9 => Self::BadAddress,
+            10 => Self::NoPeer,
+            11 => Self::PeerLost,
+            12 => Self::MixedRoutes,
             _ => Self::Unknown(code),
         }
     }
@@ -129,6 +141,12 @@ impl fmt::Display for Outcome {
             Self::TooLong => f.write_str("a length is more than the queue takes"),
             Self::BadError => f.write_str("the queue's error word is not understood"),
             Self::StrayCqe => f.write_str("a completion of work that is not in flight"),
+            Self::BadAddress => f.write_str("a place that is not in the heap, or not aligned"),
+            Self::NoPeer => f.write_str("a rank that the heap does not have or reach in that way"),
+            Self::PeerLost => f.write_str("the rank that was waited for has been given up"),
+            Self::MixedRoutes => {
+                f.write_str("an atomic on a heap that only other ranks reach by RDMA")
+            }
             Self::Unknown(code) => write!(f, "status {code:#x}, unknown here"),
         }
     }

@@ -64,7 +64,7 @@ struct HeapState {
 constexpr u32 no_rank = ~u32{0};
 
 // Words behind Heap.alarms that the host raises from 0. The first ends every wait on the heap, that
-// of a rank every wait for this rank and every call that would reach it.
+// of a rank every wait for this rank alone.
 constexpr u32 alarm_of_heap = 0;
 WV_HD constexpr u32 alarm_of_peer(u32 rank) { return 1 + rank; }
 
@@ -103,9 +103,12 @@ static_assert(sizeof(Local) == 16 && sizeof(Remote) == 16, "tables of segments")
 
 #undef WV_AT
 
-// Own address of what lies `offset` bytes into the heap.
+// Own address of what lies `offset` bytes into the heap, wherever that is.
 template <class T>
 WV_DEVICE T* at_offset(const Heap& heap, u64 offset);
+
+// Whether [own, own + bytes) lies in the own heap.
+WV_DEVICE bool in_heap(const Heap& heap, const void* own, u64 bytes);
 
 // The address at which this rank reaches `own`, a place in its own heap, in the heap of rank `pe`.
 // Null if that is not by loads and stores, if `pe` is no rank, or if *own does not lie in the heap.

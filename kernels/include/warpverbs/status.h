@@ -15,6 +15,10 @@ enum class outcome : u8 {
   too_long = 6,   // the caller's length is more than the queue takes; nothing was posted
   bad_error = 7,  // the queue's error word is of a kind unknown to this library
   stray_cqe = 8,  // the NIC reported a completion of work that is not in flight
+  bad_address = 9,    // not in the heap for all its length, or not aligned for its word
+  no_peer = 10,       // no rank of the heap, or not reached in the way that was asked for
+  peer_lost = 11,     // the host has given the awaited rank up
+  mixed_routes = 12,  // an atomic on a heap that others reach by RDMA and this rank does not
 };
 
 // One word: outcome in bits 7..0, CQE syndrome 15..8, vendor syndrome 23..16, WQE opcode 31..24.

@@ -83,6 +83,12 @@ inline void write16(void* p, vec16 value, site where) {
   write(half + 1, value.hi, where);
 }
 
+inline vec16 read16(const void* p, site where) {
+  const u64* half = static_cast<const u64*>(p);
+  const u64 lo = read(half, where);
+  return {lo, read(half + 1, where)};
+}
+
 template <order O, scope S>
 inline void fence(site where) {
   operate(kind::fence, static_cast<const u8*>(nullptr), 0, 0, O, S, where);

@@ -6,6 +6,7 @@
 #define WV_ARCH_CUDA 1
 #define WV_DEVICE __device__ __forceinline__
 #define WV_NOINLINE __noinline__
+#define WV_UNROLL _Pragma("unroll")
 #define WV_KERNEL(name) extern "C" __global__ void name
 #define WV_SHARED(type, name) __shared__ type name
 #define WV_SITE (::wv::site{})
@@ -166,7 +167,7 @@ WV_DEVICE T compare_exchange(T* p, cuda::same<T> expected, cuda::same<T> desired
 #undef WV_CAS8
 
 #define WV_RED(sem, op) asm volatile("red" sem ".global." op " [%0], %1;" ::"l"(p), "l"(v) : "memory")
-// fetch_xor and fetch_max whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add whose results nobody wants.
 template <order O, scope S>
 WV_DEVICE void flip(u64* p, u64 v) {
   WV_STORES(WV_RED, "xor.b64")
@@ -175,11 +176,22 @@ template <order O, scope S>
 WV_DEVICE void raise(u64* p, u64 v) {
   WV_STORES(WV_RED, "max.u64")
 }
+template <order O, scope S>
+WV_DEVICE void increase(u64* p, u64 v) {
+  WV_STORES(WV_RED, "add.u64")
+}
 #undef WV_RED
 
 // A plain 16-byte store: nobody may look before the next release has been acquired.
 WV_DEVICE void write16(void* p, vec16 v) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+
+// A plain 16-byte load of bytes that nobody writes at the time.
+WV_DEVICE vec16 read16(const void* p) {
+  vec16 v;
+  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+  return v;
 }
 
 #define WV_ST16(sem, type) \
@@ -241,6 +253,8 @@ WV_DEVICE u64 ticks() {
 
 // The lane is waiting for somebody else; comes back after about `ns`, or sooner.
 WV_DEVICE void pause(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
+// Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
+WV_DEVICE void give_way() {}
 
 constexpr u32 warp_size = 32;
 // Blocks and grids of any shape, numbered x first, as the hardware fills warps.

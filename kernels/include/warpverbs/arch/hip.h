@@ -8,6 +8,7 @@
 #define WV_ARCH_LOCKSTEP 1
 #define WV_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
 #define WV_NOINLINE __attribute__((noinline))
+#define WV_UNROLL _Pragma("unroll")
 #define WV_KERNEL(name) extern "C" __attribute__((global)) void name
 #define WV_SHARED(type, name) static __attribute__((shared)) type name
 #define WV_SITE (::wv::site{})
@@ -99,7 +100,7 @@ WV_DEVICE T compare_exchange(T* p, hip::same<T> expected, hip::same<T> desired) 
   return expected;
 }
 
-// fetch_xor and fetch_max whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add whose results nobody wants.
 template <order O, scope S>
 WV_DEVICE void flip(u64* p, u64 mask) {
   (void)fetch_xor<O, S>(p, mask);
@@ -108,9 +109,16 @@ template <order O, scope S>
 WV_DEVICE void raise(u64* p, u64 value) {
   (void)fetch_max<O, S>(p, value);
 }
+template <order O, scope S>
+WV_DEVICE void increase(u64* p, u64 value) {
+  (void)fetch_add<O, S>(p, value);
+}
 
 // A plain 16-byte store: nobody may look before the next release has been acquired.
 WV_DEVICE void write16(void* p, vec16 value) { *static_cast<vec16*>(p) = value; }
+
+// A plain 16-byte load of bytes that nobody writes at the time.
+WV_DEVICE vec16 read16(const void* p) { return *static_cast<const vec16*>(p); }
 
 // Relaxed; p is 16-byte aligned. There is no 16-byte atomic access: two of 8 bytes.
 template <scope S>
@@ -164,6 +172,8 @@ WV_DEVICE void pause(u32 ns) {
   // s_sleep takes a constant, in units of 64 clocks, about 32 ns.
   for (u32 slept = 0; slept < ns; slept += 32) __builtin_amdgcn_s_sleep(1);
 }
+// Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
+WV_DEVICE void give_way() {}
 
 constexpr u32 warp_size = 64;
 // Blocks and grids of any shape, numbered x first, as the hardware fills wavefronts. Grids are

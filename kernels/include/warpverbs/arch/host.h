@@ -7,6 +7,8 @@
 // An inline function of the device library.
 #define WV_DEVICE inline
 #define WV_NOINLINE [[gnu::noinline]]
+// Before a loop of few turns, which a GPU should do at once.
+#define WV_UNROLL
 // A function of the device library that is rarely called: kept out of its callers' code.
 #define WV_COLD [[gnu::noinline, gnu::cold]] inline
 // WV_KERNEL(name)(const wv::Qp* qp, wv::u32 count) { … }

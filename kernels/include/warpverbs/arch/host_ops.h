@@ -1,6 +1,6 @@
 // What the two host builds of the device library have in common, second part: memory operations,
 // collectives and bits, over the functions of namespace `host` that simt.h or check.h has defined:
-//   load store update compare_exchange fence write16   memory, with order and scope as parameters
+//   load store update compare_exchange fence read16 write16   memory, with order and scope as parameters
 //   clock pause place active gather block_sync shared trap
 #pragma once
 
@@ -44,7 +44,7 @@ WV_UPDATE(fetch_xor, bit_xor)
 WV_UPDATE(fetch_max, max)
 #undef WV_UPDATE
 
-// fetch_xor and fetch_max whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add whose results nobody wants.
 template <order O, scope S>
 inline void flip(u64* p, u64 mask, WV_HERE) {
   (void)fetch_xor<O, S>(p, mask, where);
@@ -52,6 +52,10 @@ inline void flip(u64* p, u64 mask, WV_HERE) {
 template <order O, scope S>
 inline void raise(u64* p, u64 value, WV_HERE) {
   (void)fetch_max<O, S>(p, value, where);
+}
+template <order O, scope S>
+inline void increase(u64* p, u64 value, WV_HERE) {
+  (void)fetch_add<O, S>(p, value, where);
 }
 
 // Both halves with the order given; which half is read first is not said, and others may write
@@ -79,6 +83,9 @@ inline void store16(void* p, vec16 value, WV_HERE) {
 // A plain 16-byte store: nobody may look before the next release has been acquired.
 inline void write16(void* p, vec16 value, WV_HERE) { host::write16(p, value, where); }
 
+// A plain 16-byte load of bytes that nobody writes at the time.
+inline vec16 read16(const void* p, WV_HERE) { return host::read16(p, where); }
+
 template <order O, scope S>
   requires(O != order::relaxed)
 inline void fence(WV_HERE) {
@@ -93,6 +100,8 @@ inline u64 ticks() { return host::clock(); }
 
 // The lane is waiting for somebody else; comes back after about `ns`, or sooner.
 inline void pause(u32 ns, WV_HERE) { host::pause(ns, where); }
+// Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
+inline void give_way(WV_HERE) { host::pause(0, where); }
 
 constexpr u32 warp_size = 32;
 inline u32 lane_id() { return host::place().lane; }

@@ -103,6 +103,12 @@ inline void write16(void* p, vec16 value, site where) {
   store<order::relaxed, scope::system>(half + 1, value.hi, where);
 }
 
+inline vec16 read16(const void* p, site where) {
+  const u64* half = static_cast<const u64*>(p);
+  const u64 lo = load<order::relaxed, scope::system>(half, where);
+  return {lo, load<order::relaxed, scope::system>(half + 1, where)};
+}
+
 template <order O, scope S>
 inline void fence(site where) {
   point(op::fence, nullptr, where);

@@ -29,11 +29,15 @@ WV_DEVICE T* at_offset(const Heap& heap, u64 offset) {
   return reinterpret_cast<T*>(heap.base + offset);
 }
 
+WV_DEVICE bool in_heap(const Heap& heap, const void* own, u64 bytes) {
+  return impl::holds_range(heap, impl::offset_in(heap, own), bytes);
+}
+
 template <class T>
 WV_DEVICE T* ptr(const Heap& heap, T* own, u32 pe) {
   const Peer* peer = impl::peer_of(heap, pe);
   if (peer == nullptr || peer->route != reach::direct) return nullptr;
-  if (!impl::holds_range(heap, impl::offset_in(heap, own), sizeof(T))) return nullptr;
+  if (!in_heap(heap, own, sizeof(T))) return nullptr;
   return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(peer->delta));
 }
 

@@ -1,0 +1,93 @@
+// Waiting for a word of the heap that others change: bounded, and ended by the host's alarms.
+#pragma once
+
+#include "warpverbs/impl/heap.h"
+#include "warpverbs/impl/signal.h"
+
+namespace wv {
+namespace impl {
+
+WV_DEVICE Deadline deadline_of(const Heap& heap, Timeout timeout) {
+  const u64 now = now_ns();
+  const u64 end = now + (timeout.ns != 0 ? timeout.ns : heap.timeout_ns);
+  return Deadline{end >= now ? end : ~u64{0}};
+}
+
+// What a wait on the heap is for, as the host is told if it fails.
+struct HeapWait {
+  wait_for what;
+  u32 peer;
+  const void* word;
+  u64 expected;
+};
+
+// The first failed wait stays.
+WV_DEVICE void record_fault(const Heap& heap, const HeapWait& wait, Status status, u64 actual) {
+  HeapFault* fault = &at<HeapState>(heap.state)->fault;
+  if (compare_exchange<order::relaxed, scope::gpu>(&fault->claim, 0, 1) != 0) return;
+  store<order::relaxed, scope::system>(&fault->status, status.code);
+  store<order::relaxed, scope::system>(&fault->what, static_cast<u32>(wait.what));
+  store<order::relaxed, scope::system>(&fault->peer, wait.peer);
+  store<order::relaxed, scope::system>(&fault->offset, offset_in(heap, wait.word));
+  store<order::relaxed, scope::system>(&fault->expected, wait.expected);
+  store<order::relaxed, scope::system>(&fault->actual, actual);
+  store<order::relaxed, scope::system>(&fault->thread, global_thread());
+  // Release, pairs with the host's acquire of 2.
+  store<order::release, scope::system>(&fault->claim, 2);
+}
+
+// Why the host wants the wait to end, if it does. The words lie in host memory.
+WV_DEVICE Status alarm_of(const Heap& heap, u32 peer) {
+  const u32* alarms = at<const u32>(heap.alarms);
+  if (load<order::relaxed, scope::system>(alarms + alarm_of_heap) != 0) {
+    return Status::of(outcome::aborted);
+  }
+  if (peer < heap.world &&
+      load<order::relaxed, scope::system>(alarms + alarm_of_peer(peer)) != 0) {
+    return Status::of(outcome::peer_lost);
+  }
+  return Status{};
+}
+
+// The pace of one wait. What is waited for usually comes within microseconds: looks follow one
+// another until about as much time has gone by as a pause would take.
+struct HeapPace {
+  static constexpr u32 eager_turns = 512;
+  u32 turn = 0;
+  Backoff backoff;
+
+  // One turn: gives way, or says why the wait must end.
+  WV_DEVICE Status next(const Heap& heap, u32 peer, Deadline deadline) {
+    const bool eager = turn < eager_turns;
+    turn += 1;
+    if (!eager || turn % 16 == 0) {
+      if (deadline.passed()) return Status::of(outcome::timeout);
+    }
+    if (turn % 256 == 0) {
+      const Status alarm = alarm_of(heap, peer);
+      if (!alarm.ok()) return alarm;
+    }
+    if (eager) give_way();
+    else backoff.pause_once();
+    return Status{};
+  }
+};
+
+// Until `look()`, which acquires, has returned what `holds` accepts.
+template <class Look, class Holds>
+WV_DEVICE Status await_word(const Heap& heap, const HeapWait& wait, Deadline deadline,
+                            Look look, Holds holds) {
+  HeapPace pace;
+  for (;;) {
+    const u64 actual = look();
+    if (holds(actual)) return Status{};
+    const Status status = pace.next(heap, wait.peer, deadline);
+    if (!status.ok()) {
+      record_fault(heap, wait, status, actual);
+      return status;
+    }
+  }
+}
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,373 @@
+// Bodies of shm.h: which way a call goes, and the checks before it.
+#pragma once
+
+#include "warpverbs/impl/heap_wait.h"
+#include "warpverbs/impl/peer.h"
+#include "warpverbs/shm.h"
+
+namespace wv {
+namespace impl {
+
+// A range of the heap under the keys of its segments.
+struct Segmented {
+  // Remote has the same layout.
+  const Local* segments;
+  u32 log;
+  u64 offset;
+
+  WV_DEVICE Piece piece(u64 done) const {
+    const u64 at = offset + done;
+    const u32 k = at >> log == 0 ? 0 : highest_bit(at) - log + 1;
+    const u64 start = k == 0 ? 0 : u64{1} << (log + k - 1);
+    return {segments[k].addr + (at - start), segments[k].lkey, (u64{1} << (log + k)) - at};
+  }
+};
+
+// The way to one rank.
+struct Way {
+  Status status;
+  bool direct;
+  const Peer* peer;
+
+  template <class T>
+  WV_DEVICE T* at(T* own) const {
+    return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(peer->delta));
+  }
+};
+
+WV_DEVICE constexpr bool allows(route::any, reach) { return true; }
+WV_DEVICE constexpr bool allows(route::direct, reach r) { return r == reach::direct; }
+WV_DEVICE constexpr bool allows(route::rdma, reach r) { return r == reach::rdma; }
+template <class Route>
+constexpr bool may_be_direct = !__is_same(Route, route::rdma);
+template <class Route>
+constexpr bool may_be_rdma = !__is_same(Route, route::direct);
+
+template <class Route>
+WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
+  const Peer* peer = peer_of(heap, pe);
+  if (peer == nullptr || peer->route == reach::none || !allows(Route{}, peer->route)) {
+    return {Status::of(outcome::no_peer), false, nullptr};
+  }
+  return {Status{}, peer->route == reach::direct, peer};
+}
+
+// The way to [own, own + bytes) of one rank.
+template <class Route>
+WV_DEVICE Way way_to(const Heap& heap, const void* own, u64 bytes, u64 align, u32 pe) {
+  const u64 offset = offset_in(heap, own);
+  if (!holds_range(heap, offset, bytes) || offset % align != 0) {
+    return {Status::of(outcome::bad_address), false, nullptr};
+  }
+  return way_to<Route>(heap, pe);
+}
+
+// The queue pair of the calling block. Puts and signals of a block take the same one, which keeps
+// their order.
+WV_DEVICE const Qp& qp_of(const Peer* peer, u32 index) {
+  return *at<const Qp>(at<const u64>(peer->qps)[index]);
+}
+WV_DEVICE const Qp& qp_to(const Peer* peer) { return qp_of(peer, block_index() % peer->qp_count); }
+
+WV_DEVICE Segmented far_range(const Heap& heap, const Peer* peer, const void* own) {
+  return {at<const Local>(peer->segments), heap.log_segment, offset_in(heap, own)};
+}
+WV_DEVICE Segmented near_range(const Heap& heap, const void* own) {
+  return {at<const Local>(heap.segments), heap.log_segment, offset_in(heap, own)};
+}
+WV_DEVICE Remote far_word(const Heap& heap, const Peer* peer, const void* own) {
+  const Piece piece = far_range(heap, peer, own).piece(0);
+  return {piece.addr, piece.key};
+}
+
+// `body` by one thread of the group, after what the members did; its status for all.
+template <class Coop, class Body>
+WV_DEVICE Status by_leader(const Coop& coop, Body body) {
+  coop.sync();
+  return once(coop, body);
+}
+
+// The bodies by RDMA, for the calling thread. Calls of their own, so that kernels whose peers are
+// direct keep the registers: posting takes three times as many as a copy.
+//
+// WRITE or READ of a range.
+template <bool Each>
+WV_D WV_NOINLINE Status move_by_rdma(const Heap& heap, const Peer* peer, mlx5::opcode what,
+                                     const void* near, const void* far, u64 bytes, Flags flags,
+                                     Timeout timeout) {
+  return post_range<Each>(qp_to(peer), what, near_range(heap, near), far_range(heap, peer, far),
+                          bytes, flags, deadline_of(heap, timeout));
+}
+// WRITE of a range and a signal, which is alone if there are no bytes.
+template <bool Each, class Op>
+WV_D WV_NOINLINE Status signal_by_rdma(const Heap& heap, const Peer* peer, const void* near,
+                                       const void* far, u64 bytes, Signal* at, Op what,
+                                       Flags flags, Timeout timeout) {
+  return post_range_signal<Each>(qp_to(peer), near_range(heap, near), far_range(heap, peer, far),
+                                 bytes, far_word(heap, peer, &at->remote), what, flags,
+                                 deadline_of(heap, timeout));
+}
+template <bool Each>
+WV_D WV_NOINLINE Status value_by_rdma(const Heap& heap, const Peer* peer, const void* far,
+                                      u64 value, u32 bytes, Flags flags, Timeout timeout) {
+  const WriteValue op{far_word(heap, peer, far), value, bytes};
+  return post_one<Each>(qp_to(peer), op, flags, deadline_of(heap, timeout)).status;
+}
+
+// Whether an atomic goes by RDMA; no_peer and mixed_routes in the status.
+template <class Route>
+WV_DEVICE Way way_of_atomic(const Heap& heap, const void* own, u64 bytes, u32 pe) {
+  Way way = way_to<Route>(heap, own, bytes, bytes, pe);
+  if (!way.status.ok() || !way.direct || way.peer->shared_atomics == 0) return way;
+  way.direct = false;
+  if (!may_be_rdma<Route> || way.peer->qp_count == 0) {
+    way.status = Status::of(outcome::mixed_routes);
+  }
+  return way;
+}
+
+template <class T, class Operands>
+WV_D WV_NOINLINE Fetched<T> atomic_by_rdma(const Heap& heap, const Peer* peer, const T* far,
+                                           Operands operands, Timeout timeout) {
+  const Timeout bound{timeout.ns != 0 ? timeout.ns : heap.timeout_ns};
+  Fetched<T> fetched{};
+  fetched.status = fetch_atomic(thread, qp_to(peer), far_word(heap, peer, far), operands,
+                                fetched.old, bound);
+  return fetched;
+}
+
+// One atomic by one member; its old value for all.
+template <class Route, class Coop, class T, class Direct, class Operands>
+WV_DEVICE Status atomic_on(const Coop& coop, const Heap& heap, T* at, T& old, u32 pe,
+                           Timeout timeout, Direct direct, Operands operands) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "u32 or u64");
+  const Way way = way_of_atomic<Route>(heap, at, sizeof(T), pe);
+  if (!way.status.ok()) return way.status;
+  coop.sync();
+  Fetched<T> fetched{};
+  if (coop.thread_rank() == 0) {
+    if (may_be_direct<Route> && way.direct) {
+      fetched.old = direct(way.at(at));
+    } else if constexpr (may_be_rdma<Route>) {
+      fetched = atomic_by_rdma<T>(heap, way.peer, at, operands, timeout);
+    }
+  }
+  fetched = coop.broadcast(fetched);
+  coop.sync();
+  if (fetched.status.ok()) old = fetched.old;
+  return fetched.status;
+}
+
+// Waits, on one thread, until everything posted so far to `peer` is done.
+WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline) {
+  for (u32 i = 0; i < peer->qp_count; ++i) {
+    const Qp& qp = qp_of(peer, i);
+    const u64 upto = load<order::relaxed, scope::gpu>(&state_of(qp)->sq.reserved);
+    const Status status = complete(qp, upto, deadline);
+    if (!status.ok()) return status;
+  }
+  return Status{};
+}
+
+}  // namespace impl
+
+template <class Route, class Coop>
+WV_DEVICE Status put(const Coop& coop, const Heap& heap, void* to, const void* from, u64 bytes,
+                     u32 pe, Flags flags, Timeout timeout) {
+  const impl::Way way = impl::way_to<Route>(heap, to, bytes, 1, pe);
+  if (!way.status.ok()) return way.status;
+  if (impl::may_be_direct<Route> && way.direct) {
+    impl::copy_together(coop, way.at(to), from, bytes);
+  } else if constexpr (impl::may_be_rdma<Route>) {
+    if (!in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
+    return impl::by_leader(coop, [&] {
+      return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_write, from, to,
+                                             bytes, flags, timeout);
+    });
+  }
+  return Status{};
+}
+
+template <class Route, class Coop>
+WV_DEVICE Status get(const Coop& coop, const Heap& heap, void* to, const void* from, u64 bytes,
+                     u32 pe, Flags flags, Timeout timeout) {
+  const impl::Way way = impl::way_to<Route>(heap, from, bytes, 1, pe);
+  if (!way.status.ok()) return way.status;
+  if (impl::may_be_direct<Route> && way.direct) {
+    impl::copy_together(coop, to, way.at(from), bytes);
+  } else if constexpr (impl::may_be_rdma<Route>) {
+    if (!in_heap(heap, to, bytes)) return Status::of(outcome::bad_address);
+    return impl::by_leader(coop, [&] {
+      return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_read, to, from,
+                                             bytes, flags, timeout);
+    });
+  }
+  return Status{};
+}
+
+template <class Route, class Coop, class T>
+WV_DEVICE Status put_value(const Coop& coop, const Heap& heap, T* to, T value, u32 pe, Flags flags,
+                           Timeout timeout) {
+  static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
+  const impl::Way way = impl::way_to<Route>(heap, to, sizeof(T), sizeof(T), pe);
+  if (!way.status.ok()) return way.status;
+  if (impl::may_be_direct<Route> && way.direct) {
+    if (coop.thread_rank() == 0) store<order::relaxed, scope::system>(way.at(to), value);
+  } else if constexpr (impl::may_be_rdma<Route>) {
+    return impl::by_leader(coop, [&] {
+      constexpr u64 ones = ~u64{0} >> (64 - 8 * sizeof(T));
+      return impl::value_by_rdma<Coop::alone>(heap, way.peer, to, static_cast<u64>(value) & ones,
+                                              sizeof(T), flags, timeout);
+    });
+  }
+  return Status{};
+}
+
+template <class Route, class Coop, class Op>
+WV_DEVICE Status signal(const Coop& coop, const Heap& heap, Signal* at, Op what, u32 pe,
+                        Flags flags, Timeout timeout) {
+  return put_signal<Route>(coop, heap, at, nullptr, 0, at, what, pe, flags, timeout);
+}
+
+template <class Route, class Coop, class Op>
+WV_DEVICE Status put_signal(const Coop& coop, const Heap& heap, void* to, const void* from,
+                            u64 bytes, Signal* at, Op what, u32 pe, Flags flags,
+                            Timeout timeout) {
+  impl::Way way = impl::way_to<Route>(heap, to, bytes, 1, pe);
+  if (way.status.ok()) {
+    way = impl::way_to<Route>(heap, at, sizeof(Signal), alignof(Signal), pe);
+  }
+  if (!way.status.ok()) return way.status;
+  if (impl::may_be_direct<Route> && way.direct) {
+    coop.sync();
+    if (bytes != 0) {
+      impl::copy(coop, way.at(to), from, bytes);
+      coop.sync();
+    }
+    if (coop.thread_rank() == 0) {
+      // Release, pairs with the acquire of read_signal: the members' puts, by their sync.
+      impl::signal_word<order::release>(&way.at(at)->direct, what);
+    }
+  } else if constexpr (impl::may_be_rdma<Route>) {
+    if (bytes != 0 && !in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
+    return impl::by_leader(coop, [&] {
+      return impl::signal_by_rdma<Coop::alone>(heap, way.peer, from, to, bytes, at, what, flags,
+                                               timeout);
+    });
+  }
+  return Status{};
+}
+
+template <class Route, class Coop, class To, class Op>
+WV_DEVICE Status signal_each(const Coop& coop, const Heap& heap, u32 count, To to, Op what,
+                             Flags flags, Timeout timeout) {
+  coop.sync();
+  Status first;
+  bool released = false;
+  for (u32 i = coop.thread_rank(); i < count; i += coop.size()) {
+    const SignalTo target = to(i);
+    const impl::Way way = impl::way_to<Route>(heap, target.at, sizeof(Signal), alignof(Signal),
+                                              target.pe);
+    Status status = way.status;
+    if (status.ok() && impl::may_be_direct<Route> && way.direct) {
+      // Release, once for all of this member's signals; pairs with the acquire of read_signal.
+      if (!released) wv::fence<order::release, scope::system>();
+      released = true;
+      impl::signal_word<order::relaxed>(&way.at(target.at)->direct, what);
+    } else if constexpr (impl::may_be_rdma<Route>) {
+      if (status.ok()) {
+        status = impl::signal_by_rdma<true>(heap, way.peer, nullptr, target.at, 0, target.at,
+                                      what, flags, timeout);
+      }
+    }
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+WV_DEVICE u64 read_signal(const Signal* at) {
+  // Acquire, pairs with the release of kernels' signals and with the NIC's write of its own.
+  const vec16 words = load16<order::acquire, scope::system>(at);
+  return words.lo + words.hi;
+}
+
+template <class Coop>
+WV_DEVICE Status wait_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
+                             u64 value, Timeout timeout, u32 from) {
+  return impl::once(coop, [&] {
+    const u64 offset = impl::offset_in(heap, at);
+    if (!impl::holds_range(heap, offset, sizeof(Signal)) || offset % alignof(Signal) != 0) {
+      return Status::of(outcome::bad_address);
+    }
+    return impl::await_word(
+        heap, impl::HeapWait{wait_for::signal, from, at, value}, impl::deadline_of(heap, timeout),
+        [&] { return read_signal(at); }, [&](u64 actual) { return impl::holds(actual, how, value); });
+  });
+}
+
+template <class Route, class Coop, class T>
+WV_DEVICE Status fetch_add(const Coop& coop, const Heap& heap, T* at, T add, T& old, u32 pe,
+                           Timeout timeout) {
+  return impl::atomic_on<Route>(
+      coop, heap, at, old, pe, timeout,
+      [&](T* word) { return wv::fetch_add<order::acq_rel, scope::system>(word, add); },
+      impl::Operand<T>::add(add));
+}
+
+template <class Route, class Coop, class T>
+WV_DEVICE Status compare_exchange(const Coop& coop, const Heap& heap, T* at, T expected, T desired,
+                                  T& old, u32 pe, Timeout timeout) {
+  return impl::atomic_on<Route>(
+      coop, heap, at, old, pe, timeout,
+      [&](T* word) {
+        return wv::compare_exchange<order::acq_rel, scope::system>(word, expected, desired);
+      },
+      impl::Operand<T>::compare_swap(expected, desired));
+}
+
+template <class Route, class Coop, class T>
+WV_DEVICE Status exchange(const Coop& coop, const Heap& heap, T* at, T desired, T& old, u32 pe,
+                          Timeout timeout) {
+  return impl::atomic_on<Route>(
+      coop, heap, at, old, pe, timeout,
+      [&](T* word) { return wv::exchange<order::acq_rel, scope::system>(word, desired); },
+      MaskedCompareSwap<T>{0, 0, desired, static_cast<T>(~T{0})});
+}
+
+template <class Coop>
+WV_DEVICE Status fence(const Coop& coop, const Heap& heap, u32 pe) {
+  const impl::Way way = impl::way_to<route::any>(heap, pe);
+  if (!way.status.ok()) return way.status;
+  // By RDMA the queue pair keeps the order of what the members post.
+  coop.sync();
+  if (way.direct) {
+    if (coop.thread_rank() == 0) wv::fence<order::acq_rel, scope::system>();
+    coop.sync();
+  }
+  return Status{};
+}
+
+template <class Coop>
+WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, u32 pe, Timeout timeout) {
+  const impl::Way way = impl::way_to<route::any>(heap, pe);
+  if (!way.status.ok()) return way.status;
+  return impl::by_leader(coop, [&] {
+    if (way.direct) wv::fence<order::acq_rel, scope::system>();
+    return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
+  });
+}
+
+template <class Coop>
+WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, Timeout timeout) {
+  return impl::by_leader(coop, [&] {
+    const impl::Deadline deadline = impl::deadline_of(heap, timeout);
+    wv::fence<order::acq_rel, scope::system>();
+    for (u32 pe = 0; pe < heap.world; ++pe) {
+      const Status status = impl::quiet_queues(impl::peer_of(heap, pe), deadline);
+      if (!status.ok()) return status;
+    }
+    return Status{};
+  });
+}
+
+}  // namespace wv
