@@ -72,7 +72,7 @@ impl Session {
         let local = rank.and_then(|launch| launch.local_rank).unwrap_or(0);
         let opened = gpu::open_for_rank(choice, local)?;
         let context = Context::builder().soft_config(config).build()?;
-        let nic = context.open(common.nic.as_str())?;
+        let nic = context.open_near(common.nic.as_str(), opened.gpu.info())?;
         if loud {
             say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
         }

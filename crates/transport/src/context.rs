@@ -4,6 +4,7 @@
 use crate::provider::VerbsProvider;
 use crate::provider::{NicInfo, Offer, Provider, Soft};
 use crate::{Device, Error, NicChoice, UsageError};
+use warpverbs_gpu::GpuInfo;
 use warpverbs_nic::{Config, SoftNic};
 
 /// The NICs of this machine, of every provider.
@@ -107,8 +108,17 @@ impl Context {
     pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, Error> {
         match choice.into() {
             NicChoice::Soft => self.open_soft("software NIC, as requested"),
-            NicChoice::Auto => self.open_best(),
+            NicChoice::Auto => self.open_best(None),
             NicChoice::Named(name) => self.open_named(&name),
+        }
+    }
+
+    /// As [`Context::open`]; of several RDMA devices, `auto` is the nearest to this GPU on the PCI
+    /// bus.
+    pub fn open_near(&self, choice: impl Into<NicChoice>, gpu: &GpuInfo) -> Result<Device, Error> {
+        match choice.into() {
+            NicChoice::Auto => self.open_best(gpu.pci.as_deref()),
+            other => self.open(other),
         }
     }
 
@@ -122,10 +132,10 @@ impl Context {
         Ok(Device::new(self.soft.open(&name)?, format!("{name}: {why}")))
     }
 
-    fn open_best(&self) -> Result<Device, Error> {
+    fn open_best(&self, near: Option<&str>) -> Result<Device, Error> {
         let mut reasons = Vec::new();
         for provider in &self.providers {
-            match provider.offer()? {
+            match provider.offer(near)? {
                 Offer::Take { name, why } => {
                     return Ok(Device::new(provider.open(&name)?, format!("{name}: {why}")));
                 }

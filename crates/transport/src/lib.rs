@@ -64,6 +64,7 @@ mod limits;
 mod memory;
 #[cfg(test)]
 mod mirror;
+pub mod pci;
 mod post;
 mod provider;
 mod region;

@@ -79,11 +79,16 @@ pub(super) fn compile_cache() -> CompileCache {
 
 /// `auto` is tried, not guessed: a device counts once it has been opened.
 pub(super) fn auto() -> Auto {
-    let gpu = match gpu::open_explained(GpuChoice::Auto) {
+    let opened = gpu::open_explained(GpuChoice::Auto);
+    let gpu = match &opened {
         Ok(opened) => Choice::of(&opened.why),
         Err(error) => Choice { choice: None, why: error.to_string() },
     };
-    let nic = match Context::new().and_then(|context| context.open(NicChoice::Auto)) {
+    let nic = Context::new().and_then(|context| match &opened {
+        Ok(opened) => context.open_near(NicChoice::Auto, opened.gpu.info()),
+        Err(_) => context.open(NicChoice::Auto),
+    });
+    let nic = match nic {
         // Its own name counts those of this process.
         Ok(device) if device.info().provider == "soft" => {
             Choice { choice: Some("soft".to_owned()), ..Choice::of(device.why()) }

@@ -1,6 +1,5 @@
 //! Whether each RDMA device can reach each GPU's memory, found out by registering some.
 
-use super::pci::{Distance, Slot};
 use super::rdma::{Device, Rdma};
 use super::root::Root;
 use serde::Serialize;
@@ -10,6 +9,7 @@ use warpverbs::raw::mem::Access;
 use warpverbs::raw::verbs::{
     Context, GpuWays, Pd, Registered, Registration, RegistrationPath, Verbs, peer_module,
 };
+use warpverbs::transport::pci::{Distance, Slot};
 
 /// One GPU and one RDMA device.
 #[derive(Debug, Serialize)]
@@ -83,7 +83,7 @@ fn row(
 
 /// How far a GPU and an RDMA device are from each other.
 pub(crate) fn distance(root: &Root, gpu: &Found, device: Option<&Device>) -> Distance {
-    let gpu = gpu.info.as_ref().and_then(|info| Slot::at(root, info.pci.as_deref()?));
+    let gpu = gpu.info.as_ref().and_then(|info| Slot::at(root.path(), info.pci.as_deref()?));
     match (gpu, device.and_then(|device| device.pci.as_ref())) {
         (Some(gpu), Some(nic)) => gpu.distance(nic),
         _ => Distance::Unknown,

@@ -5,7 +5,6 @@
 mod gpu;
 mod memory;
 mod path;
-mod pci;
 mod rdma;
 mod root;
 mod system;
@@ -128,13 +127,13 @@ mod tests {
             (&format!("{port}/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n"),
             ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n"),
         ]);
-        pci::tests::add_machine(&root);
+        root::add_machine(&root);
         root::link(&root, "sys/class/infiniband/mlx5_0/device", "sys/bus/pci/devices/0000:07:00.0");
         let mut report = report(&root);
         report.rdma.gpu_memory.push(memory::FabricAddress {
             gpu: "simt".to_owned(),
             nic: "mlx5_0".to_owned(),
-            distance: pci::Distance::Switch,
+            distance: warpverbs::transport::pci::Distance::Switch,
             how: None,
             why: None,
             bounce: None,

@@ -3,12 +3,12 @@
 
 use super::Report;
 use super::memory::{FabricAddress, distance};
-use super::pci::{Distance, Slot};
 use super::rdma::{Device, Port};
 use super::root::Root;
 use anyhow::bail;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuKind};
+use warpverbs::transport::pci::{Distance, Slot};
 
 /// A way, and what is wrong with it.
 #[derive(Debug, Serialize)]
@@ -204,8 +204,9 @@ impl Way {
             return self
                 .held_back("one of the two is the host, which has no link to turn around on");
         }
-        let slot =
-            |gpu: &Found| gpu.info.as_ref().and_then(|info| Slot::at(root, info.pci.as_deref()?));
+        let slot = |gpu: &Found| {
+            gpu.info.as_ref().and_then(|info| Slot::at(root.path(), info.pci.as_deref()?))
+        };
         let far = slot(one).zip(slot(other)).map_or(Distance::Unknown, |(a, b)| a.distance(&b));
         match peers(one, other) {
             Ok(()) => self.step(format!(
@@ -282,7 +283,7 @@ fn peers(one: &Found, other: &Found) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::pci::tests::add_machine;
+    use crate::doctor::root::add_machine;
     use crate::doctor::root::{add, fake, link};
     use warpverbs::gpu::GpuInfo;
 

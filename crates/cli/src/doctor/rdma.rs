@@ -1,12 +1,12 @@
 //! RDMA devices as the kernel lists them in `/sys/class/infiniband`, and whether we may open them.
 
 use super::memory::FabricAddress;
-use super::pci::Slot;
 use super::root::Root;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::net::Ipv6Addr;
 use warpverbs::raw::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs};
+use warpverbs::transport::pci::Slot;
 
 const CLASS: &str = "sys/class/infiniband";
 
@@ -143,7 +143,7 @@ fn device(root: &Root, name: String) -> Device {
         driver,
         firmware: read("fw_ver"),
         hca_type: read("hca_type"),
-        pci: Slot::behind(root, &format!("{base}/device")),
+        pci: Slot::behind(root.path(), &format!("{base}/device")),
         parent: read("parent"),
         ports: ports.iter().filter_map(|number| port(root, &name, number)).collect(),
         node,
@@ -210,7 +210,7 @@ fn gids(root: &Root, base: &str, layer: LinkLayer) -> Vec<(GidEntry, PortGid)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::pci::tests::add_machine;
+    use crate::doctor::root::add_machine;
     use crate::doctor::root::{fake, link};
 
     #[test]

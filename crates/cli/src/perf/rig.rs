@@ -11,8 +11,7 @@ use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
-    Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice,
-    QueuePlacement,
+    Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, QueuePlacement,
 };
 
 /// An open device and NIC.
@@ -39,7 +38,7 @@ impl Rig {
     fn open_with(common: &Common, builder: ContextBuilder) -> Result<Self> {
         let choice: GpuChoice = common.gpu.parse()?;
         let opened = gpu::open_explained(choice)?;
-        let nic = builder.build()?.open(NicChoice::from(common.nic.as_str()))?;
+        let nic = builder.build()?.open_near(common.nic.as_str(), opened.gpu.info())?;
         Ok(Self { gpu: opened.gpu, nic, gpu_why: opened.why })
     }
 

@@ -53,9 +53,9 @@ pub(crate) enum Offer {
 
 /// A kind of NIC.
 pub(crate) trait Provider: Send + Sync {
-    /// The NIC that `auto` takes, if it takes one of this provider: the first, unless it knows
-    /// better.
-    fn offer(&self) -> Result<Offer, Error> {
+    /// The NIC that `auto` takes, if it takes one of this provider. `near` is the PCI address of a
+    /// GPU that the NIC is to be close to. By default the first.
+    fn offer(&self, _near: Option<&str>) -> Result<Offer, Error> {
         Ok(match self.devices()?.first() {
             Some(info) => {
                 Offer::Take { name: info.name.clone(), why: "the first RDMA device".into() }

@@ -4,7 +4,7 @@
 use crate::common::{Pair, all_access, bytes, word};
 use crate::ops::writes_and_reads;
 use std::sync::Arc;
-use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_gpu::{Gpu, GpuChoice, GpuInfo, GpuKind};
 use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, FabricAddress, QpState,
@@ -169,6 +169,46 @@ fn auto_takes_the_device_and_says_why() {
     assert_eq!(names, ["fake0", "fake1", "soft0"]);
     let soft = Context::builder().without_verbs().build().unwrap().open("auto").unwrap();
     assert_eq!(soft.info().provider, "soft");
+}
+
+#[test]
+fn auto_takes_the_device_nearest_to_the_gpu() {
+    let Some(fake) = fake() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let place = |link: &str, folder: &str| {
+        let (link, folder) = (root.path().join(link), root.path().join(folder));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(folder, link).unwrap();
+    };
+    let (near, far) =
+        ("sys/devices/pci0000:80/0000:80:01.0", "sys/devices/pci0000:00/0000:00:01.0");
+    place("nowhere/infiniband/fake0/device", &format!("{far}/0000:05:00.0"));
+    place("nowhere/infiniband/fake1/device", &format!("{near}/0000:81:00.0"));
+    for (gpu, above) in [("0000:82:00.0", near), ("0000:06:00.0", far)] {
+        place(&format!("sys/bus/pci/devices/{gpu}"), &format!("{above}/{gpu}"));
+    }
+    let provider = VerbsProvider::over(fake.verbs()).with_root(root.path());
+    let context = Context::builder().verbs(provider).build().unwrap();
+    let of_gpu = |pci: Option<&str>| {
+        let mut info = GpuInfo::new(GpuKind::Cuda, 0, "a GPU");
+        info.pci = pci.map(str::to_owned);
+        let nic = context.open_near("auto", &info).unwrap();
+        (nic.info().name.clone(), nic.why().to_owned())
+    };
+    for (gpu, nic) in [("0000:82:00.0", "fake1"), ("0000:06:00.0", "fake0")] {
+        let (name, why) = of_gpu(Some(gpu));
+        assert_eq!(name, nic, "{why}");
+        assert!(why.ends_with("from the GPU through PCIe switches only"), "{why}");
+    }
+    // A GPU that is nowhere on the bus is near to none: the first device is taken.
+    for pci in [None, Some("0000:99:00.0")] {
+        let (name, why) = of_gpu(pci);
+        assert_eq!((name.as_str(), why.contains("GPU")), ("fake0", false), "{why}");
+    }
+    // Asked for by name, the nearest does not matter.
+    let named = context.open_near("fake0", &GpuInfo::new(GpuKind::Cuda, 0, "a GPU")).unwrap();
+    assert_eq!(named.info().name, "fake0");
 }
 
 #[test]

@@ -24,10 +24,11 @@ mod qp;
 
 use super::{Nic, NicInfo, Offer, Provider};
 use crate::Error;
+use crate::pci::Slot;
 use nic::VerbsNic;
-use opened::{Opened, info, is_emulated};
+use opened::{Opened, info, is_emulated, sysfs};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_verbs as verbs;
 
@@ -48,10 +49,15 @@ impl VerbsProvider {
         Self { library: Some(library), ..Self::default() }
     }
 
-    /// Looks for the kernel's peer memory modules in sysfs below this folder, as tests do.
+    /// Looks at sysfs below this folder, as tests do: for the kernel's peer memory modules, and for
+    /// where devices sit.
     #[must_use]
     pub fn with_root(self, root: impl Into<PathBuf>) -> Self {
         Self { root: Some(root.into()), ..self }
+    }
+
+    fn root(&self) -> &Path {
+        self.root.as_deref().unwrap_or(Path::new("/"))
     }
 
     fn library(&self) -> Result<verbs::Verbs, verbs::LoadError> {
@@ -85,8 +91,7 @@ impl VerbsProvider {
             return Ok(opened.clone());
         }
         let device = self.library().map_err(verbs::VerbsError::from)?.device(name)?;
-        let opened =
-            Arc::new(Opened::new(&device, self.root.clone().unwrap_or_else(|| "/".into()))?);
+        let opened = Arc::new(Opened::new(&device, self.root().to_owned())?);
         open.insert(name.to_owned(), opened.clone());
         Ok(opened)
     }
@@ -95,30 +100,46 @@ impl VerbsProvider {
 impl Provider for VerbsProvider {
     fn devices(&self) -> Result<Vec<NicInfo>, Error> {
         let devices = self.list()?.unwrap_or_default();
-        Ok(devices.iter().map(|device| info(device, is_emulated(device))).collect())
+        Ok(devices.iter().map(|device| info(device, is_emulated(self.root(), device))).collect())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error> {
         Ok(Arc::new(VerbsNic::new(self.opened(name)?)?))
     }
 
-    /// The first device that is hardware and has a port in use. An emulated one is slower than the
-    /// software NIC and is taken by name only.
-    fn offer(&self) -> Result<Offer, Error> {
+    /// The first device that is hardware and has a port in use, or the nearest one to a GPU. An
+    /// emulated one is slower than the software NIC and is taken by name only.
+    fn offer(&self, near: Option<&str>) -> Result<Offer, Error> {
         let leave = |why: String| Ok(Offer::Leave { why });
-        let devices = match self.list()? {
+        let mut devices = match self.list()? {
             Ok(devices) => devices,
             Err(why) => return leave(why),
         };
+        let root = self.root();
+        let gpu = near.and_then(|address| Slot::at(root, address));
+        let slot =
+            |device: &verbs::Device| Slot::behind(root, &format!("{}/device", sysfs(device)));
+        if let Some(gpu) = &gpu {
+            // A stable sort: of those that are equally near, the first.
+            devices.sort_by_key(|device| {
+                let slot = slot(device);
+                (slot.is_none(), slot.map(|slot| gpu.nearness(&slot)))
+            });
+        }
         let mut reasons = Vec::new();
         for device in devices {
             let name = device.name().to_owned();
-            if is_emulated(&device) {
+            if is_emulated(root, &device) {
                 reasons.push(format!("{name} is emulated by the kernel and taken by name only"));
                 continue;
             }
             match self.opened(&name) {
-                Ok(opened) => return Ok(Offer::Take { name, why: opened.why().to_owned() }),
+                Ok(opened) => {
+                    let far = gpu.as_ref().zip(slot(&device)).map(|(gpu, nic)| gpu.distance(&nic));
+                    let far = far.map(|far| format!("; from the GPU {}", far.words()));
+                    let why = opened.why().to_owned() + &far.unwrap_or_default();
+                    return Ok(Offer::Take { name, why });
+                }
                 Err(error) => reasons.push(format!("{name}: {error}")),
             }
         }

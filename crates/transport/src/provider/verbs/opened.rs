@@ -4,7 +4,7 @@ use super::events::Listener;
 use crate::provider::NicInfo;
 use crate::provider::soft::Running;
 use crate::{Error, FabricAddress};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{Config, Idle, Mtu, SoftNic};
@@ -88,7 +88,7 @@ impl Opened {
             reach,
             grh_required: state.grh_required,
             mtu,
-            info: info(device, is_emulated(device)),
+            info: info(device, is_emulated(&root, device)),
             why: format!("port {port}, {}, MTU {mtu}", gid.why),
             gid,
             gone,
@@ -110,8 +110,14 @@ impl Opened {
     }
 }
 
+/// A device's folder in sysfs, relative to the root.
+pub(super) fn sysfs(device: &verbs::Device) -> String {
+    device.sysfs().trim_start_matches('/').to_owned()
+}
+
 /// A device that the kernel emulates, as soft-RoCE does.
-pub(super) fn is_emulated(device: &verbs::Device) -> bool {
-    let path = std::fs::canonicalize(device.sysfs());
-    path.is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
+pub(super) fn is_emulated(root: &Path, device: &verbs::Device) -> bool {
+    let folder = root.join(sysfs(device)).canonicalize();
+    let emulated = root.join("sys/devices/virtual").canonicalize();
+    folder.is_ok_and(|folder| emulated.is_ok_and(|emulated| folder.starts_with(emulated)))
 }

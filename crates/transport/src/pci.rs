@@ -1,21 +1,22 @@
 //! Where devices sit on the PCI bus, and how far apart: bytes that cross a CPU's root complex, or
 //! the link between two CPUs, are slower than those that turn around in a switch.
 
-use super::root::Root;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::path::{Component, Path};
 
 /// Where a device sits.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Slot {
+#[non_exhaustive]
+pub struct Slot {
     /// `0000:3b:00.0`.
-    pub(crate) address: String,
+    pub address: String,
     /// NUMA node of the CPU it is attached to, if the kernel reports it.
-    pub(crate) numa_node: Option<u32>,
+    pub numa_node: Option<u32>,
     /// Speed and width of its link, `16.0 GT/s PCIe x16`.
-    pub(crate) link: Option<String>,
+    pub link: Option<String>,
     /// What the device could have, if that is more.
-    pub(crate) link_could: Option<String>,
+    pub link_could: Option<String>,
     /// From the root complex down, the device last.
     #[serde(skip)]
     chain: Vec<String>,
@@ -24,7 +25,8 @@ pub(crate) struct Slot {
 /// How far two devices are from each other, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Distance {
+#[non_exhaustive]
+pub enum Distance {
     /// Functions of one card.
     SameCard,
     /// A PCIe switch, or several, below one port of the CPU.
@@ -35,13 +37,13 @@ pub(crate) enum Distance {
     NumaNode,
     /// Two NUMA nodes.
     AcrossNodes,
-    /// The machine does not tell.
+    /// The kernel does not report it.
     Unknown,
 }
 
 impl Distance {
     /// As part of a sentence.
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Self::SameCard => "on the same card",
             Self::Switch => "through PCIe switches only",
@@ -54,17 +56,20 @@ impl Distance {
 }
 
 impl Slot {
-    /// The device at a PCI address.
-    pub(crate) fn at(root: &Root, address: &str) -> Option<Self> {
+    /// The device at a PCI address, by sysfs below `root`, which is `/` but for tests.
+    pub fn at(root: &Path, address: &str) -> Option<Self> {
         Self::behind(root, &format!("sys/bus/pci/devices/{address}"))
     }
 
-    /// The device that a link in sysfs leads to.
-    pub(crate) fn behind(root: &Root, link: &str) -> Option<Self> {
+    /// The device to which a link in sysfs points, relative to `root`.
+    pub fn behind(root: &Path, link: &str) -> Option<Self> {
         let folder = std::fs::canonicalize(root.join(link)).ok()?;
         let chain = chain(&folder);
         let address = chain.last().filter(|name| is_address(name))?.clone();
-        let read = |what: &str| root.read(folder.join(what));
+        let read = |what: &str| {
+            let text = std::fs::read_to_string(folder.join(what)).ok()?;
+            Some(text.trim().to_owned())
+        };
         let speed = |kind: &str| {
             let width = read(&format!("{kind}_link_width")).filter(|width| width != "0")?;
             Some(format!("{} x{width}", read(&format!("{kind}_link_speed"))?))
@@ -79,10 +84,21 @@ impl Slot {
         })
     }
 
+    /// Bridges above both, from the root complex down.
+    fn shared(&self, other: &Self) -> usize {
+        self.chain.iter().zip(&other.chain).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Orders devices by how near they are to this one, nearest first: by distance, then by the
+    /// depth of the lowest bridge above both, then by NUMA node.
+    pub(crate) fn nearness(&self, other: &Self) -> impl Ord + use<> {
+        let elsewhere = self.numa_node.is_some() && self.numa_node != other.numa_node;
+        (self.distance(other), Reverse(self.shared(other)), elsewhere)
+    }
+
     /// How far `other` is.
-    pub(crate) fn distance(&self, other: &Self) -> Distance {
-        let pairs = self.chain.iter().zip(&other.chain);
-        let shared = pairs.take_while(|(a, b)| a == b).count();
+    pub fn distance(&self, other: &Self) -> Distance {
+        let shared = self.shared(other);
         let card = |slot: &Self| slot.address.split('.').next().unwrap_or_default().to_owned();
         match shared {
             _ if card(self) == card(other) => Distance::SameCard,
@@ -113,12 +129,13 @@ fn is_address(name: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::doctor::root::{fake, link};
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     /// A machine of two CPUs: two GPUs and a NIC below a switch, a NIC beside it, one far away.
-    pub(crate) const MACHINE: [(&str, &str); 6] = [
+    const MACHINE: [(&str, &str); 6] = [
         ("0000:05:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:00.0"),
         ("0000:06:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
         ("0000:06:00.1", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
@@ -127,29 +144,33 @@ pub(crate) mod tests {
         ("0000:81:00.0", "pci0000:80/0000:80:01.0"),
     ];
 
-    /// Adds `MACHINE` to a tree.
-    pub(crate) fn add_machine(root: &Root) {
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
         for (address, above) in MACHINE {
-            let folder = format!("sys/devices/{above}/{address}");
+            let folder = root.path().join(format!("sys/devices/{above}/{address}"));
+            fs::create_dir_all(&folder).unwrap();
             let node = if above.starts_with("pci0000:80") { "1\n" } else { "0\n" };
+            let width = if address == "0000:07:00.0" { "8\n" } else { "16\n" };
             for (name, text) in [
                 ("numa_node", node),
                 ("current_link_speed", "16.0 GT/s PCIe\n"),
-                ("current_link_width", if address == "0000:07:00.0" { "8\n" } else { "16\n" }),
+                ("current_link_width", width),
                 ("max_link_speed", "16.0 GT/s PCIe\n"),
                 ("max_link_width", "16\n"),
             ] {
-                crate::doctor::root::add(root, &format!("{folder}/{name}"), text);
+                fs::write(folder.join(name), text).unwrap();
             }
-            link(root, &format!("sys/bus/pci/devices/{address}"), &folder);
+            let links = root.path().join("sys/bus/pci/devices");
+            fs::create_dir_all(&links).unwrap();
+            symlink(folder, links.join(address)).unwrap();
         }
+        root
     }
 
     #[test]
     fn distances_are_those_of_the_tree() {
-        let (_dir, root) = fake(&[]);
-        add_machine(&root);
-        let slot = |address| Slot::at(&root, address).unwrap();
+        let root = machine();
+        let slot = |address| Slot::at(root.path(), address).unwrap();
         let from = slot("0000:05:00.0");
         let to = |address| from.distance(&slot(address));
         assert_eq!(to("0000:06:00.0"), Distance::Switch);
@@ -160,25 +181,32 @@ pub(crate) mod tests {
         assert!(
             Distance::Switch < Distance::RootComplex && Distance::NumaNode < Distance::AcrossNodes
         );
+        let mut all = MACHINE.map(|(address, _)| slot(address));
+        all.reverse();
+        all.sort_by_key(|slot| from.nearness(slot));
+        let order = all.each_ref().map(|slot| slot.address.as_str());
+        let expected = [5, 6, 6, 7, 0x21, 0x81].map(|bus| format!("0000:{bus:02x}:00."));
+        assert!(order.iter().zip(&expected).all(|(slot, bus)| slot.starts_with(bus)), "{order:?}");
     }
 
     #[test]
     fn a_link_below_its_width_is_noticed() {
-        let (_dir, root) = fake(&[]);
-        add_machine(&root);
-        let slow = Slot::at(&root, "0000:07:00.0").unwrap();
+        let root = machine();
+        let slow = Slot::at(root.path(), "0000:07:00.0").unwrap();
         assert_eq!(slow.link.as_deref(), Some("16.0 GT/s PCIe x8"));
         assert_eq!(slow.link_could.as_deref(), Some("16.0 GT/s PCIe x16"));
-        let full = Slot::at(&root, "0000:81:00.0").unwrap();
+        let full = Slot::at(root.path(), "0000:81:00.0").unwrap();
         assert_eq!((full.link_could, full.numa_node), (None, Some(1)));
     }
 
     #[test]
     fn what_is_no_pci_device_has_no_slot() {
-        let (_dir, root) = fake(&[("sys/devices/virtual/net/lo/x", "")]);
-        link(&root, "sys/class/infiniband/rxe0/device", "sys/devices/virtual/net/lo");
-        assert!(Slot::behind(&root, "sys/class/infiniband/rxe0/device").is_none());
-        assert!(Slot::at(&root, "0000:99:00.0").is_none());
+        let root = machine();
+        let virtual_device = root.path().join("sys/devices/virtual/net/lo");
+        fs::create_dir_all(&virtual_device).unwrap();
+        symlink(virtual_device, root.path().join("device")).unwrap();
+        assert!(Slot::behind(root.path(), "device").is_none());
+        assert!(Slot::at(root.path(), "0000:99:00.0").is_none());
         assert!(is_address("0000:3b:00.0") && !is_address("pci0000:3a") && !is_address("uverbs0"));
     }
 }
