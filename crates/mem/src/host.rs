@@ -75,6 +75,18 @@ impl SmallBuf {
         let words = (0..len.div_ceil(16).max(1)).map(|_| UnsafeCell::new(0)).collect();
         Region::new(Self { words, len })
     }
+
+    /// A copy of `bytes` as a [`Region`].
+    pub fn of(bytes: &[u8]) -> Region {
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 16];
+            word[..chunk.len()].copy_from_slice(chunk);
+            UnsafeCell::new(u128::from_ne_bytes(word))
+        };
+        let words: Vec<_> = bytes.chunks(16).map(word).collect();
+        let words = if words.is_empty() { vec![UnsafeCell::new(0)] } else { words };
+        Region::new(Self { words: words.into(), len: bytes.len() })
+    }
 }
 
 // SAFETY: all access to the cells goes through `Region`, by address.

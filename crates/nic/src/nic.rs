@@ -1,7 +1,7 @@
 //! The NIC as its users hold it.
 
 use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
-use crate::engine::{Core, SharedEnd, Step};
+use crate::engine::{Core, SharedEnd, Step, control};
 use crate::fault::Faults;
 use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::proxy_device::{ProxyDevice, ProxyReceiver};
@@ -340,7 +340,7 @@ impl SoftNic {
     /// Passes on what a device that executes proxied QPs has to say besides completions. A QP that
     /// it says has failed goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
-        self.0.lock().raise(event);
+        control::raise(&mut self.0.lock(), event);
     }
 
     /// The oldest event not yet polled.
@@ -365,7 +365,7 @@ impl SoftNic {
 
     /// Counters.
     pub fn stats(&self) -> NicStats {
-        self.0.lock().nic_stats()
+        control::nic_stats(&self.0.lock())
     }
 
     /// Faults that a test may switch on.

@@ -115,11 +115,11 @@ pub struct NetStats {
     /// From another address than the QP's peer.
     pub wrong_source: u64,
     /// Dropped, since the memory that payload for a copy engine waits in was full.
-    pub stage_full: u64,
+    pub bounce_full: u64,
     /// Copies between that memory and memory of GPUs, and of the host where the order asks for it.
-    pub staged_copies: u64,
+    pub bounced_copies: u64,
     /// Their bytes.
-    pub staged_bytes: u64,
+    pub bounced_bytes: u64,
 }
 
 /// Counters of a NIC since it was made.

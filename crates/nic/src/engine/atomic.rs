@@ -3,10 +3,10 @@
 //! On memory that only a copy engine reaches, the engine carries out one atomic at a time, so they
 //! are atomic towards each other (as IBTA asks of atomics of one NIC), not towards kernels.
 
-use super::transfer::{Fault, Source, Transfer};
+use super::copies::{CopyQueue, Source};
 use crate::slots::QpSlot;
 use std::sync::atomic::Ordering;
-use warpverbs_mem::{MemError, Pending, Progress, Region, SmallBuf, Span, copy};
+use warpverbs_mem::{MemError, Region, SmallBuf, Span};
 use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
@@ -135,92 +135,60 @@ impl Returned {
     }
 }
 
-/// An atomic on memory that the CPU does not reach, or with its result going there.
+/// An atomic on memory that only a copy engine reaches: a copy of the word to the host, the
+/// operation there, and copies back and to the requester.
 #[derive(Debug)]
 pub(crate) struct RemoteAtomic {
     amo: Amo,
     /// The word.
     target: Region,
-    /// Where the old value goes.
-    result: Region,
+    /// Where the old value goes, if memory of this NIC gets it.
+    result: Option<Region>,
     /// A copy of the word in host memory.
     word: Region,
     /// What the word held, once it is known.
-    found: u64,
-    stage: Stage,
-}
-
-enum Stage {
-    Fetch(Option<Pending>),
-    Store(Option<Pending>, Returned),
-    Return(Option<Transfer>),
-}
-
-impl std::fmt::Debug for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Fetch(_) => "Fetch",
-            Self::Store(..) => "Store",
-            Self::Return(_) => "Return",
-        })
-    }
-}
-
-fn start_copy(dst: &Region, src: &Region) -> Result<Option<Pending>, MemError> {
-    Ok(match copy(dst, 0, src, 0, src.len())? {
-        Progress::Done => None,
-        Progress::Pending(pending) => Some(pending),
-    })
-}
-
-fn landed(pending: &Option<Pending>) -> Result<bool, MemError> {
-    pending.as_ref().map_or(Ok(true), Pending::is_done)
+    found: Option<u64>,
 }
 
 impl RemoteAtomic {
-    pub(crate) fn start(amo: Amo, target: Span<'_>, result: Span<'_>) -> Result<Self, MemError> {
-        let (target, result) = (target.to_region()?, result.to_region()?);
-        let word = SmallBuf::region(target.len());
-        let stage = Stage::Fetch(start_copy(&word, &target)?);
-        Ok(Self { amo, target, result, word, found: 0, stage })
+    /// Asks for the first copy.
+    pub(crate) fn start<T: Copy>(
+        amo: Amo,
+        target: &Span<'_>,
+        result: Option<&Span<'_>>,
+        copies: &mut CopyQueue<T>,
+        tag: T,
+    ) -> Result<Self, MemError> {
+        let result = result.map(Span::to_region).transpose()?;
+        let (target, word) = (target.to_region()?, SmallBuf::region(target.len as usize));
+        copies.push_or_join(&whole(&target), &whole(&word), tag, |_| false);
+        Ok(Self { amo, target, result, word, found: None })
     }
 
     /// What the word held, at the end.
     pub(crate) fn found(&self) -> u64 {
-        self.found
+        self.found.unwrap_or(0)
     }
 
-    /// Goes on as far as copies have landed. True at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, Fault> {
-        loop {
-            self.stage = match &mut self.stage {
-                Stage::Fetch(pending) => {
-                    if !landed(pending)? {
-                        return Ok(false);
-                    }
-                    let old = self.amo.on_host(&self.word, 0)?;
-                    self.found = old.value();
-                    Stage::Store(start_copy(&self.target, &self.word)?, old)
-                }
-                Stage::Store(pending, old) => {
-                    if !landed(pending)? {
-                        return Ok(false);
-                    }
-                    Stage::Return(return_to(&self.result, old)?)
-                }
-                Stage::Return(transfer) => {
-                    return match transfer {
-                        Some(transfer) => transfer.advance(u64::MAX, None),
-                        None => Ok(true),
-                    };
-                }
-            };
+    /// All copies that it asked for have ended: does what comes next. True at the end.
+    pub(crate) fn advance<T: Copy>(
+        &mut self,
+        copies: &mut CopyQueue<T>,
+        tag: T,
+    ) -> Result<bool, MemError> {
+        if self.found.is_some() {
+            return Ok(true);
         }
+        let old = self.amo.on_host(&self.word, 0)?;
+        self.found = Some(old.value());
+        copies.push_or_join(&whole(&self.word), &whole(&self.target), tag, |_| false);
+        if let Some(result) = &self.result {
+            copies.push_all(old.as_source(), &[whole(result)], &[vec![], vec![]], tag);
+        }
+        Ok(false)
     }
 }
 
-fn return_to(result: &Region, old: &Returned) -> Result<Option<Transfer>, MemError> {
-    let len = result.len() as u32;
-    let to = [Span { region: result, offset: 0, len, proxy_lkey: None }];
-    super::transfer::begin(old.as_source(), &to, u64::from(len), u64::MAX, result.kind())
+fn whole(region: &Region) -> Span<'_> {
+    Span { region, offset: 0, len: region.len() as u32, proxy_lkey: None }
 }

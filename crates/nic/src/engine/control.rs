@@ -11,7 +11,7 @@ use crate::{AsyncEvent, ModifyError};
 use warpverbs_mem::Access;
 
 /// Brings the QP in `slot` to another state.
-pub(super) fn modify(
+pub(crate) fn modify(
     core: &mut Core,
     slot: QpSlot,
     to: QpState,
@@ -34,8 +34,9 @@ pub(super) fn modify(
     let mut released = Released::default();
     let from = q.state;
     if to == QpState::Reset {
-        released._flight = q.reset();
+        q.reset();
         rq.reset();
+        released._loopback = core.loopback.remove(slot);
         released._waiting = core.proxy.reset(slot);
     }
     (q.state, rq.state, q.drained) = (to, to, false);
@@ -61,7 +62,7 @@ pub(super) fn modify(
 }
 
 /// The counters of the QP in `slot`.
-pub(super) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
+pub(crate) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
     let Tables { sends, receives, .. } = &core.queues.tables;
     let Some((q, rq)) = sends.live(slot).zip(receives.live(slot)) else {
         return QpStats::default();
@@ -79,7 +80,7 @@ pub(super) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
 }
 
 /// The counters of the NIC.
-pub(super) fn nic_stats(core: &Core) -> NicStats {
+pub(crate) fn nic_stats(core: &Core) -> NicStats {
     let tables = &core.queues.tables;
     let mut qps = core.queues.diagnostics.past;
     for q in tables.sends.iter() {
@@ -98,7 +99,7 @@ pub(super) fn nic_stats(core: &Core) -> NicStats {
 }
 
 /// An event of a device that executes work.
-pub(super) fn raise(core: &mut Core, event: AsyncEvent) {
+pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
     core.queues.diagnostics.events.push(event);
     let (AsyncEvent::QpFatal { qpn, .. }
     | AsyncEvent::QpAccessError { qpn }

@@ -1,11 +1,9 @@
 //! What is known of a WQE from its start to its retirement.
 
 use super::access::Refusal;
-use super::atomic::RemoteAtomic;
-use super::transfer::{Fault, Transfer};
 use crate::slots::QpSlot;
 use crate::violation::Rule;
-use warpverbs_mem::{KeyTable, MemError};
+use warpverbs_mem::MemError;
 use warpverbs_mlx5::cqe::ReceivedKind;
 use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -13,12 +11,11 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::Wqe;
 
 /// A WQE that was started and is not finished.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
     pub(crate) info: WqeInfo,
-    pub(crate) work: Work,
-    /// In a box: most have none, and all are copied into the queue and out of it.
-    pub(crate) delivery: Option<Box<Delivery>>,
+    /// Its backend reports when it is complete. Else it is once all before it are.
+    pub(crate) away: bool,
     /// A READ or an atomic.
     pub(crate) reads: bool,
 }
@@ -52,48 +49,12 @@ impl WqeInfo {
 
 /// A WQE that was started.
 pub(crate) struct Started {
-    /// What is still to be done; `None` if everything is.
-    pub(crate) work: Option<Work>,
+    /// The backend reports when it is complete; else it is.
+    pub(crate) away: bool,
     /// Bytes for the requester's CQE: those of a READ or an atomic.
     pub(crate) brought: u32,
-    /// The receive to complete at the end.
+    /// The receive to complete, if the backend does not report that either.
     pub(crate) delivery: Option<Delivery>,
-}
-
-/// Work that goes on after a WQE was started.
-#[derive(Debug)]
-pub(crate) enum Work {
-    Nothing,
-    /// A connection or another device executes it and reports when it is complete.
-    Away,
-    Copy(Box<Transfer>),
-    Atomic(Box<RemoteAtomic>),
-}
-
-impl Work {
-    /// Goes on without waiting. True at the end.
-    pub(crate) fn advance(&mut self, slice: u64, keys: &KeyTable) -> Result<bool, Fault> {
-        match self {
-            Self::Nothing => Ok(true),
-            Self::Away => Ok(false),
-            Self::Copy(transfer) => transfer.advance(slice, Some(keys)),
-            Self::Atomic(atomic) => atomic.advance(),
-        }
-    }
-
-    /// A connection or another device executes it.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Away)
-    }
-
-    /// A later WQE of the same lane may start.
-    pub(crate) fn is_issued(&self) -> bool {
-        match self {
-            Self::Nothing | Self::Away => true,
-            Self::Copy(transfer) => transfer.is_issued(),
-            Self::Atomic(_) => false,
-        }
-    }
 }
 
 /// A receive that was taken and is completed when the payload is in place.

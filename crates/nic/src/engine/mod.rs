@@ -8,7 +8,8 @@
 mod access;
 mod atomic;
 mod complete;
-mod control;
+pub(crate) mod control;
+mod copies;
 mod diagnostics;
 mod doorbell;
 mod fail;
@@ -21,26 +22,24 @@ mod proxy;
 mod queues;
 mod report;
 mod schedule;
-mod stage;
 mod tables;
-pub(crate) mod transfer;
 
 pub(crate) use flight::InFlight;
 pub(crate) use proxy::SharedEnd;
 pub use schedule::Step;
 
 use crate::AsyncEvent;
+use crate::NicError;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::link::Link;
+use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue};
-use crate::qp::{QpAttrs, QpState};
 use crate::slots::QpSlot;
-use crate::stats::{NicStats, QpStats};
+use crate::stats::QpStats;
 use crate::violation::Log;
-use crate::{ModifyError, NicError};
 use complete::Completer;
 use diagnostics::Diagnostics;
 use doorbell::DoorbellScanner;
@@ -92,7 +91,7 @@ pub(crate) struct Released {
     _end: Option<Box<proxy::End>>,
     _waiting: proxy::Waiting,
     _connection: Option<Box<net::End>>,
-    _flight: VecDeque<InFlight>,
+    _loopback: Option<Box<loopback::End>>,
     _queues: Option<(Box<SendQueue>, Box<ReceiveQueue>)>,
 }
 
@@ -175,13 +174,13 @@ impl Core {
     /// Runs the QP in `slot`, which is taken off the run list and comes back to its end if it has
     /// more to do.
     fn run_queue(&mut self, slot: QpSlot, budget: u32) -> Ran {
-        let from = self.queues.moved(slot);
+        let from = self.queues.bytes_moved(slot);
         let mut ran = Ran { done: 0, bytes: 0, moving: false };
         let mut started = 0;
         // Until a WQE needs the general way.
         let mut plain = self.queues.executor(slot) == Executor::Loopback;
         let again = loop {
-            ran.bytes = self.queues.moved(slot) - from;
+            ran.bytes = self.queues.bytes_moved(slot) - from;
             if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
                 ran.moving |= started > 0;
                 break true;
@@ -251,18 +250,25 @@ impl Core {
 
     /// Lets the oldest WQE in flight go on. `None`: it waits, and a later one may start.
     fn advance_oldest(&mut self, slot: QpSlot) -> Option<Advance> {
-        let Some((first, ended)) = self.loopback.poll(&mut self.queues.tables, slot) else {
-            let first = self.queues.tables.sends.live(slot)?.flight.front()?;
+        let q = self.queues.tables.sends.live_mut(slot)?;
+        let first = *q.flight.front()?;
+        if !first.away {
+            q.flight.pop_front();
+            self.ending(|queues| queues.finish(slot, first.info, None));
+            return Some(Advance::Done);
+        }
+        if q.executor != Executor::Loopback {
+            return None;
+        }
+        let now = self.queues.time.now();
+        match self.loopback.poll(&mut self.queues.tables, slot, now) {
+            Some(report) => {
+                self.ending(|queues| queues.apply(report));
+                Some(Advance::Done)
+            }
             // Slices of a long message take turns with other QPs.
-            return (!first.work.is_issued()).then_some(Advance::Moving);
-        };
-        self.queues.tables.atomics.release(slot);
-        let delivery = first.delivery.map(|delivery| *delivery);
-        self.ending(|queues| match ended {
-            Ok(()) => queues.finish(slot, first.info, delivery),
-            Err(fault) => queues.fail_midway(slot, &first.info, delivery, fault),
-        });
-        Some(Advance::Done)
+            None => (!self.loopback.is_started(slot)).then_some(Advance::Moving),
+        }
     }
 
     /// Does what may end QPs, and tells their backends.
@@ -399,7 +405,7 @@ impl Core {
             busy = true;
             self.network.conns.settle_arrived();
         }
-        busy |= self.network.conns.serve_stages(&mut self.queues.tables, now);
+        busy |= self.network.conns.serve_copies(&mut self.queues.tables, now);
         self.apply_network();
         busy
     }
@@ -410,7 +416,7 @@ impl Core {
         let mut busy = self.proxy.begin(&mut self.queues.tables);
         while let Some(slot) = self.proxy.next() {
             busy |= self.poll_proxied(slot, POLLS);
-            busy |= self.proxy.serve(&mut self.queues.tables, slot);
+            busy |= self.proxy.serve(&mut self.queues.tables, &self.queues.time, slot);
             self.apply_proxy();
             busy |= self.proxy.end_flush(slot, self.queues.time.now());
             self.apply_proxy();
@@ -440,11 +446,6 @@ impl Core {
         any
     }
 
-    /// An event of a device that executes work.
-    pub(crate) fn raise(&mut self, event: AsyncEvent) {
-        control::raise(self, event);
-    }
-
     /// A free QP number.
     pub(crate) fn draw_qpn(&mut self) -> u32 {
         self.queues.tables.draw_qpn(&mut self.doorbells.rng)
@@ -461,37 +462,20 @@ impl Core {
     }
 
     pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
-        let stats = self.qp_stats(slot);
+        let stats = control::qp_stats(self, slot);
         self.queues.diagnostics.past += stats;
         let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
+        let _loopback = self.loopback.remove(slot);
         self.cancel_pending(slot);
         self.queues.schedule.remove(slot);
         let _queues = self.queues.tables.remove_qp(slot);
-        Released { _queues, _end, _connection, ..Released::default() }
+        Released { _queues, _end, _connection, _loopback, ..Released::default() }
     }
 
     /// Nothing that was under way for the QP in `slot` is reported any more.
     fn cancel_pending(&mut self, slot: QpSlot) {
         self.doorbells.clear(slot);
         self.queues.cancel_pending(slot);
-    }
-
-    /// Brings the QP in `slot` to another state.
-    pub(crate) fn modify(
-        &mut self,
-        slot: QpSlot,
-        to: QpState,
-        attrs: &QpAttrs,
-    ) -> Result<Released, ModifyError> {
-        control::modify(self, slot, to, attrs)
-    }
-
-    pub(crate) fn qp_stats(&self, slot: QpSlot) -> QpStats {
-        control::qp_stats(self, slot)
-    }
-
-    pub(crate) fn nic_stats(&self) -> NicStats {
-        control::nic_stats(self)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {

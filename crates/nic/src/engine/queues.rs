@@ -2,8 +2,9 @@
 //! CQEs, raises events and changes a QP's state.
 
 use super::complete::{Completer, srqn_of};
+use super::copies::Fault;
 use super::diagnostics::Diagnostics;
-use super::flight::{Delivery, InFlight, Started, Stop, Work, WqeInfo};
+use super::flight::{Delivery, InFlight, Started, Stop, WqeInfo};
 use super::report::Report;
 use super::schedule::Scheduler;
 use super::tables::Tables;
@@ -60,7 +61,7 @@ impl Queues {
     }
 
     /// Bytes that the QP in `slot` has moved so far.
-    pub(super) fn moved(&self, slot: QpSlot) -> u64 {
+    pub(super) fn bytes_moved(&self, slot: QpSlot) -> u64 {
         self.tables.sends.live(slot).map_or(0, |q| q.stats.bytes)
     }
 
@@ -168,18 +169,16 @@ impl Queues {
 
     #[inline]
     fn started(&mut self, slot: QpSlot, mut info: WqeInfo, started: Started) -> Advance {
-        let Started { work, brought, delivery } = started;
+        let Started { away, brought, delivery } = started;
         info.brought = brought;
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.next = info.index + info.wqebbs;
         q.restore_retries();
-        if work.is_none() && q.flight.is_empty() {
+        if !away && q.flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
         }
-        let work = work.unwrap_or(Work::Nothing);
-        let delivery = delivery.map(Box::new);
-        q.flight.push_back(InFlight { info, work, delivery, reads: brought > 0 });
+        q.flight.push_back(InFlight { info, away, reads: brought > 0 });
         Advance::Started
     }
 
@@ -303,6 +302,23 @@ impl Queues {
         }
     }
 
+    /// Retires the oldest WQE in flight, that at `index`.
+    fn moved(
+        &mut self,
+        slot: QpSlot,
+        index: u64,
+        delivery: Option<Delivery>,
+        result: Result<(), Fault>,
+    ) {
+        let first = self.tables.sends.live_mut(slot).and_then(|q| q.flight.pop_front());
+        let Some(InFlight { info, .. }) = first else { return };
+        debug_assert_eq!(info.index, index, "payload moves in order");
+        match result {
+            Ok(()) => self.finish(slot, info, delivery),
+            Err(fault) => self.fail_midway(slot, &info, delivery, fault),
+        }
+    }
+
     /// Retires the WQE at `index` and all before it. How many of them a backend executed elsewhere.
     #[inline]
     fn retire(&mut self, slot: QpSlot, index: u64, failure: Option<(Syndrome, u8)>) -> u32 {
@@ -312,7 +328,7 @@ impl Queues {
             && !q.state.flushes_sends()
         {
             let (mut retired, mut bytes) = (q.retired, 0);
-            while let Some(InFlight { info, work: Work::Away, .. }) = q.flight.front()
+            while let Some(InFlight { info, away: true, .. }) = q.flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
@@ -320,19 +336,18 @@ impl Queues {
                 q.stats.wqes.add(info.opcode, 1);
                 bytes += info.bytes;
                 away += 1;
-                // Such work owns nothing: its destructor need not look.
-                std::mem::forget(q.flight.pop_front());
+                q.flight.pop_front();
             }
             q.retired = retired;
             q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {
-            let Some(InFlight { info, work, .. }) = q.flight.front() else { break };
+            let Some(&InFlight { info, away: counts, .. }) = q.flight.front() else { break };
             if info.index > index {
                 break;
             }
-            away += u32::from(work.is_away());
-            let Some(InFlight { info, .. }) = q.flight.pop_front() else { break };
+            q.flight.pop_front();
+            away += u32::from(counts);
             match failure.filter(|_| info.index == index) {
                 Some((syndrome, vendor)) => {
                     self.fail_wqe_as(slot, &info, syndrome, None, vendor);
@@ -372,6 +387,9 @@ impl Queues {
             Report::Executed { slot, count, bytes, signaled } => {
                 self.executed(slot, count, bytes, signaled);
                 return count;
+            }
+            Report::Moved { slot, index, delivery, result } => {
+                self.moved(slot, index, delivery.map(|delivery| *delivery), result);
             }
             Report::Sent { slot, index } => return self.retire(slot, index, None),
             Report::SendFailed { slot, index, syndrome, vendor } => {

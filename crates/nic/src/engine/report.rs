@@ -1,6 +1,8 @@
 //! What backends report. The engine acts on it: see `queues.rs`.
 
 use super::access::Refusal;
+use super::copies::Fault;
+use super::flight::Delivery;
 use crate::AsyncEvent;
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};
@@ -13,6 +15,8 @@ pub(crate) enum Report {
     /// The next `count` WQEs, plain WRITEs of `bytes` bytes together, are complete; the last of
     /// them asks for a CQE if `signaled`. None is in flight.
     Executed { slot: QpSlot, count: u32, bytes: u64, signaled: bool },
+    /// The payload of the WQE at `index`, the oldest in flight, is in place, or cannot be moved.
+    Moved { slot: QpSlot, index: u64, delivery: Option<Box<Delivery>>, result: Result<(), Fault> },
     /// The WQE at `index` is complete, and so are all before it.
     Sent { slot: QpSlot, index: u64 },
     /// All WQEs before that at `index` are complete, which failed.

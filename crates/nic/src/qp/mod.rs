@@ -10,6 +10,7 @@ pub use send::FirstError;
 pub use warpverbs_rdma::QpState;
 
 use crate::cq::Cq;
+use crate::engine::control;
 use crate::nic::Shared;
 use crate::pd::Pd;
 use crate::proxy_device::ProxyDevice;
@@ -20,7 +21,7 @@ use receive::{OwnReceives, ReceiveQueue, Receives};
 use send::{Executor, PendingDoorbell, SendQueue};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use warpverbs_mem::{Access, KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
+use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing, Region, SendRing};
 use warpverbs_mlx5::num::Qpn;
 
 /// What a failed send does to the QP.
@@ -176,7 +177,6 @@ impl QpConfig {
             retired: 0,
             reported: 0,
             flight: VecDeque::new(),
-            lane: Kind::Host,
             queued: false,
             wake: None,
             stuck: false,
@@ -282,9 +282,9 @@ impl Qp {
     pub fn modify(&self, to: QpState, attrs: &QpAttrs) -> Result<(), ModifyError> {
         // What was in flight is dropped after the lock.
         let mut core = self.0.nic.lock_running().map_err(|_| ModifyError::Stopped)?;
-        let garbage = core.modify(self.0.slot, to, attrs)?;
+        let released = control::modify(&mut core, self.0.slot, to, attrs)?;
         drop(core);
-        drop(garbage);
+        drop(released);
         Ok(())
     }
 
@@ -302,7 +302,7 @@ impl Qp {
 
     /// Counters.
     pub fn stats(&self) -> QpStats {
-        self.0.nic.lock().qp_stats(self.0.slot)
+        control::qp_stats(&self.0.nic.lock(), self.0.slot)
     }
 
     /// The first error of the send queue since RESET. A collapsed CQ shows only the newest CQE, a
@@ -315,7 +315,7 @@ impl Qp {
 impl Drop for QpInner {
     fn drop(&mut self) {
         // Memory is given back, and copies under way are waited for, after the lock.
-        let garbage = self.nic.take_down(|core| core.remove_qp(self.slot));
-        drop(garbage);
+        let released = self.nic.take_down(|core| core.remove_qp(self.slot));
+        drop(released);
     }
 }

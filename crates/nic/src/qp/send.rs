@@ -6,7 +6,7 @@ use crate::slots::{CqSlot, QpSlot};
 use crate::stats::QpStats;
 use crate::violation::Rule;
 use std::collections::VecDeque;
-use warpverbs_mem::{Block, KeyHint, Kind, QueueRecord, SendRing};
+use warpverbs_mem::{Block, KeyHint, QueueRecord, SendRing};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::syndrome::Syndrome;
 
@@ -96,8 +96,6 @@ pub(crate) struct SendQueue {
     pub(crate) reported: u64,
     /// Started and not finished, in order.
     pub(crate) flight: VecDeque<InFlight>,
-    /// Copy engine that works for what is in flight.
-    pub(crate) lane: Kind,
     /// In the run list.
     pub(crate) queued: bool,
     /// Nothing starts before this time.
@@ -127,15 +125,15 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Forgets all work; what was in flight is handed out, to be dropped without a lock held.
-    pub(crate) fn reset(&mut self) -> VecDeque<InFlight> {
+    /// Forgets all work.
+    pub(crate) fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
         (self.wake, self.poison, self.first_error) = (None, None, None);
         (self.pending_doorbell, self.lose, self.drained) = (PendingDoorbell::None, 0, false);
         self.attrs = QpAttrs::default();
         self.executor = self.executor.after_reset();
         self.restore_retries();
-        std::mem::take(&mut self.flight)
+        self.flight.clear();
     }
 
     /// A request was answered: the counters of patience start anew.

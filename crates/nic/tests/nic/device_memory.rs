@@ -2,6 +2,7 @@
 //! order, and other QPs go on.
 
 use std::sync::Arc;
+use std::time::Duration;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::cqe::Cqe;
@@ -353,4 +354,25 @@ fn the_engine_does_not_wait_for_one_copy_because_another_failed() {
     rig.pair.run();
     let error = rig.pair.a.poll_send();
     assert!(matches!(error, Some(Cqe::Error { syndrome: Syndrome::RemoteOp, .. })), "{error:?}");
+}
+
+#[test]
+fn an_engine_that_hangs_fails_its_wqe_and_the_peer() {
+    let mut rig = rig();
+    let to = remote(&rig.mr, 0);
+    rig.pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"lost").signaled());
+    steps(&rig.pair);
+    rig.pair.clock.advance(Duration::from_secs(9));
+    steps(&rig.pair);
+    assert_eq!(rig.pair.a.poll_send(), None);
+    rig.pair.clock.advance(Duration::from_secs(2));
+    rig.pair.run();
+    assert!(matches!(
+        rig.pair.a.poll_send(),
+        Some(Cqe::Error { syndrome: Syndrome::RemoteOp, wqe_counter: 0, .. })
+    ));
+    assert_eq!((rig.pair.a.qp.state(), rig.pair.b.qp.state()), (QpState::Err, QpState::Err));
+    // The engine may still touch the memory, which nobody gives back before that.
+    rig.copier.allow(1);
+    assert_eq!(bytes(&rig.view, 0, 4), b"lost");
 }

@@ -1,10 +1,9 @@
 //! Tests of the software NIC, as one program: one build and one link instead of 25.
 
 mod against_model;
-mod bounce;
-mod bounce_by_chance;
 mod corpus;
 mod device_memory;
+mod device_network;
 mod errors;
 mod faults;
 mod garbage;
@@ -12,18 +11,19 @@ mod hostile;
 mod long_messages;
 mod model;
 mod network;
+mod network_bounce;
+mod network_bounce_ends;
 mod network_faults;
 mod network_local;
 mod network_receives;
-mod network_stage;
-mod network_stage_ends;
 mod network_timers;
 mod network_trains;
 mod operations;
 mod pcap;
 mod proxied;
+mod proxied_bounce;
+mod proxied_bounce_by_chance;
 mod proxied_errors;
 mod queues;
 mod receives;
-mod staged;
 mod teardown;

@@ -47,7 +47,7 @@ fn everything_arrives_once_and_in_order_whatever_the_link_does() {
 }
 
 /// True if everything arrived, false if eight losses in a row ended a connection.
-fn simulate_staged(seed: u64) -> bool {
+fn simulate_bounced(seed: u64) -> bool {
     let mut talk =
         Conversation::new(seed, [[true, true], [true, false], [false, true]][seed as usize % 3]);
     // Every copy is done at its own time, between packets and timers.
@@ -87,7 +87,7 @@ fn simulate_staged(seed: u64) -> bool {
 
 #[test]
 fn everything_arrives_once_and_in_order_whatever_link_and_engines_do() {
-    simulate_all(150, simulate_staged);
+    simulate_all(150, simulate_bounced);
 }
 
 fn failed(cqe: Option<Cqe>) -> Option<(ErrorSide, Syndrome)> {

@@ -1,13 +1,14 @@
 //! Carrying out one parsed WQE against a peer of the same NIC.
 //!
 //! Every check comes before the first side effect, so a WQE that has to wait (for earlier copies,
-//! for a receive, for an answer) is simply executed again later.
+//! for a receive, for an answer) is simply executed again later. One whose payload takes time is
+//! handed to the QP's copy queue, which keeps the order.
 
 use crate::engine::access::{self, Receive, Refusal, Spans, check_initiator, gather_own};
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
-use crate::engine::flight::{Delivery, Started, Stop, Work, local};
+use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
+use crate::engine::flight::{Delivery, Stop, local};
 use crate::engine::report::Report;
-use crate::engine::transfer::{Grant, Source, begin, grants, is_uniform, lane};
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slots, SrqSlot};
@@ -29,10 +30,22 @@ pub(super) struct Env<'e> {
     pub(super) reports: &'e mut Vec<Report>,
     pub(super) scratch: &'e mut [u64; 128],
     pub(super) atomics: &'e mut AtomicGate,
+    pub(super) copies: &'e mut CopyQueue<()>,
     pub(super) slice: u64,
 }
 
-const DONE: Started = Started { work: None, brought: 0, delivery: None };
+/// A WQE that was started.
+#[derive(Default)]
+pub(super) struct Executed {
+    /// It ends with the copies before this one; else it has ended.
+    pub(super) upto: Option<u64>,
+    /// Bytes for the requester's CQE: those of a READ or an atomic.
+    pub(super) brought: u32,
+    /// The receive to complete at the end.
+    pub(super) delivery: Option<Delivery>,
+    /// What goes on after the copies.
+    pub(super) atomic: Option<Box<RemoteAtomic>>,
+}
 
 /// Starts `wqe`, which is the next of `q`.
 #[inline]
@@ -40,7 +53,7 @@ pub(super) fn execute(
     env: &mut Env<'_>,
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
-) -> Result<Started, Stop> {
+) -> Result<Executed, Stop> {
     if wqe.flags.fence.waits_for_reads() && q.flight.iter().any(|flight| flight.reads) {
         return Err(Stop::Drain);
     }
@@ -69,7 +82,7 @@ pub(super) fn execute(
         Op::MaskedFetchAdd { remote, operands, result } => {
             atomic(env, q, remote, operands.into(), result)
         }
-        Op::Nop => Ok(DONE),
+        Op::Nop => Ok(Executed::default()),
         Op::LocalInval { rkey } => {
             if !q.flight.is_empty() {
                 return Err(Stop::Drain);
@@ -78,7 +91,7 @@ pub(super) fn execute(
                 syndrome: Syndrome::LocalQpOp,
                 rule: Rule::Key { side: KeySide::Local, segment: 0, error },
             })?;
-            Ok(DONE)
+            Ok(Executed::default())
         }
     }
 }
@@ -102,30 +115,33 @@ fn peer<'r>(
     receives.get_mut(q.peer_slot).ok_or(Stop::NoAnswer)
 }
 
-/// Starts a movement once nothing that is under way could be overtaken by it.
+/// Moves `len` bytes, or has them moved, once nothing that is under way could be overtaken by them.
+/// `None`: they are in place.
 #[inline]
 fn start(
-    q: &mut SendQueue,
+    (keys, copies, slice): (&KeyTable, &mut CopyQueue<()>, u64),
+    q: &SendQueue,
     from: Source<'_>,
     to: &[Span<'_>],
-    (len, slice): (u64, u64),
+    len: u64,
     granted: impl FnOnce() -> [Vec<Grant>; 2],
-) -> Result<Option<Work>, Stop> {
-    let lane = lane(from, to);
-    let shared = lane != Kind::Host && is_uniform(from, to, lane);
-    if let Some(last) = q.flight.back() {
-        let follows = shared && q.lane == lane && last.work.is_issued();
+) -> Result<Option<u64>, Stop> {
+    let engine = copies::engine(from, to);
+    let at_once = len == 0 || engine == Some(Kind::Host) && len <= slice;
+    if !q.flight.is_empty() {
+        // Its copies start now, right behind those before them.
+        let follows = !at_once && engine.is_some_and(|engine| copies.follows(engine));
         if !follows || q.flight.len() >= MAX_FLIGHT {
             return Err(Stop::Drain);
         }
     }
-    q.lane = if shared { lane } else { Kind::Host };
-    let mut work = if len == 0 { None } else { begin(from, to, len, slice, lane)? };
-    if let Some(transfer) = work.as_mut().filter(|transfer| !transfer.is_issued()) {
-        let [from, to] = granted();
-        transfer.check_by(&from, &to);
+    if at_once {
+        move_now(from, to)?;
+        return Ok(None);
     }
-    Ok(work.map(|copy| Work::Copy(Box::new(copy))))
+    let upto = copies.push_all(from, to, &granted(), ());
+    copies.start(Some(keys), slice, false);
+    Ok(Some(upto))
 }
 
 /// WQEs of one queue that may be in the hands of a copy engine.
@@ -174,7 +190,7 @@ fn message(
     q: &mut SendQueue,
     message: &Message,
     payload: Payload<'_>,
-) -> Result<Started, Stop> {
+) -> Result<Executed, Stop> {
     let Message { remote, kind, solicited } = *message;
     let (keys, len) = (&*env.keys, payload.byte_len());
     let mut from = Spans::new();
@@ -214,14 +230,15 @@ fn message(
         };
         [own_grants(pd, &payload), to]
     };
-    let work = start(q, source(&payload, &from), &to, (len, env.slice), granted)?;
+    let how = (keys, &mut *env.copies, env.slice);
+    let upto = start(how, q, source(&payload, &from), &to, len, granted)?;
     let delivery = receive.zip(kind).map(|(receive, kind)| {
         let (index, link) = receive.place();
         let limit = access::take(rq, env.srqs, index, link);
         env.reports.extend(limit.map(Report::Event));
         delivery(rq, index, kind, len, solicited)
     });
-    Ok(Started { work, brought: 0, delivery })
+    Ok(Executed { upto, delivery, ..Executed::default() })
 }
 
 fn delivery(
@@ -240,7 +257,7 @@ fn read(
     q: &mut SendQueue,
     remote: Remote,
     sges: Sges<'_>,
-) -> Result<Started, Stop> {
+) -> Result<Executed, Stop> {
     let (keys, len) = (&*env.keys, sges.byte_len());
     check_initiator(q)?;
     let mut to = Spans::new();
@@ -255,9 +272,9 @@ fn read(
         let from = remote_grant(peer_pd, remote, len, Access::REMOTE_READ);
         [from, grants(right, sges.iter(), len)]
     };
-    let size = (len, env.slice);
-    let work = start(q, Source::Spans(from.as_slice()), &to, size, granted)?;
-    Ok(Started { work, brought: len as u32, delivery: None })
+    let how = (keys, &mut *env.copies, env.slice);
+    let upto = start(how, q, Source::Spans(from.as_slice()), &to, len, granted)?;
+    Ok(Executed { upto, brought: len as u32, ..Executed::default() })
 }
 
 fn atomic(
@@ -266,7 +283,7 @@ fn atomic(
     remote: Remote,
     amo: Amo,
     result: Sge,
-) -> Result<Started, Stop> {
+) -> Result<Executed, Stop> {
     let (keys, size) = (&*env.keys, amo.size());
     check_initiator(q)?;
     let result = keys
@@ -285,20 +302,15 @@ fn atomic(
     }
     if target.region.kind() == Kind::Host {
         let old = amo.on_host(target.region, target.offset)?;
-        let to = [result];
-        q.lane = Kind::Host;
-        let work = begin(old.as_source(), &to, size.into(), u64::MAX, result.region.kind())?;
-        return Ok(Started {
-            work: work.map(|copy| Work::Copy(Box::new(copy))),
-            brought: size,
-            delivery: None,
-        });
+        let (how, len) = ((keys, &mut *env.copies, u64::MAX), u64::from(size));
+        let upto = start(how, q, old.as_source(), &[result], len, || [vec![], vec![]])?;
+        return Ok(Executed { upto, brought: size, ..Executed::default() });
     }
     if !env.atomics.is_free() {
         return Err(Stop::Drain);
     }
-    let atomic = RemoteAtomic::start(amo, target, result)?;
+    let atomic = Box::new(RemoteAtomic::start(amo, &target, Some(&result), env.copies, ())?);
     env.atomics.take(q.slot);
-    q.lane = Kind::Host;
-    Ok(Started { work: Some(Work::Atomic(Box::new(atomic))), brought: size, delivery: None })
+    let upto = Some(env.copies.next());
+    Ok(Executed { upto, brought: size, delivery: None, atomic: Some(atomic) })
 }

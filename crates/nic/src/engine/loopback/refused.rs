@@ -4,10 +4,10 @@
 
 use crate::AsyncEvent;
 use crate::engine::access::Refusal;
+use crate::engine::copies::Fault;
 use crate::engine::flight::{Delivery, WqeInfo};
 use crate::engine::queues::{Advance, Queues};
 use crate::engine::tables::Tables;
-use crate::engine::transfer::Fault;
 use crate::qp::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
 use crate::slots::QpSlot;

@@ -1,11 +1,10 @@
 //! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
-use super::bounce::Stage;
+use super::bounce::{Bounce, Pool};
 use super::{CurrentReceive, bounce};
 use crate::engine::access::{self, Refusal, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
 use crate::engine::report::Report;
-use crate::engine::stage::Pool;
 use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::slots::{Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
@@ -25,7 +24,7 @@ pub(super) struct Responder<'a, 's> {
     pub(super) receive_in_use: &'a mut CurrentReceive,
     /// The last refusal that ends the connection.
     pub(super) refusal: &'a mut Option<Refusal>,
-    pub(super) stage: &'a mut Option<Box<Stage>>,
+    pub(super) bounce: &'a mut Option<Box<Bounce>>,
     pub(super) pool: &'a mut Pool,
     pub(super) atomics: &'a mut AtomicGate,
     pub(super) reports: &'a mut Vec<Report>,
@@ -43,12 +42,12 @@ fn right(need: Need) -> Access {
     }
 }
 
-/// The CPU reaches the memory, or a stage does.
+/// The CPU reaches the memory, or bounce buffers make up for it.
 #[inline]
-fn reach(stage: &mut Option<Box<Stage>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
+fn reach(bounce: &mut Option<Box<Bounce>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
     match span.region.kind() {
         Kind::Host => Ok(()),
-        _ => bounce::admit(stage, pool, span.region),
+        _ => bounce::admit(bounce, pool, span.region),
     }
 }
 
@@ -69,7 +68,7 @@ impl<'a> Responder<'a, '_> {
         let remote = Remote { addr: va, rkey };
         let span = access::check_rkey(self.keys, self.rq, remote, len.into(), right(need))?;
         let broken = |rule| Refusal::Operational { rule, receive: None };
-        span.as_ref().map_or(Ok(()), |span| reach(self.stage, self.pool, span)).map_err(broken)?;
+        span.as_ref().map_or(Ok(()), |span| reach(self.bounce, self.pool, span)).map_err(broken)?;
         Ok(span)
     }
 
@@ -80,8 +79,8 @@ impl<'a> Responder<'a, '_> {
         checked.clear();
         access::check_scatter(keys, rq, srqs, index, sges, range, checked)?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
-        let Self { checked, stage, pool, .. } = self;
-        checked.iter().try_for_each(|span| reach(stage, pool, span)).map_err(broken)
+        let Self { checked, bounce, pool, .. } = self;
+        checked.iter().try_for_each(|span| reach(bounce, pool, span)).map_err(broken)
     }
 }
 
@@ -156,9 +155,9 @@ impl Host for Responder<'_, '_> {
         };
         // An atomic has bytes, so there is a span.
         let Some(span) = span else { return Err(Denied) };
-        let done = match self.stage {
+        let done = match self.bounce {
             None => amo.on_host(span.region, span.offset).map(|old| Some(old.value())),
-            Some(stage) => stage.atomic((self.rq.slot, self.atomics), (amo, va), span),
+            Some(bounce) => bounce.atomic((self.rq.slot, self.atomics), (amo, va), span),
         };
         self.not_yet = done == Ok(None);
         done.map_err(|error| match error {

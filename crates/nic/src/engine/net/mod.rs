@@ -7,8 +7,8 @@
 //!                                                   └─► complete: reports to the engine
 //! ```
 //!
-//! Payload that only a copy engine reaches goes through a [`bounce`] stage; what leaves and what is
-//! reported then waits for copies.
+//! Payload that only a copy engine reaches goes through [bounce buffers](bounce); packets and reports
+//! that depend on it then wait for copies.
 //!
 //! Requests of the peer are judged by [`host::Responder`], by the checks of `access.rs`, as in
 //! loopback.
@@ -22,7 +22,6 @@ mod state;
 mod tx;
 
 use super::report::Report;
-use super::stage::Pool;
 use super::tables::Tables;
 use crate::engine::access::Refusal;
 use crate::link::Link;
@@ -30,7 +29,7 @@ use crate::qp::receive::Receives;
 use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
-use bounce::Stage;
+use bounce::{Bounce, Pool};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -120,7 +119,7 @@ pub(crate) struct End {
     /// Why a request of the peer ended the connection.
     refusal: Option<Refusal>,
     /// Once payload has lain in memory that only a copy engine reaches.
-    stage: Option<Box<Stage>>,
+    bounce: Option<Box<Bounce>>,
     /// The earliest timer that is set for it.
     armed: Option<u64>,
     /// In the list of those to be served.
@@ -166,9 +165,9 @@ pub(crate) struct Connections {
     turn: usize,
     /// Slots whose peers were told that there is no receive.
     awaiting_receives: Vec<QpSlot>,
-    /// Slots whose stages have something to do.
-    staging: Vec<QpSlot>,
-    /// Memory of stages.
+    /// Slots whose copies are to be looked after.
+    bouncing: Vec<QpSlot>,
+    /// Memory of bounce buffers.
     pool: Pool,
     pub(crate) stats: NetStats,
     /// What has happened since the engine looked last.
@@ -189,7 +188,7 @@ impl Network {
             turn: 0,
             timers: BinaryHeap::new(),
             awaiting_receives: Vec::new(),
-            staging: Vec::new(),
+            bouncing: Vec::new(),
             pool: Pool::default(),
             stats: NetStats::default(),
             reports: Vec::new(),

@@ -2,10 +2,10 @@
 //!
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
+use super::bounce::Pool;
 use super::{Connections, End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_own};
-use crate::engine::flight::{Started, Stop, Work, local};
-use crate::engine::stage::Pool;
+use crate::engine::flight::{Started, Stop, local};
 use crate::engine::tables::Tables;
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
@@ -31,7 +31,7 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// The requester's own segments are its own, and reached by the CPU or by a stage.
+    /// The requester's own segments are its own, and reached by the CPU or through bounce buffers.
     #[inline]
     fn check(&mut self, q: &mut SendQueue, sges: &Sges<'_>, needed: Access) -> Result<(), Stop> {
         let mut spans = Spans::new();
@@ -43,7 +43,7 @@ impl Own<'_> {
     fn reach(&mut self, span: &Span<'_>) -> Result<(), Stop> {
         match span.region.kind() {
             Kind::Host => Ok(()),
-            _ => self.end.stage_for(self.pool, span.region).map_err(local),
+            _ => self.end.bounce_for(self.pool, span.region).map_err(local),
         }
     }
 }
@@ -99,7 +99,7 @@ fn start(
     })?;
     end.requests.push(Posted { index: q.next, outgoing });
     conns.enqueue(q.slot);
-    Ok(Started { work: Some(Work::Away), brought, delivery: None })
+    Ok(Started { away: true, brought, delivery: None })
 }
 
 fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Posting, Stop> {

@@ -1,11 +1,12 @@
 //! Packets in: what a connection cannot know is checked, then the connection judges, and payload
 //! goes to its place at once.
 
-use super::bounce::{Fit, Stage, Why};
+use super::bounce::{Bounce, Fit, Purpose};
 use super::host::Responder;
 use super::{Connections, End, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
+use crate::engine::copies::write_pieces;
 use crate::engine::tables::Tables;
 use crate::link::Link;
 use crate::slots::{QpSlot, Slot};
@@ -65,7 +66,7 @@ impl Connections {
         let mut checked = Spans::new();
         let Some((conn, mut host)) = self.host(tables, slot, &mut checked) else { return };
         // While packets are parked, a later one counts as lost.
-        if !host.stage.as_ref().is_some_and(|stage| stage.is_parked()) {
+        if !host.bounce.as_ref().is_some_and(|bounce| bounce.is_parked()) {
             conn.handle_reserved(psn, &mut host);
         }
     }
@@ -73,9 +74,9 @@ impl Connections {
     /// Keeps a packet that could not be handled until it can.
     #[cold]
     fn park(&mut self, slot: QpSlot, packet: &Transport<'_>) {
-        let stage = self.end_mut(slot).and_then(|end| end.stage.as_deref_mut());
-        let kept = stage.is_some_and(|stage| stage.park(packet));
-        self.stats.stage_full += u64::from(!kept);
+        let bounce = self.end_mut(slot).and_then(|end| end.bounce.as_deref_mut());
+        let kept = bounce.is_some_and(|bounce| bounce.park(packet));
+        self.stats.bounce_full += u64::from(!kept);
         self.enlist(slot);
     }
 
@@ -91,7 +92,7 @@ impl Connections {
         let Self { ends, pool, reports, .. } = self;
         let end = ends.get_mut(slot.at())?.as_deref_mut()?;
         let rq = receives.live_mut(slot)?;
-        let End { conn, receive_in_use, refusal, stage, .. } = end;
+        let End { conn, receive_in_use, refusal, bounce, .. } = end;
         let host = Responder {
             keys,
             rq,
@@ -99,7 +100,7 @@ impl Connections {
             scratch,
             receive_in_use,
             refusal,
-            stage,
+            bounce,
             pool,
             atomics,
             reports,
@@ -124,13 +125,13 @@ impl Connections {
         let mut checked = Spans::new();
         let Some((conn, mut host)) = self.host(tables, slot, &mut checked) else { return true };
         let len = payload.len() as u32;
-        if let Some(stage) = host.stage {
-            if stage.is_parked() && turn == Turn::InOrder {
+        if let Some(bounce) = host.bounce {
+            if bounce.is_parked() && turn == Turn::InOrder {
                 return false;
             }
-            if !stage.has_room(host.pool, len) {
+            if !bounce.has_room(host.pool, len) {
                 drop(checked);
-                self.stats.stage_full += 1;
+                self.stats.bounce_full += 1;
                 return true;
             }
         }
@@ -138,17 +139,17 @@ impl Connections {
         if host.not_yet {
             return false;
         }
-        let staged = host.stage.is_some();
+        let bounced = host.bounce.is_some();
         let mut placed = Ok(());
         if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
             let mtu = conn.config().mtu;
             let into = || {
                 let full = len as usize == mtu.bytes();
                 let fit = Fit { begins: bth.opcode.position().begins(), full };
-                Into { now, why: Why::Peer(bth.psn), fit }
+                Into { purpose: Purpose::Peer(bth.psn), fit }
             };
             // The ranges that the connection has asked about for this packet.
-            placed = scatter(host.stage, host.checked, payload, into);
+            placed = scatter(host.bounce, host.checked, payload, into);
         }
         drop(checked);
         if let Err(rule) = placed {
@@ -159,13 +160,13 @@ impl Connections {
             Place::Nothing | Place::Region { .. } | Place::Receive { .. } => {}
             Place::Request { id, offset } => {
                 let start = u64::from(offset);
-                self.bring(tables, slot, now, id, start..start + u64::from(len), payload);
+                self.bring(tables, slot, id, start..start + u64::from(len), payload);
             }
             Place::Original { id, value } => {
-                self.bring(tables, slot, now, id, 0..8, Returned::eight(value).bytes());
+                self.bring(tables, slot, id, 0..8, Returned::eight(value).bytes());
             }
         }
-        if staged {
+        if bounced {
             self.enlist(slot);
         }
         true
@@ -176,7 +177,6 @@ impl Connections {
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
-        now: u64,
         id: WrId,
         range: Range<u64>,
         bytes: &[u8],
@@ -190,8 +190,8 @@ impl Connections {
         let key = |(segment, error)| Rule::Key { side: KeySide::Local, segment, error };
         let placed = found.map_err(key).and_then(|()| {
             let fit = Fit { begins: false, full: true };
-            let into = || Into { now, why: Why::Request(id), fit };
-            scatter(&mut end.stage, &spans, bytes, into)
+            let into = || Into { purpose: Purpose::Request(id), fit };
+            scatter(&mut end.bounce, &spans, bytes, into)
         });
         drop(spans);
         if let Err(rule) = placed {
@@ -209,40 +209,37 @@ pub(super) enum Turn {
     Now,
 }
 
-/// When and what for payload is written.
+/// How payload goes through bounce buffers.
 #[derive(Clone, Copy)]
 struct Into {
-    now: u64,
-    why: Why,
+    purpose: Purpose,
     fit: Fit,
 }
 
-/// Writes checked pieces, which hold all of `bytes`, or has the stage do so.
+/// Writes checked pieces, which hold all of `bytes`, at once or through bounce buffers.
 #[inline]
 fn scatter(
-    stage: &mut Option<Box<Stage>>,
+    bounce: &mut Option<Box<Bounce>>,
     spans: &[Span<'_>],
     bytes: &[u8],
     into: impl FnOnce() -> Into,
 ) -> Result<(), Rule> {
-    if let Some(stage) = stage {
-        let Into { now, why, fit } = into();
-        return stage.place(now, spans, bytes, why, fit);
+    if let Some(bounce) = bounce {
+        let Into { purpose, fit } = into();
+        return bounce.place(spans, bytes, purpose, fit);
     }
-    let mut rest = bytes;
-    for span in spans {
-        let (now, later) = rest.split_at(rest.len().min(span.len as usize));
-        span.region.write(span.offset, now).map_err(|error| not_placed(span, &error))?;
-        rest = later;
+    match write_pieces(spans, bytes) {
+        Ok([]) => Ok(()),
+        Ok(_) => Err(Rule::CopyFailed { kind: Kind::Host }),
+        Err(error) => Err(not_placed(Kind::Host, &error)),
     }
-    if rest.is_empty() { Ok(()) } else { Err(Rule::CopyFailed { kind: Kind::Host }) }
 }
 
 /// The range was checked for this packet, so this does not happen.
 #[cold]
-pub(super) fn not_placed(span: &Span<'_>, error: &MemError) -> Rule {
+pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
     tracing::error!(%error, "payload was not placed");
-    Rule::CopyFailed { kind: span.region.kind() }
+    Rule::CopyFailed { kind }
 }
 
 /// What a datagram holds.

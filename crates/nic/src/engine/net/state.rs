@@ -120,7 +120,8 @@ impl Connections {
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
-        let (receive_in_use, refusal, stage, armed) = (CurrentReceive::default(), None, None, None);
+        let (receive_in_use, refusal, bounce, armed) =
+            (CurrentReceive::default(), None, None, None);
         let (queued, sending, awaiting_receives, failed) = (false, false, false, false);
         let requests = Requests::default();
         let end = End {
@@ -130,7 +131,7 @@ impl Connections {
             peer,
             receive_in_use,
             refusal,
-            stage,
+            bounce,
             armed,
             queued,
             sending,
@@ -148,9 +149,9 @@ impl Connections {
         self.sending -= usize::from(end.sending);
         self.awaiting_receives.retain(|awaiting_receives| *awaiting_receives != slot);
         self.queue.retain(|queued| *queued != slot);
-        self.staging.retain(|staging| *staging != slot);
-        if let Some(stage) = &mut end.stage {
-            stage.dissolve(&mut self.pool);
+        self.bouncing.retain(|bouncing| *bouncing != slot);
+        if let Some(bounce) = &mut end.bounce {
+            bounce.release_all(&mut self.pool);
         }
         Some(end)
     }

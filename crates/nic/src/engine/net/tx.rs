@@ -1,10 +1,10 @@
 //! Packets out: headers from the connection, payload gathered straight into the packet, the ICRC
 //! over it, several packets for one peer to the link at a time.
 
+use super::bounce::Slice;
 use super::{Connections, End, Network, Outgoing, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::report::Report;
-use crate::engine::stage::Slice;
 use crate::engine::tables::Tables;
 use crate::link::{Sent, TrainLimits};
 use crate::qp::send::SendQueue;
@@ -117,8 +117,8 @@ impl Network {
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link
     /// go. The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
-        if self.conns.end(slot).is_some_and(|end| end.stage.is_some()) {
-            return self.transmit_staged(tables, slot, now);
+        if self.conns.end(slot).is_some_and(|end| end.bounce.is_some()) {
+            return self.transmit_bounced(tables, slot, now);
         }
         for _ in 0..TURN {
             if !self.blocked.is_empty() {
@@ -130,7 +130,7 @@ impl Network {
         self.conns.enqueue(slot);
     }
 
-    /// Adds a packet to the train, its payload perhaps from the stage. One whose payload cannot be
+    /// Adds a packet to the train, its payload perhaps from a bounce buffer. One whose payload cannot be
     /// gathered is left out, and its request fails.
     #[inline]
     pub(super) fn pack(
@@ -138,7 +138,7 @@ impl Network {
         tables: &mut Tables,
         slot: QpSlot,
         transmit: &Transmit,
-        staged: Option<Slice>,
+        bounced: Option<Slice>,
         now: u64,
     ) {
         let Transmit { bth, ext, payload } = transmit;
@@ -158,11 +158,11 @@ impl Network {
             &mut datagram[..len - icrc::LEN],
         );
         let gathered = match built {
-            Ok(range) => match staged {
+            Ok(range) => match bounced {
                 None => self.conns.fill(tables, slot, payload, &mut datagram[range]),
                 Some(slice) => {
-                    let stage = self.conns.end(slot).and_then(|end| end.stage.as_ref());
-                    stage.is_some_and(|stage| stage.read(slice, &mut datagram[range]))
+                    let bounce = self.conns.end(slot).and_then(|end| end.bounce.as_ref());
+                    bounce.is_some_and(|bounce| bounce.read(slice, &mut datagram[range]))
                 }
             },
             Err(error) => {

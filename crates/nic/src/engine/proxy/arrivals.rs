@@ -1,7 +1,7 @@
 //! Receives that the device has filled, and that complete once their bytes are in place.
 
 use super::Proxy;
-use super::bounce::{Copies, Pieces};
+use super::bounce::Pieces;
 use crate::engine::tables::Tables;
 use crate::slots::QpSlot;
 use warpverbs_rdma::{Completion, Status};
@@ -11,7 +11,8 @@ use warpverbs_rdma::{Completion, Status};
 pub(super) struct Arrival {
     index: u64,
     completion: Completion,
-    copies: Copies,
+    /// The number behind the copies that it waits for.
+    upto: u64,
 }
 
 impl Proxy {
@@ -26,22 +27,22 @@ impl Proxy {
     ) {
         let Some(end) = self.end_mut(slot) else { return };
         let brings = completion.status == Status::Success && completion.kind.fills_receive();
-        let copies = match pieces.filter(|_| brings) {
-            Some(pieces) => pieces.bring_back(completion.byte_len.into()),
+        let upto = match pieces.filter(|_| brings) {
+            Some(pieces) => pieces.bring_back(completion.byte_len.into(), &mut end.waiting.copies),
             None if end.waiting.arrivals.is_empty() => {
                 return self.settle_receive(tables, slot, index, completion);
             }
-            None => Copies::NONE,
+            None => 0,
         };
-        end.waiting.arrivals.push_back(Arrival { index, completion: *completion, copies });
+        end.waiting.arrivals.push_back(Arrival { index, completion: *completion, upto });
         self.mark_busy(slot);
     }
 
     /// Completes receives whose bytes are in place, in order.
     pub(super) fn deliver_waiting(&mut self, tables: &mut Tables, slot: QpSlot) {
         while let Some(end) = self.end_mut(slot) {
-            let Some(first) = end.waiting.arrivals.front_mut() else { return };
-            let copied = first.copies.landed();
+            let Some(first) = end.waiting.arrivals.front() else { return };
+            let copied = end.waiting.copies.outcome(first.upto);
             if copied == Ok(false) {
                 return;
             }

@@ -1,7 +1,7 @@
 //! Memory that the device does not reach: host memory is registered in its place, and the memory's
 //! copy engine moves bytes between the two, before a request is posted and after it is done.
 
-use crate::engine::transfer::{Fault, Source, Transfer, begin, lane};
+use crate::engine::copies::{CopyQueue, Source};
 use crate::proxy_device::{InTable, OwnMemory};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
@@ -52,70 +52,38 @@ impl Pieces {
         self.0.is_empty()
     }
 
-    /// Starts the copies from user memory into the bounce buffer.
-    pub(super) fn gather(&self) -> Copies {
-        let ends =
-            self.0.iter().map(|piece| (&piece.own, &piece.bounce_buffer, piece.own.len() as u64));
-        Copies::start(ends)
+    /// Starts the copies from user memory into the bounce buffer: the number behind them, 0 if there
+    /// are none.
+    pub(super) fn gather(&self, copies: &mut CopyQueue<()>) -> u64 {
+        let sides = self.0.iter().map(|piece| (&piece.own, &piece.bounce_buffer, u64::MAX));
+        start(copies, sides)
     }
 
     /// Starts the copies of the first `len` bytes that arrived from the bounce buffer to user
-    /// memory.
-    pub(super) fn bring_back(&self, len: u64) -> Copies {
+    /// memory: the number behind them, 0 if there are none.
+    pub(super) fn bring_back(&self, len: u64, copies: &mut CopyQueue<()>) -> u64 {
         let arrived = self.0.iter().filter(|piece| piece.at < len);
-        Copies::start(arrived.map(|piece| {
-            (&piece.bounce_buffer, &piece.own, (len - piece.at).min(piece.own.len() as u64))
-        }))
+        start(copies, arrived.map(|piece| (&piece.bounce_buffer, &piece.own, len - piece.at)))
     }
 }
 
-/// Copies that were started, or why they were not.
-#[derive(Debug)]
-pub(super) struct Copies(Result<Option<Transfer>, Fault>);
-
-impl Copies {
-    /// There is nothing to copy.
-    pub(super) const NONE: Self = Self(Ok(None));
-
-    fn start<'a>(ends: impl Iterator<Item = (&'a Region, &'a Region, u64)>) -> Self {
-        let (mut from, mut to, mut all) = (Vec::new(), Vec::new(), 0);
-        for (source, target, len) in ends {
-            let span = |region| Span { region, offset: 0, len: len as u32, proxy_lkey: None };
-            from.push(span(source));
-            to.push(span(target));
-            all += len;
-        }
-        if all == 0 {
-            return Self::NONE;
-        }
-        let from = Source::Spans(&from);
-        Self(begin(from, &to, all, u64::MAX, lane(from, &to)).map_err(Fault::from))
+/// Starts copies from region to region, each of a number of bytes at most.
+fn start<'a>(
+    copies: &mut CopyQueue<()>,
+    sides: impl Iterator<Item = (&'a Region, &'a Region, u64)>,
+) -> u64 {
+    let span = |region: &'a Region, most: u64| {
+        let len = most.min(region.len() as u64) as u32;
+        Span { region, offset: 0, len, proxy_lkey: None }
+    };
+    let (from, to): (Vec<_>, Vec<_>) =
+        sides.map(|(from, to, most)| (span(from, most), span(to, most))).unzip();
+    if from.is_empty() {
+        return 0;
     }
-
-    /// Whether all bytes are in place. Never blocks. An error comes when nothing is under way any
-    /// more, and again at every call.
-    pub(super) fn landed(&mut self) -> Result<bool, Fault> {
-        match &mut self.0 {
-            Ok(None) => Ok(true),
-            Ok(Some(transfer)) => match transfer.advance(u64::MAX, None) {
-                Ok(false) => Ok(false),
-                Ok(true) => {
-                    self.0 = Ok(None);
-                    Ok(true)
-                }
-                Err(error) => {
-                    self.0 = Err(error.clone());
-                    Err(error)
-                }
-            },
-            Err(error) => Err(error.clone()),
-        }
-    }
-
-    /// Dropping it waits for nothing.
-    pub(super) fn are_over(&mut self) -> bool {
-        !matches!(self.landed(), Ok(false))
-    }
+    let upto = copies.push_all(Source::Spans(&from), &to, &[vec![], vec![]], ());
+    copies.start(None, u64::MAX, false);
+    upto
 }
 
 /// The own side's memory, bounce buffers included. Collects the pieces that are to be copied.

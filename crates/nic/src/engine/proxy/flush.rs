@@ -1,6 +1,5 @@
 //! The end of a proxied QP: the device gives back what it has, then the rest is flushed.
 
-use super::wait::SideWork;
 use super::{Proxy, Waiting};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -38,8 +37,9 @@ impl Proxy {
         let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
         let oldest = q.flight.front().map(|flight| flight.info.index);
         // What the device has done already completes when its bytes are in place.
-        let copies =
-            oldest.and_then(|index| end.side_work_of(index)).is_some_and(SideWork::is_under_way);
+        let copies = end.side_work.front().is_some_and(|(at, work)| {
+            Some(*at) == oldest && work.is_under_way(&end.waiting.copies)
+        });
         let report = match oldest.filter(|_| !copies) {
             Some(index) => {
                 if end.side_work_of(index).is_some() {

@@ -30,6 +30,7 @@ pub(crate) use wait::Waiting;
 
 use super::report::Report;
 use super::tables::Tables;
+use crate::clock::Time;
 use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList};
 use crate::qp::{Path, QpState};
 use crate::slots::{QpSlot, Slot, SrqSlot};
@@ -242,7 +243,7 @@ impl Proxy {
         if let Some(slots) = &mut end.slots {
             slots.clear();
         }
-        end.waiting.side_work = std::mem::take(&mut end.side_work);
+        end.side_work.clear();
         std::mem::take(&mut end.waiting)
     }
 
@@ -356,14 +357,14 @@ impl Proxy {
 
     /// After the completions of the QP in `slot`: its receives, work that waits for copies, and the
     /// end of a flush. Whether anything was achieved.
-    pub(super) fn serve(&mut self, tables: &mut Tables, slot: QpSlot) -> bool {
+    pub(super) fn serve(&mut self, tables: &mut Tables, time: &Time, slot: QpSlot) -> bool {
         let mut busy = self.forward_receives(tables, slot);
         if let Some(end) = self.end_mut(slot)
             && std::mem::take(&mut end.stalled)
         {
             self.reports.push(Report::Ready { slot });
         }
-        busy |= self.serve_waiting(tables, slot);
+        busy |= self.serve_waiting(tables, time, slot);
         busy
     }
 

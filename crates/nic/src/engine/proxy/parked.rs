@@ -1,8 +1,8 @@
 //! Requests that are posted once their bytes are where the device reads them.
 
-use super::bounce::{Copies, Pieces};
+use super::bounce::Pieces;
 use super::wait::SideWork;
-use super::{End, LIST, Proxy};
+use super::{End, LIST, Proxy, Waiting};
 use crate::engine::flight::WqeInfo;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -20,7 +20,8 @@ pub(super) struct Parked {
     pub(super) index: u64,
     /// A list of one.
     pub(super) request: SendList,
-    pub(super) copies: Copies,
+    /// The number behind the copies that it waits for.
+    upto: u64,
 }
 
 impl End {
@@ -64,12 +65,12 @@ impl End {
             slot = Some(self.slots.as_mut()?.take(bytes)?);
         }
         slot.into_iter().for_each(|sge| request.outline_last(sge));
-        let (copies, back) = match gathers {
-            true => (pieces.gather(), Pieces::default()),
-            false => (Copies::NONE, pieces),
+        let (upto, back) = match gathers {
+            true => (pieces.gather(&mut self.waiting.copies), Pieces::default()),
+            false => (0, pieces),
         };
         if gathers || !self.waiting.parked.is_empty() {
-            self.waiting.parked.push_back(Parked { index: info.index, request, copies });
+            self.waiting.parked.push_back(Parked { index: info.index, request, upto });
         } else {
             request.iter().for_each(|request| list.push(request));
         }
@@ -92,8 +93,9 @@ impl Proxy {
         list.clear();
         let room = (end.limits.send_depth - end.outstanding).min(LIST) as usize;
         let mut failed = None;
-        for parked in end.waiting.parked.iter_mut().take(room) {
-            match parked.copies.landed() {
+        let Waiting { copies, parked, .. } = &end.waiting;
+        for parked in parked.iter().take(room) {
+            match copies.outcome(parked.upto) {
                 Ok(true) => parked.request.iter().for_each(|request| list.push(request)),
                 Ok(false) => break,
                 Err(error) => {

@@ -4,7 +4,7 @@
 use super::bounce::{BounceBuffers, WithBounceBuffers};
 use super::{End, Id, Proxy, WorkKind};
 use crate::engine::fetch::{read_wqe, rewritten};
-use crate::engine::flight::{InFlight, Stop, Work, WqeInfo, local};
+use crate::engine::flight::{InFlight, Stop, WqeInfo, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -101,7 +101,7 @@ impl Proxy {
         while rest > 0
             && let Some(flight) = q.flight.pop_back()
         {
-            rest -= usize::from(flight.work.is_away());
+            rest -= usize::from(flight.away);
             if end.side_work.back().is_some_and(|(at, _)| *at == flight.info.index)
                 && let Some((_, work)) = end.side_work.pop_back()
                 && let Some(slots) = end.slots.as_mut().filter(|_| work.slot)
@@ -152,7 +152,7 @@ fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList)
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
-    q.flight.push_back(InFlight { info, work: Work::Away, delivery: None, reads: false });
+    q.flight.push_back(InFlight { info, away: true, reads: false });
     Some(())
 }
 
@@ -193,7 +193,7 @@ fn add(
     let bounds = Bounds { limits: &end.takes, fetches };
     let table = InTable { keys, hint: &mut q.local_hint, pd: q.pd };
     let mut memory = WithBounceBuffers::new(table, bounce_buffers);
-    let mut work = Work::Away;
+    let mut away = true;
     match list.translate(&wqe.op, header(end, index, wqe.flags), bounds, &mut memory) {
         Ok(true) => {
             info.brought = match wqe.op {
@@ -201,16 +201,16 @@ fn add(
                 _ => info.bytes as u32,
             };
         }
-        Ok(false) => work = Work::Nothing,
+        Ok(false) => away = false,
         Err(rule) => return Err(Box::new(Halt::Stopped(info, local(*rule)))),
     }
     let pieces = memory.pieces;
-    if work.is_away() && end.needs_more(list, &pieces) {
+    if away && end.needs_more(list, &pieces) {
         let fence = wqe.flags.fence.waits_for_reads();
         let added = end.add_side_work(q, list, &info, fence, pieces);
         added.ok_or_else(|| Box::new(Halt::Later))?;
     }
     q.next = index + info.wqebbs;
-    q.flight.push_back(InFlight { info, work, delivery: None, reads: info.brought > 0 });
+    q.flight.push_back(InFlight { info, away, reads: info.brought > 0 });
     Ok(())
 }

@@ -63,7 +63,7 @@ impl Proxy {
         while let Some((at, work)) = end.side_work.front_mut().filter(|(at, _)| *at <= index) {
             let at = *at;
             let fails = failure.is_some() && at == index;
-            let copied = if fails { Ok(true) } else { work.bring_back() };
+            let copied = if fails { Ok(true) } else { work.bring_back(&mut end.waiting.copies) };
             if copied == Ok(false) {
                 reports.extend(before(at));
                 return false;

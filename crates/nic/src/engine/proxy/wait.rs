@@ -1,12 +1,13 @@
-//! What of a proxied QP waits for copies. Its order is that of the queue: a request is posted after
-//! those before it, and completes after them, whoever's bytes take longer.
+//! Work of a proxied QP that waits for copies. Its order is that of the queue: a request is posted
+//! after those before it, and completes after them, whichever copy takes longer.
 
 use super::Proxy;
 use super::arrivals::Arrival;
-use super::bounce::{Copies, Pieces};
+use super::bounce::Pieces;
 use super::parked::Parked;
+use crate::clock::Time;
+use crate::engine::copies::{CopyQueue, Fault};
 use crate::engine::tables::Tables;
-use crate::engine::transfer::Fault;
 use crate::slots::QpSlot;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -19,44 +20,47 @@ pub(super) struct SideWork {
     pub(super) slot: bool,
     /// Where its answer goes to from the bounce buffer.
     back: Pieces,
-    /// On the way there.
-    copies: Option<Copies>,
+    /// The number behind the copies there, once they are started.
+    upto: Option<u64>,
 }
 
 impl SideWork {
     pub(super) fn new(slot: bool, back: Pieces) -> Self {
-        Self { slot, back, copies: None }
+        Self { slot, back, upto: None }
     }
 
     /// The device is done with it: whether the answer is where it belongs.
-    pub(super) fn bring_back(&mut self) -> Result<bool, Fault> {
-        let copies = self.copies.get_or_insert_with(|| self.back.bring_back(u64::MAX));
-        copies.landed()
+    pub(super) fn bring_back(&mut self, copies: &mut CopyQueue<()>) -> Result<bool, Fault> {
+        let upto = self.upto.get_or_insert_with(|| self.back.bring_back(u64::MAX, copies));
+        copies.outcome(*upto)
     }
 
-    /// Its answer is on the way.
-    pub(super) fn is_under_way(&mut self) -> bool {
-        self.copies.as_mut().is_some_and(|copies| !copies.are_over())
+    /// Its answer is being copied.
+    pub(super) fn is_under_way(&self, copies: &CopyQueue<()>) -> bool {
+        self.upto.is_some_and(|upto| !copies.has_ended(upto))
     }
 }
 
 /// Work of a QP that waits for copies, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
+    /// Copies from and to bounce buffers.
+    pub(super) copies: CopyQueue<()>,
     pub(super) parked: VecDeque<Parked>,
     /// Completions of the send queue behind an answer that is on its way.
     settling: VecDeque<(u64, Completion)>,
     pub(super) arrivals: VecDeque<Arrival>,
     /// Receives of the QP's own queue at the device with a bounce buffer, by index.
     pub(super) landing: FxHashMap<u64, Pieces>,
-    /// Those of the QP when it was reset: they may have copies under way.
-    pub(super) side_work: VecDeque<(u64, SideWork)>,
 }
 
 impl Waiting {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.settling.is_empty() && self.arrivals.is_empty()
+        self.parked.is_empty()
+            && self.settling.is_empty()
+            && self.arrivals.is_empty()
+            && self.copies.is_empty()
     }
 
     #[inline]
@@ -65,17 +69,18 @@ impl Waiting {
     }
 
     /// Nothing is left but requests that nothing is copied for any more.
-    pub(super) fn is_over(&mut self) -> bool {
-        let parked = self.parked.iter_mut().all(|parked| parked.copies.are_over());
-        parked && self.settling.is_empty() && self.arrivals.is_empty()
+    pub(super) fn is_over(&self) -> bool {
+        self.copies.is_empty() && self.settling.is_empty() && self.arrivals.is_empty()
     }
 }
 
 impl Proxy {
-    /// Lets everything go on whose copies have landed. Whether anything waits.
-    pub(super) fn serve_waiting(&mut self, tables: &mut Tables, slot: QpSlot) -> bool {
-        match self.end(slot) {
-            Some(end) if !end.waiting.is_empty() => {}
+    /// Lets everything go on whose copies have ended. Whether anything waits.
+    pub(super) fn serve_waiting(&mut self, tables: &mut Tables, time: &Time, slot: QpSlot) -> bool {
+        match self.end_mut(slot) {
+            Some(end) if !end.waiting.is_empty() => {
+                end.waiting.copies.poll(time.now(), None, u64::MAX);
+            }
             _ => return false,
         }
         self.settle_waiting(slot);
@@ -98,7 +103,7 @@ impl Proxy {
                 break;
             }
             // The outcome is looked at when the WQE is the oldest.
-            let _ = work.bring_back();
+            let _ = work.bring_back(&mut end.waiting.copies);
         }
     }
 

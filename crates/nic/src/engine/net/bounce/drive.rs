@@ -1,12 +1,11 @@
-//! Connections with a [stage](super): what they keep back, and what is passed on when copies
+//! Connections with [bounce buffers](super): what they keep back, and what is passed on when copies
 //! have ended.
 
 use super::super::rx::Turn;
 use super::super::tx::{TURN, request_spans};
 use super::super::{Connections, End, Network};
-use super::{Held, Stage, Why};
+use super::{Bounce, Failed, Held, Pool, Purpose};
 use crate::engine::access::{Refusal, Spans};
-use crate::engine::stage::{Landed, Pool};
 use crate::engine::tables::Tables;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
@@ -20,64 +19,64 @@ const GATHERED: u32 = 256;
 impl End {
     /// The next completion to report.
     pub(in crate::engine::net) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
-        match &mut self.stage {
+        match &mut self.bounce {
             None => self.conn.poll_completion(),
-            Some(stage) => stage.poll_completion(&mut self.conn),
+            Some(bounce) => bounce.poll_completion(&mut self.conn),
         }
     }
 
     /// No completion is kept back.
     pub(in crate::engine::net) fn has_reported(&self) -> bool {
-        self.stage.as_ref().is_none_or(|stage| stage.has_reported())
+        self.bounce.as_ref().is_none_or(|bounce| bounce.has_reported())
     }
 
     /// From now on payload may lie in memory such as `region`.
-    pub(in crate::engine::net) fn stage_for(
+    pub(in crate::engine::net) fn bounce_for(
         &mut self,
         pool: &mut Pool,
         region: &Region,
     ) -> Result<(), Rule> {
-        admit(&mut self.stage, pool, region)
+        admit(&mut self.bounce, pool, region)
     }
 }
 
-/// Memory such as `region` needs a stage.
+/// Memory such as `region` needs bounce buffers.
 #[cold]
 pub(in crate::engine::net) fn admit(
-    stage: &mut Option<Box<Stage>>,
+    bounce: &mut Option<Box<Bounce>>,
     pool: &mut Pool,
     region: &Region,
 ) -> Result<(), Rule> {
-    if stage.is_none() {
-        let made = Stage::new(pool, region).inspect_err(|error| {
-            tracing::warn!(%error, "no memory to stage payload in");
+    if bounce.is_none() {
+        let made = Bounce::new(pool, region).inspect_err(|error| {
+            tracing::warn!(%error, "no memory for bounce buffers");
         });
-        *stage = Some(made.map_err(|_| Rule::CopyFailed { kind: region.kind() })?);
+        *bounce = Some(made.map_err(|_| Rule::CopyFailed { kind: region.kind() })?);
     }
     Ok(())
 }
 
 impl Connections {
-    fn stage(&mut self, slot: QpSlot) -> Option<(&mut Stage, &mut Pool)> {
+    fn bounce(&mut self, slot: QpSlot) -> Option<(&mut Bounce, &mut Pool)> {
         let Self { ends, pool, .. } = self;
         let end = ends.get_mut(slot.at())?.as_deref_mut()?;
-        Some((end.stage.as_deref_mut()?, pool))
+        Some((end.bounce.as_deref_mut()?, pool))
     }
 
-    /// The stage of the connection in `slot` has something to do.
+    /// Copies of the connection in `slot` are to be looked after.
     pub(in crate::engine::net) fn enlist(&mut self, slot: QpSlot) {
-        if let Some((stage, _)) = self.stage(slot)
-            && !std::mem::replace(&mut stage.listed, true)
+        if let Some((bounce, _)) = self.bounce(slot)
+            && !std::mem::replace(&mut bounce.listed, true)
         {
-            self.staging.push(slot);
+            self.bouncing.push(slot);
         }
     }
 }
 
 impl Network {
-    /// As [`Self::transmit`], for a connection with a stage: packets are kept back until their
-    /// payload was gathered and what they promise has arrived.
-    pub(in crate::engine::net) fn transmit_staged(
+    /// As [`Self::transmit`], for a connection with bounce buffers: packets are kept back until their
+    /// payload was gathered and what they acknowledge has arrived.
+    pub(in crate::engine::net) fn transmit_bounced(
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
@@ -85,19 +84,19 @@ impl Network {
     ) {
         let mut taken = 0;
         while taken < GATHERED
-            && self.conns.stage(slot).is_some_and(|(stage, pool)| stage.wants_packets(pool))
+            && self.conns.bounce(slot).is_some_and(|(bounce, pool)| bounce.wants_packets(pool))
             && let Some(transmit) = self.conns.poll_transmit(tables, slot, now)
         {
             self.conns.keep_back(tables, slot, transmit);
             taken += 1;
         }
-        if let Some((stage, _)) = self.conns.stage(slot) {
-            stage.start(now);
+        if let Some((bounce, _)) = self.conns.bounce(slot) {
+            bounce.start();
         }
         let mut sent = 0;
         while sent < TURN
             && self.blocked.is_empty()
-            && let Some(held) = self.conns.stage(slot).and_then(|(stage, _)| stage.pop_packet())
+            && let Some(held) = self.conns.bounce(slot).and_then(|(bounce, _)| bounce.pop_packet())
         {
             self.pack(tables, slot, &held.transmit, held.payload, now);
             self.conns.give_back(slot, &held);
@@ -112,8 +111,8 @@ impl Network {
 
 impl Connections {
     fn give_back(&mut self, slot: QpSlot, held: &Held) {
-        if let Some((stage, pool)) = self.stage(slot) {
-            stage.give_back(pool, held);
+        if let Some((bounce, pool)) = self.bounce(slot) {
+            bounce.give_back(pool, held);
         }
     }
 
@@ -143,8 +142,8 @@ impl Connections {
         };
         match found {
             Ok(()) => {
-                if let Some((stage, _)) = self.stage(slot) {
-                    stage.hold(transmit, &spans);
+                if let Some((bounce, _)) = self.bounce(slot) {
+                    bounce.hold(transmit, &spans);
                 }
             }
             Err(None) => {}
@@ -155,65 +154,64 @@ impl Connections {
         }
     }
 
-    /// Looks at every stage that has something to do. Whether there is one.
-    pub(in crate::engine) fn serve_stages(&mut self, tables: &mut Tables, now: u64) -> bool {
-        if self.staging.is_empty() {
+    /// Looks after the copies of all connections. Whether there are any.
+    pub(in crate::engine) fn serve_copies(&mut self, tables: &mut Tables, now: u64) -> bool {
+        if self.bouncing.is_empty() {
             return false;
         }
-        for slot in std::mem::take(&mut self.staging) {
-            if self.serve_stage(tables, slot, now) {
+        for slot in std::mem::take(&mut self.bouncing) {
+            if self.serve_copies_of(tables, slot, now) {
                 self.enqueue(slot);
             }
-            let Some((stage, _)) = self.stage(slot) else { continue };
-            let (copies, bytes) = stage.take_counts();
-            stage.listed = !stage.is_idle();
-            let listed = stage.listed;
-            self.stats.staged_copies += copies;
-            self.stats.staged_bytes += bytes;
+            let Some((bounce, _)) = self.bounce(slot) else { continue };
+            let (copies, bytes) = bounce.take_counts();
+            bounce.listed = !bounce.is_idle();
+            let listed = bounce.listed;
+            self.stats.bounced_copies += copies;
+            self.stats.bounced_bytes += bytes;
             if listed {
-                self.staging.push(slot);
+                self.bouncing.push(slot);
             }
         }
-        !self.staging.is_empty()
+        !self.bouncing.is_empty()
     }
 
-    /// Starts and ends copies of the stage in `slot`. Whether the connection may go on by it.
-    fn serve_stage(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) -> bool {
-        let mut news = false;
-        while let Some(landed) = self.stage(slot).and_then(|(stage, pool)| stage.land(now, pool)) {
-            news = true;
-            if let Err(error) = &landed.result {
-                tracing::warn!(%error, %slot, "copy failed");
-                self.fail_landed(slot, &landed);
-            }
+    /// Starts and ends copies of the connection in `slot`. Whether it may go on by it.
+    fn serve_copies_of(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) -> bool {
+        let mut progress = false;
+        while let Some((bounce, pool)) = self.bounce(slot) {
+            let (any, failed) = bounce.poll(now, pool);
+            progress |= any;
+            let Some(failed) = failed else { break };
+            self.fail_copy(tables, slot, &failed);
         }
-        if self.stage(slot).is_some_and(|(stage, _)| stage.advance_atomic()) {
+        if self.bounce(slot).is_some_and(|(bounce, _)| bounce.advance_atomic()) {
             tables.atomics.release(slot);
-            news = true;
+            progress = true;
         }
-        while let Some(parked) = self.stage(slot).and_then(|(stage, _)| stage.pop_parked()) {
+        while let Some(parked) = self.bounce(slot).and_then(|(bounce, _)| bounce.pop_parked()) {
             if !self.handle(tables, slot, now, &parked.packet(), Turn::Now) {
-                if let Some((stage, _)) = self.stage(slot) {
-                    stage.park_again(parked);
+                if let Some((bounce, _)) = self.bounce(slot) {
+                    bounce.park_again(parked);
                 }
                 break;
             }
-            news = true;
+            progress = true;
         }
-        if let Some((stage, _)) = self.stage(slot) {
-            stage.start(now);
+        if let Some((bounce, _)) = self.bounce(slot) {
+            bounce.start();
         }
-        news
+        progress
     }
 
-    /// A copy failed: whoever was to have its bytes hears of it, and nobody that they are there.
+    /// A copy failed. The request that it belongs to fails, and nothing that depends on it is sent
+    /// or reported.
     #[cold]
-    fn fail_landed(&mut self, slot: QpSlot, landed: &Landed<Why>) {
-        let Landed { number, why, kind, .. } = *landed;
-        let rule = Rule::CopyFailed { kind };
-        match why {
-            Why::Request(id) => {
-                let kept = self.stage(slot).is_some_and(|(stage, _)| stage.fail_report(id));
+    fn fail_copy(&mut self, tables: &mut Tables, slot: QpSlot, failed: &Failed) {
+        let Failed { number, purpose, rule } = *failed;
+        match purpose {
+            Purpose::Request(id) => {
+                let kept = self.bounce(slot).is_some_and(|(bounce, _)| bounce.fail_report(id));
                 match kept {
                     true => {
                         let end = self.end(slot);
@@ -224,15 +222,17 @@ impl Connections {
                     false => self.fail_request(slot, id, Some(rule)),
                 }
             }
-            Why::Peer(psn) => self.fail_response(slot, number, psn, rule),
-            Why::Packets => self.fail_packets(slot, number, rule),
+            Purpose::Peer(psn) => self.fail_response(slot, number, psn, rule),
+            Purpose::Packets => self.fail_packets(slot, number, rule),
+            // Its packet, which is parked, gets the error.
+            Purpose::Atomic => tables.atomics.release(slot),
         }
     }
 
     /// The payload of packets could not be gathered.
     fn fail_packets(&mut self, slot: QpSlot, number: u64, rule: Rule) {
-        let Some((stage, _)) = self.stage(slot) else { return };
-        let packets = stage.take_ungathered(number);
+        let Some((bounce, _)) = self.bounce(slot) else { return };
+        let packets = bounce.take_ungathered(number);
         for held in &packets {
             self.give_back(slot, held);
         }
@@ -255,7 +255,7 @@ impl Connections {
         psn: Psn,
         rule: Rule,
     ) {
-        let held = self.stage(slot).map(|(stage, _)| stage.take_unfounded(number));
+        let held = self.bounce(slot).map(|(bounce, _)| bounce.take_unfounded(number));
         for held in held.into_iter().flatten() {
             self.give_back(slot, &held);
         }

@@ -1,23 +1,28 @@
-//! What a connection keeps back while payload is on its way from or to memory that only a copy
-//! engine reaches.
+//! Payload in memory that only a copy engine reaches goes through bounce buffers, and what depends
+//! on it is delayed.
 //!
-//! A connection has a stage from the first time that it has to do with such memory. What the
-//! connection says does not change by it, only when that is passed on: a packet leaves when its
-//! payload was gathered, and it, as well as a completion, when everything placed before it has
-//! arrived. Memory of the host takes part, since what is placed there must not be seen before what
-//! was placed elsewhere before it.
+//! A connection has bounce buffers from the first request that names such memory. They do not
+//! change its packets and completions, only when these are passed on: a packet leaves when its
+//! payload was gathered, and an acknowledgement or a completion when everything placed before it
+//! has arrived. Host memory uses the same copy queue, so that its bytes do not become visible before
+//! those that were placed elsewhere earlier.
 
+mod chunks;
 mod drive;
 
+pub(crate) use chunks::Pool;
+pub(super) use chunks::Slice;
 pub(super) use drive::admit;
 
 use super::rx::not_placed;
+use crate::engine::access::MAX_PIECES;
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
-use crate::engine::stage::{Chunks, Copies, Landed, Pool, Slice, Way};
+use crate::engine::copies::{CopyQueue, Ended};
 use crate::slots::QpSlot;
 use crate::violation::Rule;
+use chunks::Chunks;
 use std::collections::VecDeque;
-use warpverbs_mem::{Kind, MemError, Region, SmallBuf, Span};
+use warpverbs_mem::{Kind, MemError, Region, Span};
 use warpverbs_rc::{Completion, Connection, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Bth, Extension, Psn, Transport};
 
@@ -30,16 +35,35 @@ const KEPT: usize = 1024;
 const PARKED: usize = 256;
 /// The longest payload of a packet.
 const PACKET: u32 = 4096;
+/// Copies of one connection asked for and not ended, at most. Their bytes alone are no bound: a peer
+/// that sends single bytes would make millions of them.
+const COPIES: usize = 4096;
 
 /// What a copy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum Purpose {
     /// Payload of packets that are kept back.
     Packets,
     /// What the peer sent for a READ or an atomic of ours.
     Request(WrId),
     /// What the peer sent, from the packet with this PSN on.
     Peer(Psn),
+    /// An atomic of the peer.
+    Atomic,
+}
+
+/// A copy's purpose, and the bytes of a bounce buffer that are free once it has ended.
+#[derive(Clone, Copy, Debug)]
+struct Tag {
+    purpose: Purpose,
+    frees: Option<Slice>,
+}
+
+/// A copy that failed.
+pub(super) struct Failed {
+    pub(super) number: u64,
+    pub(super) purpose: Purpose,
+    pub(super) rule: Rule,
 }
 
 /// How a packet's payload goes together with that of the packet before it.
@@ -55,7 +79,7 @@ pub(super) struct Fit {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) transmit: Transmit,
-    /// Its payload, if it lies in the stage.
+    /// Its payload, if it lies in a bounce buffer.
     pub(super) payload: Option<Slice>,
     /// Number of the first copy that gathers it.
     from: u64,
@@ -77,35 +101,36 @@ impl Parked {
     }
 }
 
-/// An atomic of the peer on memory that only a copy engine reaches: the next that the connection
-/// executes.
+/// An atomic of the peer on memory that only a copy engine reaches. The connection executes no other
+/// before it.
 #[derive(Debug)]
 enum Pending {
-    Running(u64, Box<RemoteAtomic>),
+    /// At this address; the copies that it has asked for are those before this one.
+    Running(u64, Box<RemoteAtomic>, u64),
     /// At this address, with what was there.
     Done(u64, Result<u64, MemError>),
 }
 
-/// See the module.
+/// Bounce buffers of a connection, and what waits for copies. See the module.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Bounce {
     chunks: Chunks,
-    copies: Copies<Why>,
+    copies: CopyQueue<Tag>,
     /// Everything placed so far has arrived when all copies before this one have ended.
     placed: u64,
     /// The last payload of the peer was that of a whole packet.
     full: bool,
     packets: VecDeque<Held>,
-    /// Bytes of their payload in the stage.
+    /// Bytes of their payload in bounce buffers.
     ahead: u32,
     reports: VecDeque<(u64, Completion)>,
     parked: VecDeque<Parked>,
     atomic: Option<Pending>,
-    /// In the list of stages with something to do.
+    /// In the list of those with something to do.
     pub(super) listed: bool,
 }
 
-impl Stage {
+impl Bounce {
     /// For memory such as `region`.
     pub(super) fn new(pool: &mut Pool, region: &Region) -> Result<Box<Self>, MemError> {
         let kind = region.kind();
@@ -114,7 +139,7 @@ impl Stage {
         tracing::info!(%kind, "payload of a connection is copied through host memory");
         Ok(Box::new(Self {
             chunks: Chunks::new(pool, copier)?,
-            copies: Copies::default(),
+            copies: CopyQueue::default(),
             placed: 0,
             full: false,
             packets: VecDeque::new(),
@@ -144,28 +169,32 @@ impl Stage {
     }
 
     /// The connection goes. What nothing touches any more serves others.
-    pub(super) fn dissolve(&mut self, pool: &mut Pool) {
-        self.chunks.dissolve(pool);
+    pub(super) fn release_all(&mut self, pool: &mut Pool) {
+        self.chunks.release_all(pool);
     }
 }
 
 /// Payload that arrives.
-impl Stage {
+impl Bounce {
     /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings
     /// 8.
     pub(super) fn has_room(&mut self, pool: &mut Pool, len: u32) -> bool {
-        self.copies.have_room() && self.chunks.make_room(pool, len.max(8))
+        self.takes_copies() && self.chunks.make_room(pool, len.max(8))
     }
 
-    /// Has checked pieces written, which hold all of `bytes`; there is room. Bytes of one message
-    /// may arrive together, in any order, and so may whole packets. A shorter message comes after
-    /// those before it: it may be the flag that says that they are there.
+    /// Another packet's copies can be asked for: it has at most as many pieces as a receive.
+    fn takes_copies(&self) -> bool {
+        self.copies.len() + MAX_PIECES <= COPIES
+    }
+
+    /// Asks for copies of `bytes` to checked pieces, which hold all of them; there is room. Bytes of
+    /// one message may arrive together, in any order, and so may whole packets. A shorter message
+    /// comes after those before it: it may be the flag that announces them.
     pub(super) fn place(
         &mut self,
-        now: u64,
         spans: &[Span<'_>],
         bytes: &[u8],
-        why: Why,
+        purpose: Purpose,
         fit: Fit,
     ) -> Result<(), Rule> {
         let continues = !fit.begins || fit.full && self.full;
@@ -174,10 +203,10 @@ impl Stage {
         for span in spans {
             let (piece, later) = rest.split_at(rest.len().min(span.len as usize));
             rest = later;
-            self.place_piece(span, piece, why, continues)
-                .map_err(|error| not_placed(span, &error))?;
+            self.place_piece(span, piece, purpose, continues)
+                .map_err(|error| not_placed(span.region.kind(), &error))?;
         }
-        self.copies.start(now, &self.chunks, true);
+        self.copies.start(None, u64::MAX, true);
         if rest.is_empty() { Ok(()) } else { Err(Rule::CopyFailed { kind: Kind::Host }) }
     }
 
@@ -185,36 +214,42 @@ impl Stage {
         &mut self,
         span: &Span<'_>,
         bytes: &[u8],
-        why: Why,
+        purpose: Purpose,
         continues: bool,
     ) -> Result<(), MemError> {
         if span.region.kind() == Kind::Host && self.copies.is_empty() {
             return span.region.write(span.offset, bytes);
         }
-        let full = MemError::CopyFailed { code: -1, what: "a stage without room" };
+        let full = MemError::CopyFailed { code: -1, what: "bounce buffers without room" };
         let slice = self.chunks.take(bytes.len() as u32).ok_or(full.clone())?;
-        let (memory, at) = self.chunks.memory(slice).ok_or(full)?;
-        memory.write(at, bytes)?;
-        let joins = |last: &Why| match (last, why) {
-            (Why::Peer(_), Why::Peer(_)) => continues,
-            (last, _) => *last == why,
-        };
-        self.copies.push(Way::Place, span, slice, why, joins);
+        let from = self.chunks.span(slice).ok_or(full)?;
+        from.region.write(from.offset, bytes)?;
+        let tag = Tag { purpose, frees: Some(slice) };
+        self.copies.push_or_join(&from, &Span { len: slice.len, ..*span }, tag, |last| {
+            let joins = match (last.purpose, purpose) {
+                (Purpose::Peer(_), Purpose::Peer(_)) => continues,
+                (last, _) => last == purpose,
+            };
+            if let Some(frees) = last.frees.as_mut().filter(|_| joins) {
+                frees.len += slice.len;
+            }
+            joins
+        });
         self.placed = self.copies.next();
         Ok(())
     }
 
     /// Everything that was placed has arrived.
     fn has_arrived(&self) -> bool {
-        self.copies.has_landed(self.placed)
+        self.copies.has_ended(self.placed)
     }
 }
 
 /// Packets and completions that leave later.
-impl Stage {
+impl Bounce {
     /// Another packet of the connection can be taken.
     pub(super) fn wants_packets(&mut self, pool: &mut Pool) -> bool {
-        let few = self.ahead < AHEAD && self.packets.len() < KEPT && self.copies.have_room();
+        let few = self.ahead < AHEAD && self.packets.len() < KEPT && self.takes_copies();
         few && self.chunks.make_room(pool, PACKET)
     }
 
@@ -230,10 +265,9 @@ impl Stage {
             self.ahead += slice.len;
             let mut at = 0;
             for span in spans {
-                let part = slice.part(at, span.len);
-                self.copies.push(Way::Gather, span, part, Why::Packets, |last| {
-                    matches!(last, Why::Packets)
-                });
+                let Some(to) = self.chunks.span(slice.part(at, span.len)) else { break };
+                let tag = Tag { purpose: Purpose::Packets, frees: None };
+                self.copies.push_or_join(span, &to, tag, |last| last.purpose == Purpose::Packets);
                 at += span.len;
                 // The first piece may have become part of an earlier copy.
                 held.from = held.from.min(self.copies.next() - 1);
@@ -246,13 +280,12 @@ impl Stage {
     /// The next packet that may leave; its payload is to be given back.
     pub(super) fn pop_packet(&mut self) -> Option<Held> {
         let upto = self.packets.front()?.upto;
-        self.copies.has_landed(upto).then(|| self.packets.pop_front()).flatten()
+        self.copies.has_ended(upto).then(|| self.packets.pop_front()).flatten()
     }
 
     /// Reads the gathered payload of a packet.
     pub(super) fn read(&self, payload: Slice, out: &mut [u8]) -> bool {
-        let Some((memory, at)) = self.chunks.memory(payload) else { return false };
-        memory.read(at, out).is_ok()
+        self.chunks.span(payload).is_some_and(|span| span.region.read(span.offset, out).is_ok())
     }
 
     /// The packet has left, or will not.
@@ -269,26 +302,43 @@ impl Stage {
             self.reports.push_back((self.placed, done));
         }
         let upto = self.reports.front()?.0;
-        let report = self.copies.has_landed(upto).then(|| self.reports.pop_front()).flatten();
+        let report = self.copies.has_ended(upto).then(|| self.reports.pop_front()).flatten();
         report.map(|(_, done)| done)
     }
 }
 
+const ATOMIC: Tag = Tag { purpose: Purpose::Atomic, frees: None };
+
 /// Copies that end.
-impl Stage {
+impl Bounce {
     /// Starts what was asked for, as far as it may start.
-    pub(super) fn start(&mut self, now: u64) {
-        self.copies.start(now, &self.chunks, false);
+    pub(super) fn start(&mut self) {
+        self.copies.start(None, u64::MAX, false);
     }
 
-    /// The oldest copy, once it has ended.
-    pub(super) fn land(&mut self, now: u64, pool: &mut Pool) -> Option<Landed<Why>> {
-        self.start(now);
-        let landed = self.copies.land(now)?;
-        if let Some(slice) = landed.done_with {
-            self.chunks.give_back(pool, slice);
+    /// Starts and ends copies: whether any has ended; no further than the first that failed.
+    pub(super) fn poll(&mut self, now: u64, pool: &mut Pool) -> (bool, Option<Failed>) {
+        let mut any = false;
+        loop {
+            self.start();
+            let Some(Ended { number, tag, engine, result, hangs }) = self.copies.take_ended(now)
+            else {
+                return (any, None);
+            };
+            any = true;
+            // What a copy that hangs may still touch is used for nothing else.
+            if let Some(slice) = tag.frees.filter(|_| !hangs) {
+                self.chunks.give_back(pool, slice);
+            }
+            let Err(error) = result else { continue };
+            tracing::warn!(%error, "copy failed");
+            if let (Purpose::Atomic, Some(Pending::Running(va, ..))) = (tag.purpose, &self.atomic) {
+                let error = MemError::CopyFailed { code: -1, what: "a copy of an atomic's word" };
+                self.atomic = Some(Pending::Done(*va, Err(error)));
+            }
+            let rule = Rule::CopyFailed { kind: engine };
+            return (any, Some(Failed { number, purpose: tag.purpose, rule }));
         }
-        Some(landed)
     }
 
     /// A READ or an atomic of ours did not come into our memory. False if its completion was not
@@ -323,7 +373,7 @@ impl Stage {
 }
 
 /// Atomics of the peer.
-impl Stage {
+impl Bounce {
     /// Does the atomic at `va`, which is `target`, after everything placed before it. `None`: not
     /// yet. `gate` lets one atomic at a time onto such memory.
     pub(super) fn atomic(
@@ -349,23 +399,28 @@ impl Stage {
         if !gate.is_free() {
             return Ok(None);
         }
-        let result = SmallBuf::region(8);
-        let result = Span { region: &result, offset: 0, len: 8, proxy_lkey: None };
-        let running = RemoteAtomic::start(amo, target, result)?;
+        let running = RemoteAtomic::start(amo, &target, None, &mut self.copies, ATOMIC)?;
         gate.take(slot);
-        self.atomic = Some(Pending::Running(va, Box::new(running)));
+        self.atomic = Some(Pending::Running(va, Box::new(running), self.copies.next()));
         Ok(None)
     }
 
     /// Lets an atomic go on. True when it has ended.
     pub(super) fn advance_atomic(&mut self) -> bool {
-        let Some(Pending::Running(va, running)) = &mut self.atomic else { return false };
-        let result = match running.advance() {
-            Ok(false) => return false,
-            Ok(true) => Ok(running.found()),
-            Err(fault) => Err(fault.into_copy()),
+        let (va, result) = match &mut self.atomic {
+            Some(Pending::Running(va, running, upto)) if self.copies.has_ended(*upto) => {
+                match running.advance(&mut self.copies, ATOMIC) {
+                    Ok(false) => {
+                        *upto = self.copies.next();
+                        return false;
+                    }
+                    Ok(true) => (*va, Ok(running.found())),
+                    Err(error) => (*va, Err(error)),
+                }
+            }
+            _ => return false,
         };
-        self.atomic = Some(Pending::Done(*va, result));
+        self.atomic = Some(Pending::Done(va, result));
         true
     }
 
@@ -403,5 +458,36 @@ impl Held {
             Payload::Request { id, .. } => Some(id),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+
+    #[test]
+    fn copies_of_single_bytes_are_bounded_in_number() {
+        let copier = Arc::new(LazyCopier::default());
+        let (region, view) = LazyMemory::regions(1 << 16, 0, &copier).unwrap();
+        let mut pool = Pool::default();
+        let mut bounce = Bounce::new(&mut pool, &region).unwrap();
+        let fit = Fit { begins: true, full: false };
+        let mut taken = 0;
+        while bounce.has_room(&mut pool, 1) {
+            // Every other byte: no copy continues the one before it.
+            let span = Span { region: &region, offset: taken * 2, len: 1, proxy_lkey: None };
+            bounce.place(&[span], &[7], Purpose::Peer(Psn::from_low_bits(0)), fit).unwrap();
+            taken += 1;
+        }
+        assert!((1000..=COPIES as u64).contains(&taken), "{taken} copies");
+        copier.allow(u64::MAX / 2);
+        let (ended, failed) = bounce.poll(0, &mut pool);
+        assert!(ended && failed.is_none() && bounce.has_room(&mut pool, 1));
+        let mut bytes = vec![0; 1 << 16];
+        view.read(0, &mut bytes).unwrap();
+        let expected = |at: u64| u8::from(at.is_multiple_of(2) && at / 2 < taken) * 7;
+        assert!((0..).zip(&bytes).all(|(at, byte)| *byte == expected(at)));
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: engines that fail
 //! or hang, and QPs that end while copies are under way.
 
-use crate::staged::{self, DONE, Device, Rig, attrs, rig};
+use crate::device_network::{self, DONE, Device, Rig, attrs, rig};
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -20,7 +20,7 @@ fn ends(rig: &mut Rig) -> Ends {
 fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     let failed = |syndrome| Some(Err(syndrome));
     // Our own source: the peer hears nothing of it.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let (from, to) = (sge(&rig.near.mr, 0, 10_000), remote(&rig.far.mr, 0));
     rig.post(|b, at| WqeBuilder::write(b, at, to).sge(from).signaled());
     rig.steps();
@@ -31,7 +31,7 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     );
 
     // The target of a WRITE, and of what follows it.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let to = remote(&rig.far.mr, 0);
     rig.post(|b, at| WqeBuilder::write(b, at, to).inline(b"lost").signaled());
     rig.post(|b, at| WqeBuilder::write(b, at, to).inline(b"lost too").signaled());
@@ -43,7 +43,7 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     assert_eq!(rig.net.b.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, status }));
 
     // A receive: every one is completed once.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     for _ in 0..2 {
         rig.net.b.port.post_recv(&[sge(&rig.far.mr, 0, 8)]);
     }
@@ -55,7 +55,7 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     assert_eq!([(); 3].map(|()| rig.received()), [flushed, flushed, None]);
 
     // The source of a READ.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let (from, to) = (remote(&rig.far.mr, 0), sge(&rig.near.mr, 0, 9000));
     rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
     rig.steps();
@@ -63,7 +63,7 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     assert_eq!(ends(&mut rig), (failed(Syndrome::RemoteOp), QpState::Err, QpState::Err));
 
     // Its target, when the peer has answered.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     rig.far.copier.pace(1);
     let (from, to) = (remote(&rig.far.mr, 0), sge(&rig.near.mr, 0, 9000));
     rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
@@ -72,7 +72,7 @@ fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     assert_eq!(ends(&mut rig), (failed(Syndrome::LocalProt), QpState::Err, QpState::Rts));
 
     // The word of an atomic.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let (word, here) = (remote(&rig.far.mr, 0), local(&rig.net.a.mr, 0));
     rig.post(|b, at| WqeBuilder::fetch_add(b, at, word, 2, here).signaled());
     rig.steps();
@@ -132,7 +132,7 @@ fn err_and_reset_wait_for_no_copy_and_lose_no_completion() {
     rig.net.run_for(Duration::from_millis(20));
     assert_eq!((rig.received(), bytes(&rig.far.view, 0, 7)), (None, b"message".to_vec()));
 
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let (from, to) = (remote(&rig.far.mr, 0), sge(&rig.near.mr, 64, 8));
     rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
     rig.far.copier.allow(1);
@@ -145,7 +145,7 @@ fn err_and_reset_wait_for_no_copy_and_lose_no_completion() {
     assert_eq!([rig.sent(), rig.sent()], [flushed, None]);
 
     // RESET in the middle of one, and a new life.
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     let (from, to) = (remote(&rig.far.mr, 0), sge(&rig.near.mr, 64, 8));
     rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
     rig.far.copier.allow(1);

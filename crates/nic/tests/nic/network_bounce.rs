@@ -1,7 +1,7 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: nothing is reported
 //! before its bytes are there, order is kept, and the engine waits for no copy.
 
-use crate::staged::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
+use crate::device_network::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -151,8 +151,8 @@ fn long_messages_go_in_few_copies_and_come_out_whole() {
     assert_eq!(rig.sent(), DONE);
     assert!(bytes(&rig.far.view, 0, LEN) == data);
     let [a, b] = [&rig.net.a, &rig.net.b].map(|host| host.nic.stats().net);
-    assert_eq!((a.staged_bytes, b.staged_bytes), (LEN as u64, LEN as u64));
-    assert!(a.staged_copies <= 16 && b.staged_copies <= 32, "{a:?} {b:?}");
+    assert_eq!((a.bounced_bytes, b.bounced_bytes), (LEN as u64, LEN as u64));
+    assert!(a.bounced_copies <= 16 && b.bounced_copies <= 32, "{a:?} {b:?}");
     rig.near.view.fill(0, LEN, 0).unwrap();
     let (back, there) = (sge(&rig.near.mr, 0, LEN as u32), remote(&rig.far.mr, 0));
     rig.post(|b, at| WqeBuilder::read(b, at, there).sge(back).signaled());
@@ -160,11 +160,11 @@ fn long_messages_go_in_few_copies_and_come_out_whole() {
     assert_eq!(rig.sent(), DONE);
     assert!(bytes(&rig.near.view, 0, LEN) == data);
     let [a, b] = [&rig.net.a, &rig.net.b].map(|host| host.nic.stats().net);
-    assert_eq!((a.stage_full, b.stage_full), (0, 0));
+    assert_eq!((a.bounce_full, b.bounce_full), (0, 0));
 }
 
 #[test]
-fn what_a_stage_cannot_hold_comes_again() {
+fn what_finds_no_bounce_buffer_comes_again() {
     let mut rig = rig();
     rig.near.copier.pace(1);
     let (from, to) = (sge(&rig.near.mr, 0, LEN as u32), remote(&rig.far.mr, 0));
@@ -230,7 +230,7 @@ fn a_key_taken_back_is_refused_as_ever() {
     assert_eq!(rig.sent(), Some(Err(Syndrome::RemoteAccess)));
     assert!(matches!(rig.net.b.nic.take_violations()[0].rule, Rule::Key { .. }));
 
-    let mut rig = staged::rig();
+    let mut rig = device_network::rig();
     rig.near.copier.pace(1);
     let (from, to) = (sge(&rig.near.mr, 0, LEN as u32), remote(&rig.far.mr, 0));
     rig.post(|b, at| WqeBuilder::write(b, at, to).sge(from).signaled());

@@ -10,7 +10,7 @@ use warpverbs_nic::link::FaultPlan;
 use warpverbs_nic::testing::{Host, Net, PortConfig};
 use warpverbs_nic::{Mr, QpAttrs};
 
-/// More than a chunk of a stage.
+/// More than a chunk of bounce buffers.
 pub(crate) const LEN: usize = 1 << 20;
 
 /// A buffer of 1 MiB on a device of its own.

@@ -1,27 +1,28 @@
-//! Host memory that payload passes through on its way between packets and a copy engine.
+//! Bounce buffers: host memory that payload passes through on its way between packets and a copy
+//! engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use warpverbs_mem::{Copier, MemError, Region};
+use warpverbs_mem::{Copier, MemError, Region, Span};
 
 /// Bytes of one chunk, and so of one copy at most. A copy of this size takes longer to move than to
 /// start, and a connection that moves little holds little.
-pub(crate) const CHUNK: u32 = 256 << 10;
-/// Chunks of one stage at most: 8 MiB, more than a peer has under way.
-const PER_STAGE: usize = 32;
-/// Chunks of a NIC at most, beyond the first of each stage.
+pub(super) const CHUNK: u32 = 256 << 10;
+/// Chunks of one connection at most: 8 MiB, more than a peer has under way.
+const PER_CONNECTION: usize = 32;
+/// Chunks of a NIC at most, beyond the first of each connection.
 const PER_NIC: usize = 256;
 
-/// Chunks that no stage has, of all stages of a NIC.
+/// Chunks that no connection has, of a NIC.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Vec<Region>,
-    /// Chunks that stages have beyond their first.
+    /// Chunks that connections have beyond their first.
     lent: usize,
 }
 
 impl Pool {
-    /// Memory that the driver knows is known to all its devices, so any stage may have any chunk.
+    /// Memory that the driver knows is known to all its devices, so any connection may have any chunk.
     fn take(&mut self, copier: &dyn Copier) -> Result<Region, MemError> {
         self.free.pop().map_or_else(|| copier.host_memory(CHUNK as usize), Ok)
     }
@@ -31,28 +32,23 @@ impl Pool {
             return None;
         }
         let memory = self.take(copier).inspect_err(|error| {
-            tracing::warn!(%error, "no more memory to stage payload in");
+            tracing::warn!(%error, "no more memory for bounce buffers");
         });
         memory.ok().inspect(|_| self.lent += 1)
     }
 }
 
-/// Bytes of a stage's chunk that lie together.
+/// Bytes of a chunk that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     chunk: u64,
-    pub(crate) at: u32,
-    pub(crate) len: u32,
+    pub(super) at: u32,
+    pub(super) len: u32,
 }
 
 impl Slice {
-    /// Whether `next` lies right behind.
-    pub(crate) fn is_before(&self, next: &Slice) -> bool {
-        (self.chunk, self.at + self.len) == (next.chunk, next.at)
-    }
-
     /// The bytes from `start` on.
-    pub(crate) fn part(self, start: u32, len: u32) -> Slice {
+    pub(super) fn part(self, start: u32, len: u32) -> Slice {
         Slice { at: self.at + start, len, ..self }
     }
 }
@@ -66,8 +62,8 @@ struct Chunk {
     live: u32,
 }
 
-/// The chunks of one stage. There is always one.
-pub(crate) struct Chunks {
+/// The chunks of one connection. There is always one.
+pub(super) struct Chunks {
     list: VecDeque<Chunk>,
     /// Number of the first.
     first: u64,
@@ -75,14 +71,14 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    pub(crate) fn new(pool: &mut Pool, copier: Arc<dyn Copier>) -> Result<Self, MemError> {
+    pub(super) fn new(pool: &mut Pool, copier: Arc<dyn Copier>) -> Result<Self, MemError> {
         let memory = pool.take(&*copier)?;
         let list = VecDeque::from([Chunk { memory, used: 0, live: 0 }]);
         Ok(Self { list, first: 0, copier })
     }
 
     /// Sees to it that the next `len` bytes can be taken. False if they cannot be had now.
-    pub(crate) fn make_room(&mut self, pool: &mut Pool, len: u32) -> bool {
+    pub(super) fn make_room(&mut self, pool: &mut Pool, len: u32) -> bool {
         if let Some(last) = self.list.back_mut() {
             if last.live == 0 {
                 last.used = 0;
@@ -91,7 +87,7 @@ impl Chunks {
                 return true;
             }
         }
-        if self.list.len() >= PER_STAGE || len > CHUNK {
+        if self.list.len() >= PER_CONNECTION || len > CHUNK {
             return false;
         }
         let Some(memory) = pool.lend(&*self.copier) else { return false };
@@ -100,7 +96,7 @@ impl Chunks {
     }
 
     /// Takes bytes for which there is room.
-    pub(crate) fn take(&mut self, len: u32) -> Option<Slice> {
+    pub(super) fn take(&mut self, len: u32) -> Option<Slice> {
         let chunk = self.first + self.list.len() as u64 - 1;
         let last = self.list.back_mut().filter(|last| last.used + len <= CHUNK)?;
         let at = last.used;
@@ -109,7 +105,7 @@ impl Chunks {
         Some(Slice { chunk, at, len })
     }
 
-    pub(crate) fn give_back(&mut self, pool: &mut Pool, slice: Slice) {
+    pub(super) fn give_back(&mut self, pool: &mut Pool, slice: Slice) {
         if let Some(chunk) = self.list.get_mut((slice.chunk - self.first) as usize) {
             chunk.live -= slice.len;
         }
@@ -120,14 +116,15 @@ impl Chunks {
         }
     }
 
-    /// The memory of a slice that was taken and not given back, and where in it the slice is.
-    pub(crate) fn memory(&self, slice: Slice) -> Option<(&Region, u64)> {
+    /// A slice that was taken and not given back.
+    pub(super) fn span(&self, slice: Slice) -> Option<Span<'_>> {
         let chunk = self.list.get(slice.chunk.checked_sub(self.first)? as usize)?;
-        Some((&chunk.memory, u64::from(slice.at)))
+        let (offset, len) = (u64::from(slice.at), slice.len);
+        Some(Span { region: &chunk.memory, offset, len, proxy_lkey: None })
     }
 
-    /// The stage goes: what nothing touches any more serves another.
-    pub(crate) fn dissolve(&mut self, pool: &mut Pool) {
+    /// The connection goes: what nothing touches any more serves another.
+    pub(super) fn release_all(&mut self, pool: &mut Pool) {
         pool.lent -= self.list.len().saturating_sub(1);
         let idle = self.list.drain(..).filter(|chunk| chunk.live == 0);
         pool.free.extend(idle.map(|chunk| chunk.memory));
