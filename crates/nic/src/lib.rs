@@ -47,8 +47,8 @@ pub use proxy_device::{
     SendList, Staging, receive_syndrome, translate_receive,
 };
 pub use qp::{
-    AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState, RqConfig, ack_timeout,
-    rnr_delay,
+    Announcement, AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState,
+    RqConfig, ack_timeout, rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};

@@ -22,6 +22,8 @@ pub(crate) struct DoorbellScanner {
     page: DoorbellPage,
     seen: Vec<u64>,
     cursor: usize,
+    /// QPs whose records are polled.
+    polled: Vec<QpSlot>,
     /// QPs whose doorbells were rung last, newest first.
     hot: ArrayVec<QpSlot, HOT>,
     policy: DoorbellPolicy,
@@ -36,6 +38,7 @@ impl DoorbellScanner {
             page,
             seen: Vec::new(),
             cursor: 0,
+            polled: Vec::new(),
             hot: ArrayVec::new(),
             policy: config.policy,
             record_patience: config.record_patience,
@@ -57,6 +60,16 @@ impl DoorbellScanner {
         }
         self.seen[slot.at()] = 0;
         self.hot.retain(|hot| *hot != slot);
+    }
+
+    /// From now on the record of the QP in `slot` is polled.
+    pub(crate) fn poll_record_of(&mut self, slot: QpSlot) {
+        self.polled.push(slot);
+    }
+
+    /// The QP in `slot` is gone.
+    pub(crate) fn forget(&mut self, slot: QpSlot) {
+        self.polled.retain(|polled| *polled != slot);
     }
 
     #[inline]
@@ -106,7 +119,7 @@ impl DoorbellScanner {
     /// there is nothing else to do. Whether one was rung.
     #[inline]
     pub(crate) fn scan(&mut self, queues: &mut Queues) -> bool {
-        let mut rung = self.scan_hot(queues);
+        let mut rung = self.poll_records(queues) | self.scan_hot(queues);
         let windows = self.seen.len().div_ceil(WINDOW);
         for _ in 0..windows {
             while let Some(slot) = self.scan_window() {
@@ -132,6 +145,33 @@ impl DoorbellScanner {
             }
         }
         rung
+    }
+
+    /// Looks at every record that is polled. Whether one announced something.
+    #[inline]
+    fn poll_records(&mut self, queues: &mut Queues) -> bool {
+        let mut rung = false;
+        for i in 0..self.polled.len() {
+            rung |= self.poll_record(queues, self.polled[i]);
+        }
+        rung
+    }
+
+    fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+        let Some(q) = queues.tables.sends.live(slot) else { return false };
+        // What the record says before RTS may be from before RESET.
+        if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return false;
+        }
+        let record = q.record.send();
+        if record == q.posted as u16 || q.refused_record == Some(record) {
+            return false;
+        }
+        self.announce(queues, slot, record);
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return true };
+        q.stats.doorbells += 1;
+        q.refused_record = (record != q.posted as u16).then_some(record);
+        true
     }
 
     /// The doorbell of `slot` has a new value.

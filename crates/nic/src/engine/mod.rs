@@ -34,9 +34,9 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::link::Link;
-use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue};
+use crate::qp::{Announcement, QpState};
 use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::violation::Log;
@@ -456,8 +456,12 @@ impl Core {
         send: SendQueue,
         receive: ReceiveQueue,
     ) -> Result<QpSlot, NicError> {
+        let announcement = send.announcement;
         let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
         self.doorbells.clear(slot);
+        if announcement == Announcement::Record {
+            self.doorbells.poll_record_of(slot);
+        }
         Ok(slot)
     }
 
@@ -468,6 +472,7 @@ impl Core {
         let _loopback = self.loopback.remove(slot);
         self.cancel_pending(slot);
         self.queues.schedule.remove(slot);
+        self.doorbells.forget(slot);
         let _queues = self.queues.tables.remove_qp(slot);
         Released { _queues, _end, _connection, _loopback, ..Released::default() }
     }

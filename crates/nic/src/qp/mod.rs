@@ -53,6 +53,18 @@ pub enum RqConfig {
     Srq(Srq),
 }
 
+/// What makes new work of a QP known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Announcement {
+    /// Its doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells), under the
+    /// [`DoorbellPolicy`](crate::DoorbellPolicy).
+    #[default]
+    Doorbell,
+    /// Its doorbell record alone, which the NIC polls: for posters whose doorbells lie elsewhere,
+    /// and may be shared by QPs.
+    Record,
+}
+
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
@@ -68,6 +80,8 @@ pub struct QpConfig {
     pub rq: RqConfig,
     /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory.
     pub dbr: Region,
+    /// What makes new work known.
+    pub announcement: Announcement,
     /// What a failed send does to the QP.
     pub on_send_error: OnSendError,
     /// The NIC reads no WQE: it takes every announced WQEBB for a WQE of its own that succeeded and
@@ -189,6 +203,8 @@ impl QpConfig {
             rnr_left: 0,
             attrs: QpAttrs::default(),
             local_hint: KeyHint::default(),
+            announcement: self.announcement,
+            refused_record: None,
             pending_doorbell: PendingDoorbell::None,
             lose: 0,
             lose_recovery: None,

@@ -1,6 +1,6 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
-use super::{OnSendError, Path, QpAttrs, QpState};
+use super::{Announcement, OnSendError, Path, QpAttrs, QpState};
 use crate::engine::InFlight;
 use crate::slots::{CqSlot, QpSlot};
 use crate::stats::QpStats;
@@ -114,6 +114,9 @@ pub(crate) struct SendQueue {
     pub(crate) rnr_left: u8,
     pub(crate) attrs: QpAttrs,
     pub(crate) local_hint: KeyHint,
+    pub(crate) announcement: Announcement,
+    /// A value of the polled record that announced nothing possible, and was reported.
+    pub(crate) refused_record: Option<u16>,
     pub(crate) pending_doorbell: PendingDoorbell,
     /// A fault: so many doorbells are still lost, each recovered after so many polls.
     pub(crate) lose: u32,
@@ -129,6 +132,7 @@ impl SendQueue {
     pub(crate) fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
         (self.wake, self.poison, self.first_error) = (None, None, None);
+        self.refused_record = None;
         (self.pending_doorbell, self.lose, self.drained) = (PendingDoorbell::None, 0, false);
         self.attrs = QpAttrs::default();
         self.executor = self.executor.after_reset();

@@ -1,8 +1,8 @@
 //! One QP with its queues and CQs in host memory.
 
 use crate::{
-    Cq, CqConfig, CqMode, NicError, OnSendError, Pd, ProxyDevice, Qp, QpConfig, RqConfig, SoftNic,
-    Srq,
+    Announcement, Cq, CqConfig, CqMode, NicError, OnSendError, Pd, ProxyDevice, Qp, QpConfig,
+    RqConfig, SoftNic, Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
@@ -40,6 +40,8 @@ pub struct PortConfig {
     pub receives: Receives,
     /// What a failed send does.
     pub on_send_error: OnSendError,
+    /// What makes new work known.
+    pub announcement: Announcement,
     /// The NIC only consumes.
     pub consume_only: bool,
 }
@@ -52,6 +54,7 @@ impl Default for PortConfig {
             cq_mode: CqMode::Ring,
             receives: Receives::Own { log: 6 },
             on_send_error: OnSendError::default(),
+            announcement: Announcement::default(),
             consume_only: false,
         }
     }
@@ -151,6 +154,7 @@ impl Port {
             Receives::None => (host(64)?, 0, RqConfig::None),
         };
         let qp = QpConfig {
+            announcement: config.announcement,
             send_cq: send.cq.clone(),
             recv_cq: recv.cq.clone(),
             sq: sq.clone(),

@@ -26,4 +26,5 @@ mod proxied_bounce_by_chance;
 mod proxied_errors;
 mod queues;
 mod receives;
+mod records;
 mod teardown;

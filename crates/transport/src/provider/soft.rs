@@ -10,8 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError, OnSendError,
-    Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig, StopWatcher,
+    Announcement, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic, Srq, SrqConfig,
+    StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -124,6 +125,7 @@ impl Running {
             log_sq: spec.log_sq,
             rq,
             dbr: spec.record.clone(),
+            announcement: Announcement::Doorbell,
             on_send_error: OnSendError::StopAll,
             consume_only: spec.consume_only,
         };

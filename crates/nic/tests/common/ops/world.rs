@@ -15,8 +15,8 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::testing::{Port, PortConfig, Receives as From, bytes};
 use warpverbs_nic::{
-    Clock, Config, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd, QpAttrs, QpState,
-    SoftNic, Srq, SrqConfig, Step, VirtualClock,
+    Announcement, Clock, Config, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd, QpAttrs,
+    QpState, SoftNic, Srq, SrqConfig, Step, VirtualClock,
 };
 
 const GUARD: u8 = 0xc3;
@@ -167,6 +167,10 @@ impl World {
             on_send_error: match setup.flags & 2 {
                 0 => OnSendError::StopAll,
                 _ => OnSendError::StopSends,
+            },
+            announcement: match setup.flags & 0x3c {
+                0x24 => Announcement::Record,
+                _ => Announcement::Doorbell,
             },
             consume_only: setup.flags & 0xfc == 0xfc,
         };
