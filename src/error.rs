@@ -20,6 +20,9 @@ pub enum Error {
     /// Other processes are missing, failed or lost.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// A symmetric heap could not be made or used.
+    #[error(transparent)]
+    Shmem(#[from] warpverbs_shmem::ShmemError),
     /// Nothing says which rank this process is, or it cannot be.
     #[error(transparent)]
     Env(#[from] EnvError),

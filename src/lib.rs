@@ -90,6 +90,14 @@ pub use warpverbs_rendezvous as rendezvous;
 /// Contexts, devices, endpoints and memory regions, whole.
 pub use warpverbs_transport as transport;
 
+/// Memory at the same offsets on every rank, which kernels of all ranks reach.
+pub mod shmem {
+    pub use warpverbs_shmem::{
+        AllocError, Decision, Heap, HeapConfig, HeapHealth, HeapReport, Route, RoutePolicy,
+        ShmemError, Sym, Team,
+    };
+}
+
 /// What the rest is built of. These change more often than what is above.
 pub mod raw {
     /// Registered memory.
@@ -98,6 +106,8 @@ pub mod raw {
     pub use warpverbs_mlx5 as mlx5;
     /// The software NIC.
     pub use warpverbs_nic as nic;
+    /// Memory of other processes of this machine, pair by pair.
+    pub use warpverbs_peer as peer;
     /// libibverbs, loaded at run time.
     #[cfg(feature = "verbs")]
     pub use warpverbs_verbs as verbs;

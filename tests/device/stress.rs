@@ -95,7 +95,7 @@ fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64
     world.all_ok(&status, &[&a, &b]);
     assert!(world.bytes(&remote) == data, "{scope:?}, {}: bytes differ", world.what);
     for (group, count) in world.words(&counters).into_iter().enumerate() {
-        assert_eq!(count, rounds.into(), "{scope:?}, {}: adds of {group}", world.what);
+        assert_eq!(count, u64::from(rounds), "{scope:?}, {}: adds of {group}", world.what);
     }
     a.health().expect("health").send.completed
 }
@@ -147,7 +147,7 @@ fn ordered(world: &World, depth: u32, dim: Dim, rounds: u32) {
     world.run(&kernel, dim);
     world.all_ok(&status, &[&a, &b]);
     let found = world.words(&cells);
-    assert!(found[..threads].iter().all(|v| *v == rounds.into()), "{}", world.what);
+    assert!(found[..threads].iter().all(|v| *v == u64::from(rounds)), "{}", world.what);
     assert_eq!(found[threads], threads as u64, "{}: signals", world.what);
 }
 

@@ -1,10 +1,36 @@
 //! A symmetric heap: the same offsets in every rank's memory, reached by kernels with loads and
 //! stores where that is possible and by RDMA elsewhere.
 //!
-//! [`layout`] is what kernels read (`kernels/include/warpverbs/heap.h`), [`Export`] makes it.
+//! [`Heap::create`] makes one on all ranks of a [`World`](warpverbs_rendezvous::World) together;
+//! [`Heap::alloc`] gives places in it, and [`Heap::device`] is what kernels take. How each rank is
+//! reached is decided once, by trying, and [`Heap::report`] says why. [`layout`] is what kernels read
+//! (`kernels/include/warpverbs/heap.h`), and [`Export`] makes it.
 #![deny(unsafe_code)]
 
+mod agreement;
+mod allocator;
+mod config;
+mod create;
+mod error;
 mod export;
+mod grow;
+mod health;
+mod heap;
 pub mod layout;
+mod local;
+mod remote;
+mod report;
+mod steps;
+mod sym;
+mod team;
 
+pub use allocator::{AllocError, Allocator, GRANULE, MOST_ALIGN};
+pub use config::{HeapConfig, ROUTE_ENV, RoutePolicy};
+pub use error::ShmemError;
 pub use export::{Export, ExportError, Rank, RdmaRoute};
+pub use health::{HeapFaultReport, HeapHealth};
+pub use heap::Heap;
+pub use report::{HeapReport, PeerReport};
+pub use sym::Sym;
+pub use team::Team;
+pub use warpverbs_peer::{Decision, Reason, Route};

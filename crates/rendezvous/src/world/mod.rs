@@ -9,6 +9,7 @@
 //! | `warpverbs/JOB/GENERATION/exchange/NAME/SEQUENCE/RANK` | that rank's bytes | each rank |
 //! | `warpverbs/JOB/GENERATION/barrier/NAME/SEQUENCE/RANK` | `1` | each rank |
 //! | `warpverbs/JOB/GENERATION/broadcast/NAME/SEQUENCE/ROOT` | the bytes | the root |
+//! | `warpverbs/JOB/GENERATION/said/TOPIC/RANK` | that rank's bytes, the last it announced | each rank |
 //! | `warpverbs/JOB/GENERATION/left/RANK` | `1` | each rank, when it leaves |
 //! | `warpverbs/JOB/GENERATION/lost` | `RANK gone`, `RANK failed CAUSE`: the first loss | the rank itself, or our store |
 //! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
@@ -156,6 +157,29 @@ impl World {
         let deadline = Deadline::after(self.client.timeout());
         self.await_all("broadcast", name, std::slice::from_ref(&key), deadline)?;
         self.client.get(&key).map_err(|error| self.refine(error))
+    }
+
+    /// Leaves `mine` in the store for whoever asks, in place of what this rank announced of this
+    /// topic before. Waits for nobody.
+    pub fn announce(&mut self, topic: &str, mine: &[u8]) -> Result<(), WorldError> {
+        let key = self.said(topic, self.rank)?;
+        self.client.set(&key, mine).map_err(|error| self.refine(error))
+    }
+
+    /// What `rank` announced last of a topic, if it has.
+    pub fn announced(&mut self, topic: &str, rank: u32) -> Result<Option<Vec<u8>>, WorldError> {
+        let key = self.said(topic, rank)?;
+        match self.client.check(&[&key]).map_err(|error| self.refine(error))? {
+            true => self.client.get(&key).map(Some).map_err(|error| self.refine(error)),
+            false => Ok(None),
+        }
+    }
+
+    fn said(&self, topic: &str, rank: u32) -> Result<String, WorldError> {
+        match topic.len() {
+            1..=LONGEST_NAME => Ok(self.key(&format!("said/{topic}/{rank}"))),
+            size => Err(WorldError::Name { size, limit: LONGEST_NAME }),
+        }
     }
 
     /// Ends together: the rank that runs the store keeps it until the others have left as well.

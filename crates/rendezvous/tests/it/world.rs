@@ -59,6 +59,24 @@ fn ranks_exchange_in_either_order_of_start() {
 }
 
 #[test]
+fn what_a_rank_announced_is_there_for_whoever_asks() {
+    let port = free_port();
+    all_ranks((0..2).map(|rank| config(rank, 2, port)).collect(), |mut world| {
+        if world.rank() == 0 {
+            assert_eq!(world.announced("step", 0).unwrap(), None);
+            world.announce("step", b"one").unwrap();
+            world.announce("step", b"two").unwrap();
+        }
+        world.barrier("said").unwrap();
+        assert_eq!(world.announced("step", 0).unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(world.announced("step", 1).unwrap(), None);
+        assert_eq!(world.announced("other", 0).unwrap(), None);
+        assert!(matches!(world.announce("", b""), Err(WorldError::Name { size: 0, .. })));
+        world.leave().unwrap();
+    });
+}
+
+#[test]
 fn names_may_be_used_again_and_leave_nothing() {
     let server = serve(Limits::default());
     let configs = (0..3).map(|rank| guest(rank, 3, &server)).collect();

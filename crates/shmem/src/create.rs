@@ -1,0 +1,312 @@
+//! Making a heap: steps that all ranks take together.
+//!
+//! | step | what each rank does | what the others get |
+//! |---|---|---|
+//! | introduce | looks at itself, starts to listen for those who want its descriptors | settings, identity, address |
+//! | offer | reserves addresses, commits its memory | the ticket of its memory |
+//! | attach | maps the others' memory, has a kernel write a word into each | the words |
+//! | probe | looks for the words in its own memory | which of them are there |
+//! | register | registers its memory with its NIC, makes queue pairs | keys and handles |
+//! | connect | connects the queue pairs, makes what its kernels are given | that it is ready |
+//!
+//! Who attached and whose word was seen, everybody knows after the fourth step; so all come to the
+//! same routes, and take the last two steps alike.
+
+use crate::local::{Local, reserved};
+use crate::remote::{Offer, Remote};
+use crate::steps::{Steps, agree};
+use crate::{Allocator, Heap, HeapConfig, RoutePolicy, ShmemError};
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Instant;
+use warpverbs_gpu::{Gpu, Place};
+use warpverbs_peer::{
+    Decision, DescriptorServer, Identity, Introduction, Reason, Route, Ticket, load_probe,
+};
+use warpverbs_rendezvous::World;
+use warpverbs_transport::Device;
+
+/// Version of the heap's layout and of what ranks tell each other.
+const LAYOUT: &str = concat!("1 of warpverbs ", env!("CARGO_PKG_VERSION"));
+
+/// What a rank says of itself first.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    layout: String,
+    sizes: (u64, u64),
+    qps: u32,
+    routes: String,
+    introduction: Introduction,
+    /// Rank 0's becomes the heap's identity.
+    id: u64,
+}
+
+/// What all ranks know of each other's ways by loads and stores.
+pub(crate) struct Routes {
+    /// `direct[a][b]`: a's kernels reach b so.
+    direct: Vec<Vec<bool>>,
+}
+
+impl Routes {
+    /// Whether some other rank reaches this one by RDMA.
+    pub(crate) fn is_shared(&self, rank: usize) -> bool {
+        (0..self.direct.len()).any(|from| from != rank && !self.direct[from][rank])
+    }
+
+    /// Whether there are queue pairs between two ranks.
+    fn needs_queue_pairs(&self, a: usize, b: usize) -> bool {
+        let other = a != b && (!self.direct[a][b] || !self.direct[b][a]);
+        other || self.is_shared(a) || self.is_shared(b)
+    }
+
+    fn need_nics(&self) -> bool {
+        (0..self.direct.len()).any(|rank| self.is_shared(rank))
+    }
+}
+
+/// A heap that is being made.
+pub(crate) struct Making<'a> {
+    gpu: &'a Arc<dyn Gpu>,
+    device: Option<&'a Device>,
+    config: HeapConfig,
+    overrides: Vec<String>,
+    rank: u32,
+    world: u32,
+}
+
+impl Heap {
+    /// Makes a heap on all ranks of `world`, each of which calls this with the same settings.
+    /// `device` is needed where some rank is not reached by loads and stores.
+    ///
+    /// # Errors
+    /// The same on all ranks, if they all still run: the first cause, with its rank and step. Nothing
+    /// is left behind then.
+    pub fn create(
+        world: &mut World,
+        gpu: &Arc<dyn Gpu>,
+        device: Option<&Device>,
+        config: &HeapConfig,
+    ) -> Result<Self, ShmemError> {
+        let (rank, size) = (world.rank(), world.world_size());
+        let mut steps = Steps::new(world, None, config.deadline);
+        let prepared = config.clone().with_env().and_then(|(config, overrides)| {
+            let making = Making { gpu, device, config, overrides, rank, world: size };
+            making.introduce().map(|(server, hello)| (making, server, hello))
+        });
+        let prepared = prepared.map(|(making, server, hello)| ((making, server), hello));
+        let ((making, server), hellos) = steps.end_with("introduce", prepared)?;
+        making.agree(&hellos)?;
+        steps.set_heap(hellos[0].id, "introduce")?;
+        making.finish(&mut steps, server, hellos)
+    }
+}
+
+impl Making<'_> {
+    fn introduce(&self) -> Result<(DescriptorServer, Hello), ShmemError> {
+        let granule = self.gpu.arena(1)?.granule();
+        let sizes = self.config.sizes(granule.max(reserved(self.world)).next_power_of_two())?;
+        load_probe(&**self.gpu)?;
+        let server = DescriptorServer::start()?;
+        let introduction = Introduction::new(Identity::of_this_process(&**self.gpu), &server);
+        let (qps, routes) = (self.config.qps, self.config.routes.to_string());
+        let id = rand::rng().next_u64();
+        let layout = LAYOUT.to_owned();
+        Ok((server, Hello { layout, sizes, qps, routes, introduction, id }))
+    }
+
+    fn agree(&self, hellos: &[Hello]) -> Result<(), ShmemError> {
+        agree("layout of the heap", hellos.iter().map(|hello| &hello.layout))?;
+        agree("size of the heap", hellos.iter().map(|hello| hello.sizes.0))?;
+        agree("max_size", hellos.iter().map(|hello| hello.sizes.1))?;
+        agree("qps_per_peer", hellos.iter().map(|hello| hello.qps))?;
+        agree("routes", hellos.iter().map(|hello| &hello.routes))?;
+        match &self.config.routes {
+            RoutePolicy::RdmaOf(ranks) => match ranks.iter().find(|&&rank| rank >= self.world) {
+                Some(&rank) => Err(ShmemError::Rank { rank, world: self.world }),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(
+        self,
+        steps: &mut Steps<'_>,
+        server: DescriptorServer,
+        hellos: Vec<Hello>,
+    ) -> Result<Heap, ShmemError> {
+        let ((size, limit), id) = (hellos[0].sizes, hellos[0].id);
+        let gpu = &**self.gpu;
+        let introductions = hellos.into_iter().map(|hello| hello.introduction).collect();
+        let local = Local::new(gpu, self.rank, limit, server, introductions);
+        let offered = local.and_then(|mut local| local.commit(0, size).map(|t| (local, t)));
+        let (mut local, tickets) = steps.end_with("offer", offered)?;
+        let (decisions, words) = self.attach(&mut local, &tickets);
+        let words = steps.end("attach", Ok(words))?;
+        let (decisions, routes) = self.probe(steps, &mut local, &words, decisions)?;
+        let remote = self.register(&local, &routes, &decisions);
+        let remote = if routes.need_nics() {
+            let offered = remote.map(|remote| {
+                let offer = remote.as_ref().map(Remote::offer);
+                (remote, offer)
+            });
+            let (mut remote, offers) = steps.end_with("register", offered)?;
+            let offers: Option<Vec<Offer>> = offers.into_iter().collect();
+            let connected = match (&mut remote, offers) {
+                (Some(remote), Some(offers)) => remote.connect(&offers),
+                _ => Ok(()),
+            };
+            connected.map(|()| remote)
+        } else {
+            remote
+        };
+        let heap = remote.and_then(|remote| {
+            let state = gpu.alloc(size_of::<crate::layout::HeapState>(), Place::Device)?;
+            let alarms = gpu.alloc(4 * (1 + self.world as usize), Place::Shared)?;
+            let reserved = reserved(self.world);
+            Heap::assemble(crate::heap::Parts {
+                id,
+                rank: self.rank,
+                gpu: self.gpu.clone(),
+                allocator: Allocator::new(reserved, size, limit),
+                sizes: (size, limit),
+                config: self.config.clone(),
+                overrides: self.overrides.clone(),
+                local,
+                remote,
+                routes,
+                decisions,
+                state,
+                alarms,
+            })
+        });
+        let (mut heap, _) = steps.end_with("connect", heap.map(|heap| (heap, ())))?;
+        heap.times = std::mem::take(&mut steps.times);
+        tracing::info!(report = %heap.report(), "symmetric heap");
+        Ok(heap)
+    }
+
+    /// Maps what can be mapped; for each rank the decision so far, and the word that was written.
+    fn attach(&self, local: &mut Local, tickets: &[Ticket]) -> (Vec<Decision>, Vec<Option<u64>>) {
+        let (mut decisions, mut words) = (Vec::new(), Vec::new());
+        // The others wait twice as long.
+        let deadline = Instant::now() + self.config.deadline / 2;
+        for (rank, ticket) in (0..).zip(tickets) {
+            let (decision, word) = match rank == self.rank {
+                true => {
+                    (Decision { route: Route::Own, by: String::new(), not_better: vec![] }, None)
+                }
+                false => self.attach_one(local, rank, ticket, deadline),
+            };
+            decisions.push(decision);
+            words.push(word);
+        }
+        (decisions, words)
+    }
+
+    fn attach_one(
+        &self,
+        local: &mut Local,
+        rank: u32,
+        ticket: &Ticket,
+        deadline: Instant,
+    ) -> (Decision, Option<u64>) {
+        let refused = |not_better| (decision(Route::Rdma, not_better), None);
+        if self.config.routes.forces_rdma(self.rank, rank) {
+            let routes = &self.config.routes;
+            return refused(vec![Reason::new("loads and stores", format!("forced: {routes}"))]);
+        }
+        let attached = match local.attach(rank as usize, 0, ticket, deadline) {
+            Ok(attached) => attached,
+            Err(why) => return refused(why),
+        };
+        let (by, mut tried) = (attached.by.to_string(), attached.tried);
+        match local.probe(
+            &**self.gpu,
+            &attached.segment,
+            deadline.saturating_duration_since(Instant::now()),
+        ) {
+            Ok(word) => {
+                local.mapped[rank as usize] = Some(vec![attached.segment]);
+                (Decision { route: Route::Direct, by, not_better: tried }, Some(word))
+            }
+            Err(why) => {
+                tried.push(why);
+                refused(tried)
+            }
+        }
+    }
+
+    /// Which of the words are there, on all ranks.
+    fn probe(
+        &self,
+        steps: &mut Steps<'_>,
+        local: &mut Local,
+        words: &[Vec<Option<u64>>],
+        mut decisions: Vec<Decision>,
+    ) -> Result<(Vec<Decision>, Routes), ShmemError> {
+        let own = self.rank as usize;
+        let seen = (0..).zip(words).map(|(rank, words)| {
+            let word = words.get(own).copied().flatten();
+            word.map(|word| local.probed(&**self.gpu, rank, word))
+        });
+        let seen: Vec<Option<Result<(), String>>> = seen.collect();
+        let seen = steps.end("probe", Ok(seen))?;
+        // seen[b][a]: whether b saw a's word.
+        let reaches = |a: usize, b: usize| a == b || matches!(seen[b].get(a), Some(Some(Ok(()))));
+        let ranks = 0..seen.len();
+        let direct = ranks.clone().map(|a| ranks.clone().map(|b| reaches(a, b)).collect());
+        for (rank, decision) in decisions.iter_mut().enumerate() {
+            if let Some(Some(Err(why))) = seen[rank].get(own) {
+                decision.route = Route::Rdma;
+                decision.not_better.push(Reason::new("reading back what a kernel stored", why));
+                local.mapped[rank] = None;
+            }
+        }
+        Ok((decisions, Routes { direct: direct.collect() }))
+    }
+
+    /// Queue pairs and keys, where they are needed.
+    fn register(
+        &self,
+        local: &Local,
+        routes: &Routes,
+        decisions: &[Decision],
+    ) -> Result<Option<Remote>, ShmemError> {
+        let own = self.rank as usize;
+        let far = decisions.iter().position(|decision| decision.route == Route::Rdma);
+        if let Some(far) = far {
+            let why = Reason::list(&decisions[far].not_better);
+            let unreachable = |but: &str| ShmemError::Config {
+                field: "route",
+                value: format!("rank {} to rank {far}", self.rank),
+                expected: format!("loads and stores, which fail ({why}){but}"),
+            };
+            if self.config.routes == RoutePolicy::Direct {
+                return Err(unreachable("; no other route is allowed"));
+            }
+            if self.device.is_none() {
+                return Err(unreachable(", or RDMA, for which no NIC was given"));
+            }
+        }
+        let wanted = (0..decisions.len()).map(|peer| routes.needs_queue_pairs(own, peer));
+        let wanted: Vec<_> = wanted.collect();
+        if !wanted.contains(&true) {
+            return Ok(None);
+        }
+        let device = self.device.ok_or_else(|| ShmemError::Config {
+            field: "device",
+            value: "none".to_owned(),
+            expected: "a NIC: some rank reaches another by RDMA".to_owned(),
+        })?;
+        let qps = (self.config.qps, self.config.timeout);
+        let mut remote = Remote::new(self.gpu, device, self.rank, &wanted, qps)?;
+        remote.register(&local.segments()[0])?;
+        Ok(Some(remote))
+    }
+}
+
+fn decision(route: Route, not_better: Vec<Reason>) -> Decision {
+    Decision { route, by: String::new(), not_better }
+}

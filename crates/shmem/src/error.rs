@@ -1,0 +1,141 @@
+//! What can go wrong with a heap.
+
+use crate::{AllocError, ExportError};
+use thiserror::Error;
+use warpverbs_gpu::{ArenaError, GpuError};
+use warpverbs_rendezvous::WorldError;
+
+/// A call on a heap failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShmemError {
+    /// A setting is of no use.
+    #[error("{field} is {value:?}, expected {expected}")]
+    Config {
+        /// Which setting.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+    /// Two ranks do not want the same heap.
+    #[error("{what} differs: rank {rank} has {value}, rank {other} has {other_value}")]
+    Unequal {
+        /// What differs.
+        what: &'static str,
+        /// The lowest rank.
+        rank: u32,
+        /// What it has.
+        value: String,
+        /// Another rank.
+        other: u32,
+        /// What that one has.
+        other_value: String,
+    },
+    /// Two ranks did not make the same calls.
+    #[error("ranks made different calls: rank {rank} {call}; rank {other} {other_call}")]
+    Order {
+        /// The lowest rank.
+        rank: u32,
+        /// Its first call that differs, with its place in the program.
+        call: String,
+        /// Another rank.
+        other: u32,
+        /// That one's call.
+        other_call: String,
+    },
+    /// A rank failed, and so did the call on all ranks, none of which keeps anything of it.
+    #[error("step {step:?} failed on rank {rank}: {cause}{}", also(*.others))]
+    Step {
+        /// The step.
+        step: &'static str,
+        /// The lowest rank that failed.
+        rank: u32,
+        /// Its reason.
+        cause: String,
+        /// How many other ranks failed in the same step.
+        others: usize,
+    },
+    /// The ranks did not meet in a step.
+    #[error("step {step:?}: {cause}{}", last_steps(.last))]
+    Meet {
+        /// The step.
+        step: &'static str,
+        /// Who is missing or lost.
+        cause: Box<WorldError>,
+        /// Of each missing rank, the last step that it reached in making or growing this heap.
+        last: Vec<(u32, String)>,
+    },
+    /// No such rank.
+    #[error("rank {rank} is none of the {world} ranks of the heap")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// How many there are.
+        world: u32,
+    },
+    /// A place of another heap.
+    #[error("the place at offset {offset:#x} is one of another heap")]
+    OtherHeap {
+        /// Its offset.
+        offset: u64,
+    },
+    /// A place that is not in the heap.
+    #[error("{offset:#x}+{len:#x} is outside of what was allocated, {size:#x} bytes")]
+    Outside {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// What there is.
+        size: u64,
+    },
+    /// The heap has its largest size.
+    #[error("the heap has {size} bytes, all that max_size allows")]
+    Full {
+        /// Bytes.
+        size: u64,
+    },
+    /// There are not enough addresses.
+    #[error(
+        "addresses for {ranks} ranks of this machine with max_size {max_size:#x}: {cause}; try a smaller max_size"
+    )]
+    Addresses {
+        /// Ranks whose memory would be mapped here.
+        ranks: u64,
+        /// For each of them, bytes.
+        max_size: u64,
+        /// What the system said.
+        cause: ArenaError,
+    },
+    /// The system refused what passing descriptors needs.
+    #[error("passing descriptors: {0}")]
+    Descriptors(#[from] std::io::Error),
+    /// No place.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+    /// What kernels need could not be made.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// Memory could not be placed or shared.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// The device refused.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The NIC refused.
+    #[error(transparent)]
+    Nic(#[from] warpverbs_transport::Error),
+}
+
+fn also(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        n => format!(" (and on {n} more)"),
+    }
+}
+
+fn last_steps(last: &[(u32, String)]) -> String {
+    last.iter().map(|(rank, step)| format!("; rank {rank}: {step}")).collect()
+}

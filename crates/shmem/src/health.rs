@@ -1,0 +1,132 @@
+//! What went wrong on a heap, and ending what waits for ranks that will not come.
+
+use crate::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
+use crate::{Heap, ShmemError};
+use std::fmt;
+use warpverbs_transport::{Health, Outcome};
+use zerocopy::IntoBytes;
+
+/// The first wait of a kernel on the heap that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapFaultReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was waited for, a `wv::wait_for` code.
+    pub what: u32,
+    /// Which rank was waited for, if it was a certain one.
+    pub peer: Option<u32>,
+    /// Where in the heap the word lies.
+    pub offset: u64,
+    /// The value that was waited for.
+    pub expected: u64,
+    /// What was there when the wait gave up.
+    pub actual: u64,
+    /// Flat number of the thread: block × threads per block + thread.
+    pub thread: u64,
+}
+
+impl fmt::Display for HeapFaultReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { outcome, what, offset, expected, actual, thread, .. } = self;
+        write!(f, "{outcome}: thread {thread} waited (for {what})")?;
+        if let Some(peer) = self.peer {
+            write!(f, " for rank {peer}")?;
+        }
+        write!(f, ": the word at offset {offset:#x} was {actual:#x}, expected {expected:#x}")
+    }
+}
+
+/// An examination of a [`Heap`]. Prints as one line per finding.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct HeapHealth {
+    /// [`Heap::abort`] was called.
+    pub aborted: bool,
+    /// Ranks that were given up.
+    pub lost: Vec<u32>,
+    /// The first wait of a kernel that failed.
+    pub fault: Option<HeapFaultReport>,
+    /// Queue pairs that are not well, with the rank each leads to.
+    pub queue_pairs: Vec<(u32, Health)>,
+}
+
+impl HeapHealth {
+    /// Nothing has gone wrong so far.
+    pub fn is_ok(&self) -> bool {
+        let Self { aborted, lost, fault, queue_pairs } = self;
+        !aborted && lost.is_empty() && fault.is_none() && queue_pairs.is_empty()
+    }
+}
+
+impl fmt::Display for HeapHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        if self.aborted {
+            lines.push("aborted by the host".to_owned());
+        }
+        lines.extend(self.lost.iter().map(|rank| format!("rank {rank} was given up")));
+        lines.extend(self.fault.iter().map(ToString::to_string));
+        let pairs = self.queue_pairs.iter();
+        lines.extend(pairs.map(|(rank, health)| format!("queue pair to rank {rank}: {health}")));
+        match lines.is_empty() {
+            true => f.write_str("well"),
+            false => f.write_str(&lines.join("\n")),
+        }
+    }
+}
+
+impl Heap {
+    /// Looks at the heap and at its queue pairs.
+    ///
+    /// # Errors
+    /// The device or the NIC cannot be asked.
+    pub fn health(&self) -> Result<HeapHealth, ShmemError> {
+        let mut fault = HeapFault::default();
+        self.gpu.read(&self.state, 0, fault.as_mut_bytes())?;
+        // A fault that is being written counts when it is complete.
+        let fault = (fault.claim == 2).then(|| HeapFaultReport {
+            outcome: Outcome::from_code(fault.status),
+            what: fault.what,
+            peer: (fault.peer != NO_RANK).then_some(fault.peer),
+            offset: fault.offset,
+            expected: fault.expected,
+            actual: fault.actual,
+            thread: fault.thread,
+        });
+        let lost = (0..).zip(&self.lost).filter_map(|(rank, lost)| lost.then_some(rank));
+        let pairs = self.remote.as_ref().map(|remote| remote.health()).transpose()?;
+        let (aborted, queue_pairs) = (self.aborted, pairs.unwrap_or_default());
+        Ok(HeapHealth { aborted, lost: lost.collect(), fault, queue_pairs })
+    }
+
+    /// Ends every wait of this rank's kernels on the heap, now and later.
+    ///
+    /// # Errors
+    /// The device or the NIC cannot be told.
+    pub fn abort(&mut self) -> Result<(), ShmemError> {
+        self.aborted = true;
+        self.raise(ALARM_OF_HEAP)?;
+        match &self.remote {
+            Some(remote) => (0..self.lost.len()).try_for_each(|rank| remote.abort(rank)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a rank up: waits of this rank's kernels for it end, now and later. Its memory stays
+    /// mapped, so that stores to it do no harm.
+    ///
+    /// # Errors
+    /// There is no such rank, or the device or the NIC cannot be told.
+    pub fn mark_lost(&mut self, rank: u32) -> Result<(), ShmemError> {
+        let world = self.world();
+        let lost = self.lost.get_mut(rank as usize).ok_or(ShmemError::Rank { rank, world })?;
+        *lost = true;
+        self.raise(ALARM_OF_HEAP + 1 + rank as usize)?;
+        self.remote.as_ref().map_or(Ok(()), |remote| remote.abort(rank as usize))
+    }
+
+    fn raise(&self, alarm: usize) -> Result<(), ShmemError> {
+        Ok(self.gpu.write(&self.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
+    }
+}

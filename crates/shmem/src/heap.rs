@@ -1,0 +1,381 @@
+//! The heap of one rank.
+
+use crate::agreement::History;
+use crate::create::Routes;
+use crate::local::Local;
+use crate::remote::Remote;
+use crate::report::{HeapReport, PeerReport};
+use crate::steps::Steps;
+use crate::{Allocator, Export, HeapConfig, Rank, ShmemError, Sym, Team};
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_gpu::{Buffer, Element, Gpu, KernelPtr};
+use warpverbs_peer::{Decision, Route};
+use warpverbs_rendezvous::World;
+
+/// Memory at the same offsets on every rank, which kernels of all ranks reach.
+///
+/// It is made by [`Heap::create`] on all ranks together. [`Heap::alloc`] and [`Heap::free`] wait for
+/// nobody: every rank makes the same calls in the same order, which [`Heap::agree`] checks.
+/// Dropping it waits for nobody either. The memory lives on while a launch that was given
+/// [`Heap::device`] runs, and on other ranks as long as they have it mapped; work by RDMA that still
+/// comes for it is refused.
+pub struct Heap {
+    pub(crate) id: u64,
+    pub(crate) rank: u32,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) config: HeapConfig,
+    overrides: Vec<String>,
+    allocator: Allocator,
+    pub(crate) history: History,
+    /// Bytes now, and at most.
+    pub(crate) size: u64,
+    pub(crate) limit: u64,
+    log_segment: u8,
+    /// What kernels are given.
+    pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
+    /// All of the own memory.
+    pub(crate) own: Buffer,
+    // The queue pairs end before their memory does.
+    pub(crate) remote: Option<Remote>,
+    pub(crate) local: Local,
+    pub(crate) routes: Routes,
+    decisions: Vec<Decision>,
+    pub(crate) state: Buffer,
+    pub(crate) alarms: Buffer,
+    pub(crate) lost: Vec<bool>,
+    pub(crate) aborted: bool,
+    pub(crate) times: Vec<(&'static str, Duration)>,
+}
+
+/// What a heap is made of.
+pub(crate) struct Parts {
+    pub(crate) id: u64,
+    pub(crate) rank: u32,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) allocator: Allocator,
+    pub(crate) sizes: (u64, u64),
+    pub(crate) config: HeapConfig,
+    pub(crate) overrides: Vec<String>,
+    pub(crate) local: Local,
+    pub(crate) remote: Option<Remote>,
+    pub(crate) routes: Routes,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) state: Buffer,
+    pub(crate) alarms: Buffer,
+}
+
+/// What the tables for kernels are made of.
+pub(crate) struct Tables<'a> {
+    pub(crate) rank: u32,
+    pub(crate) size: u64,
+    pub(crate) log_segment: u8,
+    pub(crate) timeout: Duration,
+    pub(crate) local: &'a Local,
+    pub(crate) remote: Option<&'a Remote>,
+    pub(crate) routes: &'a Routes,
+    pub(crate) state: &'a Buffer,
+    pub(crate) alarms: &'a Buffer,
+}
+
+impl Tables<'_> {
+    /// What kernels are given, and the own memory.
+    pub(crate) fn upload(
+        &self,
+        gpu: &dyn Gpu,
+    ) -> Result<(KernelPtr<warpverbs_gpu::Heap>, Buffer), ShmemError> {
+        let own = self.local.memory()?;
+        let world = self.local.mapped.len();
+        let ranks = (0..world).map(|rank| {
+            let memory = match rank == self.rank as usize {
+                true => Some(own.clone()),
+                false => self.local.memory_of(rank)?,
+            };
+            Ok(Rank {
+                direct: memory.as_ref().map(KernelPtr::new),
+                rdma: self.remote.and_then(|remote| remote.route(rank)),
+                shared_atomics: self.routes.is_shared(rank),
+            })
+        });
+        let export = Export {
+            rank: self.rank,
+            ranks: ranks.collect::<Result<_, ShmemError>>()?,
+            bytes: self.size,
+            log_segment: self.log_segment,
+            segments: self.remote.map(Remote::segments).unwrap_or_default(),
+            state: KernelPtr::new(self.state),
+            alarms: KernelPtr::new(self.alarms),
+            timeout: self.timeout,
+        };
+        Ok((export.upload(gpu)?, own))
+    }
+}
+
+impl Heap {
+    pub(crate) fn assemble(parts: Parts) -> Result<Self, ShmemError> {
+        let Parts { id, rank, gpu, allocator, sizes: (size, limit), config, overrides, .. } = parts;
+        let Parts { local, remote, routes, decisions, state, alarms, .. } = parts;
+        let log_segment = size.ilog2() as u8;
+        let tables = Tables {
+            rank,
+            size,
+            log_segment,
+            timeout: config.timeout,
+            local: &local,
+            remote: remote.as_ref(),
+            routes: &routes,
+            state: &state,
+            alarms: &alarms,
+        };
+        let (exported, own) = tables.upload(&*gpu)?;
+        let lost = vec![false; decisions.len()];
+        Ok(Self {
+            id,
+            rank,
+            gpu,
+            config,
+            overrides,
+            allocator,
+            history: History::default(),
+            size,
+            limit,
+            log_segment,
+            exported,
+            own,
+            remote,
+            local,
+            routes,
+            decisions,
+            state,
+            alarms,
+            lost,
+            aborted: false,
+            times: Vec::new(),
+        })
+    }
+
+    pub(crate) fn tables(&self) -> Tables<'_> {
+        Tables {
+            rank: self.rank,
+            size: self.size,
+            log_segment: self.log_segment,
+            timeout: self.config.timeout,
+            local: &self.local,
+            remote: self.remote.as_ref(),
+            routes: &self.routes,
+            state: &self.state,
+            alarms: &self.alarms,
+        }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks.
+    pub fn world(&self) -> u32 {
+        self.decisions.len() as u32
+    }
+
+    /// Bytes of each rank's heap.
+    pub fn bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// How each rank is reached, in order.
+    pub fn routes(&self) -> Vec<Route> {
+        self.decisions.iter().map(|decision| decision.route).collect()
+    }
+
+    /// `len` elements, aligned to 256 bytes, at the same offset on every rank. Not zeroed if the
+    /// place was used before. Every rank makes the same call.
+    ///
+    /// # Errors
+    /// No room: what was asked for, what is free, and how far the heap may [grow](Heap::grow).
+    #[track_caller]
+    pub fn alloc<T: Element>(&mut self, len: u64) -> Result<Sym<T>, ShmemError> {
+        self.alloc_aligned(len, 256)
+    }
+
+    /// As [`Heap::alloc`], aligned to `align` bytes: a power of two up to 2 MiB.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    #[track_caller]
+    pub fn alloc_aligned<T: Element>(
+        &mut self,
+        len: u64,
+        align: u64,
+    ) -> Result<Sym<T>, ShmemError> {
+        let bytes = len.saturating_mul(size_of::<T>() as u64);
+        let offset = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
+        // What failed is a call as well: it must fail on all ranks.
+        self.history.add(format!("alloc {bytes} bytes, align {align}"), Location::caller());
+        Ok(Sym::new(self.id, offset?, len))
+    }
+
+    /// Gives a place back. Every rank makes the same call, after no rank uses it any more.
+    ///
+    /// # Errors
+    /// It is of another heap, is a part of a place, or was given back before.
+    #[track_caller]
+    pub fn free<T: Element>(&mut self, place: Sym<T>) -> Result<(), ShmemError> {
+        self.own_place(&place)?;
+        self.history.add(format!("free offset {:#x}", place.offset()), Location::caller());
+        Ok(self.allocator.free(place.offset())?)
+    }
+
+    fn own_place<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
+        let offset = place.offset();
+        if place.heap != self.id {
+            return Err(ShmemError::OtherHeap { offset });
+        }
+        Ok(())
+    }
+
+    /// Checks that all ranks have made the same calls so far; waits for all ranks.
+    ///
+    /// # Errors
+    /// [`ShmemError::Order`] names two ranks and where in the program their calls begin to differ.
+    pub fn agree(&mut self, world: &mut World) -> Result<(), ShmemError> {
+        let mut steps = Steps::new(world, Some(self.id), self.config.deadline);
+        let all = steps.end("agree", Ok(self.history.clone()))?;
+        self.agreed(&all)
+    }
+
+    pub(crate) fn agreed(&mut self, all: &[History]) -> Result<(), ShmemError> {
+        for (other, theirs) in (0..).zip(all) {
+            if let Some([call, other_call]) = all[0].difference(theirs) {
+                return Err(ShmemError::Order { rank: 0, call, other, other_call });
+            }
+        }
+        self.history.agreed();
+        Ok(())
+    }
+
+    /// For kernels: `const wv::Heap*`. What it refers to lives as long as the pointer, or a launch
+    /// that was given it, does. After [`Heap::grow`], a new one reaches the new memory as well.
+    pub fn device(&self) -> KernelPtr<warpverbs_gpu::Heap> {
+        self.exported.clone()
+    }
+
+    /// A place in the own heap, for kernels and for the host.
+    ///
+    /// # Errors
+    /// It is of another heap.
+    pub fn local<T: Element>(&self, place: &Sym<T>) -> Result<Buffer, ShmemError> {
+        self.own_place(place)?;
+        let (offset, len, size) = (place.offset(), place.bytes(), self.size);
+        let outside = |_| ShmemError::Outside { offset, len, size };
+        self.own.slice(offset, len as usize).map_err(outside)
+    }
+
+    /// A place in another rank's heap as it is mapped here, for kernels of this rank and for copies;
+    /// None if the rank is not reached by loads and stores.
+    ///
+    /// # Errors
+    /// The place is of another heap, or there is no such rank.
+    pub fn mapped<T: Element>(
+        &self,
+        place: &Sym<T>,
+        rank: u32,
+    ) -> Result<Option<Buffer>, ShmemError> {
+        let own = self.local(place)?;
+        let world = self.world();
+        if rank >= world {
+            return Err(ShmemError::Rank { rank, world });
+        }
+        if rank == self.rank {
+            return Ok(Some(own));
+        }
+        let memory = self.local.memory_of(rank as usize)?;
+        let (offset, len) = (place.offset(), own.len());
+        let slice =
+            |memory: Buffer| memory.slice(offset, len).map_err(warpverbs_gpu::GpuError::from);
+        Ok(memory.map(slice).transpose()?)
+    }
+
+    /// Copies bytes into a place of the own heap.
+    ///
+    /// # Errors
+    /// It is of another heap, or shorter than `data`.
+    pub fn write<T: Element>(&self, place: &Sym<T>, data: &[u8]) -> Result<(), ShmemError> {
+        Ok(self.gpu.write(&self.part(place, data.len())?, 0, data)?)
+    }
+
+    /// Copies bytes out of a place of the own heap.
+    ///
+    /// # Errors
+    /// It is of another heap, or shorter than `out`.
+    pub fn read<T: Element>(&self, place: &Sym<T>, out: &mut [u8]) -> Result<(), ShmemError> {
+        Ok(self.gpu.read(&self.part(place, out.len())?, 0, out)?)
+    }
+
+    fn part<T: Element>(&self, place: &Sym<T>, len: usize) -> Result<Buffer, ShmemError> {
+        if len as u64 > place.bytes() {
+            let (offset, len, size) = (place.offset(), len as u64, place.bytes());
+            return Err(ShmemError::Outside { offset, len, size });
+        }
+        self.local(place)
+    }
+
+    /// All ranks.
+    pub fn team(&self) -> Team {
+        Team::all(self.world())
+    }
+
+    /// These ranks, in this order.
+    ///
+    /// # Errors
+    /// One that does not exist, or is given twice.
+    pub fn team_of(&self, ranks: &[u32]) -> Result<Team, ShmemError> {
+        Team::of(self.world(), ranks)
+    }
+
+    /// What it is made of, and how every rank is reached.
+    pub fn report(&self) -> HeapReport {
+        let peers = self.decisions.iter().enumerate().map(|(rank, route)| {
+            let identity = self.local.identity(rank);
+            PeerReport {
+                rank: rank as u32,
+                host: identity.host.clone(),
+                pid: identity.pid,
+                gpu: identity.gpu.clone(),
+                route: route.clone(),
+                shared_atomics: self.routes.is_shared(rank),
+                lost: self.lost[rank],
+            }
+        });
+        HeapReport {
+            rank: self.rank,
+            heap: self.id,
+            bytes: self.size,
+            max_bytes: self.limit,
+            free_bytes: self.allocator.free_bytes(),
+            allocations: self.allocator.count(),
+            segments: self.local.segments().len(),
+            base: self.own.kernel_addr(),
+            reserved: self.local.arena().1,
+            routes: self.config.routes.to_string(),
+            overrides: self.overrides.clone(),
+            nic: self.remote.as_ref().map(Remote::describe),
+            peers: peers.collect(),
+            steps: self.times.clone(),
+        }
+    }
+
+    pub(crate) fn enlarge(&mut self, size: u64) {
+        self.size = size;
+        self.allocator.grow(size);
+    }
+}
+
+impl fmt::Debug for Heap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rank, world, bytes) = (self.rank, self.world(), self.size);
+        write!(f, "Heap({:016x}, rank {rank} of {world}, {bytes} bytes)", self.id)
+    }
+}

@@ -1,0 +1,5 @@
+//! Heaps of several ranks: how they are made, how they grow, and what is refused.
+
+mod bad;
+mod made;
+mod ranks;

@@ -1,0 +1,83 @@
+//! Ranks of a test: threads that meet as processes do.
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_rendezvous::{Host, Limits, Server, World, WorldConfig};
+use warpverbs_shmem::{Heap, HeapConfig, ShmemError};
+use warpverbs_transport::{Context, Device};
+
+/// Far longer than anything here takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const SIZE: u64 = 1 << 20;
+
+pub(crate) fn config() -> HeapConfig {
+    HeapConfig::new(SIZE).deadline(PATIENCE)
+}
+
+pub(crate) fn simt() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
+}
+
+/// One software NIC for all.
+fn nic() -> &'static Device {
+    static NIC: OnceLock<Device> = OnceLock::new();
+    NIC.get_or_init(|| Context::builder().build().unwrap().open("soft").unwrap())
+}
+
+/// A rank before it has a heap.
+pub(crate) struct Rank {
+    pub(crate) world: World,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) nic: Option<Device>,
+}
+
+impl Rank {
+    pub(crate) fn number(&self) -> u32 {
+        self.world.rank()
+    }
+
+    pub(crate) fn heap(&mut self, config: &HeapConfig) -> Result<Heap, ShmemError> {
+        Heap::create(&mut self.world, &self.gpu, self.nic.as_ref(), config)
+    }
+
+    /// Waits for all ranks.
+    pub(crate) fn meet(&mut self) {
+        self.world.barrier("test").unwrap();
+    }
+}
+
+pub(crate) fn world_config(rank: u32, world_size: u32, server: &Server) -> WorldConfig {
+    WorldConfig {
+        rank,
+        world_size,
+        master_addr: "127.0.0.1".into(),
+        master_port: server.local_addr().port(),
+        host: Host::Elsewhere,
+        job: "test".into(),
+        generation: 0,
+        timeout: PATIENCE,
+        limits: Limits::default(),
+    }
+}
+
+pub(crate) fn serve() -> Server {
+    Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default()).unwrap()
+}
+
+/// Runs `act` as every rank at once, and gives the results by rank.
+pub(crate) fn ranks<T: Send>(count: u32, act: impl Fn(&mut Rank) -> T + Sync) -> Vec<T> {
+    let (server, act) = (serve(), &act);
+    thread::scope(|scope| {
+        let start = |rank| {
+            let config = world_config(rank, count, &server);
+            scope.spawn(move || {
+                let world = World::join(&config).unwrap();
+                act(&mut Rank { world, gpu: simt(), nic: Some(nic().clone()) })
+            })
+        };
+        let threads: Vec<_> = (0..count).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
