@@ -24,7 +24,7 @@ pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
 pub use keys::{KeyHint, KeyTable, Span};
 pub use os::{NoChecksum, set_no_checksum};
-pub use region::{Backing, Kind, Region};
+pub use region::{Backing, Kind, Region, scatter};
 pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};
 pub use ring::{
     Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,

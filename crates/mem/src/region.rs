@@ -1,6 +1,6 @@
 //! A span of memory that stays valid while the value lives.
 
-use crate::{Copier, Dmabuf, MemError, NotExported};
+use crate::{Copier, Dmabuf, MemError, NotExported, Span};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -202,6 +202,18 @@ impl Region {
         unsafe { foreign::set(addr, byte, len) };
         Ok(())
     }
+}
+
+/// Writes bytes to pieces of host memory, in order. What the pieces do not hold is handed back.
+#[inline]
+pub fn scatter<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemError> {
+    let mut rest = bytes;
+    for span in to {
+        let (now, later) = rest.split_at(rest.len().min(span.len as usize));
+        span.region.write(span.offset, now)?;
+        rest = later;
+    }
+    Ok(rest)
 }
 
 /// As [`host_copy`], from bytes that nobody else writes: they may lie in read-only memory, from

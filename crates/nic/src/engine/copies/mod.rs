@@ -10,7 +10,7 @@ mod grant;
 mod pieces;
 
 pub(crate) use grant::{Fault, Grant, grants};
-pub(crate) use pieces::{Source, engine, move_now, write_pieces};
+pub(crate) use pieces::{Source, engine, move_now};
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Payload as lists of pieces: who can move it, and moving it at once.
 
-use warpverbs_mem::{Kind, MemError, Span, copy_on_host};
+use warpverbs_mem::{Kind, MemError, Span, copy_on_host, scatter};
 
 /// Where payload comes from.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ fn common(spans: &[Span<'_>]) -> Option<Kind> {
 #[inline]
 pub(crate) fn move_now(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError> {
     match (from, to) {
-        (Source::Bytes(bytes), _) => write_pieces(to, bytes).map(drop),
+        (Source::Bytes(bytes), _) => scatter(to, bytes).map(drop),
         (Source::Spans([src]), [dst]) => {
             let len = src.len.min(dst.len) as usize;
             copy_on_host(dst.region, dst.offset, src.region, src.offset, len)
@@ -48,18 +48,6 @@ pub(crate) fn move_now(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError
             copy_on_host(to.region, to.offset, from.region, from.offset, len)
         }),
     }
-}
-
-/// Writes bytes to pieces of host memory. What they do not hold is handed back.
-#[inline]
-pub(crate) fn write_pieces<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemError> {
-    let mut rest = bytes;
-    for span in to {
-        let (now, later) = rest.split_at(rest.len().min(span.len as usize));
-        span.region.write(span.offset, now)?;
-        rest = later;
-    }
-    Ok(rest)
 }
 
 /// Parts of two pieces, of one length: each with the number of its piece, and how many bytes of that

@@ -6,7 +6,6 @@ use super::host::Responder;
 use super::{Connections, End, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
-use crate::engine::copies::write_pieces;
 use crate::engine::tables::Tables;
 use crate::link::Link;
 use crate::slots::{QpSlot, Slot};
@@ -14,7 +13,7 @@ use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, Kind, MemError, Span};
+use warpverbs_mem::{Access, Kind, MemError, Span, scatter};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
 
@@ -149,7 +148,7 @@ impl Connections {
                 Into { purpose: Purpose::Peer(bth.psn), fit }
             };
             // The ranges that the connection has asked about for this packet.
-            placed = scatter(host.bounce, host.checked, payload, into);
+            placed = write_payload(host.bounce, host.checked, payload, into);
         }
         drop(checked);
         if let Err(rule) = placed {
@@ -191,7 +190,7 @@ impl Connections {
         let placed = found.map_err(key).and_then(|()| {
             let fit = Fit { begins: false, full: true };
             let into = || Into { purpose: Purpose::Request(id), fit };
-            scatter(&mut end.bounce, &spans, bytes, into)
+            write_payload(&mut end.bounce, &spans, bytes, into)
         });
         drop(spans);
         if let Err(rule) = placed {
@@ -218,7 +217,7 @@ struct Into {
 
 /// Writes checked pieces, which hold all of `bytes`, at once or through bounce buffers.
 #[inline]
-fn scatter(
+fn write_payload(
     bounce: &mut Option<Box<Bounce>>,
     spans: &[Span<'_>],
     bytes: &[u8],
@@ -228,7 +227,7 @@ fn scatter(
         let Into { purpose, fit } = into();
         return bounce.place(spans, bytes, purpose, fit);
     }
-    match write_pieces(spans, bytes) {
+    match scatter(spans, bytes) {
         Ok([]) => Ok(()),
         Ok(_) => Err(Rule::CopyFailed { kind: Kind::Host }),
         Err(error) => Err(not_placed(Kind::Host, &error)),

@@ -1,12 +1,10 @@
 //! The fuzzer's seeds, run as an ordinary test. `WARPVERBS_BLESS=1` writes them anew.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use common::{Generator, Version, robust, sample_of};
+use crate::common::{Generator, Version, robust, sample_of};
 use warpverbs_wire::{Checks, Ip, Opcode, Packet, Pkey};
 
 #[test]

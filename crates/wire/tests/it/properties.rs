@@ -1,8 +1,6 @@
 //! Laws over random packets and random bytes.
 
-mod common;
-
-use common::{Sample, robust, sample};
+use crate::common::{Sample, robust, sample};
 use proptest::prelude::*;
 use warpverbs_wire::{Checks, Envelope, Ip, Ipv4, Packet, ParseError, Pkey};
 

@@ -1,11 +1,9 @@
 //! Wireshark's dissectors read captures of our packets and find the same fields.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{Generator, Sample, Version, pcap, sample_of, skip};
+use crate::common::{Generator, Sample, Version, pcap, sample_of, skip};
 use warpverbs_wire::{Extension, Ip, Opcode};
 
 #[test]

@@ -1,9 +1,7 @@
 //! Queues are bounded: what does not fit is dropped before it has any effect, and comes again.
 
-mod common;
-
-use common::host::{BASE, Memory, RKEY};
-use common::pair::Node;
+use crate::common::host::{BASE, Memory, RKEY};
+use crate::common::pair::Node;
 use warpverbs_rc::{
     AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Place, PostError, Remote,
     Request, StartError, State, Status, Transmit, WrId,
@@ -141,7 +139,7 @@ fn limits_of_bytes_that_change() {
     let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
     for seed in seed.map_or(0..200, |seed: u64| seed..seed + 1) {
         println!("WARPVERBS_SEED={seed}");
-        let mut rng = common::rng::Rng::new(seed);
+        let mut rng = crate::common::rng::Rng::new(seed);
         let config = Config {
             mtu: Mtu::B256,
             early_resend: None,

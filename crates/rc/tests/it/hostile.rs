@@ -1,12 +1,10 @@
 //! A peer that sends anything: no panic, no byte written but where a checked request said, and
 //! packets outside what is outstanding have no effect.
 
-mod common;
-
-use common::host::{BASE, RKEY};
-use common::pair::Node;
-use common::peer::{Event, config, packets, run};
-use common::rng::{Rng, seed_from_environment};
+use crate::common::host::{BASE, RKEY};
+use crate::common::pair::Node;
+use crate::common::peer::{Event, config, packets, run};
+use crate::common::rng::{Rng, seed_from_environment};
 use proptest::prelude::*;
 use warpverbs_rc::{Completion, Config, Instant, Op, Place, Remote, Request, State, WrId};
 use warpverbs_wire::{

@@ -3,19 +3,17 @@
 //! order, and nothing hangs.
 //!
 //! `WARPVERBS_RUNS` says how many runs. A failing run prints its seed;
-//! `WARPVERBS_SEED=<seed> cargo test -p warpverbs-rc --test simulation` repeats it.
+//! `WARPVERBS_SEED=<seed> cargo test -p warpverbs-rc --test it simulation` repeats it.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod program;
 mod verify;
 
 use std::time::Duration;
 
-use common::link::{Faults, Link};
-use common::pair::{Node, Pair};
-use common::rng::{Rng, seed_from_environment};
-use program::{INVALIDATABLE, MEMORY, Program};
+use self::program::{INVALIDATABLE, MEMORY, Program};
+use crate::common::link::{Faults, Link};
+use crate::common::pair::{Node, Pair};
+use crate::common::rng::{Rng, seed_from_environment};
 use warpverbs_rc::{AckTimeout, Config, State, Stats};
 use warpverbs_wire::{Mtu, Psn, Qpn, RnrTimer};
 
@@ -189,7 +187,7 @@ impl Simulation {
 fn run(seed: u64) -> Stats {
     let outcome = std::panic::catch_unwind(|| Simulation::new(seed).run());
     outcome.unwrap_or_else(|_| {
-        panic!("run failed; repeat it with WARPVERBS_SEED={seed} cargo test -p warpverbs-rc --test simulation")
+        panic!("run failed; repeat it with WARPVERBS_SEED={seed} cargo test -p warpverbs-rc --test it simulation")
     })
 }
 

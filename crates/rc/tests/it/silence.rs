@@ -1,14 +1,12 @@
 //! A peer that dies or goes silent: RETRY_EXC when the configured time is over, not earlier, not
 //! later, whatever was under way.
 
-mod common;
-
 use std::time::Duration;
 
-use common::host::{BASE, RKEY};
-use common::link::{Faults, Link};
-use common::pair::{Node, Pair};
-use common::rng::Rng;
+use crate::common::host::{BASE, RKEY};
+use crate::common::link::{Faults, Link};
+use crate::common::pair::{Node, Pair};
+use crate::common::rng::Rng;
 use warpverbs_rc::{AckTimeout, Completion, Config, Op, Remote, Request, State, Status, WrId};
 use warpverbs_wire::Qpn;
 

@@ -1,11 +1,9 @@
 //! What loss costs: the time of many large messages over a link of a certain rate, in virtual
 //! time, with and without loss. Deterministic: no clock is read.
 
-mod common;
-
-use common::host::{BASE, RKEY};
-use common::link::{Faults, Link};
-use common::pair::{Node, Pair};
+use crate::common::host::{BASE, RKEY};
+use crate::common::link::{Faults, Link};
+use crate::common::pair::{Node, Pair};
 use warpverbs_rc::{Config, Op, Remote, Request, WrId};
 use warpverbs_wire::{Mtu, Qpn};
 

@@ -1,7 +1,7 @@
 //! What must hold after a run.
 
+use super::program::Program;
 use crate::common::pair::Node;
-use crate::program::Program;
 use warpverbs_rc::{Completion, Received, ReceivedKind, Status, WrId};
 
 pub(crate) fn requests(node: &Node) -> impl Iterator<Item = (WrId, Result<(), Status>)> {

@@ -1,12 +1,10 @@
 //! scapy's RoCE layer takes our packets apart, builds them again with an ICRC of its own, and gets
 //! the same bytes.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{Generator, Version, sample_of, skip};
+use crate::common::{Generator, Version, sample_of, skip};
 use warpverbs_wire::Opcode;
 
 /// One packet a line, in hexadecimal, on the command line's file; one rebuilt packet a line comes

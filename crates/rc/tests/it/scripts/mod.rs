@@ -16,12 +16,10 @@
 //! ```
 //! At the end nothing may be left to send or to complete.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod line;
 
-use common::pair::Node;
-use line::{Fields, packet, show};
+use self::line::{Fields, packet, show};
+use crate::common::pair::Node;
 use std::time::Duration;
 use warpverbs_rc::{
     AckTimeout, Completion, Config, Need, Op, Received, ReceivedKind, Remote, Request, WrId,
@@ -229,7 +227,7 @@ fn run(text: &str) {
 
 #[test]
 fn every_script_runs() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/cases");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/scripts/cases");
     let mut paths: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
