@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, connect};
-use warpverbs_nic::{Config, DoorbellPolicy, Mr, QpAttrs, QpState};
+use warpverbs_nic::{AsyncEvent, Config, DoorbellPolicy, Mr, QpAttrs, QpState};
 
 const PAGE: usize = 4096;
 const GUARD: u8 = 0xc3;
@@ -85,7 +85,8 @@ impl Outcome {
     }
 }
 
-/// Panics if the NIC does, does not come to rest, or touches what is not registered.
+/// Panics if the NIC does, does not come to rest, touches what is not registered, or counts other
+/// completions than it writes.
 pub(crate) fn exercise(input: &[u8]) -> Outcome {
     let mut script = Script(input);
     let policy = match script.byte() % 4 {
@@ -108,6 +109,17 @@ pub(crate) fn exercise(input: &[u8]) -> Outcome {
     let guard = [GUARD; PAGE];
     assert_eq!(bytes(&whole, 0, PAGE), guard);
     assert_eq!(bytes(&whole, 2 * PAGE as u64, PAGE), guard);
+    // Counters say what was found.
+    let stats = pair.nic.stats();
+    let (cqes, done) = (u64::from(outcome.succeeded + outcome.failed), stats.qps.wqes.total());
+    assert!(u64::from(outcome.succeeded) <= done, "{outcome:?} {stats:?}");
+    let overran = std::iter::from_fn(|| pair.nic.poll_event())
+        .any(|event| matches!(event, AsyncEvent::CqError { .. }));
+    assert!(
+        cqes == stats.qps.send_cqes || overran || stats.events_lost > 0,
+        "{outcome:?} {stats:?}"
+    );
+    assert_eq!((stats.stale_slots, stats.live_qps, stats.live_keys), (0, 2, 3));
     outcome
 }
 

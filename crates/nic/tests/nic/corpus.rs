@@ -40,13 +40,15 @@ fn the_corpus_of_operations_passes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
+    /// What must hold afterwards is checked by the body.
     #[test]
-    fn any_script_is_survived(script in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn any_script_keeps_to_registered_memory(script in prop::collection::vec(any::<u8>(), 0..2000)) {
         exercise::exercise(&script);
     }
 
+    /// As above.
     #[test]
-    fn any_operations_are_survived(script in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn any_operations_keep_to_registered_memory(script in prop::collection::vec(any::<u8>(), 0..3000)) {
         ops::exercise(&script);
     }
 }

@@ -141,14 +141,21 @@ proptest! {
         }
     }
 
-    /// Any doorbell values and records.
+    /// Any doorbell values and records, over rings that nobody has written: errors, each with a CQE
+    /// and a violation, and nothing is executed.
     #[test]
-    fn any_doorbell_is_survived(rings in prop::collection::vec((any::<[u8; 8]>(), any::<[u8; 8]>(), any::<bool>()), 1..40), policy in 0u8..3) {
+    fn any_doorbell_executes_nothing(rings in prop::collection::vec((any::<[u8; 8]>(), any::<[u8; 8]>(), any::<bool>()), 1..40), policy in 0u8..3) {
         use warpverbs_nic::DoorbellPolicy::{DoorbellFirst, DropThenRecover, RecordFirst};
         let policy = [DoorbellFirst, RecordFirst, DropThenRecover { polls: 2 }][usize::from(policy)];
         let nic = Config { policy, record_patience: 3, ..Config::default() };
-        let mut pair = Pair::new(PairConfig { nic, ..PairConfig::default() }).unwrap();
+        let a = PortConfig { log_cq: 10, ..PortConfig::default() };
+        let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
+        let buffers = [pair.mr_a.clone(), pair.mr_b.clone()];
+        for buffer in &buffers {
+            buffer.region().fill(0, buffer.region().len(), GUARD).unwrap();
+        }
         let qpn = pair.a.qp.qpn().to_be_bytes();
+        let mut cqes = 0;
         for (mut bell, record, own) in rings {
             if own {
                 bell[4..7].copy_from_slice(&qpn[1..]);
@@ -156,11 +163,22 @@ proptest! {
             pair.a.dbr.write(0, &record).unwrap();
             pair.a.ring_bytes(bell);
             pair.run();
-            while pair.a.poll_send().is_some() {}
+            while let Some(cqe) = pair.a.poll_send() {
+                prop_assert!(matches!(cqe, Cqe::Error { .. }), "{cqe:?}");
+                cqes += 1;
+            }
             while pair.a.poll_recv().is_some() {}
             if pair.a.qp.state() == QpState::Err {
                 revive(&mut pair);
             }
+        }
+        let stats = pair.nic.stats();
+        prop_assert_eq!((stats.qps.wqes.total(), stats.qps.bytes, stats.stale_slots), (0, 0, 0));
+        prop_assert_eq!(stats.qps.send_cqes, cqes, "every CQE that is counted was found");
+        prop_assert!(stats.violations >= stats.qps.errors);
+        for buffer in &buffers {
+            let len = buffer.region().len();
+            prop_assert!(bytes(buffer.region(), 0, len).iter().all(|byte| *byte == GUARD));
         }
     }
 }

@@ -77,13 +77,13 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_refused_or_read_back(data in prop::collection::vec(any::<u8>(), 0..300)) {
         robust::packet(&data);
     }
 
     /// Valid packets with a few bytes changed and a right checksum get past the first doors.
     #[test]
-    fn damaged_packets_never_panic(
+    fn damaged_packets_are_refused_or_read_back(
         sample in sample(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),

@@ -382,6 +382,7 @@ impl World {
         }
         let explained = self.outcome.failed == 0 || self.nic.stats().violations > 0;
         assert!(explained || self.broken, "an error without a violation");
+        self.check_counters();
         if farewell & 1 == 0 {
             self.keys.mrs.clear();
         }
@@ -393,6 +394,7 @@ impl World {
         self.rest();
         self.ports.clear();
         self.rest();
+        self.check_counters();
         for (memory, len) in self.keys.memory.iter().zip(SIZES) {
             if memory.whole.len() > len {
                 assert_eq!(bytes(&memory.whole, 0, EDGE), [GUARD; EDGE]);
@@ -400,6 +402,21 @@ impl World {
             }
         }
         self.outcome
+    }
+
+    /// The NIC has the objects that there are, and has looked for no others.
+    fn check_counters(&self) {
+        let stats = self.nic.stats();
+        let keys = self.keys.mrs.iter().flatten().count() as u64;
+        let ports = self.ports.iter().flatten().count() as u64;
+        assert_eq!((stats.live_keys, stats.live_qps, stats.stale_slots), (keys, ports, 0));
+        let (found, counted) =
+            (u64::from(self.outcome.succeeded), stats.qps.wqes.total() + stats.qps.receives);
+        let counts_only = self.setups.iter().any(|setup| setup.flags & 0xfc == 0xfc);
+        assert!(
+            found <= counted || counts_only,
+            "{found} completions without error of {counted} WQEs"
+        );
     }
 
     fn rest(&self) {
