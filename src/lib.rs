@@ -94,7 +94,7 @@ pub use warpverbs_transport as transport;
 pub mod shmem {
     pub use warpverbs_shmem::{
         AllocError, Decision, Heap, HeapConfig, HeapHealth, HeapReport, Route, RoutePolicy,
-        ShmemError, Sym, Team,
+        ShmemError, Signal, Sym, Team,
     };
 }
 

@@ -30,6 +30,7 @@ pub use error::ShmemError;
 pub use export::{Export, ExportError, Rank, RdmaRoute};
 pub use health::{HeapFaultReport, HeapHealth};
 pub use heap::Heap;
+pub use layout::Signal;
 pub use report::{HeapReport, PeerReport};
 pub use sym::Sym;
 pub use team::Team;

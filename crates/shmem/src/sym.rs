@@ -1,6 +1,7 @@
 //! A place in the heap, the same on every rank.
 
 use crate::ShmemError;
+use crate::layout::Signal;
 use std::fmt;
 use std::marker::PhantomData;
 use warpverbs_gpu::Element;
@@ -74,3 +75,7 @@ impl<T> fmt::Debug for Sym<T> {
         write!(f, "Sym({} at {:#x})", self.len, self.offset)
     }
 }
+
+// SAFETY: two words without padding.
+#[allow(unsafe_code)]
+unsafe impl Element for Signal {}

@@ -1,5 +1,7 @@
 //! Heaps of several ranks: how they are made, how they grow, and what is refused.
 
 mod bad;
+mod cut;
 mod made;
+mod processes;
 mod ranks;
