@@ -1,6 +1,8 @@
 // What the names of order and scope become in PTX, wrapper by wrapper and for the steps of the posting
 // protocol. orderings.txt holds the operations that each kernel must consist of; kernels/check.sh
 // compares.
+#include "warpverbs/barrier.h"
+#include "warpverbs/mail.h"
 #include "warpverbs/shm.h"
 #include "warpverbs/warpverbs.h"
 
@@ -93,3 +95,12 @@ WV_KERNEL(heap_atomic)(const wv::Heap* heap, u64* at, u64* old) {
   (void)wv::fetch_add<direct>(wv::thread, *heap, at, u64{1}, *old, 1);
 }
 WV_KERNEL(heap_fence)(const wv::Heap* heap) { (void)wv::fence(wv::block, *heap, 1); }
+WV_KERNEL(heap_barrier)(const wv::Heap* heap, const wv::Team* team) {
+  (void)wv::barrier<direct>(wv::block, *heap, *team);
+}
+WV_KERNEL(heap_mail_send)(wv::Mail* mail, u64 value) {
+  (void)wv::mail_send_value<direct>(wv::thread, *mail, value);
+}
+WV_KERNEL(heap_mail_recv)(wv::Mail* mail, u64* value) {
+  (void)wv::mail_recv_value<direct>(wv::thread, *mail, *value);
+}

@@ -139,6 +139,16 @@ impl Signal {
     }
 }
 
+/// Size of a `wv::TeamBlock`: what a team's barriers need at the same offset of every heap, 16-byte
+/// aligned and zero before the first call.
+pub const TEAM_BLOCK_BYTES: u64 = 656;
+
+/// Size of the block of a `wv::Mailbox` for messages of up to `bytes`, `1 << log_slots` of them under
+/// way at once: at the same offset of both heaps, 16-byte aligned and zero before the first use.
+pub const fn mail_block_bytes(bytes: u32, log_slots: u8) -> u64 {
+    64 + 2 * 16 * ((bytes as u64).div_ceil(8) << log_slots)
+}
+
 const _: () = {
     assert!(size_of::<Peer>() == 32);
     assert!(offset_of!(Peer, qps) == 8);

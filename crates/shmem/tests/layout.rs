@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use warpverbs_shmem::layout::{
     ALARM_OF_HEAP, Heap, HeapFault, HeapState, NO_RANK, Peer, Reach, Segment, Signal,
+    TEAM_BLOCK_BYTES, mail_block_bytes,
 };
 
 macro_rules! same_layout {
@@ -33,7 +34,9 @@ macro_rules! same_layout {
 
 /// A translation unit that compiles only if every mirrored field and number is the same.
 fn asserts() -> String {
-    let mut out = String::from("#include \"warpverbs/heap.h\"\nusing namespace wv;\n");
+    let mut out = String::from(
+        "#include \"warpverbs/barrier.h\"\n#include \"warpverbs/mail.h\"\nusing namespace wv;\n",
+    );
     same_layout!(
         out,
         "wv::Heap" = Heap {
@@ -69,6 +72,13 @@ fn asserts() -> String {
             .expect("text");
     }
     writeln!(out, "static_assert(alarm_of_heap == {ALARM_OF_HEAP}, \"\");").expect("text");
+    writeln!(out, "static_assert(sizeof(TeamBlock) == {TEAM_BLOCK_BYTES}, \"\");").expect("text");
+    for (bytes, log_slots) in [(0, 1), (1, 1), (8, 3), (9, 3), (65_537, 4), (u32::MAX, 16)] {
+        let size = mail_block_bytes(bytes, log_slots);
+        let mailbox = format!("Mailbox{{0, {bytes}u, {log_slots}, 31, 0}}");
+        writeln!(out, "static_assert(mail_block_bytes({mailbox}) == {size}ull, \"\");")
+            .expect("text");
+    }
     writeln!(out, "static_assert(no_rank == {NO_RANK}u, \"\");").expect("text");
     out
 }

@@ -6,7 +6,7 @@
 //           lanes wrote before the call is part of it. All get the same result.
 //   block   The same for all threads of the block.
 //
-// Any type with these five members will do. `sync` orders memory among the members.
+// Any type with these members will do. `sync` and `any` order memory among the members.
 #pragma once
 
 #include "warpverbs/arch/arch.h"
@@ -22,6 +22,8 @@ struct Thread {
   WV_DEVICE T broadcast(const T& value) const {
     return value;
   }
+  // Whether it holds for any member, for everybody.
+  WV_DEVICE bool any(bool holds) const { return holds; }
   // Whether members are to be gathered with other callers of their warp.
   static constexpr bool alone = true;
 };
@@ -30,6 +32,10 @@ struct Warp {
   WV_DEVICE u32 thread_rank() const { return lane_id(); }
   WV_DEVICE u32 size() const { return popcount(whole_warp()); }
   WV_DEVICE void sync() const { sync_warp(whole_warp()); }
+  WV_DEVICE bool any(bool holds) const {
+    sync_warp(whole_warp());
+    return ballot(whole_warp(), holds) != 0;
+  }
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;
   static constexpr bool alone = false;
@@ -39,6 +45,7 @@ struct Block {
   WV_DEVICE u32 thread_rank() const { return thread_index(); }
   WV_DEVICE u32 size() const { return block_size(); }
   WV_DEVICE void sync() const { sync_block(); }
+  WV_DEVICE bool any(bool holds) const { return any_in_block(holds); }
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;
   static constexpr bool alone = false;

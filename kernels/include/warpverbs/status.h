@@ -51,6 +51,9 @@ enum class wait_for : u32 {
   receive = 4,     // expected: index of the next receive completion; actual: the same
   signal = 5,      // expected: the operand; actual: the word's value
   scratch = 6,     // expected: 1 free scratch slot; actual: 0
+  barrier = 7,     // expected: number of the call; actual: how often the awaited rank has come
+  mail = 8,        // expected: sequence number of a message; actual: that of the line looked at
+  credit = 9,      // expected: messages the peer has taken in all; actual: the same
 };
 
 // How long one call may wait in all. 0, the default, is the queue pair's own timeout_ns. No call

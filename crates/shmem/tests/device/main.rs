@@ -3,7 +3,9 @@
 //! that knows nothing of routes. A failure prints the seed that repeats it.
 
 mod atomics;
+mod barriers;
 mod litmus;
+mod mail;
 mod misuse;
 mod model;
 mod moves;

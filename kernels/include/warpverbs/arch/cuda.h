@@ -291,6 +291,8 @@ WV_DEVICE u32 match_any(u32 mask, T value) {
 WV_DEVICE void sync_warp(u32 mask) { __syncwarp(mask); }
 // Also orders memory among the lanes of the block.
 WV_DEVICE void sync_block() { __syncthreads(); }
+// sync_block, and whether it holds for any lane of the block.
+WV_DEVICE bool any_in_block(bool holds) { return __syncthreads_or(holds) != 0; }
 
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { asm volatile("trap;"); }

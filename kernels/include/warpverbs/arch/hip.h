@@ -259,6 +259,19 @@ WV_DEVICE void sync_block() {
   __builtin_amdgcn_s_barrier();
 }
 
+// sync_block, and whether it holds for any lane of the block.
+WV_DEVICE bool any_in_block(bool holds) {
+  WV_SHARED(u32, found);
+  if (thread_index() == 0) found = 0;
+  sync_block();
+  if (holds) found = 1;
+  sync_block();
+  const bool result = found != 0;
+  // The next call must not overtake a slow reader of this one.
+  sync_block();
+  return result;
+}
+
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { __builtin_trap(); }
 

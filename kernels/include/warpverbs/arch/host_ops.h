@@ -133,6 +133,18 @@ inline u32 match_any(u32 mask, T value, WV_HERE) {
 inline void sync_warp(u32 mask, WV_HERE) { host::gather(host::collective::sync, mask, 0, 0, where); }
 // Also orders memory among the lanes of the block.
 inline void sync_block(WV_HERE) { host::block_sync(where); }
+// sync_block, and whether it holds for any lane of the block.
+inline bool any_in_block(bool holds, WV_HERE) {
+  WV_SHARED(u32, found);
+  if (thread_index() == 0) found = 0;
+  sync_block(where);
+  if (holds) found = 1;
+  sync_block(where);
+  const bool result = found != 0;
+  // The next call must not overtake a slow reader of this one.
+  sync_block(where);
+  return result;
+}
 
 // Ends the whole launch with an error that names the place.
 [[noreturn]] inline void trap(WV_HERE) { host::trap(where); }

@@ -1,0 +1,134 @@
+//! Barriers of teams: nobody leaves before everybody has come, and what was put before is there.
+
+use crate::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::kernels::shm_mail as k;
+use warpverbs::transport::Outcome;
+use warpverbs_shmem::layout::TEAM_BLOCK_BYTES;
+
+const BLOCK: u64 = 1024;
+const WORDS: u64 = 2048;
+
+/// `members` ranks from `first` on, `stride` apart, meet a few times.
+fn meet(ranks: &Ranks, (first, stride, members): (u32, u32, u32), group: u32, light: u32) {
+    let wrong = ranks.buffer(8);
+    let member = |i: u32| k::Member { heap: ranks.heaps[(first + i * stride) as usize].clone() };
+    let list: Vec<_> = (0..members).map(member).collect();
+    let list = KernelPtr::upload(&*ranks.gpu, &list).expect("members");
+    ranks.run(Dim::new(members, 40), |status| k::ShmBarrier {
+        members: list,
+        group,
+        team_block: BLOCK,
+        first,
+        stride,
+        words: WORDS,
+        rounds: 3,
+        light,
+        wrong: pointer(&wrong),
+        status,
+    });
+    assert_eq!(ranks.read(&wrong), [0; 8], "{}: {members} of {first} + {stride} i", ranks.what);
+}
+
+#[test]
+fn nobody_leaves_before_everybody_has_come() {
+    for seed in seeds(0x400, 4) {
+        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+            for group in [0, 1, 2] {
+                // Flat, then in rounds; the world, and part of it; one after the other.
+                let ranks = Ranks::new(5, 1 << 12, routes, Pace::Seeded(seed));
+                meet(&ranks, (0, 1, 5), group, 0);
+                meet(&ranks, (0, 1, 5), group, 1);
+                let ranks = Ranks::new(5, 1 << 12, routes, Pace::Seeded(seed));
+                meet(&ranks, (1, 2, 2), group, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_teams_meet_in_rounds() {
+    for seed in seeds(0x500, 3) {
+        for world in [9, 12] {
+            let ranks = Ranks::new(world, 1 << 12, Routes::Direct, Pace::Seeded(seed));
+            meet(&ranks, (0, 1, world as u32), 2, 0);
+            meet(&ranks, (0, 1, world as u32), 1, 0);
+        }
+    }
+    let ranks = Ranks::new(9, 1 << 12, Routes::Mixed, Pace::Seeded(0x500));
+    meet(&ranks, (0, 1, 9), 1, 0);
+}
+
+fn alone(
+    ranks: &Ranks,
+    (first, stride, size): (u32, u32, u32),
+    team_block: u64,
+) -> Result<(), Outcome> {
+    let heap = ranks.heaps[1].clone();
+    let ns = 1_000_000;
+    ranks.launch(Dim::new(1, 40), |status| k::ShmMeet {
+        heap,
+        team_block,
+        first,
+        stride,
+        size,
+        ns,
+        status,
+    })
+}
+
+#[test]
+fn who_has_not_come_is_named() {
+    for routes in [Routes::Direct, Routes::Rdma] {
+        // A team of its own is complete.
+        let ranks = Ranks::new(3, 1 << 12, routes, Pace::Seeded(8));
+        assert_eq!(alone(&ranks, (1, 1, 1), BLOCK), Ok(()));
+        let ranks = Ranks::new(3, 1 << 12, routes, Pace::Seeded(8));
+        assert_eq!(alone(&ranks, (0, 1, 2), BLOCK), Err(Outcome::Timeout));
+        let fault = ranks.fault(1);
+        assert_eq!((fault.claim, fault.what, fault.peer), (2, 7, 0), "{fault:?}");
+        assert_eq!((fault.expected, fault.actual), (1, 0), "{fault:?}");
+        // The one who comes late finds the other's arrival.
+        let heap = ranks.heaps[0].clone();
+        ranks.run(Dim::new(1, 40), |status| k::ShmMeet {
+            heap,
+            team_block: BLOCK,
+            first: 0,
+            stride: 1,
+            size: 2,
+            ns: 1_000_000_000,
+            status,
+        });
+        // That was the first call of both; in the second it is missing again.
+        assert_eq!(alone(&ranks, (0, 1, 2), BLOCK), Err(Outcome::Timeout), "{}", ranks.what);
+    }
+}
+
+#[test]
+fn a_rank_that_is_given_up_ends_a_barrier() {
+    let ranks = Ranks::new(3, 1 << 12, Routes::Direct, Pace::Seeded(8));
+    ranks.raise_alarm(1, 1);
+    let heap = ranks.heaps[1].clone();
+    let outcome = ranks.launch(Dim::new(1, 40), |status| k::ShmMeet {
+        heap,
+        team_block: BLOCK,
+        first: 0,
+        stride: 1,
+        size: 2,
+        ns: 60_000_000_000,
+        status,
+    });
+    assert_eq!(outcome, Err(Outcome::PeerLost));
+    assert_eq!(ranks.fault(1).peer, 0);
+}
+
+#[test]
+fn teams_that_cannot_be_are_refused() {
+    let ranks = Ranks::new(3, 1 << 12, Routes::Direct, Pace::Seeded(8));
+    for team in [(0, 2, 2), (1, 0, 2), (1, 1, 0), (1, 1, 3), (2, 1, 1), (1, u32::MAX, 2)] {
+        assert_eq!(alone(&ranks, team, BLOCK), Err(Outcome::NoPeer), "{team:?}");
+    }
+    for block in [BLOCK + 8, (1 << 12) - TEAM_BLOCK_BYTES + 16, u64::MAX - 15] {
+        assert_eq!(alone(&ranks, (1, 1, 2), block), Err(Outcome::BadAddress), "{block:#x}");
+    }
+}

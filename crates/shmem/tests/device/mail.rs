@@ -1,0 +1,178 @@
+//! Mail: every byte of every message, credits, sequence numbers that begin anew, and what ends a
+//! wait.
+
+use crate::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::kernels::shm_mail as k;
+use warpverbs::transport::Outcome;
+use warpverbs_shmem::layout::mail_block_bytes;
+
+const BOX: u64 = 1 << 14;
+const DESK: u64 = 256;
+
+/// `count` messages of up to `bytes` from rank 0 to rank 1, in launches of `each`.
+fn letters(
+    ranks: &Ranks,
+    group: u32,
+    bytes: u32,
+    log_slots: u32,
+    (count, each): (u32, u32),
+    look: u32,
+) {
+    let wrong = ranks.buffer(8);
+    for skip in (0..count).step_by(each as usize) {
+        let (a, b) = (ranks.heaps[0].clone(), ranks.heaps[1].clone());
+        ranks.run(Dim::new(2, 40), |status| k::ShmLetters {
+            a,
+            b,
+            group,
+            r#box: BOX,
+            bytes,
+            log_slots,
+            log_period: 4,
+            desk: DESK,
+            count: each,
+            skip: u64::from(skip),
+            look,
+            wrong: pointer(&wrong),
+            status,
+        });
+        assert_eq!(ranks.read(&wrong), [0; 8], "{}, group {group}, {bytes} bytes", ranks.what);
+    }
+}
+
+#[test]
+fn every_byte_of_every_message_arrives() {
+    for seed in seeds(0x600, 5) {
+        for routes in [Routes::Direct, Routes::Rdma] {
+            for group in [0, 1, 2] {
+                for (bytes, log_slots) in [(8, 1), (50, 2), (1500, 3)] {
+                    let size = 1 << 18;
+                    assert!(BOX + mail_block_bytes(bytes, log_slots as u8) <= size);
+                    let ranks = Ranks::new(2, size as usize, routes, Pace::Seeded(seed));
+                    // Several times round the numbers, and on in a second kernel.
+                    letters(&ranks, group, bytes, log_slots, (60, 30), u32::from(seed % 2 == 0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_messages_arrive() {
+    for routes in [Routes::Direct, Routes::Rdma] {
+        let bytes = 1 << 16;
+        let size = BOX + mail_block_bytes(bytes, 1) + (1 << 17);
+        let ranks = Ranks::new(2, size as usize, routes, Pace::Real);
+        let wrong = ranks.buffer(8);
+        let (a, b) = (ranks.heaps[0].clone(), ranks.heaps[1].clone());
+        ranks.run(Dim::new(2, 64), |status| k::ShmLetters {
+            a,
+            b,
+            group: 2,
+            r#box: BOX + (1 << 17),
+            bytes,
+            log_slots: 1,
+            log_period: 4,
+            desk: DESK,
+            count: 20,
+            skip: 0,
+            look: 0,
+            wrong: pointer(&wrong),
+            status,
+        });
+        assert_eq!(ranks.read(&wrong), [0; 8], "{}", ranks.what);
+    }
+}
+
+#[test]
+fn values_go_round_a_ring() {
+    for seed in seeds(0x700, 5) {
+        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+            for group in [0, 1, 2] {
+                let ranks = Ranks::new(4, 1 << 15, routes, Pace::Seeded(seed));
+                let wrong = ranks.buffer(8);
+                let members = ranks.heaps.iter().map(|heap| k::Member { heap: heap.clone() });
+                let members: Vec<_> = members.collect();
+                let members = KernelPtr::upload(&*ranks.gpu, &members).expect("members");
+                ranks.run(Dim::new(4, 40), |status| k::ShmRound {
+                    members,
+                    group,
+                    r#box: BOX,
+                    rounds: 40,
+                    wrong: pointer(&wrong),
+                    status,
+                });
+                assert_eq!(ranks.read(&wrong), [0; 8], "{}", ranks.what);
+            }
+        }
+    }
+}
+
+struct Lone {
+    receives: u32,
+    r#box: u64,
+    bytes: u32,
+    log_slots: u32,
+    size: u32,
+    peer: u32,
+}
+
+const LONE: Lone = Lone { receives: 0, r#box: BOX, bytes: 64, log_slots: 2, size: 64, peer: 1 };
+
+/// How it ended, and how many messages were sent.
+fn lone(ranks: &Ranks, lone: Lone) -> (Outcome, u64) {
+    let sent = ranks.buffer(8);
+    let Lone { receives, r#box, bytes, log_slots, size, peer } = lone;
+    let heap = ranks.heaps[0].clone();
+    let outcome = ranks.launch(Dim::new(1, 40), |status| k::ShmLoneMail {
+        heap,
+        receives,
+        r#box,
+        bytes,
+        log_slots,
+        size,
+        peer,
+        ns: 1_000_000,
+        sent: pointer(&sent),
+        status,
+    });
+    let sent = ranks.read(&sent).try_into().expect("8 bytes");
+    (outcome.expect_err("nobody answers"), u64::from_le_bytes(sent))
+}
+
+#[test]
+fn a_peer_that_does_nothing_is_named() {
+    for routes in [Routes::Direct, Routes::Rdma] {
+        let ranks = Ranks::new(2, 1 << 15, routes, Pace::Seeded(8));
+        // All slots, and no more.
+        assert_eq!(lone(&ranks, LONE), (Outcome::Timeout, 4));
+        let fault = ranks.fault(0);
+        assert_eq!((fault.what, fault.peer, fault.expected, fault.actual), (9, 1, 1, 0));
+        let ranks = Ranks::new(2, 1 << 15, routes, Pace::Seeded(8));
+        assert_eq!(lone(&ranks, Lone { receives: 1, ..LONE }), (Outcome::Timeout, 0));
+        let fault = ranks.fault(0);
+        assert_eq!((fault.what, fault.peer, fault.expected, fault.actual), (8, 1, 1, 0));
+        ranks.raise_alarm(0, 2);
+        assert_eq!(lone(&ranks, Lone { receives: 1, ..LONE }).0, Outcome::PeerLost);
+    }
+}
+
+#[test]
+fn boxes_and_messages_that_cannot_be_are_refused() {
+    let ranks = Ranks::new(2, 1 << 15, Routes::Direct, Pace::Seeded(8));
+    let refused = |what| lone(&ranks, what).0;
+    assert_eq!(refused(Lone { size: 65, ..LONE }), Outcome::TooLong);
+    assert_eq!(refused(Lone { receives: 1, size: 65, ..LONE }), Outcome::TooLong);
+    assert_eq!(refused(Lone { peer: 2, ..LONE }), Outcome::NoPeer);
+    assert_eq!(refused(Lone { peer: u32::MAX, ..LONE }), Outcome::NoPeer);
+    for bad in [
+        Lone { r#box: BOX + 8, ..LONE },
+        Lone { r#box: (1 << 15) - mail_block_bytes(64, 2) + 16, ..LONE },
+        Lone { bytes: u32::MAX, ..LONE },
+        Lone { log_slots: 0, ..LONE },
+        Lone { log_slots: 17, ..LONE },
+    ] {
+        assert_eq!(refused(bad), Outcome::BadAddress);
+    }
+}

@@ -1,0 +1,131 @@
+// Bodies of barrier.h. Each word has one writer per route, and only grows: the n-th call of the
+// writer makes it n. So a rank that is ahead is never taken for one that is late.
+#pragma once
+
+#include "warpverbs/barrier.h"
+
+namespace wv {
+namespace impl {
+
+// What one thread needs for its rank's call.
+struct Arrival {
+  const Heap& heap;
+  const Team& team;
+  TeamBlock* block;
+  u32 me;  // in the team
+  u64 call;
+  Deadline deadline;
+
+  WV_DEVICE u32 rank_of(u32 member) const { return team.first + member * team.stride; }
+};
+
+WV_DEVICE bool in_team(const Team& team, u32 rank) {
+  const u32 distance = rank - team.first;
+  return rank >= team.first && team.stride != 0 && distance % team.stride == 0 &&
+         distance / team.stride < team.size;
+}
+
+// Whether ranks and block are there.
+WV_DEVICE Status check_team(const Heap& heap, const Team& team) {
+  if (team.size == 0 || !in_team(team, heap.rank) ||
+      u64{team.first} + u64{team.stride} * (team.size - 1) >= heap.world) {
+    return Status::of(outcome::no_peer);
+  }
+  if (!holds_range(heap, team.block, sizeof(TeamBlock)) || team.block % alignof(Signal) != 0) {
+    return Status::of(outcome::bad_address);
+  }
+  return Status{};
+}
+
+// Adds 1 to `word` of a member; relaxed, on the direct route.
+template <class Route, bool Each>
+WV_DEVICE Status tell(const Arrival& arrival, u32 member, Signal* word) {
+  const Way way = way_to<Route>(arrival.heap, arrival.rank_of(member));
+  if (!way.status.ok()) return way.status;
+  if (may_be_direct<Route> && way.direct) {
+    signal_word<order::relaxed>(&way.at(word)->direct, SignalAdd{1});
+  } else if constexpr (may_be_rdma<Route>) {
+    return signal_by_rdma<Each>(arrival.heap, way.peer, nullptr, word, 0, word, SignalAdd{1},
+                                unsignalled, Timeout{});
+  }
+  return Status{};
+}
+
+WV_DEVICE Status await_member(const Arrival& arrival, u32 member, const Signal* word) {
+  const HeapWait wait{wait_for::barrier, arrival.rank_of(member), word, arrival.call};
+  return await_word(
+      arrival.heap, wait, arrival.deadline, [&] { return read_signal(word); },
+      [&](u64 calls) { return calls >= arrival.call; });
+}
+
+// Everybody tells everybody: one flight.
+template <class Route, bool Each>
+WV_DEVICE Status meet_flat(const Arrival& arrival) {
+  const u32 size = arrival.team.size;
+  // Release, pairs with the acquire of await_member; covers the relaxed adds below.
+  wv::fence<order::release, scope::system>();
+  Status status;
+  for (u32 i = 1; i < size && status.ok(); ++i) {
+    status = tell<Route, Each>(arrival, (arrival.me + i) % size, &arrival.block->from[arrival.me]);
+  }
+  for (u32 i = 1; i < size && status.ok(); ++i) {
+    const u32 member = (arrival.me + i) % size;
+    status = await_member(arrival, member, &arrival.block->from[member]);
+  }
+  return status;
+}
+
+// Dissemination: after round r a rank has heard of 2^(r + 1) ranks, itself included.
+template <class Route, bool Each>
+WV_DEVICE Status meet_in_rounds(const Arrival& arrival) {
+  const u32 size = arrival.team.size;
+  Status status;
+  for (u32 round = 0; round < team_rounds && size > 1u << round && status.ok(); ++round) {
+    const u32 distance = 1u << round;
+    Signal* word = &arrival.block->round[round];
+    // Release, pairs with the acquire of await_member: passes on what earlier rounds acquired.
+    wv::fence<order::release, scope::system>();
+    const u32 to = static_cast<u32>((u64{arrival.me} + distance) % size);
+    status = tell<Route, Each>(arrival, to, word);
+    const u32 from = static_cast<u32>((u64{arrival.me} + size - distance) % size);
+    if (status.ok()) status = await_member(arrival, from, word);
+  }
+  return status;
+}
+
+template <class Route, bool Quiet, class Coop>
+WV_DEVICE Status meet(const Coop& coop, const Heap& heap, const Team& team, Timeout timeout) {
+  const Status bad = check_team(heap, team);
+  if (!bad.ok()) return bad;
+  return by_leader(coop, [&] {
+    TeamBlock* block = at_offset<TeamBlock>(heap, team.block);
+    const u64 call = load<order::relaxed, scope::gpu>(&block->calls) + 1;
+    store<order::relaxed, scope::gpu>(&block->calls, call);
+    const u32 me = (heap.rank - team.first) / team.stride;
+    const Arrival arrival{heap, team, block, me, call, deadline_of(heap, timeout)};
+    Status status;
+    if constexpr (Quiet && may_be_rdma<Route>) {
+      for (u32 i = 0; i < team.size && status.ok(); ++i) {
+        const Peer* peer = peer_of(heap, arrival.rank_of(i));
+        if (peer->qp_count != 0) status = quiet_queues(peer, arrival.deadline);
+      }
+    }
+    if (!status.ok()) return status;
+    return team.size <= flat_ranks ? meet_flat<Route, Coop::alone>(arrival)
+                                   : meet_in_rounds<Route, Coop::alone>(arrival);
+  });
+}
+
+}  // namespace impl
+
+template <class Route, class Coop>
+WV_DEVICE Status barrier(const Coop& coop, const Heap& heap, const Team& team, Timeout timeout) {
+  return impl::meet<Route, true>(coop, heap, team, timeout);
+}
+
+template <class Route, class Coop>
+WV_DEVICE Status sync(const Coop& coop, const Heap& heap, const Team& team, Timeout timeout) {
+  return impl::meet<Route, false>(coop, heap, team, timeout);
+}
+
+}  // namespace wv
