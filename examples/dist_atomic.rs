@@ -53,8 +53,8 @@ impl Op {
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
         flags.load.check()?;
-        let Dim { blocks, threads } = flags.load.dim(1)?;
-        let plan = format!("dist_atomic {} -c {blocks} -t {threads}", flags.load.plan());
+        let Dim { grid, block, .. } = flags.load.dim(1)?;
+        let plan = format!("dist_atomic {} -c {grid} -t {block}", flags.load.plan());
         dist::run(&flags.job, &plan, |rank| sweep(rank, &flags.load))
     })
 }
@@ -129,7 +129,8 @@ impl Counter {
         let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
         let count = u32::try_from(rows.len())?;
         let dim = load.dim(1)?;
-        let values = u64::from(dim.blocks * dim.threads) * u64::from(load.iters.max(load.warmup));
+        let values =
+            u64::from(dim.blocks() * dim.threads()) * u64::from(load.iters.max(load.warmup));
         let all = values * u64::from(rank.world_size());
         ensure!(all <= MOST, "{all} operations of all ranks and threads, expected at most {MOST}");
         let found = rank.session.gpu.alloc(8 * usize::try_from(values)?, Place::Device)?;
@@ -138,7 +139,7 @@ impl Counter {
 
     /// Values that come back to this rank.
     fn own(&self, load: &Load) -> u64 {
-        u64::from(self.dim.blocks * self.dim.threads) * u64::from(load.iters)
+        u64::from(self.dim.blocks() * self.dim.threads()) * u64::from(load.iters)
     }
 
     /// Values that come back to all ranks.

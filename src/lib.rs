@@ -71,7 +71,7 @@ mod error;
 
 pub use error::{Error, Result};
 pub use warpverbs_gpu::{
-    Buffer, Dim, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind, Kernel, KernelPtr, Launch,
+    Buffer, Dim, Extent, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind, Kernel, KernelPtr, Launch,
     LaunchError, Local, Place, Remote, SafeKernel,
 };
 pub use warpverbs_rendezvous::{World, WorldConfig, WorldError};

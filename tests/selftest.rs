@@ -23,22 +23,21 @@ fn run(gpu: &dyn Gpu, kernel: &dyn SafeKernel, dim: Dim) {
     launch.wait().unwrap_or_else(|e| panic!("{name}: {e}"));
 }
 
-fn identify(gpu: &dyn Gpu) {
-    let dim = Dim::new(3, 70);
+/// Three blocks of 70 threads, in whatever shape: numbered x first.
+fn identify(gpu: &dyn Gpu, dim: Dim) {
     let out = words(gpu, 2 * 210 + 1);
     run(gpu, &k::Identify { out: KernelPtr::new(&out) }, dim);
     let seen: Vec<u32> =
         read(gpu, &out).iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]).collect();
     for (id, row) in seen[..840].chunks_exact(4).enumerate() {
         let (thread, block) = (id as u32 % 70, id as u32 / 70);
-        assert_eq!(row, [thread, block, thread % 32, thread / 32], "thread {id}");
+        assert_eq!(row, [thread, block, thread % 32, thread / 32], "thread {id} of {dim:?}");
     }
     assert_eq!(seen[840..842], [70, 3]);
 }
 
-fn collect(gpu: &dyn Gpu) {
-    // The last warp of each block has 13 lanes.
-    let dim = Dim::new(2, 77);
+/// Two blocks of 77 threads: the last warp of each has 13 lanes.
+fn collect(gpu: &dyn Gpu, dim: Dim) {
     let out = words(gpu, 4 * 154);
     run(gpu, &k::Collect { out: KernelPtr::new(&out) }, dim);
     let seen = read(gpu, &out);
@@ -83,7 +82,7 @@ fn reduce(gpu: &dyn Gpu) {
 fn atomics(gpu: &dyn Gpu, dim: Dim, rounds: u32) {
     let (cells, lock) = (words(gpu, 7), words(gpu, 1));
     run(gpu, &k::Atomics { cells: (&cells).into(), lock: (&lock).into(), rounds }, dim);
-    let threads = u64::from(dim.blocks * dim.threads);
+    let threads = u64::from(dim.blocks() * dim.threads());
     let times = u64::from(rounds);
     let xor = if rounds % 2 == 1 { (0..threads).fold(0, |x, id| x ^ id) } else { 0 };
     let want = [
@@ -114,11 +113,17 @@ fn relay(gpu: &dyn Gpu) {
 
 fn all(gpu: &dyn Gpu) {
     gpu.load(&k::IMAGE).expect("load");
-    identify(gpu);
-    collect(gpu);
+    for dim in [Dim::new(3, 70), Dim::of((1, 3), (35, 2)), Dim::of((1, 1, 3), (7, 5, 2))] {
+        identify(gpu, dim);
+    }
+    for dim in [Dim::new(2, 77), Dim::of((1, 2), (11, 7))] {
+        collect(gpu, dim);
+    }
     diverge(gpu);
     reduce(gpu);
-    atomics(gpu, Dim::new(4, 64), 3);
+    for dim in [Dim::new(4, 64), Dim::of((2, 2), (16, 2, 2))] {
+        atomics(gpu, dim, 3);
+    }
     relay(gpu);
 }
 

@@ -10,7 +10,7 @@ const CELL: usize = 512;
 const CELL_USED: usize = 232;
 
 fn mixed(world: &World, depth: u32, mode: CqMode, dim: Dim, rounds: u32, seed: u64) {
-    let threads = (dim.blocks * dim.threads) as usize;
+    let threads = (dim.blocks() * dim.threads()) as usize;
     let (a, b) = world.pair(&world.config(depth).send_cq(mode));
     let (local, remote) = (world.memory(threads * CELL), world.memory(threads * CELL));
     let (expect, status) = (world.memory(threads * CELL), world.memory(threads * 4));
@@ -39,8 +39,8 @@ fn every_operation_by_chance_is_done_once_and_in_order() {
     for seed in 0..12u64 {
         let policy = POLICIES[seed as usize % 4];
         let mode = if seed % 3 == 0 { CqMode::Ring } else { CqMode::Collapsed };
-        // Single threads, part of a warp, several blocks.
-        let dim = [Dim::new(1, 1), Dim::new(3, 40), Dim::new(4, 96)][seed as usize / 4];
+        // Single threads, part of a warp in two dimensions, several blocks.
+        let dim = [Dim::new(1, 1), Dim::of(3, (20, 2)), Dim::new(4, 96)][seed as usize / 4];
         let depth = [128, 256][seed as usize % 2];
         mixed(&World::seeded(seed, policy), depth, mode, dim, 40, seed);
     }
@@ -69,10 +69,10 @@ const SCOPES: [Scope; 7] = [
 
 /// Returns how many WQEBBs went through the queue.
 fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64 {
-    let threads = (dim.blocks * dim.threads) as usize;
+    let threads = (dim.blocks() * dim.threads()) as usize;
     let groups = match scope {
-        Scope::Warp => dim.blocks as usize * dim.threads.div_ceil(32) as usize,
-        Scope::Block => dim.blocks as usize,
+        Scope::Warp => dim.blocks() as usize * dim.threads().div_ceil(32) as usize,
+        Scope::Block => dim.blocks() as usize,
         _ => threads,
     };
     let bytes = 24;
@@ -134,7 +134,7 @@ fn full_rings_and_split_wqes_are_rung_for_whole() {
 }
 
 fn ordered(world: &World, depth: u32, dim: Dim, rounds: u32) {
-    let threads = (dim.blocks * dim.threads) as usize;
+    let threads = (dim.blocks() * dim.threads()) as usize;
     let (a, b) = world.pair(&world.config(depth));
     let (cells, status) = (world.memory(threads * 8 + 8), world.memory(threads * 4));
     let kernel = k::Ordered {
@@ -159,7 +159,7 @@ fn a_threads_writes_stay_in_order() {
 }
 
 fn messages(world: &World, depth: u32, receives: u32, dim: Dim, rounds: u32) {
-    let threads = (dim.blocks * dim.threads) as usize;
+    let threads = (dim.blocks() * dim.threads()) as usize;
     let count = threads / 2 * rounds as usize;
     let (a, b) = world.pair(&world.config(depth).recv_depth(receives));
     let (local, remote) = (world.memory(count * 8), world.memory(count * 8));
@@ -201,6 +201,8 @@ fn everything(world: &World) {
     mixed(world, 1024, CqMode::Ring, Dim::new(16, 96), 60, 2);
     for scope in SCOPES {
         scoped(world, 1024, Dim::new(32, 128), 20, scope);
+        // Half a warp in x, and a grid in two dimensions.
+        scoped(world, 1024, Dim::of((2, 3), (16, 2)), 20, scope);
     }
     scoped(world, 8192, Dim::new(132, 256), 20, Scope::EachOfWarp);
     scoped(world, 128, Dim::new(132, 256), 4, Scope::Thread);

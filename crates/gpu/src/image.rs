@@ -158,12 +158,12 @@ impl Bounds {
 
     /// Blocks of the launch.
     pub fn grid_blocks(&self) -> Count {
-        self.dim.blocks.into()
+        self.dim.blocks().into()
     }
 
     /// Threads of a block.
     pub fn block_threads(&self) -> Count {
-        self.dim.threads.into()
+        self.dim.threads().into()
     }
 
     /// Threads of the launch.

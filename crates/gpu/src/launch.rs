@@ -1,21 +1,114 @@
 //! Launches: asynchronous, with a deadline on every wait.
 
-use crate::LaunchError;
+use crate::{GpuError, LaunchError};
+use std::fmt;
 use std::time::Duration;
 
-/// Shape of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dim {
-    /// Blocks.
-    pub blocks: u32,
-    /// Threads per block, 1 to 1024.
-    pub threads: u32,
+/// A count in up to three dimensions. Numbers, pairs and triples convert to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The dimension that is numbered first.
+    pub x: u32,
+    /// The second, 1 if there is none.
+    pub y: u32,
+    /// The third, 1 if there is none.
+    pub z: u32,
 }
 
+impl Extent {
+    /// Of all dimensions together, at most `u32::MAX`.
+    pub const fn count(self) -> u32 {
+        self.x.saturating_mul(self.y).saturating_mul(self.z)
+    }
+}
+
+impl From<u32> for Extent {
+    fn from(x: u32) -> Self {
+        Self { x, y: 1, z: 1 }
+    }
+}
+
+impl From<(u32, u32)> for Extent {
+    fn from((x, y): (u32, u32)) -> Self {
+        Self { x, y, z: 1 }
+    }
+}
+
+impl From<(u32, u32, u32)> for Extent {
+    fn from((x, y, z): (u32, u32, u32)) -> Self {
+        Self { x, y, z }
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { x, y: 1, z: 1 } => write!(f, "{x}"),
+            Self { x, y, z: 1 } => write!(f, "{x}×{y}"),
+            Self { x, y, z } => write!(f, "{x}×{y}×{z}"),
+        }
+    }
+}
+
+/// Shape of a launch. Device code numbers blocks and threads x first (`wv::block_index`,
+/// `wv::thread_index`), so a warp is 32 threads that follow one another in x.
+///
+/// ```
+/// use warpverbs_gpu::Dim;
+///
+/// let (flat, shaped) = (Dim::new(6, 64), Dim::of((3, 2), (16, 4)));
+/// assert_eq!((flat.blocks(), flat.threads()), (shaped.blocks(), shaped.threads()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Dim {
+    /// Blocks of the grid.
+    pub grid: Extent,
+    /// Threads of a block.
+    pub block: Extent,
+}
+
+/// The most that every device takes in each dimension, as CUDA documents it (compute capability 3.0
+/// and later); the x dimension of a block is bounded by its threads.
+const MAX_GRID: Extent = Extent { x: i32::MAX as u32, y: 65535, z: 65535 };
+const MAX_BLOCK_Z: u32 = 64;
+
 impl Dim {
-    /// `blocks` blocks of `threads` threads.
+    /// `blocks` blocks of `threads` threads, in one dimension.
     pub const fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads }
+        let grid = Extent { x: blocks, y: 1, z: 1 };
+        Self { grid, block: Extent { x: threads, y: 1, z: 1 } }
+    }
+
+    /// A grid of blocks of threads, each in up to three dimensions.
+    pub fn of(grid: impl Into<Extent>, block: impl Into<Extent>) -> Self {
+        Self { grid: grid.into(), block: block.into() }
+    }
+
+    /// Blocks of the grid.
+    pub const fn blocks(&self) -> u32 {
+        self.grid.count()
+    }
+
+    /// Threads of a block.
+    pub const fn threads(&self) -> u32 {
+        self.block.count()
+    }
+
+    /// Whether a device can run `kernel` in this shape, with blocks of `max_threads` at most.
+    pub(crate) fn check(self, kernel: &'static str, max_threads: u32) -> Result<(), GpuError> {
+        let Self { grid, block } = self;
+        let within = |field, value: u32, max: u32, expected| match (1..=max).contains(&value) {
+            true => Ok(()),
+            false => Err(GpuError::BadLaunch { kernel, field, value: value.into(), expected }),
+        };
+        within("grid.x", grid.x, MAX_GRID.x, "1 to 2147483647")?;
+        within("grid.y", grid.y, MAX_GRID.y, "1 to 65535")?;
+        within("grid.z", grid.z, MAX_GRID.z, "1 to 65535")?;
+        within("blocks", self.blocks(), MAX_GRID.x, "1 to 2147483647 in all dimensions")?;
+        within("block.z", block.z, MAX_BLOCK_Z, "1 to 64")?;
+        let most = "1 to 1024 in all dimensions, or what the kernel's registers allow";
+        within("threads per block", self.threads(), max_threads, most)
     }
 }
 
@@ -84,5 +177,46 @@ impl Drop for Launch {
         {
             tracing::error!(%error, "a kernel that nobody waited for failed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(dim: Dim) -> Option<(&'static str, u64)> {
+        match dim.check("k", 256) {
+            Ok(()) => None,
+            Err(GpuError::BadLaunch { kernel: "k", field, value, .. }) => Some((field, value)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        let most = i32::MAX as u32;
+        for good in [Dim::new(1, 256), Dim::new(most, 1), Dim::of((2, 3, 4), (16, 4, 4))] {
+            assert_eq!(refused(good), None, "{good:?}");
+        }
+        for (bad, field, value) in [
+            (Dim::new(0, 1), "grid.x", 0),
+            (Dim::new(most + 1, 1), "grid.x", most + 1),
+            (Dim::of((1, 65536), 1), "grid.y", 65536),
+            (Dim::of((1, 1, 0), 1), "grid.z", 0),
+            (Dim::of((most, 2), 1), "blocks", 2 * most),
+            (Dim::of((most, 65535, 65535), 1), "blocks", u32::MAX),
+            (Dim::of(1, (1, 1, 65)), "block.z", 65),
+            (Dim::new(1, 0), "threads per block", 0),
+            (Dim::new(1, 257), "threads per block", 257),
+            (Dim::of(1, (16, 17)), "threads per block", 272),
+        ] {
+            assert_eq!(refused(bad), Some((field, value.into())), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn extents_print_as_far_as_they_go() {
+        let shapes = [Extent::from(7), (7, 1).into(), (2, 3).into(), (2, 1, 4).into()];
+        assert_eq!(shapes.map(|shape| shape.to_string()), ["7", "7", "2×3", "2×1×4"]);
     }
 }

@@ -22,6 +22,6 @@ pub use args::{ArgBytes, Element, Heap, KernelArg, Local, Qp, Remote, Status, Ve
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
-pub use launch::{Dim, Launch, LaunchState};
+pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
 pub use pointer::{Keep, KernelPtr};

@@ -176,9 +176,10 @@ impl Unit {
 /// Bytes of a kernel's parameters, each padded to 16.
 const MOST_BYTES: usize = 4096;
 
-/// Compiler and flags for the host's side. No exceptions and no RTTI: kernels have neither on a
-/// GPU, and lanes are dropped without unwinding.
-fn host_compiler() -> cc::Build {
+/// Compiler and flags for device code that is compiled for the host; add its files and the folder of
+/// the headers. No exceptions and no RTTI: kernels have neither on a GPU, and lanes are dropped
+/// without unwinding.
+pub fn host_compiler() -> cc::Build {
     let mut build = cc::Build::new();
     build
         .cpp(true)

@@ -115,8 +115,8 @@ impl IssueArgs {
         within("-n", self.iters.unwrap_or(1).into(), 1, 1_000_000)?;
         check_qps(&self.qps, 8)?;
         for grid in self.grids.iter().flatten() {
-            within("blocks of -g", grid.blocks.into(), 1, 4096)?;
-            within("threads of -g", grid.threads.into(), 1, 1024)?;
+            within("blocks of -g", grid.blocks().into(), 1, 4096)?;
+            within("threads of -g", grid.threads().into(), 1, 1024)?;
         }
         within("--depth", self.depth.into(), 128, 32768)?;
         match self.depth.is_power_of_two() {
@@ -171,7 +171,7 @@ fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> 
         for &qps in &args.qps {
             for &grid in grids {
                 let row = row(rig, (args.depth, iters), (name, placement), qps, grid);
-                let Dim { blocks, threads, .. } = grid;
+                let (blocks, threads) = (grid.grid, grid.block);
                 let named = || format!("{name} ring, {blocks}x{threads} on {qps} queue pairs");
                 rows.push(row.with_context(named)?);
                 bar.inc(1);
@@ -203,7 +203,7 @@ fn row(
     let pairs: Vec<Pair> = (0..qps as usize)
         .map(|i| Pair::new(rig, i, rig.consuming(placement, depth, LIMIT)?, 8, Mem::Pinned))
         .collect::<Result<_>>()?;
-    let threads = u64::from(grid.blocks) * u64::from(grid.threads);
+    let threads = u64::from(grid.blocks()) * u64::from(grid.threads());
     let each = (threads * u64::from(each_posts)).div_ceil(qps.into());
     let iters = u32::try_from(each).context("WQEs per queue pair")?;
     let postings: Vec<_> = pairs.iter().map(kernel::Posting::from).collect();
@@ -216,8 +216,8 @@ fn row(
     let wqes = u64::from(iters) * u64::from(qps);
     Ok(IssueRow {
         ring,
-        blocks: grid.blocks,
-        threads: grid.threads,
+        blocks: grid.blocks(),
+        threads: grid.threads(),
         qps,
         wqes,
         wqes_per_s: wqes as f64 / time.as_secs_f64(),

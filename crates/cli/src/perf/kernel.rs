@@ -159,7 +159,7 @@ pub(crate) fn stream(
     let bytes = postings.first().map_or(0, |posting| posting.local.len() as u32);
     let (targets, report_at) = (targets.pointer(), report.pointer());
     // A grid of one warp at most has the kernel that is made for it, as a user's would.
-    if dim.blocks * dim.threads <= 32 {
+    if dim.blocks() * dim.threads() <= 32 {
         let kernel = perf::StreamAlone { targets, count, op, bytes, iters, report: report_at };
         run(gpu, &kernel, dim, limit)?;
     } else {

@@ -9,9 +9,6 @@ use crate::launch::{Dim, LaunchState};
 use crate::{GpuError, Kernel, LaunchError};
 use std::sync::{Arc, Mutex};
 
-/// Most blocks of a grid's first dimension.
-const MAX_BLOCKS: u32 = i32::MAX as u32;
-
 /// Idle streams of one context.
 pub(crate) struct Streams {
     context: &'static Context,
@@ -61,12 +58,12 @@ impl CudaLaunch {
             unsafe {
                 context.driver().cuLaunchKernel(
                     function.raw,
-                    dim.blocks,
-                    1,
-                    1,
-                    dim.threads,
-                    1,
-                    1,
+                    dim.grid.x,
+                    dim.grid.y,
+                    dim.grid.z,
+                    dim.block.x,
+                    dim.block.y,
+                    dim.block.z,
                     0,
                     stream.raw(),
                     params.as_mut_ptr(),
@@ -91,13 +88,13 @@ impl CudaLaunch {
 
 /// Takes room for a launch; waits for copies that it would keep from landing.
 fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Claim, GpuError> {
-    let (driver, threads) = (context.driver(), dim.threads as i32);
+    let (driver, threads) = (context.driver(), dim.threads() as i32);
     let mut fitting = 0;
     // SAFETY: the pointer is to a live local; a loaded function; a context is current.
     unsafe {
         driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, function.raw, threads, 0)
     }?;
-    context.occupancy().claim(footprint(dim.blocks, context.multiprocessors(), fitting as u32))
+    context.occupancy().claim(footprint(dim.blocks(), context.multiprocessors(), fitting as u32))
 }
 
 fn check(
@@ -107,20 +104,10 @@ fn check(
     params: usize,
     args: usize,
 ) -> Result<(), GpuError> {
-    let bad =
-        |field, value: u64, expected| Err(GpuError::BadLaunch { kernel, field, value, expected });
-    if dim.blocks == 0 || dim.blocks > MAX_BLOCKS {
-        return bad("blocks", dim.blocks.into(), "1 to 2147483647");
-    }
-    if dim.threads == 0 || dim.threads > max_threads {
-        return bad(
-            "threads",
-            dim.threads.into(),
-            "1 to what the kernel's registers allow, 1024 at most",
-        );
-    }
+    dim.check(kernel, max_threads)?;
     if params != args {
-        return bad("arguments", args as u64, "as many as the kernel has parameters");
+        let (field, expected) = ("arguments", "as many as the kernel has parameters");
+        return Err(GpuError::BadLaunch { kernel, field, value: args as u64, expected });
     }
     Ok(())
 }
@@ -148,13 +135,13 @@ impl LaunchState for CudaLaunch {
 
     fn kill(&mut self) -> String {
         format!(
-            "{}: kernel {} of {} blocks x {} threads has not ended. A GPU kernel cannot be ended \
+            "{}: kernel {} of {} blocks of {} threads has not ended. A GPU kernel cannot be ended \
              from outside: it runs on until its own deadlines or the end of the process, and its \
              buffers are kept until then.",
             self.streams.context.label(),
             self.kernel,
-            self.dim.blocks,
-            self.dim.threads
+            self.dim.grid,
+            self.dim.block
         )
     }
 }
@@ -180,13 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_shapes_are_named() {
+    fn wrong_shapes_and_arguments_are_named() {
         assert_eq!(refused(Dim::new(1, 256), 2, 2), None);
-        assert_eq!(refused(Dim::new(MAX_BLOCKS, 1), 0, 0), None);
-        assert_eq!(refused(Dim::new(0, 1), 0, 0), Some(("blocks", 0)));
-        assert_eq!(refused(Dim::new(1 << 31, 1), 0, 0), Some(("blocks", 1 << 31)));
-        assert_eq!(refused(Dim::new(1, 0), 0, 0), Some(("threads", 0)));
-        assert_eq!(refused(Dim::new(1, 257), 0, 0), Some(("threads", 257)));
+        assert_eq!(refused(Dim::new(1, 257), 2, 2), Some(("threads per block", 257)));
         assert_eq!(refused(Dim::new(1, 1), 3, 2), Some(("arguments", 2)));
     }
 }

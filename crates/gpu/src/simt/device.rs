@@ -107,12 +107,7 @@ impl Gpu for SimtDevice {
         let bad = |field, value: u64, expected| {
             Err(GpuError::BadLaunch { kernel: entry.name, field, value, expected })
         };
-        if !(1..=1024).contains(&dim.threads) {
-            return bad("threads per block", dim.threads.into(), "1 to 1024");
-        }
-        if !(1..=i32::MAX as u32).contains(&dim.blocks) {
-            return bad("blocks", dim.blocks.into(), "1 to 2147483647");
-        }
+        dim.check(entry.name, 1024)?;
         let args = kernel.args();
         if args.len() != entry.params.len() {
             return bad("parameters", args.len() as u64, "as many as the kernel declares");

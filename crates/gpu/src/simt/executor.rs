@@ -125,7 +125,7 @@ impl Executor {
     }
 
     fn report(&self) -> String {
-        report(self.warps.iter().flatten(), self.plan.dim.blocks - self.next_block)
+        report(self.warps.iter().flatten(), self.plan.dim.blocks() - self.next_block)
     }
 
     fn now(&self) -> u64 {
@@ -169,7 +169,7 @@ impl Executor {
 
     /// Brings in as many blocks as there is room for.
     fn admit(&mut self) -> Result<(), Stop> {
-        let Dim { blocks, threads } = self.plan.dim;
+        let (blocks, threads) = (self.plan.dim.blocks(), self.plan.dim.threads());
         while self.next_block < blocks
             && self.live_lanes + threads <= self.plan.config.resident_lanes
         {
@@ -194,7 +194,7 @@ impl Executor {
                     thread,
                     block: index,
                     block_dim: threads,
-                    grid_dim: self.plan.dim.blocks,
+                    grid_dim: self.plan.dim.blocks(),
                     line: Cell::new(0),
                     op: Cell::new(0),
                     file: Cell::new(RawSite::NONE.file),

@@ -149,8 +149,8 @@ impl Spin {
 
     fn start_until(gpu: &dyn Gpu, dim: Dim, limit: Duration, deadline: Duration) -> Option<Self> {
         let (buffer, slot) = Flags::take(gpu);
-        let bytes = 8 * u64::from(dim.blocks);
-        assert!(bytes <= Flags::STOP, "{} blocks are too many to watch", dim.blocks);
+        let bytes = 8 * u64::from(dim.blocks());
+        assert!(bytes <= Flags::STOP, "{} blocks are too many to watch", dim.blocks());
         let args = vec![
             Arg::Ptr(KernelPtr::at(buffer, slot, bytes as usize).unwrap()),
             Arg::Ptr(KernelPtr::at(buffer, slot + Flags::STOP, 8).unwrap()),
