@@ -2,6 +2,8 @@
 
 use crate::fiber::ask;
 use crate::op::{Access, Atomic, Op, Order, Scope, Site};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 use std::panic::Location;
 
 fn site(place: &'static Location<'static>) -> Site {
@@ -63,6 +65,14 @@ pub fn fence(order: Order) {
 /// Waits until something that the thread has read has changed.
 pub fn pause() {
     ask(Op::Pause);
+}
+
+/// At the head of a loop: all that the thread still knows is `state`, so that runs which differ
+/// only in how it came to know it are the same from here on. A pause waits for what is read after.
+pub fn knows(state: impl Hash) {
+    let mut hasher = FxHasher::default();
+    state.hash(&mut hasher);
+    ask(Op::Knows { hash: hasher.finish() });
 }
 
 /// Leaves a value for rules and for the last check.

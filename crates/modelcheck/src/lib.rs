@@ -9,6 +9,7 @@
 mod explore;
 #[allow(unsafe_code)]
 mod fiber;
+mod finish;
 pub mod host;
 mod machine;
 mod memory;
@@ -17,8 +18,10 @@ mod op;
 mod post;
 mod poster;
 mod race;
+mod receiver;
 mod report;
 mod scenario;
+pub mod threads;
 pub mod world;
 
 pub use explore::{Settings, explore, replay};
@@ -27,4 +30,4 @@ pub use memory::{Initial, Place, THREADS};
 pub use op::{Access, Order, Scope, Site};
 pub use poster::Poster;
 pub use report::{Failure, Report};
-pub use scenario::{Change, End, Finish, Mutant, NOTES, Rule, Scenario, SiteUse, ThreadSpec};
+pub use scenario::{Change, End, Finish, Mutant, NOTES, Rule, Scenario, SiteUse, ThreadSpec, Time};

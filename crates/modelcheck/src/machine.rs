@@ -2,14 +2,16 @@
 
 mod access;
 mod request;
+mod rest;
 
 use crate::fiber::{Body, Fiber};
 use crate::memory::Memory;
 use crate::op::{Access, Atomic, Op};
 use crate::race::Race;
 use crate::report::Failure;
-use crate::scenario::{End, Mutant, NOTES, Scenario, SiteUse};
+use crate::scenario::{End, Mutant, NOTES, Scenario, SiteUse, ThreadSpec};
 use corosensei::stack::DefaultStack;
+use rest::{QUIET, SPURIOUS};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -22,14 +24,6 @@ pub(crate) struct Choice {
     pub(crate) thread: usize,
     pub(crate) way: usize,
 }
-
-/// A paused thread looks again although nothing has changed.
-const SPURIOUS: usize = 100;
-/// The same, because nobody else can do anything.
-const QUIET: usize = 101;
-
-/// Looks of all threads at unchanged memory before time is said to pass.
-const QUIET_ROUNDS: u32 = 40;
 
 /// Read since the last pause.
 #[derive(Clone, Copy, Hash)]
@@ -51,14 +45,21 @@ enum Status {
 #[derive(Clone)]
 struct Thread {
     status: Status,
-    /// Hash of all answers so far, which determine everything the thread knows.
+    /// Hash of all answers so far, which determine everything the thread knows; after
+    /// [`Op::Knows`], of that and the answers since.
     history: u64,
     seen: Rc<Vec<Seen>>,
     pauses: u32,
-    /// Under [`Change::Later`]: what is still to be done.
+    /// Under a mutant: what is still to be done, and comes next.
     delayed: Option<Atomic>,
     /// The answer that the thread gets when that has been done.
     deferred: Option<u64>,
+    /// Under [`Change::Swapped`](crate::Change): waits for its successor.
+    swapped: Option<Atomic>,
+    /// That was none: what the thread asked for next.
+    held_up: Option<Op>,
+    /// Under [`Change::Torn`](crate::Change): an update of which only the load is done.
+    torn: Option<Atomic>,
 }
 
 /// Everything but the coroutines. Cheap to clone.
@@ -71,7 +72,8 @@ pub(crate) struct State {
     switches: u32,
     spurious: u32,
     quiet: u32,
-    late: bool,
+    /// How often time has passed: by more than any timeout each time.
+    passed: u32,
 }
 
 /// Limits of a run.
@@ -143,6 +145,9 @@ impl<'a> Machine<'a> {
             pauses: 0,
             delayed: None,
             deferred: None,
+            swapped: None,
+            held_up: None,
+            torn: None,
         };
         let state = State {
             memory: Memory::new(&places, &scenario.memory),
@@ -152,7 +157,7 @@ impl<'a> Machine<'a> {
             switches: limits.switches.unwrap_or(0),
             spurious: limits.spurious,
             quiet: 0,
-            late: false,
+            passed: 0,
         };
         let fibers = Self::fibers(scenario, stacks);
         let (log, trace, sites) = (Vec::new(), None, BTreeSet::new());
@@ -188,13 +193,21 @@ impl<'a> Machine<'a> {
         let mut hasher = FxHasher::default();
         let state = &self.state;
         state.memory.hash_into(&mut hasher);
-        for thread in &state.threads {
-            (thread.history, thread.pauses, matches!(thread.status, Status::Paused))
-                .hash(&mut hasher);
+        for (at, (thread, spec)) in state.threads.iter().zip(&self.scenario.threads).enumerate() {
+            if matches!(thread.status, Status::Done) {
+                // All that is left of it is in memory and in its notes.
+                at.hash(&mut hasher);
+                continue;
+            }
+            let pauses = if spec.daemon { 0 } else { thread.pauses };
+            (thread.history, pauses, matches!(thread.status, Status::Paused)).hash(&mut hasher);
             thread.seen.hash(&mut hasher);
-            (thread.delayed.is_some(), thread.deferred).hash(&mut hasher);
+            (thread.delayed.is_some(), thread.deferred, thread.held_up.is_some()).hash(&mut hasher);
+            thread.torn.is_some().hash(&mut hasher);
+            state.memory.hash_thread(at, &mut hasher);
         }
-        (state.spurious, state.quiet, state.late).hash(&mut hasher);
+        state.notes.hash(&mut hasher);
+        (state.spurious, state.quiet, state.passed).hash(&mut hasher);
         if self.limits.switches.is_some() {
             (state.last, state.switches).hash(&mut hasher);
         }
@@ -243,24 +256,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Nobody has anything new to look at: all who pause look again, one after another.
-    fn quiet_choice(&self) -> Step<Choice> {
-        let count = self.state.threads.len();
-        let most = QUIET_ROUNDS * count as u32;
-        let paused = |t: &usize| matches!(self.state.threads[*t].status, Status::Paused);
-        let next = (1..=count).map(|i| (self.state.last + i) % count).find(paused);
-        match next {
-            Some(thread) if self.state.quiet < most || self.may_be_late() => {
-                Ok(Choice { thread, way: QUIET })
-            }
-            _ => Err(self.stuck()),
-        }
-    }
-
-    fn may_be_late(&self) -> bool {
-        self.scenario.time_passes && !self.state.late
-    }
-
     fn stuck(&self) -> Failure {
         let threads = self.state.threads.iter().zip(&self.scenario.threads);
         let waiting: Vec<String> = threads
@@ -283,6 +278,7 @@ impl<'a> Machine<'a> {
         match t.status {
             Status::Waiting(Op::Atomic(op)) => return self.ways_of_access(thread, &op, out),
             Status::Waiting(Op::Fence { .. }) => ways(1),
+            Status::Waiting(Op::Clock) => ways(if self.time_may_pass() { 2 } else { 1 }),
             Status::Waiting(Op::Active { site }) => {
                 let here =
                     self.lanes_at(thread, |op| matches!(op, Op::Active { site: s } if s == site));
@@ -308,8 +304,7 @@ impl<'a> Machine<'a> {
         let mut way = |way| out.push(Choice { thread, way });
         match op.access {
             Access::Load => {
-                (memory.floor(thread, at)..=newest).for_each(|p| way(newest - p));
-                out.reverse();
+                (memory.floor(thread, at)..=newest).rev().for_each(|p| way(newest - p));
             }
             Access::Store(_) => {
                 memory.store_positions(thread, at).for_each(|p| way(newest + 1 - p));
@@ -342,11 +337,11 @@ impl<'a> Machine<'a> {
 
     /// Threads of `thread`'s warp, or of its block.
     fn comrades(&self, thread: usize, whole_block: bool) -> impl Iterator<Item = usize> {
-        let key = move |t: usize| match &self.scenario.threads[t].body {
-            Body::Kernel { lane, .. } => {
-                Some((lane.block, if whole_block { 0 } else { lane.warp }))
+        let key = move |t: usize| match &self.scenario.threads[t] {
+            ThreadSpec { body: Body::Kernel { lane, .. }, place, .. } => {
+                Some((place.device, lane.block, if whole_block { 0 } else { lane.warp }))
             }
-            Body::Host(_) => None,
+            _ => None,
         };
         let own = key(thread);
         (0..self.state.threads.len()).filter(move |&t| own.is_some() && key(t) == own)
@@ -380,6 +375,12 @@ impl<'a> Machine<'a> {
                 self.state.memory.fence(thread, order, scope);
                 self.answer(thread, 0)
             }
+            Status::Waiting(Op::Clock) => {
+                self.state.passed += u32::from(way == 1);
+                self.say(thread, || format!("looks at the clock, time passes: {}", way == 1));
+                let now = self.clock();
+                self.answer(thread, now)
+            }
             Status::Waiting(Op::Active { site }) => {
                 self.say(thread, || format!("lanes {way:#x} arrive together  {site}"));
                 let chosen = |t: &usize| way >> self.lane(*t) & 1 == 1;
@@ -396,13 +397,7 @@ impl<'a> Machine<'a> {
     fn wake(&mut self, thread: usize, way: usize) -> Step {
         match way {
             SPURIOUS => self.state.spurious -= 1,
-            QUIET => {
-                self.state.quiet += 1;
-                let most = QUIET_ROUNDS * self.state.threads.len() as u32;
-                if self.state.quiet > most && self.may_be_late() {
-                    (self.state.late, self.state.quiet) = (true, 0);
-                }
-            }
+            QUIET => self.rest(),
             _ => {
                 let seen = self.state.threads[thread].seen.clone();
                 let mut changed = seen.iter().filter_map(|s| Some((s.at, self.change(s)?)));
@@ -418,9 +413,10 @@ impl<'a> Machine<'a> {
         self.advance(thread, 0)
     }
 
-    /// Whether a thread has paused more often than is looked at.
+    /// Whether a thread has paused more often than is looked at. A daemon only follows the others.
     pub(crate) fn overlong(&self) -> bool {
-        self.state.threads.iter().any(|t| t.pauses > self.limits.pauses)
+        let mut threads = self.state.threads.iter().zip(&self.scenario.threads);
+        threads.any(|(t, spec)| !spec.daemon && t.pauses > self.limits.pauses)
     }
 
     /// Judges the end of a run.

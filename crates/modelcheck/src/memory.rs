@@ -8,71 +8,14 @@
 use crate::op::{Access, Atomic, Order, Scope, Site};
 use crate::race::Race;
 use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::rc::Rc;
 
-/// Most threads of a scenario.
-pub const THREADS: usize = 8;
-/// Most locations that are accessed atomically.
-pub(crate) const WORDS: usize = 96;
+mod view;
 
-/// What happens before a thread's next access.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct View {
-    /// Accesses of each thread.
-    clock: [u16; THREADS],
-    /// Position of the oldest readable store, by location.
-    floor: [u16; WORDS],
-}
-
-impl View {
-    const EMPTY: Self = Self { clock: [0; THREADS], floor: [0; WORDS] };
-
-    fn join(&mut self, other: &Self) {
-        self.clock.iter_mut().zip(&other.clock).for_each(|(a, b)| *a = (*a).max(*b));
-        self.join_floor(&other.floor);
-    }
-
-    fn join_floor(&mut self, other: &[u16; WORDS]) {
-        self.floor.iter_mut().zip(other).for_each(|(a, b)| *a = (*a).max(*b));
-    }
-}
-
-/// Where a thread runs, for scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Threads of one device share scope `Gpu`.
-    pub device: u8,
-    /// Threads of one block of it share scope `Block`.
-    pub block: u8,
-}
-
-impl Place {
-    /// The narrowest scope of an operation here that includes `other`.
-    fn reach(self, other: Self) -> Scope {
-        match (self.device == other.device, self.block == other.block) {
-            (true, true) => Scope::Block,
-            (true, false) => Scope::Gpu,
-            _ => Scope::System,
-        }
-    }
-}
-
-/// What acquires of a store join: only by threads that `scope`, seen from `place`, includes.
-#[derive(Clone, Copy, Hash, PartialEq, Eq)]
-struct Message {
-    view: View,
-    scope: Scope,
-}
-
-/// A message with its hash, which every state that holds it would otherwise compute.
-type Published = (Message, u64);
-
-fn published(message: Message) -> Rc<Published> {
-    let mut hasher = FxHasher::default();
-    message.hash(&mut hasher);
-    Rc::new((message, hasher.finish()))
-}
+pub(crate) use view::WORDS;
+use view::{Message, Published, View, published};
+pub use view::{Place, THREADS};
 
 /// One location and its first value.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +34,7 @@ pub struct Initial {
 struct Store {
     value: u64,
     thread: usize,
-    /// The writer's clock.
+    /// The writer's epoch.
     time: u16,
     scope: Scope,
     plain: bool,
@@ -110,7 +53,7 @@ struct Location {
     stores: Vec<Store>,
     /// Position of the newest plain store.
     plain: usize,
-    /// Clock of each thread's last read, plain and atomic.
+    /// Epoch of each thread's last read, plain and atomic; 0 for none.
     plain_reads: [u16; THREADS],
     atomic_reads: [u16; THREADS],
     /// Scope of each thread's last atomic read.
@@ -140,9 +83,10 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(places: &[Place], initial: &[Initial]) -> Self {
         assert!(places.len() <= THREADS, "{} threads, at most {THREADS}", places.len());
-        let thread = |&place: &Place| {
-            let now = View::EMPTY;
-            Rc::new(Thread { place, now, pending: [now; 3], released: None })
+        let thread = |(own, &place): (usize, &Place)| {
+            let mut now = View::EMPTY;
+            now.clock[own] = 1;
+            Rc::new(Thread { place, now, pending: [View::EMPTY; 3], released: None })
         };
         let mut words = 0..WORDS;
         let location = |&Initial { addr, size, value, atomic }: &Initial| {
@@ -172,7 +116,7 @@ impl Memory {
         Self {
             locations: initial.iter().map(location).collect(),
             index: Rc::new(initial.iter().enumerate().map(|(i, l)| (l.addr, i)).collect()),
-            threads: places.iter().map(thread).collect(),
+            threads: places.iter().enumerate().map(thread).collect(),
             sc: Rc::new([0; WORDS]),
         }
     }
@@ -228,11 +172,14 @@ impl Memory {
         (self.floor(thread, at) + 1..=location.stores.len()).rev().filter(free)
     }
 
-    /// Counts one access; the thread's clock at it.
-    fn tick(&mut self, thread: usize) -> u16 {
-        let clock = &mut Rc::make_mut(&mut self.threads[thread]).now.clock[thread];
-        *clock += 1;
-        *clock
+    /// The epoch of a thread's next access.
+    fn epoch(&self, thread: usize) -> u16 {
+        self.threads[thread].now.clock[thread]
+    }
+
+    /// The thread has published its view: what it does from now on is not part of that.
+    fn next_epoch(&mut self, thread: usize) {
+        Rc::make_mut(&mut self.threads[thread]).now.clock[thread] += 1;
     }
 
     fn before(&self, thread: usize, by: usize, time: u16) -> bool {
@@ -301,7 +248,7 @@ impl Memory {
     }
 
     pub(crate) fn read_plain(&mut self, thread: usize, at: usize) -> Result<u64, Race> {
-        let time = self.tick(thread);
+        let time = self.epoch(thread);
         self.check(thread, at, false, None)?;
         let newest = self.newest(at);
         let location = Rc::make_mut(&mut self.locations[at]);
@@ -316,7 +263,7 @@ impl Memory {
         value: u64,
         site: Site,
     ) -> Result<(), Race> {
-        let time = self.tick(thread);
+        let time = self.epoch(thread);
         self.check(thread, at, true, None)?;
         let location = Rc::make_mut(&mut self.locations[at]);
         location.plain = location.stores.len();
@@ -335,7 +282,7 @@ impl Memory {
         scope: Scope,
     ) -> Result<u64, Race> {
         let word = self.word(at)?;
-        let time = self.tick(thread);
+        let time = self.epoch(thread);
         self.check(thread, at, false, Some(scope))?;
         let location = Rc::make_mut(&mut self.locations[at]);
         location.atomic_reads[thread] = time;
@@ -377,7 +324,7 @@ impl Memory {
         op: &Atomic,
     ) -> Result<(), Race> {
         let word = self.word(at)?;
-        let time = self.tick(thread);
+        let time = self.epoch(thread);
         self.check(thread, at, true, Some(op.scope))?;
         self.insert(thread, (at, word, position), (value, time), op, None);
         Ok(())
@@ -392,7 +339,7 @@ impl Memory {
         op: &Atomic,
     ) -> Result<u64, Race> {
         let word = self.word(at)?;
-        let time = self.tick(thread);
+        let time = self.epoch(thread);
         self.check(thread, at, true, Some(op.scope))?;
         let newest = self.newest(at);
         let old = &self.locations[at].stores[newest];
@@ -436,6 +383,9 @@ impl Memory {
         let (message, site) = (message.map(published), op.site);
         let store = Store { value, thread, time, scope, plain, update, message, site };
         Rc::make_mut(&mut self.locations[at]).stores.insert(position, store);
+        if op.order.releases() {
+            self.next_epoch(thread);
+        }
     }
 
     /// Moves every view of `word` that is at `position` or later up by one.
@@ -472,6 +422,7 @@ impl Memory {
         }
         if order.releases() {
             own.released = Some((own.now, scope));
+            self.next_epoch(thread);
         }
     }
 
@@ -479,7 +430,10 @@ impl Memory {
     pub(crate) fn barrier(&mut self, members: &[usize]) {
         let mut all = View::EMPTY;
         members.iter().for_each(|&m| all.join(&self.threads[m].now));
-        members.iter().for_each(|&m| Rc::make_mut(&mut self.threads[m]).now = all);
+        for &member in members {
+            Rc::make_mut(&mut self.threads[member]).now = all;
+            self.next_epoch(member);
+        }
     }
 
     /// Equal for states in which the same can happen.
@@ -491,10 +445,13 @@ impl Memory {
                 store.message.as_ref().map(|message| message.1).hash(hasher);
             }
         }
-        for thread in &self.threads {
-            (thread.now, thread.pending).hash(hasher);
-            thread.released.hash(hasher);
-        }
         self.sc.hash(hasher);
+    }
+
+    /// The same for what one thread knows.
+    pub(crate) fn hash_thread(&self, thread: usize, hasher: &mut FxHasher) {
+        let thread = &self.threads[thread];
+        (thread.now, thread.pending).hash(hasher);
+        thread.released.hash(hasher);
     }
 }

@@ -1,7 +1,8 @@
 //! A NIC: reads the doorbell, the WQEs behind it, and writes payload and CQEs, one access at a
 //! time.
 
-use crate::host::{load, note, pause, read, require, store, write};
+use crate::host::{access, knows, load, note, pause, read, require, store, write};
+use crate::op::Access;
 use crate::op::Order::{Acquire, Relaxed, Release};
 use crate::world::{DONE, QPN, World};
 
@@ -66,21 +67,25 @@ impl Nic {
     pub(crate) fn run(mut self) {
         note(DONE, self.done);
         loop {
+            knows((self.done, self.producer, self.failed));
             // Acquire, pairs with the combiner's release of the doorbell.
             let value = load(self.world.doorbell(), 8, Acquire);
             require((value >> 32) as u32 == (QPN << 8).swap_bytes(), "the doorbell names a QP");
             let next = (value as u32).swap_bytes() >> 8 & 0xffff;
             let ahead = u64::from((next as u16).wrapping_sub(self.done as u16));
             require(ahead <= self.world.depth(), "the doorbell is not ahead by more than the ring");
-            let rung = self.done + ahead;
+            let rung = self.limit(self.done + ahead);
             self.check_record(next as u16);
             while self.done < rung {
                 self.execute(rung);
             }
-            if ahead == 0 {
-                pause();
-            }
+            pause();
         }
+    }
+
+    /// How far it goes if it was rung up to `rung`.
+    fn limit(&self, rung: u64) -> u64 {
+        self.world.shape.stops_at.map_or(rung, |at| rung.min(at))
     }
 
     /// The record was written before the doorbell: it names as much, or more.
@@ -129,6 +134,11 @@ impl Nic {
     /// Moves whole words.
     fn transfer(&self, wqe: &Wqe) {
         let remote = wqe.be64(2);
+        // A signal follows all payload before it.
+        let put = |at: u64, value: u64| match World::is_signal(at) {
+            true => store(at, 8, value, Release),
+            false => write(at, value),
+        };
         match wqe.opcode() {
             0x00 => {}
             0x08 => {
@@ -140,10 +150,14 @@ impl Nic {
                     } else {
                         read(wqe.be64(5) + at)
                     };
-                    write(remote + at, value);
+                    put(remote + at, value);
                 }
             }
             0x10 => write(wqe.be64(5), read(remote)),
+            0x12 if World::is_signal(remote) => {
+                let old = access(remote, 8, Access::Add(wqe.be64(4)), Release);
+                write(wqe.be64(7), old);
+            }
             0x12 => {
                 let old = read(remote);
                 write(remote, old.wrapping_add(wqe.be64(4)));

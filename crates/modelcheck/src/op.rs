@@ -83,6 +83,8 @@ pub enum Access {
     Max(u64),
     /// Replaces `.0` by `.1`.
     CompareExchange(u64, u64),
+    /// Of mutants: stores `.1` whatever is there, and says that it was `.0`.
+    Blind(u64, u64),
 }
 
 impl Access {
@@ -90,7 +92,7 @@ impl Access {
     pub(crate) fn result(self, old: u64, size: u8) -> Option<u64> {
         let new = match self {
             Self::Load => return None,
-            Self::Store(value) | Self::Exchange(value) => value,
+            Self::Store(value) | Self::Exchange(value) | Self::Blind(_, value) => value,
             Self::Add(value) => old.wrapping_add(value),
             Self::And(value) => old & value,
             Self::Or(value) => old | value,
@@ -113,7 +115,7 @@ impl Access {
             Self::Or(_) => "fetch_or",
             Self::Xor(_) => "fetch_xor",
             Self::Max(_) => "fetch_max",
-            Self::CompareExchange(..) => "compare_exchange",
+            Self::CompareExchange(..) | Self::Blind(..) => "compare_exchange",
         }
     }
 }
@@ -166,13 +168,15 @@ pub(crate) enum Op {
     Fence { order: Order, scope: Scope, site: Site },
     /// The thread has nothing to do before something it has read changes.
     Pause,
+    /// All that the thread knows is a number: whatever it has been answered so far no longer matters.
+    Knows { hash: u64 },
     /// Which lanes of the warp are here together.
     Active { site: Site },
     /// A warp collective.
     Collective { what: Collective, mask: u32, value: u64, arg: u32, site: Site },
     /// A barrier of the block.
     BlockSync { site: Site },
-    /// The clock: 0, until nothing but time can pass.
+    /// The clock; see [`Time`](crate::Time).
     Clock,
     /// Leaves a value for checks. No other thread runs before the thread's next operation.
     Note { index: usize, value: u64 },

@@ -1,11 +1,14 @@
-//! The host's posting protocol, as it is in the transport crate, over the checker's memory.
+//! The host's posting protocol, as it is in the transport crate, over the checker's memory. Its loop
+//! over CQEs, which is not part of the protocol's files, is written again here.
 
 use crate::host::{self, compare_exchange, load, store};
 use crate::op::{Access, Order};
 use crate::post::protocol::{Place, Ring, publish, try_lock, try_reserve};
 use crate::post::word::Word;
 use crate::world::{QPN, World};
+use std::mem::offset_of;
 use std::sync::atomic::Ordering::{self, Relaxed};
+use warpverbs_mlx5::export::QueueState;
 
 fn order(order: Ordering) -> Order {
     match order {
@@ -74,32 +77,51 @@ macro_rules! word {
 
 word!(u32, u64);
 
-/// The send queue of a [`World`] as the host's poster sees it.
+/// A queue of a [`World`] as the host's poster sees it.
 pub struct Poster {
     world: World,
+    log_depth: u32,
     most_passes: u32,
     reserved: Shared<u64>,
     published: Shared<u64>,
     poll: Shared<u64>,
     ring_token: Shared<u32>,
-    ready: Shared<u64>,
+    ready: [Shared<u64>; 2],
     record: Shared<u32>,
-    doorbell: Shared<u64>,
+    doorbell: Option<Shared<u64>>,
 }
 
 impl Poster {
-    /// Rings of up to 64 WQEBBs: one word of ready bits.
+    /// The send queue, of up to 128 WQEBBs.
     pub fn new(world: World) -> Self {
         Self {
             world,
+            log_depth: world.shape.log_sq.into(),
             most_passes: 64,
             reserved: Shared::at(world.reserved()),
             published: Shared::at(world.published()),
             poll: Shared::at(world.poll()),
             ring_token: Shared::at(world.ring_token()),
-            ready: Shared::at(world.ready(0)),
+            ready: [0, 1].map(|word| Shared::at(world.ready(word))),
             record: Shared::at(world.record()),
-            doorbell: Shared::at(world.doorbell()),
+            doorbell: Some(Shared::at(world.doorbell())),
+        }
+    }
+
+    /// The receive queue, of up to 64 WQEs.
+    pub fn receives(world: World) -> Self {
+        let counter = |offset| world.recv_counter(offset);
+        Self {
+            world,
+            log_depth: world.shape.log_rq.expect("the world has a receive queue").into(),
+            most_passes: 64,
+            reserved: Shared::at(counter(offset_of!(QueueState, reserved))),
+            published: Shared::at(counter(offset_of!(QueueState, published))),
+            poll: Shared::at(counter(offset_of!(QueueState, poll))),
+            ring_token: Shared::at(counter(offset_of!(QueueState, ring_token))),
+            ready: [Shared::at(world.rq_ready()); 2],
+            record: Shared::at(world.recv_record()),
+            doorbell: None,
         }
     }
 
@@ -120,33 +142,85 @@ impl Poster {
 
     /// Posts a WRITE of one word; the index behind it.
     pub fn write(&self, local: u64, remote: u64) -> u64 {
+        let byte_count_and_key = u64::from(8u32.swap_bytes());
+        self.post(3, [remote.swap_bytes(), 0, byte_count_and_key, local.swap_bytes()])
+    }
+
+    /// Posts a WRITE of eight words that the WQE carries: two WQEBBs.
+    pub fn write_inline(&self, values: [u64; 8], remote: u64) -> u64 {
+        let mut words = [0; 13];
+        words[0] = remote.swap_bytes();
+        words[2] = u64::from((1u32 << 31 | 64).swap_bytes());
+        // Data begins in the middle of a word.
+        for (at, value) in values.into_iter().enumerate() {
+            words[2 + at] |= value << 32;
+            words[3 + at] = value >> 32;
+        }
+        self.post(7, words)
+    }
+
+    /// Posts a WRITE of `units` times 16 bytes: what follows the control segment is `words`.
+    fn post<const N: usize>(&self, units: u32, words: [u64; N]) -> u64 {
+        let n = u64::from(units.div_ceil(4));
         let base = loop {
-            match try_reserve(self, 1) {
+            match try_reserve(self, n) {
                 Some(base) => break base,
                 None if self.drain() => {}
                 None => host::pause(),
             }
         };
         let index = u64::from((base as u32 & 0xffff) << 8 | 0x08).swap_bytes() >> 32;
-        let second = u64::from((QPN << 8 | 3).swap_bytes()) << 32;
-        let byte_count_and_key = u64::from(8u32.swap_bytes());
-        let words = [
-            index | second,
-            8 << 24,
-            remote.swap_bytes(),
-            0,
-            byte_count_and_key,
-            local.swap_bytes(),
-            0,
-            0,
-        ];
-        let wqebb = self.world.wqebb(base);
-        for (at, word) in words.into_iter().enumerate() {
-            host::write(wqebb + 8 * at as u64, word);
+        let second = u64::from((QPN << 8 | units).swap_bytes()) << 32;
+        let all = [index | second, 8 << 24].into_iter().chain(words);
+        for (at, word) in (0..).zip(all) {
+            host::write(self.world.wqebb(base + at / 8) + 8 * (at % 8), word);
         }
-        store(self.world.span(base), 1, 1, Order::Relaxed);
+        store(self.world.span(base), 1, n, Order::Relaxed);
+        publish(self, base, n);
+        base + n
+    }
+
+    /// Posts a receive of one word at `local`, when there is room; its index.
+    pub fn receive(&self, local: u64) -> u64 {
+        let base = loop {
+            match try_reserve(self, 1) {
+                Some(base) => break base,
+                None => host::pause(),
+            }
+        };
+        let wqe = self.world.recv_wqe(base);
+        host::write(wqe, u64::from(8u32.swap_bytes()));
+        host::write(wqe + 8, local.swap_bytes());
         publish(self, base, 1);
-        base + 1
+        base
+    }
+
+    /// As the transport crate's `Rings::take_recv`: index of a receive that has completed.
+    fn take_receive(&self) -> Option<u64> {
+        let mut poller = try_lock(self)?;
+        let cq_ci = self.world.recv_counter(offset_of!(QueueState, cq_ci));
+        let ci = load(cq_ci, 8, Order::Relaxed);
+        let tail = load(self.world.recv_cqe(ci) + 56, 8, Order::Acquire);
+        if tail >> 60 == 15 || (tail >> 56 & 1) != (ci >> self.log_depth & 1) {
+            return None;
+        }
+        store(cq_ci, 8, ci + 1, Order::Relaxed);
+        let value = ((ci as u32 + 1) & 0xff_ffff).swap_bytes();
+        store(self.world.recv_cq_record(), 4, value.into(), Order::Release);
+        let index = poller.completed();
+        host::require(counter(tail) == index as u16, "messages take receives in order");
+        poller.retire(index + 1);
+        Some(index)
+    }
+
+    /// Waits for a message; the index of its receive.
+    pub fn wait_receive(&self) -> u64 {
+        loop {
+            match self.take_receive() {
+                Some(index) => return index,
+                None => host::pause(),
+            }
+        }
     }
 
     /// As the transport crate's `Rings::drain_send`. True if something was counted.
@@ -201,7 +275,7 @@ impl Ring for Poster {
     type Doorbell = Shared<u64>;
 
     fn log_depth(&self) -> u32 {
-        self.world.shape.log_sq.into()
+        self.log_depth
     }
     fn reserved(&self) -> &Shared<u64> {
         &self.reserved
@@ -215,14 +289,14 @@ impl Ring for Poster {
     fn ring_token(&self) -> &Shared<u32> {
         &self.ring_token
     }
-    fn ready(&self, _: usize) -> &Shared<u64> {
-        &self.ready
+    fn ready(&self, word: usize) -> &Shared<u64> {
+        &self.ready[word]
     }
     fn record(&self) -> &Shared<u32> {
         &self.record
     }
     fn doorbell(&self) -> Option<(&Shared<u64>, u32)> {
-        Some((&self.doorbell, QPN))
+        self.doorbell.as_ref().map(|doorbell| (doorbell, QPN))
     }
     fn most_passes(&self) -> u32 {
         self.most_passes

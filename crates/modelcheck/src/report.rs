@@ -42,7 +42,7 @@ pub struct Report {
     pub cut: u64,
     /// Whether everything within the limits was explored.
     pub complete: bool,
-    /// Operations that order something.
+    /// Operations of all threads.
     pub sites: BTreeSet<SiteUse>,
     /// The notes at the end of each run.
     pub outcomes: BTreeSet<[u64; NOTES]>,

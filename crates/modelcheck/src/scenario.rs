@@ -74,8 +74,21 @@ pub struct Scenario {
     pub describe: Rc<dyn Fn(u64) -> String>,
     /// What must hold at the end.
     pub finish: Finish,
-    /// Whether timers may run out once nothing else can happen; else such a run fails.
-    pub time_passes: bool,
+    /// When timers run out.
+    pub time: Time,
+    /// The host may order all waits to end; some look for that rarely.
+    pub aborts: bool,
+}
+
+/// When timers run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Never: a wait that nothing can end is a failure.
+    Never,
+    /// Once nothing else can happen.
+    AtRest,
+    /// At any look at the clock, once; and once nothing else can happen.
+    AnyTime,
 }
 
 /// A weakening of the program under test, applied while it runs.
@@ -98,11 +111,21 @@ pub enum Change {
     Scope(Scope),
     /// It orders nothing: a fence that is left out, a collective that only meets.
     Nothing,
-    /// It is done after the thread's next operation.
+    /// A store that is done after the thread's next operation.
     Later,
+    /// An update that is done after the next one of the same place, if that comes next.
+    Swapped,
+    /// A compare-and-swap that stores without comparing.
+    Blind,
+    /// An update that is made of a load and a store.
+    Torn,
+    /// It stores another value.
+    Stores(u64),
+    /// It reads a value that is larger by so much.
+    Reads(u64),
 }
 
-/// An operation that orders something, as found in a run.
+/// An operation, as found in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteUse {
     /// Where.

@@ -1,20 +1,21 @@
 //! A queue pair in the checker's memory: addresses, first values, names and rules.
 
-use crate::fiber::{Body, Kernel, Lane};
+use crate::fiber::Body;
 use crate::memory::{Initial, Place};
 use crate::nic::{self, Nic};
-use crate::scenario::{End, Rule, Scenario, ThreadSpec};
+use crate::receiver::Receiver;
+use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;
 use std::rc::Rc;
-use warpverbs_mlx5::export::{Cq, CqMode, PollWord, PostState, Qp, QueueState};
+use warpverbs_mlx5::export::{Cq, CqMode, Fault, PollWord, PostState, Qp, QueueState};
 
 /// Note of the NIC's: everything below has been executed.
 pub const DONE: usize = 0;
+/// Note of the NIC's: everything below has been received.
+pub const ARRIVED: usize = NOTES - 1;
 
 /// Number of the queue pair.
 pub(crate) const QPN: u32 = 0x42;
-/// Device of the kernels, and of the host where it posts with them.
-const GPU: u8 = 0;
 /// Device of the NIC, which only scope `System` reaches.
 const NIC: u8 = 7;
 
@@ -27,9 +28,22 @@ const CQ_RECORD: u64 = STATE + 0x1880;
 const ABORT: u64 = STATE + 0x18c0;
 const CQ: u64 = STATE + 0x2000;
 const SCRATCH: u64 = STATE + 0x4000;
+/// Old values that nobody wants: the word behind 64 scratch slots.
+const SINK: u64 = SCRATCH + 8 * 64;
 const SOURCE: u64 = STATE + 0x5000;
 const TARGET: u64 = STATE + 0x6000;
+const SIGNAL: u64 = STATE + 0x7000;
 const SQ: u64 = STATE + 0x8000;
+const RQ: u64 = STATE + 0xb000;
+const INBOX: u64 = STATE + 0xc000;
+const RECV_CQ: u64 = STATE + 0xd000;
+/// Posting state of a queue pair on another GPU, which posts nothing.
+const FAR_STATE: u64 = STATE + 0x1_0000;
+/// Stands for a block's shared memory; as in `arch/check.h`.
+const SHARED: u64 = STATE + 0x1_1000;
+const RQ_READY: u64 = READY + 0x80;
+const RECV_CQ_RECORD: u64 = CQ_RECORD + 0x20;
+const FAR_ABORT: u64 = ABORT + 4;
 
 /// Words of payload on either side.
 const PAYLOAD: u64 = 64;
@@ -48,12 +62,35 @@ pub struct Shape {
     pub backlog: u64,
     /// The WQEBB that the NIC refuses; everything behind it is flushed.
     pub fails_at: Option<u64>,
+    /// The WQEBB before which the NIC stops for good.
+    pub stops_at: Option<u64>,
+    /// log2 of the WQEs of the receive queue, and of the CQEs of its CQ, if there is one.
+    pub log_rq: Option<u8>,
+    /// Messages that the peer sends; each takes a receive.
+    pub messages: u64,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { log_sq: 2, log_cq: None, start: 0, backlog: 0, fails_at: None }
+        Self {
+            log_sq: 2,
+            log_cq: None,
+            start: 0,
+            backlog: 0,
+            fails_at: None,
+            stops_at: None,
+            log_rq: None,
+            messages: 0,
+        }
     }
+}
+
+fn word(addr: u64, size: u8, value: u64) -> Initial {
+    Initial { addr, size, value, atomic: true }
+}
+
+fn plain(addr: u64, value: u64) -> Initial {
+    Initial { addr, size: 8, value, atomic: false }
 }
 
 /// Address of word `i` of what kernels send.
@@ -64,6 +101,16 @@ pub fn source(i: u64) -> u64 {
 /// Address of word `i` of what they send it to.
 pub fn target(i: u64) -> u64 {
     TARGET + 8 * i
+}
+
+/// Address of word `i` of what receives are posted for.
+pub fn inbox(i: u64) -> u64 {
+    INBOX + 8 * i
+}
+
+/// Address of the word that puts signal.
+pub fn signal() -> u64 {
+    SIGNAL
 }
 
 /// Addresses of a queue pair.
@@ -86,16 +133,25 @@ impl World {
             mode: mode as u8,
             reserved: [0; 2],
         };
+        let log_rq = self.shape.log_rq.unwrap_or(0);
+        let recv_cq = Cq {
+            buf: RECV_CQ,
+            dbr: RECV_CQ_RECORD,
+            cqn: 2,
+            log_size: log_rq,
+            mode: CqMode::Ring as u8,
+            reserved: [0; 2],
+        };
         Qp {
             sq: SQ,
-            rq: 0,
+            rq: RQ,
             dbr: RECORD,
             doorbell: DOORBELL,
             send_cq,
-            recv_cq: Cq::default(),
+            recv_cq,
             state: STATE,
             sq_ready: READY,
-            rq_ready: 0,
+            rq_ready: RQ_READY,
             sq_span: SPAN,
             abort: ABORT,
             scratch: SCRATCH,
@@ -103,11 +159,16 @@ impl World {
             scratch_lkey: 1,
             qpn: QPN,
             log_sq,
-            log_rq: 0,
+            log_rq,
             log_rq_stride: 4,
             inline_words: 30,
             reserved: [0; 44],
         }
+    }
+
+    /// A queue pair of another GPU, for waits that do not post.
+    pub fn far_qp(&self) -> Qp {
+        Qp { state: FAR_STATE, abort: FAR_ABORT, ..self.qp() }
     }
 
     pub(crate) fn depth(&self) -> u64 {
@@ -122,6 +183,41 @@ impl World {
     /// Address of a field of the send queue's state.
     pub fn counter(&self, offset: usize) -> u64 {
         STATE + offset as u64
+    }
+
+    /// Address of a field of the receive queue's state.
+    pub(crate) fn recv_counter(&self, offset: usize) -> u64 {
+        STATE + (offset_of!(PostState, rq) + offset) as u64
+    }
+    pub(crate) fn rq_ready(&self) -> u64 {
+        RQ_READY
+    }
+    pub(crate) fn recv_record(&self) -> u64 {
+        RECORD
+    }
+    pub(crate) fn recv_cq_record(&self) -> u64 {
+        RECV_CQ_RECORD
+    }
+    /// The receive of 16 bytes at `index`.
+    pub(crate) fn recv_wqe(&self, index: u64) -> u64 {
+        RQ + 16 * (index & self.recv_mask())
+    }
+    pub(crate) fn recv_cqe(&self, ci: u64) -> u64 {
+        RECV_CQ + 64 * (ci & self.recv_mask())
+    }
+    fn recv_mask(&self) -> u64 {
+        (1 << self.shape.log_rq.unwrap_or(0)) - 1
+    }
+    /// Address of the word that ends all waits.
+    pub fn abort(&self) -> u64 {
+        ABORT
+    }
+    /// Address of a field of [`warpverbs_mlx5::export::Fault`].
+    pub fn fault(&self, offset: usize) -> u64 {
+        STATE + (offset_of!(PostState, fault) + offset) as u64
+    }
+    pub(crate) fn is_signal(addr: u64) -> bool {
+        addr == SIGNAL
     }
 
     pub(crate) fn reserved(&self) -> u64 {
@@ -172,8 +268,6 @@ impl World {
 
     fn state_words(&self) -> Vec<Initial> {
         let (start, next) = (self.shape.start, self.next());
-        let word = |addr, size, value| Initial { addr, size, value, atomic: true };
-        let fault = STATE + offset_of!(PostState, fault) as u64;
         let mut words = vec![
             word(self.reserved(), 8, next),
             word(self.unsignalled(), 8, 0),
@@ -189,8 +283,8 @@ impl World {
             word(ABORT, 4, 0),
             word(SCRATCH, 8, 0),
         ];
-        words.extend((0..4).map(|i| word(fault + 4 * i, 4, 0)));
-        words.extend((0..3).map(|i| word(fault + 16 + 8 * i, 8, 0)));
+        words.extend((0..4).map(|i| word(self.fault(4 * i), 4, 0)));
+        words.extend((0..3).map(|i| word(self.fault(16 + 8 * i), 8, 0)));
         let flips = |slot: u64| next.saturating_sub(slot).div_ceil(self.depth());
         for first in (0..self.depth()).step_by(64) {
             let slots = first..self.depth().min(first + 64);
@@ -200,11 +294,43 @@ impl World {
         words
     }
 
+    fn receive_words(&self) -> Vec<Initial> {
+        let Some(log_rq) = self.shape.log_rq else { return Vec::new() };
+        let (start, size) = (self.shape.start, 1u64 << log_rq);
+        let flips = |slot: u64| start.saturating_sub(slot).div_ceil(size);
+        let bits = (0..size).fold(0, |word, slot| word | (flips(slot) & 1) << slot);
+        let mut words = vec![
+            word(self.recv_counter(offset_of!(QueueState, reserved)), 8, start),
+            word(self.recv_counter(offset_of!(QueueState, published)), 8, start),
+            word(self.recv_counter(offset_of!(QueueState, ring_token)), 4, 0),
+            word(self.recv_counter(offset_of!(QueueState, poll)), 8, PollWord::new(start, false).0),
+            word(self.recv_counter(offset_of!(QueueState, cq_ci)), 8, start),
+            word(RQ_READY, 8, bits),
+            word(RECORD, 4, (start as u32 & 0xffff).to_be().into()),
+            word(RECV_CQ_RECORD, 4, (start as u32 & 0xff_ffff).to_be().into()),
+        ];
+        for i in 0..size {
+            words.extend([plain(RQ + 16 * i, 0), plain(RQ + 16 * i + 8, 0)]);
+            words.extend([36, 44].map(|at| word(RECV_CQ + 64 * i + at, 4, 0)));
+            // Owned by the NIC on every lap until it is written.
+            let owner = (start + size - 1 - i) >> log_rq & 1;
+            words.push(word(RECV_CQ + 64 * i + 56, 8, (0xf0 | owner) << 56));
+            words.push(plain(INBOX + 8 * i, 0));
+        }
+        words
+    }
+
     /// All locations and what they hold at first.
     pub fn memory(&self) -> Vec<Initial> {
         let mut memory = self.state_words();
-        let word = |addr, size, value| Initial { addr, size, value, atomic: true };
-        let plain = |addr, value| Initial { addr, size: 8, value, atomic: false };
+        memory.extend(self.receive_words());
+        memory.extend([
+            word(SIGNAL, 8, 0),
+            word(FAR_ABORT, 4, 0),
+            plain(SINK, 0),
+            plain(SHARED, 0),
+        ]);
+        memory.push(word(FAR_STATE + offset_of!(PostState, error) as u64, 8, 0));
         // Only slots that are used: there is room for a bounded number of atomic locations.
         let used = self.depth().min(16);
         let slot = |i: u64| (self.shape.start + i) & (self.depth() - 1);
@@ -241,7 +367,16 @@ impl World {
 
     /// What must hold at every write.
     pub fn rules(&self) -> Vec<(u64, Rule)> {
+        let recv = |offset| self.recv_counter(offset);
         vec![
+            (recv(offset_of!(QueueState, reserved)), Rule::Monotonic { shift: 0 }),
+            (recv(offset_of!(QueueState, published)), Rule::Monotonic { shift: 0 }),
+            (recv(offset_of!(QueueState, published)), Rule::OneWriter),
+            (RECORD, Rule::OneWriter),
+            (recv(offset_of!(QueueState, cq_ci)), Rule::OneWriter),
+            (recv(offset_of!(QueueState, cq_ci)), Rule::Monotonic { shift: 0 }),
+            (recv(offset_of!(QueueState, poll)), Rule::Monotonic { shift: 1 }),
+            (recv(offset_of!(QueueState, poll)), Rule::AtMost { shift: 1, note: ARRIVED }),
             (self.reserved(), Rule::Monotonic { shift: 0 }),
             (self.published(), Rule::Monotonic { shift: 0 }),
             (self.published(), Rule::OneWriter),
@@ -252,6 +387,7 @@ impl World {
             (self.poll(), Rule::Monotonic { shift: 1 }),
             (self.poll(), Rule::AtMost { shift: 1, note: DONE }),
             (self.error(), Rule::Once),
+            (self.fault(offset_of!(Fault, claim)), Rule::Monotonic { shift: 0 }),
         ]
     }
 
@@ -269,6 +405,16 @@ impl World {
             (DOORBELL, "doorbell"),
             (CQ_RECORD, "cq record"),
             (ABORT, "abort"),
+            (SIGNAL, "signal"),
+            (SHARED, "shared memory"),
+            (RQ_READY, "receive ready"),
+            (RECORD, "receive record"),
+            (RECV_CQ_RECORD, "receive cq record"),
+            (self.recv_counter(offset_of!(QueueState, reserved)), "receive reserved"),
+            (self.recv_counter(offset_of!(QueueState, published)), "receive published"),
+            (self.recv_counter(offset_of!(QueueState, ring_token)), "receive ring_token"),
+            (self.recv_counter(offset_of!(QueueState, poll)), "receive poll"),
+            (self.recv_counter(offset_of!(QueueState, cq_ci)), "receive cq_ci"),
         ];
         if let Some((_, name)) = named.iter().find(|(at, _)| *at == addr) {
             return (*name).to_owned();
@@ -281,7 +427,10 @@ impl World {
             return format!("cq[{}]+{}", at / 64, at % 64);
         }
         let areas = [
-            (TARGET, SQ, "target", 8),
+            (INBOX, RECV_CQ, "inbox", 8),
+            (RQ, INBOX, "receive", 8),
+            (RECV_CQ, FAR_STATE, "receive cq", 1),
+            (TARGET, SIGNAL, "target", 8),
             (SOURCE, TARGET, "source", 8),
             (SCRATCH, SOURCE, "scratch", 8),
             (SPAN, RECORD, "span", 1),
@@ -295,12 +444,16 @@ impl World {
     /// A scenario of `threads` and a NIC on this queue pair. At the end everything that was
     /// reserved must have been rung and executed, and nobody may hold anything.
     pub fn scenario(self, name: &str, mut threads: Vec<ThreadSpec>, payload: Payload) -> Scenario {
-        threads.push(ThreadSpec {
-            name: "nic".into(),
-            body: Body::Host(Rc::new(move || Nic::new(self).run())),
+        let daemon = |name: &str, run: Rc<dyn Fn()>| ThreadSpec {
+            name: name.into(),
+            body: Body::Host(run),
             place: Place { device: NIC, block: 0 },
             daemon: true,
-        });
+        };
+        threads.push(daemon("nic", Rc::new(move || Nic::new(self).run())));
+        if self.shape.log_rq.is_some() {
+            threads.push(daemon("receiver", Rc::new(move || Receiver::new(self).run())));
+        }
         Scenario {
             name: name.into(),
             threads,
@@ -308,50 +461,11 @@ impl World {
             rules: self.rules(),
             describe: Rc::new(move |addr| self.name(addr)),
             finish: Rc::new(move |end| self.finish(end).and_then(|()| payload(end))),
-            time_passes: false,
+            time: Time::Never,
+            aborts: false,
         }
-    }
-
-    fn finish(&self, end: &End<'_>) -> Result<(), String> {
-        if end.value(self.error()) != 0 {
-            return match self.shape.fails_at {
-                Some(_) => Ok(()),
-                None => Err(format!("the error word is {:#x}", end.value(self.error()))),
-            };
-        }
-        let reserved = end.value(self.reserved());
-        let expect = |what: &str, value: u64, expected: u64| match value == expected {
-            true => Ok(()),
-            false => Err(format!("at the end {what} is {value}, expected {expected}")),
-        };
-        expect("the NIC's next index (work was left unrung)", end.notes[DONE], reserved)?;
-        expect("published", end.value(self.published()), reserved)?;
-        expect("ring_token", end.value(self.ring_token()), 0)?;
-        expect("the poll lock", end.value(self.poll()) & 1, 0)?;
-        expect("the record", end.value(self.record()), (reserved as u32 & 0xffff).to_be().into())
     }
 }
 
 /// A last check of a scenario's own.
 pub type Payload = fn(&End<'_>) -> Result<(), String>;
-
-/// One lane of `warps`' first warp in block `block` that runs `entry`.
-pub fn lane(entry: Kernel, world: &World, block: u32, lane: u32, argument: u64) -> ThreadSpec {
-    let place = Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2 };
-    ThreadSpec {
-        name: format!("b{block}l{lane}"),
-        body: Body::Kernel { entry, qp: Rc::new(world.qp()), argument, lane: place },
-        place: Place { device: GPU, block: block as u8 },
-        daemon: false,
-    }
-}
-
-/// A host thread on the device of the kernels: both post to state in host memory.
-pub fn host_thread(name: &str, run: impl Fn() + 'static) -> ThreadSpec {
-    ThreadSpec {
-        name: name.into(),
-        body: Body::Host(Rc::new(run)),
-        place: Place { device: GPU, block: u8::MAX },
-        daemon: false,
-    }
-}

@@ -3,7 +3,7 @@
 use super::{Machine, Seen, Step};
 use crate::op::{Access, Atomic};
 use crate::report::Failure;
-use crate::scenario::Rule;
+use crate::scenario::{Change, Rule};
 use std::rc::Rc;
 
 impl Machine<'_> {
@@ -39,9 +39,14 @@ impl Machine<'_> {
                 (memory.load(thread, at, newest - way, op.failure, op.scope), newest - way)
             }
         };
-        let answer = answer.map_err(|race| self.race(thread, race))?;
+        let mut answer = answer.map_err(|race| self.race(thread, race))?;
         self.say_access(thread, op, answer, stored, way);
         self.remember(thread, Seen { at, position, value: stored.unwrap_or(answer) }, way);
+        match (op.access, self.change_of(op.site, op.access.name())) {
+            (Access::Blind(expected, _), _) => answer = expected,
+            (_, Some(Change::Reads(more))) => answer += more,
+            _ => {}
+        }
         Ok(if reads { answer } else { 0 })
     }
 

@@ -1,21 +1,33 @@
 //! What threads ask for between their steps, and how lanes meet.
 
 use super::{Machine, Status, Step, mix};
-use crate::op::{Access, Collective, Op, Order, Scope, Site};
+use crate::op::{Access, Atomic, Collective, Op, Order, Scope, Site};
 use crate::report::Failure;
 use crate::scenario::{Change, SiteUse};
+use std::rc::Rc;
 
 impl Machine<'_> {
     /// Hands `thread` the answer to its request, unless something delayed comes first.
     pub(super) fn answer(&mut self, thread: usize, answer: u64) -> Step {
         let t = &mut self.state.threads[thread];
+        if let Some(op) = t.torn.take() {
+            let new = op.access.result(answer, op.size);
+            let order = if op.order.releases() { Order::Release } else { Order::Relaxed };
+            t.delayed = new.map(|new| Atomic { access: Access::Store(new), order, ..op });
+        }
         if let Some(op) = t.delayed.take() {
             t.status = Status::Waiting(Op::Atomic(op));
             t.deferred = Some(answer);
             return Ok(());
         }
         let answer = t.deferred.take().unwrap_or(answer);
-        self.advance(thread, answer)
+        match t.held_up.take() {
+            None => self.advance(thread, answer),
+            Some(op) => match self.request(thread, op)? {
+                Some(now) => self.advance(thread, now),
+                None => self.meet(thread),
+            },
+        }
     }
 
     /// Runs `thread` on until its next request that others could notice.
@@ -38,13 +50,28 @@ impl Machine<'_> {
 
     /// Takes a request; the answer, if there is one without anybody's noticing.
     fn request(&mut self, thread: usize, op: Op) -> Step<Option<u64>> {
+        if let Some(first) = self.state.threads[thread].swapped.take() {
+            let t = &mut self.state.threads[thread];
+            match op {
+                Op::Atomic(second) if second.site == first.site => {
+                    t.delayed = Some(first);
+                    t.status = Status::Waiting(op);
+                }
+                _ => {
+                    t.held_up = Some(op);
+                    t.status = Status::Waiting(Op::Atomic(first));
+                }
+            }
+            return Ok(None);
+        }
         let mut status = Status::Waiting(op);
         match op {
             Op::Plain { addr, write, site } => {
                 let answer = self.plain(thread, addr, write, site)?;
                 return Ok(Some(answer));
             }
-            Op::Clock => return Ok(Some(if self.state.late { 1 << 60 } else { 0 })),
+            Op::Clock if self.time_may_pass() => {}
+            Op::Clock => return Ok(Some(self.clock())),
             Op::Note { index, value } => {
                 self.state.notes[index] = value;
                 return Ok(Some(0));
@@ -53,31 +80,18 @@ impl Machine<'_> {
                 let name = &self.scenario.threads[thread].name;
                 return Err(Failure::new(format!("{what}, says {name} at {site}")));
             }
+            Op::Knows { hash } => {
+                let t = &mut self.state.threads[thread];
+                (t.history, t.seen) = (hash, Rc::default());
+                return Ok(Some(0));
+            }
             Op::Pause => status = Status::Paused,
             Op::Atomic(atomic) => {
-                let mut atomic = atomic;
-                let (name, site) = (atomic.access.name(), atomic.site);
-                self.use_site(SiteUse {
-                    site,
-                    access: name,
-                    order: atomic.order,
-                    scope: atomic.scope,
-                });
-                match self.change_of(site, name) {
-                    Some(Change::Order(order)) => {
-                        (atomic.order, atomic.failure) = (order, order.on_failure());
-                    }
-                    Some(Change::Scope(scope)) => atomic.scope = scope,
-                    Some(Change::Later) if matches!(atomic.access, Access::Store(_)) => {
-                        self.state.threads[thread].delayed = Some(atomic);
-                        return Ok(Some(0));
-                    }
-                    _ => {}
-                }
+                let Some(atomic) = self.changed(thread, atomic) else { return Ok(Some(0)) };
                 status = Status::Waiting(Op::Atomic(atomic));
             }
             Op::Fence { order, scope, site } => {
-                self.use_site(SiteUse { site, access: "fence", order, scope });
+                self.sites.insert(SiteUse { site, access: "fence", order, scope });
                 let (mut order, mut scope) = (order, scope);
                 match self.change_of(site, "fence") {
                     Some(Change::Nothing) => return Ok(Some(0)),
@@ -91,6 +105,33 @@ impl Machine<'_> {
         }
         self.state.threads[thread].status = status;
         Ok(None)
+    }
+
+    /// What becomes of an access; `None` if it is put off.
+    fn changed(&mut self, thread: usize, mut op: Atomic) -> Option<Atomic> {
+        let (access, site) = (op.access.name(), op.site);
+        self.sites.insert(SiteUse { site, access, order: op.order, scope: op.scope });
+        let Some(change) = self.change_of(site, access) else { return Some(op) };
+        let t = &mut self.state.threads[thread];
+        match (change, op.access) {
+            (Change::Order(order), _) => (op.order, op.failure) = (order, order.on_failure()),
+            (Change::Scope(scope), _) => op.scope = scope,
+            (Change::Later, Access::Store(_)) => t.delayed = Some(op),
+            (Change::Swapped, _) => t.swapped = Some(op),
+            (Change::Blind, Access::CompareExchange(old, new)) => {
+                op.access = Access::Blind(old, new)
+            }
+            (Change::Stores(value), Access::Store(_)) => op.access = Access::Store(value),
+            (Change::Stores(value), Access::Exchange(_)) => op.access = Access::Exchange(value),
+            (Change::Torn, _) => {
+                t.torn = Some(op);
+                let order = if op.order.acquires() { Order::Acquire } else { Order::Relaxed };
+                (op.access, op.order) = (Access::Load, order);
+            }
+            _ => {}
+        }
+        let put_off = t.swapped.is_some() || t.delayed.is_some();
+        (!put_off).then_some(op)
     }
 
     fn plain(&mut self, thread: usize, addr: u64, write: Option<u64>, site: Site) -> Step<u64> {
@@ -112,13 +153,7 @@ impl Machine<'_> {
         Ok(value)
     }
 
-    fn use_site(&mut self, site: SiteUse) {
-        if site.order != Order::Relaxed || site.scope == Scope::System {
-            self.sites.insert(site);
-        }
-    }
-
-    fn change_of(&self, site: Site, access: &str) -> Option<Change> {
+    pub(super) fn change_of(&self, site: Site, access: &str) -> Option<Change> {
         let mutant = self.mutant.filter(|m| m.site == site && m.access == access)?;
         Some(mutant.change)
     }
@@ -151,7 +186,7 @@ impl Machine<'_> {
             _ => return Ok(()),
         };
         if let Some(access) = name {
-            self.use_site(SiteUse { site, access, order: Order::AcqRel, scope: Scope::Block });
+            self.sites.insert(SiteUse { site, access, order: Order::AcqRel, scope: Scope::Block });
             if self.change_of(site, access) != Some(Change::Nothing) {
                 self.state.memory.barrier(&members);
             }

@@ -12,8 +12,6 @@
 mod backoff;
 mod direct;
 mod host;
-#[cfg(test)]
-mod model;
 mod poster;
 pub(crate) mod protocol;
 mod queue;

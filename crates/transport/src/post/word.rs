@@ -48,7 +48,4 @@ macro_rules! word {
         }
     )*};
 }
-#[cfg(test)]
-pub(crate) use word;
-
 word!(AtomicU64: u64, AtomicU32: u32);

@@ -102,11 +102,32 @@ inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
   return wv_check_collective(mask, static_cast<u32>(what), value, arg, where.file, where.line);
 }
 inline void block_sync(site where) { wv_check_block_sync(where.file, where.line); }
-// Not checked: lanes of one block reach it between two calls of block_sync.
+// Memory of the block. What is assigned and read whole counts as one plain word of the checker's;
+// the rest is not checked.
+constexpr u64 shared_word = 0x111000;  // As in crates/modelcheck/src/world.rs.
 template <class T>
-T& shared(const void*) {
-  static T memory;
-  return memory;
+struct shared_object {
+  T value;
+  site where;
+  void operator=(const T& v) {
+    write(reinterpret_cast<u64*>(shared_word), 0, where);
+    value = v;
+  }
+  operator T() const {
+    (void)read(reinterpret_cast<const u64*>(shared_word), where);
+    return value;
+  }
+};
+template <class T>
+auto& shared(const void*, WV_HERE) {
+  if constexpr (__is_class(T)) {
+    static thread_local shared_object<T> memory;
+    memory.where = where;
+    return memory;
+  } else {
+    static thread_local T memory;
+    return memory;
+  }
 }
 [[noreturn]] inline void trap(site where) { wv_check_fail("trap", where.file, where.line); }
 }  // namespace host

@@ -27,10 +27,10 @@ WV_DEVICE T Block::broadcast(const T& value) const {
   WV_SHARED(impl::Words<T>, shared_value);
   if (thread_index() == 0) shared_value = __builtin_bit_cast(impl::Words<T>, value);
   sync_block();
-  const T result = __builtin_bit_cast(T, shared_value);
+  const impl::Words<T> result = shared_value;
   // The next broadcast must not overtake a slow reader of this one.
   sync_block();
-  return result;
+  return __builtin_bit_cast(T, result);
 }
 
 }  // namespace wv

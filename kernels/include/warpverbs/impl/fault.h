@@ -43,7 +43,8 @@ WV_DEVICE Status claim_error(PostState* state, ErrorWord error) {
 WV_DEVICE void record_fault(PostState* state, u32 qpn, Status status, wait_for what, u64 expected,
                           u64 actual) {
   Fault* fault = &state->fault;
-  if (compare_exchange<order::relaxed, scope::gpu>(&fault->claim, 0, 1) != 0) return;
+  // System scope: the host may be looking at it.
+  if (compare_exchange<order::relaxed, scope::system>(&fault->claim, 0, 1) != 0) return;
   store<order::relaxed, scope::system>(&fault->status, status.code);
   store<order::relaxed, scope::system>(&fault->what, static_cast<u32>(what));
   store<order::relaxed, scope::system>(&fault->qpn, qpn);

@@ -1,9 +1,7 @@
 //! The device library's headers and the host's protocol, over every run of small configurations up
 //! to a number of preemptions, and over random ones.
 
-mod common;
-
-use common::{Case, alone, mixed, posting, waiting};
+use super::cases::{Case, alone, ending, mixed, posting, receiving, signalling, together, waiting};
 
 #[test]
 fn one_lane_posts_and_waits() {
@@ -23,4 +21,24 @@ fn several_lanes_wait_and_share_a_full_ring() {
 #[test]
 fn host_and_kernels_share_a_queue() {
     mixed().iter().for_each(Case::check);
+}
+
+#[test]
+fn receives_are_posted_and_taken() {
+    receiving().iter().for_each(Case::check);
+}
+
+#[test]
+fn warps_and_blocks_call_together() {
+    together().iter().for_each(Case::check);
+}
+
+#[test]
+fn payload_comes_before_its_signal() {
+    signalling().iter().for_each(Case::check);
+}
+
+#[test]
+fn waits_end_by_deadline_and_abort() {
+    ending().iter().for_each(Case::check);
 }

@@ -1,10 +1,14 @@
 //! The configurations.
-#![allow(dead_code)]
+
+mod beyond;
 
 use warpverbs_modelcheck::host::{read, require, write};
 use warpverbs_modelcheck::kernels::*;
-use warpverbs_modelcheck::world::{Payload, Shape, World, host_thread, lane, source, target};
+use warpverbs_modelcheck::threads::{host_thread, lane};
+use warpverbs_modelcheck::world::{Payload, Shape, World, source, target};
 use warpverbs_modelcheck::{End, Kernel, Poster, Scenario, Settings, ThreadSpec, explore};
+
+pub(crate) use beyond::{ending, receiving, signalling, together};
 
 /// A scenario and how often a running thread may be stopped for another; `None` for any number.
 pub(crate) struct Case {
@@ -43,6 +47,25 @@ fn host(w: World, i: u64, waits: bool) -> ThreadSpec {
             require(read(target(i)) == value(i), "the payload is there");
         } else {
             poster.write(source(i), target(i));
+        }
+    })
+}
+
+/// Posts a WQE of two WQEBBs without waiting.
+fn inline_host(w: World, i: u64) -> ThreadSpec {
+    host_thread(&format!("host{i}"), move || {
+        let words = std::array::from_fn(|k| value(i + k as u64));
+        Poster::new(w).write_inline(words, target(i));
+    })
+}
+
+/// Posts three times without waiting for completions, but for room.
+fn busy_host(w: World, i: u64) -> ThreadSpec {
+    host_thread(&format!("host{i}"), move || {
+        let poster = Poster::new(w);
+        for k in i..i + 3 {
+            write(source(k), value(k));
+            poster.write(source(k), target(k));
         }
     })
 }
@@ -103,7 +126,7 @@ pub(crate) fn posting() -> Vec<Case> {
     for (name, kernel, places, step, payload) in groups {
         let w = World { shape: Shape { log_sq: 3, start: 6, ..Shape::default() } };
         let scenario = w.scenario(name, lanes(&w, kernel, places, step), payload);
-        let preemptions = if places.len() == 2 { Some(4) } else { Some(2) };
+        let preemptions = if places.len() == 2 { None } else { Some(2) };
         cases.push(Case { scenario, preemptions });
     }
     // A WQE across two words of ready bits, in the middle of a ring and at its end.
@@ -112,7 +135,7 @@ pub(crate) fn posting() -> Vec<Case> {
         let threads = lanes(&w, PUT_INLINE, TWO_BLOCKS, 8);
         let name = format!("two blocks put_inline from {start}");
         let scenario = w.scenario(&name, threads, |end| arrived(end, 16));
-        cases.push(Case { scenario, preemptions: Some(4) });
+        cases.push(Case { scenario, preemptions: None });
     }
     cases
 }
@@ -179,14 +202,26 @@ pub(crate) fn mixed() -> Vec<Case> {
             let threads = vec![lane(kernel, &w, 0, 0, 0), host(w, 1, waits)];
             let name = format!("{name} beside the host, {}", mode(&w));
             let scenario = w.scenario(&name, threads, |end| arrived(end, 2));
-            cases.push(Case { scenario, preemptions: Some(if waits { 2 } else { 4 }) });
+            cases.push(Case { scenario, preemptions: waits.then_some(2) });
         }
         let name = format!("two host threads, {}", mode(&w));
         let threads = vec![host(w, 0, true), host(w, 1, true)];
         let scenario = w.scenario(&name, threads, |end| arrived(end, 2));
         cases.push(Case { scenario, preemptions: Some(2) });
     }
-    let w = World { shape: Shape { log_sq: 3, start: 6, ..Shape::default() } };
+    // The end of a CQE's 16 bits; a ring that is too small for all.
+    let w = World { shape: Shape { log_sq: 2, start: 0xfffe, ..Shape::default() } };
+    let threads = vec![host(w, 0, true), host(w, 1, true)];
+    let scenario = w.scenario("two host threads from 65534", threads, |end| arrived(end, 2));
+    cases.push(Case { scenario, preemptions: Some(2) });
+    let threads = vec![busy_host(w, 0), busy_host(w, 3)];
+    let scenario = w.scenario("two host threads fill the ring", threads, |end| arrived(end, 6));
+    cases.push(Case { scenario, preemptions: Some(2) });
+    let w = World { shape: Shape { log_sq: 7, start: 62, ..Shape::default() } };
+    let threads = vec![hasty_host(w, 8), inline_host(w, 0)];
+    let scenario = w.scenario("host WQE across two words", threads, |end| arrived(end, 9));
+    cases.push(Case { scenario, preemptions: None });
+    let w = World { shape: Shape { log_sq: 2, start: 6, ..Shape::default() } };
     let threads = (0..3).map(|i| hasty_host(w, i)).collect();
     let scenario = w.scenario("three host threads hand over", threads, |end| arrived(end, 3));
     cases.push(Case { scenario, preemptions: Some(3) });
@@ -194,7 +229,9 @@ pub(crate) fn mixed() -> Vec<Case> {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    [alone(), posting(), waiting(), mixed()].into_iter().flatten().collect()
+    let groups =
+        [alone(), posting(), waiting(), mixed(), receiving(), together(), signalling(), ending()];
+    groups.into_iter().flatten().collect()
 }
 
 /// 1, or how many times more is explored than in CI.
@@ -212,7 +249,7 @@ impl Case {
             seed: effort,
             preemptions,
             spurious: effort.ilog10().min(2),
-            states: 20_000 * effort,
+            states: 50_000 * effort,
             ..Settings::default()
         }
     }

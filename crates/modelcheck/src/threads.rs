@@ -1,0 +1,59 @@
+//! Threads of a scenario: lanes, and host threads, each at its place.
+
+use crate::fiber::{Body, Kernel, Lane};
+use crate::memory::Place;
+use crate::scenario::ThreadSpec;
+use crate::world::World;
+use std::rc::Rc;
+use warpverbs_mlx5::export::Qp;
+
+/// Device of the kernels, and of the host where it posts with them.
+const GPU: u8 = 0;
+/// Device of a peer's kernels.
+const FAR_GPU: u8 = 1;
+/// Device of a host that does not post.
+const HOST: u8 = 2;
+
+/// One lane of the first warp of block `block` that runs `entry`.
+pub fn lane(entry: Kernel, world: &World, block: u32, lane: u32, argument: u64) -> ThreadSpec {
+    let place = Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2 };
+    lane_at(entry, world.qp(), GPU, place, argument)
+}
+
+/// Thread `thread` of a block of `threads`, all of one warp or (`warps`) each in one of its own.
+pub fn member(entry: Kernel, world: &World, thread: u32, threads: u32, warps: bool) -> ThreadSpec {
+    let (lane, warp) = if warps { (0, thread) } else { (thread, 0) };
+    let place = Lane { lane, warp, thread, block: 0, block_dim: threads, grid_dim: 2 };
+    lane_at(entry, world.qp(), GPU, place, thread.into())
+}
+
+/// A lane of another GPU, with a queue pair of its own.
+pub fn far_lane(entry: Kernel, world: &World, argument: u64) -> ThreadSpec {
+    let place = Lane { block_dim: 32, grid_dim: 1, ..Lane::default() };
+    ThreadSpec { name: "peer".into(), ..lane_at(entry, world.far_qp(), FAR_GPU, place, argument) }
+}
+
+fn lane_at(entry: Kernel, qp: Qp, device: u8, lane: Lane, argument: u64) -> ThreadSpec {
+    ThreadSpec {
+        name: format!("b{}t{}", lane.block, lane.thread),
+        body: Body::Kernel { entry, qp: Rc::new(qp), argument, lane },
+        place: Place { device, block: lane.block as u8 },
+        daemon: false,
+    }
+}
+
+/// A host thread that does not post: only scope `System` reaches it.
+pub fn watcher(name: &str, run: impl Fn() + 'static) -> ThreadSpec {
+    let place = Place { device: HOST, block: 0 };
+    ThreadSpec { place, ..host_thread(name, run) }
+}
+
+/// A host thread on the device of the kernels: both post to state in host memory.
+pub fn host_thread(name: &str, run: impl Fn() + 'static) -> ThreadSpec {
+    ThreadSpec {
+        name: name.into(),
+        body: Body::Host(Rc::new(run)),
+        place: Place { device: GPU, block: u8::MAX },
+        daemon: false,
+    }
+}

@@ -1,0 +1,7 @@
+//! The memory model by litmus tests; the device library's headers and the host's protocol over
+//! small configurations; weakenings and faults, which these must notice.
+
+mod cases;
+mod litmus;
+mod mutants;
+mod protocol;
