@@ -4,6 +4,7 @@
 #
 #   CXX     host compilers for the SIMT device      (default: g++ clang++)
 #   NVCC    nvcc of CUDA 13                         (default: nvcc on PATH)
+#   NVDISASM nvdisasm of CUDA 13                    (default: nvdisasm on PATH)
 #   CLANG   a clang++ that knows amdgcn             (default: clang++)
 #   CUDA_ARCHS (default: 80 90 100)   HIP_ARCHS (default: gfx942 gfx90a)
 #   STRICT=1: what is skipped fails
@@ -14,6 +15,7 @@ cd "$(dirname "$0")"
 
 CXX=${CXX:-g++ clang++}
 NVCC=${NVCC:-nvcc}
+NVDISASM=${NVDISASM:-nvdisasm}
 CLANG=${CLANG:-clang++}
 CUDA_ARCHS=${CUDA_ARCHS:-80 90 100}
 HIP_ARCHS=${HIP_ARCHS:-gfx942 gfx90a}
@@ -99,6 +101,27 @@ orderings() {
   ok "orderings in PTX for sm_$arch"
 }
 
+# The same in the machine's code, for the kernels of check/sass_sm_90.txt.
+sass() {
+  command -v "$NVDISASM" >/dev/null || { skip "no nvdisasm: orderings in SASS not compared"; return; }
+  "$NVCC" -cubin -arch=sm_90 -std=c++20 -Iinclude -o "$out/orderings.cubin" check/orderings.cu &&
+    "$NVDISASM" -c "$out/orderings.cubin" >"$out/orderings.sass" ||
+    { fail "nvcc and nvdisasm sm_90: check/orderings.cu"; return; }
+  awk '
+    /^\.text\./ { sub(/^\.text\./, ""); sub(/:.*/, ""); print }
+    {
+      for (i = 1; i <= NF; i++) {
+        op = $i; sub(/;$/, "", op)
+        if (op ~ /^(MEMBAR|FENCE|CCTL|ATOMG?|REDG?)\./ || op ~ /^(LD|ST)G?\..*(STRONG|MMIO)/) {
+          print "  " op
+          break
+        }
+      }
+    }' "$out/orderings.sass" >"$out/found"
+  python3 check/compare.py check/sass_sm_90.txt "$out/found" some || fail "sm_90: SASS differs from check/sass_sm_90.txt"
+  ok "orderings in SASS for sm_90"
+}
+
 hip() {
   local arch=$1 file
   if ! echo | "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -E - >/dev/null 2>&1; then
@@ -119,6 +142,7 @@ if command -v "$NVCC" >/dev/null; then
     cuda "$arch"
     orderings "$arch"
   done
+  sass
 else
   skip "no nvcc: kernels not compiled for CUDA, orderings not compared"
 fi

@@ -1,4 +1,6 @@
-"""Compares the memory operations found in PTX with those of orderings.txt. Prints what differs."""
+"""Compares the memory operations found in PTX or SASS with those expected. Prints what differs.
+
+compare.py EXPECTED FOUND [some]: with `some`, kernels that are not expected do not count."""
 
 import difflib
 import sys
@@ -18,8 +20,10 @@ def read(path):
     return kernels
 
 
-def main(expected_path, found_path):
+def main(expected_path, found_path, kernels="all"):
     expected, found = read(expected_path), read(found_path)
+    if kernels == "some":
+        found = {name: found[name] for name in found.keys() & expected.keys()}
     bad = [f"{name}: not in both" for name in expected.keys() ^ found.keys()]
     for name in expected.keys() & found.keys():
         only_set, wanted = expected[name]
