@@ -86,7 +86,11 @@ fn failing_seed(log: &str) -> Option<&str> {
 fn campaigns(options: &Nightly) -> Vec<Campaign> {
     let runs = options.runs;
     let mut all = vec![
-        Campaign::seeded("rc simulation", runs, "test --release -p warpverbs-rc --test it simulation"),
+        Campaign::seeded(
+            "rc simulation",
+            runs,
+            "test --release -p warpverbs-rc --test it simulation",
+        ),
         Campaign::seeded(
             "nic network_faults",
             runs,
