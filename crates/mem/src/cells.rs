@@ -1,4 +1,4 @@
-//! Runs of atomic words inside host memory: checked once, indexed for ever.
+//! Runs of atomic words inside host memory: checked once, then only indexed.
 
 use crate::{Kind, MemError, Region};
 use std::fmt;
@@ -10,7 +10,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A word that everybody may touch at any time.
+/// A word that anybody may access at any time.
 ///
 /// # Safety
 /// Every bit pattern is valid, and a shared reference allows concurrent access by others.

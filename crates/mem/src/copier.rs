@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Names one copy that a [`Copier`] has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct CopyTicket(pub u64);
 
 /// A copy engine for memory that the CPU cannot touch. Copies of one engine finish in the order
 /// in which they were started.
@@ -18,18 +18,18 @@ pub unsafe trait Copier: Send + Sync {
     ///
     /// # Safety
     /// Both ranges must stay valid until [`Copier::is_done`] says so for the returned ticket.
-    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, MemError>;
+    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<CopyTicket, MemError>;
 
     /// Whether the copy, and every earlier one, has landed. Never blocks.
-    fn is_done(&self, ticket: Ticket) -> Result<bool, MemError>;
+    fn is_done(&self, ticket: CopyTicket) -> Result<bool, MemError>;
 
-    /// Zeroed host memory that copies of this engine come from and go to without a detour.
+    /// Zeroed host memory that this engine copies from and to directly.
     fn host_memory(&self, len: usize) -> Result<Region, MemError> {
         HostBuf::region(len)
     }
 
     /// A copy that takes longer than this means that the engine hangs. Real ones take milliseconds.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
 }
@@ -42,14 +42,14 @@ pub enum Progress {
     Pending(Pending),
 }
 
-/// A copy in flight. Dropping it waits for the copy, but not for an engine that hangs: what such
-/// an engine may still touch is kept from being freed instead.
+/// A copy in flight. Dropping it waits for the copy, but not for an engine that hangs: memory that
+/// such an engine may still touch is leaked instead.
 pub struct Pending(Started);
 
 #[derive(Clone)]
 struct Started {
     copier: Arc<dyn Copier>,
-    ticket: Ticket,
+    ticket: CopyTicket,
     _keep: [Region; 2],
 }
 
@@ -69,9 +69,9 @@ impl Pending {
         self.0.copier.is_done(self.0.ticket)
     }
 
-    /// As [`Copier::patience`].
-    pub fn patience(&self) -> Duration {
-        self.0.copier.patience()
+    /// As [`Copier::timeout`].
+    pub fn timeout(&self) -> Duration {
+        self.0.copier.timeout()
     }
 }
 
@@ -91,11 +91,11 @@ impl Started {
         let over: Vec<_> = hanging.extract_if(.., |copy| !copy.is_under_way()).collect();
         let hangs = hanging.iter().any(|copy| Arc::ptr_eq(&copy.copier, &self.copier));
         drop(hanging);
-        // Not under the lock: memory is given back.
+        // Not under the lock: memory is freed.
         drop(over);
         let asked = Instant::now();
         while self.is_under_way() {
-            if hangs || asked.elapsed() > self.copier.patience() {
+            if hangs || asked.elapsed() > self.copier.timeout() {
                 HANGING.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
                 return;
             }
@@ -162,7 +162,7 @@ mod tests {
     use crate::testing::{LazyCopier, LazyMemory};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Host memory that says when it is given back.
+    /// Host memory that records when it is freed.
     struct Watched(HostBuf, Arc<AtomicBool>);
 
     // SAFETY: the bytes are those of the mapping that the first field owns.
@@ -202,7 +202,7 @@ mod tests {
         drop(second);
         assert!(!freed.load(Ordering::Relaxed), "the engine may still read it");
         copier.allow(u64::MAX);
-        // The next engine that hangs is an occasion to look at the others.
+        // The next engine that hangs triggers a look at the others.
         drop(start(&Arc::new(LazyCopier::default()), &Arc::default()));
         assert!(freed.load(Ordering::Relaxed));
     }

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Validity {
     Live,
-    /// The owner or a SEND_INVAL took it back, for good.
+    /// By its user or a SEND_INVAL, for good.
     Invalidated,
-    /// A test took it back, for now.
+    /// By a test, until it restores it.
     Revoked,
 }
 
@@ -74,8 +74,8 @@ impl KeyTable {
         Ok(Self { slots, free, by_index, rng, epoch: Arc::default() })
     }
 
-    /// A number that changes, by a release, whenever a key ceases to be what it was: who keeps what
-    /// was found by a key loads it with acquire, and forgets when it is another.
+    /// Generation counter, incremented (release) whenever a key is revoked or removed. Cache a look-up
+    /// together with this value; load it again (acquire), and drop the cache if it has changed.
     pub fn epoch(&self) -> Arc<AtomicU64> {
         self.epoch.clone()
     }
@@ -132,7 +132,7 @@ impl KeyTable {
         Ok(key)
     }
 
-    /// Forgets a key and gives its region back.
+    /// Removes a key and returns its region.
     pub fn remove(&mut self, key: u32) -> Option<Region> {
         let slot = self.slot_of(key).ok()?;
         self.by_index.remove(&(key >> 8));
@@ -248,7 +248,7 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Takes a key back for good.
+    /// Invalidates a key for good.
     pub fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), AccessError> {
         self.check_invalidate(pd, key)?;
         let slot = self.slot_of(key)?;

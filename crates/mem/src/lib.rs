@@ -19,7 +19,7 @@ mod through;
 
 pub use access::{Access, AccessError, KeyError};
 pub use cells::{Cell, Cells};
-pub use copier::{Copier, Pending, Progress, Ticket, copy, copy_on_host};
+pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use error::MemError;
 pub use host::{HostBuf, SmallBuf};
 pub use keys::{KeyHint, KeyTable, Span};

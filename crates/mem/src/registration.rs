@@ -1,4 +1,4 @@
-//! How a NIC reaches memory: by its address, by a dmabuf, or by somebody's copies.
+//! How a NIC reaches memory: by its address, as a dmabuf, or through copies.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ pub enum RegistrationPath {
     Dmabuf,
     /// A GPU's memory by its address, which a kernel module of the GPU's vendor knows.
     PeerMemory,
-    /// Pinned host memory instead of the GPU's: somebody copies between the two.
+    /// Pinned host memory as a bounce buffer: the GPU's copy engine copies between the two.
     Bounce,
 }
 

@@ -1,12 +1,12 @@
 //! For tests: memory that only a copy engine reaches, and an engine whose pace a test sets.
 
-use crate::{Backing, Copier, Dmabuf, HostBuf, Kind, MemError, NotExported, Region, Ticket};
+use crate::{Backing, Copier, CopyTicket, Dmabuf, HostBuf, Kind, MemError, NotExported, Region};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A copy engine that carries copies out when it is told to, in the order in which they were
+/// A copy engine that performs copies when a test allows it, in the order in which they were
 /// started.
 #[derive(Debug, Default)]
 pub struct LazyCopier(Mutex<Queue>);
@@ -18,7 +18,7 @@ struct Queue {
     waiting: VecDeque<(u64, u64, usize)>,
     /// Copies that are carried out at once.
     eager: u64,
-    /// Questions after which a copy is carried out, and those asked in vain.
+    /// Polls after which a copy is performed, and those since the last.
     pace: Option<u64>,
     asked: u64,
     broken: bool,
@@ -37,7 +37,7 @@ impl LazyCopier {
         self.queue().waiting.len()
     }
 
-    /// A copy that was asked for so many times, in vain, is carried out: nobody needs to allow it.
+    /// From now on a copy is performed after so many polls, without being allowed.
     pub fn pace(&self, polls: u64) {
         self.queue().pace = Some(polls);
     }
@@ -72,19 +72,19 @@ impl Queue {
 // SAFETY: `host_copy` touches exactly the two ranges given to `start`; callers keep both valid
 // until `is_done` says so, or fails, after which nothing touches them.
 unsafe impl Copier for LazyCopier {
-    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, MemError> {
+    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<CopyTicket, MemError> {
         let mut queue = self.queue();
         if queue.broken {
             return Err(BROKEN);
         }
         queue.started += 1;
         queue.waiting.push_back((dst, src, len));
-        let ticket = Ticket(queue.started);
+        let ticket = CopyTicket(queue.started);
         queue.go_on();
         Ok(ticket)
     }
 
-    fn is_done(&self, ticket: Ticket) -> Result<bool, MemError> {
+    fn is_done(&self, ticket: CopyTicket) -> Result<bool, MemError> {
         let mut queue = self.queue();
         if queue.broken {
             return Err(BROKEN);
@@ -100,8 +100,8 @@ unsafe impl Copier for LazyCopier {
         Ok(ticket.0 <= queue.done)
     }
 
-    /// Short: a test that holds it back does not mean to wait.
-    fn patience(&self) -> Duration {
+    /// Short: a test that holds copies back does not want to wait.
+    fn timeout(&self) -> Duration {
         Duration::from_millis(20)
     }
 }

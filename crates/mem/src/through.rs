@@ -55,7 +55,7 @@ fn wait(progress: Progress) -> Result<(), MemError> {
     let Progress::Pending(copy) = progress else { return Ok(()) };
     let asked = Instant::now();
     while !copy.is_done()? {
-        if asked.elapsed() > copy.patience() {
+        if asked.elapsed() > copy.timeout() {
             return Err(HANGS);
         }
         std::thread::yield_now();

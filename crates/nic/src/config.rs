@@ -5,7 +5,7 @@ use crate::{Clock, LinkConfig, NicError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which of the two announcements of new work the NIC believes. Correct posting code works under
+/// Which of the two announcements of new work counts. Correct posting code works under
 /// each of them; see `docs/nic.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorbellPolicy {
@@ -37,7 +37,7 @@ pub struct Idle {
 
 impl Default for Idle {
     fn default() -> Self {
-        // On an only core, whoever the engine waits for cannot run while it spins.
+        // On a single core, no other thread can run while the engine spins.
         let spin = if is_only_core() { 0 } else { 20_000 };
         Self { spin, yields: 200_000, sleep: Duration::from_micros(50) }
     }
@@ -70,7 +70,7 @@ pub struct Config {
     /// Which announcement of new work counts.
     pub policy: DoorbellPolicy,
     /// Polls after a ring during which the record may still lag behind, when the record counts.
-    pub record_patience: u32,
+    pub record_polls: u32,
     /// Keeps a copy of every WQE from its doorbell on and compares it when it is executed.
     pub watch_rewrites: bool,
     /// Bytes moved at most for one WQE before other QPs have their turn.
@@ -98,7 +98,7 @@ impl Default for Config {
             max_qps: 1024,
             seed: None,
             policy: DoorbellPolicy::default(),
-            record_patience: 10_000,
+            record_polls: 10_000,
             watch_rewrites: false,
             slice_bytes: 1 << 20,
             link: LinkConfig::default(),

@@ -67,21 +67,22 @@ pub enum NicError {
         /// The number.
         qpn: u32,
     },
-    /// No other device can carry this.
+    /// No other device can execute this.
     #[error("{what} cannot be proxied by another device")]
     NotProxied {
-        /// What was asked for.
+        /// Asking for copies.
         what: &'static str,
     },
-    /// Peers cannot be given rights to memory that is copied: nobody sees when they use it.
+    /// Peers cannot be given rights to memory with a bounce buffer: the NIC does not see their
+    /// accesses, so it would not copy.
     #[error(
-        "memory that has a bounce buffer cannot grant {rights:?}: nobody sees when peers use it"
+        "memory with a bounce buffer cannot grant {rights:?}: the NIC does not see accesses of peers"
     )]
     BouncedRights {
-        /// What was asked for.
+        /// Asking for copies.
         rights: Access,
     },
-    /// A bounce buffer is host memory, as long as the memory of a GPU in whose place it is.
+    /// A bounce buffer is host memory of the length of the GPU memory that it stands in for.
     #[error(
         "a bounce buffer must be host memory of the same length as the device region it stands for"
     )]
@@ -91,7 +92,7 @@ pub enum NicError {
     Link {
         /// The address to bind to.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         kind: std::io::ErrorKind,
     },
     /// A link needs an address that peers can send to, not "any".
@@ -105,13 +106,13 @@ pub enum NicError {
     Capture {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         kind: std::io::ErrorKind,
     },
     /// Faults or a capture for a NIC without a link.
     #[error("{what} was asked for, but the NIC has no link: everything stays in this process")]
     NoWire {
-        /// What was asked for.
+        /// Asking for copies.
         what: &'static str,
     },
     /// A variable of the environment has a value that will not do.

@@ -1,4 +1,4 @@
-//! Asynchronous events: what the NIC has to say besides completions.
+//! Asynchronous events, which the NIC raises apart from completions.
 
 use std::collections::VecDeque;
 use warpverbs_rdma::AsyncEvent;

@@ -52,7 +52,7 @@ impl fmt::Debug for SoftNic {
 }
 
 impl Shared {
-    /// The lock, for everybody but the engine thread.
+    /// The lock, for every thread but the engine's.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.lock_unannounced();
@@ -173,7 +173,7 @@ impl SoftNic {
     /// are refused. `None`: it works.
     pub fn stopped(&self) -> Option<NicError> {
         if self.0.core.is_poisoned() {
-            // Whoever takes the lock notices.
+            // The next caller of `lock` handles it.
             drop(self.0.lock());
         }
         self.0.stopped().cloned()
@@ -244,11 +244,10 @@ impl SoftNic {
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
     }
 
-    /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: it has
-    /// `bounce_buffer` in its place, host memory of the same length under its key `device_lkey`.
-    /// Bytes are copied between the two, by the memory's copy engine, before and after each piece
-    /// of work of proxied QPs. What peers do to the bounce buffer is seen by nobody, so they get no
-    /// rights.
+    /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: `bounce_buffer`
+    /// stands in for it: host memory of the same length, which the device knows as `device_lkey`.
+    /// The memory's copy engine copies between the two before or after each request of a proxied
+    /// QP. The NIC does not see when peers access the bounce buffer, so peers get no rights.
     pub fn reg_bounced_mr(
         &self,
         pd: &Pd,
@@ -265,8 +264,8 @@ impl SoftNic {
         if !fits || region.kind() == Kind::Host || region.copier().is_none() {
             return Err(NicError::UnfitBounceBuffer);
         }
-        // No key of the device in the table: who does not know of the bounce buffer refuses the
-        // key.
+        // The key table holds no key of the device: a poster that does not use the bounce buffer
+        // has the key refused.
         let mr = self.reg_proxied_mr(pd, region, access, 0)?;
         self.0.lock().proxy.bounce_buffers.insert(mr.lkey(), bounce_buffer, device_lkey);
         Ok(mr)
@@ -337,8 +336,8 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, Some(proxy_device))
     }
 
-    /// Passes on what a device that executes proxied QPs has to say besides completions. A QP that
-    /// it says has failed goes to ERR.
+    /// Raises an asynchronous event of a device that executes proxied QPs. A QP that has failed by it
+    /// goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
         control::raise(&mut self.0.lock(), event);
     }
@@ -358,7 +357,7 @@ impl SoftNic {
         self.0.lock().queues.diagnostics.log.counts()
     }
 
-    /// Hears of every violation from now on; those that find `capacity` unread ones are lost.
+    /// Receives every violation from now on; with `capacity` unread ones, further ones are lost.
     pub fn subscribe(&self, capacity: usize) -> Receiver<Violation> {
         self.0.lock().queues.diagnostics.log.subscribe(capacity)
     }

@@ -34,7 +34,7 @@ pub(crate) struct MrInner {
 }
 
 impl Mr {
-    /// Key for the owner's work requests.
+    /// Key for local work requests.
     pub fn lkey(&self) -> u32 {
         self.0.key
     }

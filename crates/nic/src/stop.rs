@@ -1,4 +1,4 @@
-//! A NIC that stopped for good: why, and whom it concerns.
+//! A NIC that stopped for good: its cause, and the watchers that are called.
 
 use crate::NicError;
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};

@@ -55,13 +55,13 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 /// Slices done under one taking of the lock, at most.
 const SLICES: u32 = 4096;
-/// Times the engine makes way before it takes the lock, whoever waits for it.
+/// How often the engine yields to callers that wait for the lock, before it takes the lock itself.
 const COURTESY: u32 = 64;
 
-/// Looks at memory that take as long as one that asks the system for datagrams.
+/// Polls of memory that take as long as one system call that asks for datagrams.
 const SYSTEM_CALL: u32 = 16;
 
-fn patience(nic: &Shared) -> Idle {
+fn idle_of(nic: &Shared) -> Idle {
     let Idle { spin, yields, sleep } = nic.config().idle;
     match nic.lock().network.local() {
         None => Idle { spin, yields, sleep },
@@ -70,10 +70,10 @@ fn patience(nic: &Shared) -> Idle {
 }
 
 fn drive(nic: &Shared, stop: &AtomicBool) {
-    let Idle { spin, yields, sleep } = patience(nic);
+    let Idle { spin, yields, sleep } = idle_of(nic);
     let mut idle = 0u32;
     while !stop.load(Ordering::Acquire) {
-        // Whoever waits gets the lock first; but calls without end must not stop the engine.
+        // Callers that wait get the lock first, but endless calls must not stop the engine.
         for _ in 0..COURTESY {
             if nic.waiting.load(Ordering::Relaxed) == 0 {
                 break;

@@ -192,7 +192,7 @@ pub enum Rule {
     },
     /// The operation is none that another device could carry out: extended atomics and LOCAL_INVAL,
     /// on a proxied QP.
-    #[error("{opcode:?} cannot be carried out by another device")]
+    #[error("{opcode:?} cannot be executed by another device")]
     NotProxied {
         /// The opcode.
         opcode: SendOpcode,
@@ -222,7 +222,7 @@ pub enum Rule {
     /// The device that executes the QP's work refused what passed every check.
     #[error("the device that executes the QP's work refused it: errno {errno}")]
     DeviceRefused {
-        /// As the device's library said.
+        /// From the device's library.
         errno: i32,
     },
     /// READs and atomics need a resource that was set to zero.

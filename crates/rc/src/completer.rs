@@ -34,7 +34,7 @@ impl Requester {
             self.fail(Some(status));
             Place::Nothing
         });
-        self.check_doom();
+        self.check_pending_failure();
         place
     }
 

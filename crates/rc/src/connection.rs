@@ -169,7 +169,7 @@ impl Connection {
     /// as soon as everything before it is complete, and the rest is flushed. Unknown requests are
     /// ignored.
     pub fn fail_request(&mut self, id: WrId, status: Status) {
-        self.requester.doom(id, status);
+        self.requester.fail_pending(id, status);
         self.settle();
     }
 

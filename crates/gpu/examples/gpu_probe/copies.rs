@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, CudaDevice};
 use warpverbs_gpu::{Dim, Gpu, GpuError, Place};
-use warpverbs_mem::{HostBuf, Region, Ticket};
+use warpverbs_mem::{CopyTicket, HostBuf, Region};
 
 const SIZES: [usize; 6] = [8, 64, 4096, 65_536, 1 << 20, 16 << 20];
 const LARGEST: usize = 16 << 20;
@@ -20,7 +20,7 @@ struct Route {
 }
 
 impl Route {
-    fn start(&self, len: usize) -> Result<Ticket, GpuError> {
+    fn start(&self, len: usize) -> Result<CopyTicket, GpuError> {
         assert!(len <= self.to.len() && len <= self.from.len());
         // SAFETY: both ranges are inside regions that `self` holds, and every caller holds `self`
         // until the ticket is done or for the rest of the process.

@@ -20,7 +20,7 @@ use crate::GpuError;
 use cudarc::driver::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use warpverbs_mem::{Copier, MemError, Region, Ticket};
+use warpverbs_mem::{Copier, CopyTicket, MemError, Region};
 
 /// Bytes of a copy by way of host memory that are there at a time.
 const BOUNCE: usize = 1 << 20;
@@ -81,7 +81,7 @@ impl CopyEngine {
     ///
     /// # Safety
     /// Both ranges must stay valid until the ticket is done.
-    pub unsafe fn enqueue(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, GpuError> {
+    pub unsafe fn enqueue(&self, dst: u64, src: u64, len: usize) -> Result<CopyTicket, GpuError> {
         let context = self.line.stream().context();
         let _entered = context.enter()?;
         let mut last = lock(&self.last);
@@ -92,11 +92,11 @@ impl CopyEngine {
         // be on its way. If this fails the context is lost, and the copy with it.
         self.line.number(number)?;
         *last = number;
-        copied.map(|()| Ticket(number))
+        copied.map(|()| CopyTicket(number))
     }
 
     /// Whether the copy has landed.
-    pub fn landed(&self, ticket: Ticket) -> Result<bool, GpuError> {
+    pub fn landed(&self, ticket: CopyTicket) -> Result<bool, GpuError> {
         self.line.landed(ticket.0)
     }
 
@@ -192,12 +192,12 @@ impl CopyEngine {
 
 // SAFETY: each path touches exactly the ranges given. Landing in order: one stream.
 unsafe impl Copier for CopyEngine {
-    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<Ticket, MemError> {
+    unsafe fn start(&self, dst: u64, src: u64, len: usize) -> Result<CopyTicket, MemError> {
         // SAFETY: the same obligation.
         unsafe { self.enqueue(dst, src, len) }.map_err(as_mem_error)
     }
 
-    fn is_done(&self, ticket: Ticket) -> Result<bool, MemError> {
+    fn is_done(&self, ticket: CopyTicket) -> Result<bool, MemError> {
         self.landed(ticket).map_err(as_mem_error)
     }
 

@@ -8,7 +8,7 @@ use super::pinned::SharedMem;
 use crate::GpuError;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use warpverbs_mem::{Region, Ticket};
+use warpverbs_mem::{CopyTicket, Region};
 
 const STAGING: usize = 1 << 20;
 /// A part of at most `STAGING` bytes takes microseconds; this long means that the device hangs.
@@ -23,7 +23,7 @@ pub(crate) struct Transfer {
 struct Staging {
     buffer: Region,
     // Set while the device may still touch `buffer`.
-    busy: Option<Ticket>,
+    busy: Option<CopyTicket>,
 }
 
 impl Transfer {

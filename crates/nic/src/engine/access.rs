@@ -3,7 +3,7 @@
 //!
 //! A check that fails leaves no trace: receives are only looked at until [`take`].
 
-use super::flight::{Stop, local};
+use super::in_flight::{Stop, local};
 use crate::AsyncEvent;
 use crate::qp::receive::{ReceiveQueue, Receives};
 use crate::qp::send::SendQueue;
@@ -22,7 +22,7 @@ pub(crate) const MAX_PIECES: usize = 64;
 /// Pieces of memory, in order: at most as many as a WQE has segments.
 pub(crate) type Spans<'a> = ArrayVec<Span<'a>, MAX_PIECES>;
 
-/// Why a request is not carried out.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Refusal {
     /// No receive is posted; the code says how long to wait.
@@ -308,7 +308,7 @@ pub(crate) fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
     if max == 0 {
         return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));
     }
-    if q.flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
+    if q.in_flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
         return Err(Stop::Drain);
     }
     Ok(())

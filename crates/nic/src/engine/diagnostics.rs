@@ -1,4 +1,4 @@
-//! What a NIC reports besides completions.
+//! Events and violations.
 
 use crate::event::Events;
 use crate::stats::QpStats;

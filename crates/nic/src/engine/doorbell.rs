@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use warpverbs_mem::DoorbellPage;
 use warpverbs_mlx5::doorbell::Doorbell;
 
-/// Doorbells looked at in one slice, besides those of busy QPs: eight cache lines.
+/// Doorbells polled in one slice in addition to those of busy QPs: eight cache lines.
 const WINDOW: usize = 64;
 /// QPs whose doorbells are looked at in every slice.
 const HOT: usize = 8;
@@ -27,7 +27,7 @@ pub(crate) struct DoorbellScanner {
     /// QPs whose doorbells were rung last, newest first.
     hot: ArrayVec<QpSlot, HOT>,
     policy: DoorbellPolicy,
-    record_patience: u32,
+    record_polls: u32,
     watch_rewrites: bool,
     pub(super) rng: StdRng,
 }
@@ -41,7 +41,7 @@ impl DoorbellScanner {
             polled: Vec::new(),
             hot: ArrayVec::new(),
             policy: config.policy,
-            record_patience: config.record_patience,
+            record_polls: config.record_polls,
             watch_rewrites: config.watch_rewrites,
             rng,
         }
@@ -212,10 +212,10 @@ impl DoorbellScanner {
             q.pending_doorbell = PendingDoorbell::None;
             return self.announce(queues, slot, bell.next().0);
         }
-        self.announce_by_record(queues, slot, bell.next().0, self.record_patience);
+        self.announce_by_record(queues, slot, bell.next().0, self.record_polls);
     }
 
-    /// Believes the record; waits for it if it lags behind the doorbell.
+    /// Takes the record's index; waits for the record if it lags behind the doorbell.
     fn announce_by_record(&self, queues: &mut Queues, slot: QpSlot, doorbell: u16, polls: u32) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let record = q.record.send();
@@ -300,7 +300,7 @@ impl DoorbellScanner {
                     // The slots that could be in use are flushed, no more. If all of them were
                     // executed, the error is that of the first WQE beyond.
                     q.posted = (q.reported + q.depth).max(q.next + 1);
-                    q.poison = Some(rule);
+                    q.deferred_error = Some(rule);
                     queues.enqueue(slot);
                 } else {
                     queues.diagnostics.report(qpn, QueueKind::Send, before, rule);

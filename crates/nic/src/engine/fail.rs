@@ -1,7 +1,7 @@
 //! Errors: the right syndrome on both sides, QPs to ERR, the rest flushed.
 
 use super::access::Refusal;
-use super::flight::WqeInfo;
+use super::in_flight::WqeInfo;
 use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::qp::receive::{ReceiveQueue, Receives};
@@ -209,10 +209,11 @@ impl Queues {
         self.end(slot, Some(syndrome));
     }
 
-    /// Flushes what a QP in ERR still has, once its backend has let go of it. The receive that is
+    /// Flushes the work of a QP in ERR, once its backend holds none of it. The receive that is
     /// `broken` fails with its own syndrome.
     pub(super) fn finish_flush(&mut self, slot: QpSlot, broken: Option<(u64, Syndrome)>) {
-        while let Some(flight) = self.tables.sends.live_mut(slot).and_then(|q| q.flight.pop_front())
+        while let Some(flight) =
+            self.tables.sends.live_mut(slot).and_then(|q| q.in_flight.pop_front())
         {
             self.fail_wqe(slot, &flight.info, Syndrome::WrFlush, None);
         }

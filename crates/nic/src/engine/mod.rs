@@ -14,7 +14,7 @@ mod diagnostics;
 mod doorbell;
 mod fail;
 mod fetch;
-mod flight;
+mod in_flight;
 mod loopback;
 mod net;
 mod plain;
@@ -24,7 +24,7 @@ mod report;
 mod schedule;
 mod tables;
 
-pub(crate) use flight::InFlight;
+pub(crate) use in_flight::InFlight;
 pub(crate) use proxy::SharedEnd;
 pub use schedule::Step;
 
@@ -44,7 +44,7 @@ use complete::Completer;
 use diagnostics::Diagnostics;
 use doorbell::DoorbellScanner;
 use fetch::{read_wqe, rewritten};
-use flight::WqeInfo;
+use in_flight::WqeInfo;
 use loopback::Loopback;
 use net::Network;
 use proxy::{Proxy, Submitted};
@@ -153,7 +153,7 @@ impl Core {
         let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxy());
         let waits = served || self.network.is_network_pending() || !self.queues.schedule.is_empty();
         let idle = done == 0 && !moving && !rung && !waits;
-        // What is polled for rarely is polled for at least whenever nothing else is to be done.
+        // Doorbell records are polled rarely while there is other work, and always when idle.
         let recovered = !self.queues.schedule.watched.is_empty()
             && (idle || self.queues.completer.steps.is_multiple_of(64))
             && self.doorbells.poll_watched(&mut self.queues);
@@ -218,7 +218,7 @@ impl Core {
     #[inline]
     fn advance(&mut self, slot: QpSlot, budget: u32) -> Advance {
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.flight.is_empty()
+        if !q.in_flight.is_empty()
             && let Some(advance) = self.advance_oldest(slot)
         {
             return advance;
@@ -226,18 +226,21 @@ impl Core {
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
         match q.state {
             QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
-            QpState::Rts if q.poison.is_some() => self.ending(|queues| queues.fail_poisoned(slot)),
+            QpState::Rts if q.deferred_error.is_some() => {
+                self.ending(|queues| queues.fail_deferred(slot))
+            }
             QpState::Rts if q.next != q.posted => match q.executor {
                 Executor::CountOnly => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
                 Executor::Loopback | Executor::Network => self.start_next(slot),
             },
-            QpState::Err | QpState::Sqe if q.next != q.posted && q.flight.is_empty() => {
+            QpState::Err | QpState::Sqe if q.next != q.posted && q.in_flight.is_empty() => {
                 self.queues.flush_next(slot);
                 Advance::Done
             }
             QpState::Sqd
-                if !q.drained && (q.flight.is_empty() || self.network.conns.is_drained(slot)) =>
+                if !q.drained
+                    && (q.in_flight.is_empty() || self.network.conns.is_drained(slot)) =>
             {
                 q.drained = true;
                 let qpn = q.qpn.get();
@@ -251,9 +254,9 @@ impl Core {
     /// Lets the oldest WQE in flight go on. `None`: it waits, and a later one may start.
     fn advance_oldest(&mut self, slot: QpSlot) -> Option<Advance> {
         let q = self.queues.tables.sends.live_mut(slot)?;
-        let first = *q.flight.front()?;
+        let first = *q.in_flight.front()?;
         if !first.away {
-            q.flight.pop_front();
+            q.in_flight.pop_front();
             self.ending(|queues| queues.finish(slot, first.info, None));
             return Some(Advance::Done);
         }
@@ -271,7 +274,7 @@ impl Core {
         }
     }
 
-    /// Does what may end QPs, and tells their backends.
+    /// Runs what may end QPs, then ends them in their backends.
     #[inline]
     fn ending<T>(&mut self, act: impl FnOnce(&mut Queues) -> T) -> T {
         let done = act(&mut self.queues);
@@ -339,8 +342,8 @@ impl Core {
         }
     }
 
-    /// Tells backends of QPs that went to ERR, and flushes receives. What a backend held is flushed
-    /// before anything that the QP still holds.
+    /// Ends QPs that went to ERR in their backends, and flushes receives. Work of the backend is
+    /// flushed before work that the QP still holds.
     #[cold]
     fn finish_ended(&mut self) {
         while let Some(slot) = self.queues.ended.pop_front() {

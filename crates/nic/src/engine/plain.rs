@@ -1,4 +1,4 @@
-//! Which WQEs may take the short way: the commonest, which need none of what the general way does.
+//! Which WQEs may take the short way: the most common kind, for which most checks are not needed.
 
 use crate::qp::send::SendQueue;
 use warpverbs_mem::{Access, Block, KeyTable, Span};
@@ -24,9 +24,9 @@ pub(super) enum Source<'a> {
     Memory(Sge, Span<'a>),
 }
 
-/// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way: every rule of
-/// that is here, except those of the backend. Whatever is not plainly fine is left as it was found,
-/// for the general way to look at, name and answer.
+/// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way: all conditions
+/// are here, except those of the backend. Any other WQE is left untouched for the general way, which
+/// also reports what is wrong with it.
 #[inline(always)]
 pub(super) fn plain_write<'a>(
     q: &mut SendQueue,

@@ -4,7 +4,7 @@
 use super::complete::{Completer, srqn_of};
 use super::copies::Fault;
 use super::diagnostics::Diagnostics;
-use super::flight::{Delivery, InFlight, Started, Stop, WqeInfo};
+use super::in_flight::{Delivery, InFlight, Started, Stop, WqeInfo};
 use super::report::Report;
 use super::schedule::Scheduler;
 use super::tables::Tables;
@@ -129,7 +129,7 @@ impl Queues {
         rq.received_bytes += u64::from(byte_cnt);
         let (pd, proxied, srqn) =
             (rq.pd, rq.executor == Executor::Proxy, srqn_of(&self.tables, slot));
-        // The key of a proxied QP's message is the device's, which has seen to it.
+        // For a proxied QP, the device has invalidated its key.
         if let (ReceivedKind::SendInvalidate(rkey), false) = (kind, proxied) {
             // It was checked at the start; if it failed by now, the key is gone anyway.
             let _ = self.tables.keys.invalidate(pd, rkey.0);
@@ -174,11 +174,11 @@ impl Queues {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.next = info.index + info.wqebbs;
         q.restore_retries();
-        if !away && q.flight.is_empty() {
+        if !away && q.in_flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
         }
-        q.flight.push_back(InFlight { info, away, reads: brought > 0 });
+        q.in_flight.push_back(InFlight { info, away, reads: brought > 0 });
         Advance::Started
     }
 
@@ -186,8 +186,8 @@ impl Queues {
     #[cold]
     pub(crate) fn stopped(&mut self, slot: QpSlot, info: WqeInfo, stop: Stop) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        // What is in flight comes first: completions are in order, and so are errors.
-        if matches!(stop, Stop::Drain) || !q.flight.is_empty() {
+        // WQEs in flight complete first: errors are reported in order, as completions are.
+        if matches!(stop, Stop::Drain) || !q.in_flight.is_empty() {
             return Advance::Moving;
         }
         match stop {
@@ -215,7 +215,7 @@ impl Queues {
         }
     }
 
-    /// The bytes of the next slot are no WQE: it fails once what is in flight has ended.
+    /// The bytes of the next slot are no WQE: it fails once all WQEs in flight have ended.
     #[cold]
     pub(crate) fn refuse(
         &mut self,
@@ -225,7 +225,7 @@ impl Queues {
         rule: Rule,
     ) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.flight.is_empty() {
+        if !q.in_flight.is_empty() {
             return Advance::Moving;
         }
         let info = WqeInfo {
@@ -245,12 +245,12 @@ impl Queues {
 
     /// The announcement itself was wrong.
     #[cold]
-    pub(super) fn fail_poisoned(&mut self, slot: QpSlot) -> Advance {
+    pub(super) fn fail_deferred(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.flight.is_empty() {
+        if !q.in_flight.is_empty() {
             return Advance::Moving;
         }
-        let Some(rule) = q.poison.take() else { return Advance::Nothing };
+        let Some(rule) = q.deferred_error.take() else { return Advance::Nothing };
         // A QP that only consumes has no bytes to name an opcode.
         let block = q.ring.as_ref().map_or([0; 8], |ring| ring.load(q.next));
         let first: &[u8; 64] = transmute_ref!(&block);
@@ -310,7 +310,7 @@ impl Queues {
         delivery: Option<Delivery>,
         result: Result<(), Fault>,
     ) {
-        let first = self.tables.sends.live_mut(slot).and_then(|q| q.flight.pop_front());
+        let first = self.tables.sends.live_mut(slot).and_then(|q| q.in_flight.pop_front());
         let Some(InFlight { info, .. }) = first else { return };
         debug_assert_eq!(info.index, index, "payload moves in order");
         match result {
@@ -328,7 +328,7 @@ impl Queues {
             && !q.state.flushes_sends()
         {
             let (mut retired, mut bytes) = (q.retired, 0);
-            while let Some(InFlight { info, away: true, .. }) = q.flight.front()
+            while let Some(InFlight { info, away: true, .. }) = q.in_flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
@@ -336,17 +336,17 @@ impl Queues {
                 q.stats.wqes.add(info.opcode, 1);
                 bytes += info.bytes;
                 away += 1;
-                q.flight.pop_front();
+                q.in_flight.pop_front();
             }
             q.retired = retired;
             q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {
-            let Some(&InFlight { info, away: counts, .. }) = q.flight.front() else { break };
+            let Some(&InFlight { info, away: counts, .. }) = q.in_flight.front() else { break };
             if info.index > index {
                 break;
             }
-            q.flight.pop_front();
+            q.in_flight.pop_front();
             away += u32::from(counts);
             match failure.filter(|_| info.index == index) {
                 Some((syndrome, vendor)) => {
@@ -419,5 +419,5 @@ impl Queues {
 }
 
 pub(super) fn idle(q: &SendQueue) -> Advance {
-    if q.flight.is_empty() { Advance::Nothing } else { Advance::Moving }
+    if q.in_flight.is_empty() { Advance::Nothing } else { Advance::Moving }
 }

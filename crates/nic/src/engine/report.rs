@@ -2,7 +2,7 @@
 
 use super::access::Refusal;
 use super::copies::Fault;
-use super::flight::Delivery;
+use super::in_flight::Delivery;
 use crate::AsyncEvent;
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};

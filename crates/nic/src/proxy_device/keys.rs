@@ -58,7 +58,7 @@ impl OwnMemory for ProxyKeys {
         sge: Sge,
         needed: Access,
     ) -> Result<Sge, Box<Rule>> {
-        // Acquire, pairs with the release of whoever took a key back.
+        // Acquire, pairs with the release of the thread that revoked a key.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch == self.seen
             && let Some(known) = &self.known[place(sge.lkey.0)]

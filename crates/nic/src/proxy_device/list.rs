@@ -115,7 +115,7 @@ impl SendList {
         }
     }
 
-    /// Takes the last one out, as a list of its own.
+    /// Takes the last request out, into a list of one.
     pub(crate) fn split_last(&mut self) -> Self {
         let Some(mut last) = self.entries.pop() else { return Self::default() };
         let (mut sges, mut bytes) = (Vec::new(), Vec::new());

@@ -30,13 +30,13 @@ pub struct ProxyLimits {
     pub send_sges: u32,
     /// Entries of a receive's list at most.
     pub recv_sges: u32,
-    /// Bytes that the device copies when they are posted. Longer inline data goes by
-    /// [`ProxyDevice::staging`], and is refused without.
+    /// Bytes of inline data that the device takes itself. Longer inline data goes through
+    /// [`ProxyDevice::staging`], and is refused without it.
     pub inline_bytes: u32,
 }
 
-/// Host memory that is registered with the device, in slots of one length. Inline data that is more
-/// than the device copies by itself is sent from there.
+/// Host memory that is registered with the device, in slots of one length, for inline data beyond
+/// the device's own limit.
 #[derive(Clone, Debug)]
 pub struct Staging {
     /// The memory; as many slots as requests may be outstanding keep work from waiting for one.
@@ -50,8 +50,8 @@ pub struct Staging {
 /// A QP of another device, and its completion queue, which holds all that may be outstanding. The
 /// NIC calls it with its lock held: no call may wait.
 ///
-/// The owner of the device brings the proxy device's QP to RTR and RTS before this NIC's, and to
-/// RESET after it. Dropping it ends everything that it still has to do with the memory of its work.
+/// The creator of the proxy device brings the device's QP to RTR and RTS before this NIC's, and to
+/// RESET after it. Once it is dropped, the device does not access memory of its work any more.
 pub trait ProxyDevice: Send + fmt::Debug {
     /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
     fn qpn(&self) -> u32;
@@ -64,8 +64,8 @@ pub trait ProxyDevice: Send + fmt::Debug {
         None
     }
 
-    /// Posts the requests of a list from its first on. What it does not take is offered again
-    /// later, unless it was refused.
+    /// Posts the requests of a list in order. Those that it does not take are offered again later,
+    /// unless one was refused.
     fn post_send(&mut self, list: &SendList) -> Posted;
 
     /// Posts receives, from the first on.

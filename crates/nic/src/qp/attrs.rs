@@ -1,4 +1,4 @@
-//! Attributes of a QP: what its owner sets on the way from RESET to RTS.
+//! Attributes of a QP, which its user sets on the way from RESET to RTS.
 
 use crate::ModifyError;
 use std::net::SocketAddr;

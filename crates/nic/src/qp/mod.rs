@@ -30,7 +30,7 @@ pub enum OnSendError {
     /// The QP goes to ERR, as a reliable connection does.
     #[default]
     StopAll,
-    /// The QP goes to SQE: sends are flushed, receives go on, the owner may bring it back to RTS.
+    /// The QP goes to SQE: sends are flushed, receives go on, the user may bring it back to RTS.
     StopSends,
 }
 
@@ -84,8 +84,8 @@ pub struct QpConfig {
     pub announcement: Announcement,
     /// What a failed send does to the QP.
     pub on_send_error: OnSendError,
-    /// The NIC reads no WQE: it takes every announced WQEBB for a WQE of its own that succeeded and
-    /// writes a CQE for the newest. For measuring posters.
+    /// The NIC reads no WQE: every announced WQEBB counts as one WQE that succeeded, and the newest
+    /// gets a CQE. For measuring posters.
     pub consume_only: bool,
 }
 
@@ -190,12 +190,12 @@ impl QpConfig {
             next: 0,
             retired: 0,
             reported: 0,
-            flight: VecDeque::new(),
+            in_flight: VecDeque::new(),
             queued: false,
             wake: None,
             stuck: false,
             drained: false,
-            poison: None,
+            deferred_error: None,
             peer_qpn: 0,
             executor,
             peer_slot: QpSlot::default(),
@@ -238,8 +238,8 @@ impl QpConfig {
     }
 }
 
-/// A QP. Clones share it; it is destroyed with the last one, at any time, with work under way or
-/// not: copies that were started end, nothing else happens, and the peer hears no more answers.
+/// A QP. Clones share it; it is destroyed with the last one, at any time, even with work in flight:
+/// copies that were started end, no other work is executed, and peers get no more answers.
 #[derive(Clone, Debug)]
 pub struct Qp(Arc<QpInner>);
 

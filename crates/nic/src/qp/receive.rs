@@ -16,7 +16,7 @@ pub(crate) struct OwnReceives {
     pub(crate) taken: u64,
     /// One past the last receive known to be posted.
     pub(crate) posted: u64,
-    /// The record made no sense: it is believed no further.
+    /// The record was invalid, and is not read any more.
     pub(crate) broken: bool,
 }
 
@@ -72,18 +72,18 @@ pub(crate) struct ReceiveQueue {
     pub(crate) state: QpState,
     /// The QP whose requests are answered.
     pub(crate) peer_qpn: Option<u32>,
-    /// Who takes the messages; the peers of others are not answered here.
+    /// The backend that receives messages; loopback answers peers only if it is loopback.
     pub(crate) executor: Executor,
-    /// In ERR: the executor still has receives. It reports when it has not.
+    /// In ERR: the backend still has receives. It reports when all are flushed.
     pub(crate) flushing: bool,
     /// What the peer may do.
     pub(crate) access: Access,
     pub(crate) min_rnr_timer: u8,
     pub(crate) max_dest_rd_atomic: u8,
     pub(crate) source: Receives,
-    /// Receives that were taken and are not complete: their payload is on its way.
+    /// Receives that were taken and are not complete: their payload is in flight.
     pub(crate) open: VecDeque<u64>,
-    /// Counts RESETs, so that what was on its way before one is told apart.
+    /// Counts RESETs: deliveries of an earlier generation are dropped.
     pub(crate) generation: u32,
     /// Slot of the CQ.
     pub(crate) cq: CqSlot,

@@ -43,9 +43,9 @@ pub(crate) enum Executor {
     Loopback,
     /// A connection: the peer is on the network.
     Network,
-    /// Another device. Such a QP has no other executor, ever.
+    /// Another device. Fixed for the QP.
     Proxy,
-    /// Nobody: WQEs are counted, not read. Likewise.
+    /// No backend: WQEs are counted, not read. Fixed for the QP, too.
     CountOnly,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct SendQueue {
     /// Covered by a CQE up to here: what a poster may reuse.
     pub(crate) reported: u64,
     /// Started and not finished, in order.
-    pub(crate) flight: VecDeque<InFlight>,
+    pub(crate) in_flight: VecDeque<InFlight>,
     /// In the run list.
     pub(crate) queued: bool,
     /// Nothing starts before this time.
@@ -104,8 +104,8 @@ pub(crate) struct SendQueue {
     pub(crate) stuck: bool,
     /// The SQ_DRAINED event of this SQD was raised.
     pub(crate) drained: bool,
-    /// What is wrong with the announcement itself; the next WQE fails for it.
-    pub(crate) poison: Option<Rule>,
+    /// The announcement itself was invalid: the next WQE fails with this.
+    pub(crate) deferred_error: Option<Rule>,
     pub(crate) peer_qpn: u32,
     pub(crate) executor: Executor,
     /// Where the peer was found last.
@@ -131,16 +131,16 @@ impl SendQueue {
     /// Forgets all work.
     pub(crate) fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
-        (self.wake, self.poison, self.first_error) = (None, None, None);
+        (self.wake, self.deferred_error, self.first_error) = (None, None, None);
         self.refused_record = None;
         (self.pending_doorbell, self.lose, self.drained) = (PendingDoorbell::None, 0, false);
         self.attrs = QpAttrs::default();
         self.executor = self.executor.after_reset();
         self.restore_retries();
-        self.flight.clear();
+        self.in_flight.clear();
     }
 
-    /// A request was answered: the counters of patience start anew.
+    /// A request was answered: the retry counters start anew.
     #[inline]
     pub(crate) fn restore_retries(&mut self) {
         self.retries_left = self.attrs.retry.unwrap_or(0);

@@ -95,7 +95,7 @@ pub(crate) fn exercise(input: &[u8]) -> Outcome {
         2 => DoorbellPolicy::Random,
         _ => DoorbellPolicy::DropThenRecover { polls: 2 },
     };
-    let nic = Config { policy, seed: Some(1), record_patience: 3, ..Config::default() };
+    let nic = Config { policy, seed: Some(1), record_polls: 3, ..Config::default() };
     let a = PortConfig { log_sq: 4, log_cq: 4, ..PortConfig::default() };
     let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
     let (whole, mr) = guarded(&pair);

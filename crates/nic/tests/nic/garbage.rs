@@ -147,7 +147,7 @@ proptest! {
     fn any_doorbell_executes_nothing(rings in prop::collection::vec((any::<[u8; 8]>(), any::<[u8; 8]>(), any::<bool>()), 1..40), policy in 0u8..3) {
         use warpverbs_nic::DoorbellPolicy::{DoorbellFirst, DropThenRecover, RecordFirst};
         let policy = [DoorbellFirst, RecordFirst, DropThenRecover { polls: 2 }][usize::from(policy)];
-        let nic = Config { policy, record_patience: 3, ..Config::default() };
+        let nic = Config { policy, record_polls: 3, ..Config::default() };
         let a = PortConfig { log_cq: 10, ..PortConfig::default() };
         let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
         let buffers = [pair.mr_a.clone(), pair.mr_b.clone()];

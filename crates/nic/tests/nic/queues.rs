@@ -134,8 +134,7 @@ fn a_doorbell_ahead_of_its_record_waits_for_it() {
 
 #[test]
 fn a_record_that_never_comes_is_reported() {
-    let nic =
-        Config { policy: DoorbellPolicy::RecordFirst, record_patience: 5, ..Config::default() };
+    let nic = Config { policy: DoorbellPolicy::RecordFirst, record_polls: 5, ..Config::default() };
     let mut pair = with(nic, 4);
     pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
     pair.a.ring();

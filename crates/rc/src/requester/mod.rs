@@ -29,7 +29,7 @@ pub(crate) struct Requester {
     /// One past the highest position ever sent.
     pub(crate) high: u64,
     /// What the packets in `una..cursor` and their responses cost their receivers, in bytes.
-    flight: u64,
+    in_flight: u64,
     window: Window,
     /// A timer has run out and nothing was answered since: only the packet before this position may
     /// be on its way again. The peer may have everything and be slow.
@@ -43,7 +43,7 @@ pub(crate) struct Requester {
     //= [exc.initial-credits]
     pub(crate) limit: Option<Msn>,
     /// A request that our own side cannot carry out: nothing from it on is sent.
-    doomed: Option<(WrId, Status)>,
+    pending_failure: Option<(WrId, Status)>,
     /// Why the head failed, until it is polled.
     failure: Option<Status>,
     failed: bool,
@@ -59,13 +59,13 @@ impl Requester {
             una: 0,
             cursor: 0,
             high: 0,
-            flight: 0,
+            in_flight: 0,
             window: Window::new(config),
             probe: None,
             rd_atomic: 0,
             since_ack: 0,
             limit: None,
-            doomed: None,
+            pending_failure: None,
             failure: None,
             failed: false,
         }
@@ -119,17 +119,17 @@ impl Requester {
 
     /// Our own side cannot carry out `id`: it fails once everything before it is complete.
     //= [req.local-error]
-    pub(crate) fn doom(&mut self, id: WrId, status: Status) {
-        if self.doomed.is_none() && self.queue.is_outstanding(id) {
-            self.doomed = Some((id, status));
-            self.check_doom();
+    pub(crate) fn fail_pending(&mut self, id: WrId, status: Status) {
+        if self.pending_failure.is_none() && self.queue.is_outstanding(id) {
+            self.pending_failure = Some((id, status));
+            self.check_pending_failure();
             self.ask_again();
         }
     }
 
-    pub(crate) fn check_doom(&mut self) {
+    pub(crate) fn check_pending_failure(&mut self) {
         let head = self.queue.head().map(|head| head.request.id);
-        if let Some((_, status)) = self.doomed.filter(|(id, _)| Some(*id) == head) {
+        if let Some((_, status)) = self.pending_failure.filter(|(id, _)| Some(*id) == head) {
             self.fail(Some(status));
         }
     }
@@ -150,7 +150,7 @@ impl Requester {
     //= [req.go-back-n]
     pub(crate) fn rewind(&mut self) {
         self.cursor = self.una;
-        self.flight = 0;
+        self.in_flight = 0;
         self.queue.seek_head();
         self.rd_atomic = 0;
         self.since_ack = self.config.ack_interval;
@@ -161,13 +161,13 @@ impl Requester {
     /// again.
     //= [req.probe]
     fn go_on(&mut self) {
-        (self.cursor, self.flight, self.rd_atomic) = (self.high, 0, 0);
+        (self.cursor, self.in_flight, self.rd_atomic) = (self.high, 0, 0);
         // The last packet may not have asked for an acknowledgement.
         self.since_ack = self.since_ack.max(1);
         self.queue.seek(self.high);
         for entry in self.queue.sent() {
             let (from, to) = (entry.first.max(self.una), entry.end().min(self.high));
-            self.flight += self.cost(entry, from, to);
+            self.in_flight += self.cost(entry, from, to);
             if entry.request.op.is_rd_atomic() {
                 let chunk = u64::from(self.config.read_chunk);
                 let first = u64::from(entry.packets_before(from)) / chunk;
@@ -189,7 +189,7 @@ impl Requester {
     /// Everything before `to` is answered; a READ request or atomic ended there if `rd_atomic`.
     pub(crate) fn advance(&mut self, to: u64, rd_atomic: bool) {
         let cost = self.queue.head().map_or(0, |head| self.cost(head, self.una, to));
-        self.flight = self.flight.saturating_sub(cost);
+        self.in_flight = self.in_flight.saturating_sub(cost);
         self.window.grow(cost);
         let probe = self.probe.take_if(|probe| to >= *probe);
         self.una = to;
@@ -201,7 +201,7 @@ impl Requester {
         } else if self.cursor < to {
             // Answered while it was about to be sent again.
             self.cursor = to;
-            self.flight = 0;
+            self.in_flight = 0;
             self.queue.seek_head();
             self.rd_atomic = 0;
         } else if rd_atomic {
@@ -254,7 +254,7 @@ impl Requester {
     fn may_send(&self, entry: &Entry, draining: bool) -> bool {
         let begins = self.cursor == entry.first;
         self.check_drain(begins, draining)
-            && self.check_doomed(entry)
+            && self.check_not_failing(entry)
             && self.check_fence(entry, begins)
             && self.check_rd_atomic(entry)
             && self.check_probe()
@@ -267,8 +267,8 @@ impl Requester {
         !(draining && begins && self.cursor >= self.high)
     }
 
-    fn check_doomed(&self, entry: &Entry) -> bool {
-        self.doomed.is_none_or(|(id, _)| id != entry.request.id)
+    fn check_not_failing(&self, entry: &Entry) -> bool {
+        self.pending_failure.is_none_or(|(id, _)| id != entry.request.id)
     }
 
     //= [req.fence]
@@ -291,7 +291,7 @@ impl Requester {
     //= [req.window]
     fn check_window(&self, entry: &Entry) -> bool {
         let next = self.next_position(entry);
-        let fits = self.flight + self.cost(entry, self.cursor, next) <= self.window.bytes();
+        let fits = self.in_flight + self.cost(entry, self.cursor, next) <= self.window.bytes();
         let must_go = self.cursor == self.una || self.since_ack > 0;
         (fits || must_go) && next - self.una <= u64::from(self.config.window)
     }
@@ -303,7 +303,7 @@ impl Requester {
 
     /// Whether another packet as those of `entry` must wait for an answer after `next`.
     fn fills_window(&self, entry: &Entry, next: u64) -> bool {
-        let after = self.flight + self.cost(entry, self.cursor, next + 1);
+        let after = self.in_flight + self.cost(entry, self.cursor, next + 1);
         after > self.window.bytes() || next - self.una >= u64::from(self.config.window)
     }
 
@@ -350,7 +350,9 @@ impl Requester {
         let following = if ends { self.queue.following() } else { Some(entry) };
         let blocked = match following {
             None => true,
-            Some(following) => self.is_beyond_limit(following) || !self.check_doomed(following),
+            Some(following) => {
+                self.is_beyond_limit(following) || !self.check_not_failing(following)
+            }
         };
         blocked
             || entry.request.op.is_rd_atomic()
@@ -365,7 +367,7 @@ impl Requester {
         stats.resent += u64::from(again);
         self.since_ack = if ack { 0 } else { self.since_ack + 1 };
         self.rd_atomic += u32::from(entry.request.op.is_rd_atomic());
-        self.flight += self.cost(entry, self.cursor, next);
+        self.in_flight += self.cost(entry, self.cursor, next);
         self.cursor = next;
         self.high = self.high.max(next);
         if next == entry.end() {

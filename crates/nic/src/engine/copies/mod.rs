@@ -67,7 +67,7 @@ struct Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Who does it, as [`warpverbs_mem::copy`] decides.
+    /// The engine that does it, as [`warpverbs_mem::copy`] decides.
     fn engine(&self) -> Kind {
         match self.to.region.kind() {
             Kind::Host => self.from.region.kind(),
@@ -110,7 +110,7 @@ pub(crate) struct CopyQueue<T> {
     started: usize,
     /// Number of the next copy.
     next: u64,
-    /// Who does those that are started.
+    /// The engine of those that are started.
     engine: Kind,
     /// Copies that hang, and what they may still touch.
     stuck: Vec<Pending>,
@@ -142,7 +142,7 @@ impl<T> std::fmt::Debug for CopyQueue<T> {
     }
 }
 
-/// What was asked for.
+/// Asking for copies.
 impl<T: Copy> CopyQueue<T> {
     /// Copies asked for and not ended.
     pub(crate) fn len(&self) -> usize {
@@ -237,7 +237,7 @@ impl<T: Copy> CopyQueue<T> {
     }
 }
 
-/// What moves.
+/// Starting and ending copies.
 impl<T: Copy> CopyQueue<T> {
     /// Starts copies that may start, of `budget` bytes at most; the last one waits if it `may_grow`.
     /// Grants are checked if `keys` are given. Never blocks.
@@ -320,7 +320,7 @@ impl<T: Copy> CopyQueue<T> {
         Some(Ended { number, tag, engine, result, hangs })
     }
 
-    /// Starts and ends copies, for those who ask for the [`Self::outcome`].
+    /// Starts and ends copies, and records failures for [`Self::outcome`].
     pub(crate) fn poll(&mut self, now: u64, keys: Option<&KeyTable>, mut budget: u64) {
         loop {
             let before = self.bytes;

@@ -1,4 +1,4 @@
-//! Payload as lists of pieces: who can move it, and moving it at once.
+//! Payload as lists of pieces: which engine can move it, and moving it at once.
 
 use warpverbs_mem::{Kind, MemError, Span, copy_on_host, scatter};
 

@@ -1,8 +1,8 @@
-//! The short way of [plain WRITEs](crate::engine::plain), host memory to host memory, that pass
-//! every check of the peer too and that nothing stands in the way of.
+//! The short way of [plain WRITEs](crate::engine::plain) from host memory to host memory that pass
+//! every check of the peer, on a QP without work in flight.
 //!
-//! It decides nothing. Whatever is not plainly fine is left as it was found, for the general way
-//! (`execute`), so this file may be taken out without a change in what the NIC does.
+//! It reports no errors: any other WQE is left untouched for the general way (`execute`), so the NIC
+//! behaves the same without this file.
 
 use crate::engine::access::check_op_valid;
 use crate::engine::plain::{PlainWrite, Source, plain_write};
@@ -47,13 +47,13 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
     (count > 0).then_some(Report::Executed { slot, count, bytes, signaled })
 }
 
-/// Nothing but the next WQE itself can be in the way.
+/// The state of the QP, of its peer and of its queue allow the short way.
 fn is_plain(q: &SendQueue, rq: &ReceiveQueue) -> bool {
     let free = q.state == QpState::Rts
         && !q.stuck
         && q.wake.is_none()
-        && q.poison.is_none()
-        && q.flight.is_empty();
+        && q.deferred_error.is_none()
+        && q.in_flight.is_empty();
     free && rq.answers(q.qpn.get(), q.peer_qpn) && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
 }
 

@@ -7,7 +7,7 @@
 use crate::engine::access::{self, Receive, Refusal, Spans, check_initiator, gather_own};
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
 use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
-use crate::engine::flight::{Delivery, Stop, local};
+use crate::engine::in_flight::{Delivery, Stop, local};
 use crate::engine::report::Report;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
@@ -21,7 +21,7 @@ use warpverbs_mlx5::num::Lkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 
-/// What of the NIC a WQE may touch besides its own send queue.
+/// The parts of the NIC that executing a WQE uses, apart from its send queue.
 pub(super) struct Env<'e> {
     pub(super) keys: &'e mut KeyTable,
     pub(super) receives: &'e mut Slots<QpSlot, ReceiveQueue>,
@@ -54,7 +54,7 @@ pub(super) fn execute(
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
 ) -> Result<Executed, Stop> {
-    if wqe.flags.fence.waits_for_reads() && q.flight.iter().any(|flight| flight.reads) {
+    if wqe.flags.fence.waits_for_reads() && q.in_flight.iter().any(|flight| flight.reads) {
         return Err(Stop::Drain);
     }
     let solicited = wqe.flags.solicited;
@@ -84,7 +84,7 @@ pub(super) fn execute(
         }
         Op::Nop => Ok(Executed::default()),
         Op::LocalInval { rkey } => {
-            if !q.flight.is_empty() {
+            if !q.in_flight.is_empty() {
                 return Err(Stop::Drain);
             }
             env.keys.invalidate(q.pd, rkey.0).map_err(|error| Stop::Local {
@@ -115,7 +115,7 @@ fn peer<'r>(
     receives.get_mut(q.peer_slot).ok_or(Stop::NoAnswer)
 }
 
-/// Moves `len` bytes, or has them moved, once nothing that is under way could be overtaken by them.
+/// Moves `len` bytes, at once or through the copy queue, unless they could overtake earlier ones.
 /// `None`: they are in place.
 #[inline]
 fn start(
@@ -128,10 +128,10 @@ fn start(
 ) -> Result<Option<u64>, Stop> {
     let engine = copies::engine(from, to);
     let at_once = len == 0 || engine == Some(Kind::Host) && len <= slice;
-    if !q.flight.is_empty() {
+    if !q.in_flight.is_empty() {
         // Its copies start now, right behind those before them.
         let follows = !at_once && engine.is_some_and(|engine| copies.follows(engine));
-        if !follows || q.flight.len() >= MAX_FLIGHT {
+        if !follows || q.in_flight.len() >= MAX_FLIGHT {
             return Err(Stop::Drain);
         }
     }
@@ -175,11 +175,11 @@ fn refused_by(peer: QpSlot) -> impl Fn(Refusal) -> Stop + Copy {
     move |refusal| Stop::Refused { peer, refusal }
 }
 
-/// What of a WRITE or SEND is not its payload.
+/// A WRITE or SEND without its payload.
 struct Message {
     /// The range that a WRITE names; a SEND goes into the receive.
     remote: Option<Remote>,
-    /// What the receive that it takes is told, if it takes one.
+    /// How the receive completes, if it takes one.
     kind: Option<ReceivedKind>,
     solicited: bool,
 }
@@ -297,7 +297,7 @@ fn atomic(
     access::check_alignment(remote.addr, size).map_err(refused)?;
     let target = access::check_rkey(keys, rq, remote, u64::from(size), needed).map_err(refused)?;
     let target = target.ok_or(Stop::NoAnswer)?;
-    if !q.flight.is_empty() {
+    if !q.in_flight.is_empty() {
         return Err(Stop::Drain);
     }
     if target.region.kind() == Kind::Host {

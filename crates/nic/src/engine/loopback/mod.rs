@@ -6,7 +6,7 @@ mod refused;
 
 use super::atomic::RemoteAtomic;
 use super::copies::CopyQueue;
-use super::flight::{Delivery, Started, Stop};
+use super::in_flight::{Delivery, Started, Stop};
 use super::report::Report;
 use super::tables::Tables;
 use crate::slots::{QpSlot, Slot};
@@ -46,8 +46,7 @@ impl Loopback {
         Self { ends: Vec::new(), slice, reports: Vec::new() }
     }
 
-    /// What the QP had is forgotten. It may have copies under way, so it is dropped without a lock
-    /// held.
+    /// Takes out the QP's work. It may have copies in flight, so it is dropped without a lock held.
     pub(super) fn remove(&mut self, slot: QpSlot) -> Option<Box<End>> {
         self.ends.get_mut(slot.at())?.take()
     }

@@ -1,11 +1,10 @@
-//! A WQE that the peer, a QP of this NIC, does not let pass: what hardware learns from a NAK or
-//! from the lack of an answer. The requester tries again or fails, the peer fails a receive or
-//! ends.
+//! Requests that the peer, a QP of this NIC, refuses or does not answer: over a network these are a
+//! NAK or a timeout. The requester retries or fails, the peer fails a receive or goes to ERR.
 
 use crate::AsyncEvent;
 use crate::engine::access::Refusal;
 use crate::engine::copies::Fault;
-use crate::engine::flight::{Delivery, WqeInfo};
+use crate::engine::in_flight::{Delivery, WqeInfo};
 use crate::engine::queues::{Advance, Queues};
 use crate::engine::tables::Tables;
 use crate::qp::receive::Receives;
@@ -16,11 +15,11 @@ use warpverbs_mem::MemError;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 
-/// `rnr_retry` of this value is "for ever" (IBTA 9.7.5.2.8).
+/// `rnr_retry` of this value is infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;
 
 impl Queues {
-    /// Nobody answers: again later, until patience ends.
+    /// No QP answers: the WQE is tried again after the timeout, `retry` times.
     pub(crate) fn retry_answer(&mut self, slot: QpSlot, info: &WqeInfo) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.stats.timeouts += 1;
@@ -37,7 +36,7 @@ impl Queues {
         Advance::Nothing
     }
 
-    /// The peer has no receive: again later, until patience ends.
+    /// The peer has no receive: the WQE is tried again after its RNR timer, `rnr_retry` times.
     fn retry_receive(&mut self, slot: QpSlot, info: &WqeInfo, peer: QpSlot, timer: u8) -> Advance {
         if let Some(rq) = self.tables.receives.live_mut(peer) {
             rq.refuse = rq.refuse.saturating_sub(1);
@@ -58,7 +57,7 @@ impl Queues {
         Advance::Nothing
     }
 
-    /// A copy engine failed. Whose memory it was is not known; the peer hears of it as well.
+    /// A copy engine failed. It is not known on which side, so both QPs fail.
     #[cold]
     pub(crate) fn fail_copy(&mut self, slot: QpSlot, info: &WqeInfo, error: &MemError) {
         tracing::warn!(%error, %slot, "copy failed");

@@ -38,7 +38,7 @@ use tx::Train;
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Connection, Instant, WrId};
 
-/// Looks at the link before a timer counts: about what a socket holds.
+/// Batches received before a timer is processed: about what a socket holds.
 const OVERDUE_LOOKS: usize = 64;
 
 /// Where the payload of a request lies. Keys are looked up again for every packet, so memory may go
@@ -144,8 +144,8 @@ pub(crate) struct Network {
     pub(crate) conns: Connections,
 }
 
-/// All connections, and what they share besides the link: what takes packets from the link never
-/// sends.
+/// All connections, and what they share apart from the link. Receiving packets needs no more, so the
+/// link can be borrowed beside it.
 pub(crate) struct Connections {
     local: Option<SocketAddr>,
     /// Bytes under way of all connections, about: what a receiver like this end can hold.
@@ -163,7 +163,7 @@ pub(crate) struct Connections {
     timers: BinaryHeap<Reverse<(u64, QpSlot)>>,
     /// Connections still to be served in this slice.
     turn: usize,
-    /// Slots whose peers were told that there is no receive.
+    /// Slots whose peers have been sent an RNR NAK or zero credits.
     awaiting_receives: Vec<QpSlot>,
     /// Slots whose copies are to be looked after.
     bouncing: Vec<QpSlot>,
@@ -332,7 +332,7 @@ impl Connections {
         }
     }
 
-    /// Looks for receives that were posted since a peer was told that there is none.
+    /// Looks for receives that were posted since a peer was refused for lack of one.
     fn poll_receives(&mut self, tables: &mut Tables) {
         let mut awaiting_receives = std::mem::take(&mut self.awaiting_receives);
         awaiting_receives.retain(|&slot| {

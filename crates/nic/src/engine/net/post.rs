@@ -5,7 +5,7 @@
 use super::bounce::Pool;
 use super::{Connections, End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_own};
-use crate::engine::flight::{Started, Stop, local};
+use crate::engine::in_flight::{Started, Stop, local};
 use crate::engine::tables::Tables;
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};

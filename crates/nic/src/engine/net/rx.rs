@@ -1,5 +1,5 @@
-//! Packets in: what a connection cannot know is checked, then the connection judges, and payload
-//! goes to its place at once.
+//! Packets in: checks that need the address or the datagram, then those of the connection; payload is
+//! written at once.
 
 use super::bounce::{Bounce, Fit, Purpose};
 use super::host::Responder;
@@ -109,8 +109,8 @@ impl Connections {
         Some((conn, host))
     }
 
-    /// Gives a packet to the connection in `slot`, and puts its payload where it belongs. False if
-    /// there is no answer yet: then it has to come again before any other.
+    /// Passes a packet to the connection in `slot`, and writes its payload. False if it cannot be
+    /// answered yet: then it is handled again before any other.
     #[inline]
     pub(super) fn handle(
         &mut self,
@@ -171,7 +171,7 @@ impl Connections {
         true
     }
 
-    /// Puts what the peer sent for a READ or an atomic of ours into its memory.
+    /// Writes the response to a READ or an atomic of ours into its memory.
     fn bring(
         &mut self,
         tables: &mut Tables,
@@ -199,12 +199,12 @@ impl Connections {
     }
 }
 
-/// Whose turn it is while packets are parked.
+/// Which packets are handled while some are parked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Theirs, before a packet that arrives.
+    /// Parked ones, before one that arrives.
     InOrder,
-    /// The packet's: it is the first of them.
+    /// This one: it is the first of them.
     Now,
 }
 
@@ -234,7 +234,7 @@ fn write_payload(
     }
 }
 
-/// The range was checked for this packet, so this does not happen.
+/// The range was checked for this packet, so this is a fault of the NIC.
 #[cold]
 pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
     tracing::error!(%error, "payload was not placed");
@@ -244,7 +244,7 @@ pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
 /// What a datagram holds.
 enum Arrived<'a> {
     Packet(Transport<'a>),
-    /// A reserved opcode of this service: for whom, and its PSN.
+    /// A reserved opcode of this service: destination and PSN.
     Reserved(Qpn, Psn),
 }
 
@@ -293,8 +293,8 @@ impl Connections {
     }
 }
 
-/// What is known of identifications that a link hides. Those of one call of a sender follow each
-/// other from 0 on; a right guess saves working it out.
+/// Guesses IPv4 identifications that a link hides. A sender numbers the datagrams of one call from 0
+/// on; a right guess saves computing it from the ICRC.
 #[derive(Debug, Default)]
 pub(super) struct HiddenIds {
     last: u16,

@@ -1,4 +1,4 @@
-//! States of a QP whose peer is on the network, carried over to its connection.
+//! Changes of state of a QP whose peer is on the network, applied to its connection.
 
 use super::{Connections, CurrentReceive, End, Network, Requests};
 use crate::link::Link;

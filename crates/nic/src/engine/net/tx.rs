@@ -17,7 +17,7 @@ use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
 
-/// Packets of one connection before the next one has its turn: four trains of UDP, at MTU 4096.
+/// Packets of one connection before the next one is served: four trains of UDP, at MTU 4096.
 pub(super) const TURN: u32 = 60;
 
 /// Datagrams of one length, but for the last, to one peer.
@@ -275,7 +275,7 @@ pub(super) fn request_spans<'k>(
         .map_err(|(segment, error)| Some(Rule::Key { side: KeySide::Local, segment, error }))
 }
 
-/// The bytes from `offset` of a request's payload. `None` as error: nobody's fault that has a name.
+/// The bytes from `offset` of a request's payload. `None` as error: no rule was broken.
 fn gather_request(
     keys: &KeyTable,
     q: &mut SendQueue,

@@ -51,7 +51,7 @@ impl Proxy {
                 return;
             };
             if let Err(error) = copied {
-                tracing::warn!(%error, %slot, "what has arrived could not be copied");
+                tracing::warn!(%error, %slot, "payload that arrived could not be copied");
                 completion.status = Status::LocalProtection;
             }
             self.settle_receive(tables, slot, index, &completion);

@@ -91,7 +91,7 @@ pub(super) struct WithBounceBuffers<'a> {
     pub(super) table: InTable<'a>,
     pub(super) bounce_buffers: &'a BounceBuffers,
     pub(super) pieces: Pieces,
-    /// Bytes of the segments so far.
+    /// Bytes of the segments before the next one.
     at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The end of a proxied QP: the device gives back what it has, then the rest is flushed.
+//! The end of a proxied QP: the device returns its work, then the rest is flushed.
 
 use super::{Proxy, Waiting};
 use crate::engine::report::Report;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::Status;
 
-/// How long a device has for its flush. After it, what did not come back is flushed all the same.
+/// How long a device may take to flush. After this, work that it did not return is flushed here.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Proxy {
@@ -24,7 +24,7 @@ impl Proxy {
         self.mark_busy(slot);
     }
 
-    /// Nothing that is at the device will come back.
+    /// The device is gone: no work at the device will complete.
     #[cold]
     pub(super) fn lose_device(&mut self, tables: &Tables, slot: QpSlot) {
         let Some(end) = self.end_mut(slot) else { return };
@@ -35,7 +35,7 @@ impl Proxy {
         }
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
         let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
-        let oldest = q.flight.front().map(|flight| flight.info.index);
+        let oldest = q.in_flight.front().map(|flight| flight.info.index);
         // What the device has done already completes when its bytes are in place.
         let copies = end.side_work.front().is_some_and(|(at, work)| {
             Some(*at) == oldest && work.is_under_way(&end.waiting.copies)
@@ -53,8 +53,7 @@ impl Proxy {
         self.reports.push(report);
     }
 
-    /// Ends the flush of the QP in `slot`, once the device has given back all it had. Whether it
-    /// has.
+    /// Ends the flush of the QP in `slot`, once the device has returned all work. Whether it has.
     pub(in crate::engine) fn end_flush(&mut self, slot: QpSlot, now: u64) -> bool {
         let Some(end) = self.end_mut(slot) else { return false };
         let Some(until) = end.flushing else { return false };

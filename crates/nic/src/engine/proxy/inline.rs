@@ -3,7 +3,7 @@
 use crate::proxy_device::Staging;
 use warpverbs_rdma::Sge;
 
-/// Slots for inline data beyond what the device takes, used and given back in turn.
+/// Slots for inline data beyond what the device takes, used and freed in order.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) staging: Staging,

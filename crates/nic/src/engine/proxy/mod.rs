@@ -5,13 +5,13 @@
 //! WQE ─► parse ─► post: keys translated, a list of requests ─► proxy device ─► device
 //! receive record ─► receive: forwarded as it advances ─► proxy device ─► device
 //! device ─► proxy device ─► settle: retired in order, CQEs as for every QP
-//!                         └─► flush: once a QP failed and the device has let go of all
+//!                         └─► flush: once a QP failed and the device has returned all work
 //! ```
 //!
 //! Memory that the device does not reach has a bounce buffer (`bounce`), and what waits for
 //! copies between the two is kept in the queue's order (`wait`, `parked`, `arrivals`).
 //!
-//! A WQE stays in `flight` from its post to its retirement. The device is asked for a completion of
+//! A WQE stays in flight from its post to its retirement. The device is asked for a completion of
 //! the last request of every list, and wherever the poster asked for one; it reports in order, so
 //! each completion retires all before it.
 
@@ -45,7 +45,7 @@ use warpverbs_rdma::Completion;
 
 /// Requests of one list at most.
 const LIST: u32 = 32;
-/// Idle proxy devices that one slice polls, besides those with work outstanding.
+/// Idle proxy devices that one slice polls, in addition to those with work outstanding.
 const WINDOW: usize = 16;
 /// QPs whose receive records are looked at when a doorbell was rung. Messages between QPs of one
 /// device that are more wait for the peer's receive as the connection does.
@@ -57,7 +57,7 @@ pub(super) const BATCH: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id {
     kind: WorkKind,
-    /// Low 14 bits count: what comes from before a RESET is told apart.
+    /// The low 14 bits: completions from before a RESET are dropped.
     generation: u16,
     /// 48 bits.
     index: u64,
@@ -106,16 +106,16 @@ pub(crate) struct End {
     takes: ProxyLimits,
     slots: Option<Slots>,
     waiting: Waiting,
-    /// What is done for WQEs in flight besides handing them to the device, by index.
+    /// Work for WQEs in flight in addition to posting them to the device, by index.
     side_work: VecDeque<(u64, SideWork)>,
     generation: u16,
     /// Send work requests at the device.
     outstanding: u32,
     /// Receives of the QP's own queue at the device.
     receives: u32,
-    /// The device did not take all that it had room for: it is offered again.
+    /// The device did not take all that it had room for: the rest is offered again.
     stalled: bool,
-    /// The QP failed: until then what is at the device may come back.
+    /// The QP failed: the device may return work until this time.
     flushing: Option<u64>,
     /// A receive that could not be forwarded ended the QP.
     broken: Option<(u64, Syndrome)>,
@@ -125,7 +125,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// What is done besides for the WQE at `index`, the oldest in flight.
+    /// The additional work for the WQE at `index`, the oldest in flight.
     #[inline]
     fn side_work_of(&mut self, index: u64) -> Option<&mut SideWork> {
         self.side_work.front_mut().filter(|(at, _)| *at == index).map(|(_, work)| work)
@@ -233,8 +233,8 @@ impl Proxy {
         self.shared.retain(|shared| *shared != srq);
     }
 
-    /// What was under way for the QP is forgotten; copies are handed out, to be dropped without a
-    /// lock held. Its device's QP is reset after this.
+    /// Drops the QP's work; copies in flight are returned, to be dropped without a lock held. The
+    /// device's QP is reset after this.
     pub(crate) fn reset(&mut self, slot: QpSlot) -> Waiting {
         let Some(end) = self.end_mut(slot) else { return Waiting::default() };
         end.generation = end.generation.wrapping_add(1) & GENERATION;
@@ -267,7 +267,7 @@ impl Proxy {
         }
     }
 
-    /// The next moment at which somebody's patience ends.
+    /// The earliest timeout of a flush.
     pub(crate) fn next_timer(&self) -> Option<u64> {
         self.busy.iter().filter_map(|&slot| self.end(slot)?.flushing).min()
     }
@@ -350,7 +350,7 @@ impl Proxy {
         (done, count)
     }
 
-    /// Gives back the list of [`Self::take_completions`].
+    /// Returns the list of [`Self::take_completions`] for reuse.
     pub(super) fn give_back(&mut self, done: Vec<Completion>) {
         self.completions = done;
     }

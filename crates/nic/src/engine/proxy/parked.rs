@@ -1,9 +1,9 @@
-//! Requests that are posted once their bytes are where the device reads them.
+//! Requests that are posted once their payload is in the bounce buffer.
 
 use super::bounce::Pieces;
 use super::wait::SideWork;
 use super::{End, LIST, Proxy, Waiting};
-use crate::engine::flight::WqeInfo;
+use crate::engine::in_flight::WqeInfo;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::proxy_device::SendList;
@@ -13,8 +13,8 @@ use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
 use warpverbs_mlx5::syndrome::Syndrome;
 
-/// A request that is posted when its bytes are where the device reads them, and when all before it
-/// are posted.
+/// A request that is posted when its payload is in the bounce buffer and all requests before it are
+/// posted.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) index: u64,
@@ -54,9 +54,9 @@ impl End {
     ) -> Option<()> {
         let mut request = list.split_last();
         let gathers = !pieces.is_empty() && info.brought == 0;
-        // What is in the list is posted first. And what a READ brings may be what is to be sent:
-        // the device waits for it by itself, the copy of it does not.
-        if gathers && (!list.is_empty() || fence && q.flight.iter().any(|flight| flight.reads)) {
+        // The list is posted first. A fenced request may send what a READ brings: the device waits
+        // for the READ, but the copy into the bounce buffer would not.
+        if gathers && (!list.is_empty() || fence && q.in_flight.iter().any(|flight| flight.reads)) {
             return None;
         }
         let most = self.limits.inline_bytes as usize;
@@ -106,8 +106,8 @@ impl Proxy {
         }
         if let Some((index, error)) = failed {
             // It fails when it is the oldest.
-            if q.flight.front().is_some_and(|first| first.info.index == index) {
-                tracing::warn!(%error, %slot, "what is to be sent could not be copied");
+            if q.in_flight.front().is_some_and(|first| first.info.index == index) {
+                tracing::warn!(%error, %slot, "payload to be sent could not be copied");
                 let syndrome = Syndrome::LocalProt;
                 let vendor = syndrome.usual_vendor();
                 reports.push(Report::SendFailed { slot, index, syndrome, vendor });

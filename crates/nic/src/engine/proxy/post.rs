@@ -4,7 +4,7 @@
 use super::bounce::{BounceBuffers, WithBounceBuffers};
 use super::{End, Id, Proxy, WorkKind};
 use crate::engine::fetch::{read_wqe, rewritten};
-use crate::engine::flight::{InFlight, Stop, WqeInfo, local};
+use crate::engine::in_flight::{InFlight, Stop, WqeInfo, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -22,14 +22,14 @@ use zerocopy::transmute;
 
 /// Why the next WQE is not in the list.
 enum Halt {
-    /// Its bytes are none.
+    /// Its bytes are no WQE.
     Refused {
         first: [u8; 64],
         wqebbs: u64,
         rule: Rule,
     },
     Stopped(WqeInfo, Stop),
-    /// It can be later, when others have gone on.
+    /// It can be posted later, when there is room.
     Later,
 }
 
@@ -99,7 +99,7 @@ impl Proxy {
             end.stalled = rest > 0 && refused.is_none();
         }
         while rest > 0
-            && let Some(flight) = q.flight.pop_back()
+            && let Some(flight) = q.in_flight.pop_back()
         {
             rest -= usize::from(flight.away);
             if end.side_work.back().is_some_and(|(at, _)| *at == flight.info.index)
@@ -152,7 +152,7 @@ fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList)
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
     q.next = index + 1;
-    q.flight.push_back(InFlight { info, away: true, reads: false });
+    q.in_flight.push_back(InFlight { info, away: true, reads: false });
     Some(())
 }
 
@@ -211,6 +211,6 @@ fn add(
         added.ok_or_else(|| Box::new(Halt::Later))?;
     }
     q.next = index + info.wqebbs;
-    q.flight.push_back(InFlight { info, away, reads: info.brought > 0 });
+    q.in_flight.push_back(InFlight { info, away, reads: info.brought > 0 });
     Ok(())
 }

@@ -155,7 +155,7 @@ impl Proxy {
         count > 0 || fault.is_some()
     }
 
-    /// The device has filled, or given back, a receive of an SRQ. Which pieces of it lie in bounce
+    /// The device has filled or flushed a receive of an SRQ. Which pieces of it lie in bounce
     /// buffers.
     pub(super) fn shared_came_back(
         &mut self,

@@ -10,8 +10,8 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::{Completion, Status};
 
 impl Proxy {
-    /// One completion. What is of an earlier generation of the QP, or was reported before, counts
-    /// for nothing.
+    /// Handles one completion. Those of an earlier generation of the QP, or reported before, are
+    /// ignored.
     pub(in crate::engine) fn settle(
         &mut self,
         tables: &mut Tables,
@@ -20,7 +20,7 @@ impl Proxy {
     ) {
         let Some(end) = self.end(slot) else { return };
         let Some(Id { kind, generation, index }) = Id::unpack(completion.id) else {
-            return tracing::warn!(%slot, id = completion.id, "a completion of nobody's work");
+            return tracing::warn!(%slot, id = completion.id, "a completion of unknown work");
         };
         if kind != WorkKind::Shared && generation != end.generation & GENERATION {
             return;
@@ -73,7 +73,7 @@ impl Proxy {
             }
             end.side_work.pop_front();
             if let Err(error) = copied {
-                tracing::warn!(%error, %slot, "an answer could not be copied");
+                tracing::warn!(%error, %slot, "a response could not be copied");
                 let syndrome = Syndrome::LocalProt;
                 let vendor = syndrome.usual_vendor();
                 reports.push(Report::SendFailed { slot, index: at, syndrome, vendor });

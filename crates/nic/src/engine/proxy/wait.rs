@@ -13,12 +13,12 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use warpverbs_rdma::{Completion, Status};
 
-/// What is done for a WQE besides handing it to the device.
+/// Work for a WQE in addition to posting it to the device.
 #[derive(Debug)]
 pub(super) struct SideWork {
     /// Its inline data is in a slot.
     pub(super) slot: bool,
-    /// Where its answer goes to from the bounce buffer.
+    /// Where its response is copied from the bounce buffer.
     back: Pieces,
     /// The number behind the copies there, once they are started.
     upto: Option<u64>,
@@ -29,13 +29,13 @@ impl SideWork {
         Self { slot, back, upto: None }
     }
 
-    /// The device is done with it: whether the answer is where it belongs.
+    /// The device has completed it: whether the response is in user memory.
     pub(super) fn bring_back(&mut self, copies: &mut CopyQueue<()>) -> Result<bool, Fault> {
         let upto = self.upto.get_or_insert_with(|| self.back.bring_back(u64::MAX, copies));
         copies.outcome(*upto)
     }
 
-    /// Its answer is being copied.
+    /// Its response is being copied.
     pub(super) fn is_under_way(&self, copies: &CopyQueue<()>) -> bool {
         self.upto.is_some_and(|upto| !copies.has_ended(upto))
     }
@@ -47,7 +47,7 @@ pub(crate) struct Waiting {
     /// Copies from and to bounce buffers.
     pub(super) copies: CopyQueue<()>,
     pub(super) parked: VecDeque<Parked>,
-    /// Completions of the send queue behind an answer that is on its way.
+    /// Completions of the send queue behind a response that is being copied.
     settling: VecDeque<(u64, Completion)>,
     pub(super) arrivals: VecDeque<Arrival>,
     /// Receives of the QP's own queue at the device with a bounce buffer, by index.
@@ -68,7 +68,7 @@ impl Waiting {
         !self.settling.is_empty()
     }
 
-    /// Nothing is left but requests that nothing is copied for any more.
+    /// No copy is in flight, and nothing waits for one but requests to be posted.
     pub(super) fn is_over(&self) -> bool {
         self.copies.is_empty() && self.settling.is_empty() && self.arrivals.is_empty()
     }
@@ -95,7 +95,7 @@ impl Proxy {
             end.waiting.settling.push_back((index, *completion));
         }
         self.mark_busy(slot);
-        // Their copies start now, whoever waits for whom.
+        // Their copies start now; completions stay in order.
         let Some(end) = self.end_mut(slot) else { return };
         let fails = completion.status != Status::Success;
         for (at, work) in &mut end.side_work {

@@ -118,7 +118,7 @@ impl World {
             clock: Clock::Virtual(clock.clone()),
             max_qps: 8,
             seed: Some(1),
-            record_patience: 3,
+            record_polls: 3,
             watch_rewrites: setup.watch_rewrites,
             slice_bytes: 4096,
             violations_kept: 16,

@@ -13,11 +13,11 @@ const PER_CONNECTION: usize = 32;
 /// Chunks of a NIC at most, beyond the first of each connection.
 const PER_NIC: usize = 256;
 
-/// Chunks that no connection has, of a NIC.
+/// Free chunks of a NIC.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Vec<Region>,
-    /// Chunks that connections have beyond their first.
+    /// Chunks that connections use beyond their first.
     lent: usize,
 }
 
@@ -56,9 +56,9 @@ impl Slice {
 #[derive(Debug)]
 struct Chunk {
     memory: Region,
-    /// Bytes given out so far, from the start.
+    /// Bytes taken, from the start.
     used: u32,
-    /// Bytes given out and not given back.
+    /// Bytes taken and not released.
     live: u32,
 }
 
@@ -77,7 +77,7 @@ impl Chunks {
         Ok(Self { list, first: 0, copier })
     }
 
-    /// Sees to it that the next `len` bytes can be taken. False if they cannot be had now.
+    /// Makes room for the next `len` bytes. False if there is none now.
     pub(super) fn make_room(&mut self, pool: &mut Pool, len: u32) -> bool {
         if let Some(last) = self.list.back_mut() {
             if last.live == 0 {

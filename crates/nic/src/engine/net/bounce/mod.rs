@@ -288,7 +288,7 @@ impl Bounce {
         self.chunks.span(payload).is_some_and(|span| span.region.read(span.offset, out).is_ok())
     }
 
-    /// The packet has left, or will not.
+    /// The packet was sent, or never will be.
     pub(super) fn give_back(&mut self, pool: &mut Pool, held: &Held) {
         if let Some(payload) = held.payload {
             self.ahead -= payload.len;
@@ -439,13 +439,13 @@ impl Bounce {
         true
     }
 
-    /// The packet that waits longest, once there may be an answer to it.
+    /// The packet that waits longest, once it may be handled.
     pub(super) fn pop_parked(&mut self) -> Option<Parked> {
         let running = matches!(self.atomic, Some(Pending::Running(..)));
         (!running && self.has_arrived()).then(|| self.parked.pop_front()).flatten()
     }
 
-    /// There was none yet.
+    /// It could not be handled yet.
     pub(super) fn park_again(&mut self, parked: Parked) {
         self.parked.push_front(parked);
     }

@@ -1,4 +1,4 @@
-//! What is known of a WQE from its start to its retirement.
+//! A WQE from its start to its retirement.
 
 use super::access::Refusal;
 use crate::slots::QpSlot;
@@ -14,13 +14,13 @@ use warpverbs_mlx5::wqe::Wqe;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
     pub(crate) info: WqeInfo,
-    /// Its backend reports when it is complete. Else it is once all before it are.
+    /// Its backend reports its completion. Otherwise it completes with the WQE before it.
     pub(crate) away: bool,
     /// A READ or an atomic.
     pub(crate) reads: bool,
 }
 
-/// What retiring a WQE needs to know of it.
+/// The part of a WQE that is needed to retire it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WqeInfo {
     pub(crate) index: u64,
@@ -33,7 +33,7 @@ pub(crate) struct WqeInfo {
 }
 
 impl WqeInfo {
-    /// Of the WQE at `index`, before it is known what it brings.
+    /// Of the WQE at `index`; `brought` is set when it starts.
     #[inline]
     pub(crate) fn of(wqe: &Wqe<'_>, index: u64) -> Self {
         Self {
@@ -49,11 +49,11 @@ impl WqeInfo {
 
 /// A WQE that was started.
 pub(crate) struct Started {
-    /// The backend reports when it is complete; else it is.
+    /// The backend reports its completion; otherwise it is complete.
     pub(crate) away: bool,
     /// Bytes for the requester's CQE: those of a READ or an atomic.
     pub(crate) brought: u32,
-    /// The receive to complete, if the backend does not report that either.
+    /// The receive to complete with it, if it is complete.
     pub(crate) delivery: Option<Delivery>,
 }
 
