@@ -57,7 +57,7 @@ impl Requester {
     }
 
     /// The message sequence number, where there is one, counts messages that are outstanding.
-    /// Somebody who does not see the packets of a connection would have to guess it along with the
+    /// An attacker who does not see the packets of a connection would have to guess it along with the
     /// PSN.
     //= [comp.msn]
     fn is_plausible(&self, ext: &Extension) -> bool {

@@ -1,15 +1,15 @@
-//! What is agreed on before a connection begins.
+//! Attributes of a connection.
 
 use core::time::Duration;
 
 use warpverbs_wire::{Mtu, Psn, Qpn, RnrTimer};
 
-/// Time until an answer is missed, as a code of 5 bits: 4.096 µs × 2^code; 0 is never.
+/// Timeout of acknowledgements, as a code of 5 bits: 4.096 µs × 2^code; 0 is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// No answer is ever missed.
+    /// No timeout.
     pub const NEVER: AckTimeout = AckTimeout(0);
 
     /// The timeout of a code, or `None` above 31.
@@ -81,11 +81,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// What a packet costs its receiver besides payload, about: headers, and the system's own
-    /// records of it.
+    /// What a packet costs its receiver in addition to payload, about: headers, and the socket
+    /// buffer's overhead.
     pub const PACKET_OVERHEAD: u64 = 512;
 
-    /// Usual values towards `dest_qpn`: MTU 1024, PSNs from 0, an answer is missed after 67 ms,
+    /// Usual values towards `dest_qpn`: MTU 1024, PSNs from 0, a timeout of 67 ms,
     /// seven retries, receiver-not-ready for ever.
     pub const fn new(dest_qpn: Qpn) -> Config {
         Config {

@@ -24,10 +24,10 @@ pub enum StartError {
 ///
 /// Methods are of four kinds:
 /// * getters;
-/// * `handle_*`: the world has happened to the connection;
-/// * commands of the owner: [`start`](Self::start), [`post`](Self::post),
+/// * `handle_*`: a packet has arrived, or time has passed;
+/// * commands of the user: [`start`](Self::start), [`post`](Self::post),
 ///   [`receive_available`](Self::receive_available), [`drain`](Self::drain), …
-/// * `poll_*`: what the world should do now.
+/// * `poll_*`: packets to send, completions, timers.
 ///
 /// **Mutate, then drain.** After any `handle_*` or command: do what the returned [`Place`] says,
 /// call [`poll_completion`](Self::poll_completion) until `None`,
@@ -41,7 +41,7 @@ pub struct Connection {
     requester: Requester,
     responder: Responder,
     stats: Stats,
-    /// Who sends next while both have something to send.
+    /// Which half sends next while both have something to send.
     turn: Turn,
 }
 
@@ -96,7 +96,7 @@ impl Connection {
         self.state
     }
 
-    /// What happened so far.
+    /// Counters since the connection was made.
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -124,7 +124,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes over the attributes that may change while it works: `min_rnr_timer`, `timeout`,
+    /// Applies the attributes that may change while it works: `min_rnr_timer`, `timeout`,
     /// `retry`, `rnr_retry` and `max_rd_atomic`. Timers that run go on; counters begin anew.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Connection {
         self.settle();
     }
 
-    /// The owner cannot gather or place the payload of a posted request: it fails with `status`
+    /// The user cannot gather or place the payload of a posted request: it fails with `status`
     /// as soon as everything before it is complete, and the rest is flushed. Unknown requests are
     /// ignored.
     pub fn fail_request(&mut self, id: WrId, status: Status) {
@@ -173,7 +173,7 @@ impl Connection {
         self.settle();
     }
 
-    /// The owner could not place or gather what the peer asked for by the packet at `psn`, and no
+    /// The user could not place or gather the payload of the peer's request at `psn`, and no
     /// answer for it or for a later one has left: the peer gets a remote operational error, and the
     /// connection fails.
     pub fn fail_response(&mut self, psn: Psn) {
@@ -198,8 +198,8 @@ impl Connection {
         self.responder.receive_available();
     }
 
-    /// The peer was told that there is no receive: once there is one again,
-    /// [`receive_available`](Self::receive_available) tells it.
+    /// The peer's last credits were zero: call [`receive_available`](Self::receive_available) once
+    /// there is a receive.
     pub fn awaits_receives(&self) -> bool {
         self.responder.awaits_receives()
     }

@@ -1,4 +1,4 @@
-//! What a connection asks of its owner while it judges a request of the peer.
+//! The upcalls of a connection while it checks a request of the peer.
 
 use warpverbs_wire::Rkey;
 
@@ -16,7 +16,7 @@ pub enum Need {
 /// A receive that is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
-    /// The owner's name for it.
+    /// The user's identifier.
     pub id: u64,
     /// Bytes that it can take.
     pub room: u64,
@@ -50,12 +50,12 @@ pub enum AtomicOp {
     },
 }
 
-/// The owner said no. Why is the owner's to record; the peer learns only the kind.
+/// The host refuses. It records the reason itself; the peer gets only the kind of NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("refused by the owner of the memory")]
+#[error("refused by the host")]
 pub struct Denied;
 
-/// Keys, rights, receives and atomics of the owner. Methods that check have no effect.
+/// Keys, rights, receives and atomics of the user. Methods that check have no effect.
 pub trait Host {
     /// Whether the connection grants its peer this kind of request at all.
     fn allows(&self, need: Need) -> bool;
@@ -97,8 +97,8 @@ pub trait Host {
     /// The memory failed: a remote operational error.
     fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied>;
 
-    /// Receives posted and not taken, as told to the peer. `None` tells nothing: they are shared, or
-    /// not counted.
+    /// Receives posted and not taken, which are sent to the peer as credits. `None` sends no credits:
+    /// the receives are shared, or not counted.
     fn receives_left(&self) -> Option<u32> {
         None
     }

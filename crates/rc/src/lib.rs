@@ -1,5 +1,5 @@
-//! The reliable connection service without I/O: no socket, no clock, no thread, no memory of
-//! others.
+//! The reliable connection service without I/O: no socket, no clock, no thread, no access to
+//! registered memory.
 //!
 //! ```text
 //!                 post ─► requester ──► poll_transmit ─► packets
@@ -14,12 +14,11 @@
 //!   region, a [`Place`] says where the payload of an arrived packet belongs.
 //! * [`Host`] is asked about keys, receives and atomics, so that they are checked and counted in
 //!   one place, whatever the link.
-//! * Time is an argument, [`Instant`]; the next moment of interest is
-//!   [`Connection::poll_timeout`].
+//! * Time is an argument, [`Instant`]; the next timer is [`Connection::poll_timeout`].
 //! * All memory is allocated by [`Connection::new`].
 //!
 //! Which rules of the specification are followed, and where: `docs/protocol.md`. A mark like
-//! `[req.fence]` in a comment stands where that rule is carried out.
+//! `[req.fence]` in a comment marks the code that implements that rule.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

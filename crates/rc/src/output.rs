@@ -117,11 +117,11 @@ pub struct Received {
     pub kind: ReceivedKind,
     /// Bytes of the message; those of a write are in the region, not in the receive.
     pub len: u32,
-    /// The peer wants the owner to be woken.
+    /// The peer set the solicited-event bit.
     pub solicited: bool,
 }
 
-/// What happened so far, for people.
+/// Counters since the connection was made, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Request packets sent, resent ones included.

@@ -1,8 +1,8 @@
-//! Work requests: what the owner asks a connection to do.
+//! Work requests of a connection.
 
 use warpverbs_rdma::Op;
 
-/// The owner's name for a request, returned with everything that concerns it. Unique among those
+/// The user's identifier of a request, returned with everything that concerns it. Unique among those
 /// that are posted and not yet completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
@@ -11,7 +11,7 @@ pub struct WrId(pub u64);
 /// request and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The owner's name for it.
+    /// The user's identifier.
     pub id: WrId,
     /// What to do.
     pub op: Op,
@@ -19,7 +19,7 @@ pub struct Request {
     pub len: u32,
     /// Begin only when all READs and atomics before it are complete.
     pub fence: bool,
-    /// The peer's owner wants to be woken by it.
+    /// It raises an event at a receiver that waits for solicited completions.
     pub solicited: bool,
 }
 

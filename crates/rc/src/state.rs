@@ -26,7 +26,7 @@ macro_rules! names {
 }
 
 names! {
-    /// What a connection does. RESET and INIT are its owner's: there is no connection yet.
+    /// States of a connection. In RESET and INIT there is none yet.
     State {
         /// RTR: answers requests, sends none.
         ReadyToReceive,
@@ -44,15 +44,15 @@ names! {
 names! {
     /// What changes the state.
     Event {
-        /// The owner lets requests be sent.
+        /// The user lets requests be sent.
         Start,
-        /// The owner holds the send queue.
+        /// The user holds the send queue.
         Drain,
         /// The last outstanding request is done.
         Emptied,
-        /// The owner lets the send queue go on.
+        /// The user lets the send queue go on.
         Resume,
-        /// A request failed at either end, or the owner gives up.
+        /// A request failed at either end, or the user gives up.
         Fail,
     }
 }

@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Time, an argument of every call that needs it.
 
 use core::ops::Add;
 use core::time::Duration;

@@ -32,17 +32,18 @@ pub(crate) struct Requester {
     in_flight: u64,
     window: Window,
     /// A timer has run out and nothing was answered since: only the packet before this position may
-    /// be on its way again. The peer may have everything and be slow.
+    /// be sent again. The peer may have received everything and be slow.
     probe: Option<u64>,
     /// READ requests and atomics in `una..cursor`.
     rd_atomic: u32,
     /// Packets since the last that asked for an acknowledgement.
     since_ack: u32,
-    /// The last message that the peer has a receive for; `None` is any, also before the peer has
-    /// said anything.
+    /// The last message that the peer has a receive for; `None`: no limit, as before the first
+    /// credits.
     //= [exc.initial-credits]
     pub(crate) limit: Option<Msn>,
-    /// A request that our own side cannot carry out: nothing from it on is sent.
+    /// A request that cannot be executed locally: it fails in its order, and nothing from it on is
+    /// sent.
     pending_failure: Option<(WrId, Status)>,
     /// Why the head failed, until it is polled.
     failure: Option<Status>,
@@ -117,7 +118,7 @@ impl Requester {
         }
     }
 
-    /// Our own side cannot carry out `id`: it fails once everything before it is complete.
+    /// Request `id` cannot be executed locally: it fails once everything before it is complete.
     //= [req.local-error]
     pub(crate) fn fail_pending(&mut self, id: WrId, status: Status) {
         if self.pending_failure.is_none() && self.queue.is_outstanding(id) {
@@ -139,8 +140,8 @@ impl Requester {
         self.una < self.high
     }
 
-    /// What is outstanding may not have asked for an acknowledgement, since more was to follow and
-    /// no longer does: send it again, asking.
+    /// The last packet sent may not have requested an acknowledgement, because more were to follow.
+    /// None follow now: sends it again with the request.
     pub(crate) fn ask_again(&mut self) {
         if self.is_outstanding() && self.since_ack > 0 {
             self.rewind();
@@ -296,7 +297,7 @@ impl Requester {
         (fits || must_go) && next - self.una <= u64::from(self.config.window)
     }
 
-    /// What the packets of `entry` in `from..to` cost whoever receives their payload.
+    /// What the packets of `entry` in `from..to` cost the receiver of their payload.
     fn cost(&self, entry: &Entry, from: u64, to: u64) -> u64 {
         (to - from) * (u64::from(entry.request.len.min(self.mtu)) + Config::PACKET_OVERHEAD)
     }
@@ -316,13 +317,13 @@ impl Requester {
         self.window.limit = bytes;
     }
 
-    /// A packet was lost: what is on its way behind it is sent in vain.
+    /// A packet was lost: the peer drops those in flight behind it.
     pub(crate) fn handle_lost(&mut self) {
         self.window.shrink();
         self.rewind();
     }
 
-    /// One packet beyond the limit may go when nothing else is on the way: its answer brings new
+    /// One packet beyond the limit may go when nothing else is in flight: its answer brings new
     /// credits.
     //= [req.credits]
     fn check_credits(&self, entry: &Entry) -> bool {

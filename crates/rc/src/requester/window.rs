@@ -1,5 +1,5 @@
-//! How much may be on its way: less after losses, since all that follows a lost packet is sent
-//! again, and more with every answer.
+//! How many bytes may be in flight: fewer after losses, since everything behind a lost packet is sent
+//! again, and more with every acknowledgement.
 
 use crate::Config;
 
@@ -63,7 +63,7 @@ mod tests {
         assert!(more > packet * 9 / 10 && more <= packet, "{more}");
         (0..100_000).for_each(|_| window.grow(packet));
         assert_eq!(window.bytes(), 1 << 20);
-        // A share smaller than the least counts all the same.
+        // The connection's share applies even below the minimum.
         window.limit = 5000;
         assert_eq!(window.bytes(), 5000);
     }

@@ -66,7 +66,7 @@ pub(crate) enum Accepted {
 pub(crate) enum Refusal {
     /// No room here: as if it were lost.
     Overrun,
-    /// The owner has no answer yet: as if it had not arrived.
+    /// The host has no result yet: as if the packet had not arrived.
     NotYet,
     /// No receive: RNR NAK.
     NotReady,
@@ -75,7 +75,7 @@ pub(crate) enum Refusal {
     /// The same, since the receive is too small: it completes with an error.
     TooLong { receive: Receive },
     /// NAK remote access error, the connection fails; so does the receive that a write with
-    /// immediate data has at hand.
+    /// immediate data would consume.
     Access { receive: Option<Receive> },
     /// NAK remote operational error, the connection fails; so does the receive if one is at fault.
     Operational { receive: Option<Receive> },

@@ -1,11 +1,11 @@
-//! Receives that are done and not yet polled.
+//! Receives that are complete and not yet polled.
 
 use alloc::collections::VecDeque;
 
 use crate::{Completion, Received, Status};
 
-/// One packet completes at most one receive, so an owner that polls after each call needs one
-/// place; the others are for those that handle packets in batches.
+/// One packet completes at most one receive, so a user that polls after each call needs one place;
+/// the others are for packets handled in batches.
 const CAPACITY: usize = 64;
 /// A failing connection completes two more: the message that is refused and the one not finished.
 const RESERVE: usize = 2;

@@ -27,13 +27,13 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed.
     msn: Msn,
-    /// A NAK was sent for `expected`: what comes after it is dropped in silence.
+    /// A NAK was sent for `expected`: later requests are dropped without an answer.
     refused: bool,
     message: Message,
     replays: Replays,
     responses: Responses,
     completed: Completed,
-    /// The last response told the peer that there are no receives.
+    /// The last response carried zero credits.
     no_credits: bool,
     failed: bool,
 }
@@ -61,12 +61,12 @@ impl Responder {
         self.failed
     }
 
-    /// Whether every answer owed has been taken.
+    /// Whether there is no response to be sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.responses.is_empty()
     }
 
-    /// Stops, and gives back the receive of a message that will not be finished.
+    /// Stops, and flushes the receive of a message that will not be finished.
     pub(crate) fn fail(&mut self) {
         self.failed = true;
         if let Message::Send { receive, .. } = self.message {
@@ -75,8 +75,8 @@ impl Responder {
         self.message = Message::None;
     }
 
-    /// What the packet at `psn` asked for cannot be done after all. Answers that wait are lost: they
-    /// come after it.
+    /// The request at `psn` cannot be executed after all. Responses that wait are dropped: they are
+    /// for later requests.
     //= [resp.local-error]
     pub(crate) fn fail_response(&mut self, psn: Psn) {
         if self.failed {
@@ -92,7 +92,7 @@ impl Responder {
         self.completed.pop()
     }
 
-    /// There are receives again: tells a peer that was told that there are none.
+    /// There are receives again: sends credits to a peer whose last credits were zero.
     //= [resp.credits]
     pub(crate) fn receive_available(&mut self) {
         if self.no_credits && !self.failed && self.responses.has_room() {
@@ -345,7 +345,7 @@ impl Responder {
         }
     }
 
-    /// The next response that is owed.
+    /// The next response to be sent.
     pub(crate) fn poll_transmit(
         &mut self,
         host: &mut impl Host,
@@ -371,7 +371,8 @@ impl Responder {
         left.map_or(Credits::UNLIMITED, |left| Credits::at_most(left.saturating_add(arriving)))
     }
 
-    /// The peer knows of no receive: [`receive_available`](Self::receive_available) tells it.
+    /// The peer's last credits were zero: [`receive_available`](Self::receive_available) sends new
+    /// ones.
     pub(crate) fn awaits_receives(&self) -> bool {
         self.no_credits && !self.failed
     }

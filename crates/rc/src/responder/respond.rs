@@ -1,4 +1,4 @@
-//! Responses on their way out, in the order in which they are owed (vol. 1, 9.7.5.1).
+//! Responses to be sent, in the order of their requests (vol. 1, 9.7.5.1).
 
 use alloc::collections::VecDeque;
 
@@ -114,7 +114,7 @@ impl Responses {
         self.queue.push_back(Response::Read(read));
     }
 
-    /// Answers a READ again. A response that is still on its way begins anew where the repeated
+    /// Answers a READ again. A response that is still being sent begins anew where the repeated
     /// request says: a requester expects a first packet there.
     pub(crate) fn repeat_read(&mut self, read: ReadResponse) {
         let same = self.queue.iter_mut().find_map(|response| match response {
@@ -127,7 +127,7 @@ impl Responses {
         }
     }
 
-    /// The next response. A READ whose key was taken back turns into a NAK, `Err`.
+    /// The next response. A READ whose key was revoked turns into a NAK, `Err`.
     pub(crate) fn next(
         &mut self,
         dest_qpn: Qpn,
