@@ -74,8 +74,9 @@ impl KeyTable {
         Ok(Self { slots, free, by_index, rng, epoch: Arc::default() })
     }
 
-    /// Generation counter, incremented (release) whenever a key is revoked or removed. Cache a look-up
-    /// together with this value; load it again (acquire), and drop the cache if it has changed.
+    /// Generation counter, incremented (release) whenever a key is revoked or removed. Cache a
+    /// look-up together with this value; load it again (acquire), and drop the cache if it has
+    /// changed.
     pub fn epoch(&self) -> Arc<AtomicU64> {
         self.epoch.clone()
     }

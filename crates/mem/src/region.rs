@@ -291,9 +291,10 @@ unsafe fn copy_bytes(dst: u64, src: u64, len: usize) {
 
 /// Bytes that GPUs, kernels on other threads and peers may read and write at the same time. A plain
 /// copy by the compiler would be a data race: it could assume that nobody else writes, read a byte
-/// twice, or use the destination for values of its own. The C library's functions are called through
-/// pointers that the compiler cannot see through. To the language they are foreign code that touches
-/// each byte by accesses of its own, as a device does: values may be torn, and nothing else.
+/// twice, or use the destination for values of its own. The C library's functions are called
+/// through pointers that the compiler cannot see through. To the language they are foreign code
+/// that touches each byte by accesses of its own, as a device does: values may be torn, and nothing
+/// else.
 mod foreign {
     use std::ffi::{c_int, c_void};
     use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! Bytes of any memory, read and written by the host, which waits for a copy engine if it needs one.
+//! Bytes of any memory, read and written by the host, which waits for a copy engine if it needs
+//! one.
 
 use crate::copier::{Progress, copy};
 use crate::{Kind, MemError, Region};
@@ -10,7 +11,8 @@ const PART: usize = 1 << 20;
 const HANGS: MemError = MemError::CopyFailed { code: -1, what: "a copy that does not end" };
 
 impl Region {
-    /// Copies bytes out of any memory. Waits until they are there, at most as long as a copy may take.
+    /// Copies bytes out of any memory. Waits until they are there, at most as long as a copy may
+    /// take.
     ///
     /// # Errors
     /// The range is outside of the region, no engine reaches it, or the engine failed.
@@ -27,7 +29,8 @@ impl Region {
         Ok(())
     }
 
-    /// Copies bytes into any memory. Waits until they are there, at most as long as a copy may take.
+    /// Copies bytes into any memory. Waits until they are there, at most as long as a copy may
+    /// take.
     ///
     /// # Errors
     /// The range is outside of the region, no engine reaches it, or the engine failed.

@@ -77,8 +77,8 @@ syndromes! {
 const FOREIGN: u8 = 0xc0;
 
 impl Syndrome {
-    /// The syndrome from which a library for mlx5 makes this status; `None` is success. A status for
-    /// which mlx5 has no syndrome becomes `0xc0` and its value, so that none is lost.
+    /// The syndrome from which a library for mlx5 makes this status; `None` is success. A status
+    /// for which mlx5 has no syndrome becomes `0xc0` and its value, so that none is lost.
     pub const fn of(status: Status) -> Option<Self> {
         Some(match status {
             Status::Success => return None,

@@ -336,8 +336,8 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, Some(proxy_device))
     }
 
-    /// Raises an asynchronous event of a device that executes proxied QPs. A QP that has failed by it
-    /// goes to ERR.
+    /// Raises an asynchronous event of a device that executes proxied QPs. A QP that has failed by
+    /// it goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
         control::raise(&mut self.0.lock(), event);
     }

@@ -56,8 +56,8 @@ impl Requester {
         position
     }
 
-    /// The message sequence number, where there is one, counts messages that are outstanding.
-    /// An attacker who does not see the packets of a connection would have to guess it along with the
+    /// The message sequence number, where there is one, counts messages that are outstanding. An
+    /// attacker who does not see the packets of a connection would have to guess it along with the
     /// PSN.
     //= [comp.msn]
     fn is_plausible(&self, ext: &Extension) -> bool {

@@ -68,8 +68,9 @@ pub struct Config {
     /// the responses outstanding fit the window.
     pub read_chunk: u32,
     /// A WRITE without immediate data of at most so many packets is sent as so many messages of one
-    /// packet each, if those before it have shown that its key reaches all of its range; 0 for none.
-    /// Full packets are of one length then, which links that carry trains of such make use of.
+    /// packet each, if those before it have shown that its key reaches all of its range; 0 for
+    /// none. Full packets are of one length then, which links that carry trains of such make use
+    /// of.
     //= [exc.write-split]
     pub write_split: u32,
     /// At the latest every so many request packets an acknowledgement is requested.

@@ -97,8 +97,8 @@ pub trait Host {
     /// The memory failed: a remote operational error.
     fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied>;
 
-    /// Receives posted and not taken, which are sent to the peer as credits. `None` sends no credits:
-    /// the receives are shared, or not counted.
+    /// Receives posted and not taken, which are sent to the peer as credits. `None` sends no
+    /// credits: the receives are shared, or not counted.
     fn receives_left(&self) -> Option<u32> {
         None
     }

@@ -2,13 +2,13 @@
 
 use warpverbs_rdma::Op;
 
-/// The user's identifier of a request, returned with everything that concerns it. Unique among those
-/// that are posted and not yet completed.
+/// The user's identifier of a request, returned with everything that concerns it. Unique among
+/// those that are posted and not yet completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
-/// A work request. Payload is not part of it: [`crate::Transmit`] and [`crate::Place`] name bytes by
-/// request and offset.
+/// A work request. Payload is not part of it: [`crate::Transmit`] and [`crate::Place`] name bytes
+/// by request and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The user's identifier.

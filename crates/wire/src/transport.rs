@@ -195,8 +195,8 @@ impl<'a> Transport<'a> {
         Ok(Transport { bth, ext, payload })
     }
 
-    /// Where a packet goes that [`parse`](Self::parse) refuses because its opcode is one of reliable
-    /// connection's that are reserved: a responder owes it an answer.
+    /// Where a packet goes that [`parse`](Self::parse) refuses because its opcode is one of
+    /// reliable connection's that are reserved: a responder owes it an answer.
     pub fn reserved(ib: &[u8], pkey: Pkey) -> Option<(Qpn, Psn)> {
         let (header, _) = bth::Header::view(ib).ok()?;
         let ours = header.version() == 0 && pkey.admits(Pkey(header.pkey.get()));

@@ -25,8 +25,8 @@ pub(super) enum Source<'a> {
 }
 
 /// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way: all conditions
-/// are here, except those of the backend. Any other WQE is left untouched for the general way, which
-/// also reports what is wrong with it.
+/// are here, except those of the backend. Any other WQE is left untouched for the general way,
+/// which also reports what is wrong with it.
 #[inline(always)]
 pub(super) fn plain_write<'a>(
     q: &mut SendQueue,

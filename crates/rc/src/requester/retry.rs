@@ -147,8 +147,8 @@ impl Retry {
         }
     }
 
-    /// A NAK or a gap in the responses shows that the packet at `una` is lost. Whether to send again:
-    /// once for each loss, however often it is reported.
+    /// A NAK or a gap in the responses shows that the packet at `una` is lost. Whether to send
+    /// again: once for each loss, however often it is reported.
     //= [req.nak-sequence]
     pub(crate) fn on_loss(&mut self, now: Instant, una: u64) -> Result<bool, Status> {
         if self.answered == Some(una) || self.waits_for_receive() {
@@ -161,8 +161,8 @@ impl Retry {
         Ok(true)
     }
 
-    /// The peer has no receive for the packet at `una` and asks to wait. Whether to wait, rather than
-    /// fail.
+    /// The peer has no receive for the packet at `una` and asks to wait. Whether to wait, rather
+    /// than fail.
     //= [req.rnr-wait]
     pub(crate) fn on_rnr(&mut self, now: Instant, delay: Duration) -> Result<bool, Status> {
         if self.waits_for_receive() {

@@ -1,5 +1,5 @@
-//! How many bytes may be in flight: fewer after losses, since everything behind a lost packet is sent
-//! again, and more with every acknowledgement.
+//! How many bytes may be in flight: fewer after losses, since everything behind a lost packet is
+//! sent again, and more with every acknowledgement.
 
 use crate::Config;
 

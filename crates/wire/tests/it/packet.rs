@@ -1,5 +1,5 @@
-//! Whole packets as golden arrays, both ways, and what their printed lines look like. The ICRCs were
-//! computed by another implementation.
+//! Whole packets as golden arrays, both ways, and what their printed lines look like. The ICRCs
+//! were computed by another implementation.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

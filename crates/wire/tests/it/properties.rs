@@ -8,8 +8,8 @@ fn checks(sample: &Sample) -> Checks {
     Checks { pkey: Pkey(sample.bth.pkey.0 | 0x8000), ..Checks::STRICT }
 }
 
-/// Which bits of a packet routers and switches may change, written down from the standard by offset:
-/// a mask for each byte.
+/// Which bits of a packet routers and switches may change, written down from the standard by
+/// offset: a mask for each byte.
 fn variant_bits(packet: &[u8]) -> Vec<u8> {
     let mut mask = vec![0; packet.len()];
     let headers = if packet[0] >> 4 == 4 {

@@ -239,8 +239,8 @@ impl<T: Copy> CopyQueue<T> {
 
 /// Starting and ending copies.
 impl<T: Copy> CopyQueue<T> {
-    /// Starts copies that may start, of `budget` bytes at most; the last one waits if it `may_grow`.
-    /// Grants are checked if `keys` are given. Never blocks.
+    /// Starts copies that may start, of `budget` bytes at most; the last one waits if it
+    /// `may_grow`. Grants are checked if `keys` are given. Never blocks.
     pub(crate) fn start(&mut self, keys: Option<&KeyTable>, mut budget: u64, may_grow: bool) {
         while self.started < self.copies.len() - usize::from(may_grow && !self.is_empty()) {
             let at = self.started;

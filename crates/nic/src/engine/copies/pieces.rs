@@ -50,8 +50,8 @@ pub(crate) fn move_now(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError
     }
 }
 
-/// Parts of two pieces, of one length: each with the number of its piece, and how many bytes of that
-/// are before it.
+/// Parts of two pieces, of one length: each with the number of its piece, and how many bytes of
+/// that are before it.
 pub(super) struct Pair<'a> {
     pub(super) from: Span<'a>,
     pub(super) from_at: (usize, u32),

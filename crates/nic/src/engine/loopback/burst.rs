@@ -1,8 +1,8 @@
 //! The short way of [plain WRITEs](crate::engine::plain) from host memory to host memory that pass
 //! every check of the peer, on a QP without work in flight.
 //!
-//! It reports no errors: any other WQE is left untouched for the general way (`execute`), so the NIC
-//! behaves the same without this file.
+//! It reports no errors: any other WQE is left untouched for the general way (`execute`), so the
+//! NIC behaves the same without this file.
 
 use crate::engine::access::check_op_valid;
 use crate::engine::plain::{PlainWrite, Source, plain_write};

@@ -7,8 +7,8 @@
 //!                                                   └─► complete: reports to the engine
 //! ```
 //!
-//! Payload that only a copy engine reaches goes through [bounce buffers](bounce); packets and reports
-//! that depend on it then wait for copies.
+//! Payload that only a copy engine reaches goes through [bounce buffers](bounce); packets and
+//! reports that depend on it then wait for copies.
 //!
 //! Requests of the peer are judged by [`host::Responder`], by the checks of `access.rs`, as in
 //! loopback.
@@ -144,8 +144,8 @@ pub(crate) struct Network {
     pub(crate) conns: Connections,
 }
 
-/// All connections, and what they share apart from the link. Receiving packets needs no more, so the
-/// link can be borrowed beside it.
+/// All connections, and what they share apart from the link. Receiving packets needs no more, so
+/// the link can be borrowed beside it.
 pub(crate) struct Connections {
     local: Option<SocketAddr>,
     /// Bytes under way of all connections, about: what a receiver like this end can hold.

@@ -1,5 +1,5 @@
-//! Packets in: checks that need the address or the datagram, then those of the connection; payload is
-//! written at once.
+//! Packets in: checks that need the address or the datagram, then those of the connection; payload
+//! is written at once.
 
 use super::bounce::{Bounce, Fit, Purpose};
 use super::host::Responder;
@@ -293,8 +293,8 @@ impl Connections {
     }
 }
 
-/// Guesses IPv4 identifications that a link hides. A sender numbers the datagrams of one call from 0
-/// on; a right guess saves computing it from the ICRC.
+/// Guesses IPv4 identifications that a link hides. A sender numbers the datagrams of one call from
+/// 0 on; a right guess saves computing it from the ICRC.
 #[derive(Debug, Default)]
 pub(super) struct HiddenIds {
     last: u16,

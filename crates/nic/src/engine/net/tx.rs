@@ -130,8 +130,8 @@ impl Network {
         self.conns.enqueue(slot);
     }
 
-    /// Adds a packet to the train, its payload perhaps from a bounce buffer. One whose payload cannot be
-    /// gathered is left out, and its request fails.
+    /// Adds a packet to the train, its payload perhaps from a bounce buffer. One whose payload
+    /// cannot be gathered is left out, and its request fails.
     #[inline]
     pub(super) fn pack(
         &mut self,

@@ -52,8 +52,8 @@ impl Pieces {
         self.0.is_empty()
     }
 
-    /// Starts the copies from user memory into the bounce buffer: the number behind them, 0 if there
-    /// are none.
+    /// Starts the copies from user memory into the bounce buffer: the number behind them, 0 if
+    /// there are none.
     pub(super) fn gather(&self, copies: &mut CopyQueue<()>) -> u64 {
         let sides = self.0.iter().map(|piece| (&piece.own, &piece.bounce_buffer, u64::MAX));
         start(copies, sides)

@@ -22,7 +22,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Memory that the driver knows is known to all its devices, so any connection may have any chunk.
+    /// Memory that the driver knows is known to all its devices, so any connection may have any
+    /// chunk.
     fn take(&mut self, copier: &dyn Copier) -> Result<Region, MemError> {
         self.free.pop().map_or_else(|| copier.host_memory(CHUNK as usize), Ok)
     }

@@ -74,8 +74,8 @@ impl Connections {
 }
 
 impl Network {
-    /// As [`Self::transmit`], for a connection with bounce buffers: packets are kept back until their
-    /// payload was gathered and what they acknowledge has arrived.
+    /// As [`Self::transmit`], for a connection with bounce buffers: packets are kept back until
+    /// their payload was gathered and what they acknowledge has arrived.
     pub(in crate::engine::net) fn transmit_bounced(
         &mut self,
         tables: &mut Tables,

@@ -4,8 +4,8 @@
 //! A connection has bounce buffers from the first request that names such memory. They do not
 //! change its packets and completions, only when these are passed on: a packet leaves when its
 //! payload was gathered, and an acknowledgement or a completion when everything placed before it
-//! has arrived. Host memory uses the same copy queue, so that its bytes do not become visible before
-//! those that were placed elsewhere earlier.
+//! has arrived. Host memory uses the same copy queue, so that its bytes do not become visible
+//! before those that were placed elsewhere earlier.
 
 mod chunks;
 mod drive;
@@ -35,8 +35,8 @@ const KEPT: usize = 1024;
 const PARKED: usize = 256;
 /// The longest payload of a packet.
 const PACKET: u32 = 4096;
-/// Copies of one connection asked for and not ended, at most. Their bytes alone are no bound: a peer
-/// that sends single bytes would make millions of them.
+/// Copies of one connection asked for and not ended, at most. Their bytes alone are no bound: a
+/// peer that sends single bytes would make millions of them.
 const COPIES: usize = 4096;
 
 /// What a copy is for.
@@ -101,8 +101,8 @@ impl Parked {
     }
 }
 
-/// An atomic of the peer on memory that only a copy engine reaches. The connection executes no other
-/// before it.
+/// An atomic of the peer on memory that only a copy engine reaches. The connection executes no
+/// other before it.
 #[derive(Debug)]
 enum Pending {
     /// At this address; the copies that it has asked for are those before this one.
@@ -187,9 +187,9 @@ impl Bounce {
         self.copies.len() + MAX_PIECES <= COPIES
     }
 
-    /// Asks for copies of `bytes` to checked pieces, which hold all of them; there is room. Bytes of
-    /// one message may arrive together, in any order, and so may whole packets. A shorter message
-    /// comes after those before it: it may be the flag that announces them.
+    /// Asks for copies of `bytes` to checked pieces, which hold all of them; there is room. Bytes
+    /// of one message may arrive together, in any order, and so may whole packets. A shorter
+    /// message comes after those before it: it may be the flag that announces them.
     pub(super) fn place(
         &mut self,
         spans: &[Span<'_>],
