@@ -20,12 +20,14 @@ pub mod descriptor;
 mod identity;
 mod probe;
 mod route;
+mod survey;
 
 pub use attach::{Attached, Introduction, attach};
 pub use descriptor::{DescriptorServer, Ticket};
 pub use identity::Identity;
 pub use probe::{ProbeError, load_probe, read_back, write_word};
 pub use route::{Decision, Reason, Route};
+pub use survey::{Survey, WayTried, survey};
 
 #[allow(unsafe_code, unreachable_pub)]
 mod kernels {

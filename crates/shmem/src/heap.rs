@@ -6,7 +6,7 @@ use crate::local::Local;
 use crate::remote::Remote;
 use crate::report::{HeapReport, PeerReport};
 use crate::steps::Steps;
-use crate::{Allocator, Export, HeapConfig, Rank, ShmemError, Sym, Team};
+use crate::{Allocator, Export, HeapConfig, Rank, ShmemError, Sym};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -210,10 +210,19 @@ impl Heap {
         len: u64,
         align: u64,
     ) -> Result<Sym<T>, ShmemError> {
+        self.alloc_at(len, align, Location::caller())
+    }
+
+    pub(crate) fn alloc_at<T: Element>(
+        &mut self,
+        len: u64,
+        align: u64,
+        site: &Location<'_>,
+    ) -> Result<Sym<T>, ShmemError> {
         let bytes = len.saturating_mul(size_of::<T>() as u64);
         let offset = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
         // What failed is a call as well: it must fail on all ranks.
-        self.history.add(format!("alloc {bytes} bytes, align {align}"), Location::caller());
+        self.history.add(format!("alloc {bytes} bytes, align {align}"), site);
         Ok(Sym::new(self.id, offset?, len))
     }
 
@@ -306,6 +315,17 @@ impl Heap {
         Ok(self.gpu.write(&self.part(place, data.len())?, 0, data)?)
     }
 
+    /// Zeroes a place of the own heap.
+    pub(crate) fn clear<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
+        let buffer = self.local(place)?;
+        let zeros = vec![0; buffer.len().min(1 << 20)];
+        for at in (0..buffer.len()).step_by(zeros.len().max(1)) {
+            let len = zeros.len().min(buffer.len() - at);
+            self.gpu.write(&buffer, at as u64, &zeros[..len])?;
+        }
+        Ok(())
+    }
+
     /// Copies bytes out of a place of the own heap.
     ///
     /// # Errors
@@ -320,19 +340,6 @@ impl Heap {
             return Err(ShmemError::Outside { offset, len, size });
         }
         self.local(place)
-    }
-
-    /// All ranks.
-    pub fn team(&self) -> Team {
-        Team::all(self.world())
-    }
-
-    /// These ranks, in this order.
-    ///
-    /// # Errors
-    /// One that does not exist, or is given twice.
-    pub fn team_of(&self, ranks: &[u32]) -> Result<Team, ShmemError> {
-        Team::of(self.world(), ranks)
     }
 
     /// What it is made of, and how every rank is reached.

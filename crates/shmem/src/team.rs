@@ -1,102 +1,208 @@
-//! Some of the ranks, numbered anew.
+//! Some of the ranks, numbered anew, with what their barriers need.
 
-use crate::ShmemError;
+use crate::layout::{TEAM_BLOCK_BYTES, mail_block_bytes};
+use crate::{Heap, ShmemError, Sym};
+use std::panic::Location;
+use warpverbs_gpu::Element;
+use warpverbs_rendezvous::World;
 
-/// Ranks of a heap in a chosen order. Making one needs no traffic: every member makes the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Ranks `first`, `first + stride`, … of a heap, and a `wv::TeamBlock` at the same offset of each of
+/// them: what `wv::Team` in device code is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Team {
-    ranks: Vec<u32>,
-    world: u32,
+    block: Sym<u64>,
+    members: Members,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Members {
+    first: u32,
+    stride: u32,
+    size: u32,
+}
+
+impl Members {
+    /// All of them are ranks below `world`, and different ones.
+    fn check(self, world: u32) -> Result<Self, ShmemError> {
+        let Self { first, stride, size } = self;
+        let wrong = |field, value: u32, expected: &str| ShmemError::Config {
+            field,
+            value: value.to_string(),
+            expected: expected.to_owned(),
+        };
+        if size == 0 {
+            return Err(wrong("size of a team", size, "one rank or more"));
+        }
+        if stride == 0 && size > 1 {
+            return Err(wrong("stride of a team", stride, "1 or more"));
+        }
+        let last = u64::from(first) + u64::from(stride) * u64::from(size - 1);
+        match last < world.into() {
+            true => Ok(self),
+            false => Err(ShmemError::Rank { rank: u32::try_from(last).unwrap_or(u32::MAX), world }),
+        }
+    }
+
+    fn rank(self, member: u32) -> Option<u32> {
+        (member < self.size).then(|| self.first + member * self.stride)
+    }
+
+    fn member(self, rank: u32) -> Option<u32> {
+        (0..self.size).find(|&member| self.rank(member) == Some(rank))
+    }
+
+    fn split(self, start: u32, stride: u32, size: u32) -> Option<Self> {
+        let last = u64::from(start) + u64::from(stride) * u64::from(size.checked_sub(1)?);
+        let inside = last < self.size.into() && (stride > 0 || size == 1);
+        let first = self.first + start.min(self.size) * self.stride;
+        inside.then(|| Self { first, stride: self.stride * stride.min(self.size), size })
+    }
 }
 
 impl Team {
-    /// All ranks of a heap of `world` ranks.
-    pub(crate) fn all(world: u32) -> Self {
-        Self { ranks: (0..world).collect(), world }
+    /// Where its block is: `Team::block` in device code is this place's offset. [`Heap::free`] gives it
+    /// back.
+    pub fn block(&self) -> Sym<u64> {
+        self.block
     }
 
-    /// These ranks of the heap, in this order.
-    ///
-    /// # Errors
-    /// No rank at all, one that does not exist, or one that is given twice.
-    pub(crate) fn of(world: u32, ranks: &[u32]) -> Result<Self, ShmemError> {
-        for (i, &rank) in ranks.iter().enumerate() {
-            if rank >= world {
-                return Err(ShmemError::Rank { rank, world });
-            }
-            if ranks[..i].contains(&rank) {
-                return Err(wrong(format!("{ranks:?}"), "each rank once"));
-            }
-        }
-        match ranks.is_empty() {
-            true => Err(wrong("[]".to_owned(), "one rank or more")),
-            false => Ok(Self { ranks: ranks.to_vec(), world }),
-        }
+    /// Its first rank.
+    pub fn first(&self) -> u32 {
+        self.members.first
     }
 
-    /// Every `stride`-th member from member `start` on, `len` in all.
-    ///
-    /// # Errors
-    /// They are not all members, or there are none.
-    pub fn split(&self, start: u32, stride: u32, len: u32) -> Result<Self, ShmemError> {
-        let members = (0..u64::from(len)).map(|i| {
-            let member = u64::from(start) + i * u64::from(stride);
-            let found = usize::try_from(member).ok().and_then(|member| self.ranks.get(member));
-            found.copied().ok_or_else(|| {
-                wrong(format!("member {member}"), &format!("one of {} members", self.ranks.len()))
-            })
-        });
-        Self::of(self.world, &members.collect::<Result<Vec<_>, _>>()?)
-    }
-
-    /// The heap's ranks, in the team's order.
-    pub fn ranks(&self) -> &[u32] {
-        &self.ranks
+    /// From one rank to the next.
+    pub fn stride(&self) -> u32 {
+        self.members.stride
     }
 
     /// How many members.
     pub fn len(&self) -> u32 {
-        self.ranks.len() as u32
+        self.members.size
     }
 
     /// Whether there are none: never.
     pub fn is_empty(&self) -> bool {
-        self.ranks.is_empty()
-    }
-
-    /// The number in this team of a rank of the heap.
-    pub fn member(&self, rank: u32) -> Option<u32> {
-        self.ranks.iter().position(|&member| member == rank).map(|at| at as u32)
+        self.members.size == 0
     }
 
     /// The heap's rank of a member.
     pub fn rank(&self, member: u32) -> Option<u32> {
-        self.ranks.get(member as usize).copied()
+        self.members.rank(member)
+    }
+
+    /// The number in this team of a rank of the heap.
+    pub fn member(&self, rank: u32) -> Option<u32> {
+        self.members.member(rank)
     }
 }
 
-fn wrong(value: String, expected: &str) -> ShmemError {
-    ShmemError::Config { field: "team", value, expected: expected.to_owned() }
+impl Heap {
+    /// As [`Heap::alloc`], zeroed on all ranks before it is given out on any: for signals and other
+    /// words that peers write. Waits for all ranks, and checks that they agree.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`] and [`Heap::agree`].
+    #[track_caller]
+    pub fn alloc_zeroed<T: Element>(
+        &mut self,
+        world: &mut World,
+        len: u64,
+    ) -> Result<Sym<T>, ShmemError> {
+        let place = self.alloc_at::<T>(len, 256, Location::caller());
+        let cleared = place.and_then(|place| self.clear(&place).map(|()| place));
+        // Whoever has no room says so, too: all fail alike.
+        self.agree(world)?;
+        cleared
+    }
+
+    /// A team of `size` ranks: `first`, `first + stride`, …. All ranks of the heap make the same call,
+    /// members or not.
+    ///
+    /// # Errors
+    /// They are not all ranks of the heap, or as [`Heap::alloc_zeroed`].
+    #[track_caller]
+    pub fn team(
+        &mut self,
+        world: &mut World,
+        first: u32,
+        stride: u32,
+        size: u32,
+    ) -> Result<Team, ShmemError> {
+        let members = Members { first, stride, size }.check(self.world())?;
+        Ok(Team { block: self.alloc_zeroed(world, TEAM_BLOCK_BYTES / 8)?, members })
+    }
+
+    /// A team of `size` members of another: `start`, `start + stride`, …. All ranks of the heap make
+    /// the same call.
+    ///
+    /// # Errors
+    /// They are not all members, or as [`Heap::alloc_zeroed`].
+    #[track_caller]
+    pub fn split(
+        &mut self,
+        world: &mut World,
+        team: &Team,
+        (start, stride, size): (u32, u32, u32),
+    ) -> Result<Team, ShmemError> {
+        let members =
+            team.members.split(start, stride, size).ok_or_else(|| ShmemError::Config {
+                field: "members of a team",
+                value: format!("{size} from {start} on, stride {stride}"),
+                expected: format!("different ones of {}", team.len()),
+            })?;
+        self.team(world, members.first, members.stride, members.size)
+    }
+
+    /// The block of a `wv::Mailbox` for messages of up to `bytes`, `1 << log_slots` of them under way
+    /// at once. All ranks make the same call.
+    ///
+    /// # Errors
+    /// More than 2^31 slots or none but one, or as [`Heap::alloc_zeroed`].
+    #[track_caller]
+    pub fn mail_block(
+        &mut self,
+        world: &mut World,
+        bytes: u32,
+        log_slots: u8,
+    ) -> Result<Sym<u64>, ShmemError> {
+        if !(1..=31).contains(&log_slots) {
+            return Err(ShmemError::Config {
+                field: "log_slots of a mailbox",
+                value: log_slots.to_string(),
+                expected: "1 to 31".to_owned(),
+            });
+        }
+        self.alloc_zeroed(world, mail_block_bytes(bytes, log_slots) / 8)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn team(first: u32, stride: u32, size: u32) -> Members {
+        Members { first, stride, size }
+    }
+
     #[test]
     fn members_are_numbered_in_order_and_split_by_stride() {
-        let all = Team::all(8);
+        let all = team(0, 1, 8).check(8).unwrap();
         let odd = all.split(1, 2, 4).unwrap();
-        assert_eq!(odd.ranks(), [1, 3, 5, 7]);
-        assert_eq!(odd.split(1, 2, 2).unwrap().ranks(), [3, 7]);
-        assert_eq!(
-            (odd.member(5), odd.member(4), odd.rank(3), odd.rank(4)),
-            (Some(2), None, Some(7), None)
-        );
-        assert!(all.split(1, 2, 5).is_err() && all.split(0, 0, 2).is_err());
-        assert!(all.split(u32::MAX, u32::MAX, 3).is_err() && all.split(0, 1, 0).is_err());
-        assert!(
-            Team::of(4, &[3, 0]).is_ok() && Team::of(4, &[4]).is_err() && Team::of(4, &[]).is_err()
-        );
+        let ranks = |team: Members| (0..9).filter_map(|m| team.rank(m)).collect::<Vec<_>>();
+        assert_eq!(ranks(odd), [1, 3, 5, 7]);
+        assert_eq!(ranks(odd.split(1, 2, 2).unwrap()), [3, 7]);
+        assert_eq!((odd.member(5), odd.member(4)), (Some(2), None));
+        for (start, stride, size) in [(1, 2, 5), (0, 0, 2), (0, 1, 0), (8, 1, 1), (0, u32::MAX, 3)]
+        {
+            assert_eq!(all.split(start, stride, size), None, "{start} {stride} {size}");
+        }
+        assert_eq!(ranks(all.split(7, 0, 1).unwrap()), [7]);
+        for wrong in
+            [team(0, 1, 0), team(0, 0, 2), team(3, 2, 2), team(u32::MAX, u32::MAX, u32::MAX)]
+        {
+            assert!(wrong.check(4).is_err(), "{wrong:?}");
+        }
+        assert!(team(3, 0, 1).check(4).is_ok());
     }
 }

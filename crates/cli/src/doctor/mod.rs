@@ -7,6 +7,7 @@ mod memory;
 mod path;
 mod rdma;
 mod root;
+mod shared;
 mod system;
 mod text;
 
@@ -53,6 +54,7 @@ struct Report {
     cuda: gpu::Cuda,
     compile_cache: gpu::CompileCache,
     rdma: rdma::Rdma,
+    shared_memory: shared::Shared,
     auto: gpu::Auto,
 }
 
@@ -88,6 +90,7 @@ fn report(root: &Root) -> Report {
         gpus,
         cuda: gpu::cuda(),
         compile_cache: gpu::compile_cache(),
+        shared_memory: shared::shared(root),
         auto: gpu::auto(),
         rdma,
     }

@@ -1,7 +1,7 @@
 //! The report for people: sections of aligned label and value.
 
 use super::path::Way;
-use super::{Report, gpu, rdma, system};
+use super::{Report, gpu, rdma, shared, system};
 use crate::units;
 
 /// Lines below one heading.
@@ -26,6 +26,7 @@ pub(super) fn render(report: &Report) -> String {
         gpus(report),
         cuda(report),
         rdma(&report.rdma),
+        shared_memory(report),
         machine(report),
         limits(&report.limits),
     ];
@@ -213,6 +214,36 @@ fn machine(report: &Report) -> Section {
     if container.memory_limit_bytes.0.is_some() {
         section.row("memory limit", limit_bytes(container.memory_limit_bytes));
     }
+    section
+}
+
+fn shared_memory(report: &Report) -> Section {
+    let mut section = Section::new("Memory shared between processes (shmem)");
+    let shared::Shared { survey, why_not, ptrace_scope } = &report.shared_memory;
+    let works = |why: &Option<String>| why.clone().map_or("yes".to_owned(), |w| format!("no: {w}"));
+    let Some(survey) = survey else {
+        section.row("stores by kernels", works(why_not));
+        return section;
+    };
+    section.row("stores by kernels", works(&survey.why_not));
+    for tried in &survey.ways {
+        let mut text = works(&tried.why_not);
+        if let (true, Some(scope)) = (tried.way.starts_with("pidfd"), ptrace_scope) {
+            text += &format!(" (of itself; kernel.yama.ptrace_scope is {scope})");
+        }
+        section.row(tried.way.clone(), text);
+    }
+    for gpu in &report.gpus {
+        if let Some(info) = gpu.info.as_ref().filter(|_| gpu.unusable.is_none()) {
+            let shares =
+                if info.shareable { "yes" } else { "no: the driver exports no descriptors" };
+            section.row(format!("memory of {}", gpu.name), shares);
+        }
+    }
+    let identity = &survey.identity;
+    let spaces = format!("{}, {}", identity.net_namespace, identity.pid_namespace);
+    section.row("namespaces", spaces);
+    section.row("boot id", identity.boot_id.clone());
     section
 }
 

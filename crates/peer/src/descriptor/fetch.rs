@@ -65,19 +65,11 @@ pub fn fetch(
     deadline: Instant,
 ) -> Result<Fetched, Vec<Reason>> {
     let mut tried = Vec::new();
-    let server = &peer.server;
     for by in [Way::AbstractSocket, Way::PathSocket, Way::PidfdGetfd] {
         // No way uses up the time of the next.
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
-        let fetched = match by {
-            Way::AbstractSocket => {
-                abstract_socket(server).and_then(|to| ask(&to, peer, ticket, until))
-            }
-            Way::PathSocket => path_socket(server).and_then(|to| ask(&to, peer, ticket, until)),
-            Way::PidfdGetfd => take(own, &peer.identity, ticket),
-        };
-        match fetched.and_then(|fd| is_meant(&fd, ticket).map(|()| fd)) {
+        match fetch_by(by, own, peer, ticket, until) {
             Ok(fd) => return Ok(Fetched { fd, by, tried }),
             Err(why) => tried.push(Reason::new(by.to_string(), why)),
         }
@@ -87,6 +79,26 @@ pub fn fetch(
         tried[0].why += &format!("; network namespaces differ ({own}, {peer})");
     }
     Err(tried)
+}
+
+/// As [`fetch`], by one way alone.
+///
+/// # Errors
+/// Why it did not work.
+pub fn fetch_by(
+    way: Way,
+    own: &Identity,
+    peer: &Introduction,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<OwnedFd, String> {
+    let server = &peer.server;
+    let fd = match way {
+        Way::AbstractSocket => ask(&abstract_socket(server)?, peer, ticket, deadline),
+        Way::PathSocket => ask(&path_socket(server)?, peer, ticket, deadline),
+        Way::PidfdGetfd => take(own, &peer.identity, ticket),
+    }?;
+    is_meant(&fd, ticket).map(|()| fd)
 }
 
 fn abstract_socket(server: &Address) -> Result<SocketAddrUnix, String> {

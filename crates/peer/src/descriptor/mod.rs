@@ -24,7 +24,7 @@ mod fetch;
 mod server;
 mod wire;
 
-pub use fetch::{Fetched, Way, fetch};
+pub use fetch::{Fetched, Way, fetch, fetch_by};
 pub use server::DescriptorServer;
 
 use serde::{Deserialize, Serialize};

@@ -129,6 +129,19 @@ fn a_rank_that_never_comes_is_named_with_its_last_step() {
 }
 
 #[test]
+fn a_deadline_of_a_millisecond_is_kept() {
+    for _ in 0..20 {
+        let asked = Instant::now();
+        let deadline = Duration::from_millis(1);
+        ranks(2, |rank| match rank.heap(&config().deadline(deadline)) {
+            Ok(_) => {}
+            Err(error) => assert!(error.to_string().contains("step"), "{error}"),
+        });
+        assert!(asked.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
 fn a_heap_that_is_too_small_says_what_there_is() {
     ranks(1, |rank| {
         let mut heap = rank.heap(&config().max_size(2 * SIZE)).unwrap();

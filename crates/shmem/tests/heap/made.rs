@@ -114,6 +114,32 @@ fn it_grows_on_all_ranks_and_keeps_what_was_there() {
 }
 
 #[test]
+fn teams_and_mailboxes_begin_with_zeros_on_all_ranks() {
+    ranks(4, |rank| {
+        let mut heap = rank.heap(&config()).unwrap();
+        let used = heap.alloc::<u8>(SIZE / 2).unwrap();
+        heap.write(&used, &vec![7; SIZE as usize / 2]).unwrap();
+        heap.free(used).unwrap();
+        let all = heap.team(&mut rank.world, 0, 1, 4).unwrap();
+        let odd = heap.split(&mut rank.world, &all, (1, 2, 2)).unwrap();
+        assert_eq!((odd.rank(1), odd.member(3), odd.member(2)), (Some(3), Some(1), None));
+        assert_eq!((odd.first(), odd.stride(), odd.len()), (1, 2, 2));
+        assert_ne!(all.block(), odd.block());
+        let mail = heap.mail_block(&mut rank.world, 100, 3).unwrap();
+        for place in [all.block(), odd.block(), mail] {
+            assert!(words(&heap, &place).iter().all(|word| *word == 0));
+            heap.free(place).unwrap();
+        }
+        assert!(heap.team(&mut rank.world, 0, 1, 5).is_err());
+        assert!(heap.mail_block(&mut rank.world, 8, 0).is_err());
+        // More than there is: all fail, and agree.
+        assert!(heap.alloc_zeroed::<u8>(&mut rank.world, SIZE).is_err());
+        heap.agree(&mut rank.world).unwrap();
+        rank.meet();
+    });
+}
+
+#[test]
 fn several_heaps_of_a_process_know_their_own_places() {
     ranks(2, |rank| {
         let mut one = rank.heap(&config()).unwrap();

@@ -46,7 +46,7 @@ fn pattern(from: u32, round: u32, len: u64) -> Vec<u8> {
 fn ring(rank: &mut Rank) {
     let mut heap = rank.heap(&config().qps_per_peer(2)).unwrap();
     println!("\n{}\n> {}", heap.report(), routes(&heap));
-    let signals = heap.alloc::<Signal>(4).unwrap();
+    let signals = heap.alloc_zeroed::<Signal>(&mut rank.world, 4).unwrap();
     for (round, len) in [(0, 4099), (1, SIZE + 77)] {
         if round == 1 {
             heap.grow(&mut rank.world).unwrap();
