@@ -1,46 +1,19 @@
 //! Both ends of a control connection, strangers at a server's port, and hostile bytes.
 
+#[path = "common/robust.rs"]
+mod robust;
+
 use proptest::prelude::*;
-use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind, Read, Write};
+use robust::{GREETING, Word, read_all};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
-use warpverbs_control::{
-    Connection, ControlError, LONGEST, Listener, Message, PREAMBLE, Role, Stream,
-};
+use warpverbs_control::{Connection, ControlError, LONGEST, Listener, PREAMBLE};
 
 /// Longer than anything takes that is going to happen at all.
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-enum Word {
-    Ask(Vec<u64>),
-    Answer(String),
-    Failed(String),
-}
-
-impl Message for Word {
-    const NAME: [u8; 6] = *b"wvtest";
-    const VERSION: u16 = 7;
-    const PROGRAM: &'static str = "warpverbs test";
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Ask(_) => "question",
-            Self::Answer(_) => "answer",
-            Self::Failed(_) => "failure",
-        }
-    }
-
-    fn failure(&self) -> Option<&str> {
-        match self {
-            Self::Failed(why) => Some(why),
-            _ => None,
-        }
-    }
-}
 
 fn listen() -> (Listener, SocketAddr) {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -171,65 +144,13 @@ fn a_client_says_what_it_met() {
     assert!(matches!(error, ControlError::Unknown { .. }), "{error}");
 }
 
-/// A peer that has sent these bytes, in pieces, and then ended.
-struct Sent {
-    bytes: Vec<u8>,
-    at: usize,
-    piece: usize,
-    pause: bool,
-}
-
-impl Read for Sent {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.pause = !self.pause;
-        if self.pause {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let n = self.piece.min(buf.len()).min(self.bytes.len() - self.at);
-        buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
-        self.at += n;
-        Ok(n)
-    }
-}
-
-impl Write for Sent {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        Ok(buf.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Stream for Sent {
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Everything that a server reads out of `bytes`, cut into pieces, and the error that ends it.
-fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, ControlError) {
-    let sent = Sent { bytes, at: 0, piece, pause: false };
-    let mut words = Vec::new();
-    match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server) {
-        Err(error) => (words, error),
-        Ok(mut connection) => loop {
-            match connection.recv("anything", SOON) {
-                Ok(word) => words.push(word),
-                Err(error) => return (words, error),
-            }
-        },
-    }
-}
-
 fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()
 }
 
 #[test]
 fn what_is_no_message_is_refused() {
-    let after = |bytes: &[u8]| read_all([b"wvtest\x07\x00c", bytes].concat(), 5).1.to_string();
+    let after = |bytes: &[u8]| read_all([&GREETING[..], bytes].concat(), 5).1.to_string();
     assert!(after(&[0xff; 8]).contains("4294967295 bytes, at most 4194304 are allowed"));
     assert!(after(&framed(&[9])).contains("sent what is no message"));
     assert!(after(&framed(&[0, 0, 7])).contains("1 bytes behind it"));
@@ -239,33 +160,38 @@ fn what_is_no_message_is_refused() {
 }
 
 proptest! {
-    /// Whatever a peer sends, the reader ends with an error, and how the bytes are cut makes no
-    /// difference.
+    /// Whatever a peer sends, and however it is cut, is read as the format says.
     #[test]
-    fn any_bytes_are_survived(
-        preamble in any::<bool>(),
+    fn any_bytes_are_read_as_the_format_says(
+        cut: u8,
+        greeted: bool,
         frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 0..6),
         tail in proptest::collection::vec(any::<u8>(), 0..12),
     ) {
-        let mut bytes = if preamble { b"wvtest\x07\x00c".to_vec() } else { vec![] };
-        frames.iter().for_each(|frame| bytes.extend(framed(frame)));
-        bytes.extend(tail);
-        let (words, error) = read_all(bytes.clone(), usize::MAX);
-        let (again, same) = read_all(bytes, 1);
-        prop_assert_eq!(&words, &again);
-        if preamble {
-            prop_assert_eq!(error.to_string(), same.to_string());
-        }
-        prop_assert!(words.len() <= frames.len() + 3);
+        let frames: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
+        robust::messages(&[&[cut % 40, greeted.into()][..], &frames, &tail].concat());
     }
 
     #[test]
     fn what_is_sent_arrives(numbers in proptest::collection::vec(any::<u64>(), 0..50), piece in 1..40usize) {
         let word = Word::Ask(numbers);
         let body = postcard::to_stdvec(&word).unwrap();
-        let bytes = [b"wvtest\x07\x00c".to_vec(), framed(&body), framed(&body)].concat();
+        let bytes = [GREETING.to_vec(), framed(&body), framed(&body)].concat();
         let (words, error) = read_all(bytes, piece);
         prop_assert_eq!(words, vec![word.clone(), word]);
         prop_assert!(matches!(error, ControlError::Ended { .. }), "{error}");
     }
+}
+
+#[test]
+fn the_fuzzers_seeds_are_read_as_the_format_says() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/control_message");
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        println!("{}", path.display());
+        robust::messages(&std::fs::read(path).unwrap());
+        seeds += 1;
+    }
+    assert!(seeds >= 9, "{seeds} seeds");
 }
