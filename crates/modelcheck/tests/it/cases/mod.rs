@@ -249,7 +249,7 @@ impl Case {
             seed: effort,
             preemptions,
             spurious: effort.ilog10().min(2),
-            states: 50_000 * effort,
+            states: 30_000 * effort,
             ..Settings::default()
         }
     }
