@@ -10,10 +10,10 @@ use warpverbs_gpu::{Buffer, Dim, Gpu, GpuError, KernelPtr, LaunchError};
 #[non_exhaustive]
 pub enum ProbeError {
     /// The kernel did not start.
-    #[error("the probe did not start: {0}")]
+    #[error(transparent)]
     Start(#[from] GpuError),
     /// The kernel ended badly or not at all.
-    #[error("the probe did not end well: {0}")]
+    #[error(transparent)]
     Run(#[from] LaunchError),
     /// What was written is not there.
     #[error("the word at offset {offset:#x} is {found:#x}, the peer wrote {expected:#x}")]

@@ -107,7 +107,7 @@ impl Making<'_> {
         let granule = self.gpu.arena(1)?.granule();
         let sizes = self.config.sizes(granule.max(reserved(self.world)).next_power_of_two())?;
         load_probe(&**self.gpu)?;
-        let server = DescriptorServer::start()?;
+        let server = DescriptorServer::start().map_err(ShmemError::Descriptors)?;
         let introduction = Introduction::new(Identity::of_this_process(&**self.gpu), &server);
         let (qps, routes) = (self.config.qps, self.config.routes.to_string());
         let id = rand::rng().next_u64();

@@ -111,7 +111,7 @@ pub enum ShmemError {
     },
     /// The system refused what passing descriptors needs.
     #[error("passing descriptors: {0}")]
-    Descriptors(#[from] std::io::Error),
+    Descriptors(std::io::Error),
     /// No place.
     #[error(transparent)]
     Alloc(#[from] AllocError),

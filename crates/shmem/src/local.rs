@@ -82,7 +82,7 @@ impl Local {
     pub(crate) fn commit(&mut self, at: u64, len: u64) -> Result<Ticket, ShmemError> {
         let segment = self.arena.commit(self.offset(self.rank as usize) + at, len)?;
         let fd = segment.export()?;
-        let ticket = self.server.offer(fd, len)?;
+        let ticket = self.server.offer(fd, len).map_err(ShmemError::Descriptors)?;
         self.segments.push(segment);
         self.tickets.push(ticket.clone());
         Ok(ticket)

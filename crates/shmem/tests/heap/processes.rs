@@ -1,14 +1,15 @@
 //! Ranks as processes: kernels of each write into the memory of the others, by every route.
 
-use crate::ranks::{PATIENCE, Rank, SIZE, config, serve, simt, world_config};
+use crate::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::kernels::shm as k;
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_gpu::Dim;
+use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};
 use warpverbs_rendezvous::World;
-use warpverbs_shmem::{Heap, ROUTE_ENV, Route, Signal, Sym};
+use warpverbs_shmem::{Heap, HeapConfig, ROUTE_ENV, Route, Signal, Sym};
 use warpverbs_transport::{Context, KernelStatus};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.
@@ -18,6 +19,17 @@ const DIM: Dim = Dim::new(1, 64);
 const AT_LEAST: u32 = 2;
 /// `caller::block`.
 const BLOCK: u32 = 2;
+
+/// `simt`, or `cuda` for the GPU of the rank's number.
+const GPU: &str = "SHMEM_TEST_GPU";
+/// Bytes of the heap.
+const BYTES: &str = "SHMEM_TEST_BYTES";
+
+fn gpu(rank: u32) -> Arc<dyn Gpu> {
+    let cuda = std::env::var(GPU).is_ok_and(|kind| kind == "cuda");
+    let choice = if cuda { GpuChoice::Cuda(rank) } else { GpuChoice::Simt };
+    warpverbs_gpu::open(choice).unwrap()
+}
 
 /// The part of one process.
 #[test]
@@ -32,7 +44,7 @@ fn part() {
         Config { link: LinkConfig::Udp(UdpConfig { bind, max_mtu: None }), ..Config::default() };
     let context = Context::builder().soft_config(nic).build().unwrap();
     let (world, nic) = (World::join(&config).unwrap(), Some(context.open("soft").unwrap()));
-    let mut rank = Rank { world, gpu: simt(), nic };
+    let mut rank = Rank { world, gpu: gpu(number), nic };
     rank.gpu.load(&k::IMAGE).unwrap();
     ring(&mut rank);
     rank.world.leave().unwrap();
@@ -44,12 +56,14 @@ fn pattern(from: u32, round: u32, len: u64) -> Vec<u8> {
 
 /// Everybody puts to the next rank and waits for the last one; then the heap grows, and again.
 fn ring(rank: &mut Rank) {
-    let mut heap = rank.heap(&config().qps_per_peer(2)).unwrap();
+    let bytes = std::env::var(BYTES).map_or(SIZE, |bytes| bytes.parse().unwrap());
+    let config = HeapConfig::new(bytes).deadline(PATIENCE).qps_per_peer(2);
+    let mut heap = rank.heap(&config).unwrap();
     println!("\n{}\n> {}", heap.report(), routes(&heap));
     let signals = heap.alloc_zeroed::<Signal>(&mut rank.world, 4).unwrap();
     for (round, len) in [(0, 4099), (1, SIZE + 77)] {
         if round == 1 {
-            heap.grow(&mut rank.world).unwrap();
+            grow_beside_a_kernel(rank, &mut heap, &signals.slice(2, 1).unwrap());
             heap.grow(&mut rank.world).unwrap();
         }
         let (from, to) = (heap.alloc::<u8>(len).unwrap(), heap.alloc::<u8>(len).unwrap());
@@ -65,6 +79,7 @@ fn ring(rank: &mut Rank) {
         assert!(heap.health().unwrap().is_ok(), "{}", heap.health().unwrap());
         rank.meet();
     }
+    println!("\n{}", heap.report());
     // Everybody counts in one word of rank 0, by whatever way all of them must take.
     let word = heap.alloc::<u64>(1).unwrap();
     rank.meet();
@@ -116,6 +131,19 @@ fn put_to_next(
         status: status.pointer(),
     };
     let put = rank.gpu.launch(&put, DIM, PATIENCE).unwrap();
+    wait_for(rank, heap, signal, last, &status).wait().unwrap();
+    put.wait().unwrap();
+    status.check(&[]).unwrap();
+}
+
+/// A kernel that waits until the signal is 1.
+fn wait_for(
+    rank: &Rank,
+    heap: &Heap,
+    signal: &Sym<Signal>,
+    from: u32,
+    status: &KernelStatus,
+) -> Launch {
     let wait = k::ShmWait {
         heap: heap.device(),
         group: BLOCK,
@@ -123,11 +151,20 @@ fn put_to_next(
         how: AT_LEAST,
         value: 1,
         ns: PATIENCE.as_nanos() as u64,
-        from: last,
+        from,
         status: status.pointer(),
     };
-    rank.gpu.launch(&wait, DIM, PATIENCE).unwrap().wait().unwrap();
-    put.wait().unwrap();
+    rank.gpu.launch(&wait, DIM, PATIENCE).unwrap()
+}
+
+/// The kernel neither ends by it nor keeps it waiting.
+fn grow_beside_a_kernel(rank: &mut Rank, heap: &mut Heap, signal: &Sym<Signal>) {
+    let status = KernelStatus::new(&rank.gpu).unwrap();
+    let mut kernel = wait_for(rank, heap, signal, heap.rank(), &status);
+    heap.grow(&mut rank.world).unwrap();
+    assert!(!kernel.is_done().unwrap());
+    heap.write(signal, &1u64.to_ne_bytes()).unwrap();
+    kernel.wait().unwrap();
     status.check(&[]).unwrap();
 }
 
@@ -141,8 +178,12 @@ fn routes(heap: &Heap) -> String {
     heap.routes().iter().map(letter).collect()
 }
 
-/// Runs `count` processes, and gives what each printed of its routes.
 fn processes(count: u32, policy: &str) -> Vec<String> {
+    processes_on("simt", SIZE, count, policy)
+}
+
+/// Runs `count` processes, and gives what each printed of its routes.
+fn processes_on(gpu: &str, bytes: u64, count: u32, policy: &str) -> Vec<String> {
     let server = serve();
     let port = server.local_addr().port();
     let start = |rank: u32| {
@@ -150,6 +191,8 @@ fn processes(count: u32, policy: &str) -> Vec<String> {
             .args(["--exact", "processes::part", "--nocapture"])
             .env(PART, format!("{rank} {count} {port}"))
             .env(ROUTE_ENV, policy)
+            .env(GPU, gpu)
+            .env(BYTES, bytes.to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -162,6 +205,7 @@ fn processes(count: u32, policy: &str) -> Vec<String> {
         let status = child.wait().unwrap();
         assert!(status.success(), "{status}: {text}");
         assert!(text.contains(&format!("from the environment: {ROUTE_ENV}={policy}")), "{text}");
+        println!("{text}");
         let line = text.lines().find_map(|line| line.strip_prefix("> "));
         line.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
@@ -176,4 +220,18 @@ fn kernels_of_several_processes_reach_each_other_directly_by_rdma_and_mixed() {
     assert_eq!(processes(3, "rdma:1"), ["ord", "ror", "dro"]);
     assert_eq!(processes(4, "auto"), ["oddd", "dodd", "ddod", "dddo"]);
     assert!(begun.elapsed() < Duration::from_secs(600));
+}
+
+#[test]
+#[ignore = "needs two NVIDIA GPUs with peer access"]
+fn kernels_of_two_gpus_reach_each_other_directly_and_by_rdma() {
+    assert_eq!(processes_on("cuda", SIZE, 2, "direct"), ["od", "do"]);
+    assert_eq!(processes_on("cuda", SIZE, 2, "rdma"), ["or", "ro"]);
+}
+
+/// The times of each step are in the reports that it prints.
+#[test]
+#[ignore = "needs two NVIDIA GPUs with peer access"]
+fn a_heap_of_two_gpus_grows_by_a_gibibyte_beside_a_kernel() {
+    assert_eq!(processes_on("cuda", 1 << 30, 2, "direct"), ["od", "do"]);
 }
