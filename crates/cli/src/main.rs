@@ -1,5 +1,5 @@
-//! The `warpverbs` program: what this machine has (`doctor`), how fast it is (`perf`), and whether a
-//! NIC does what it should (`conform`).
+//! The `warpverbs` program: what this machine has (`doctor`), how fast it is (`perf`), whether a NIC
+//! does what it should (`conform`), and programs of others on the software NIC (`run`).
 #![forbid(unsafe_code)]
 
 mod conform;
@@ -7,6 +7,7 @@ mod doctor;
 mod local;
 mod perf;
 mod print;
+mod run;
 mod stats;
 
 use clap::{Args, Parser, Subcommand};
@@ -27,6 +28,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Run every case of the conformance suite on a NIC, connected to itself or to another
     Conform(conform::ConformArgs),
+    /// Run an unmodified program of libibverbs on the software NIC
+    Run(run::RunArgs),
     /// Measure, and check the data that was moved
     #[command(subcommand)]
     Perf(Box<perf::PerfCommand>),
@@ -52,6 +55,12 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let outcome = match Cli::parse().command {
+        Command::Run(args) => {
+            return run::run(&args).unwrap_or_else(|error| {
+                print::failure(&error);
+                ExitCode::FAILURE
+            });
+        }
         Command::Doctor(args) => doctor::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Perf(command) => perf::run(&command),

@@ -106,10 +106,9 @@ impl Call {
         let (object, id, count) = header(memory, at)?;
         let unknown = |what: &'static str| Refusal::new(Errno::EPROTONOSUPPORT, what);
         let Some(method) = object.method(id) else {
-            let name = format!("{}.{id:#x}", object.short_name());
-            return Err(unknown("there is no such method").of(name));
+            return Err(unknown("there is no such method").of(format!("{}.{id:#x}", object.name)));
         };
-        let name = || format!("{}.{}", object.short_name(), method.short_name());
+        let name = || object.call(method);
         let Some(attrs) = method.attrs else {
             return Err(unknown("this method is not modelled").of(name()));
         };
@@ -132,7 +131,7 @@ impl Call {
 
     /// Its name, as `QP.CREATE`.
     pub(crate) fn name(&self) -> String {
-        format!("{}.{}", self.object.short_name(), self.method.short_name())
+        self.object.call(self.method)
     }
 
     fn take(

@@ -93,7 +93,7 @@ impl<D: Device> Context<D> {
     }
 
     pub(super) fn query_port(&self, call: &mut Call) -> Result<(), Refusal> {
-        check_port(call.word(0))?;
+        check_port(call.number(0))?;
         let profile = self.device.profile();
         let port = &profile.port;
         let legacy_resp = QueryPortResp {
@@ -129,9 +129,9 @@ impl<D: Device> Context<D> {
 
     pub(super) fn query_gid_entry(&self, call: &mut Call) -> Result<(), Refusal> {
         call.flags(2, 0)?;
-        check_port(call.word(0))?;
-        let index = call.word(1);
-        let Some(entry) = self.gid_entry(index) else {
+        check_port(call.number(0))?;
+        let index = call.number(1);
+        let Some(entry) = u32::try_from(index).ok().and_then(|index| self.gid_entry(index)) else {
             let gids = self.device.profile().gids.len();
             return Err(Refusal::invalid(format!("GID {index} of {gids}")));
         };
@@ -228,7 +228,7 @@ fn check_ucontext(request: &AllocUcontext) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn check_port(port: u32) -> Result<(), Refusal> {
+pub(super) fn check_port(port: u64) -> Result<(), Refusal> {
     match port {
         1 => Ok(()),
         _ => Err(Refusal::invalid(format!("port {port}, there is only port 1"))),

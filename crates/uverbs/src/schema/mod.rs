@@ -113,16 +113,12 @@ impl Object {
         self.methods.iter().find(|method| method.id == id)
     }
 
-    /// Its name without what the headers put before every name.
-    pub fn short_name(&self) -> &'static str {
-        self.name.split_once("_OBJECT_").map_or(self.name, |(_, short)| short)
-    }
-}
-
-impl Method {
-    /// Its name without what the headers put before every name.
-    pub fn short_name(&self) -> &'static str {
-        self.name.split_once("_METHOD_").map_or(self.name, |(_, short)| short)
+    /// The name of a call, without what the headers put before every name: `QP.CREATE`.
+    pub fn call(&self, method: &Method) -> String {
+        let short = |name: &'static str, mark| name.split_once(mark).map_or(name, |(_, rest)| rest);
+        let (object, method) = (short(self.name, "_OBJECT_"), short(method.name, "_METHOD_"));
+        let own = method.strip_prefix(object).and_then(|rest| rest.strip_prefix('_'));
+        format!("{object}.{}", own.unwrap_or(method))
     }
 }
 

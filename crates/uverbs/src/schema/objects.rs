@@ -43,6 +43,10 @@ const fn object(name: &'static str, id: u16, class: Class, access: Access) -> At
     Attr { name, id, kind: Kind::Object(class, access), mandatory: true }
 }
 
+const fn needed(attr: Attr) -> Attr {
+    Attr { mandatory: true, ..attr }
+}
+
 const fn maybe(attr: Attr) -> Attr {
     Attr { mandatory: false, ..attr }
 }
@@ -190,7 +194,7 @@ const DEVICE: &[Method] = &[
         "UVERBS_METHOD_QUERY_PORT",
         2,
         &[
-            input("UVERBS_ATTR_QUERY_PORT_PORT_NUM", 0, 1),
+            input("UVERBS_ATTR_QUERY_PORT_PORT_NUM", 0, 8),
             output_record("UVERBS_ATTR_QUERY_PORT_RESP", 1, 48),
         ],
     ),
@@ -219,9 +223,9 @@ const DEVICE: &[Method] = &[
         "UVERBS_METHOD_QUERY_GID_ENTRY",
         6,
         &[
-            input("UVERBS_ATTR_QUERY_GID_ENTRY_PORT", 0, 4),
-            input("UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX", 1, 4),
-            flags("UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS", 2),
+            input("UVERBS_ATTR_QUERY_GID_ENTRY_PORT", 0, 8),
+            input("UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX", 1, 8),
+            needed(flags("UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS", 2)),
             output_record("UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY", 3, 32),
         ],
     ),

@@ -15,6 +15,11 @@ fn the_probe_of_libibverbs_finds_the_interface() {
     let refusal = program.make(&call).unwrap_err();
     assert_eq!(refusal.errno, Errno::ENOSPC);
     assert_eq!(refusal.call, "DEVICE.INVOKE_WRITE(QUERY_DEVICE)");
+    let names = OBJECTS.iter().flat_map(|object| object.methods.iter().map(|m| object.call(m)));
+    let names: Vec<String> = names.collect();
+    for name in ["QP.CREATE", "MR.ADVISE_MR", "DEVX_OBJ.CREATE", "UAR.OBJ_ALLOC"] {
+        assert!(names.iter().any(|found| found == name), "{name}");
+    }
 }
 
 #[test]
@@ -24,7 +29,7 @@ fn what_is_not_modelled_says_so_with_its_name() {
         for method in object.methods.iter().filter(|method| method.attrs.is_none()) {
             let refusal = program.make(&Call::new(object.id, method.id)).unwrap_err();
             assert_eq!(refusal.errno, Errno::EPROTONOSUPPORT);
-            assert_eq!(refusal.call, format!("{}.{}", object.short_name(), method.short_name()));
+            assert_eq!(refusal.call, object.call(method));
         }
     }
     for (object, method) in [(0, 7), (7, 5), (17, 0), (0x100a, 0x1000), (2, 0)] {
@@ -94,7 +99,7 @@ type Change<'a> = &'a dyn Fn(&mut Vec<Attr>);
 fn attributes_are_checked() {
     let mut program = Program::open();
     let mut query = Call::new(0, 2);
-    query.number(0, 1, 1).output(1, 48);
+    query.number(0, 1, 8).output(1, 48);
     program.make(&query).unwrap();
     let with = |change: Change| {
         let mut call = Call::new(0, 2);
@@ -107,7 +112,7 @@ fn attributes_are_checked() {
         (&|attrs| attrs.push(attrs[0]), Errno::EINVAL),
         (&|attrs| attrs.push(extra), Errno::EPROTONOSUPPORT),
         (&|attrs| attrs[0].reserved = 1, Errno::EINVAL),
-        (&|attrs| attrs[0].len = 2, Errno::EINVAL),
+        (&|attrs| attrs[0].len = 7, Errno::EINVAL),
         (&|attrs| attrs[0].len = 0, Errno::EINVAL),
         (&|attrs| attrs[1].len = 47, Errno::EINVAL),
         (&|attrs| attrs[1].data = 8, Errno::EFAULT),
@@ -124,7 +129,7 @@ fn attributes_are_checked() {
 fn nothing_works_before_the_context_is_open() {
     let mut program = Program::closed();
     let mut query = Call::new(0, 2);
-    query.number(0, 1, 1).output(1, 48);
+    query.number(0, 1, 8).output(1, 48);
     assert_eq!(program.errno(&query), Errno::EINVAL);
     assert_eq!(program.write_command(3, &[0; 8], 4, 4).unwrap_err().errno, Errno::EINVAL);
     program.get_context().unwrap();
@@ -187,7 +192,7 @@ fn the_device_describes_itself() {
 fn gids_are_found_by_number_and_in_a_table() {
     let mut program = Program::open();
     let mut entry = Call::new(0, 6);
-    entry.number(0, 1, 4).number(1, 0, 4).number(2, 0, 4);
+    entry.number(0, 1, 8).number(1, 0, 8).number(2, 0, 4);
     let at = entry.output(3, 32).last();
     program.make(&entry).unwrap();
     let expected = program.model.profile.gids[0].gid;

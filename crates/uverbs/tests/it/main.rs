@@ -6,3 +6,4 @@ mod document;
 mod headers;
 mod queues;
 mod random;
+mod traces;

@@ -25,6 +25,9 @@ pub(crate) struct Model {
     pub(crate) live: Rc<Cell<usize>>,
     pub(crate) seen: Rc<RefCell<Seen>>,
     next: Rc<Cell<u32>>,
+    uars: Rc<Cell<u32>>,
+    /// Number of the next descriptor.
+    pub(crate) fd: Rc<Cell<u32>>,
     /// The next operations fail with this.
     pub(crate) fails: Rc<Cell<Option<Errno>>>,
 }
@@ -65,7 +68,9 @@ impl Default for Model {
             gids: vec![Gid { gid, ifindex: 1 }],
         };
         let next = Rc::new(Cell::new(0x40));
-        Self { profile, live: Rc::default(), seen: Rc::default(), next, fails: Rc::default() }
+        let (live, seen, uars) = (Rc::default(), Rc::default(), Rc::default());
+        let fd = Rc::new(Cell::new(100));
+        Self { profile, live, seen, next, uars, fd, fails: Rc::default() }
     }
 }
 
@@ -104,11 +109,12 @@ impl Device for Model {
     }
 
     fn open_comp_channel(&self) -> Result<(Token, u32), Refusal> {
-        self.token()
+        let (token, _) = self.token()?;
+        Ok((token, self.fd.replace(self.fd.get() + 1)))
     }
 
     fn open_async_channel(&self) -> Result<(Token, u32), Refusal> {
-        self.token()
+        self.open_comp_channel()
     }
 
     fn create_cq(&self, request: &CqRequest, _: Option<&Token>) -> Result<(Token, u32), Refusal> {
@@ -144,7 +150,8 @@ impl Device for Model {
     }
 
     fn alloc_uar(&self, _: UarKind) -> Result<(Token, Uar), Refusal> {
-        let (token, id) = self.token()?;
+        let (token, _) = self.token()?;
+        let id = self.uars.replace(self.uars.get() + 1);
         Ok((token, Uar { offset: u64::from(id) << 12, len: 4096, id }))
     }
 

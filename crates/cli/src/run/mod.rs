@@ -1,0 +1,142 @@
+//! `warpverbs run`: an unmodified program of libibverbs on the software NIC.
+
+mod sysfs;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// What is loaded into the program.
+const LIBRARY: &str = "libwarpverbs_preload.so";
+/// Devices at most: each has an address of its own in the loopback network.
+const MAX_NICS: i64 = 3;
+
+/// What is run, and on what.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Devices that the program finds: mlx5_0 and so on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_NICS))]
+    nics: u32,
+    /// The largest path MTU: 256, 512, 1024, 2048 or 4096; that of the interface otherwise
+    #[arg(long, value_parser = parse_mtu)]
+    mtu: Option<usize>,
+    /// Address of the first device: one of this host's; an own one of 127.0.0.0/8 otherwise
+    #[arg(long)]
+    address: Option<IpAddr>,
+    /// Print each call that the device refuses, and why
+    #[arg(long)]
+    verbose: bool,
+    /// Append every call that the program makes to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Run although this machine has an mlx5 device, which the program will not see
+    #[arg(long)]
+    hide_hardware: bool,
+    /// The library to preload, if it is not beside this program
+    #[arg(long, value_name = "FILE", env = "WARPVERBS_PRELOAD")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+fn parse_mtu(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
+        _ => Err("expected 256, 512, 1024, 2048 or 4096".into()),
+    }
+}
+
+/// Runs the program and ends as it did.
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    if !args.hide_hardware {
+        refuse_hardware(Path::new("/sys/class/infiniband"))?;
+    }
+    let library = library(args)?;
+    let root = tempfile::Builder::new().prefix("warpverbs-").tempdir()?;
+    sysfs::write(root.path(), args.nics).with_context(|| root.path().display().to_string())?;
+    let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
+    let mut preload = library.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let status = Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", preload)
+        .env("SYSFS_PATH", root.path())
+        .env("WARPVERBS_RUN", settings(args)?)
+        .status()
+        .with_context(|| format!("{} cannot be started", program.display()))?;
+    // As a shell does: 128 and the number of the signal.
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// What the library is told.
+fn settings(args: &RunArgs) -> Result<OsString> {
+    let mut out = format!("nics={}", args.nics);
+    if let Some(mtu) = args.mtu {
+        out += &format!(",mtu={mtu}");
+    }
+    if let Some(address) = args.address {
+        out += &format!(",address={address}");
+    }
+    if args.verbose {
+        out += ",verbose";
+    }
+    let mut out = OsString::from(out);
+    if let Some(file) = &args.record {
+        out.push(",record=");
+        out.push(std::path::absolute(file)?);
+    }
+    Ok(out)
+}
+
+/// A device of hardware is not to be mistaken for ours, nor the other way round.
+fn refuse_hardware(class: &Path) -> Result<()> {
+    let Ok(devices) = class.read_dir() else { return Ok(()) };
+    for device in devices.flatten() {
+        let name = device.file_name();
+        ensure!(
+            !name.to_string_lossy().starts_with("mlx5"),
+            "this machine has the device {}; --hide-hardware runs the program on software all the same",
+            name.display()
+        );
+    }
+    Ok(())
+}
+
+/// The library: as given, or beside this program.
+fn library(args: &RunArgs) -> Result<PathBuf> {
+    let path = match &args.library {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name(LIBRARY),
+    };
+    path.canonicalize().with_context(|| {
+        format!(
+            "{}: build it with `cargo build -p warpverbs-preload`, or name it by --library",
+            path.display()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_is_seen() {
+        let class = tempfile::tempdir().unwrap();
+        assert!(refuse_hardware(&class.path().join("none")).is_ok());
+        std::fs::create_dir(class.path().join("rxe0")).unwrap();
+        assert!(refuse_hardware(class.path()).is_ok());
+        std::fs::create_dir(class.path().join("mlx5_3")).unwrap();
+        let error = refuse_hardware(class.path()).unwrap_err().to_string();
+        assert!(error.contains("mlx5_3") && error.contains("--hide-hardware"), "{error}");
+    }
+}

@@ -1,0 +1,236 @@
+//! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
+
+mod common;
+
+use common::{fails, program, text};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long a program may take on a machine that is busy otherwise.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether the programs are here. The library is built, once.
+fn ready() -> bool {
+    static READY: OnceLock<bool> = OnceLock::new();
+    *READY.get_or_init(|| {
+        let found = ["ibv_devinfo", "ibv_rc_pingpong", "ib_write_bw"]
+            .iter()
+            .all(|name| Path::new("/usr/bin").join(name).exists());
+        if !found {
+            let reason = "needs the packages ibverbs-utils, ibverbs-providers and perftest";
+            assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+            eprintln!("SKIPPED: {reason}");
+            return false;
+        }
+        // Nothing links the library, so cargo does not build it for this test.
+        let folder = Path::new(env!("CARGO_BIN_EXE_warpverbs")).parent().unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "warpverbs-preload", "--target-dir"]);
+        build.arg(folder.parent().unwrap());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the library does not build");
+        true
+    })
+}
+
+/// `warpverbs run` with the words of `line`.
+fn run(line: &str) -> Command {
+    let mut command = program(&format!("run {line}"));
+    command.env_remove("WARPVERBS_PRELOAD").stdin(Stdio::null());
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    finish(child)
+}
+
+/// Waits for a program's end; one that does not end is killed, and the test fails.
+fn finish(mut child: Child) -> Output {
+    let end = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            kill(&mut child);
+            let output = child.wait_with_output().unwrap();
+            panic!("still running: {}{}", text(&output.stdout), text(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Kills the program that `warpverbs run` waits for.
+fn kill(child: &mut Child) {
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
+        Command::new("kill").args(["-KILL", pid]).status().unwrap();
+    }
+}
+
+fn succeeds(line: &str) -> String {
+    let output = output(run(line));
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{line}: {stdout}{stderr}");
+    stdout
+}
+
+/// A port of TCP that nobody listens on.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Whether somebody listens on a port of TCP.
+fn is_listening(port: u16) -> bool {
+    let wanted = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.get(1).is_some_and(|local| local.ends_with(&wanted))
+                && words.get(3) == Some(&"0A")
+        })
+    })
+}
+
+/// Starts the server of a pair of programs and waits until it listens.
+fn server(line: &str, port: u16) -> Child {
+    let mut command = run(&format!("--verbose -- {line} -p {port}"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !is_listening(port) {
+        let ended = child.try_wait().unwrap();
+        if ended.is_some() || Instant::now() > end {
+            kill(&mut child);
+            let output = child.wait_with_output().unwrap();
+            panic!("{line} does not listen: {}{}", text(&output.stdout), text(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+/// Runs a program with itself in another process; what the client said.
+fn pair(line: &str) -> String {
+    let port = free_port();
+    let server = server(line, port);
+    let client = output(run(&format!("--verbose -- {line} -p {port} localhost")));
+    let server = finish(server);
+    for (side, output) in [("client", &client), ("server", &server)] {
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{line}, {side}: {stdout}{stderr}");
+    }
+    text(&client.stdout)
+}
+
+#[test]
+fn a_device_is_found_that_says_what_it_is() {
+    if !ready() {
+        return;
+    }
+    let said = succeeds("-- ibv_devinfo -v");
+    for line in ["hca_id:\tmlx5_0", "WARPVERBS_SOFT", "PORT_ACTIVE (4)", "Ethernet", "0.1.0000"] {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+    assert!(said.contains("GID[  0]"), "{said}");
+    let said = succeeds("--nics 2 --mtu 1024 -- ibv_devinfo");
+    for line in ["mlx5_0", "mlx5_1", "active_mtu:\t\t1024 (3)"] {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+}
+
+#[test]
+fn two_processes_play_ping_pong() {
+    if !ready() {
+        return;
+    }
+    // The contents of every message are checked.
+    let said = pair("ibv_rc_pingpong -g 0 -n 200 -c");
+    assert!(said.contains("200 iters"), "{said}");
+    pair("ibv_rc_pingpong -g 0 -n 20 -s 100000 -m 4096 -c");
+    let said = pair("ibv_srq_pingpong -g 0 -n 200 -q 4");
+    assert!(said.contains("200 iters"), "{said}");
+}
+
+#[test]
+fn perftest_measures() {
+    if !ready() {
+        return;
+    }
+    for line in [
+        "ib_write_bw -x 0 -n 100 -s 65536",
+        "ib_write_lat -x 0 -n 50 -I 64",
+        "ib_read_bw -x 0 -n 100 -s 4096",
+        "ib_send_bw -x 0 -n 100 -q 8",
+        "ib_atomic_bw -x 0 -n 100",
+        "ib_send_bw -x 0 -n 100 --use-srq",
+    ] {
+        let said = pair(line);
+        assert!(said.contains("#bytes"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_ends_the_other() {
+    if !ready() {
+        return;
+    }
+    let port = free_port();
+    let mut server = server("ibv_rc_pingpong -g 0 -n 100000000", port);
+    let line = format!("-- stdbuf -oL ibv_rc_pingpong -g 0 -n 100000000 -p {port} localhost");
+    let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The client has connected when the server listens no more.
+    let end = Instant::now() + PATIENCE;
+    while is_listening(port) {
+        assert!(Instant::now() < end && client.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(&mut server);
+    assert_eq!(server.wait().unwrap().code(), Some(128 + 9));
+    let output = finish(client);
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_by_name() {
+    if !ready() {
+        return;
+    }
+    let output = output(run("--verbose -- ibv_ud_pingpong -g 0"));
+    let stderr = text(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    assert!(stderr.contains("mlx5_0: QP.CREATE: EOPNOTSUPP: a QP of type 4"), "{stderr}");
+}
+
+#[test]
+fn a_program_ends_as_it_would() {
+    if !ready() {
+        return;
+    }
+    let mut command = run("--");
+    command.args(["sh", "-c", "exit 7"]);
+    assert_eq!(output(command).status.code(), Some(7));
+    let mut command = run("--");
+    command.args(["sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output(command).status.code(), Some(128 + 15));
+    assert_eq!(output(run("-- true")).status.signal(), None);
+}
+
+#[test]
+fn wrong_words_are_refused() {
+    fails("run --nics 4 -- true", &["1..=3"]);
+    fails("run --mtu 1000 -- true", &["256, 512, 1024, 2048 or 4096"]);
+    fails(
+        "run --library /nowhere.so -- true",
+        &["/nowhere.so", "cargo build -p warpverbs-preload"],
+    );
+    if ready() {
+        fails("run -- /nowhere/program", &["/nowhere/program"]);
+    }
+}

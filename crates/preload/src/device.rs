@@ -1,0 +1,250 @@
+//! The software NIC as a device of the kernel's RDMA interface.
+
+use crate::memory::region;
+use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::IntoRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
+use warpverbs_nic::{
+    Announcement, Cq, CqConfig, CqMode, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState,
+    RqConfig, Srq, SrqConfig,
+};
+use warpverbs_uverbs::{
+    Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
+    SrqRequest, Uar, UarKind,
+};
+
+/// Port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
+/// Bytes of a doorbell page.
+const PAGE: u64 = 4096;
+/// Doorbell pages of an open device at most, and the bytes of its file.
+pub(crate) const MAX_UARS: u32 = 1 << 16;
+/// Rights that a QP or key gives to peers.
+const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+
+/// One open device.
+pub(crate) struct SoftDevice {
+    shared: Arc<SharedNic>,
+    next_uar: AtomicU32,
+}
+
+impl SoftDevice {
+    pub(crate) fn new(shared: Arc<SharedNic>) -> Self {
+        Self { shared, next_uar: AtomicU32::new(0) }
+    }
+
+    /// How a peer with this GID is reached.
+    fn path(&self, gid: [u8; 16]) -> Path {
+        let address = Ipv6Addr::from(gid);
+        let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
+        match address == self.shared.address {
+            true => Path::Loopback,
+            false => Path::Network(SocketAddr::new(address, ROCE_PORT)),
+        }
+    }
+
+    fn rights(access: u32) -> Access {
+        Access::from_bits_truncate(access) & (REMOTE | Access::LOCAL_WRITE)
+    }
+}
+
+/// One end of a channel: the program has the other.
+fn channel() -> Result<(UnixDatagram, u32), Refusal> {
+    let failed = |error: std::io::Error| Refusal::new(Errno::ENOMEM, error.to_string());
+    let (ours, theirs) = UnixDatagram::pair().map_err(failed)?;
+    Ok((ours, theirs.into_raw_fd() as u32))
+}
+
+impl Device for SoftDevice {
+    type Pd = Pd;
+    type Mr = Mr;
+    type Channel = UnixDatagram;
+    type Cq = Cq;
+    type Srq = Srq;
+    type Qp = Qp;
+    type Uar = ();
+
+    fn profile(&self) -> &Profile {
+        &self.shared.profile
+    }
+
+    fn alloc_pd(&self) -> Result<(Pd, u32), Refusal> {
+        let pd = self.shared.nic.alloc_pd();
+        let number = pd.number();
+        Ok((pd, number))
+    }
+
+    fn reg_mr(&self, pd: &Pd, request: &MrRequest) -> Result<(Mr, u32), Refusal> {
+        if request.iova != request.start {
+            return Err(Refusal::unsupported("an I/O address that is not the memory's own"));
+        }
+        let rights = Self::rights(request.access);
+        let writable = rights.contains(Access::LOCAL_WRITE);
+        let memory = region("memory to register", request.start, request.length, writable)?;
+        let mr = self.shared.nic.reg_mr(pd, &memory, rights).map_err(refuse_nic)?;
+        let key = mr.lkey();
+        Ok((mr, key))
+    }
+
+    fn open_comp_channel(&self) -> Result<(UnixDatagram, u32), Refusal> {
+        Err(Refusal::unsupported("completion events are not modelled"))
+    }
+
+    fn open_async_channel(&self) -> Result<(UnixDatagram, u32), Refusal> {
+        channel()
+    }
+
+    fn create_cq(
+        &self,
+        request: &CqRequest,
+        _: Option<&UnixDatagram>,
+    ) -> Result<(Cq, u32), Refusal> {
+        if request.cqe_size != 64 {
+            let why = format!("CQEs of {} bytes, only 64 are modelled", request.cqe_size);
+            return Err(Refusal::unsupported(why));
+        }
+        let config = CqConfig {
+            mode: CqMode::Ring,
+            log_size: request.log_size,
+            buf: region("CQ buffer", request.buf, 64 << request.log_size, true)?,
+            dbr: region("CQ doorbell record", request.dbr, 8, true)?,
+            ignore_overrun: request.ignore_overrun,
+        };
+        let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
+        let number = cq.cqn();
+        Ok((cq, number))
+    }
+
+    fn close_cq(&self, _: &Cq) -> u32 {
+        0
+    }
+
+    fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(Srq, u32), Refusal> {
+        let bytes = 1 << (request.log_size + request.log_stride);
+        let config = SrqConfig {
+            buf: region("SRQ buffer", request.buf, bytes, true)?,
+            log_size: request.log_size,
+            log_stride: request.log_stride,
+            dbr: region("SRQ doorbell record", request.dbr, 4, true)?,
+        };
+        let srq = self.shared.nic.create_srq(pd, &config).map_err(refuse_nic)?;
+        let number = srq.srqn();
+        Ok((srq, number))
+    }
+
+    fn create_qp(&self, request: &QpRequest, with: OpenQp<'_, Self>) -> Result<(Qp, u32), Refusal> {
+        let rq = match (with.srq, request.rq) {
+            (Some(srq), _) => RqConfig::Srq(srq.clone()),
+            (None, Some((log_rq, log_stride))) => RqConfig::Own {
+                buf: region("RQ buffer", request.buf, 1 << (log_rq + log_stride), true)?,
+                log_rq,
+                log_stride,
+            },
+            (None, None) => RqConfig::None,
+        };
+        let sq = match request.log_sq {
+            Some(log) => region("SQ buffer", request.sq(), 64 << log, true)?,
+            // The NIC wants a ring in any case.
+            None => HostBuf::region(64).map_err(|error| refuse_region("SQ", &error))?,
+        };
+        let config = QpConfig {
+            send_cq: with.send_cq.clone(),
+            recv_cq: with.recv_cq.clone(),
+            sq,
+            log_sq: request.log_sq.unwrap_or(0),
+            rq,
+            dbr: region("QP doorbell record", request.dbr, 8, true)?,
+            announcement: Announcement::Record,
+            on_send_error: OnSendError::StopAll,
+            consume_only: false,
+        };
+        let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
+        let number = qp.qpn();
+        Ok((qp, number))
+    }
+
+    fn qp_state(&self, qp: &Qp) -> QpState {
+        qp.state()
+    }
+
+    fn modify_qp(&self, qp: &Qp, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
+        let attrs = QpAttrs {
+            access: attrs.access.map(|access| Self::rights(access) & REMOTE),
+            dest_qpn: attrs.dest_qpn,
+            path: attrs.dgid.map(|gid| self.path(gid)),
+            mtu: attrs.mtu,
+            rq_psn: attrs.rq_psn,
+            min_rnr_timer: attrs.min_rnr_timer,
+            max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+            timeout: attrs.timeout,
+            retry: attrs.retry,
+            rnr_retry: attrs.rnr_retry,
+            sq_psn: attrs.sq_psn,
+            max_rd_atomic: attrs.max_rd_atomic,
+        };
+        qp.modify(to, &attrs).map_err(|error| Refusal::invalid(error.to_string()))
+    }
+
+    /// QPs are found by their records, so nobody reads the page; it is there to be written.
+    fn alloc_uar(&self, _: UarKind) -> Result<((), Uar), Refusal> {
+        let id = self.next_uar.fetch_add(1, Ordering::Relaxed);
+        if id >= MAX_UARS {
+            return Err(Refusal::new(Errno::ENOMEM, format!("{MAX_UARS} doorbell pages at most")));
+        }
+        Ok(((), Uar { offset: u64::from(id) * PAGE, len: PAGE as u32, id }))
+    }
+
+    fn command(&self, mailbox: &[u8], answer: &mut [u8]) -> Result<(), Refusal> {
+        let failed = |status: Status, why: String, answer: &mut [u8]| {
+            status.emit(0, answer);
+            Err(Refusal::new(Errno::EREMOTEIO, why))
+        };
+        let command = match Command::parse(mailbox) {
+            Ok(command) => command,
+            Err(error) => return failed(error.status(), error.to_string(), answer),
+        };
+        match command {
+            Command::QueryHcaCap { kind, .. } => {
+                let Some(kind) = CapabilityKind::from_number(kind) else {
+                    let why = format!("capabilities of kind {kind:#x} are not known");
+                    return failed(Status::BadParameter, why, answer);
+                };
+                let Some(space) = answer.get_mut(0x10..0x1010) else {
+                    let why = format!("an answer of {} bytes", answer.len());
+                    return failed(Status::BadOutputLength, why, answer);
+                };
+                capabilities(kind, space);
+            }
+            Command::QueryRoceAddress { index, .. } => {
+                let found = self.shared.profile.gids.get(usize::from(index));
+                let (Some(gid), Some(space)) = (found, answer.get_mut(0x10..0x30)) else {
+                    let why = format!("there is no address {index}");
+                    return failed(Status::BadParameter, why, answer);
+                };
+                roce_address(gid.gid).emit(space);
+            }
+            other => {
+                let why = format!("objects by firmware commands are not modelled: {other:x?}");
+                return failed(Status::BadOpcode, why, answer);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn roce_address(gid: [u8; 16]) -> RoceAddress {
+    let half = |at| Field { name: "GID", at, high: 63, low: 0 }.get(&gid);
+    let is_ipv6 = Ipv6Addr::from(gid).to_ipv4_mapped().is_none();
+    RoceAddress {
+        gid_high: half(0),
+        gid_low: half(8),
+        l3_type: u32::from(is_ipv6),
+        roce_version: 2,
+        ..RoceAddress::default()
+    }
+}

@@ -1,0 +1,175 @@
+//! The functions that take the place of the C library's.
+//!
+//! Each looks whether the call is about a device of ours, and passes it on otherwise. Calls that
+//! this library itself makes, on the same thread, are passed on too.
+
+use crate::files::{self, inside};
+use crate::real::Real;
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use warpverbs_uverbs::VERBS_IOCTL;
+
+/// Major and first minor number of the devices.
+const MAJOR: u32 = 231;
+const MINOR: u32 = 192;
+/// `NETLINK_RDMA`: what libibverbs asks for devices before it looks into sysfs.
+const NETLINK_RDMA: c_int = 20;
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the address of this thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above; nothing else uses it now.
+    unsafe { *place = errno };
+    -1
+}
+
+/// What `work` answers, if it does: not within a call of ours, and not if it panics.
+fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    inside(|| catch_unwind(AssertUnwindSafe(work)).ok().flatten()).flatten()
+}
+
+/// Number of the device with this path.
+///
+/// # Safety
+/// `path` is null or ends with a zero byte.
+unsafe fn device(path: *const c_char) -> Option<u32> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and the caller says that it ends.
+    let path = unsafe { CStr::from_ptr(path) };
+    ours(|| files::index_of(path.to_bytes()))
+}
+
+fn describe(index: u32, stat: &mut libc::stat) {
+    stat.st_mode = libc::S_IFCHR | 0o666;
+    stat.st_rdev = libc::makedev(MAJOR, MINOR + index);
+}
+
+/// # Safety
+/// As for the C library's `open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: a path, as the caller says.
+    if let Some(index) = unsafe { device(path) } {
+        return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().open)(path, flags, mode) }
+}
+
+/// # Safety
+/// As for the C library's `open64`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: a path, as the caller says.
+    if let Some(index) = unsafe { device(path) } {
+        return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().open64)(path, flags, mode) }
+}
+
+/// # Safety
+/// As for the C library's `close`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if files::any()
+        && let Some(result) = inside(|| files::close(fd))
+    {
+        return result;
+    }
+    // SAFETY: the caller's argument.
+    unsafe { (Real::get().close)(fd) }
+}
+
+/// # Safety
+/// As for the C library's `ioctl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if request == VERBS_IOCTL
+        && files::any()
+        && let Some(answer) = inside(|| {
+            let answer = || files::ioctl(fd, request, argument as u64);
+            catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Some(Err(libc::EIO)))
+        })
+        .flatten()
+    {
+        return answer.map_or_else(fail, |()| 0);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().ioctl)(fd, request, argument) }
+}
+
+/// # Safety
+/// As for the C library's `stat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: a path, as the caller says.
+    if let Some(index) = unsafe { device(path) } {
+        // SAFETY: the caller gives room for a stat, any bytes of which are one.
+        let out = unsafe { &mut *out };
+        // SAFETY: a stat is numbers alone.
+        *out = unsafe { std::mem::zeroed() };
+        describe(index, out);
+        return 0;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().stat)(path, out) }
+}
+
+/// # Safety
+/// As for the C library's `stat64`, whose structure is that of `stat` where files are of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stat64(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { stat(path, out) }
+}
+
+/// # Safety
+/// As for the C library's `fstat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { (Real::get().fstat)(fd, out) };
+    if result == 0
+        && files::any()
+        && let Some(index) = ours(|| files::device_of(fd))
+    {
+        // SAFETY: fstat has just filled it.
+        describe(index, unsafe { &mut *out });
+    }
+    result
+}
+
+/// # Safety
+/// As for the C library's `fstat64`, whose structure is that of `fstat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat64(fd: c_int, out: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { fstat(fd, out) }
+}
+
+/// # Safety
+/// As for the C library's `access`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: a path, as the caller says.
+    if unsafe { device(path) }.is_some() {
+        return if mode & libc::X_OK == 0 { 0 } else { fail(libc::EACCES) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().access)(path, mode) }
+}
+
+/// # Safety
+/// As for the C library's `socket`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // A kernel without RDMA says so; then libibverbs looks into sysfs.
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        return fail(libc::EPROTONOSUPPORT);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().socket)(domain, kind, protocol) }
+}

@@ -1,0 +1,19 @@
+//! A library to preload: unmodified programs of libibverbs run on the software NIC.
+//!
+//! `warpverbs run -- PROGRAM` starts a program with this library before the C library's, and with
+//! a `sysfs` that has devices of ours. The program's libibverbs finds `mlx5_0` there, opens
+//! `/dev/infiniband/uverbs0`, gets a `memfd`, and all that it asks of it by `ioctl` is answered
+//! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
+//!
+//! [`hooks`] has the functions that take the place of the C library's, [`files`] the open devices,
+//! [`device`] the NIC behind them, [`memory`] the program's memory, [`record`] a record of calls,
+//! [`settings`] what `warpverbs run` asks for.
+
+mod device;
+mod files;
+pub mod hooks;
+mod memory;
+mod nic;
+mod real;
+mod record;
+mod settings;

@@ -1,0 +1,156 @@
+//! The NICs of this process, one for each device, made when a device is first opened.
+
+use crate::settings::Settings;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use warpverbs_mem::MemError;
+use warpverbs_nic::{Config, EngineThread, Idle, LinkConfig, Mtu, NicError, SoftNic, UdpConfig};
+use warpverbs_uverbs::{Errno, Gid, Port, Profile, Refusal};
+
+const MAX_QPS: u32 = 8192;
+/// A number of NVIDIA's for ConnectX-7, whose formats the queues have.
+const CONNECTX7: u32 = 4129;
+/// GUID of the first node: locally administered, with the letters "WV".
+const GUID: u64 = 0x0257_56ff_fe00_0001;
+
+/// A NIC with its thread and what it says about itself.
+pub(crate) struct SharedNic {
+    pub(crate) nic: SoftNic,
+    pub(crate) profile: Profile,
+    pub(crate) address: IpAddr,
+    _engine: EngineThread,
+}
+
+/// The NIC of device `index`. It stays until the process ends.
+pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
+    static NICS: Mutex<Vec<(u32, Arc<SharedNic>)>> = Mutex::new(Vec::new());
+    let mut nics = NICS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, nic)) = nics.iter().find(|(number, _)| *number == index) {
+        return Ok(nic.clone());
+    }
+    let nic = Arc::new(start(index).map_err(refuse_nic)?);
+    nics.push((index, nic.clone()));
+    Ok(nic)
+}
+
+fn start(index: u32) -> Result<SharedNic, NicError> {
+    let settings = Settings::get();
+    let address = match settings.address {
+        Some(address) if index == 0 => address,
+        _ => loopback_address(std::process::id(), index),
+    };
+    let udp = UdpConfig { max_mtu: settings.mtu, ..UdpConfig::new(address) };
+    let config = Config {
+        name: format!("mlx5_{index}"),
+        max_qps: MAX_QPS,
+        link: LinkConfig::Udp(udp),
+        idle: idle(),
+        ..Config::default()
+    };
+    let mut config = config.with_env()?;
+    config.capture = config.capture.map(|path| own_file(&path, index));
+    let nic = SoftNic::new(config)?;
+    let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
+    let engine = nic.spawn()?;
+    let profile = profile(index, address, mtu);
+    Ok(SharedNic { nic, profile, address, _engine: engine })
+}
+
+/// Programs poll their CQs without end. Where two of them and their NICs do not have a core each, a
+/// NIC that sleeps between its polls is run sooner than one that competes with what it waits for.
+fn idle() -> Idle {
+    match std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 4) {
+        true => Idle { spin: 0, yields: 0, sleep: Duration::from_micros(20) },
+        false => Idle::default(),
+    }
+}
+
+/// An address of the loopback network that no other process and device has: every process of a
+/// host has an own number, below 2^22.
+fn loopback_address(process: u32, index: u32) -> IpAddr {
+    let number = (index + 1) << 22 | (process & 0x3f_ffff);
+    let [_, b, c, d] = number.to_be_bytes();
+    Ipv4Addr::new(127, b, c, d).into()
+}
+
+/// A capture of this process and device: `wire.pcap` is `wire.4711.0.pcap`.
+fn own_file(path: &Path, index: u32) -> PathBuf {
+    let process = std::process::id();
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{process}.{index}.{extension}"))
+}
+
+fn profile(index: u32, address: IpAddr, mtu: Mtu) -> Profile {
+    let gid = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    Profile {
+        fw_ver: 1 << 16,
+        node_guid: GUID + u64::from(index),
+        vendor_part_id: CONNECTX7,
+        max_qp: MAX_QPS,
+        max_qp_wr: 1 << 15,
+        max_sge: 30,
+        max_cq: 1 << 20,
+        max_cqe: 1 << 22,
+        max_mr: 1 << 20,
+        max_pd: 1 << 20,
+        max_qp_rd_atom: 16,
+        max_srq: 1 << 20,
+        max_srq_wr: 1 << 15,
+        comp_vectors: 1,
+        cqe_version: 0,
+        port: Port { max_mtu: mtu, active_mtu: mtu, max_msg_sz: 1 << 30 },
+        gids: vec![Gid { gid, ifindex: interface_of(address) }],
+    }
+}
+
+/// Number of the interface that has `address`, or of the loopback interface.
+fn interface_of(address: IpAddr) -> u32 {
+    let has = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let found = interface.address.as_ref();
+        let v4 = found.and_then(|a| a.as_sockaddr_in()).map(|a| IpAddr::V4(a.ip()));
+        let v6 = found.and_then(|a| a.as_sockaddr_in6()).map(|a| IpAddr::V6(a.ip()));
+        v4.or(v6) == Some(address)
+    };
+    let name = nix::ifaddrs::getifaddrs().ok().and_then(|mut all| all.find(has));
+    let name = name.map_or_else(|| "lo".to_owned(), |interface| interface.interface_name);
+    nix::net::if_::if_nametoindex(name.as_str()).unwrap_or(1)
+}
+
+/// What the NIC refused, as the interface says it.
+pub(crate) fn refuse_nic(error: NicError) -> Refusal {
+    let errno = match error {
+        NicError::Stopped { .. } => Errno::EIO,
+        NicError::Exhausted { .. } => Errno::ENOMEM,
+        _ => Errno::EINVAL,
+    };
+    Refusal::new(errno, error.to_string())
+}
+
+/// A span of memory that will not do.
+pub(crate) fn refuse_region(what: &str, error: &MemError) -> Refusal {
+    Refusal::invalid(format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_and_devices_have_addresses_of_their_own() {
+        assert_eq!(loopback_address(0x2a_1234, 0).to_string(), "127.106.18.52");
+        assert_eq!(loopback_address(0x2a_1234, 1).to_string(), "127.170.18.52");
+        assert_ne!(loopback_address(1, 0), loopback_address(2, 0));
+    }
+
+    #[test]
+    fn captures_have_files_of_their_own() {
+        let file = own_file(Path::new("/tmp/wire.pcap"), 1);
+        let expected = format!("/tmp/wire.{}.1.pcap", std::process::id());
+        assert_eq!(file, Path::new(&expected));
+    }
+}

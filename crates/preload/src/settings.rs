@@ -1,0 +1,68 @@
+//! What `warpverbs run` asks for, in one environment variable.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use warpverbs_rdma::Mtu;
+
+/// `nics=2,mtu=1024,address=10.0.0.1,verbose,record=FILE`: any of these, `record` last. A value that cannot be
+/// understood is taken as not given; `warpverbs run` has checked it.
+const VARIABLE: &str = "WARPVERBS_RUN";
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Devices.
+    pub(crate) nics: u32,
+    /// The largest path MTU, if not that of the interface.
+    pub(crate) mtu: Option<Mtu>,
+    /// The first device's address; one of the loopback network otherwise.
+    pub(crate) address: Option<IpAddr>,
+    /// Refused calls are printed.
+    pub(crate) verbose: bool,
+    /// Where calls are recorded.
+    pub(crate) record: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Those of this process; without the variable there is no device.
+    pub(crate) fn get() -> &'static Self {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(|| Self::parse(&std::env::var(VARIABLE).unwrap_or_default()))
+    }
+
+    fn parse(text: &str) -> Self {
+        let (text, record) = match text.split_once("record=") {
+            Some((text, file)) => (text, Some(file.into())),
+            None => (text, None),
+        };
+        let mut settings = Self { nics: 0, mtu: None, address: None, verbose: false, record };
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            match name {
+                "nics" => settings.nics = value.parse().unwrap_or(0),
+                "mtu" => settings.mtu = value.parse().ok().and_then(Mtu::from_bytes),
+                "address" => settings.address = value.parse().ok(),
+                "verbose" => settings.verbose = true,
+                _ => {}
+            }
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_understood() {
+        let text = "nics=2,mtu=1024,address=10.0.0.1,verbose,record=/tmp/a,b";
+        let (address, record) = (Some([10, 0, 0, 1].into()), Some("/tmp/a,b".into()));
+        let mtu = Some(Mtu::B1024);
+        let expected = Settings { nics: 2, mtu, address, verbose: true, record };
+        assert_eq!(Settings::parse(text), expected);
+        let none = Settings { nics: 0, mtu: None, address: None, verbose: false, record: None };
+        assert_eq!(Settings::parse(""), none);
+    }
+}

@@ -1,0 +1,113 @@
+//! Calls of real programs, recorded by `warpverbs run --record`, answered again.
+
+use crate::common::device::Model;
+use std::cell::RefCell;
+use std::path::Path;
+use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_uverbs::{Context, Errno, UserMemory, VERBS_IOCTL};
+
+/// One recorded call.
+#[derive(Debug, Default)]
+struct Recorded {
+    reads: Vec<(u64, Vec<u8>)>,
+    writes: Vec<(u64, usize)>,
+    errno: i32,
+}
+
+fn parse(text: &str) -> Vec<Recorded> {
+    let hex = |word: &str| u64::from_str_radix(word, 16).unwrap();
+    let mut calls: Vec<Recorded> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let last = calls.last_mut();
+        match (words.as_slice(), last) {
+            (["call"], _) => calls.push(Recorded::default()),
+            (["read", at, bytes], Some(call)) => {
+                let bytes = (0..bytes.len() / 2).map(|i| hex(&bytes[2 * i..2 * i + 2]) as u8);
+                call.reads.push((hex(at), bytes.collect()));
+            }
+            (["write", at, len], Some(call)) => call.writes.push((hex(at), len.parse().unwrap())),
+            (["=", errno], Some(call)) => call.errno = errno.parse().unwrap(),
+            _ => panic!("{line}"),
+        }
+    }
+    calls
+}
+
+/// The memory that a call saw.
+struct Replayed<'a> {
+    call: &'a Recorded,
+    writes: RefCell<Vec<(u64, usize)>>,
+}
+
+impl UserMemory for Replayed<'_> {
+    fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let is = |(at, bytes): &&(u64, Vec<u8>)| *at == address && bytes.len() == out.len();
+        let found = self.call.reads.iter().find(is);
+        let (_, bytes) = found.unwrap_or_else(|| panic!("{} bytes at {address:x}", out.len()));
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.writes.borrow_mut().push((address, bytes.len()));
+        Ok(())
+    }
+}
+
+/// Answers every call of a trace, and compares errno and where the answer goes.
+fn replay(name: &str) -> (Model, Context<Model>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/rdma-core-44");
+    let calls = parse(&std::fs::read_to_string(folder.join(name)).unwrap());
+    assert!(calls.len() > 8, "{name}");
+    let model = Model::default();
+    // As it was in the program that was recorded.
+    model.fd.set(6);
+    let mut context = Context::new(model.clone());
+    for (i, call) in calls.iter().enumerate() {
+        let memory = Replayed { call, writes: RefCell::default() };
+        // The first that is read is the header.
+        let answered = context.ioctl(&memory, VERBS_IOCTL, call.reads[0].0);
+        let errno = answered.as_ref().err().map_or(0, |refusal| refusal.errno.number());
+        assert_eq!(errno, call.errno, "{name}, call {i}: {answered:?}");
+        assert_eq!(memory.writes.into_inner(), call.writes, "{name}, call {i}");
+    }
+    (model, context)
+}
+
+#[test]
+fn ibv_devinfo_opens_and_asks() {
+    let (model, context) = replay("ibv_devinfo.trace");
+    // What is left is the channel of events, which ends with the file.
+    assert_eq!(model.live.get(), 1);
+    drop(context);
+    assert_eq!(model.live.get(), 0);
+}
+
+#[test]
+fn ibv_rc_pingpong_brings_a_qp_to_ready() {
+    let (model, _context) = replay("ibv_rc_pingpong.trace");
+    let seen = model.seen.borrow();
+    // 500 receives of one entry; one send of one entry.
+    let qp = seen.qp.unwrap();
+    assert_eq!((qp.rq, qp.cap.max_recv_wr, qp.cap.max_send_wr), (Some((9, 4)), 500, 1));
+    assert_eq!(seen.cq.unwrap().log_size, 9);
+    assert_eq!(seen.mr.unwrap().length, 4096);
+    let [(init, _), (rtr, to_rtr), (rts, to_rts)] = seen.attrs.as_slice() else {
+        panic!("{} transitions", seen.attrs.len())
+    };
+    assert_eq!((*init, *rtr, *rts), (QpState::Init, QpState::Rtr, QpState::Rts));
+    assert_eq!((to_rtr.mtu, to_rtr.min_rnr_timer), (Some(Mtu::B1024), Some(12)));
+    assert_eq!((to_rts.timeout, to_rts.retry, to_rts.rnr_retry), (Some(14), Some(7), Some(7)));
+    let gid = to_rtr.dgid.unwrap();
+    assert_eq!((&gid[10..13], gid.len()), (&[255, 255, 127][..], 16));
+}
+
+#[test]
+fn perftest_makes_an_srq() {
+    let (model, _context) = replay("ib_send_bw_srq.trace");
+    let seen = model.seen.borrow();
+    let srq = seen.srq.unwrap();
+    assert_eq!((srq.log_stride, srq.log_size), (5, 6));
+    assert_eq!(seen.qp.unwrap().rq, None);
+}
