@@ -44,8 +44,8 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// For an engine whose QPs another device executes. On an only core that may be the kernel's
-    /// own work, which is not even asked whether it wants to run while threads yield to each other.
+    /// For an engine whose QPs another device executes. On a single core, the device's work may run
+    /// in the kernel, which gets no time while threads only yield to each other.
     pub fn proxied() -> Self {
         match is_only_core() {
             true => Self { spin: 0, yields: 32, sleep: Duration::from_micros(50) },
@@ -73,13 +73,13 @@ pub struct Config {
     pub record_polls: u32,
     /// Keeps a copy of every WQE from its doorbell on and compares it when it is executed.
     pub watch_rewrites: bool,
-    /// Bytes moved at most for one WQE before other QPs have their turn.
+    /// Bytes moved at most for one WQE before other QPs run.
     pub slice_bytes: u64,
     /// What the NIC is connected to.
     pub link: LinkConfig,
-    /// What goes wrong with what it sends over the link.
+    /// Faults of packets that the link sends.
     pub faults: FaultPlan,
-    /// A file that gets everything on the link, as a capture would show it.
+    /// A capture file of all packets on the link.
     pub capture: Option<PathBuf>,
     /// Time for the NIC's timers.
     pub clock: Clock,

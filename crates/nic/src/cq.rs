@@ -119,7 +119,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Reads how far the consumer has come. An index ahead of the producer counts as nothing.
+    /// Reads how far the consumer has come. An index ahead of the producer is ignored.
     #[cold]
     fn look_for_room(&mut self) -> Result<(), Overrun> {
         let news = self.record.consumer().wrapping_sub(self.consumed as u32) & 0xff_ffff;
@@ -156,7 +156,7 @@ impl Cq {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        // Memory is given back after the lock.
+        // Memory is freed after the lock.
         let removed = self.nic.lock().queues.tables.cqs.remove(self.slot);
         drop(removed);
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
 use warpverbs_rdma::{Mtu, TransitionError};
 
-/// A refused control call: always the caller's doing, except [`NicError::Spawn`] and
+/// A refused control call: always the caller's error, except [`NicError::Spawn`] and
 /// [`NicError::Stopped`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -25,7 +25,7 @@ pub enum NicError {
         /// The largest supported.
         max: u64,
     },
-    /// The memory of a queue or of the doorbell page will not do.
+    /// The memory of a queue or of the doorbell page is unsuitable.
     #[error("{what}: {cause}")]
     Memory {
         /// Which memory.
@@ -115,7 +115,7 @@ pub enum NicError {
         /// Asking for copies.
         what: &'static str,
     },
-    /// A variable of the environment has a value that will not do.
+    /// An environment variable has an invalid value.
     #[error("{variable} is {value:?}: {cause}")]
     Variable {
         /// Its name.
@@ -151,7 +151,7 @@ pub enum ModifyError {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A QP that another device executes has no other path, and other QPs have not that one.
+    /// [`Path::Proxied`](crate::Path::Proxied) is the path of proxied QPs, and of no others.
     #[error("the path is {path:?}, and the QP is {}proxied by another device", if *proxied { "" } else { "not " })]
     WrongPath {
         /// The path given.
@@ -167,7 +167,7 @@ pub enum ModifyError {
         /// The link's own address.
         local: SocketAddr,
     },
-    /// The link does not carry packets of this size.
+    /// Packets of this MTU do not fit the link.
     #[error("the path MTU is {mtu}, the link carries at most {max}")]
     MtuTooLarge {
         /// The MTU given.

@@ -33,7 +33,7 @@ impl Faults<'_> {
         }
     }
 
-    /// The next `count` doorbells of a QP are lost. Each is made up for from the doorbell record
+    /// The next `count` doorbells of a QP are lost. Each is recovered from the doorbell record
     /// after so many polls, or never; a later doorbell covers it in any case.
     pub fn lose_doorbells(
         &self,

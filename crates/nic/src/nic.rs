@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     config: Config,
     doorbells: Region,
     core: Mutex<Core>,
-    /// Calls that wait for the lock; the engine thread makes way for them.
+    /// Calls that wait for the lock; the engine thread yields to them.
     pub(crate) waiting: CachePadded<AtomicU32>,
     next_pd: AtomicU32,
     stop: Stop,
@@ -60,8 +60,8 @@ impl Shared {
         core
     }
 
-    /// The lock, for the engine thread. A thread that panicked with it in its hands left half of a
-    /// change behind: the NIC stops, and what is there may only be looked at, or taken down.
+    /// The lock, for the engine thread. If a thread panicked while it held the lock, a change may
+    /// be half done: the NIC stops, and its objects may only be read or destroyed.
     pub(crate) fn lock_unannounced(&self) -> MutexGuard<'_, Core> {
         match self.core.lock() {
             Ok(core) => core,
@@ -92,7 +92,7 @@ impl Shared {
         panic::catch_unwind(AssertUnwindSafe(|| removal(&mut core))).ok()
     }
 
-    /// Nothing is executed any more, for this cause. Watchers are called without the lock.
+    /// Stops the NIC with this cause. Watchers are called without the lock.
     #[cold]
     pub(crate) fn stop(&self, panic: String) {
         let name = self.config.name.clone();
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// Why the NIC executes nothing any more, as far as it was noticed.
+    /// Why the NIC has stopped, once that was noticed.
     pub(crate) fn stopped(&self) -> Option<&NicError> {
         self.stop.cause()
     }
@@ -129,7 +129,7 @@ impl SoftNic {
         Self::build(config, link)
     }
 
-    /// As [`Self::new`], on a link that was made by hand, instead of [`Config::link`]'s.
+    /// As [`Self::new`], on a given link, instead of [`Config::link`]'s.
     ///
     /// # Errors
     /// A parameter out of range.
@@ -179,7 +179,7 @@ impl SoftNic {
         self.0.stopped().cloned()
     }
 
-    /// Has `watcher`, as long as it lives, called when the NIC stops; at once if it has.
+    /// Calls `watcher` when the NIC stops, as long as the watcher lives; at once if it has stopped.
     pub fn watch(&self, watcher: Weak<dyn StopWatcher>) {
         self.0.stop.watch(watcher);
     }
@@ -287,7 +287,7 @@ impl SoftNic {
         self.make_srq(pd, config, None)
     }
 
-    /// A new SRQ whose receives go to another device, for QPs that it carries.
+    /// A new SRQ whose receives go to another device, for QPs that it executes.
     pub fn create_proxied_srq(
         &self,
         pd: &Pd,
@@ -325,7 +325,7 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, None)
     }
 
-    /// A new QP, in RESET, whose work another device carries out. It has the proxy device's QP
+    /// A new QP, in RESET, whose work another device executes. It has the proxy device's QP
     /// number, and its path is [`Path::Proxied`](crate::Path::Proxied).
     pub fn create_proxied_qp(
         &self,

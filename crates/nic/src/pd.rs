@@ -67,7 +67,7 @@ impl Mr {
 
 impl Drop for MrInner {
     fn drop(&mut self) {
-        // Memory is given back after the lock.
+        // Memory is freed after the lock.
         let mut core = self.pd.0.nic.lock();
         let removed =
             (core.queues.tables.keys.remove(self.key), core.proxy.bounce_buffers.remove(self.key));

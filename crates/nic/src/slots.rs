@@ -1,4 +1,4 @@
-//! Numbered places for objects: the lowest free number is given out first.
+//! Numbered slots for objects: the lowest free number is used first.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -101,7 +101,7 @@ impl<K: Slot, T> Slots<K, T> {
         self.items.get_mut(slot.at())?.as_deref_mut()
     }
 
-    /// The object in `slot`, which exists: whatever keeps a slot lets go of it before its object is
+    /// The object in `slot`, which exists: every copy of a slot is dropped before its object is
     /// removed. If it does not exist, that is counted, and ends a debug build.
     #[inline]
     pub(crate) fn live(&self, slot: K) -> Option<&T> {
@@ -131,7 +131,7 @@ impl<K: Slot, T> Slots<K, T> {
         self.items.iter().filter_map(|item| item.as_deref())
     }
 
-    /// One more than the highest number ever given out.
+    /// One more than the highest number ever used.
     pub(crate) fn high_water(&self) -> usize {
         self.items.len()
     }

@@ -38,7 +38,7 @@ pub(crate) struct SharedReceiveQueue {
     posted: u64,
     /// The event is raised when fewer are left.
     pub(crate) limit: u16,
-    /// An invalid WQE or link: nothing is given any more.
+    /// An invalid WQE or link: no more receives are taken.
     pub(crate) dead: bool,
     pub(crate) hint: KeyHint,
     /// The SRQ of another device that its receives go to.
@@ -110,13 +110,13 @@ impl SharedReceiveQueue {
         self.taken += 1;
     }
 
-    /// Goes back to `head`: the last `count` were not taken after all.
+    /// Goes back to `head`: undoes taking the last `count`.
     pub(crate) fn untake(&mut self, head: u16, count: u64) {
         self.head = head;
         self.taken -= count;
     }
 
-    /// Whether a limit is set and fewer are left; the limit is spent by that.
+    /// Whether a limit is set and fewer are left; this disarms the limit.
     pub(crate) fn below_limit(&mut self) -> bool {
         self.below_limit_with(0)
     }
@@ -163,7 +163,7 @@ impl Srq {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        // Memory is given back after the lock.
+        // Memory is freed after the lock.
         let mut core = self.nic.lock();
         let removed = core.queues.tables.srqs.remove(self.slot);
         core.proxy.remove_shared(self.slot);

@@ -114,9 +114,10 @@ pub struct NetStats {
     pub unknown_qp: u64,
     /// From another address than the QP's peer.
     pub wrong_source: u64,
-    /// Dropped, since the memory that payload for a copy engine waits in was full.
+    /// Dropped, since the bounce buffers of its connection were full.
     pub bounce_full: u64,
-    /// Copies between that memory and memory of GPUs, and of the host where the order asks for it.
+    /// Copies between bounce buffers and memory of GPUs, and of the host where the order requires
+    /// it.
     pub bounced_copies: u64,
     /// Their bytes.
     pub bounced_bytes: u64,
@@ -138,7 +139,7 @@ pub struct NicStats {
     pub violations: u64,
     /// Events dropped because nobody polled them.
     pub events_lost: u64,
-    /// Look-ups of objects that no longer existed: each is a fault of the NIC itself.
+    /// Look-ups of objects that no longer existed: each is a bug of the NIC.
     pub stale_slots: u64,
     /// The link's counters; all 0 without a link.
     pub net: NetStats,

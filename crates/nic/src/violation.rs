@@ -1,4 +1,4 @@
-//! Violations: what a poster did that hardware would punish, or silently obey.
+//! Violations: errors of a poster, which hardware would punish or silently execute.
 
 use crate::qp::QpState;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
@@ -190,7 +190,7 @@ pub enum Rule {
         /// The opcode.
         opcode: SendOpcode,
     },
-    /// The operation is none that another device could carry out: extended atomics and LOCAL_INVAL,
+    /// The operation is none that another device could execute: extended atomics and LOCAL_INVAL,
     /// on a proxied QP.
     #[error("{opcode:?} cannot be executed by another device")]
     NotProxied {
@@ -203,7 +203,7 @@ pub enum Rule {
         /// The key.
         key: u32,
     },
-    /// Memory that the engine copies for the device, named in work that does not pass the engine.
+    /// Memory with a bounce buffer, named in work that is posted to the device directly.
     #[error("key {key:#010x} names bounced memory, which only engine-posted work can use")]
     Bounced {
         /// The key.
@@ -219,7 +219,7 @@ pub enum Rule {
         /// How many there may be.
         max: u64,
     },
-    /// The device that executes the QP's work refused what passed every check.
+    /// The device that executes the QP's work refused a request that passed every check.
     #[error("the device that executes the QP's work refused it: errno {errno}")]
     DeviceRefused {
         /// From the device's library.
@@ -318,7 +318,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations of one field that are logged in a second; a poster chooses how many there are.
+/// Violations of one field that are logged in a second: a faulty poster may cause any number.
 const LOGGED_PER_SECOND: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,7 +3,7 @@
 use crate::qp::send::SendQueue;
 use warpverbs_mem::{Access, Block, KeyTable, Span};
 use warpverbs_mlx5::flags::{Completion, Flags};
-use warpverbs_mlx5::num::{MAX_MESSAGE, WqeIndex};
+use warpverbs_mlx5::num::WqeIndex;
 use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, Sge, parse, peek};
 use zerocopy::transmute_ref;
 
@@ -11,7 +11,7 @@ use zerocopy::transmute_ref;
 pub(super) struct PlainWrite<'a> {
     pub(super) remote: Remote,
     pub(super) source: Source<'a>,
-    /// At most [`MAX_MESSAGE`].
+    /// At most what the caller allows.
     pub(super) len: u32,
     pub(super) flags: Flags,
 }
@@ -24,14 +24,15 @@ pub(super) enum Source<'a> {
     Memory(Sge, Span<'a>),
 }
 
-/// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way: all conditions
-/// are here, except those of the backend. Any other WQE is left untouched for the general way,
-/// which also reports what is wrong with it.
+/// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way and has `max`
+/// bytes at most: all conditions are here, except those of the backend. Any other WQE is left
+/// untouched for the general way, which also reports what is wrong with it.
 #[inline(always)]
 pub(super) fn plain_write<'a>(
     q: &mut SendQueue,
     keys: &'a KeyTable,
     block: &'a Block,
+    max: u64,
 ) -> Option<PlainWrite<'a>> {
     let raw: &[u8; 64] = transmute_ref!(block);
     // A WQE whose bytes were copied at its doorbell is compared with them.
@@ -41,7 +42,7 @@ pub(super) fn plain_write<'a>(
     let wqe = parse(raw, Position { qpn: q.qpn, index: WqeIndex::of(q.next) }).ok()?;
     let Op::Write { remote, payload, imm: None } = wqe.op else { return None };
     let len = payload.byte_len();
-    if len > MAX_MESSAGE || wqe.flags.completion == Completion::AlwaysWithEvent {
+    if len > max || wqe.flags.completion == Completion::AlwaysWithEvent {
         return None;
     }
     let source = match payload {

@@ -14,8 +14,8 @@ pub enum Path {
     /// The peer is a QP of the same NIC.
     #[default]
     Loopback,
-    /// The peer is reached by the NIC's link, at this address. Of the port only its link makes
-    /// use: what arrives is known by its IP address and QP number.
+    /// The peer is reached by the NIC's link, at this address. The port is used only for sending:
+    /// packets that arrive are identified by IP address and QP number.
     Network(SocketAddr),
     /// The QP is proxied by another device, which knows the peer.
     Proxied,
@@ -39,7 +39,7 @@ pub struct QpAttrs {
     pub min_rnr_timer: Option<u8>,
     /// READs and atomics of the peer that may be outstanding, 0 to 16.
     pub max_dest_rd_atomic: Option<u8>,
-    /// Time until an answer is missed: a code, 0 (never) to 31, see [`ack_timeout`].
+    /// Timeout of acknowledgements: a code, 0 (never) to 31, see [`ack_timeout`].
     pub timeout: Option<u8>,
     /// Times a request is sent again when no answer comes, 0 to 7.
     pub retry: Option<u8>,
@@ -77,7 +77,7 @@ impl QpAttrs {
         Self { path, mtu: Some(Mtu::B1024), ..Self::rtr(dest_qpn) }
     }
 
-    /// RTS with usual values: an answer is missed after 67 ms, seven retries, receiver-not-ready
+    /// RTS with usual values: a timeout of 67 ms, seven retries, receiver-not-ready
     /// for ever.
     pub fn rts() -> Self {
         Self {
@@ -174,7 +174,7 @@ pub fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(tens * 10)
 }
 
-/// Time until an answer is missed, 4.096 µs × 2^code (1 to 31); `None` for 0: never.
+/// Timeout of acknowledgements, 4.096 µs × 2^code (1 to 31); `None` for 0: never.
 pub fn ack_timeout(code: u8) -> Option<Duration> {
     (code != 0).then(|| Duration::from_nanos(4096 << (code & 31)))
 }

@@ -37,7 +37,7 @@ pub enum OnSendError {
 /// Where a QP takes receives from.
 #[derive(Clone, Debug, Default)]
 pub enum RqConfig {
-    /// Nowhere: every SEND and WRITE with immediate meets "receiver not ready".
+    /// None: every SEND and WRITE with immediate data gets "receiver not ready".
     #[default]
     None,
     /// Its own ring.
@@ -296,7 +296,7 @@ impl Qp {
 
     /// Brings the QP to another state. A refusal changes nothing and names what was wrong.
     pub fn modify(&self, to: QpState, attrs: &QpAttrs) -> Result<(), ModifyError> {
-        // What was in flight is dropped after the lock.
+        // Work in flight is dropped after the lock.
         let mut core = self.0.nic.lock_running().map_err(|_| ModifyError::Stopped)?;
         let released = control::modify(&mut core, self.0.slot, to, attrs)?;
         drop(core);
@@ -330,7 +330,7 @@ impl Qp {
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        // Memory is given back, and copies under way are waited for, after the lock.
+        // Memory is freed, and copies in flight are waited for, after the lock.
         let released = self.nic.take_down(|core| core.remove_qp(self.slot));
         drop(released);
     }

@@ -37,7 +37,7 @@ impl OwnReceives {
         Ok((self.taken != self.posted).then_some(self.taken))
     }
 
-    /// Receives posted and not taken. `None` if the record makes no sense.
+    /// Receives posted and not taken. `None` if the record is invalid.
     pub(crate) fn left(&self) -> Option<u32> {
         let more = self.record.receive().wrapping_sub(self.posted as u16);
         let left = self.posted + u64::from(more) - self.taken;

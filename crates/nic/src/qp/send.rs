@@ -115,7 +115,7 @@ pub(crate) struct SendQueue {
     pub(crate) attrs: QpAttrs,
     pub(crate) local_hint: KeyHint,
     pub(crate) announcement: Announcement,
-    /// A value of the polled record that announced nothing possible, and was reported.
+    /// An invalid value of the polled record, which was reported.
     pub(crate) refused_record: Option<u16>,
     pub(crate) pending_doorbell: PendingDoorbell,
     /// A fault: so many doorbells are still lost, each recovered after so many polls.

@@ -1,4 +1,4 @@
-//! What of the transitions of a QP is this NIC's own.
+//! Transitions of a QP that are specific to this NIC.
 
 use super::attrs::AttrMask;
 use warpverbs_rdma::{QpState, Transition, TransitionError};
@@ -20,7 +20,7 @@ const SUPPORTED: AttrMask = AttrMask::ACCESS
 /// Attributes that stay as they are once the QP answers requests.
 const FIXED_IN_SQD: AttrMask = AttrMask::PATH.union(AttrMask::MAX_DEST_RD_ATOMIC);
 
-/// What makes a QP leave its state without being asked to.
+/// Why a QP leaves its state on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// A send failed and only the send queue stops ([`crate::OnSendError::StopSends`]).

@@ -87,7 +87,7 @@ impl ProxiedPair {
         }
     }
 
-    /// Both ports to RESET, as a device's owner does it: the NIC's QP, then the device's.
+    /// Both ports to RESET, as a provider does it: the NIC's QP, then the device's.
     pub fn reset(&self) {
         for port in [&self.a.port, &self.b.port] {
             port.qp.modify(QpState::Reset, &QpAttrs::default()).expect("RESET from anywhere");

@@ -62,10 +62,7 @@ fn is_plain(q: &SendQueue, rq: &ReceiveQueue) -> bool {
 #[inline]
 fn write(keys: &KeyTable, q: &mut SendQueue, rq: &mut ReceiveQueue, slice: u64) -> Option<Done> {
     let block = q.ring.as_ref()?.load(q.next);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block)?;
-    if u64::from(len) > slice {
-        return None;
-    }
+    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, slice)?;
     let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
     // One of no bytes has no key to find.
     let to = keys.find(&mut rq.remote_hint, rq.pd, rkey, remote.addr, len, right)?;

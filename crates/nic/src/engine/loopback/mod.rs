@@ -12,6 +12,7 @@ use super::tables::Tables;
 use crate::slots::{QpSlot, Slot};
 use execute::{Env, Executed};
 use std::collections::VecDeque;
+use warpverbs_mlx5::num::MAX_MESSAGE;
 use warpverbs_mlx5::wqe::Wqe;
 
 /// A WQE whose payload takes time.
@@ -43,7 +44,7 @@ pub(crate) struct Loopback {
 
 impl Loopback {
     pub(super) fn new(slice: u64) -> Self {
-        Self { ends: Vec::new(), slice, reports: Vec::new() }
+        Self { ends: Vec::new(), slice: slice.min(MAX_MESSAGE), reports: Vec::new() }
     }
 
     /// Takes out the QP's work. It may have copies in flight, so it is dropped without a lock held.

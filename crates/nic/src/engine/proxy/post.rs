@@ -14,6 +14,7 @@ use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use warpverbs_mem::{Block, KeyTable, Span};
 use warpverbs_mlx5::flags::Flags;
+use warpverbs_mlx5::num::MAX_MESSAGE;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Op, Sge};
 use warpverbs_rdma as rdma;
@@ -144,7 +145,7 @@ pub(crate) enum Submitted {
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> Option<()> {
     let index = q.next;
     let block = q.ring.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block)?;
+    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, MAX_MESSAGE)?;
     let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
     list.add(Sge::new(addr, len, proxy_lkey?.get()));
     let (id, flags_of) = header(end, index, flags);

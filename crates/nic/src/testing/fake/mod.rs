@@ -1,5 +1,4 @@
-//! A device that executes proxied QPs, made of memory: it does what a test allows, when the test
-//! allows it.
+//! A fake device that executes proxied QPs: requests are executed when a test says so.
 
 mod proxy_device;
 
@@ -25,9 +24,9 @@ pub struct FakePlan {
     pub limits: ProxyLimits,
     /// So many slots of so many bytes for inline data beyond that, for each QP.
     pub staging: Option<(u32, u32)>,
-    /// It takes all of a list, or, from 0 to so many of it by chance.
+    /// It takes all of a list, or a random number of requests up to this.
     pub takes_at_most: Option<usize>,
-    /// A poll gives from 0 to so many completions, by chance; `None` gives all.
+    /// A poll returns a random number of completions up to this; `None` returns all.
     pub polls_at_most: Option<usize>,
 }
 
@@ -74,7 +73,7 @@ struct FakeQp {
     srq: Option<usize>,
     /// Completions not polled yet, of sends and of receives.
     done: [VecDeque<Completion>; 2],
-    /// Sends that a poll has not given back, by a completion of theirs or of a later one.
+    /// Sends not yet completed by a poll, with a completion of theirs or of a later one.
     slots: VecDeque<u64>,
     fail_next: Option<Status>,
     refuse_next: Option<i32>,
@@ -367,7 +366,7 @@ impl FakeDevice {
         self.with(qpn, |qp| qp.peer = Some(peer));
     }
 
-    /// Back to what a new QP is: what it had to do, and to report, is forgotten.
+    /// RESET: work and completions are dropped.
     pub fn reset(&self, qpn: u32) {
         self.with(qpn, |qp| *qp = FakeQp { srq: qp.srq, ..FakeQp::default() });
     }
@@ -378,7 +377,7 @@ impl FakeDevice {
         (0..count).take_while(|_| inner.progress()).count()
     }
 
-    /// What happened since the last call that no completion tells.
+    /// Asynchronous events since the last call.
     pub fn take_events(&self) -> Vec<AsyncEvent> {
         std::mem::take(&mut self.lock().events)
     }
@@ -393,7 +392,7 @@ impl FakeDevice {
         self.with(qpn, |qp| qp.refuse_next = Some(errno));
     }
 
-    /// The QP goes to ERR by itself, as one whose peer died does.
+    /// The QP goes to ERR on its own, as if its peer had died.
     pub fn kill(&self, qpn: u32) {
         self.with(qpn, FakeQp::fail);
     }
@@ -403,7 +402,7 @@ impl FakeDevice {
         self.lock().gone = true;
     }
 
-    /// The device does nothing any more, not even flush; or goes on.
+    /// The device stops working, and does not even flush; or works again.
     pub fn silence(&self, silent: bool) {
         self.lock().silent = silent;
     }
