@@ -3,7 +3,7 @@
 use crate::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 use crate::{Heap, ShmemError};
 use std::fmt;
-use warpverbs_transport::{Health, Outcome};
+use warpverbs_transport::{Health, Outcome, WaitFor};
 use zerocopy::IntoBytes;
 
 /// The first wait of a kernel on the heap that failed.
@@ -12,8 +12,8 @@ use zerocopy::IntoBytes;
 pub struct HeapFaultReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// What was waited for, a `wv::wait_for` code.
-    pub what: u32,
+    /// What was waited for.
+    pub what: WaitFor,
     /// Which rank was waited for, if it was a certain one.
     pub peer: Option<u32>,
     /// Where in the heap the word lies.
@@ -29,9 +29,9 @@ pub struct HeapFaultReport {
 impl fmt::Display for HeapFaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { outcome, what, offset, expected, actual, thread, .. } = self;
-        write!(f, "{outcome}: thread {thread} waited (for {what})")?;
+        write!(f, "{outcome}: thread {thread} waited for {what:?}")?;
         if let Some(peer) = self.peer {
-            write!(f, " for rank {peer}")?;
+            write!(f, " from rank {peer}")?;
         }
         write!(f, ": the word at offset {offset:#x} was {actual:#x}, expected {expected:#x}")
     }
@@ -87,7 +87,7 @@ impl Heap {
         // A fault that is being written counts when it is complete.
         let fault = (fault.claim == 2).then(|| HeapFaultReport {
             outcome: Outcome::from_code(fault.status),
-            what: fault.what,
+            what: WaitFor::from_code(fault.what),
             peer: (fault.peer != NO_RANK).then_some(fault.peer),
             offset: fault.offset,
             expected: fault.expected,

@@ -168,12 +168,19 @@ pub enum WaitFor {
     Signal,
     /// A scratch slot.
     Scratch,
+    /// A rank's arrival at a barrier of the symmetric heap.
+    Barrier,
+    /// A message of a mailbox.
+    Mail,
+    /// A message to be taken out of a mailbox.
+    Credit,
     /// A code unknown here.
     Unknown(u32),
 }
 
 impl WaitFor {
-    pub(crate) fn from_code(code: u32) -> Self {
+    /// Of a code that a kernel left, a `wv::wait_for`.
+    pub fn from_code(code: u32) -> Self {
         match code {
             1 => Self::SendRoom,
             2 => Self::Completion,
@@ -181,6 +188,9 @@ impl WaitFor {
             4 => Self::Receive,
             5 => Self::Signal,
             6 => Self::Scratch,
+            7 => Self::Barrier,
+            8 => Self::Mail,
+            9 => Self::Credit,
             _ => Self::Unknown(code),
         }
     }

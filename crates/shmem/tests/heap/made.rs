@@ -1,9 +1,12 @@
 //! Heaps that come to be.
 
-use crate::ranks::{Rank, SIZE, config, ranks};
+use crate::processes::wait_for;
+use crate::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::time::Duration;
+use warpverbs_gpu::Launch;
 use warpverbs_peer::write_word;
-use warpverbs_shmem::{Heap, Route, RoutePolicy, Sym};
+use warpverbs_shmem::{Heap, Route, RoutePolicy, Signal, Sym};
+use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
 
 /// Stores a word of its own into every rank that is mapped here, by a kernel.
 fn store_to_all(rank: &Rank, heap: &Heap, words: &Sym<u64>) {
@@ -160,6 +163,37 @@ fn several_heaps_of_a_process_know_their_own_places() {
         }
         rank.meet();
         two.agree(&mut rank.world).unwrap();
+    });
+}
+
+#[test]
+fn a_wait_that_failed_shows_in_the_health_and_the_host_ends_others() {
+    ranks(2, |rank| {
+        let mut heap = rank.heap(&config()).unwrap();
+        let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap();
+        let other = 1 - rank.number();
+        let wait = |heap: &Heap, limit| {
+            let status = KernelStatus::new(&rank.gpu).unwrap();
+            (wait_for(rank, heap, &signal, (other, limit), &status), status)
+        };
+        let ended = |(launch, status): (Launch, KernelStatus)| {
+            launch.wait().unwrap();
+            Outcome::of(status.read().unwrap())
+        };
+        assert_eq!(ended(wait(&heap, Duration::from_millis(1))), Err(Outcome::Timeout));
+        let fault = heap.health().unwrap().fault.unwrap();
+        assert_eq!((fault.outcome, fault.what), (Outcome::Timeout, WaitFor::Signal));
+        assert_eq!((fault.peer, fault.offset), (Some(other), signal.offset()));
+        assert_eq!((fault.expected, fault.actual), (1, 0));
+        let text = fault.to_string();
+        assert!(text.contains(&format!("for Signal from rank {other}")), "{text}");
+        let waiting = wait(&heap, PATIENCE);
+        heap.mark_lost(other).unwrap();
+        assert_eq!(ended(waiting), Err(Outcome::PeerLost));
+        assert_eq!(heap.health().unwrap().lost, [other]);
+        heap.abort().unwrap();
+        assert_eq!(ended(wait(&heap, PATIENCE)), Err(Outcome::Aborted));
+        rank.meet();
     });
 }
 

@@ -131,17 +131,17 @@ fn put_to_next(
         status: status.pointer(),
     };
     let put = rank.gpu.launch(&put, DIM, PATIENCE).unwrap();
-    wait_for(rank, heap, signal, last, &status).wait().unwrap();
+    wait_for(rank, heap, signal, (last, PATIENCE), &status).wait().unwrap();
     put.wait().unwrap();
     status.check(&[]).unwrap();
 }
 
-/// A kernel that waits until the signal is 1.
-fn wait_for(
+/// A kernel that waits until the signal is 1, as long as `limit`.
+pub(crate) fn wait_for(
     rank: &Rank,
     heap: &Heap,
     signal: &Sym<Signal>,
-    from: u32,
+    (from, limit): (u32, Duration),
     status: &KernelStatus,
 ) -> Launch {
     let wait = k::ShmWait {
@@ -150,7 +150,7 @@ fn wait_for(
         signal: signal.offset(),
         how: AT_LEAST,
         value: 1,
-        ns: PATIENCE.as_nanos() as u64,
+        ns: limit.as_nanos() as u64,
         from,
         status: status.pointer(),
     };
@@ -160,7 +160,7 @@ fn wait_for(
 /// The kernel neither ends by it nor keeps it waiting.
 fn grow_beside_a_kernel(rank: &mut Rank, heap: &mut Heap, signal: &Sym<Signal>) {
     let status = KernelStatus::new(&rank.gpu).unwrap();
-    let mut kernel = wait_for(rank, heap, signal, heap.rank(), &status);
+    let mut kernel = wait_for(rank, heap, signal, (heap.rank(), PATIENCE), &status);
     heap.grow(&mut rank.world).unwrap();
     assert!(!kernel.is_done().unwrap());
     heap.write(signal, &1u64.to_ne_bytes()).unwrap();
