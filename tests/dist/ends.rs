@@ -44,9 +44,10 @@ fn a_rank_killed_between_rows_is_named() {
         let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0"];
         let ranks = Job::new("dist_write", 3, &flags).start_all();
         ranks[0].await_rows(3);
-        // The others come to a point where they wait for it, and are not in a kernel any more.
+        // The others come to a point where they wait for it, outside of any kernel.
         ranks[victim as usize].freeze();
-        sleep(Duration::from_millis(700));
+        let others = ranks.iter().enumerate().filter(|(rank, _)| *rank != victim as usize);
+        others.for_each(|(_, rank)| rank.await_no_kernel(&KERNELS));
         kill(ranks, victim, SOON);
     }
 }

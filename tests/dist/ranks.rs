@@ -141,14 +141,19 @@ impl Rank {
 
     /// Waits until one of these kernels runs: the SIMT device names its threads after them.
     pub(crate) fn await_kernel(&self, kernels: &[&str]) {
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let runs = || {
-            let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
-            let mut names =
-                tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
-            names.any(|name| kernels.iter().any(|kernel| name.trim() == format!("simt0:{kernel}")))
-        };
-        eventually(runs, &format!("none of {kernels:?} runs"));
+        eventually(|| self.is_in(kernels), &format!("none of {kernels:?} runs"));
+    }
+
+    /// Waits until none of these kernels runs.
+    pub(crate) fn await_no_kernel(&self, kernels: &[&str]) {
+        eventually(|| !self.is_in(kernels), &format!("one of {kernels:?} still runs"));
+    }
+
+    fn is_in(&self, kernels: &[&str]) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let tasks = tasks.into_iter().flatten().flatten();
+        let mut names = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+        names.any(|name| kernels.iter().any(|kernel| name.trim() == format!("simt0:{kernel}")))
     }
 
     /// The processes that it has started.
