@@ -144,9 +144,12 @@ impl Rank {
         eventually(|| self.is_in(kernels), &format!("none of {kernels:?} runs"));
     }
 
-    /// Waits until none of these kernels runs.
-    pub(crate) fn await_no_kernel(&self, kernels: &[&str]) {
-        eventually(|| !self.is_in(kernels), &format!("one of {kernels:?} still runs"));
+    /// Waits until none of these kernels runs, at most for `limit`.
+    pub(crate) fn leave_kernel(&self, kernels: &[&str], limit: Duration) {
+        let start = Instant::now();
+        while self.is_in(kernels) && start.elapsed() < limit {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn is_in(&self, kernels: &[&str]) -> bool {

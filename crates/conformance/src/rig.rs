@@ -80,7 +80,7 @@ impl Setup {
         self.a.region(&self.a.device, len, access)
     }
 
-    /// The device whose kernels post.
+    /// The device that runs kernels.
     pub(crate) fn kernels(&self) -> Result<&Arc<dyn Gpu>, Trouble> {
         let gpu = self.a.gpu.as_ref().ok_or_else(Trouble::no_kernels)?;
         load(&**gpu)?;

@@ -99,7 +99,7 @@ impl Setup {
         Ok(Self::new(side(0)?, Peer::here(side(1)?)))
     }
 
-    /// With a device whose kernels post as well, at both sides of this process.
+    /// Adds a device that runs kernels, at both sides of this process.
     pub fn with_gpu(self, gpu: Arc<dyn Gpu>) -> Self {
         self.changed(|side| side.gpu = Some(gpu.clone()))
     }
@@ -148,7 +148,7 @@ impl Side {
         Ok(Self { device, stranger, gpu: None, place: Place::Shared, configure: |config| config })
     }
 
-    /// With a device whose kernels post as well.
+    /// Adds a device that runs kernels.
     pub fn with_gpu(self, gpu: Arc<dyn Gpu>) -> Self {
         Self { gpu: Some(gpu), ..self }
     }

@@ -6,7 +6,7 @@
 //! follow, in either direction: a length as `u32`, and the message in postcard's format. Integers
 //! of preamble and length are little-endian.
 //!
-//! * No call blocks in the system: whoever waits for a message may drive a NIC meanwhile.
+//! * No call blocks in the system: a caller that waits for a message may drive a NIC meanwhile.
 //! * Every wait has a limit, and a message at most [`LONGEST`] bytes.
 //! * A server goes on accepting until a peer has shown the right preamble, so that a connection
 //!   that is silent, or of another program, costs the others nothing.

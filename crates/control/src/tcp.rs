@@ -97,7 +97,7 @@ impl<M: Message> Connection<M> {
             for &addr in &found {
                 let left = limit.saturating_sub(start.elapsed()).max(AGAIN);
                 match TcpStream::connect_timeout(&addr, left) {
-                    // Where nobody listens on an ephemeral port, a socket may connect to itself.
+                    // A socket may connect to itself if no process listens on an ephemeral port.
                     Ok(stream) if stream.local_addr().is_ok_and(|own| own == addr) => {
                         last = ErrorKind::ConnectionRefused.into();
                     }

@@ -35,7 +35,7 @@ pub(crate) enum Twist {
     Fine,
     /// The receive is posted when the message has already been refused.
     LateReceive,
-    /// A key that nobody has given out.
+    /// A key that was never given out.
     BadKey,
     /// The key that a SEND has invalidated.
     DeadKey,

@@ -89,7 +89,7 @@ fn run(flags: &Flags) -> Result<()> {
     match &flags.role {
         Role::RateServe => rate::serve(nic, bind, &mut Talk::accept(meet(bind))?),
         Role::Rate { host, plan } => rate::run(nic, bind, &mut Talk::connect(meet(*host))?, plan),
-        // The NIC first: what is wrong with it is said before anybody is waited for.
+        // The NIC first, so that its errors are reported before we wait for the peer.
         Role::Serve => try_all(flags, open(flags)?, Talk::accept(meet(bind))?),
         Role::Run { host, .. } => try_all(flags, open(flags)?, Talk::connect(meet(*host))?),
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(30);
 /// How late a late receive is.
 const LATE: Duration = Duration::from_millis(60);
-/// What is in memory that nobody has written to.
+/// The byte that fills memory before a case.
 const BLANK: u8 = 0xa5;
 /// What words hold, what is added to them, and what they are swapped for.
 const WORD: u64 = 0x0123_4567_89ab_cdef;

@@ -8,7 +8,7 @@ use tabled::settings::Style;
 /// Everything that was tried.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
-    /// The NICs: whoever ran this, and the other.
+    /// The NICs of the side that ran the cases, and of the other.
     pub(crate) nics: [&'a str; 2],
     pub(crate) lossy: bool,
     pub(crate) rows: &'a [Row],

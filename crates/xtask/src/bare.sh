@@ -1,5 +1,5 @@
-# Runs "$@" where no file of rdma-core can be seen: in a mount namespace of its own, in which /usr has a layer on top from
-# which they are removed. $1 is a folder for that layer, $2 one of build outputs, where libraries built over rdma-core's
+# Runs "$@" without any file of rdma-core: in a private mount namespace, in which /usr has an overlay from which they are
+# removed. $1 is a folder for that layer, $2 one of build outputs, where libraries built over rdma-core's
 # headers by earlier tests are hidden as well.
 set -eu
 layer=$1 target=$2

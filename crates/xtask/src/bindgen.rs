@@ -86,7 +86,7 @@ fn fields(declarations: &str) -> String {
             out += &format!("{name}: {nested}, ");
         }
     }
-    // What C only declares, bindgen gives a field of its own or none.
+    // For a type that C only declares, bindgen makes a private field or none.
     let complete = |line: &&str| !line.contains("{ }") && !line.contains("{ _address: ");
     out.lines().filter(complete).map(|line| format!("{line}\n")).collect::<String>() + "}\n"
 }

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
+/// What runs under ThreadSanitizer: crates with threads of their own.
+const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
+
 /// How long the campaigns are.
 #[derive(Args)]
 pub(crate) struct Nightly {
@@ -50,7 +53,11 @@ impl Campaign {
 
     /// As one types it, with these variables.
     fn command(&self, env: &[(&'static str, String)]) -> String {
-        let env = env.iter().map(|(name, value)| format!("{name}={value} "));
+        let quoted = |value: &str| match value.contains(' ') {
+            true => format!("'{value}'"),
+            false => value.to_owned(),
+        };
+        let env = env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
         env.collect::<String>() + "cargo " + &self.arguments.join(" ")
     }
 
@@ -83,7 +90,7 @@ fn failing_seed(log: &str) -> Option<&str> {
     })
 }
 
-fn campaigns(options: &Nightly) -> Vec<Campaign> {
+fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let runs = options.runs;
     let mut all = vec![
         Campaign::seeded(
@@ -101,6 +108,7 @@ fn campaigns(options: &Nightly) -> Vec<Campaign> {
         env: vec![("WARPVERBS_MODELCHECK_EFFORT", "100".into())],
         ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
     });
+    all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
@@ -109,11 +117,27 @@ fn campaigns(options: &Nightly) -> Vec<Campaign> {
     all.push(Campaign::new("guests", "every step".into(), "xtask vm test --all"));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
-    all
+    Ok(all)
+}
+
+/// Tests with real threads under ThreadSanitizer. The standard library that comes with the compiler
+/// is not instrumented, so what TSan reports within it is suppressed; docs/fuzzing.md says more.
+fn thread_sanitizer() -> Result<Campaign> {
+    let suppressions = workspace::root()?.join("crates/xtask/src/tsan.supp");
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+    let arguments = format!("test --target {} --target-dir target/tsan {TSAN_TESTS}", fuzz::TRIPLE);
+    Ok(Campaign {
+        env: vec![
+            ("RUSTC_BOOTSTRAP", "1".into()),
+            ("RUSTFLAGS", flags.into()),
+            ("TSAN_OPTIONS", format!("suppressions={}", suppressions.display())),
+        ],
+        ..Campaign::new("thread sanitizer", "1 run".into(), &arguments)
+    })
 }
 
 pub(crate) fn run(options: &Nightly) -> Result<()> {
-    let campaigns = campaigns(options);
+    let campaigns = campaigns(options)?;
     if campaigns.is_empty() {
         bail!("no campaign has {:?} in its name; --list shows all", options.only);
     }

@@ -52,10 +52,10 @@ pub(crate) struct HugePages {
     pub(crate) transparent: Option<String>,
 }
 
-/// Whether a container is around us, and what it takes away.
+/// Whether this process runs in a container, and the limits of its control group.
 #[derive(Debug, Serialize)]
 pub(crate) struct Container {
-    /// What gave it away; empty on a machine of its own.
+    /// Signs of a container; empty outside of one.
     pub(crate) hints: Vec<String>,
     /// Memory limit of the control group.
     pub(crate) memory_limit_bytes: Limit,

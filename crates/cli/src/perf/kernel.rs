@@ -19,7 +19,7 @@ pub(crate) struct KernelFailure {
     health: String,
 }
 
-/// An endpoint that a kernel posts to, and what it moves.
+/// An endpoint that a kernel posts to, and its memory.
 pub(crate) struct Posting<'l> {
     pub(crate) endpoint: &'l Endpoint,
     pub(crate) local: LocalRegion,

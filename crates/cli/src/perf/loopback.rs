@@ -135,7 +135,7 @@ fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<L
     })
 }
 
-/// Runs `work`, with somebody to receive where the operation wants that.
+/// Runs `work`, beside a thread that posts receives if the operation needs them.
 fn received<T>(
     op: Op,
     pairs: &[Pair],

@@ -122,7 +122,7 @@ pub(crate) struct Link {
     receives: u32,
 }
 
-/// A connected pair and what it moves: `local` belongs to the poster's side.
+/// A connected pair and its memory: `local` belongs to the poster's side.
 pub(crate) struct Pair {
     pub(crate) link: Link,
     pub(crate) local: MemoryRegion,

@@ -12,7 +12,7 @@ use warpverbs::kernels::perf;
 use warpverbs::raw::mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
 use warpverbs::raw::mlx5::wqe::{Op, Payload, Position, Remote, Sge, WqeViolation, parse};
 
-/// A slot whose bytes are not what was to be posted.
+/// A slot that does not hold the WQE that was posted.
 #[derive(Debug, Error)]
 pub(crate) enum BadSlot {
     /// No WQE at all.
@@ -58,7 +58,7 @@ pub(crate) fn check(gpu: &dyn Gpu, pair: &Pair, depth: u32, posted: u64) -> Resu
         let slot = index as usize % depth as usize * 64;
         left += slot_at(&bytes[slot..slot + 64], qpn, index, pair)?;
     }
-    // NOPs that were overwritten are not counted: then all that can be said is a bound.
+    // NOPs that were overwritten are not counted, so the count is then a lower bound.
     let whole = published <= depth.into();
     let exact = published == posted + left.nops;
     let bounded = published >= posted && published <= posted + published / 2 + 1;

@@ -40,7 +40,7 @@ pub(super) fn kernel_bad_lkey(setup: &Setup) -> End {
     same(&bytes(&pair.dst, 0, 64)?, &[0; 64], "memory of the peer")
 }
 
-/// A pair whose peer is given up, or found without a receive, within half a second.
+/// A pair whose retries, of packets or of a peer without a receive, end within half a second.
 fn impatient(setup: &Setup) -> Result<Pair, Stop> {
     let at = |shape: Shape| shape.timers(14, 14).retries(5, 2);
     setup.unequal_pair(&at(Shape::kernels()), &at(Shape::host()))

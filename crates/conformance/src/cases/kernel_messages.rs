@@ -110,7 +110,7 @@ pub(super) fn kernel_shared_receives(setup: &Setup) -> End {
     }
     send(&first, 3)?;
     send(&second, 2)?;
-    // Receives are taken in order, whoever takes them; each sender begins at the front.
+    // Receives are consumed in order by any thread; each sender begins at the front.
     let expected = [pattern(150, 1), pattern(100, 1)].concat();
     same(&bytes(&first.dst, 0, 250)?, &expected, "messages of two senders")
 }

@@ -126,7 +126,7 @@ pub(super) fn kernel_read(setup: &Setup) -> End {
     Ok(())
 }
 
-/// READs, each with a fenced WRITE of what it brings behind it.
+/// READs, each followed by a fenced WRITE of the bytes that were read.
 pub(super) fn kernel_fenced(setup: &Setup) -> End {
     const HALF: usize = 500_000;
     let pair = setup.kernel_pair()?;

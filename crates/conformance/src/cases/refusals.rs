@@ -8,7 +8,7 @@ use warpverbs::transport::{
     Access, Error, LocalRegion, Posted, Poster, QueueKind, RemoteRegion, Syndrome,
 };
 
-/// A key that nobody has: another than `key`, whose index part is the same or is not.
+/// A key that was never given out: another than `key`, with the same or another index part.
 fn other_key(key: u32) -> u32 {
     key ^ 0x5a00_0055
 }

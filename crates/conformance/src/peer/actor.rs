@@ -1,4 +1,4 @@
-//! What a peer does with what it is asked. The same code serves the posting side in its own process
+//! Executes a peer's requests. The same code serves the posting side in its own process
 //! and from another one; requests of the latter may be anything.
 
 use super::message::{About, LONGEST_REGION, Piece, Reply, Request, Take, Taken};
@@ -151,7 +151,7 @@ impl Actor {
     }
 
     fn take(&mut self, take: Take) -> Result<Reply, Trouble> {
-        // One that nobody asked about belongs to a case that failed; it ends by its own deadlines.
+        // A kernel without a request for its result belongs to a failed case; its deadlines end it.
         drop(self.taking.take());
         if !(1..=MOST_MESSAGES).contains(&take.count) {
             let why = format!("{} messages, expected 1 to {MOST_MESSAGES}", take.count);

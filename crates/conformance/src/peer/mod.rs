@@ -110,5 +110,5 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn out_of_turn(reply: &Reply) -> Trouble {
-    Trouble::Other(format!("the peer's reply does not belong to what it was asked: {reply:?}"))
+    Trouble::Other(format!("the peer's reply does not fit the request: {reply:?}"))
 }

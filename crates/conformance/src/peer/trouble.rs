@@ -1,4 +1,4 @@
-//! Why a peer did not do what it was asked.
+//! Why a peer did not execute a request.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

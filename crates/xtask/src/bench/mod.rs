@@ -48,7 +48,7 @@ enum Kind {
     Send,
 }
 
-/// One figure, and what it should be beside UCX's.
+/// One figure, and its wanted ratio to UCX's.
 struct Figure {
     kind: Kind,
     what: What,

@@ -79,7 +79,7 @@ impl Channel {
         Ok(Output { status, text: String::from_utf8_lossy(&text).into_owned() })
     }
 
-    /// What has come of the output so far.
+    /// The output that has arrived.
     pub(crate) fn so_far(&self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

@@ -38,7 +38,7 @@ fn lock(folder: &Path) -> Result<Flock<File>> {
     lock.map_err(|(_, errno)| errno.into())
 }
 
-/// What cannot be looked at or removed is somebody else's, or on its way already.
+/// Ignores what cannot be read or removed: another user owns it, or another process removes it.
 fn remove_abandoned(all: &Path, young: Duration) {
     let entries = fs::read_dir(all).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {

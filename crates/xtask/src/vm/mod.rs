@@ -104,7 +104,7 @@ impl Mtu {
     }
 }
 
-/// Runs a task. What this machine lacks for it is said loudly, and fails only under `--require`.
+/// Runs a task. Prints what this machine lacks for it, which fails only under `--require`.
 pub(crate) fn run(task: &Task) -> Result<()> {
     let (options, outcome) = match task {
         Task::Smoke(options) => (options, smoke::run(options)),

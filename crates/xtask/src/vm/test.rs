@@ -48,7 +48,7 @@ struct Step {
     name: String,
     nics: [Nic; 2],
     work: Work,
-    /// The example whose rows of `sha256` must be alike in all steps that run it.
+    /// The example whose `sha256` rows must be equal in all steps that run it.
     alike: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ struct Step {
 enum Work {
     /// The first guest alone.
     One(String),
-    /// A command in each guest, the first of them a second earlier; whose words are shown.
+    /// A command in each guest, the first one second earlier; the output of one is shown.
     Pair([String; 2], usize),
 }
 

@@ -67,7 +67,7 @@ fn extended(guest: &mut Guest) -> Result<()> {
     reported(guest, "verbs_extended -n 1000", &words)
 }
 
-/// A peer that is killed is missed, and the one that is left says so.
+/// A peer is killed; the other reports that.
 fn killed(bed: &mut Bed) -> Result<()> {
     let before = resources(&mut bed.two)?;
     let server = "timeout -s KILL 3 verbs_ping_pong -s 64 -n 1000000; true";

@@ -25,7 +25,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(crate) struct Client {
     control: Connection<Message>,
     pub(crate) side: Side,
-    /// Timed parts so far.
+    /// Timed parts that were run.
     parts: u32,
     /// The queue pairs are new: nothing was posted to them.
     fresh: bool,
@@ -92,7 +92,7 @@ impl Client {
             Ok(()) => Message::End,
             Err(error) => Message::Failed(format!("{error:#}")),
         };
-        // Where the server is gone, the outcome says so already.
+        // If the server is gone, the outcome reports that already.
         let _ = self.control.send(&last);
         outcome
     }

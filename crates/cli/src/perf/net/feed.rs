@@ -16,7 +16,7 @@ pub(crate) struct Feed<'l> {
     depth: u64,
     /// One in so many is signalled.
     pub(crate) every: u64,
-    /// Operations so far.
+    /// Operations that are complete.
     pub(crate) posted: u64,
     /// Index after the last, and the index below which all are complete.
     pub(crate) end: u64,

@@ -1,4 +1,4 @@
-//! One end of a queue pair, with what it moves.
+//! One end of a queue pair, and its memory.
 
 use super::messages::{End, Measure, Part};
 use super::side::Role;

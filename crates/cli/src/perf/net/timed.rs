@@ -190,9 +190,9 @@ struct Rally<'l> {
     /// Bytes that count turns, going out and coming in.
     out: &'l AtomicU8,
     incoming: &'l AtomicU8,
-    /// Messages of this end so far.
+    /// Messages that this end has sent.
     turn: u64,
-    /// Messages of the peer so far.
+    /// Messages of the peer that have arrived.
     received: u64,
 }
 

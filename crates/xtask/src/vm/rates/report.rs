@@ -11,7 +11,7 @@ const PERFTEST: usize = 0;
 const HOST: usize = 1;
 const KERNEL: usize = 2;
 
-/// A ratio and what it should be.
+/// A ratio and its wanted value.
 struct Finding {
     /// Of [`CONTENDERS`].
     ours: usize,

@@ -1,8 +1,6 @@
 //! The program as a user runs it, on the host SIMT device and the software NIC.
 
-mod common;
-
-use common::{fails, json, succeeds, text};
+use super::common::{fails, json, succeeds, text};
 use serde_json::Value;
 use std::process::Command;
 

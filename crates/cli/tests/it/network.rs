@@ -1,9 +1,7 @@
 //! `perf write|read|send|atomic` between processes, on 127.0.0.1.
 
-mod common;
-
-use common::server::{Server, failed, told_apart};
-use common::{fails, json, program, run, succeeds, text};
+use super::common::server::{Server, failed, told_apart};
+use super::common::{fails, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -11,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 impl Server {
-    fn start(op: &str) -> Self {
+    fn perf(op: &str) -> Self {
         Self::listening(&format!("perf {op} server --bind 127.0.0.1 --port 0 --wait 30"))
     }
 
-    fn client(&self, op: &str, flags: &str) -> String {
+    fn perf_client(&self, op: &str, flags: &str) -> String {
         format!("perf {op} client 127.0.0.1 --port {} {flags}", self.addr.port())
     }
 }
@@ -82,8 +80,8 @@ fn a_plot_is_written() {
 
 #[test]
 fn a_server_serves_a_client_and_ends() {
-    let server = Server::start("send");
-    let line = server.client("send", "-b 8 -e 8 -n 20 -q 2");
+    let server = Server::perf("send");
+    let line = server.perf_client("send", "-b 8 -e 8 -n 20 -q 2");
     assert!(succeeds(&line).contains("equal"));
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -117,8 +115,8 @@ fn another_version_or_program_is_told_apart() {
 
 #[test]
 fn what_a_client_asks_for_is_checked_by_the_server() {
-    let server = Server::start("write");
-    let out = run(&server.client("read", ""));
+    let server = Server::perf("write");
+    let out = run(&server.perf_client("read", ""));
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
@@ -129,7 +127,7 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
         (frame(&[99]), "no message"),
         (vec![0xff; 8], "at most"),
     ] {
-        let server = Server::start("write");
+        let server = Server::perf("write");
         let mut client = TcpStream::connect(server.addr).expect("the server");
         client.write_all(&[&b"wvperf\x02\x00c"[..], &frame].concat()).expect("a message");
         failed(&server.end(), &[words]);
@@ -142,7 +140,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn strangers_keep_no_client_from_a_server() {
-    let server = Server::start("write");
+    let server = Server::perf("write");
     let strangers = [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"wvperf", b"wvconf\x02\x00c"];
     let strangers = strangers.map(|bytes| {
         let mut stream = TcpStream::connect(server.addr).expect("the server");
@@ -151,7 +149,7 @@ fn strangers_keep_no_client_from_a_server() {
     });
     drop(TcpStream::connect(server.addr).expect("the server"));
     let start = Instant::now();
-    assert!(succeeds(&server.client("write", "-b 8 -e 8 -n 20")).contains("equal"));
+    assert!(succeeds(&server.perf_client("write", "-b 8 -e 8 -n 20")).contains("equal"));
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -161,8 +159,8 @@ fn strangers_keep_no_client_from_a_server() {
 /// A measurement that takes longer than anybody waits, in its timed part: both processes, and what
 /// the client has still to say.
 fn under_way(flags: &str) -> (Server, Child, thread::JoinHandle<String>) {
-    let server = Server::start("write");
-    let line = server.client("write", &format!("-b 8 -e 8 -D 25 {flags}"));
+    let server = Server::perf("write");
+    let line = server.perf_client("write", &format!("-b 8 -e 8 -D 25 {flags}"));
     let mut command = program(&line);
     command.env("WARPVERBS_LOG", "warpverbs::perf=info");
     let client = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();

@@ -1,8 +1,6 @@
 //! `warpverbs conform` as a user runs it.
 
-mod common;
-
-use common::{fails, json, program, succeeds, text};
+use super::common::{fails, json, program, succeeds, text};
 
 #[test]
 fn conform_runs_the_suite_and_tells_every_case() {

@@ -1,9 +1,7 @@
 //! `warpverbs conform` between two processes, on 127.0.0.1.
 
-mod common;
-
-use common::server::{Server, failed, told_apart};
-use common::{fails, json, program, run, succeeds, text};
+use super::common::server::{Server, failed, told_apart};
+use super::common::{fails, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};

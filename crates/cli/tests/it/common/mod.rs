@@ -1,5 +1,4 @@
 //! The program as a user runs it.
-#![allow(dead_code, reason = "no test needs all of it")]
 
 pub(crate) mod server;
 

@@ -1,0 +1,7 @@
+//! The program as a user runs it, alone and between processes.
+
+mod cli;
+mod common;
+mod conform;
+mod conform_far;
+mod network;
