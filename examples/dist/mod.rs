@@ -19,6 +19,9 @@ use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
 use warpverbs_units::parse_size;
 
+/// The longest that any step of a rank may take; a kernel's own deadline is earlier.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// Who this process is, and who the others are.
 #[derive(Args, Clone)]
 pub(crate) struct Job {
@@ -51,7 +54,7 @@ pub(crate) struct Job {
     /// UDP port; 0 is any, 4791 the standard
     #[arg(long, default_value_t = 0)]
     udp_port: u16,
-    /// Seconds to wait for other processes
+    /// Seconds to wait for a process that shows no sign of life
     #[arg(long, default_value_t = 30)]
     wait: u64,
 }
@@ -167,8 +170,8 @@ pub(crate) fn run(
     })?;
     ensure!(launch.world_size >= 2, "the world has one rank, expected two or more");
     let who = || format!("rank {}", launch.rank);
-    let timeout = Duration::from_secs(job.wait);
-    let config = WorldConfig { timeout, ..WorldConfig::new(&launch) };
+    let silence = Duration::from_secs(job.wait);
+    let config = WorldConfig::new(&launch).timeout(LONGEST).silence(silence);
     let mut world = World::join(&config).with_context(who)?;
     let outcome = open(job, &launch).and_then(|session| {
         let mut rank = Rank::new(&session, &mut world);

@@ -7,8 +7,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long other ranks may go on when one has failed: they end by themselves, and say why.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long the other ranks may go on when one has failed, and again when another has ended: they end
+/// by themselves, and say why. One that is stopped does not.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// Processes that do not outlive this one's interest in them.
 struct Ranks(Vec<Child>);
@@ -59,25 +60,26 @@ pub(super) fn run(procs: u32) -> Result<()> {
         command.arg("--until-stdin-ends").stdin(Stdio::piped());
         ranks.0.push(command.spawn().with_context(|| format!("rank {rank} does not start"))?);
     }
-    let (mut running, mut failed) = (procs, None);
+    let (mut running, mut failed, mut last) = (procs, None, Instant::now());
     let mut ended = vec![false; ranks.0.len()];
     while running > 0 {
         for (rank, child) in ranks.0.iter_mut().enumerate() {
             if let (false, Some(status)) = (ended[rank], child.try_wait()?) {
                 ended[rank] = true;
                 running -= 1;
+                last = Instant::now();
                 if !status.success() {
-                    failed.get_or_insert((rank, status, Instant::now()));
+                    failed.get_or_insert((rank, status));
                 }
             }
         }
-        if failed.is_some_and(|(.., since)| since.elapsed() > GRACE) {
+        if failed.is_some() && last.elapsed() > GRACE {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     match failed {
-        Some((rank, status, _)) => bail!("rank {rank} ended with {status}"),
+        Some((rank, status)) => bail!("rank {rank} ended with {status}"),
         None => Ok(()),
     }
 }

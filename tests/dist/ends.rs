@@ -67,6 +67,20 @@ fn a_rank_that_is_only_silent_is_named() {
     drop(silent);
 }
 
+/// The others wait for it at the end of a row, as long as `--wait` says and not much longer.
+#[test]
+fn a_rank_that_is_stopped_between_rows_is_named() {
+    let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0", "--wait", "4"];
+    let mut ranks = Job::new("dist_write", 3, &flags).start_all();
+    ranks[0].await_rows(3);
+    ranks[1].freeze();
+    let stopped = ranks.remove(1);
+    // In the midst of a row, the NIC of another notices first.
+    let told = ["rank 1 has shown no sign of life for 4.0s", "work towards rank 1 failed"];
+    all_fail(ranks, &told, SOON);
+    drop(stopped);
+}
+
 /// `WARPVERBS_SEED=<seed>` repeats the moments, `WARPVERBS_RUNS=<n>` tries more of them.
 #[test]
 fn a_rank_killed_at_any_moment_is_named() {

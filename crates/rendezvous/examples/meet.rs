@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 fn meet() -> Result<(), Box<dyn std::error::Error>> {
     let launch = Launch::from_env(&Flags::default())?;
-    let config = WorldConfig { timeout: Duration::from_secs(30), ..WorldConfig::new(&launch) };
+    let config = WorldConfig::new(&launch).timeout(Duration::from_secs(30));
     let mut world = World::join(&config)?;
     let start = Instant::now();
     let mine = format!("process {} started by {}", std::process::id(), launch.launcher);

@@ -25,6 +25,9 @@ const JOINED: &str = "init/";
 /// Most bytes that are read and dropped when a connection is closed.
 const DROPPED: u64 = 4096;
 
+/// See [`Client::set_grace`].
+const GRACE: Duration = Duration::from_secs(5);
+
 /// A connection to a store, PyTorch's or ours.
 ///
 /// Keys are those of `torch.distributed.TCPStore`: what one side calls `k` is `k` for the other.
@@ -34,6 +37,8 @@ pub struct Client {
     stream: TcpStream,
     peer: SocketAddr,
     timeout: Duration,
+    /// How long a store may take to answer what needs no other rank, once a deadline has passed.
+    grace: Duration,
     limits: Limits,
     broken: bool,
 }
@@ -56,7 +61,7 @@ impl Client {
             attempts: 1,
             cause,
         })?;
-        Ok(Client { stream, peer, timeout, limits, broken: false })
+        Ok(Client { stream, peer, timeout, grace: GRACE, limits, broken: false })
     }
 
     /// The store's address.
@@ -72,6 +77,11 @@ impl Client {
     /// Changes how long a call may take.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// Changes how long the store may take, after the deadline of a wait, to say what is missing.
+    pub(crate) fn set_grace(&mut self, grace: Duration) {
+        self.grace = grace;
     }
 
     /// Stores `value`. There is no reply: a refusal shows in the next call.

@@ -1,13 +1,8 @@
 //! Calls that wait for other ranks, and what they say when those do not come.
 
-use std::time::Duration;
-
 use super::{Client, ClientError, all_prefixed};
 use crate::Deadline;
 use crate::protocol::{Opcode, ReplyError, Request, read};
-
-/// How long a store may take to answer what needs no other rank, once a deadline has passed.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Checks that are under way at once when looking for what is missing.
 const BATCH: usize = 256;
@@ -34,7 +29,7 @@ impl Client {
 
     /// Which of `keys` are there.
     pub fn present(&mut self, keys: &[&str]) -> Result<Vec<bool>, ClientError> {
-        let deadline = Deadline::after(GRACE);
+        let deadline = Deadline::after(self.grace);
         let mut present = Vec::with_capacity(keys.len());
         for batch in all_prefixed(keys).chunks(BATCH) {
             let mut bytes = Vec::new();
@@ -65,7 +60,7 @@ impl Client {
         // A single byte was awaited and none has come, so the ends are still in step, unless the
         // request did not leave as a whole; then the store does not understand the cancellation.
         self.broken = false;
-        let grace = Deadline::after(GRACE);
+        let grace = Deadline::after(self.grace);
         let cancel = Request::<&[u8]>::CancelWait;
         match self.ask_until(&cancel, grace, |from| read::flag(from))? {
             read::CANCELLED => Ok(false),

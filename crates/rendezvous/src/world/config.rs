@@ -28,7 +28,19 @@ pub enum Host {
 }
 
 /// Which world to join, as whom.
+///
+/// ```
+/// use std::time::Duration;
+/// use warpverbs_rendezvous::WorldConfig;
+///
+/// let config = WorldConfig::at(0, 4, "127.0.0.1", 29500)
+///     .job("training")
+///     .timeout(Duration::from_secs(600))
+///     .silence(Duration::from_secs(30));
+/// assert_eq!(config.job, "training");
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WorldConfig {
     /// From 0 to `world_size` − 1.
     pub rank: u32,
@@ -46,6 +58,10 @@ pub struct WorldConfig {
     pub generation: u64,
     /// How long to wait for other ranks, at the beginning and in each call.
     pub timeout: Duration,
+    /// How long a rank may show no sign of life. If this is less than `timeout`, every rank shows
+    /// one all the while, by a thread and a connection of its own, whatever else it does: a rank
+    /// that is stopped is lost after this time, and one that is only slow has `timeout`.
+    pub silence: Duration,
     /// Bounds of the store and the connection.
     pub limits: Limits,
 }
@@ -53,17 +69,59 @@ pub struct WorldConfig {
 impl WorldConfig {
     /// What a launcher says, with five minutes to wait.
     pub fn new(launch: &Launch) -> WorldConfig {
+        let Launch { rank, world_size, master_addr, master_port, .. } = launch;
         WorldConfig {
-            rank: launch.rank,
-            world_size: launch.world_size,
-            master_addr: launch.master_addr.clone(),
-            master_port: launch.master_port,
             host: if launch.store_is_launchers { Host::Elsewhere } else { Host::RankZero },
             job: launch.job.clone(),
             generation: launch.generation,
+            ..Self::at(*rank, *world_size, master_addr.as_str(), *master_port)
+        }
+    }
+
+    /// Rank `rank` of `world_size`, where rank 0 runs the store at this address.
+    pub fn at(rank: u32, world_size: u32, addr: impl Into<String>, port: u16) -> WorldConfig {
+        WorldConfig {
+            rank,
+            world_size,
+            master_addr: addr.into(),
+            master_port: port,
+            host: Host::RankZero,
+            job: "default".into(),
+            generation: 0,
             timeout: Duration::from_secs(300),
+            silence: Duration::from_secs(300),
             limits: Limits::default(),
         }
+    }
+
+    /// Who runs the store; rank 0 by default.
+    pub fn host(self, host: Host) -> Self {
+        Self { host, ..self }
+    }
+
+    /// The job's name.
+    pub fn job(self, job: impl Into<String>) -> Self {
+        Self { job: job.into(), ..self }
+    }
+
+    /// Which start of the job this is, from 0.
+    pub fn generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// How long to wait for other ranks, at the beginning and in each call.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// How long a rank may show no sign of life: see the field.
+    pub fn silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
+    }
+
+    /// Bounds of the store and the connection.
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     pub(super) fn check(&self) -> Result<(), WorldError> {

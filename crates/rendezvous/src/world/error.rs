@@ -68,3 +68,9 @@ pub enum WorldError {
     )]
     Root { root: u32, rank: u32, world_size: u32, given: bool },
 }
+
+impl WorldError {
+    pub(super) fn silent(rank: u32, silence: Duration) -> Self {
+        Self::Lost { rank, loss: Loss::Silent(silence) }
+    }
+}

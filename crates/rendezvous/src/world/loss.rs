@@ -35,6 +35,8 @@ pub enum Loss {
     Gone,
     /// It failed, and said why.
     Failed(String),
+    /// Its process is stopped, or its host is gone: it has shown no sign of life for so long.
+    Silent(Duration),
 }
 
 impl fmt::Display for Loss {
@@ -42,6 +44,7 @@ impl fmt::Display for Loss {
         match self {
             Loss::Gone => f.write_str("is gone: its connection to the store ended"),
             Loss::Failed(cause) => write!(f, "failed: {cause}"),
+            Loss::Silent(time) => write!(f, "has shown no sign of life for {time:.1?}"),
         }
     }
 }
@@ -49,6 +52,7 @@ impl fmt::Display for Loss {
 fn encode(rank: u32, loss: &Loss) -> String {
     match loss {
         Loss::Gone => format!("{rank} gone"),
+        Loss::Silent(time) => format!("{rank} silent {}", time.as_millis()),
         Loss::Failed(cause) => {
             let mut end = cause.len().min(LONGEST_CAUSE);
             while !cause.is_char_boundary(end) {
@@ -64,6 +68,7 @@ fn decode(value: &[u8]) -> Option<(u32, Loss)> {
     let (rank, rest) = text.split_once(' ')?;
     let loss = match rest.split_once(' ') {
         Some(("failed", cause)) => Loss::Failed(cause.to_owned()),
+        Some(("silent", millis)) => Loss::Silent(Duration::from_millis(millis.parse().ok()?)),
         None if rest == "gone" => Loss::Gone,
         _ => return None,
     };
@@ -89,7 +94,7 @@ impl World {
             let value = self.client.get(&refused).map_err(|error| self.refine(error))?;
             return Err(WorldError::Refused { cause: String::from_utf8_lossy(&value).into() });
         }
-        Ok(())
+        self.check_signs()
     }
 
     /// The loss of another rank, if there is one by `patience` from now: what to look for when a
@@ -128,13 +133,16 @@ impl World {
     /// 5 s at most.
     fn depart(mut self) {
         let _ = self.withdraw_will();
+        self.pulse = None;
         let Some(server) = self.server.take() else {
             let _ = self.client.close();
             return;
         };
+        // A silent rank does not end its connections: that of its calls, and that of its beats.
+        let stay = self.signs.as_ref().map_or(0, |signs| 2 * signs.silent.len() as u64);
         drop(self);
         let deadline = Deadline::after(FAREWELL);
-        while server.stats().connections > 0 && !deadline.passed() {
+        while server.stats().connections > stay && !deadline.passed() {
             std::thread::sleep(LOOK);
         }
     }
@@ -196,9 +204,11 @@ impl World {
             error,
             ClientError::Ended { .. } | ClientError::Io { .. } | ClientError::Broken { .. }
         );
-        match self.rank_zero_serves && self.rank != 0 && ended {
-            true => WorldError::Lost { rank: 0, loss: Loss::Gone },
-            false => error.into(),
+        let silent = matches!(error, ClientError::Silent { .. });
+        match (&self.signs, self.rank_zero_serves && self.rank != 0) {
+            (_, true) if ended => WorldError::Lost { rank: 0, loss: Loss::Gone },
+            (Some(signs), true) if silent => WorldError::silent(0, signs.silence),
+            _ => error.into(),
         }
     }
 }
@@ -210,12 +220,13 @@ mod tests {
     #[test]
     fn a_loss_travels_as_text() {
         let failed = Loss::Failed("row 3: 5 bytes are wrong".into());
-        for loss in [Loss::Gone, failed, Loss::Failed(String::new())] {
+        let silent = Loss::Silent(Duration::from_millis(1500));
+        for loss in [Loss::Gone, failed, Loss::Failed(String::new()), silent] {
             assert_eq!(decode(encode(7, &loss).as_bytes()), Some((7, loss)));
         }
         let long = encode(1, &Loss::Failed("é".repeat(9999)));
         assert!(long.len() <= LONGEST_CAUSE + 16);
-        for bad in ["", "gone", "x gone", "1", "1 left", "1 failing x"] {
+        for bad in ["", "gone", "x gone", "1", "1 left", "1 failing x", "1 silent", "1 silent x"] {
             assert_eq!(decode(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -11,6 +11,7 @@
 //! | `warpverbs/JOB/GENERATION/broadcast/NAME/SEQUENCE/ROOT` | the bytes | the root |
 //! | `warpverbs/JOB/GENERATION/said/TOPIC/RANK` | that rank's bytes, the last it announced | each rank |
 //! | `warpverbs/JOB/GENERATION/left/RANK` | `1` | each rank, when it leaves |
+//! | `warpverbs/JOB/GENERATION/alive/RANK` | a number that rises | each rank, if [`WorldConfig::silence`] is less than the timeout |
 //! | `warpverbs/JOB/GENERATION/lost` | `RANK gone`, `RANK failed CAUSE`: the first loss | the rank itself, or our store |
 //! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
 //!
@@ -19,6 +20,7 @@
 mod config;
 mod error;
 mod loss;
+mod pulse;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub use config::{Host, MAX_WORLD_SIZE, WorldConfig};
 pub(crate) use config::{JOB_NAME, is_job_name};
 pub use error::WorldError;
 pub use loss::Loss;
+use pulse::{Pulse, Signs};
 
 use crate::{Client, Deadline, Server};
 
@@ -53,6 +56,11 @@ pub struct World {
     world_size: u32,
     prefix: String,
     client: Client,
+    /// How long a call waits for the other ranks.
+    timeout: Duration,
+    /// `None` if no rank shows signs of life.
+    signs: Option<Signs>,
+    pulse: Option<Pulse>,
     rank_zero_serves: bool,
     /// Whether all have met.
     joined: bool,
@@ -67,19 +75,28 @@ impl World {
     /// and waits until all have joined.
     pub fn join(config: &WorldConfig) -> Result<World, WorldError> {
         config.check()?;
-        let deadline = Deadline::after(config.timeout);
+        // A rank that has not come shows no sign of life either.
+        let silence = config.silence.min(config.timeout);
+        let deadline = Deadline::after(silence);
         let server = config.serve(deadline)?;
         let (host, port) = match &server {
             Some(server) => reachable(server.local_addr()),
             None => (config.master_addr.clone(), config.master_port),
         };
-        let client = Client::connect(&host, port, config.timeout, config.limits.clone());
-        let client = client.map_err(WorldError::Connect)?;
+        let connect = || Client::connect(&host, port, silence, config.limits.clone());
+        let mut client = connect().map_err(WorldError::Connect)?;
+        let beats = config.silence < config.timeout;
+        if beats {
+            client.set_grace(silence);
+        }
         let mut world = World {
             rank: config.rank,
             world_size: config.world_size,
             prefix: format!("warpverbs/{}/{}", config.job, config.generation),
             client,
+            timeout: config.timeout,
+            signs: beats.then(|| Signs::new(silence)),
+            pulse: None,
             rank_zero_serves: config.host != Host::Elsewhere,
             joined: false,
             used: HashMap::new(),
@@ -91,6 +108,11 @@ impl World {
             return Err(world.turn_away(error));
         }
         world.make_will().map_err(|error| world.refine(error))?;
+        if beats {
+            let key = world.sign(world.rank);
+            world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
+            world.pulse = Pulse::start(connect().map_err(WorldError::Connect)?, key, world.beat());
+        }
         if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
             return Err(world.turn_away(error));
         }
@@ -118,21 +140,24 @@ impl World {
         &mut self.client
     }
 
-    /// How long a call waits for the other ranks.
+    /// How long a call waits for the other ranks, be they alive.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.client.set_timeout(timeout);
+        self.timeout = timeout;
+        if self.signs.is_none() {
+            self.client.set_timeout(timeout);
+        }
     }
 
     /// Gives `mine` to all ranks, and takes theirs. The result is indexed by rank.
     pub fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
-        let deadline = Deadline::after(self.client.timeout());
+        let deadline = Deadline::after(self.timeout);
         let keys = self.gather("exchange", name, mine, deadline)?;
         self.client.multi_get(&borrowed(&keys)).map_err(|error| self.refine(error))
     }
 
     /// Returns once all ranks have called it.
     pub fn barrier(&mut self, name: &str) -> Result<(), WorldError> {
-        let deadline = Deadline::after(self.client.timeout());
+        let deadline = Deadline::after(self.timeout);
         self.gather("barrier", name, b"1", deadline).map(drop)
     }
 
@@ -154,7 +179,7 @@ impl World {
             self.client.set(&key, mine).map_err(|error| self.refine(error))?;
             return Ok(mine.to_vec());
         }
-        let deadline = Deadline::after(self.client.timeout());
+        let deadline = Deadline::after(self.timeout);
         self.await_all("broadcast", name, std::slice::from_ref(&key), deadline)?;
         self.client.get(&key).map_err(|error| self.refine(error))
     }
@@ -191,7 +216,7 @@ impl World {
             // No reply to wait for: the store may go as soon as it knows.
             return Ok(self.client.close()?);
         }
-        let deadline = Deadline::after(self.client.timeout());
+        let deadline = Deadline::after(self.timeout);
         let keys: Vec<_> =
             (0..self.world_size).map(|rank| self.key(&format!("left/{rank}"))).collect();
         self.await_all("leave", "", &keys, deadline)

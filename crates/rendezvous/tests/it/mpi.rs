@@ -12,7 +12,7 @@ use crate::{PATIENCE, free_port};
 #[ignore = "a rank that the tests below start"]
 fn one_rank() {
     let launch = Launch::from_env(&Flags::default()).unwrap();
-    let config = WorldConfig { timeout: PATIENCE, ..WorldConfig::new(&launch) };
+    let config = WorldConfig::new(&launch).timeout(PATIENCE);
     let mut world = World::join(&config).unwrap();
     let mine = format!("{} of {} by {}", launch.rank, launch.world_size, launch.launcher);
     let all = world.exchange("who", mine.as_bytes()).unwrap();

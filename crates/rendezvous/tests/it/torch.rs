@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use warpverbs_rendezvous::{Client, ClientError, Deadline, Host, Limits, World, WorldConfig};
+use warpverbs_rendezvous::{Client, ClientError, Deadline, Limits, World, WorldConfig};
 
 use crate::{PATIENCE, free_port, serve};
 
@@ -126,18 +126,8 @@ fn a_torch_rank_joins_our_world() {
     }
     let port = free_port();
     let peer = Peer::start(&["rank".into(), port.to_string()]);
-    let mut world = World::join(&WorldConfig {
-        rank: 0,
-        world_size: 2,
-        master_addr: "127.0.0.1".into(),
-        master_port: port,
-        host: Host::RankZero,
-        job: "torch".into(),
-        generation: 0,
-        timeout: IMPORT,
-        limits: Limits::default(),
-    })
-    .unwrap();
+    let config = WorldConfig::at(0, 2, "127.0.0.1", port).job("torch").timeout(IMPORT);
+    let mut world = World::join(&config).unwrap();
     let all = world.exchange("handle", b"from rust").unwrap();
     assert_eq!(all, [b"from rust".to_vec(), b"from python".to_vec()]);
     world.leave().unwrap();

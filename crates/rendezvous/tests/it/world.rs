@@ -3,27 +3,19 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpverbs_rendezvous::{BindError, Host, Limits, Loss, Server, World, WorldConfig, WorldError};
+use warpverbs_rendezvous::{
+    BindError, Client, Host, Limits, Loss, Server, World, WorldConfig, WorldError,
+};
 
 use crate::{PATIENCE, connect, free_port, serve};
 
 fn config(rank: u32, world_size: u32, port: u16) -> WorldConfig {
-    WorldConfig {
-        rank,
-        world_size,
-        master_addr: "127.0.0.1".into(),
-        master_port: port,
-        host: Host::RankZero,
-        job: "test".into(),
-        generation: 0,
-        timeout: PATIENCE,
-        limits: Limits::default(),
-    }
+    WorldConfig::at(rank, world_size, "127.0.0.1", port).job("test").timeout(PATIENCE)
 }
 
 /// At a store that outlives the world.
 fn guest(rank: u32, world_size: u32, server: &Server) -> WorldConfig {
-    WorldConfig { host: Host::Elsewhere, ..config(rank, world_size, server.local_addr().port()) }
+    config(rank, world_size, server.local_addr().port()).host(Host::Elsewhere)
 }
 
 /// Runs `act` as every rank at once, and gives the results by rank.
@@ -98,7 +90,7 @@ fn names_may_be_used_again_and_leave_nothing() {
 fn ranks_that_do_not_come_are_named() {
     let server = serve(Limits::default());
     let short = Duration::from_millis(800);
-    let error = World::join(&WorldConfig { timeout: short, ..guest(1, 4, &server) }).unwrap_err();
+    let error = World::join(&guest(1, 4, &server).timeout(short)).unwrap_err();
     assert!(
         matches!(&error, WorldError::Missing { call: "barrier", ranks, .. } if *ranks == [0, 2, 3]),
         "{error}"
@@ -153,6 +145,63 @@ fn after_the_end_of_rank_1(
 
 type Wait = dyn Fn(&mut World) -> Result<(), WorldError> + Sync;
 
+/// As `config`, with signs of life.
+fn lively(rank: u32, world_size: u32, port: u16, silence: Duration) -> WorldConfig {
+    config(rank, world_size, port).silence(silence)
+}
+
+#[test]
+fn a_slow_rank_that_shows_signs_of_life_is_waited_for() {
+    let (port, silence) = (free_port(), Duration::from_millis(800));
+    let configs = (0..3).map(|rank| lively(rank, 3, port, silence)).collect();
+    let waited = all_ranks(configs, |mut world| {
+        let start = Instant::now();
+        if world.rank() == 1 {
+            // Busy with something else for longer than a silent rank would be waited for.
+            std::thread::sleep(3 * silence);
+        }
+        world.exchange("result", b"").unwrap();
+        let waited = start.elapsed();
+        // One that has left is silent with good reason, and rank 0 stays for the slow one.
+        if world.rank() == 1 {
+            std::thread::sleep(3 * silence);
+        }
+        world.leave().unwrap();
+        waited
+    });
+    assert!(waited.iter().all(|time| *time >= 3 * silence), "{waited:?}");
+}
+
+#[test]
+fn a_rank_without_signs_of_life_is_lost() {
+    let (port, silence) = (free_port(), Duration::from_millis(800));
+    let ours = lively(0, 2, port, silence);
+    let prefix = format!("warpverbs/{}/{}", ours.job, ours.generation);
+    let stopped = std::thread::spawn(move || {
+        // A rank that joins, beats once, and keeps its connection.
+        let mut client = Client::connect("127.0.0.1", port, PATIENCE, Limits::default()).unwrap();
+        for (key, value) in [("rank/1", "me"), ("alive/1", "1"), ("barrier/join/0/1", "1")] {
+            client.set(&format!("{prefix}/{key}"), value.as_bytes()).unwrap();
+        }
+        client
+    });
+    let mut world = World::join(&ours).unwrap();
+    let start = Instant::now();
+    let error = world.exchange("result", b"").unwrap_err();
+    let waited = start.elapsed();
+    let lost = matches!(
+        &error,
+        WorldError::Lost { rank: 1, loss: Loss::Silent(time) } if *time == silence
+    );
+    assert!(lost, "{error}");
+    assert!((silence..silence + PATIENCE / 4).contains(&waited), "{waited:?}");
+    // It does not end its connection, and is not waited for.
+    let start = Instant::now();
+    world.fail(&error.to_string());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    drop(stopped.join().unwrap());
+}
+
 #[test]
 fn a_rank_whose_connection_ends_is_named_at_once() {
     let waits: [&Wait; 4] = [
@@ -202,6 +251,9 @@ fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
     let port = free_port();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| World::join(&config(0, 3, port)).unwrap_err());
+        // Rank 0 is the first to say how many they are.
+        let mut early = Client::connect("127.0.0.1", port, PATIENCE, Limits::default()).unwrap();
+        early.get("warpverbs/test/0/world").unwrap();
         let error = World::join(&config(1, 4, port)).unwrap_err();
         assert!(matches!(error, WorldError::Size { ours: 4, theirs: 3, .. }), "{error}");
         let waiting = waiting.join().unwrap();
@@ -231,8 +283,7 @@ fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
 fn a_restart_does_not_meet_what_an_earlier_one_left() {
     let server = serve(Limits::default());
     for generation in 0..2 {
-        let configs =
-            (0..2).map(|rank| WorldConfig { generation, ..guest(rank, 2, &server) }).collect();
+        let configs = (0..2).map(|rank| guest(rank, 2, &server).generation(generation)).collect();
         let mine = generation.to_string();
         let seen = all_ranks(configs, |mut world| world.exchange("x", mine.as_bytes()).unwrap());
         assert!(seen.iter().flatten().all(|bytes| bytes == mine.as_bytes()), "{seen:?}");
@@ -242,7 +293,7 @@ fn a_restart_does_not_meet_what_an_earlier_one_left() {
     let error = World::join(&guest(0, 3, &server)).unwrap_err();
     assert!(matches!(error, WorldError::Size { ours: 3, theirs: 2, .. }), "{error}");
     connect(&server).set("warpverbs/future/0/world", b"2 sixteen ranks").unwrap();
-    let mixed = WorldConfig { job: "future".into(), ..guest(0, 2, &server) };
+    let mixed = guest(0, 2, &server).job("future");
     let error = World::join(&mixed).unwrap_err();
     assert!(matches!(error, WorldError::Layout { .. }), "{error}");
 }
@@ -255,7 +306,7 @@ fn what_cannot_be_is_refused_before_anybody_waits() {
     assert!(matches!(error, WorldError::Bind(BindError::InUse { .. })), "{error}");
     let error = World::join(&config(2, 2, port)).unwrap_err();
     assert!(matches!(error, WorldError::Rank { rank: 2, world_size: 2 }), "{error}");
-    let job = WorldConfig { job: "a/b".into(), ..config(0, 1, port) };
+    let job = config(0, 1, port).job("a/b");
     assert!(matches!(World::join(&job), Err(WorldError::Job { .. })));
     let mut world = World::join(&guest(0, 1, &server)).unwrap();
     assert!(matches!(world.barrier(""), Err(WorldError::Name { size: 0, .. })));
@@ -268,8 +319,7 @@ fn what_cannot_be_is_refused_before_anybody_waits() {
 fn rank_zero_may_listen_elsewhere_and_stays_for_the_last() {
     let port = free_port();
     let host = Host::RankZeroAt(([0, 0, 0, 0], port).into());
-    let configs =
-        (0..2).map(|rank| WorldConfig { host: host.clone(), ..config(rank, 2, port) }).collect();
+    let configs = (0..2).map(|rank| config(rank, 2, port).host(host.clone())).collect();
     all_ranks(configs, |mut world| {
         if world.rank() == 1 {
             thread::sleep(Duration::from_millis(50));

@@ -54,17 +54,9 @@ impl Rank {
 }
 
 pub(crate) fn world_config(rank: u32, world_size: u32, server: &Server) -> WorldConfig {
-    WorldConfig {
-        rank,
-        world_size,
-        master_addr: "127.0.0.1".into(),
-        master_port: server.local_addr().port(),
-        host: Host::Elsewhere,
-        job: "test".into(),
-        generation: 0,
-        timeout: PATIENCE,
-        limits: Limits::default(),
-    }
+    let port = server.local_addr().port();
+    let config = WorldConfig::at(rank, world_size, "127.0.0.1", port).host(Host::Elsewhere);
+    config.job("test").timeout(PATIENCE)
 }
 
 pub(crate) fn serve() -> Server {

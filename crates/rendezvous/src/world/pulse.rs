@@ -1,0 +1,144 @@
+//! Signs of life: a thread of each rank raises a number in the store, so that a rank that is slow can
+//! be told from one that is stopped, or whose host is gone.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{World, WorldError, borrowed};
+use crate::{Client, ClientError};
+
+/// Pause between two beats of a small world.
+const BEAT: Duration = Duration::from_millis(500);
+/// A world of so many ranks more beats, and looks, that much less often.
+const RANKS_PER_BEAT: u32 = 128;
+
+/// Beats until it is dropped.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pulse {
+    /// Beats at `key`, by a connection of its own.
+    pub(super) fn start(mut client: Client, key: String, pause: Duration) -> Option<Self> {
+        // A beat has no reply, so it only waits if the store reads nothing.
+        client.set_timeout(pause);
+        let (stop, stopped) = channel::<()>();
+        let beat = move || {
+            let mut count = 1u64;
+            while stopped.recv_timeout(pause).is_err_and(|end| end == TIMEOUT) {
+                count += 1;
+                if let Err(error) = client.set(&key, count.to_string().as_bytes()) {
+                    tracing::debug!(%error, "no more signs of life");
+                    return;
+                }
+            }
+        };
+        let thread = Builder::new().name("warpverbs-pulse".into()).spawn(beat);
+        let thread = thread.inspect_err(|error| tracing::warn!(%error, "no signs of life")).ok()?;
+        Some(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+const TIMEOUT: std::sync::mpsc::RecvTimeoutError = std::sync::mpsc::RecvTimeoutError::Timeout;
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// When each other rank showed a sign of life last, as far as this one has looked.
+#[derive(Debug)]
+pub(super) struct Signs {
+    /// A rank without a sign for so long is lost.
+    pub(super) silence: Duration,
+    looked: Instant,
+    seen: HashMap<u32, (Vec<u8>, Instant)>,
+    /// Ranks that were silent for too long.
+    pub(super) silent: Vec<u32>,
+}
+
+impl Signs {
+    pub(super) fn new(silence: Duration) -> Self {
+        Self { silence, looked: Instant::now(), seen: HashMap::new(), silent: Vec::new() }
+    }
+}
+
+impl World {
+    /// Pause between two beats, and between two looks.
+    pub(super) fn beat(&self) -> Duration {
+        let pause = BEAT * (1 + self.world_size / RANKS_PER_BEAT);
+        self.signs.as_ref().map_or(pause, |signs| pause.min(signs.silence / 4))
+    }
+
+    /// Looks for ranks that show no sign of life any more, if it is time for that.
+    ///
+    /// # Errors
+    /// [`WorldError::Lost`] with [`Loss::Silent`](super::Loss::Silent).
+    pub(super) fn check_signs(&mut self) -> Result<(), WorldError> {
+        let pause = self.beat();
+        if self.signs.as_ref().is_none_or(|signs| signs.looked.elapsed() < pause) {
+            return Ok(());
+        }
+        let found = self.read_signs().map_err(|error| self.refine(error))?;
+        let Some(signs) = &mut self.signs else { return Ok(()) };
+        let (now, mut silent) = (Instant::now(), Vec::new());
+        // This process itself may have been stopped: then nobody else is to blame.
+        let absent = now.duration_since(signs.looked) > signs.silence / 2;
+        signs.looked = now;
+        for (rank, value) in found {
+            match signs.seen.get_mut(&rank) {
+                Some((last, since)) if *last == value && !absent => {
+                    if now.duration_since(*since) >= signs.silence {
+                        silent.push(rank);
+                    }
+                }
+                _ => drop(signs.seen.insert(rank, (value, now))),
+            }
+        }
+        let silence = signs.silence;
+        self.forgive(&mut silent)?;
+        let first = silent.first().copied();
+        if let Some(signs) = &mut self.signs {
+            signs.silent = silent;
+        }
+        first.map_or(Ok(()), |rank| Err(WorldError::silent(rank, silence)))
+    }
+
+    /// A rank that has left is silent with good reason.
+    fn forgive(&mut self, silent: &mut Vec<u32>) -> Result<(), WorldError> {
+        if silent.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<_> = silent.iter().map(|rank| self.key(&format!("left/{rank}"))).collect();
+        let left = self.client.present(&borrowed(&keys)).map_err(|error| self.refine(error))?;
+        let mut left = left.into_iter();
+        silent.retain(|_| !left.next().unwrap_or(false));
+        Ok(())
+    }
+
+    /// The beats of the other ranks; a rank of PyTorch has none.
+    fn read_signs(&mut self) -> Result<Vec<(u32, Vec<u8>)>, ClientError> {
+        let others = (0..self.world_size).filter(|&rank| rank != self.rank);
+        let keys: Vec<_> = others.map(|rank| (rank, self.sign(rank))).collect();
+        let all: Vec<_> = keys.iter().map(|(_, key)| key.as_str()).collect();
+        let present = self.client.present(&all)?;
+        let present: Vec<_> = keys.iter().zip(present).filter(|(_, there)| *there).collect();
+        let there: Vec<_> = present.iter().map(|((_, key), _)| key.as_str()).collect();
+        let values = self.client.multi_get(&there)?;
+        Ok(present.iter().map(|((rank, _), _)| *rank).zip(values).collect())
+    }
+
+    /// The key at which `rank` beats.
+    pub(super) fn sign(&self, rank: u32) -> String {
+        self.key(&format!("alive/{rank}"))
+    }
+}
