@@ -110,8 +110,6 @@ pub(crate) struct CopyQueue<T> {
     started: usize,
     /// Number of the next copy.
     next: u64,
-    /// The engine of those that are started.
-    engine: Kind,
     /// Copies that hang, and what they may still touch.
     stuck: Vec<Pending>,
     /// What [`Self::poll`] found to have failed.
@@ -126,8 +124,7 @@ impl<T> Default for CopyQueue<T> {
         Self {
             copies: VecDeque::new(),
             started: 0,
-            next: 1,
-            engine: Kind::Host,
+            next: 0,
             stuck: Vec::new(),
             failed: Vec::new(),
             count: 0,
@@ -165,8 +162,8 @@ impl<T: Copy> CopyQueue<T> {
 
     /// A copy by `engine` would start now.
     pub(crate) fn follows(&self, engine: Kind) -> bool {
-        let idle = self.copies.is_empty();
-        idle || self.started == self.copies.len() && engine == self.engine && engine != Kind::Host
+        let behind = |last: &Job<T>| self.is_started() && last.engine() == engine;
+        engine != Kind::Host && self.copies.back().is_none_or(behind)
     }
 
     /// Every copy was started.
@@ -244,8 +241,8 @@ impl<T: Copy> CopyQueue<T> {
     pub(crate) fn start(&mut self, keys: Option<&KeyTable>, mut budget: u64, may_grow: bool) {
         while self.started < self.copies.len() - usize::from(may_grow && !self.is_empty()) {
             let at = self.started;
-            let engine = self.copies[at].engine();
-            if budget == 0 || at > 0 && engine != self.engine {
+            let follows = at == 0 || self.copies[at].engine() == self.copies[at - 1].engine();
+            if budget == 0 || !follows {
                 break;
             }
             self.split(at, budget.min(u64::from(u32::MAX)) as u32);
@@ -254,7 +251,7 @@ impl<T: Copy> CopyQueue<T> {
             let (number, failed) = (job.number, matches!(job.state, State::Over(Err(_))));
             budget -= u64::from(job.len);
             self.bytes += u64::from(job.len);
-            (self.count, self.engine, self.started) = (self.count + 1, engine, at + 1);
+            (self.count, self.started) = (self.count + 1, at + 1);
             if failed {
                 self.cancel(number);
             }
