@@ -21,7 +21,7 @@ pub(crate) struct Steps<'a> {
 impl<'a> Steps<'a> {
     /// Those of a heap, or the first of a heap that has no identity yet.
     pub(crate) fn new(world: &'a mut World, heap: Option<u64>, deadline: Duration) -> Self {
-        let timeout = world.client().timeout();
+        let timeout = world.timeout();
         world.set_timeout(deadline);
         let prefix = heap.map_or_else(|| "shmem".to_owned(), name);
         let of_heap = heap.is_some();

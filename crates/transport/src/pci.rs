@@ -91,6 +91,7 @@ impl Slot {
 
     /// Orders devices by how near they are to this one, nearest first: by distance, then by the
     /// depth of the lowest bridge above both, then by NUMA node.
+    #[cfg_attr(not(feature = "verbs"), allow(dead_code))]
     pub(crate) fn nearness(&self, other: &Self) -> impl Ord + use<> {
         let elsewhere = self.numa_node.is_some() && self.numa_node != other.numa_node;
         (self.distance(other), Reverse(self.shared(other)), elsewhere)

@@ -182,6 +182,7 @@ fn ask_once(
         }
         (Some(Verdict::Unknown), _) => Err("the owner offers it no more".to_owned()),
         (Some(Verdict::OtherUser), _) => Err("the owner is another user's process".to_owned()),
+        (Some(Verdict::Full), _) => Err("the owner has no file descriptor left".to_owned()),
         // Cut off by a server with too many askers.
         (None, _) if message.is_empty() => Ok(None),
         (None, _) => Err("whoever answers does not know the owner's secret".to_owned()),

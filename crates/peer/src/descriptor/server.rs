@@ -4,6 +4,7 @@ use super::wire::{REQUEST, Verdict, parse_request, reply};
 use super::{Address, Ticket, timespec};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::fstat;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with, sockopt,
@@ -68,6 +69,7 @@ impl DescriptorServer {
             offers: offers.clone(),
             address: address.clone(),
             askers: Vec::new(),
+            spare: spare(),
         };
         let thread = std::thread::Builder::new().name("wv-descriptors".to_owned());
         // From here on, dropping removes the path.
@@ -145,6 +147,10 @@ fn listener(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+fn accept_one(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
 /// Somebody connected who has sent nothing yet.
 struct Asker {
     socket: OwnedFd,
@@ -157,6 +163,12 @@ struct Server {
     offers: Offers,
     address: Address,
     askers: Vec<Asker>,
+    /// Given up to turn an asker away when there is no other descriptor.
+    spare: Option<OwnedFd>,
+}
+
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
 impl Server {
@@ -190,23 +202,38 @@ impl Server {
         let left = first.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match poll(&mut fds, left.as_ref()) {
             Ok(_) => Ok(!fds[0].revents().is_empty()),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 
     fn accept(&mut self) {
-        for listener in &self.listeners {
+        for listener in 0..self.listeners.len() {
             // No more at once than are kept.
             for _ in 0..MOST_ASKERS {
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let Ok(socket) = accept_with(listener, flags) else { break };
-                if self.askers.len() == MOST_ASKERS {
-                    self.askers.remove(0);
+                match accept_one(&self.listeners[listener]) {
+                    Ok(socket) => {
+                        if self.askers.len() == MOST_ASKERS {
+                            self.askers.remove(0);
+                        }
+                        self.askers.push(Asker { socket, until: Instant::now() + PATIENCE });
+                    }
+                    Err(Errno::MFILE | Errno::NFILE) => self.turn_away(listener),
+                    Err(_) => break,
                 }
-                self.askers.push(Asker { socket, until: Instant::now() + PATIENCE });
             }
         }
+    }
+
+    /// Tells whoever is next why he gets nothing: else he would wait for his deadline.
+    fn turn_away(&mut self, listener: usize) {
+        drop(self.spare.take());
+        match accept_one(&self.listeners[listener]) {
+            Ok(socket) => send(&socket, &reply(Verdict::Full, &[0; 16]), None),
+            // Somebody else took the descriptor.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+        self.spare = spare();
     }
 
     /// Answers a request, if there is one; whether the connection is over.
@@ -219,7 +246,7 @@ impl Server {
         let mut message = [0; REQUEST + 1];
         let len = match recv(socket, &mut message[..], RecvFlags::empty()) {
             Ok((len, _)) => len,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return false,
+            Err(Errno::AGAIN | Errno::INTR) => return false,
             Err(_) => return true,
         };
         if let Some(id) = parse_request(&message[..len], &self.address.ask) {

@@ -18,6 +18,8 @@ pub(crate) enum Verdict {
     Unknown = 1,
     /// The asker is another user's process.
     OtherUser = 2,
+    /// The server has no descriptor left for another connection.
+    Full = 3,
 }
 
 pub(crate) fn request(ask: &[u8; 16], id: u64) -> [u8; REQUEST] {
@@ -44,12 +46,17 @@ pub(crate) fn reply(verdict: Verdict, answer: &[u8; 16]) -> [u8; REPLY] {
     out
 }
 
-/// The verdict, if the message is a reply with this secret. To another user's process the server
-/// shows zeros.
+/// The verdict, if the message is a reply with this secret. To whom it has not heard the server shows
+/// zeros.
 pub(crate) fn parse_reply(bytes: &[u8], answer: &[u8; 16]) -> Option<Verdict> {
-    [(Verdict::Granted, answer), (Verdict::Unknown, answer), (Verdict::OtherUser, &[0; 16])]
-        .into_iter()
-        .find_map(|(verdict, shown)| (bytes == reply(verdict, shown)).then_some(verdict))
+    [
+        (Verdict::Granted, answer),
+        (Verdict::Unknown, answer),
+        (Verdict::OtherUser, &[0; 16]),
+        (Verdict::Full, &[0; 16]),
+    ]
+    .into_iter()
+    .find_map(|(verdict, shown)| (bytes == reply(verdict, shown)).then_some(verdict))
 }
 
 #[cfg(test)]

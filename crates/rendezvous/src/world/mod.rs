@@ -140,6 +140,11 @@ impl World {
         &mut self.client
     }
 
+    /// How long a call waits for the other ranks.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// How long a call waits for the other ranks, be they alive.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;

@@ -47,7 +47,7 @@ fn make_and_grow(mut rank: Rank) -> Result<(), ShmemError> {
 /// What the two ranks get if the connection of rank 1 ends after `pieces`; None if it could not join.
 fn ends_after(server: &Server, pieces: usize) -> Option<[Result<(), ShmemError>; 2]> {
     let configs = [0, 1].map(|rank| {
-        let mut config = world_config(rank, 2, server);
+        let mut config = world_config(rank, 2, server.local_addr().port());
         config.generation = pieces as u64;
         config.timeout = Duration::from_secs(5);
         if rank == 1 {

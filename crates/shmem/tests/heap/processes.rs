@@ -13,7 +13,7 @@ use warpverbs_shmem::{Heap, HeapConfig, ROUTE_ENV, Route, Signal, Sym};
 use warpverbs_transport::{Context, KernelStatus};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.
-const PART: &str = "SHMEM_TEST_PART";
+pub(crate) const PART: &str = "SHMEM_TEST_PART";
 const DIM: Dim = Dim::new(1, 64);
 /// `wv::compare::ge`.
 const AT_LEAST: u32 = 2;
@@ -31,20 +31,27 @@ fn gpu(rank: u32) -> Arc<dyn Gpu> {
     warpverbs_gpu::open(choice).unwrap()
 }
 
-/// The part of one process.
-#[test]
-fn part() {
-    let Ok(part) = std::env::var(PART) else { return };
+/// This process as a rank, with a NIC that reaches others by UDP.
+pub(crate) fn rank_of_env() -> Rank {
+    let part = std::env::var(PART).unwrap();
     let numbers: Vec<u32> = part.split(' ').map(|n| n.parse().unwrap()).collect();
     let [number, count, port] = numbers[..] else { panic!("{part}") };
-    let mut config = world_config(number, count, &serve());
-    config.master_port = port as u16;
+    let config = world_config(number, count, port as u16);
     let bind = "127.0.0.1:0".parse().unwrap();
     let nic =
         Config { link: LinkConfig::Udp(UdpConfig { bind, max_mtu: None }), ..Config::default() };
     let context = Context::builder().soft_config(nic).build().unwrap();
     let (world, nic) = (World::join(&config).unwrap(), Some(context.open("soft").unwrap()));
-    let mut rank = Rank { world, gpu: gpu(number), nic };
+    Rank { world, gpu: gpu(number), nic }
+}
+
+/// The part of one process.
+#[test]
+fn part() {
+    if std::env::var(PART).is_err() {
+        return;
+    }
+    let mut rank = rank_of_env();
     rank.gpu.load(&k::IMAGE).unwrap();
     ring(&mut rank);
     rank.world.leave().unwrap();

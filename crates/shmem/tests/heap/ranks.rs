@@ -53,8 +53,7 @@ impl Rank {
     }
 }
 
-pub(crate) fn world_config(rank: u32, world_size: u32, server: &Server) -> WorldConfig {
-    let port = server.local_addr().port();
+pub(crate) fn world_config(rank: u32, world_size: u32, port: u16) -> WorldConfig {
     let config = WorldConfig::at(rank, world_size, "127.0.0.1", port).host(Host::Elsewhere);
     config.job("test").timeout(PATIENCE)
 }
@@ -68,7 +67,7 @@ pub(crate) fn ranks<T: Send>(count: u32, act: impl Fn(&mut Rank) -> T + Sync) ->
     let (server, act) = (serve(), &act);
     thread::scope(|scope| {
         let start = |rank| {
-            let config = world_config(rank, count, &server);
+            let config = world_config(rank, count, server.local_addr().port());
             scope.spawn(move || {
                 let world = World::join(&config).unwrap();
                 act(&mut Rank { world, gpu: simt(), nic: Some(nic().clone()) })

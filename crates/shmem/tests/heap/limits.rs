@@ -1,0 +1,79 @@
+//! A rank that may have few file descriptors: whatever is refused to it, all come to the same end.
+
+use crate::processes::{PART, rank_of_env};
+use crate::ranks::{PATIENCE, SIZE, serve};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use warpverbs_shmem::{HeapConfig, Route};
+
+/// How many descriptors more rank 1 may open.
+const MORE: &str = "SHMEM_TEST_MORE";
+
+/// The part of one process.
+#[test]
+fn part() {
+    let (Ok(_), Ok(more)) = (std::env::var(PART), std::env::var(MORE)) else { return };
+    let mut rank = rank_of_env();
+    if rank.number() == 1 {
+        let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        let most = Some(next + more.parse::<u64>().unwrap());
+        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    }
+    let made = rank.heap(&HeapConfig::new(SIZE).deadline(PATIENCE));
+    let said = match &made {
+        Err(error) => format!("refused: {error}"),
+        Ok(heap) => {
+            let other = heap.report().peers[1 - rank.number() as usize].route.clone();
+            assert!(other.route == Route::Direct || !other.not_better.is_empty());
+            format!("made: {}", other.explain())
+        }
+    };
+    println!("\n> {}", said.replace('\n', " "));
+    rank.meet();
+    rank.world.leave().unwrap();
+}
+
+fn said(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let line = text.lines().find_map(|line| line.strip_prefix("> "));
+    line.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+#[test]
+fn descriptors_that_run_out_make_another_route_or_one_error_for_all() {
+    let (mut refused, mut otherwise) = (0, 0);
+    for more in 0..60 {
+        let (server, begun) = (serve(), Instant::now());
+        let port = server.local_addr().port();
+        let start = |rank: u32| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "limits::part", "--nocapture"])
+                .env(PART, format!("{rank} 2 {port}"))
+                .env(MORE, more.to_string())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let [first, second] = [start(0), start(1)].map(said);
+        println!("{more} more: {first} | {second}");
+        assert!(begun.elapsed() < PATIENCE);
+        if first.starts_with("refused") || second.starts_with("refused") {
+            assert_eq!(first, second);
+            assert!(first.contains("on rank 1"), "{first}");
+            refused += 1;
+        } else if first == "made: direct by abstract socket" && first == second {
+            break;
+        } else {
+            // By another way, which says why the best one failed.
+            assert!(first.contains(": ") && second.contains(": "), "{first} | {second}");
+            otherwise += 1;
+        }
+    }
+    println!("{refused} refused, {otherwise} otherwise");
+    assert!(refused > 0, "never refused");
+}
