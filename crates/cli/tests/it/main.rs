@@ -5,3 +5,4 @@ mod common;
 mod conform;
 mod conform_far;
 mod network;
+mod run;

@@ -1,8 +1,6 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
-mod common;
-
-use common::{fails, program, text};
+use crate::common::{fails, program, text};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
