@@ -153,7 +153,7 @@ fn traps_and_shared_memory_limits_are_named() {
     let trap = fault(SimtConfig::default(), |_| Box::new(f::GiveUp {}), Dim::new(2, 64));
     let SimtFault::Trap { lane, .. } = &trap else { panic!("{trap}") };
     assert_eq!((lane.block, lane.warp, lane.lane), (1, 0, 6));
-    let small = SimtConfig { shared_bytes: 16 << 10, ..SimtConfig::default() };
+    let small = SimtConfig::default().shared_bytes(16 << 10);
     let kernel =
         |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::ShareTooMuch { out: m.into() }) };
     let shared = fault(small, kernel, Dim::new(1, 1));
@@ -198,7 +198,7 @@ fn a_running_launch_can_be_dropped_and_keeps_its_memory_until_then() {
 
 #[test]
 fn blocks_beyond_the_limit_wait_for_room() {
-    let config = SimtConfig { resident_lanes: 1024, ..SimtConfig::default() };
+    let config = SimtConfig::default().resident_lanes(1024);
     let gpu = device(config);
     let cells = words(&gpu, 1 << 16);
     let kernel = k::Churn { cell: (&cells).into(), rounds: 3, pause_every: 2 };
@@ -280,7 +280,7 @@ fn overflow() {
     if std::env::var_os(DIE).is_none() {
         return;
     }
-    let gpu = device(SimtConfig { stack_bytes: 16 << 10, ..SimtConfig::default() });
+    let gpu = device(SimtConfig::default().stack_bytes(16 << 10));
     let out = words(&gpu, 2);
     let kernel = f::Recurse { out: (&out).into(), depth: 1 << 20 };
     let _ = start(&gpu, &kernel, Dim::new(4, 32)).wait();

@@ -93,7 +93,7 @@ impl Session {
         let open = |name: &str| -> Result<Arc<dyn Gpu>> {
             match (name.parse::<u32>(), self.gpu.info().kind) {
                 (Ok(ordinal), GpuKind::Simt) => {
-                    let config = SimtConfig { ordinal, ..SimtConfig::from_env()? };
+                    let config = SimtConfig::from_env()?.ordinal(ordinal);
                     Ok(Arc::new(SimtDevice::new(config)?))
                 }
                 (Ok(ordinal), _) => Ok(gpu::open(GpuChoice::Cuda(ordinal))?),

@@ -154,15 +154,9 @@ fn signal(world: &World) {
     world.run(&wait(7), Dim::new(1, 32));
     assert_eq!(world.statuses(&case.status), [TIMEOUT; 32], "{}", world.what);
     case.in_time(world);
-    let fault = case.fault();
-    let expected = FaultReport {
-        outcome: Outcome::Timeout,
-        what: WaitFor::Signal,
-        expected: 7,
-        actual: 6,
-        thread: 0,
-    };
-    assert_eq!(fault, expected);
+    let FaultReport { outcome, what, expected, actual, thread, .. } = case.fault();
+    assert_eq!((outcome, what), (Outcome::Timeout, WaitFor::Signal));
+    assert_eq!((expected, actual, thread), (7, 6, 0));
 }
 
 fn message(world: &World) {

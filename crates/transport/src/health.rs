@@ -40,6 +40,7 @@ pub struct Health {
 
 /// Counters of one queue: `reserved` ≥ `published` ≥ `completed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// Indexes handed out to posters.
     pub reserved: u64,
@@ -58,6 +59,7 @@ impl Progress {
 
 /// The first wait of a kernel that did not end well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FaultReport {
     /// How it ended.
     pub outcome: Outcome,

@@ -43,8 +43,20 @@ impl<F: Fn() -> bool + Send + Sync> Stepper for F {
 /// Name of the environment variable that holds a seed, decimal or `0x` hexadecimal.
 pub const SEED_VARIABLE: &str = "WARPVERBS_SIMT_SEED";
 
-/// What a SIMT device is made with.
+/// How a SIMT device is made. Fields are set one by one:
+///
+/// ```
+/// use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
+///
+/// # fn main() -> Result<(), warpverbs_gpu::GpuError> {
+/// let config = SimtConfig::seeded(7).stack_bytes(128 << 10).resident_lanes(4096);
+/// let device = SimtDevice::new(config)?;
+/// # drop(device);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SimtConfig {
     /// Ordinal among the SIMT devices of the process, for messages.
     pub ordinal: u32,
@@ -81,6 +93,30 @@ impl SimtConfig {
     pub fn seeded_real_time(seed: u64) -> Self {
         let mode = Mode::Seeded { seed, clock: Clock::Real };
         Self { mode, ..Self::default() }
+    }
+
+    /// Its ordinal, for messages.
+    #[must_use]
+    pub fn ordinal(self, ordinal: u32) -> Self {
+        Self { ordinal, ..self }
+    }
+
+    /// Stack of a lane in bytes, 16 KiB to 64 MiB.
+    #[must_use]
+    pub fn stack_bytes(self, stack_bytes: usize) -> Self {
+        Self { stack_bytes, ..self }
+    }
+
+    /// Lanes of one launch that exist at a time, 1024 to 1048576.
+    #[must_use]
+    pub fn resident_lanes(self, resident_lanes: u32) -> Self {
+        Self { resident_lanes, ..self }
+    }
+
+    /// Shared memory of a block in bytes.
+    #[must_use]
+    pub fn shared_bytes(self, shared_bytes: u64) -> Self {
+        Self { shared_bytes, ..self }
     }
 
     /// [`SimtConfig::seeded_real_time`] if [`SEED_VARIABLE`] is set, else the default.
