@@ -244,12 +244,14 @@ impl Case {
     fn settings(&self) -> Settings {
         let effort = effort();
         let preemptions = self.preemptions.map(|most| most + effort.ilog10());
+        // What is not bounded is small enough to be explored whole.
+        let most = if preemptions.is_none() { 60_000 } else { 25_000 };
         Settings {
             walks: 500 * effort,
             seed: effort,
             preemptions,
             spurious: effort.ilog10().min(2),
-            states: 30_000 * effort,
+            states: most * effort,
             ..Settings::default()
         }
     }
