@@ -9,7 +9,7 @@
 //! kernel gets. Every layout is a struct of big-endian types with asserted size and offsets.
 //!
 //! **The door.** [`wqe::parse`] is the only way from ring bytes to a [`wqe::Wqe`]. It gets the
-//! [`wqe::Position`] at which the bytes were found, checks everything that can be told without
+//! [`wqe::Position`] at which the bytes were found, checks everything that can be checked without
 //! looking at memory, and returns a [`wqe::WqeViolation`] that names field, value and expected
 //! value. [`recv::parse`] does the same for receive WQEs and [`cqe::Cqe::parse`] for completions.
 //!

@@ -35,10 +35,10 @@ const DEPTH: usize = 1000;
 const AHEAD: usize = 8 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Steps without work before a thread lets others have its core: this machine may be shared.
-const PATIENCE: u32 = 64;
+/// Idle steps before a thread yields its core: the machine may be shared.
+const IDLE_STEPS: u32 = 64;
 
-/// Drives an engine, and makes way for other threads while it has nothing to do.
+/// Drives an engine, and yields to other threads while it has nothing to do.
 #[derive(Default)]
 struct Driver {
     idle: u32,
@@ -47,7 +47,7 @@ struct Driver {
 impl Driver {
     fn step(&mut self, nic: &SoftNic) {
         self.idle = if nic.step() == Step::Idle { self.idle + 1 } else { 0 };
-        if self.idle >= PATIENCE {
+        if self.idle >= IDLE_STEPS {
             std::thread::yield_now();
         }
     }
@@ -197,7 +197,7 @@ fn latency(rounds: u64) -> Outcome<Duration> {
         barrier.wait();
         for round in 1..=rounds {
             let start = Instant::now();
-            let heard = |side: &mut Side, driver: &mut Driver| -> Outcome<()> {
+            let await_round = |side: &mut Side, driver: &mut Driver| -> Outcome<()> {
                 while side.mr.region().atomic_u64(0)?.load(Ordering::Acquire) != round {
                     driver.step(&side.nic);
                     if start.elapsed() > LIMIT {
@@ -207,13 +207,13 @@ fn latency(rounds: u64) -> Outcome<Duration> {
                 Ok(())
             };
             if !first {
-                heard(side, &mut driver)?;
+                await_round(side, &mut driver)?;
             }
             side.mr.region().atomic_u64(8)?.store(round, Ordering::Release);
             side.ports[0].post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
             side.nic.step();
             if first {
-                heard(side, &mut driver)?;
+                await_round(side, &mut driver)?;
             }
             while side.ports[0].poll_send().is_some() {}
             times.push(start.elapsed());

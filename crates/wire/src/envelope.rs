@@ -40,8 +40,8 @@ impl Ip {
     }
 }
 
-/// The IP and UDP headers of a packet. The ICRC covers them, so whoever seals or checks a datagram
-/// must know them even where a socket writes them.
+/// The IP and UDP headers of a packet. The ICRC covers them, so code that seals or checks a
+/// datagram must know them even where a socket writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The IP header.

@@ -1,4 +1,4 @@
-//! Operands of atomics. The 4-byte and 8-byte masked forms are told apart by the control
+//! Operands of atomics. The 4-byte and 8-byte masked forms are distinguished by the control
 //! segment's opmod.
 
 use core::mem::{offset_of, size_of};

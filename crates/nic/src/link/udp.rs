@@ -23,8 +23,8 @@ pub struct UdpConfig {
     pub bind: SocketAddr,
     /// The largest path MTU. `None`: the largest whose packets fit the MTU of the interface that
     /// has the address, as Linux tells it: 4096 on the loopback interface and where jumbo frames of
-    /// 4200 bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it cannot be told. All that
-    /// lies between two hosts must carry packets as long as those of the smaller of both.
+    /// 4200 bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it is unknown. The
+    /// network between two hosts must carry packets of the smaller of both MTUs.
     pub max_mtu: Option<Mtu>,
 }
 

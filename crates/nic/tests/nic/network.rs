@@ -138,18 +138,18 @@ fn every_operation_over_ipv6() {
 
 /// As Linux's `rdma_rxe` sends them, and as RoCEv2 allows.
 #[test]
-fn datagrams_without_a_udp_checksum_are_heard_over_ipv6() {
+fn datagrams_without_a_udp_checksum_arrive_over_ipv6() {
     let bind = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     let mut link = Udp::bind(&UdpConfig { bind, max_mtu: None }).unwrap();
     let sender = std::net::UdpSocket::bind(bind).unwrap();
     set_no_checksum(&sender, NoChecksum::Sent).unwrap();
     sender.send_to(b"unchecked", link.local()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
-    let mut heard = Vec::new();
-    while heard.is_empty() && Instant::now() < deadline {
-        link.receive(Duration::ZERO, &mut |_, datagram| heard = datagram.to_vec());
+    let mut received = Vec::new();
+    while received.is_empty() && Instant::now() < deadline {
+        link.receive(Duration::ZERO, &mut |_, datagram| received = datagram.to_vec());
     }
-    assert_eq!(heard, b"unchecked");
+    assert_eq!(received, b"unchecked");
 }
 
 #[test]

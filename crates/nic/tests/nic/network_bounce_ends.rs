@@ -19,7 +19,7 @@ fn ends(rig: &mut Rig) -> Ends {
 #[test]
 fn an_engine_that_fails_is_an_error_of_whose_memory_it_is() {
     let failed = |syndrome| Some(Err(syndrome));
-    // Our own source: the peer hears nothing of it.
+    // Our own source: the peer is not affected.
     let mut rig = device_network::rig();
     let (from, to) = (sge(&rig.near.mr, 0, 10_000), remote(&rig.far.mr, 0));
     rig.post(|b, at| WqeBuilder::write(b, at, to).sge(from).signaled());

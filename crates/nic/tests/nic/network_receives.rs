@@ -1,4 +1,4 @@
-//! Receives told to the peer, attributes that change in RTS, reserved opcodes: two NICs over a
+//! Credits for receives, attributes that change in RTS, reserved opcodes: two NICs over a
 //! cable in virtual time.
 
 use std::time::Duration;

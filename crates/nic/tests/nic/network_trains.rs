@@ -120,7 +120,7 @@ fn an_answer_leaves_with_the_acknowledgement() {
     net.b.port.post_recv(&[at_b]);
     net.b.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(at_b).signaled());
     net.b.nic.step();
-    // The step that hears it completes it, so that an answer may be posted before the next.
+    // The step that receives it completes it, so that an answer may be posted before the next.
     net.a.nic.step();
     assert!(matches!(net.a.port.poll_recv(), Some(Cqe::Receive { .. })));
     assert_eq!(calls.load(Ordering::Relaxed), 0);

@@ -290,7 +290,7 @@ fn a_reset_and_a_drop_with_copies_under_way_lose_nothing_and_wait_for_nobody() {
     send_from_b(&mut rig, b"message");
     rig.steps();
     assert!(rig.copier.waiting() > 0);
-    // An engine that hangs is given up after the fake's patience, outside of the NIC's lock.
+    // An engine that hangs is given up after the fake's timeout, outside of the NIC's lock.
     rig.pair.reset();
     assert_eq!(rig.pair.nic.step(), Step::Idle, "nothing is left of it");
     rig.copier.allow(u64::MAX);
@@ -400,7 +400,7 @@ fn inline_data_beyond_a_slot_is_refused() {
 }
 
 #[test]
-fn a_device_that_fails_or_refuses_parked_requests_is_told_once() {
+fn a_device_that_fails_or_refuses_parked_requests_is_reported_once() {
     for refuse in [true, false] {
         let mut rig = rig();
         rig.write(0, 8);

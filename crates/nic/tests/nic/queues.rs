@@ -221,12 +221,12 @@ fn unsignalled_work_does_not_free_the_ring() {
     assert_eq!(pair.run(), 16);
     pair.a.post(nop);
     pair.run();
-    // No CQE told the poster that a slot is free.
+    // No CQE has freed a slot for the poster.
     assert_eq!(rule(&pair), Some(Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }));
 }
 
 #[test]
-fn stale_and_unwritten_slots_are_told_apart() {
+fn stale_and_unwritten_slots_are_distinguished() {
     let ahead = |pair: &mut Pair| {
         let qpn = pair.a.position().qpn;
         let next = WqeIndex::of(pair.a.posted + 1);
@@ -370,7 +370,7 @@ fn a_consume_only_qp_completes_what_is_announced_unread() {
 fn violations_are_bounded_counted_and_sent() {
     let nic = Config { violations_kept: 3, ..Config::default() };
     let pair = with(nic, 4);
-    let heard = pair.nic.subscribe(100);
+    let received = pair.nic.subscribe(100);
     let qpn = pair.a.position().qpn;
     for next in 0..10 {
         pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(0xff00 + next) }.bytes());
@@ -380,7 +380,7 @@ fn violations_are_bounded_counted_and_sent() {
     assert_eq!(kept.len(), 3);
     assert_eq!(kept[2].rule, Rule::Backward { found: 0xff09, expected: 0 });
     assert_eq!(pair.nic.violation_counts()["doorbell.index"], 10);
-    assert_eq!((heard.try_iter().count(), pair.nic.stats().violations), (10, 10));
+    assert_eq!((received.try_iter().count(), pair.nic.stats().violations), (10, 10));
     assert!(kept[0].to_string().contains("producer index 0xff07 is before 0x0000"), "{}", kept[0]);
 }
 

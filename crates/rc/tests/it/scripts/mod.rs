@@ -10,7 +10,7 @@
 //! + 5000                      so many nanoseconds pass
 //! complete 1 ok               the next completion
 //! received 5 Send len=8       likewise, of a receive
-//! timer 4096 | timer none     nanoseconds until time is to be told
+//! timer 4096 | timer none     nanoseconds until the next timer
 //! memory at=0 len=8 byte=7    what the region holds; `buffer 1 …` for a request, `taken 5 …`
 //! state Error                 the state of the connection
 //! ```
