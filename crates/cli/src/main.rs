@@ -1,5 +1,5 @@
-//! The `warpverbs` program: what this machine has (`doctor`), how fast it is (`perf`), whether a NIC
-//! does what it should (`conform`), and programs of others on the software NIC (`run`).
+//! The `warpverbs` program: describes this machine (`doctor`), measures it (`perf`), tests a NIC
+//! (`conform`), and runs unmodified programs on the software NIC (`run`).
 #![forbid(unsafe_code)]
 
 mod conform;

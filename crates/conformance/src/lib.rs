@@ -14,12 +14,12 @@
 //! # }
 //! ```
 //!
-//! The side that posts is in this process, its [`Peer`] here as well or in another: then it does what
-//! it is asked over a [`Link`], by the same code ([`Actor`]).
+//! The side that posts is in this process. Its [`Peer`] is in this process or in another one, where
+//! an [`Actor`] executes requests that arrive over a [`Link`]; the code is the same.
 //!
-//! A case knows only the public interface. It makes its own endpoints, and says in words what it
-//! found instead of what it expected. What a NIC is known to do otherwise is in [`DIFFERENCES`], with
-//! the reason, and is shown with every run.
+//! A case uses only the public interface. It creates its own endpoints, and reports what it expected
+//! and what it found. [`DIFFERENCES`] lists known deviations of NICs with the reason; every run
+//! prints those that apply.
 #![forbid(unsafe_code)]
 
 mod cases;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const PREAMBLE: usize = 9;
 /// Bytes of a message at most.
 pub const LONGEST: usize = 4 << 20;
-/// How long a peer's preamble may take, and how long the peer may take nothing of what is sent.
+/// Timeout of a peer's preamble, and of a peer that reads nothing of what is sent.
 const PROMPT: Duration = Duration::from_secs(5);
 /// How long a side that gives up waits for the other to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Ok(true)
     }
 
-    /// Says what is being done, for the error of a peer that ends meanwhile.
+    /// Names the current activity, for the error if the peer ends the connection meanwhile.
     pub fn during(&mut self, what: &'static str) {
         self.during = what;
     }
@@ -137,7 +137,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     }
 
     /// Sends the last message, and waits for the other end to close the connection, a second at
-    /// most. Bytes that lie unread when a connection is closed would take back what was sent.
+    /// most. Closing with unread bytes would make TCP discard what was sent.
     pub fn farewell(&mut self, message: &M) {
         // The other side may have failed first; then it reads no more.
         if self.send(message).is_err() || self.stream.finish().is_err() {
@@ -233,7 +233,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Ok(Some(message))
     }
 
-    /// Reads what has arrived, until there is enough for the longest message.
+    /// Reads what has arrived, at most as much as the longest message.
     fn fill(&mut self) -> Result<(), ControlError> {
         let mut chunk = [0; 16 << 10];
         while self.inbox.len() < LONGEST + 4 {

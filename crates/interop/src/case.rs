@@ -1,9 +1,9 @@
-//! What is tried, and what must come of it.
+//! The cases and their expected results.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a message begins in its area; what lies before and behind is looked at, too.
+/// Offset of a message in its area; the bytes before and behind it are checked, too.
 pub(crate) const START: u64 = 256;
 /// Bytes of the longest message.
 pub(crate) const LONGEST: u32 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Two NICs go through a list of cases together: every operation, sizes around what packets are cut
-//! by, and requests that must be refused. One program runs beside each NIC; they talk over TCP.
+//! Tests two NICs against each other with a list of cases: every operation, sizes around the path
+//! MTU, and requests that must be refused. One program runs on each side; they talk over TCP.
 #![forbid(unsafe_code)]
 
 mod case;

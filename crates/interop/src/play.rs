@@ -86,7 +86,7 @@ struct Player<'a> {
     asks: bool,
 }
 
-/// How the work requests ended, how long it took, and what was not as it must be.
+/// Statuses of the work requests, the time they took, and deviations.
 type Outcome = (Vec<Status>, Duration, Vec<String>);
 
 impl Player<'_> {

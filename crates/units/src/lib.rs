@@ -41,7 +41,7 @@ pub fn per_second(n: f64) -> String {
 /// A size as the user types it: digits and an optional K, M or G (powers of 1024).
 ///
 /// # Errors
-/// What stands there instead, and what was expected.
+/// The text that was found, and what was expected.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),

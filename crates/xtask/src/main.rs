@@ -1,4 +1,4 @@
-//! Upkeep of the workspace: what no compiler checks, and tests that need machines of their own.
+//! Checks of the workspace that no compiler makes, and tests that need virtual machines.
 #![forbid(unsafe_code)]
 
 mod bare;

@@ -36,7 +36,7 @@ pub(super) enum Role {
     Local(LocalArgs),
 }
 
-/// Which cases, and what is printed about them.
+/// The choice of cases, and the form of the output.
 #[derive(Args, Clone)]
 pub(super) struct Choice {
     /// Only cases whose names contain this; may be given several times

@@ -10,7 +10,7 @@ use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuKind};
 use warpverbs::transport::pci::{Distance, Slot};
 
-/// A way, and what is wrong with it.
+/// A path, and what limits it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Way {
     pub(crate) from: String,

@@ -13,7 +13,7 @@ pub(crate) fn poison(expected: &[u8]) -> Vec<u8> {
     expected.iter().map(|b| !b).collect()
 }
 
-/// The first byte that is not what was sent.
+/// The first byte that differs from what was sent.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("queue pair {pair}: byte {offset} of {len} is {actual:#04x}, expected {expected:#04x}{}", hint(*actual, *expected))]
 pub(crate) struct Mismatch {

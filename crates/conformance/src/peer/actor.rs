@@ -19,8 +19,7 @@ const MOST: usize = 1024;
 /// Messages of one kernel.
 const MOST_MESSAGES: u32 = 1 << 16;
 
-/// A side that does what it is asked, and owns what it was asked to make. Everything is let go when
-/// it is dropped.
+/// A side that executes requests, and owns the objects that they create until it is dropped.
 pub struct Actor {
     pub(crate) side: Side,
     objects: HashMap<u32, Object>,

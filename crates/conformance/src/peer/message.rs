@@ -71,7 +71,7 @@ pub enum Reply {
     Queue { object: u32 },
     /// An endpoint, with its handle's bytes.
     Endpoint { object: u32, handle: Vec<u8> },
-    /// The index of what was posted.
+    /// The index of the posted work.
     Posted { index: u64 },
     /// What has arrived.
     Arrived(Option<Arrival>),

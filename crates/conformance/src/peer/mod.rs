@@ -47,7 +47,7 @@ impl Peer {
         Self::new(Way::Here(Mutex::new(Actor::new(side))))
     }
 
-    /// One of another process, which is asked what it is.
+    /// A peer in another process, which is asked for its description.
     ///
     /// # Errors
     /// It does not answer, or with something else.

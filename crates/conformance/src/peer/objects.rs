@@ -19,7 +19,7 @@ impl Drop for Object {
     }
 }
 
-/// A reply that belongs to what was asked.
+/// A reply that fits the request.
 macro_rules! expect {
     ($reply:expr, $pattern:pat => $value:expr) => {
         match $reply? {

@@ -71,7 +71,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Runs a server in guest 1 and its client in guest 2, to their ends; what they wrote.
+    /// Runs a server in guest 1 and its client in guest 2 until both end; returns their output.
     pub(crate) fn pair(
         &mut self,
         server: &str,

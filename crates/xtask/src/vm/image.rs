@@ -14,7 +14,7 @@ use std::process::Command;
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
 /// Linux's RoCEv2 in software. Once it is there, UDP port 4791 is taken.
 const RXE_MODULES: [&str; 4] = ["crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe"];
-/// Faults in what an interface sends.
+/// Faults of the packets that an interface sends.
 const NETEM_MODULES: [&str; 1] = ["sch_netem"];
 /// Debian's programs in every guest, and the packages that have them.
 const PROGRAMS: [(&str, &str); 6] = [
