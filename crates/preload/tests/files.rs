@@ -1,0 +1,74 @@
+//! A program that treats the device's descriptors as roughly as it may.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What cargo has built beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap();
+    let places = [folder.to_owned(), folder.parent().unwrap().to_owned()];
+    let found = places.iter().map(|place| place.join("libwarpverbs_preload.so"));
+    found.into_iter().find(|path| path.exists()).expect("the library is built for its tests")
+}
+
+/// An `ioctl` without a valid header is EINVAL on a device, and ENOTTY on anything else.
+const PROGRAM: &str = r#"
+import errno, fcntl, os, stat, sys
+
+DEVICE = "/dev/infiniband/uverbs0"
+
+def asked(fd):
+    try:
+        fcntl.ioctl(fd, 0xc0181b01, bytes(24))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "answered"
+
+found = os.stat(DEVICE)
+assert stat.S_ISCHR(found.st_mode) and os.access(DEVICE, os.R_OK | os.W_OK)
+assert not os.path.exists("/dev/infiniband/uverbs250")
+
+fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+opened = os.fstat(fd)
+assert stat.S_ISCHR(opened.st_mode) and opened.st_rdev == found.st_rdev == os.makedev(231, 192)
+assert asked(fd) == "EINVAL", asked(fd)
+
+# A duplicate is the device; the number is another file's when it is used again.
+copy = os.dup(fd)
+os.close(fd)
+null = os.open("/dev/null", os.O_RDWR)
+assert null == fd
+assert asked(null) == "ENOTTY", asked(null)
+assert asked(copy) == "EINVAL", asked(copy)
+assert not stat.S_ISCHR(os.fstat(os.memfd_create("other")).st_mode)
+
+# Two opened devices are two files.
+second = os.open(DEVICE, os.O_RDWR)
+assert os.fstat(second).st_ino != os.fstat(copy).st_ino
+
+# The NIC's thread is not in a child.
+child = os.fork()
+if child == 0:
+    os._exit(0 if asked(copy) == "EIO" else 1)
+assert os.waitpid(child, 0)[1] == 0
+
+# All of them closed without close().
+os.closerange(copy, second + 1)
+assert asked(copy) == "EBADF", asked(copy)
+again = os.open(DEVICE, os.O_RDWR)
+assert asked(again) == "EINVAL", asked(again)
+print("done")
+"#;
+
+#[test]
+fn descriptors_are_not_confused() {
+    let mut command = Command::new("python3");
+    command.args(["-c", PROGRAM]);
+    command.env("LD_PRELOAD", library()).env("WARPVERBS_RUN", "nics=1");
+    let Ok(output) = command.output() else {
+        return eprintln!("SKIPPED: needs python3");
+    };
+    let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out == b"done\n", "{err}");
+}
