@@ -170,7 +170,23 @@ impl CompletionRecord {
     pub fn consumer(&self) -> u32 {
         u32::from_be(self.0.u32_at(0).load(Ordering::Acquire)) & 0xff_ffff
     }
+
+    /// The arm word, unless it is that of [`Self::disarm`]. Acquire: a consumer that arms has
+    /// consumed up to the index in it.
+    #[inline]
+    pub fn arm(&self) -> Option<u32> {
+        let word = u32::from_be(self.0.u32_at(4).load(Ordering::Acquire));
+        (word != NOT_ARMED).then_some(word)
+    }
+
+    /// Puts a value into the arm word that no consumer writes.
+    pub fn disarm(&self) {
+        self.0.u32_at(4).store(NOT_ARMED.to_be(), Ordering::Release);
+    }
 }
+
+/// Bits 31 and 30 are never set in an arm word.
+const NOT_ARMED: u32 = 0xc000_0000;
 
 /// A completion queue as the NIC writes it: 2^n CQEs of 64 bytes.
 #[derive(Debug)]

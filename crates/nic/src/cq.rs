@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use crate::NicError;
+use crate::arm::{ArmWatch, CompletionNotice};
 use crate::nic::Shared;
 use crate::slots::{CqSlot, QpSlot};
 use std::collections::VecDeque;
@@ -23,6 +24,9 @@ pub struct CqConfig {
     pub dbr: Region,
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
+    /// What happens when the CQ was armed and has a completion. The NIC writes the arm word once,
+    /// when the CQ is made.
+    pub notice: Option<CompletionNotice>,
 }
 
 /// How long a fault holds CQEs back.
@@ -74,6 +78,7 @@ pub(crate) struct CompletionQueue {
     consumed: u64,
     /// Overrun: nothing is written any more.
     pub(crate) dead: bool,
+    arm: Option<ArmWatch>,
     pub(crate) delay: Option<Delay>,
     pub(crate) held: VecDeque<Held>,
 }
@@ -88,6 +93,7 @@ impl CompletionQueue {
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
         let ring =
             CompletionRing::new(&config.buf, config.log_size).map_err(memory("CQ buffer"))?;
+        let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
         Ok(Self {
             cqn,
             ring,
@@ -98,6 +104,7 @@ impl CompletionQueue {
             produced: 0,
             consumed: 0,
             dead: false,
+            arm,
             delay: None,
             held: VecDeque::new(),
         })
@@ -116,7 +123,20 @@ impl CompletionQueue {
         let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
         self.ring.publish(index, &zerocopy::transmute!(bytes));
         self.produced += 1;
+        if let Some(arm) = &mut self.arm {
+            if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
+                arm.solicit(self.produced);
+            }
+            arm.look(&self.record, self.produced);
+        }
         Ok(())
+    }
+
+    /// Looks whether the consumer has armed the CQ. `false`: it never does.
+    pub(crate) fn look_at_arm(&mut self) -> bool {
+        let Some(arm) = &mut self.arm else { return false };
+        arm.look(&self.record, self.produced);
+        true
     }
 
     /// Reads how far the consumer has come. An index ahead of the producer is ignored.
@@ -159,5 +179,104 @@ impl Drop for CqInner {
         // Memory is freed after the lock.
         let removed = self.nic.lock().queues.tables.cqs.remove(self.slot);
         drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use warpverbs_mem::HostBuf;
+    use warpverbs_mlx5::cqe::ReceivedKind;
+    use warpverbs_mlx5::doorbell::CqArm;
+    use warpverbs_mlx5::num::Qpn;
+
+    struct Armed {
+        cq: CompletionQueue,
+        dbr: Region,
+        events: Arc<AtomicU32>,
+    }
+
+    impl Armed {
+        fn new() -> Self {
+            let dbr = HostBuf::region(8).unwrap();
+            let events = Arc::new(AtomicU32::new(0));
+            let count = events.clone();
+            // Every other delivery fails at first.
+            let tries = AtomicU32::new(0);
+            let notice = CompletionNotice::new(move || {
+                let done = tries.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+                count.fetch_add(done.into(), Ordering::Relaxed);
+                done
+            });
+            let config = CqConfig {
+                mode: CqMode::Ring,
+                log_size: 4,
+                buf: HostBuf::region(64 << 4).unwrap(),
+                dbr: dbr.clone(),
+                ignore_overrun: true,
+                notice: Some(notice),
+            };
+            Self { cq: CompletionQueue::new(1, &config).unwrap(), dbr, events }
+        }
+
+        fn complete(&mut self, solicited: bool) {
+            let (kind, qpn) = (ReceivedKind::Send, Qpn::new(5).unwrap());
+            let cqe = Cqe::Receive { qpn, wqe_counter: 0, kind, byte_cnt: 0, srqn: 0, solicited };
+            self.cq.publish(&cqe).unwrap();
+        }
+
+        /// Arms as the consumer does, and looks often enough. Events so far.
+        fn arm(&mut self, sn: u8, ci: u32, solicited_only: bool) -> u32 {
+            let word = CqArm { sn, ci, solicited_only }.word();
+            self.dbr.atomic_u32(4).unwrap().store(word.to_be(), Ordering::Release);
+            self.look()
+        }
+
+        fn look(&mut self) -> u32 {
+            (0..4).for_each(|_| assert!(self.cq.look_at_arm()));
+            self.events.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn each_arm_has_one_event() {
+        let mut armed = Armed::new();
+        armed.complete(false);
+        assert_eq!(armed.look(), 0, "not armed");
+        // The first arm is the word 0; a CQE is there already.
+        assert_eq!(armed.arm(0, 0, false), 1);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1, "armed once");
+        // Armed again with the same number, as by a consumer that has not seen the event.
+        assert_eq!(armed.arm(0, 2, false), 1);
+        assert_eq!(armed.arm(1, 2, false), 1, "nothing beyond index 2");
+        armed.complete(false);
+        assert_eq!(armed.look(), 2);
+    }
+
+    #[test]
+    fn who_waits_for_solicited_completions_gets_no_others() {
+        let mut armed = Armed::new();
+        assert_eq!(armed.arm(0, 0, true), 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 0);
+        armed.complete(true);
+        assert_eq!(armed.look(), 1);
+        armed.complete(false);
+        assert_eq!(armed.arm(1, 2, true), 1);
+        assert_eq!(armed.arm(1, 2, false), 2);
+    }
+
+    #[test]
+    fn indexes_wrap() {
+        let mut armed = Armed::new();
+        armed.cq.produced = (1 << 24) - 1;
+        assert_eq!(armed.arm(0, 0xff_ffff, false), 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1);
+        assert_eq!(armed.arm(1, 0, false), 1);
+        armed.complete(false);
+        assert_eq!(armed.look(), 2);
     }
 }

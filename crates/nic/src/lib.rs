@@ -10,6 +10,7 @@
 //! then executed. See `docs/nic.md` for its way through the files.
 #![forbid(unsafe_code)]
 
+mod arm;
 mod clock;
 mod config;
 mod cq;
@@ -31,6 +32,7 @@ pub mod testing;
 mod thread;
 mod violation;
 
+pub use arm::CompletionNotice;
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
 pub use cq::{Cq, CqConfig, CqMode, Delay};

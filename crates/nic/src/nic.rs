@@ -278,6 +278,9 @@ impl SoftNic {
         let cqn = core.queues.tables.cqs.next().ok_or(exhausted.clone())? + 1;
         let slot =
             core.queues.tables.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
+        if config.notice.is_some() {
+            core.queues.watch_arm(slot);
+        }
         drop(core);
         Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn })))
     }

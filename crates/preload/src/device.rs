@@ -1,10 +1,9 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
+use crate::events::{Channel, CqEvents};
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::IntoRawFd;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use warpverbs_mem::{Access, HostBuf};
@@ -53,18 +52,17 @@ impl SoftDevice {
     }
 }
 
-/// One end of a channel: the program has the other.
-fn channel() -> Result<(UnixDatagram, u32), Refusal> {
-    let failed = |error: std::io::Error| Refusal::new(Errno::ENOMEM, error.to_string());
-    let (ours, theirs) = UnixDatagram::pair().map_err(failed)?;
-    Ok((ours, theirs.into_raw_fd() as u32))
+/// A CQ, and its events if it has a channel.
+pub(crate) struct SoftCq {
+    cq: Cq,
+    events: Option<Arc<CqEvents>>,
 }
 
 impl Device for SoftDevice {
     type Pd = Pd;
     type Mr = Mr;
-    type Channel = UnixDatagram;
-    type Cq = Cq;
+    type Channel = Arc<Channel>;
+    type Cq = SoftCq;
     type Srq = Srq;
     type Qp = Qp;
     type Uar = ();
@@ -91,37 +89,40 @@ impl Device for SoftDevice {
         Ok((mr, key))
     }
 
-    fn open_comp_channel(&self) -> Result<(UnixDatagram, u32), Refusal> {
-        Err(Refusal::unsupported("completion events are not modelled"))
+    fn open_comp_channel(&self) -> Result<(Arc<Channel>, u32), Refusal> {
+        let (channel, fd) = Channel::open()?;
+        Ok((Arc::new(channel), fd))
     }
 
-    fn open_async_channel(&self) -> Result<(UnixDatagram, u32), Refusal> {
-        channel()
+    fn open_async_channel(&self) -> Result<(Arc<Channel>, u32), Refusal> {
+        self.open_comp_channel()
     }
 
     fn create_cq(
         &self,
         request: &CqRequest,
-        _: Option<&UnixDatagram>,
-    ) -> Result<(Cq, u32), Refusal> {
+        channel: Option<&Arc<Channel>>,
+    ) -> Result<(SoftCq, u32), Refusal> {
         if request.cqe_size != 64 {
             let why = format!("CQEs of {} bytes, only 64 are modelled", request.cqe_size);
             return Err(Refusal::unsupported(why));
         }
+        let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
         let config = CqConfig {
             mode: CqMode::Ring,
             log_size: request.log_size,
             buf: region("CQ buffer", request.buf, 64 << request.log_size, true)?,
             dbr: region("CQ doorbell record", request.dbr, 8, true)?,
             ignore_overrun: request.ignore_overrun,
+            notice: events.as_ref().map(CqEvents::notice),
         };
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
         let number = cq.cqn();
-        Ok((cq, number))
+        Ok((SoftCq { cq, events }, number))
     }
 
-    fn close_cq(&self, _: &Cq) -> u32 {
-        0
+    fn close_cq(&self, cq: &SoftCq) -> u32 {
+        cq.events.as_ref().map_or(0, |events| events.close())
     }
 
     fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(Srq, u32), Refusal> {
@@ -153,8 +154,8 @@ impl Device for SoftDevice {
             None => HostBuf::region(64).map_err(|error| refuse_region("SQ", &error))?,
         };
         let config = QpConfig {
-            send_cq: with.send_cq.clone(),
-            recv_cq: with.recv_cq.clone(),
+            send_cq: with.send_cq.cq.clone(),
+            recv_cq: with.recv_cq.cq.clone(),
             sq,
             log_sq: request.log_sq.unwrap_or(0),
             rq,

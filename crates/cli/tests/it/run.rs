@@ -152,6 +152,8 @@ fn two_processes_play_ping_pong() {
     let said = pair("ibv_rc_pingpong -g 0 -n 200 -c");
     assert!(said.contains("200 iters"), "{said}");
     pair("ibv_rc_pingpong -g 0 -n 20 -s 100000 -m 4096 -c");
+    // Completion events instead of polling.
+    pair("ibv_rc_pingpong -g 0 -n 200 -c -e");
     let said = pair("ibv_srq_pingpong -g 0 -n 200 -q 4");
     assert!(said.contains("200 iters"), "{said}");
 }
@@ -168,6 +170,7 @@ fn perftest_measures() {
         "ib_send_bw -x 0 -n 100 -q 8",
         "ib_atomic_bw -x 0 -n 100",
         "ib_send_bw -x 0 -n 100 --use-srq",
+        "ib_send_bw -x 0 -n 100 -e",
     ] {
         let said = pair(line);
         assert!(said.contains("#bytes"), "{line}: {said}");

@@ -17,6 +17,8 @@ pub(crate) struct Completer {
     pub(super) steps: u64,
     /// CQs that hold CQEs back.
     holding: Vec<CqSlot>,
+    /// CQs that may be armed.
+    armed: Vec<CqSlot>,
     /// CQs that overran in this slice.
     overrun: Vec<CqSlot>,
 }
@@ -101,6 +103,20 @@ impl Completer {
         if !self.holding.contains(&at) {
             self.holding.push(at);
         }
+    }
+
+    /// The CQ at `slot` may be armed.
+    pub(super) fn watch_arm(&mut self, slot: CqSlot) {
+        if !self.armed.contains(&slot) {
+            self.armed.push(slot);
+        }
+    }
+
+    /// Looks at the arm words of all CQs that may be armed.
+    #[inline]
+    pub(super) fn look_at_arms(&mut self, tables: &mut Tables) {
+        // The CQ may be gone, or another have its place.
+        self.armed.retain(|slot| tables.cqs.get_mut(*slot).is_some_and(|cq| cq.look_at_arm()));
     }
 
     /// The CQs that overran since the last call.

@@ -146,6 +146,7 @@ impl Core {
                 break;
             }
         }
+        self.queues.completer.look_at_arms(&mut self.queues.tables);
         if self.queues.completer.has_overrun() {
             self.queues.fail_overrun();
             self.finish_ended();

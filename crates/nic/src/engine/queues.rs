@@ -11,7 +11,7 @@ use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
 use crate::qp::send::{Executor, SendQueue};
-use crate::slots::QpSlot;
+use crate::slots::{CqSlot, QpSlot};
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
@@ -47,6 +47,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// The CQ at `slot` may be armed.
+    pub(crate) fn watch_arm(&mut self, slot: CqSlot) {
+        self.completer.watch_arm(slot);
+    }
+
     /// Wakes QPs whose timer has run out, and writes held CQEs that are due.
     #[inline]
     pub(super) fn go_on(&mut self) {

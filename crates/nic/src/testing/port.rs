@@ -74,8 +74,14 @@ impl Consumer {
     fn new(nic: &SoftNic, mode: CqMode, log_size: u8) -> Result<Self, NicError> {
         let buf = host(64 << log_size)?;
         let dbr = host(64)?;
-        let config =
-            CqConfig { mode, log_size, buf: buf.clone(), dbr: dbr.clone(), ignore_overrun: false };
+        let config = CqConfig {
+            mode,
+            log_size,
+            buf: buf.clone(),
+            dbr: dbr.clone(),
+            ignore_overrun: false,
+            notice: None,
+        };
         Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, log_size, ci: 0 })
     }
 

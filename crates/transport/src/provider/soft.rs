@@ -101,6 +101,7 @@ impl Running {
             buf: spec.buf.clone(),
             dbr: spec.record.clone(),
             ignore_overrun: false,
+            notice: None,
         })
     }
 
