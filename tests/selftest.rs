@@ -58,6 +58,24 @@ fn collect(gpu: &dyn Gpu, dim: Dim) {
     }
 }
 
+/// WQEBBs are the same whether each lane writes its own or four lanes write one together, also where
+/// the ring ends among them.
+fn fill_ring(gpu: &dyn Gpu) {
+    for (base, together) in [(0u64, 0), (0, 1), (7, 1), (230, 0), (230, 1), (511, 1)] {
+        let ring = words(gpu, 2048);
+        gpu.write(&ring, 0, &[0xff; 16384]).expect("write");
+        run(gpu, &k::FillRing { ring: (&ring).into(), base, together }, Dim::new(1, 32));
+        let mut want = vec![u32::MAX; 4096];
+        for index in base..base + 64 {
+            for word in 0..16 {
+                want[(index % 256 * 16 + word) as usize] = (16 * index + word) as u32;
+            }
+        }
+        let seen = read(gpu, &ring).into_iter().flat_map(|w| [w as u32, (w >> 32) as u32]);
+        assert_eq!(seen.collect::<Vec<_>>(), want, "base {base}, together {together}");
+    }
+}
+
 fn diverge(gpu: &dyn Gpu) {
     let (counts, groups) = (words(gpu, 2), words(gpu, 1));
     let kernel = k::Diverge { counts: (&counts).into(), groups: (&groups).into(), rounds: 20 };
@@ -119,6 +137,7 @@ fn all(gpu: &dyn Gpu) {
     for dim in [Dim::new(2, 77), Dim::of((1, 2), (11, 7))] {
         collect(gpu, dim);
     }
+    fill_ring(gpu);
     diverge(gpu);
     reduce(gpu);
     for dim in [Dim::new(4, 64), Dim::of((2, 2), (16, 2, 2))] {

@@ -44,7 +44,7 @@ WV_KERNEL(publish_group)(const Qp* qp, u64 base) {
   impl::publish(impl::SendQueue(*qp), impl::Group(wv::whole_warp()), base, 32);
 }
 WV_KERNEL(publish_alone)(const Qp* qp, u64 base) {
-  impl::publish_held(impl::SendQueue(*qp), base, 1, true);
+  impl::publish(impl::SendQueue(*qp), impl::Alone{}, base, 1, impl::token_is::alone);
 }
 WV_KERNEL(await)(const Qp* qp, u64 upto, u32* status) {
   *status = wv::poll_cq(*qp, upto).code;

@@ -1,6 +1,6 @@
 // What any device must do: identifiers, collectives, divergence, barriers, shared memory, atomics.
 // tests/selftest.rs runs these on host SIMT and on GPUs.
-#include "warpverbs/arch/arch.h"
+#include "warpverbs/impl/wqe.h"
 
 using namespace wv;
 
@@ -31,6 +31,22 @@ WV_SAFE_KERNEL(collect)(u64* out WV_COUNT(4 * grid_threads)) {
   for (u32 lane = 0; lane < popcount(all); ++lane) sum += shfl(all, value, lane);
   sync_warp(all);
   row[3] = sum;
+}
+
+// Each lane of one warp writes two WQEBBs into a send queue of 256, at `base` and behind. Word w of the
+// WQEBB at an index is 16 * index + w.
+WV_SAFE_KERNEL(fill_ring)(u8* ring WV_COUNT(16384), u64 base, u32 together) {
+  Qp qp{};
+  qp.sq = reinterpret_cast<u64>(ring);
+  qp.log_sq = 8;
+  const impl::SendQueue q(qp);
+  const impl::SendRing out{q, together != 0, 2};
+  for (u32 i = 0; i < 2; ++i) {
+    const u64 index = base + 2 * u64{lane_id()} + i;
+    impl::Wqebb wqebb;
+    for (u32 w = 0; w < 16; ++w) wqebb.seg[w / 4].w[w % 4] = static_cast<u32>(16 * index + w);
+    out(index, wqebb);
+  }
 }
 
 // Lanes part and meet in groups of whoever is there; each group's first lane adds the group's size

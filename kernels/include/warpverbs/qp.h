@@ -93,22 +93,15 @@ struct PostState {
 
 constexpr u32 scratch_slots = 64;
 
-// The first error CQE, packed so that one compare-and-swap claims it.
+// The first error of a queue pair, packed so that one compare-and-swap claims it: bit 63 set,
+// wqe_counter in bits 47..32, Status::code of what every call returns from then on in bits 31..0.
 struct ErrorWord {
   u64 raw;
 
-  static WV_HD constexpr ErrorWord pack(u8 cqe_opcode, u8 syndrome, u8 vendor, u8 wqe_opcode,
-                                        u16 counter) {
-    return ErrorWord{1ull << 63 | static_cast<u64>(cqe_opcode & 0x7f) << 48 |
-                     static_cast<u64>(syndrome) << 40 | static_cast<u64>(vendor) << 32 |
-                     static_cast<u64>(wqe_opcode) << 24 | counter};
+  static WV_HD constexpr ErrorWord pack(u32 status, u16 counter) {
+    return ErrorWord{1ull << 63 | static_cast<u64>(counter) << 32 | status};
   }
-  WV_HD constexpr bool is_set() const { return raw != 0; }
-  WV_HD constexpr u8 cqe_opcode() const { return static_cast<u8>(raw >> 48 & 0x7f); }
-  WV_HD constexpr u8 syndrome() const { return static_cast<u8>(raw >> 40); }
-  WV_HD constexpr u8 vendor() const { return static_cast<u8>(raw >> 32); }
-  WV_HD constexpr u8 wqe_opcode() const { return static_cast<u8>(raw >> 24); }
-  WV_HD constexpr u16 wqe_counter() const { return static_cast<u16>(raw); }
+  WV_HD constexpr u32 status() const { return static_cast<u32>(raw); }
 };
 
 #define WV_AT(type, field, at) \

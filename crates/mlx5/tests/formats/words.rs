@@ -1,13 +1,22 @@
 //! Small words: indexes, owner bits, opcode and syndrome tables.
 
 use proptest::prelude::*;
+use proptest::sample::select;
 use std::collections::HashSet;
 use warpverbs_mlx5::cqe::{CqeTail, collapsed_index, owned_by_software, owner_bit};
-use warpverbs_mlx5::export::ErrorWord;
+use warpverbs_mlx5::export::{Cause, ErrorWord};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Be24, Qpn, WqeIndex, wqebbs};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::syndrome::Syndrome;
+
+const CAUSES: &[Cause] = &[
+    Cause::PosterGaveUp,
+    Cause::Requester,
+    Cause::Responder,
+    Cause::BadCqe,
+    Cause::StrayCqe,
+];
 
 proptest! {
     #[test]
@@ -41,10 +50,10 @@ proptest! {
     }
 
     #[test]
-    fn error_word(opcode in 0u8..0x80, syndrome: u8, vendor: u8, wqe: u8, counter: u16) {
-        let word = ErrorWord::new(opcode, syndrome, vendor, wqe, counter);
-        let fields = (word.cqe_opcode(), word.syndrome(), word.vendor());
-        prop_assert_eq!(fields, (opcode, syndrome, vendor));
+    fn error_word(cause in select(CAUSES), syndrome: u8, vendor: u8, wqe: u8, counter: u16) {
+        let word = ErrorWord::new(cause, syndrome, vendor, wqe, counter);
+        let fields = (word.cause(), word.syndrome(), word.vendor());
+        prop_assert_eq!(fields, (Some(cause), syndrome, vendor));
         prop_assert_eq!((word.wqe_opcode(), word.wqe_counter()), (wqe, counter));
         prop_assert_ne!(word.0, 0);
     }

@@ -20,7 +20,7 @@ const NOT_NOTICED: &[(&str, Change, &str)] = &[
         "keeps loads before a store, which this model never reorders",
     ),
     (
-        "(token, 1u, 0u) == 1) return;",
+        "(word, 1u, 0u) != 1;",
         Change::Order(Release),
         "where it fails, the pass of `combine` that follows acquires the token itself",
     ),
@@ -144,10 +144,10 @@ fn a_late_published_loses_no_completion() {
 const FAULTS: &[(&str, &str, Change, &str)] = &[
     ("&c->ring_token, seen, 0u)", "compare_exchange", Change::Blind, "a token given up blindly"),
     ("compare_exchange(seen, 0, ", "compare_exchange", Change::Blind, "the same by the host"),
-    ("(token, 1u, 0u) == 1)", "compare_exchange", Change::Blind, "the same by a lone lane"),
+    ("(word, 1u, 0u) != 1", "compare_exchange", Change::Blind, "the same by a lone lane"),
     ("compare_exchange(OFFERED, 1,", "compare_exchange", Change::Blind, "a token offered and kept"),
     ("exchange(OFFERED, AcqRel)", "exchange", Change::Stores(0), "a token left unoffered"),
-    ("ring_token, 1u);", "fetch_add", Change::Torn, "a token taken in two steps"),
+    ("(word, 1u);", "fetch_add", Change::Torn, "a token taken in two steps"),
     ("ring_token().fetch_add(1,", "fetch_add", Change::Torn, "the same by the host"),
     ("&c->ring_token, 0u, 1u) == 0", "compare_exchange", Change::Torn, "the same by a lone lane"),
     ("(&c->reserved, n)", "fetch_add", Change::Torn, "indexes reserved in two steps"),
@@ -159,7 +159,7 @@ const FAULTS: &[(&str, &str, Change, &str)] = &[
     ("fetch_xor(mask, Release)", "fetch_xor", Change::Swapped, "the same by the host"),
     ("PollWord{load<order::acquire", "load", Change::Reads(2), "room for one too many"),
     ("PollWord(self.poll().load(Acquire))", "load", Change::Reads(2), "the same by the host"),
-    ("(&state->error, 0, error.raw)", "compare_exchange", Change::Blind, "an error replaced"),
+    ("(&state->error, 0, mine)", "compare_exchange", Change::Blind, "an error replaced"),
     ("(&fault->claim, 0, 1)", "compare_exchange", Change::Blind, "a fault reported twice"),
     (
         "(&state->scratch_free, free,",

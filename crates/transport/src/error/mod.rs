@@ -7,9 +7,7 @@ mod work;
 
 pub use handle::HandleError;
 pub use kernel::KernelError;
-#[cfg(test)]
-pub(crate) use word::GAVE_UP;
-pub(crate) use word::{STRAY_COMPLETION, decode_error, error_opcode};
+pub(crate) use word::decode_error;
 pub use work::WorkError;
 
 use crate::{FabricAddress, Health};

@@ -6,15 +6,14 @@ use super::queue::WorkQueue;
 use super::words::Words;
 use super::work::{Posted, Received, Taken, control_byte};
 use crate::Error;
-use crate::error::{STRAY_COMPLETION, error_opcode};
 use crate::memory::Memory;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
-use warpverbs_mlx5::export::{CqMode, ErrorWord};
+use warpverbs_mlx5::export::{Cause, CqMode, ErrorWord};
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::segment::CtrlSeg;
@@ -194,7 +193,7 @@ impl Rings {
                 Place::Never if self.send_cq.mode == CqMode::Collapsed => false,
                 Place::Never => {
                     let (opcode, counter) = (tail.wqe_opcode, tail.wqe_counter.get());
-                    q.claim_error(ErrorWord::new(STRAY_COMPLETION, 0, 0, opcode, counter));
+                    q.claim_error(ErrorWord::new(Cause::StrayCqe, 0, 0, opcode, counter));
                     true
                 }
             },
@@ -238,15 +237,21 @@ impl Rings {
     }
 }
 
-/// What the CQE of an error makes the endpoint's error word.
+/// The error word of the CQE of an error.
 fn error_word(raw: &[u8; 64]) -> ErrorWord {
     match Cqe::parse(raw) {
         Ok(Cqe::Error { side, wqe_counter, opcode, syndrome, vendor, .. }) => {
-            let (side, syndrome) = (error_opcode(side), syndrome.value());
-            ErrorWord::new(side, syndrome, vendor, opcode.value(), wqe_counter)
+            let cause = match side {
+                ErrorSide::Requester => Cause::Requester,
+                ErrorSide::Responder => Cause::Responder,
+            };
+            ErrorWord::new(cause, syndrome.value(), vendor, opcode.value(), wqe_counter)
         }
-        // Whatever this is, it is not a completion this side knows; nothing after it counts.
-        _ => ErrorWord::new(raw[63] >> 4, 0, 0, raw[56], u16::from_be_bytes([raw[60], raw[61]])),
+        // A CQE of another kind; nothing after it counts.
+        _ => {
+            let counter = u16::from_be_bytes([raw[60], raw[61]]);
+            ErrorWord::new(Cause::BadCqe, 0, 0, raw[56], counter)
+        }
     }
 }
 

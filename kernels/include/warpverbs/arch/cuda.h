@@ -257,6 +257,8 @@ WV_DEVICE void pause(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "mem
 WV_DEVICE void give_way() {}
 
 constexpr u32 warp_size = 32;
+// Stores of one instruction to the same line are one transfer.
+constexpr bool lanes_fill_lines = true;
 // Blocks and grids of any shape, numbered x first, as the hardware fills warps.
 WV_DEVICE u32 thread_index() {
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

@@ -176,6 +176,8 @@ WV_DEVICE void pause(u32 ns) {
 WV_DEVICE void give_way() {}
 
 constexpr u32 warp_size = 64;
+// Stores of one instruction to the same line are one transfer.
+constexpr bool lanes_fill_lines = true;
 // Blocks and grids of any shape, numbered x first, as the hardware fills wavefronts. Grids are
 // whole numbers of blocks.
 WV_DEVICE u32 thread_index() {

@@ -104,6 +104,8 @@ inline void pause(u32 ns, WV_HERE) { host::pause(ns, where); }
 inline void give_way(WV_HERE) { host::pause(0, where); }
 
 constexpr u32 warp_size = 32;
+// Stores of one instruction to the same line are one transfer. Lanes of the host take turns.
+constexpr bool lanes_fill_lines = false;
 inline u32 lane_id() { return host::place().lane; }
 inline u32 warp_index() { return host::place().warp; }
 inline u32 thread_index() { return host::place().thread; }

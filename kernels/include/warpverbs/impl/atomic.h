@@ -104,8 +104,8 @@ WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Ope
     impl::Fetched<T> result{};
     if (coop.thread_rank() == 0) {
       result.status = impl::fetch(qp, result.old, timeout, [&](Local local, impl::Deadline until) {
-        return impl::post_group(qp, impl::only_me(), impl::atomic_op(local, remote, operands), {},
-                                until);
+        return impl::post_fitting(qp, impl::Alone{}, impl::atomic_op(local, remote, operands), {},
+                                  until);
       });
     }
     result = coop.broadcast(result);

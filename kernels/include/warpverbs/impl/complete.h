@@ -9,7 +9,7 @@ namespace impl {
 
 // A signalled NOP: the CQE that work without one of its own completes with. Rare beside waiting.
 WV_DEVICE Posted post_tail(const Qp& qp, Flags flags, Deadline deadline) {
-  return post_group(qp, only_me(), Nop{}, flags, deadline);
+  return post_fitting(qp, Alone{}, Nop{}, flags, deadline);
 }
 
 // Waits until everything below `upto` is done; posts a signalled WQE where no CQE would report it.

@@ -24,12 +24,17 @@ WV_DEVICE u64 cqe_address(u64 cqes, u32 log_size, u64 ci) {
   return cqes + (ci & ((u64{1} << log_size) - 1)) * mlx5::cqe_bytes;
 }
 
+// What the CQE of an error makes of its queue pair. One of another kind is not understood, and
+// nothing after it counts.
 WV_DEVICE Status claim_cqe_error(PostState* state, u64 cqe, u64 raw_tail) {
   const mlx5::CqeTail tail{raw_tail};
   const mlx5::CqeSyndrome syndrome{cqe_word(cqe, mlx5::cqe_syndrome_offset)};
-  return claim_error(state, ErrorWord::pack(static_cast<u8>(tail.opcode()), syndrome.code(),
-                                            syndrome.vendor(), tail.wqe_opcode(),
-                                            tail.wqe_counter()));
+  const outcome kind = tail.opcode() == mlx5::cqe_opcode::req_err    ? outcome::requester
+                       : tail.opcode() == mlx5::cqe_opcode::resp_err ? outcome::responder
+                                                                     : outcome::bad_error;
+  const Status status =
+      Status::of(kind, syndrome.code(), syndrome.vendor(), tail.wqe_opcode());
+  return claim_error(state, status, tail.wqe_counter());
 }
 
 // Gives the entries below `ci` back. Release: they are read before the NIC may overwrite them.
@@ -81,8 +86,8 @@ WV_DEVICE Status drain_ring(const Qp& qp, u64& done, Expected expected) {
       const u64 next = past_wqe(qp, done, tail.wqe_counter(), expected);
       if (next <= done) {
         if (mlx5::widen(done, tail.wqe_counter()) < done + (u64{1} << qp.log_sq)) break;
-        status = claim_error(state, ErrorWord::pack(stray_completion, 0, 0, tail.wqe_opcode(),
-                                                      tail.wqe_counter()));
+        const Status stray = Status::of(outcome::stray_cqe, 0, 0, tail.wqe_opcode());
+        status = claim_error(state, stray, tail.wqe_counter());
       } else {
         done = next;
       }

@@ -6,37 +6,15 @@
 namespace wv {
 namespace impl {
 
-// CQE opcode of an error word that no CQE made: a poster gave up after it had reserved, so the
-// queue has a hole that nobody will fill.
-constexpr u8 poster_gave_up = 0x7f;
-// The same for a completion that names no WQE in flight.
-constexpr u8 stray_completion = 0x7e;
-
-WV_DEVICE Status status_of(ErrorWord error) {
-  if (!error.is_set()) return Status{};
-  const u8 syndrome = error.syndrome(), vendor = error.vendor(), op = error.wqe_opcode();
-  switch (error.cqe_opcode()) {
-    case static_cast<u8>(mlx5::cqe_opcode::req_err):
-      return Status::of(outcome::requester, syndrome, vendor, op);
-    case static_cast<u8>(mlx5::cqe_opcode::resp_err):
-      return Status::of(outcome::responder, syndrome, vendor, op);
-    case poster_gave_up:
-      return Status::of(outcome::aborted);
-    case stray_completion:
-      return Status::of(outcome::stray_cqe, 0, 0, op);
-    default:
-      return Status::of(outcome::bad_error, syndrome, vendor, op);
-  }
-}
-
 WV_DEVICE Status error_of(PostState* state) {
-  return status_of(ErrorWord{load<order::relaxed, scope::gpu>(&state->error)});
+  return Status{ErrorWord{load<order::relaxed, scope::gpu>(&state->error)}.status()};
 }
 
-// The first one stays; returns the status of whoever was first.
-WV_DEVICE Status claim_error(PostState* state, ErrorWord error) {
-  const u64 old = compare_exchange<order::relaxed, scope::gpu>(&state->error, 0, error.raw);
-  return status_of(old == 0 ? error : ErrorWord{old});
+// The first one stays; returns the status of whoever was first. `counter` is the WQE's.
+WV_DEVICE Status claim_error(PostState* state, Status status, u16 counter) {
+  const u64 mine = ErrorWord::pack(status.code, counter).raw;
+  const u64 old = compare_exchange<order::relaxed, scope::gpu>(&state->error, 0, mine);
+  return old == 0 ? status : Status{ErrorWord{old}.status()};
 }
 
 // Records for the host who waited for what. The first failed wait stays.

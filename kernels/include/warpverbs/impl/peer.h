@@ -56,7 +56,7 @@ WV_DEVICE void signal_word(u64* word, SignalSet what) {
 template <bool Each, class Op>
 WV_DEVICE Posted post_one(const Qp& qp, const Op& op, Flags flags, Deadline deadline) {
   if constexpr (Each) return post_each(qp, op, flags, deadline);
-  else return post_group(qp, only_me(), op, flags, deadline);
+  else return post_fitting(qp, Alone{}, op, flags, deadline);
 }
 
 // As many messages as keys and max_piece make necessary; `last(op)` posts the last one, and nothing

@@ -10,16 +10,17 @@ namespace impl {
 
 constexpr u64 no_base = ~u64{0};
 
-WV_DEVICE lane_mask only_me() { return lane_bit(lane_id()); }
-
 // Writes one lane's Op at `index`. `signalled`: somebody in its group wants a CQE behind it.
+// `together`: as in SendRing.
 template <class Op>
-WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled) {
+WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled,
+                        bool together = false) {
   const u32 n = op.wqebbs();
   const bool cqe = signalled || must_signal(q, index, n);
   const u8 fence = flags.has(fenced) ? fence_bits : u8{0};
   const u8 event = flags.has(solicited) ? mlx5::solicited : u8{0};
-  op.write(q, index, fence, static_cast<u8>((cqe ? signal_bits : 0) | event));
+  const SendRing ring{q, together, n};
+  op.write(ring, index, fence, static_cast<u8>((cqe ? signal_bits : 0) | event));
   if (cqe) {
     // Tells the poller how far the CQE of the WQE that starts here reaches.
     const u64 start = index + op.before_last();
@@ -30,8 +31,8 @@ WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags
 
 // Every lane of the group posts its own Op, all of the same size, in the order of the lanes. Only
 // the last one is signalled, if anybody wants to be: its CQE says all.
-template <class Op, class Until>
-WV_DEVICE Posted post_fitting(const Qp& qp, const Group& group, const Op& op, Flags flags,
+template <class Lanes, class Op, class Until>
+WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Flags flags,
                               Until until) {
   const SendQueue q(qp);
   const u32 each = op.wqebbs();
@@ -44,15 +45,15 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Group& group, const Op& op, Fl
   group.sync();
   const u64 index = base + group.rank * each;
   const bool wanted = !flags.has(unsignalled);
-  const bool any = group.count == 1 ? wanted : ballot(group.mask, wanted) != 0;
+  const bool any = group.any(wanted);
   const bool last = group.rank == group.count - 1;
   if (last && !any && !must_signal(q, index, each)) {
     // Before the release in publish; see tail_is_unsignalled.
     raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, base + total);
   }
-  write_op(q, index, op, flags, any && last);
-  if (group.count == 1 && r.holds_token) publish_held(q, base, total, r.alone);
-  else publish(q, group, base, total);
+  write_op(q, index, op, flags, any && last,
+           lanes_fill_lines && group.count == warp_size);
+  publish(q, group, base, total, r.token);
   return {Status{}, each, index};
 }
 
@@ -76,9 +77,8 @@ WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags f
   }
 }
 
-// For callers who each have something to post: those who arrive together go together, if they take
-// as much of the ring and wait as
-// long.
+// For callers who each have something to post: those who arrive together post together, if they
+// take as much of the ring and wait as long.
 template <class Op, class Until>
 WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Until until) {
   // State addresses are below 2^57.
@@ -100,13 +100,14 @@ WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
     // What the members wrote is part of the transfer.
     coop.sync();
     Posted posted{};
-    if (coop.thread_rank() == 0) posted = post_group(qp, only_me(), op, flags, timeout);
+    if (coop.thread_rank() == 0) posted = post_fitting(qp, Alone{}, op, flags, timeout);
     return coop.broadcast(posted);
   }
 }
 
 // Receives: the same steps, without signalling and doorbell register.
-WV_DEVICE Posted publish_receives(const RecvQueue& q, const Group& group, const Receive& op,
+template <class Lanes>
+WV_DEVICE Posted publish_receives(const RecvQueue& q, const Lanes& group, const Receive& op,
                                   u64 base) {
   // The leader's acquire of `completed` before the other lanes' stores to the slots.
   group.sync();
@@ -119,7 +120,7 @@ WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline
   const RecvQueue q(qp);
   const Reserved r = reserve_recv(qp, q, 1, deadline);
   if (!r.status.ok()) return {r.status, 1, 0};
-  return publish_receives(q, Group(only_me()), op, r.base);
+  return publish_receives(q, Alone{}, op, r.base);
 }
 
 // Together if there is room for all at once, else each by itself: room comes from those who consume

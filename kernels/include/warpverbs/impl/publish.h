@@ -40,10 +40,39 @@ struct Group {
   WV_DEVICE T from_leader(T value) const {
     return count == 1 ? value : shfl(mask, value, leader);
   }
+  WV_DEVICE bool any(bool mine) const { return count == 1 ? mine : ballot(mask, mine) != 0; }
   WV_DEVICE void sync() const {
     if (count != 1) sync_warp(mask);
   }
 };
+
+// A lane by itself: the same without collectives, each of which would be code that never runs.
+struct Alone {
+  static constexpr u32 count = 1;
+  static constexpr u32 rank = 0;
+
+  WV_DEVICE bool leads() const { return true; }
+  template <class T>
+  WV_DEVICE T from_leader(T value) const {
+    return value;
+  }
+  WV_DEVICE bool any(bool mine) const { return mine; }
+  WV_DEVICE void sync() const {}
+};
+
+// Of lanes that look at one chunk each, in the order of their ranks: where the ready run ends, and
+// whether all of them found their chunk full.
+struct ReadyRun {
+  u64 end;
+  bool full;
+};
+WV_DEVICE ReadyRun first_end(const Group& group, ReadyRun mine) {
+  if (group.count == 1) return mine;
+  const lane_mask stop = ballot(group.mask, !mine.full);
+  const u32 lane = stop == 0 ? highest_bit(group.mask) : lowest_bit(stop);
+  return {shfl(group.mask, mine.end, lane), stop == 0};
+}
+WV_DEVICE ReadyRun first_end(const Alone&, ReadyRun mine) { return mine; }
 
 // Flips the ready bits of [base, base + n), the last word first: readers go upwards and must not
 // find the head of a WQE ready while its rest is not.
@@ -66,15 +95,12 @@ WV_DEVICE u32 trailing_ones(u64 x) { return x == ~u64{0} ? 64 : lowest_bit(~x); 
 // The chunk of the ready bitmap that contains `from`, or the `ahead`-th one after it: where its
 // ready run that begins at max(from, its start) ends.
 template <class Queue>
-WV_DEVICE u64 ready_run(const Queue& q, u64 from, u32 ahead, bool& full) {
+WV_DEVICE ReadyRun ready_run(const Queue& q, u64 from, u32 ahead) {
   const u32 log_chunk = q.log_depth < 7 ? q.log_depth : 7;
   const u64 start = ((from >> log_chunk) + ahead) << log_chunk;
   // A slot's bit means something only once its flip of the lap before has been seen. That is known
   // below `from`, so one look covers no more than the ring.
-  if (ahead >= q.depth() >> log_chunk) {
-    full = false;
-    return start;
-  }
+  if (ahead >= q.depth() >> log_chunk) return {start, false};
   const u64 slot = start & (q.depth() - 1);
   // Acquire, pairs with mark_ready.
   vec16 bits;
@@ -94,31 +120,24 @@ WV_DEVICE u64 ready_run(const Queue& q, u64 from, u32 ahead, bool& full) {
   u32 run = trailing_ones(lo);
   if (run == 64) run += trailing_ones(hi);
   const u32 chunk = 1u << log_chunk;
-  full = run >= chunk;
-  return start + (full ? chunk : run);
+  const bool full = run >= chunk;
+  return {start + (full ? chunk : run), full};
 }
 
 // The first index at or after `from` that is not ready. All lanes of the group look at once, one
 // 16-byte load each.
-template <class Queue>
-WV_DEVICE u64 ready_until(const Queue& q, const Group& group, u64 from) {
+template <class Queue, class Lanes>
+WV_DEVICE u64 ready_until(const Queue& q, const Lanes& group, u64 from) {
   u64 at = from;
   for (;;) {
-    bool full;
-    u64 end = ready_run(q, at, group.rank, full);
-    bool all_full = full;
-    if (group.count != 1) {
-      const lane_mask stop = ballot(group.mask, !full);
-      all_full = stop == 0;
-      end = shfl(group.mask, end, all_full ? highest_bit(group.mask) : lowest_bit(stop));
-    }
+    const ReadyRun run = first_end(group, ready_run(q, at, group.rank));
     // Words are read in no particular order. Where the run ends with a word, the next one may have
     // been read before its bits were flipped, and a WQE that spans both would be cut: look again.
     // One look does not go beyond the ring, whose end may come before that of a word.
     const u64 word = q.depth() < 64 ? q.depth() : 64;
-    const bool cut = !all_full && (end & (word - 1)) == 0 && end != at;
-    at = end;
-    if (!all_full && !cut) return at;
+    const bool cut = !run.full && (run.end & (word - 1)) == 0 && run.end != at;
+    at = run.end;
+    if (!run.full && !cut) return at;
     group.sync();
   }
 }
@@ -141,8 +160,8 @@ WV_DEVICE bool offer_token(u32* token) {
 
 // The combiner, who holds the ring token: rings for everything that is ready until nobody has asked
 // again. `seen` is the token's value when the caller took it.
-template <class Queue>
-WV_DEVICE void combine(const Queue& q, const Group& group, u32 seen) {
+template <class Queue, class Lanes>
+WV_DEVICE void combine(const Queue& q, const Lanes& group, u32 seen) {
   QueueState* c = q.counters();
   // Only combiners write `published`, and the token orders one after another.
   u64 from = 0;
@@ -172,37 +191,40 @@ WV_DEVICE void combine(const Queue& q, const Group& group, u32 seen) {
   } while (asked_again);
 }
 
+// How the poster of [base, base + n) stands to the ring token.
+enum class token_is : u8 {
+  not_held,
+  held,   // taken before the WQEs were written, by a lane that posts alone
+  alone,  // held; and everything before `base` had been rung, and nothing behind it was reserved
+};
+
 // Makes [base, base + n), written by the lanes of `group`, known to the NIC. On return somebody
 // has rung for it or is obliged to.
-template <class Queue>
-WV_DEVICE void publish(const Queue& q, const Group& group, u64 base, u64 n) {
+template <class Queue, class Lanes>
+WV_DEVICE void publish(const Queue& q, const Lanes& group, u64 base, u64 n,
+                       token_is token = token_is::not_held) {
+  u32* word = &q.counters()->ring_token;
+  u32 was = 0;
+  u32 must_ring = 1;
   // Every lane's WQE before the leader's release.
   group.sync();
-  u32 token = 1;
   if (group.leads()) {
-    // Release: the WQEs, and a higher word of bits, before a word of bits. Pairs with ready_run.
-    mark_ready<order::release>(q, base, n);
-    token = fetch_add<order::acq_rel, scope::gpu>(&q.counters()->ring_token, 1u);
+    if (token == token_is::not_held) {
+      // Release: the WQEs, and a higher word of bits, before a word of bits. Pairs with ready_run.
+      mark_ready<order::release>(q, base, n);
+      was = fetch_add<order::acq_rel, scope::gpu>(word, 1u);
+      must_ring = was == 0 || was == token_offered;
+    } else {
+      // Its own work is all there is to ring for, and no bit need be read before the doorbell.
+      if (token == token_is::alone) q.announce(base + n);
+      // Read by this lane and by later combiners only, so the token carries them.
+      mark_ready<order::relaxed>(q, base, n);
+      if (token == token_is::alone) {
+        must_ring = compare_exchange<order::acq_rel, scope::gpu>(word, 1u, 0u) != 1;
+      }
+    }
   }
-  token = group.from_leader(token);
-  if (token == 0 || token == token_offered) combine(q, group, token + 1);
-}
-
-// The same for one lane that took the token before it wrote. `alone`: everything before `base` has
-// been rung and nothing behind it was reserved when the token was taken, so its own work is all
-// there is to ring for, and no bit need be read before the doorbell. Its bits are read by itself and
-// by later combiners only, so the token carries them.
-template <class Queue>
-WV_DEVICE void publish_held(const Queue& q, u64 base, u64 n, bool alone) {
-  u32* token = &q.counters()->ring_token;
-  if (alone) {
-    q.announce(base + n);
-    mark_ready<order::relaxed>(q, base, n);
-    if (compare_exchange<order::acq_rel, scope::gpu>(token, 1u, 0u) == 1) return;
-  } else {
-    mark_ready<order::relaxed>(q, base, n);
-  }
-  combine(q, Group(lane_bit(lane_id())), 1);
+  if (group.from_leader(must_ring)) combine(q, group, group.from_leader(was) + 1);
 }
 
 }  // namespace impl

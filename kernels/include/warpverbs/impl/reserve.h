@@ -21,19 +21,20 @@ WV_DEVICE bool must_signal(const SendQueue& q, u64 index, u32 wqebbs) {
 struct Reserved {
   Status status;
   u64 base;
-  bool holds_token;  // the ring token was free and is now the caller's
-  bool alone;        // everything before `base` has been rung, and nothing behind it is reserved
+  token_is token;
 };
 
 // A poster that gives up after it has reserved leaves a hole. Nothing behind it will be rung, so
 // the queue is declared dead: everybody else returns `aborted` at once.
 WV_DEVICE void abandon(PostState* state, u64 base) {
-  const auto hole = ErrorWord::pack(poster_gave_up, 0, 0, 0, static_cast<u16>(base));
-  (void)claim_error(state, hole);
+  (void)claim_error(state, Status::of(outcome::aborted), static_cast<u16>(base));
 }
 
-// Waits for room for [base, base + n), which is reserved already.
-WV_DEVICE Status wait_for_room(const Qp& qp, u64 base, u32 n, Deadline deadline) {
+// Waits for room for [base, base + n), which is reserved already. Nobody may hold the token while it
+// waits: the work that makes room may need a ring.
+WV_DEVICE Status wait_for_room(const Qp& qp, u64 base, u32 n, bool holds_token,
+                               Deadline deadline) {
+  if (holds_token) combine(SendQueue(qp), Alone{}, 1);
   const u64 depth = u64{1} << qp.log_sq;
   const Status status =
       await_send<false, true>(qp, base + n - depth, wait_for::send_room, deadline).status;
@@ -89,10 +90,11 @@ WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, 
   r.base = fetch_add<order::relaxed, scope::gpu>(&c->reserved, n);
   u64 published = 0;
   u64 reserved = 0;
+  bool holds_token = false;
   if (eager) {
     // Acquire, pairs with the release of whoever held the token: that one's record, `published` and
     // doorbell before ours; and the reservations of those who gave it back.
-    r.holds_token = compare_exchange<order::acquire, scope::gpu>(&c->ring_token, 0u, 1u) == 0;
+    holds_token = compare_exchange<order::acquire, scope::gpu>(&c->ring_token, 0u, 1u) == 0;
     published = load<order::relaxed, scope::gpu>(&c->published);
     reserved = load<order::relaxed, scope::gpu>(&c->reserved);
   }
@@ -101,13 +103,14 @@ WV_DEVICE Reserved reserve(const Qp& qp, const SendQueue& q, u32 n, bool eager, 
   const u64 done = load_poll_word(c).completed();
   // A poster behind us may have marked its work ready and found the token free before we took it: it
   // could not ring, because ours was missing, and left that to us. Its reservation is visible here.
-  r.alone = r.holds_token && published == r.base && reserved == r.base + n;
+  const bool alone = published == r.base && reserved == r.base + n;
+  r.token = !holds_token ? token_is::not_held : alone ? token_is::alone : token_is::held;
   const bool room = r.base + n - done <= q.depth();
   if (room && r.status.ok()) return r;
-  // Nobody may hold the token while it waits: the work that makes room may need a ring.
-  if (r.holds_token) combine(q, Group(lane_bit(lane_id())), 1);
-  r.holds_token = false;
-  if (r.status.ok()) r.status = wait_for_room(qp, r.base, n, deadline_of(qp, until));
+  const Status waited =
+      wait_for_room(qp, r.base, n, holds_token, deadline_of(qp, until));
+  if (r.status.ok()) r.status = waited;
+  r.token = token_is::not_held;
   return r;
 }
 

@@ -123,13 +123,11 @@ WV_DEVICE Posted post_recv(const Qp& qp, u64 index, Local local, u32 bytes) {
 
 WV_DEVICE void ring_doorbell(const Qp& qp, Posted posted) {
   if (!posted.ok()) return;
-  const impl::Group alone(impl::only_me());
-  impl::publish(impl::SendQueue(qp), alone, posted.index, posted.wqebbs);
+  impl::publish(impl::SendQueue(qp), impl::Alone{}, posted.index, posted.wqebbs);
 }
 WV_DEVICE void update_recv_dbrec(const Qp& qp, Posted posted) {
   if (!posted.ok()) return;
-  const impl::Group alone(impl::only_me());
-  impl::publish(impl::RecvQueue(qp), alone, posted.index, posted.wqebbs);
+  impl::publish(impl::RecvQueue(qp), impl::Alone{}, posted.index, posted.wqebbs);
 }
 
 WV_DEVICE u64 next_send_index(const Qp& qp) {

@@ -1,14 +1,12 @@
 //! Receives.
 
 use super::{Direct, GONE, Id, lock, retire, try_lock};
-use crate::error::error_opcode;
 use crate::post::protocol::Ring;
 use crate::post::words::Words;
 use crate::post::work::{Posted, Received, Taken};
 use crate::provider::{NotPosted, RecvPort};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use warpverbs_mlx5::cqe::ErrorSide;
-use warpverbs_mlx5::export::ErrorWord;
+use warpverbs_mlx5::export::{Cause, ErrorWord};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, Rule, receive_syndrome};
 use warpverbs_rdma::Sge;
@@ -105,8 +103,7 @@ impl Direct {
             // If a send is the cause, it is known by now.
             self.drain_send(q);
         }
-        let side = error_opcode(ErrorSide::Responder);
-        q.claim_error(ErrorWord::new(side, syndrome.value(), vendor, 0, index as u16));
+        q.claim_error(ErrorWord::new(Cause::Responder, syndrome.value(), vendor, 0, index as u16));
         self.end(q);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Direct, GONE, Id, lock, retire, try_lock};
 use crate::FirstError;
-use crate::error::error_opcode;
 use crate::post::protocol::Ring;
 use crate::post::request::{Action, Request};
 use crate::post::words::Words;
@@ -10,8 +9,7 @@ use crate::post::work::Posted;
 use crate::provider::{NotPosted, SendPort};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use warpverbs_mlx5::cqe::ErrorSide;
-use warpverbs_mlx5::export::ErrorWord;
+use warpverbs_mlx5::export::{Cause, ErrorWord};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, Rule};
 use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
@@ -247,8 +245,7 @@ impl Direct {
 
     fn error(&self, index: u64, syndrome: Syndrome, vendor: u8) -> ErrorWord {
         let opcode = self.opcodes[self.slot(index)].load(Relaxed);
-        let side = error_opcode(ErrorSide::Requester);
-        ErrorWord::new(side, syndrome.value(), vendor, opcode, index as u16)
+        ErrorWord::new(Cause::Requester, syndrome.value(), vendor, opcode, index as u16)
     }
 
     /// The NIC is gone: nothing that it has will complete.
