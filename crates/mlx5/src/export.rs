@@ -215,13 +215,7 @@ pub struct ErrorWord(pub u64);
 
 impl ErrorWord {
     /// Packs a cause and the fields of its CQE.
-    pub const fn new(
-        cause: Cause,
-        syndrome: u8,
-        vendor: u8,
-        wqe_opcode: u8,
-        counter: u16,
-    ) -> Self {
+    pub const fn new(cause: Cause, syndrome: u8, vendor: u8, wqe_opcode: u8, counter: u16) -> Self {
         let status = [cause as u8, syndrome, vendor, wqe_opcode];
         Self(1 << 63 | (counter as u64) << 32 | u32::from_le_bytes(status) as u64)
     }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 use warpverbs_mlx5::cqe::{Cqe64, CqeTail, ErrCqe, TAIL_OFFSET};
 use warpverbs_mlx5::doorbell::{CqDbr, QpDbr};
-use warpverbs_mlx5::export::{Cause, Cq, ErrorWord, Fault, PostState, Qp, QueueState, SCRATCH_SLOTS};
+use warpverbs_mlx5::export::{
+    Cause, Cq, ErrorWord, Fault, PostState, Qp, QueueState, SCRATCH_SLOTS,
+};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::segment::{
     AtomicSeg, CtrlSeg, DataSeg, MaskedCs4Seg, MaskedCs8Seg, MaskedFa4Seg, MaskedFa8Seg, RaddrSeg,
@@ -162,10 +164,7 @@ fn values(out: &mut String) {
             .expect("text");
     }
     let word = ErrorWord::new(Cause::Requester, 0x13, 0x88, 8, 0x1f3a).0;
-    writeln!(
-        out,
-        "static_assert(ErrorWord::pack(0x08881304, 0x1f3a).raw == {word}ull, \"\");"
-    )
-    .expect("text");
+    writeln!(out, "static_assert(ErrorWord::pack(0x08881304, 0x1f3a).raw == {word}ull, \"\");")
+        .expect("text");
     writeln!(out, "static_assert(scratch_slots == {SCRATCH_SLOTS}, \"\");").expect("text");
 }

@@ -10,13 +10,8 @@ use warpverbs_mlx5::num::{Be24, Qpn, WqeIndex, wqebbs};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::syndrome::Syndrome;
 
-const CAUSES: &[Cause] = &[
-    Cause::PosterGaveUp,
-    Cause::Requester,
-    Cause::Responder,
-    Cause::BadCqe,
-    Cause::StrayCqe,
-];
+const CAUSES: &[Cause] =
+    &[Cause::PosterGaveUp, Cause::Requester, Cause::Responder, Cause::BadCqe, Cause::StrayCqe];
 
 proptest! {
     #[test]
