@@ -48,7 +48,7 @@ impl ContextBuilder {
         self
     }
 
-    /// Takes a software NIC whose engine somebody else runs, for instance a test step by step.
+    /// Takes a software NIC whose engine the caller runs, for instance a test step by step.
     pub fn soft_nic(mut self, nic: SoftNic) -> Self {
         self.soft = Some(SoftSource::Stepped(nic));
         self

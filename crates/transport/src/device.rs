@@ -40,7 +40,7 @@ impl Device {
         self.shared.nic.id()
     }
 
-    /// Lets the NIC touch a buffer, and keeps it alive. `options` are the rights, or those and more;
+    /// Registers a buffer with the NIC, and keeps it alive. `options` are the rights, or those and more;
     /// reading by the own side is always allowed.
     #[doc(alias = "RegisterRdmaMemoryRegion")]
     pub fn register(
@@ -56,7 +56,7 @@ impl Device {
         self.register_region(HostBuf::region(len)?, access)
     }
 
-    /// Registers memory that somebody else made.
+    /// Registers memory of another owner.
     pub fn register_region(
         &self,
         region: Region,

@@ -99,7 +99,7 @@ impl Endpoint {
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
         let register = match qp.doorbell_offset() {
             Some(offset) => device.nic.doorbells().slice(offset, 8)?,
-            // Nobody listens: the word that a poster writes before it.
+            // Work is posted by calls, so a poster's doorbell goes to a word that nothing reads.
             None => memory.record()?,
         };
         let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
@@ -314,7 +314,7 @@ impl Core {
         self.queues.as_ref().map_or_else(|| self.qp.first_error(), HostQueues::first_error)
     }
 
-    /// Returns to the shared queue what this endpoint took from it and nobody asked for.
+    /// Returns to the shared queue the receives of completions that were never polled.
     fn give_receives_back(&self) {
         let (Some(queues), Some(srq)) = (&self.queues, &self.config.srq) else { return };
         // What is on its way is flushed.

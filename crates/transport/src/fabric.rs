@@ -10,7 +10,7 @@ use warpverbs_rdma::ROCE_PORT;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FabricAddress {
-    /// On none: QPs of the same NIC reach it, and nobody else.
+    /// On none: only QPs of the same NIC reach it.
     #[default]
     Local,
     /// RoCEv2 from a UDP socket, as the software NIC speaks it, on any port.

@@ -40,7 +40,7 @@
 //!   order values are dropped.
 //! - The first error stays. Every later call on the endpoint returns it, [`Endpoint::health`]
 //!   explains it, and [`Endpoint::reset`] begins anew.
-//! - [`Error::kind`] tells whose doing it is: the caller's, the peer's, or nobody's.
+//! - [`Error::kind`] classifies an error by its origin: the caller, the peer, or the environment.
 //!
 //! # Features
 //!

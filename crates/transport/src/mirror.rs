@@ -47,7 +47,7 @@ fn enumerators(file: &str, name: &str) -> BTreeMap<u32, String> {
     values
 }
 
-/// Name of a variant, without what it carries; `None` for one that is unknown.
+/// Name of a variant, without its fields; `None` for one that is unknown.
 fn variant(value: impl Debug) -> Option<String> {
     let text = format!("{value:?}");
     let name = text.split(['(', ' ']).next().unwrap_or_default();

@@ -22,10 +22,10 @@ impl RegisterOptions {
         Self { access, bounce: false, relaxed_ordering: false }
     }
 
-    /// Memory of a GPU that an RDMA device cannot reach may be stood in for by pinned host memory of
-    /// the same size, with copies by the CPU before and after each transfer. It is the last way, and
-    /// the slowest. Peers cannot be given rights to such memory, since nobody sees when they use it.
-    /// The software NIC, which copies by itself, needs no such leave.
+    /// Allows a bounce buffer for memory of a GPU that an RDMA device cannot reach: pinned host memory
+    /// of the same size, with copies by the CPU before and after each transfer. It is used only where
+    /// every other way fails. Peers get no rights to such memory, since their accesses cannot be seen.
+    /// The software NIC copies by itself and ignores this.
     #[must_use]
     pub const fn bounce(self, bounce: bool) -> Self {
         Self { bounce, ..self }
@@ -44,7 +44,7 @@ impl RegisterOptions {
         self.access
     }
 
-    /// Whether host memory may stand in.
+    /// Whether a bounce buffer may be used.
     pub const fn may_bounce(&self) -> bool {
         self.bounce
     }

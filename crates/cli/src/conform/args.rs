@@ -68,7 +68,7 @@ pub(super) struct ServerArgs {
     /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
     #[arg(long, default_value_t = 0)]
     pub(super) udp_port: u16,
-    /// Seconds to wait for a client
+    /// Seconds to wait for a client that does not come
     #[arg(long, default_value_t = 300)]
     pub(super) wait: u64,
     /// Where kernels run: auto, simt, cuda or cuda:N
@@ -96,7 +96,7 @@ pub(super) struct ClientArgs {
     /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
     #[arg(long, default_value_t = 0)]
     pub(super) udp_port: u16,
-    /// Seconds to look for the server
+    /// Seconds to wait for a server that does not answer
     #[arg(long, default_value_t = 5)]
     pub(super) wait: u64,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub enum ConnectError {
     /// The host's name gave no address.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// Nobody listens there, and nobody began to before the deadline.
+    /// The connection was refused until the deadline.
     #[error(
         "nobody listens at {host}:{port} (tried for {waited:.1?}, {attempts} times); is rank 0 running, and does the address belong to it?"
     )]
@@ -29,7 +29,7 @@ pub enum ConnectError {
     /// This process cannot open a socket at all.
     #[error("no socket to connect to {host}:{port} with: {cause}")]
     NoSocket { host: String, port: u16, cause: io::Error },
-    /// A store that serves nobody else now.
+    /// The store accepts no more connections.
     #[error("the store at {peer} refuses the connection: {why} (asked {attempts} times)")]
     TurnedAway { peer: SocketAddr, why: String, attempts: u32 },
     /// Something else listens there.
@@ -177,7 +177,7 @@ fn attempt(peer: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failed> {
 
 fn open(peer: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&peer, limit)?;
-    // The kernel may connect a socket to itself where nobody listens on an ephemeral port.
+    // The kernel may connect a socket to itself if its ephemeral port has no listener.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }

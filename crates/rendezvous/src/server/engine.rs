@@ -115,7 +115,7 @@ impl Engine {
         pause.into_iter().chain(tick).min()
     }
 
-    /// How often deadlines are looked at.
+    /// How often deadlines are checked.
     fn tick(&self) -> Duration {
         (self.limits.message_time / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }

@@ -25,7 +25,7 @@ pub(super) struct Waiters {
     bytes: usize,
 }
 
-/// What one registration is taken to cost, besides the bytes of a key that nobody else waits for.
+/// Bytes that one registration counts for, beside those of a key without other waiters.
 const REGISTRATION: usize = 48;
 
 impl Waiters {

@@ -76,7 +76,7 @@ fn decode(value: &[u8]) -> Option<(u32, Loss)> {
 }
 
 impl World {
-    /// Whether all ranks are there, as far as the store knows.
+    /// Whether no rank is known to be lost.
     ///
     /// # Errors
     /// [`WorldError::Lost`] names the first rank that was lost.
@@ -116,7 +116,7 @@ impl World {
     pub fn fail(mut self, cause: &str) {
         let value = encode(self.rank, &Loss::Failed(cause.to_owned()));
         let key = self.key(LOST);
-        // The store may be gone as well; there is nobody else to tell.
+        // If the store is gone too, the failure cannot be reported.
         let _ = self.client.compare_set(&key, b"", value.as_bytes());
         self.depart();
     }

@@ -261,7 +261,7 @@ impl World {
         self.client.set(own, mine).map_err(|error| self.refine(error))?;
         self.await_all(kind, name, &keys, deadline)?;
         if let Some(before) = before {
-            // Who is here has finished with the use before, so nobody reads its keys any more.
+            // A rank in this use has finished the previous one, whose keys are no longer read.
             let old = format!("{before}/{}", self.rank);
             self.client.delete_key(&old).map_err(|error| self.refine(error))?;
         }

@@ -149,7 +149,7 @@ pub enum UsageError {
         /// Bytes on the other side.
         remote: u64,
     },
-    /// A message is longer than the NIC carries.
+    /// A message is longer than the NIC supports.
     #[error("a message of {bytes} bytes; a NIC carries at most {max}")]
     TooLong {
         /// Its length.

@@ -9,7 +9,7 @@ use warpverbs_mlx5::doorbell::set_ci_word;
 use warpverbs_mlx5::export::{CqMode, PostState};
 
 impl Memory {
-    /// Back to what a new endpoint has, for a QP that was reset and that nobody posts to. Ring CQs
+    /// Restores the state of a new endpoint, for a QP in RESET without posters. Ring CQs
     /// go on where the NIC goes on: what is left in them is thrown away.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         let (r, shape) = (&self.rings, &self.shape);

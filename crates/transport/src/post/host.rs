@@ -67,7 +67,7 @@ impl HostQueues {
         &self.path
     }
 
-    /// Looks at the send completions once, unless somebody else does.
+    /// Polls for send completions once, unless another thread is polling.
     #[inline]
     pub(super) fn drain_send(&self) {
         match &self.path {
@@ -76,7 +76,7 @@ impl HostQueues {
         }
     }
 
-    /// Takes one completion of a receive, good or bad; `None` if there is none, or somebody else is
+    /// Takes one completion of a receive, good or bad; `None` if there is none, or another thread is
     /// polling. The first bad one becomes the endpoint's error.
     #[inline]
     pub(crate) fn take_recv(&self) -> Option<Taken> {
@@ -133,7 +133,7 @@ impl HostQueues {
         }
     }
 
-    /// Looks at the send CQ once, unless somebody else does, and returns how far the queue has come.
+    /// Polls the send CQ once, unless another thread is polling; returns the `completed` index.
     pub(crate) fn poll_send(&self) -> Result<u64, Error> {
         self.drain_send();
         let completed = self.words.send.completed();

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 /// Posts work to an endpoint from the host and waits for it. Any number of threads may hold one
-/// for the same endpoint at the same time. Nothing here allocates, and nothing locks but what a NIC's
-/// library locks.
+/// for the same endpoint at the same time. Nothing here allocates. Locks are taken only inside a
+/// NIC's library, or around its calls.
 ///
 /// `post_*` calls that return without error have been rung for. They wait only for room, at most
 /// for the endpoint's timeout (or that of [`Poster::with_timeout`]), and then leave nothing behind.

@@ -14,7 +14,7 @@ const PUBLISHED: usize = offset_of!(QueueState, published) / 8;
 const POLL: usize = offset_of!(QueueState, poll) / 8;
 const CQ_CI: usize = offset_of!(QueueState, cq_ci) / 8;
 
-/// One work queue's bookkeeping and how its NIC is told.
+/// One work queue's counters and ready bits, and the doorbell that announces its work.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     log_depth: u32,

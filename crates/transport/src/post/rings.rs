@@ -143,7 +143,7 @@ impl Rings {
         SendOpcode::from_value(opcode)
     }
 
-    /// Looks at the send CQ once, unless somebody else does.
+    /// Polls the send CQ once, unless another thread is polling.
     #[inline]
     pub(super) fn drain_send(&self, q: &Words) {
         let Some(mut poller) = try_lock(&q.send) else { return };
@@ -205,8 +205,8 @@ impl Rings {
         }
     }
 
-    /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or somebody
-    /// else is polling. The first bad one becomes the endpoint's error.
+    /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or another
+    /// thread is polling. The first bad one becomes the endpoint's error.
     pub(super) fn take_recv(&self, q: &Words) -> Option<Taken> {
         let cq = &self.recv_cq;
         let mut poller = try_lock(&q.recv)?;

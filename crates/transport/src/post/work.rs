@@ -36,8 +36,8 @@ pub struct Received {
     pub byte_len: u32,
     /// How.
     pub kind: ReceivedKind,
-    /// The sender asked that its receiver be told ([`SendFlags::SOLICITED`]). libibverbs does not say,
-    /// so this is false on its devices.
+    /// The sender set [`SendFlags::SOLICITED`]. libibverbs does not report it, so this is false on its
+    /// devices.
     pub solicited: bool,
     /// The consumed receive, as [`Posted::index`] counted it; with a shared receive queue, the
     /// queue's own number for it.

@@ -239,7 +239,7 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     fn qpn(&self) -> u32;
     /// Numbers of its send and receive CQ.
     fn cqns(&self) -> [u32; 2];
-    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if it hears of work by
+    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if work reaches it by
     /// [`QueuePair::direct`] alone.
     fn doorbell_offset(&self) -> Option<u64>;
     /// Its state.

@@ -40,7 +40,7 @@ impl Soft {
         Self { config, up: Mutex::default() }
     }
 
-    /// A NIC whose engine is somebody else's business.
+    /// A NIC whose engine the caller runs.
     pub(crate) fn stepped(nic: SoftNic) -> Result<Self, Error> {
         let config = nic.config().clone();
         let running = Running::new(nic)?;

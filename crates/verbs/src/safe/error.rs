@@ -108,7 +108,7 @@ pub enum VerbsError {
     /// There is no way to register a GPU's memory.
     #[error(transparent)]
     NotRegistered(Box<NotRegistered>),
-    /// Memory that somebody copies cannot be reached by peers on their own: nobody sees when.
+    /// Memory behind a bounce buffer cannot be accessed by peers: their accesses cannot be seen.
     #[error(
         "memory that bounces through the host cannot grant {rights:?}, since nobody sees when peers \
          use it: let peers reach host memory (Place::Shared), or see to a direct way ({tried})"
@@ -171,7 +171,7 @@ impl From<CallError> for VerbsError {
 }
 
 impl VerbsError {
-    /// The device, or the kernel, calls what was asked for invalid (`EINVAL`), and says no more.
+    /// The device or the kernel refused the request as invalid (`EINVAL`), without a reason.
     pub fn is_invalid(&self) -> bool {
         let (Self::Call(call) | Self::Advised { call, .. }) = self else { return false };
         call.errno == Errno::EINVAL

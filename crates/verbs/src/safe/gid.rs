@@ -112,7 +112,7 @@ pub(super) fn table(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsE
 fn entry_of(raw: &sys::ibv_gid_entry) -> GidEntry {
     GidEntry {
         index: raw.gid_index,
-        // SAFETY: sixteen bytes, whichever way they are looked at.
+        // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         gid: Gid(unsafe { raw.gid.raw }),
         kind: match raw.gid_type {
             sys::IBV_GID_TYPE_IB => GidKind::Ib,
@@ -130,7 +130,7 @@ fn one_by_one(context: &Context, port: u8, attr: &PortAttr) -> Result<Vec<GidEnt
     for index in 0..attr.gid_count {
         // SAFETY: a live context.
         let raw = unsafe { result::query_gid(context.api(), context.ptr(), port, index as i32) }?;
-        // SAFETY: sixteen bytes, whichever way they are looked at.
+        // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         let gid = Gid(unsafe { raw.raw });
         if gid.is_zero() {
             continue;

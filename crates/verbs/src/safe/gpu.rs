@@ -25,7 +25,7 @@ pub struct NotRegistered {
 pub struct GpuWays {
     /// The kernel module that lets NICs reach the GPU's memory, if it is loaded.
     pub peer_module: Option<&'static str>,
-    /// Whether pinned host memory will do; whoever says so copies the bytes.
+    /// Whether pinned host memory may be used instead; the caller then copies the bytes.
     pub bounce: bool,
 }
 

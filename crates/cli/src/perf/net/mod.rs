@@ -50,7 +50,7 @@ pub(crate) struct ServerArgs {
     /// UDP port of the NIC; 0 is any, 4791 the standard
     #[arg(long, default_value_t = 0)]
     udp_port: u16,
-    /// Seconds to wait for a client
+    /// Seconds to wait for a client that does not come
     #[arg(long, default_value_t = 300)]
     wait: u64,
 }
@@ -66,7 +66,7 @@ pub(crate) struct ClientArgs {
     /// UDP port of the NIC; 0 is any, 4791 the standard
     #[arg(long, default_value_t = 0)]
     udp_port: u16,
-    /// Seconds to look for the server
+    /// Seconds to wait for a server that does not answer
     #[arg(long, default_value_t = 5)]
     wait: u64,
     #[command(flatten)]

@@ -61,7 +61,7 @@ pub(super) struct Direct {
     failed: AtomicBool,
 }
 
-/// Completions that were taken and not yet looked at.
+/// Completions taken from the NIC and not yet processed.
 #[derive(Debug)]
 struct Poll {
     port: Box<dyn CompletionPort>,
@@ -126,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For pollers: `None` if somebody else is polling.
+/// For pollers: `None` if another thread is polling.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -14,7 +14,7 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, Rule};
 use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
 
-/// Completions looked at in one go.
+/// Completions processed in one call.
 const MOST: usize = 256;
 
 /// The posters' side of a send queue.
@@ -175,7 +175,7 @@ impl Direct {
         Ok(true)
     }
 
-    /// Takes the completions of sends that are there, unless somebody else does.
+    /// Processes the available send completions, unless another thread is polling.
     #[inline]
     pub(in crate::post) fn drain_send(&self, q: &Words) {
         let Some(mut sent) = try_lock(&self.sent) else { return };

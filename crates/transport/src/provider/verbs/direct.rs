@@ -34,7 +34,7 @@ impl QueuePair for DirectQp {
         self.device.qp.qpn()
     }
 
-    /// In this process; nobody but the library knows those of the device.
+    /// Handles in this process: the library does not report the device's numbers.
     fn cqns(&self) -> [u32; 2] {
         let qp = &self.device.qp;
         [qp.send_cq().id(), qp.recv_cq().id()].map(device_number)

@@ -1,5 +1,5 @@
-//! Inline data, of which devices take as much as they like: no device tells how much before it is
-//! asked, and what it does not take is copied into slots of registered memory.
+//! Inline data. A device's limit is known only once a QP was created; longer inline data is copied
+//! into slots of registered memory.
 
 use crate::Error;
 use std::iter::successors;
@@ -9,7 +9,8 @@ use warpverbs_rdma::Lkey;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::VerbsError;
 
-/// A QP with as much of the inline data asked for as the device has. How much it is, is in its caps.
+/// Creates a QP with as much of the requested inline data as the device supports; its caps say how
+/// much.
 pub(super) fn create_qp(
     pd: &verbs::Pd,
     options: &verbs::QpOptions,
@@ -18,11 +19,11 @@ pub(super) fn create_qp(
     for max_inline in less(options.caps.max_inline) {
         let caps = verbs::QpCaps { max_inline, ..options.caps };
         match verbs::Qp::new(pd, &verbs::QpOptions { caps, ..options.clone() }) {
-            // The only thing that a device says of what is too much.
+            // A device rejects too much inline data with EINVAL and nothing else.
             Err(error) if error.is_invalid() && max_inline > 0 => {
                 refused.get_or_insert(error);
             }
-            // What is refused without inline data as well, is refused for something else.
+            // Refused without inline data too: the cause is something else.
             Err(error) => return Err(refused.unwrap_or(error)),
             done => return done,
         }
@@ -34,7 +35,7 @@ pub(super) fn create_qp(
     }))
 }
 
-/// Less and less, down to nothing.
+/// Half as much each time, down to nothing.
 fn less(asked: u32) -> impl Iterator<Item = u32> {
     successors(Some(asked), |&most| match most {
         0 => None,

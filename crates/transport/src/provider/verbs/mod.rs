@@ -64,8 +64,8 @@ impl VerbsProvider {
         self.library.map_or_else(verbs::Verbs::load, Ok)
     }
 
-    /// The selected devices, or why there are none: a machine that has none for whatever reason is
-    /// as good as one that never had. A selection that cannot be followed is an error.
+    /// The selected devices, or why there are none: on a machine without, whatever the reason, the
+    /// software NIC is used. A selection that cannot be followed is an error.
     fn list(&self) -> Result<Result<Vec<verbs::Device>, String>, Error> {
         let library = match self.library() {
             Ok(library) => library,

@@ -91,7 +91,8 @@ impl VerbsNic {
         Ok(Some(Arc::new(DirectQp { device, limits, keys, fetches, events })))
     }
 
-    /// One that the software NIC carries. Its CQ has room for all that may be outstanding.
+    /// A QP of the software NIC that is proxied to one of the device, whose CQ has room for all that
+    /// may be outstanding.
     fn proxied_qp(
         &self,
         spec: &QpSpec<'_>,

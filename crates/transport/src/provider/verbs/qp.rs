@@ -91,8 +91,8 @@ impl DeviceQp {
     }
 }
 
-/// One that the software NIC carries: both QPs are brought along together. Dropped in this order:
-/// the software NIC lets go of the device's QP before that is destroyed.
+/// A QP of the software NIC, proxied to one of the device: both change state together. Dropped in
+/// this order: the software NIC lets go of the device's QP before that is destroyed.
 #[derive(Debug)]
 pub(super) struct ProxiedQp {
     pub(super) qp: Qp,

@@ -73,7 +73,7 @@ impl<W: Request> Chain<W> {
         if self.len < capacity { Ok(()) } else { Err(ListError::Full { capacity }) }
     }
 
-    /// Appends a request with these entries; the rest of it is what a request before has left there.
+    /// Appends a request with these entries; its other fields keep the values of an earlier request.
     #[inline(always)]
     pub(super) fn push(&mut self, id: u64, sges: &[Sge]) -> Result<&mut W, ListError> {
         self.room()?;
@@ -111,7 +111,8 @@ impl<W: Request> Chain<W> {
         (self.len, self.sges_used) = (0, 0);
     }
 
-    /// Chains requests and entries, calls `post` with the first request, and tells how far it came.
+    /// Chains requests and entries, calls `post` with the first request, and reports how many were
+    /// posted.
     #[inline]
     pub(super) fn post(
         &mut self,

@@ -27,8 +27,8 @@ impl SendList {
         Self { chain, inline: vec![0; inline].into(), inline_used: 0 }
     }
 
-    /// Appends a request; `id` comes back with its completion. Where the kind of the request is known,
-    /// or was just looked at, nothing is looked at twice.
+    /// Appends a request; `id` comes back with its completion. Inlined, so that a caller that has just
+    /// matched on the operation does not match again.
     #[inline(always)]
     pub fn push(
         &mut self,

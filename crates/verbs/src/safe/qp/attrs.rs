@@ -79,7 +79,7 @@ impl Path {
     }
 
     pub(super) fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
-        // SAFETY: sixteen bytes, whichever way they are looked at.
+        // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         let dgid = Gid(unsafe { raw.grh.dgid.raw });
         let global = (raw.is_global != 0).then_some(GlobalRoute {
             dgid,
