@@ -92,6 +92,7 @@ pub use warpverbs_transport as transport;
 
 /// Memory at the same offsets on every rank, which kernels of all ranks reach.
 pub mod shmem {
+    pub use warpverbs_shmem::layout::{TEAM_BLOCK_BYTES, mail_block_bytes};
     pub use warpverbs_shmem::{
         AllocError, Decision, Heap, HeapConfig, HeapHealth, HeapReport, Route, RoutePolicy,
         ShmemError, Signal, Sym, Team,

@@ -1,6 +1,7 @@
 //! What the examples of several processes share: their flags, how they start, meet, and end.
 #![allow(dead_code, reason = "no example needs all of it")]
 
+pub(crate) mod heap;
 pub(crate) mod mesh;
 mod procs;
 pub(crate) mod rank;

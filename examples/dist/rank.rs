@@ -4,8 +4,9 @@ use super::mesh::Mesh;
 use crate::common::{DEADLINE, Session, words};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel};
-use warpverbs::transport::{Access, MemoryRegion};
+use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel, Status};
+use warpverbs::shmem::{Heap, HeapConfig};
+use warpverbs::transport::{Access, KernelStatus, MemoryRegion};
 use warpverbs_rendezvous::World;
 
 /// How often it is asked, while a kernel runs, whether all ranks are there.
@@ -119,6 +120,58 @@ impl<'r> Rank<'r> {
             }
         }
         Ok(blame)
+    }
+
+    /// A symmetric heap of `bytes` with all others; rank 0 says how each is reached.
+    pub(crate) fn heap(&mut self, bytes: u64) -> Result<Heap> {
+        let config = HeapConfig::new(bytes).timeout(DEADLINE);
+        let (gpu, nic) = (&self.session.gpu, &self.session.nic);
+        let heap = Heap::create(self.world, gpu, Some(nic), &config)?;
+        if self.is_first() {
+            let routes = heap.routes();
+            let routes = routes.iter().enumerate().map(|(rank, route)| format!("{rank} {route}"));
+            let routes: Vec<_> = routes.collect();
+            self.session.say(&format!("ranks are reached: {}", routes.join(", ")))?;
+        }
+        Ok(heap)
+    }
+
+    /// Runs a kernel on the heap to its end, or until a rank is lost. How long it took.
+    pub(crate) fn run_on(
+        &mut self,
+        heap: &mut Heap,
+        dim: Dim,
+        kernel: impl FnOnce(KernelPtr<Status>) -> Box<dyn SafeKernel>,
+    ) -> Result<Duration> {
+        let status = KernelStatus::new(&self.session.gpu)?;
+        let (begun, mut looked) = (Instant::now(), Instant::now());
+        let kernel = kernel(status.pointer());
+        let mut launch = self.session.gpu.launch(&*kernel, dim, 2 * DEADLINE)?;
+        while !launch.is_done()? {
+            if looked.elapsed() > LOOK {
+                looked = Instant::now();
+                if let Err(lost) = self.world.check() {
+                    heap.abort()?;
+                    return Err(lost.into());
+                }
+            }
+            match begun.elapsed() < Duration::from_millis(1) {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        let took = begun.elapsed();
+        if let Err(error) = status.check(&[]) {
+            // A peer that was killed is first noticed by its silence.
+            if let Some(loss) = self.world.loss_within(VERDICT) {
+                return Err(loss.into());
+            }
+            return Err(error).with_context(|| match heap.health() {
+                Ok(health) => health.to_string(),
+                Err(error) => error.to_string(),
+            });
+        }
+        Ok(took)
     }
 
     /// The longest time of all ranks, once all have ended.

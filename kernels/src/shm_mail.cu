@@ -20,8 +20,8 @@ WV_DEVICE void count_wrong(u64* wrong, bool is_wrong) {
   if (is_wrong) (void)fetch_add<order::relaxed, scope::gpu>(wrong, 1);
 }
 
-// In each round every member writes the round's number into a word of every other's heap, at `words`
-// by the writer's rank; behind the barrier all of them must be there, and no later round than the
+// In each round every member writes the round's number into a word of every other's heap, at
+// `words` by the writer's rank; behind the barrier all of them must be there, and no later round than the
 // next.
 template <class Coop>
 WV_DEVICE Status meet_rounds(const Coop& coop, const Heap& heap, const Team& team, u64 words,

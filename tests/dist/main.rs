@@ -6,6 +6,7 @@ mod common;
 
 mod captures;
 mod ends;
+mod heaps;
 mod joins;
 mod ranks;
 mod worlds;

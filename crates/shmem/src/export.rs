@@ -123,7 +123,7 @@ impl Export {
         let buffer = gpu.alloc(self.table_bytes(), Place::Device)?;
         let table = self.table(buffer.kernel_addr());
         gpu.write(&buffer, 0, &table.bytes)?;
-        // SAFETY: the buffer holds the structures, which nobody writes again; what they refer to was
+        // SAFETY: the buffer holds the structures, which nobody writes again; all they point to was
         // checked for size and is named below.
         let heap = unsafe { KernelPtr::from_buffer(&buffer, Arc::new(())) };
         let mut heap = heap.reaching_all_of(&self.state).reaching_all_of(&self.alarms);
@@ -186,6 +186,20 @@ impl Export {
         Ok(())
     }
 
+    /// How far each rank lies behind the one before, if that is the same for all, and all are
+    /// reached by loads and stores alone; else 0.
+    fn stride(&self) -> u64 {
+        let place = |rank: &Rank| match (&rank.direct, &rank.rdma, rank.shared_atomics) {
+            (Some(memory), None, false) => Some(memory.addr()),
+            _ => None,
+        };
+        let places: Option<Vec<_>> = self.ranks.iter().map(place).collect();
+        let places = places.unwrap_or_default();
+        let mut strides = places.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+        let first = strides.next().unwrap_or(0);
+        if strides.all(|stride| stride == first) { first } else { 0 }
+    }
+
     fn table_bytes(&self) -> usize {
         let routes = self.ranks.iter().filter_map(|rank| rank.rdma.as_ref());
         let routes: usize = routes
@@ -214,7 +228,9 @@ impl Export {
             world: peers.len() as u32,
             log_segment: self.log_segment,
             segment_count: if segments == 0 { 0 } else { self.segments.len() as u8 },
-            reserved: [0; 62],
+            reserved: [0; 6],
+            stride: self.stride(),
+            more: [0; 6],
         };
         let parts = [heap.as_bytes(), peers.as_bytes()].concat();
         table.bytes[..head].copy_from_slice(&parts);

@@ -31,7 +31,7 @@ pub struct Peer {
     pub segments: u64,
     /// A [`Reach`].
     pub route: u8,
-    /// 1: some rank reaches this heap by RDMA, so that all do their fetching atomics on it by RDMA.
+    /// 1: some rank reaches this heap by RDMA, so all do their fetching atomics on it by RDMA.
     pub shared_atomics: u8,
     /// Queue pairs to this rank.
     pub qp_count: u16,
@@ -65,7 +65,7 @@ pub struct Heap {
     pub segments: u64,
     /// Address of the [`HeapState`].
     pub state: u64,
-    /// Address of `1 + world` words of 4 bytes in memory that the host writes: see [`ALARM_OF_HEAP`].
+    /// Address of `1 + world` u32 in memory that the host writes: see [`ALARM_OF_HEAP`].
     pub alarms: u64,
     /// The deadline, in nanoseconds, of every wait that is not given its own.
     pub timeout_ns: u64,
@@ -78,7 +78,12 @@ pub struct Heap {
     /// Number of segments, at most 64.
     pub segment_count: u8,
     /// Zero.
-    pub reserved: [u8; 62],
+    pub reserved: [u8; 6],
+    /// If not 0: every rank is reached by loads and stores, by these alone, and lies so many bytes
+    /// (modulo 2^64) behind the one before it. Kernels then look up no [`Peer`].
+    pub stride: u64,
+    /// Zero.
+    pub more: [u64; 6],
 }
 
 /// Index behind [`Heap::alarms`] of the word that ends every wait on the heap once it is not 0. The
@@ -143,8 +148,8 @@ impl Signal {
 /// aligned and zero before the first call.
 pub const TEAM_BLOCK_BYTES: u64 = 656;
 
-/// Size of the block of a `wv::Mailbox` for messages of up to `bytes`, `1 << log_slots` of them under
-/// way at once: at the same offset of both heaps, 16-byte aligned and zero before the first use.
+/// Size of the block of a `wv::Mailbox` for messages of up to `bytes`, `1 << log_slots` of them
+/// under way at once: at the same offset of both heaps, 16-byte aligned, zero before the first use.
 pub const fn mail_block_bytes(bytes: u32, log_slots: u8) -> u64 {
     64 + 2 * 16 * ((bytes as u64).div_ceil(8) << log_slots)
 }
@@ -168,6 +173,7 @@ const _: () = {
     assert!(offset_of!(Heap, world) == 60);
     assert!(offset_of!(Heap, log_segment) == 64);
     assert!(offset_of!(Heap, segment_count) == 65);
+    assert!(offset_of!(Heap, stride) == 72);
     assert!(size_of::<HeapFault>() == 48);
     assert!(offset_of!(HeapFault, offset) == 16);
     assert!(offset_of!(HeapFault, thread) == 40);

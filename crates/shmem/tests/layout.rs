@@ -52,6 +52,8 @@ fn asserts() -> String {
             log_segment,
             segment_count,
             reserved,
+            stride,
+            more,
         }
     );
     same_layout!(

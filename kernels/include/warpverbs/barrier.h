@@ -9,8 +9,8 @@
 
 namespace wv {
 
-// Ranks first, first + stride, …; `size` of them. The block, a TeamBlock, lies at `block` in every
-// heap, and is zero before the first call.
+// Ranks first, first + stride, …; `size` of them. The block, a TeamBlock, lies at `block` in
+// every heap, and is zero before the first call.
 struct Team {
   u64 block;
   u32 first;

@@ -40,7 +40,9 @@ struct Heap {
   u32 world;
   u8 log_segment;  // log2 of the bytes of segment 0; each later one ends at twice its start
   u8 segment_count;
-  u8 reserved[62];
+  u8 reserved[6];
+  u64 stride;  // not 0: all ranks are direct, and each lies so many bytes behind the one before
+  u64 more[6];
 };
 
 // The first wait on the heap that failed, for the host.
@@ -94,6 +96,7 @@ WV_AT(Heap, rank, 56);
 WV_AT(Heap, world, 60);
 WV_AT(Heap, log_segment, 64);
 WV_AT(Heap, segment_count, 65);
+WV_AT(Heap, stride, 72);
 static_assert(sizeof(HeapFault) == 48, "HeapFault");
 WV_AT(HeapFault, offset, 16);
 WV_AT(HeapFault, thread, 40);

@@ -67,8 +67,8 @@ WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box,
 template <class Coop>
 WV_DEVICE Status mail_close(const Coop& coop, const Mail& mail);
 
-// The source, 8-byte aligned, is any memory, and free once the members have synchronised. Waits while
-// all slots are taken. too_long beyond the box; after a failure nothing was sent. A message of 0
+// The source, 8-byte aligned, is any memory, and free once the members have synchronised. Waits
+// while all slots are taken. too_long beyond the box; after a failure nothing was sent. A message of 0
 // bytes takes its slot and does not wait for its sender.
 template <class Route = route::any, class Coop>
 WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32 bytes,

@@ -103,8 +103,9 @@ WV_DEVICE Status exchange(const Coop& coop, const Heap& heap, T* at, T desired, 
 template <class Coop>
 WV_DEVICE Status fence(const Coop& coop, const Heap& heap, u32 pe);
 
-// Completion, of everything that this rank did before the call: for one peer, and for all.
-template <class Coop>
+// Completion, of everything that this rank did before the call: for one peer, and for all. With
+// route::direct, of loads and stores.
+template <class Route = route::any, class Coop>
 WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, u32 pe, Timeout = {});
 template <class Coop>
 WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, Timeout = {});

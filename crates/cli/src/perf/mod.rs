@@ -16,6 +16,7 @@ mod receive;
 mod rig;
 mod ring;
 mod roundtrip;
+mod shmem;
 
 use clap::{Args, Subcommand};
 pub(crate) use plan::Mem;
@@ -43,6 +44,8 @@ pub(crate) enum PerfCommand {
     Latency(latency::LatencyArgs),
     /// What idle queue pairs cost a busy one
     IdleQps(idle::IdleArgs),
+    /// Calls on a symmetric heap: messages there and back, single calls, bandwidth, barriers
+    Shmem(shmem::ShmemArgs),
     /// Posting alone, against a NIC that only consumes, beside raw 64-byte stores
     Issue(issue::IssueArgs),
 }
@@ -75,6 +78,7 @@ pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
         PerfCommand::Memcpy(args) => memcpy::run(args),
         PerfCommand::Latency(args) => latency::run(args),
         PerfCommand::IdleQps(args) => idle::run(args),
+        PerfCommand::Shmem(args) => shmem::run(args),
         PerfCommand::Issue(args) => issue::run(args),
     }
 }

@@ -27,11 +27,12 @@ struct Segmented {
 struct Way {
   Status status;
   bool direct;
-  const Peer* peer;
+  u64 delta;
+  const Peer* peer;  // null if all ranks are direct, without queue pairs
 
   template <class T>
   WV_DEVICE T* at(T* own) const {
-    return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(peer->delta));
+    return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + delta);
   }
 };
 
@@ -45,11 +46,16 @@ constexpr bool may_be_rdma = !__is_same(Route, route::direct);
 
 template <class Route>
 WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
+  if (may_be_direct<Route> && heap.stride != 0) {
+    // Nothing of memory is asked: an acquire a moment ago has emptied the cache.
+    const Status status = pe < heap.world ? Status{} : Status::of(outcome::no_peer);
+    return {status, true, (u64{pe} - heap.rank) * heap.stride, nullptr};
+  }
   const Peer* peer = peer_of(heap, pe);
   if (peer == nullptr || peer->route == reach::none || !allows(Route{}, peer->route)) {
-    return {Status::of(outcome::no_peer), false, nullptr};
+    return {Status::of(outcome::no_peer), false, 0, nullptr};
   }
-  return {Status{}, peer->route == reach::direct, peer};
+  return {Status{}, peer->route == reach::direct, static_cast<u64>(peer->delta), peer};
 }
 
 // The way to [own, own + bytes) of one rank.
@@ -57,7 +63,7 @@ template <class Route>
 WV_DEVICE Way way_to(const Heap& heap, const void* own, u64 bytes, u64 align, u32 pe) {
   const u64 offset = offset_in(heap, own);
   if (!holds_range(heap, offset, bytes) || offset % align != 0) {
-    return {Status::of(outcome::bad_address), false, nullptr};
+    return {Status::of(outcome::bad_address), false, 0, nullptr};
   }
   return way_to<Route>(heap, pe);
 }
@@ -118,7 +124,8 @@ WV_D WV_NOINLINE Status value_by_rdma(const Heap& heap, const Peer* peer, const 
 template <class Route>
 WV_DEVICE Way way_of_atomic(const Heap& heap, const void* own, u64 bytes, u32 pe) {
   Way way = way_to<Route>(heap, own, bytes, bytes, pe);
-  if (!way.status.ok() || !way.direct || way.peer->shared_atomics == 0) return way;
+  if (!way.status.ok() || !way.direct || way.peer == nullptr) return way;
+  if (way.peer->shared_atomics == 0) return way;
   way.direct = false;
   if (!may_be_rdma<Route> || way.peer->qp_count == 0) {
     way.status = Status::of(outcome::mixed_routes);
@@ -160,7 +167,7 @@ WV_DEVICE Status atomic_on(const Coop& coop, const Heap& heap, T* at, T& old, u3
 
 // Waits, on one thread, until everything posted so far to `peer` is done.
 WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline) {
-  for (u32 i = 0; i < peer->qp_count; ++i) {
+  for (u32 i = 0; peer != nullptr && i < peer->qp_count; ++i) {
     const Qp& qp = qp_of(peer, i);
     const u64 upto = load<order::relaxed, scope::gpu>(&state_of(qp)->sq.reserved);
     const Status status = complete(qp, upto, deadline);
@@ -347,13 +354,14 @@ WV_DEVICE Status fence(const Coop& coop, const Heap& heap, u32 pe) {
   return Status{};
 }
 
-template <class Coop>
+template <class Route, class Coop>
 WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, u32 pe, Timeout timeout) {
-  const impl::Way way = impl::way_to<route::any>(heap, pe);
+  const impl::Way way = impl::way_to<Route>(heap, pe);
   if (!way.status.ok()) return way.status;
   return impl::by_leader(coop, [&] {
     if (way.direct) wv::fence<order::acq_rel, scope::system>();
-    return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
+    if constexpr (!impl::may_be_rdma<Route>) return Status{};
+    else return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
   });
 }
 

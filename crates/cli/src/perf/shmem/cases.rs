@@ -1,0 +1,146 @@
+//! The rows of `perf shmem`.
+
+use clap::ValueEnum;
+
+/// A group of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// Messages between two ranks, there and back
+    Exchange,
+    /// Single calls with what makes sure that they are done
+    Calls,
+    /// Bandwidth by number of blocks
+    Stream,
+    /// Barriers of all ranks
+    Barrier,
+}
+
+/// What all ranks do alike.
+pub(super) struct Plan {
+    pub(super) iters: u32,
+    pub(super) warmup: u32,
+    pub(super) transfers: u32,
+    pub(super) bytes: u64,
+    /// Whether ranks 0 and 1 reach each other by loads and stores.
+    pub(super) direct: bool,
+    pub(super) on_simt: bool,
+}
+
+/// Who makes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Thread = 0,
+    Warp = 1,
+    Block = 2,
+}
+
+impl Group {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Warp => "warp",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// `Exchange` of `kernels/src/shm_perf.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    Signal = 0,
+    PutSignal = 1,
+    Mail = 2,
+    Batch = 3,
+}
+
+/// `Single` of `kernels/src/shm_perf.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Put = 0,
+    Get = 1,
+    FetchAdd = 2,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Case {
+    Exchange { message: Message, group: Group, threads: u32, bytes: u32 },
+    Call { call: Call, group: Group, threads: u32, bytes: u32 },
+    Stream { gets: bool, blocks: u32, threads: u32 },
+    Meet { light: bool, group: Group, threads: u32 },
+}
+
+/// Kernels by RDMA take more registers.
+const RDMA_THREADS: u32 = 128;
+
+impl Table {
+    pub(super) const ALL: [Self; 4] = [Self::Exchange, Self::Calls, Self::Stream, Self::Barrier];
+
+    pub(super) fn cases(self, plan: &Plan) -> Vec<Case> {
+        match self {
+            Self::Exchange => exchanges(plan),
+            Self::Calls => calls(),
+            Self::Stream => streams(plan),
+            Self::Barrier => {
+                let groups = [(Group::Thread, 1), (Group::Warp, 32), (Group::Block, 256)];
+                let meet =
+                    |light| groups.map(|(group, threads)| Case::Meet { light, group, threads });
+                [meet(false), meet(true)].concat()
+            }
+        }
+    }
+}
+
+fn exchanges(plan: &Plan) -> Vec<Case> {
+    use Group::{Block, Thread, Warp};
+    use Message::{Batch, Mail, PutSignal, Signal};
+    let rows = [
+        (Mail, Thread, 1, 8),
+        (Mail, Warp, 32, 8),
+        (Mail, Warp, 32, 4096),
+        (Mail, Block, 256, 1 << 10),
+        (Mail, Block, 256, 4 << 10),
+        (Mail, Block, 512, 16 << 10),
+        (Mail, Block, 512, 64 << 10),
+        (Signal, Thread, 1, 0),
+        (PutSignal, Warp, 32, 8),
+        (PutSignal, Warp, 32, 4 << 10),
+        (PutSignal, Warp, 32, 16 << 10),
+        (PutSignal, Block, 512, 16 << 10),
+        (PutSignal, Block, 512, 64 << 10),
+        (Batch, Warp, 32, 8),
+    ];
+    let mut cases: Vec<Case> = Vec::new();
+    for (message, group, threads, bytes) in rows {
+        let (group, threads) = if plan.direct { (group, threads) } else { (Block, RDMA_THREADS) };
+        let case = Case::Exchange { message, group, threads, bytes };
+        // By RDMA, rows that differ only in who calls are one.
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+fn calls() -> Vec<Case> {
+    use Call::{FetchAdd, Get, Put};
+    use Group::{Block, Thread, Warp};
+    [
+        (Put, Thread, 1, 8),
+        (Put, Warp, 32, 4 << 10),
+        (Put, Block, 256, 64 << 10),
+        (Get, Thread, 1, 8),
+        (Get, Warp, 32, 4 << 10),
+        (Get, Block, 256, 64 << 10),
+        (FetchAdd, Thread, 1, 8),
+    ]
+    .map(|(call, group, threads, bytes)| Case::Call { call, group, threads, bytes })
+    .to_vec()
+}
+
+fn streams(plan: &Plan) -> Vec<Case> {
+    let blocks: &[u32] = if plan.on_simt { &[1, 2] } else { &[1, 2, 4, 8, 16, 32, 64] };
+    let threads = if plan.on_simt { 64 } else { 512 };
+    let of = |gets| blocks.iter().map(move |&blocks| Case::Stream { gets, blocks, threads });
+    of(false).chain(of(true)).collect()
+}

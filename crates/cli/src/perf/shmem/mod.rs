@@ -1,0 +1,166 @@
+//! `perf shmem`: calls of kernels on a symmetric heap: messages there and back, single calls,
+//! bandwidth, barriers. Ranks are threads of this process, or processes of a launcher.
+
+mod cases;
+mod rank;
+
+use super::busy::Watch;
+use super::output::{Chosen, Measured, Row, Setting};
+use super::plan::{check_iters, check_warmup};
+use crate::units::{self, parse_size};
+use anyhow::{Context as _, Result, ensure};
+use cases::{Case, Table};
+use clap::Args;
+use rank::Rank;
+use serde::Serialize;
+use std::thread;
+use std::time::Duration;
+use warpverbs::gpu::{self, GpuKind, Opened};
+use warpverbs::rendezvous::{Flags, Host, Launch, Limits, Server, WorldConfig};
+use warpverbs::transport::{Context, Device};
+
+/// Options of `perf shmem`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ShmemArgs {
+    /// Where the kernels of each rank run: auto, simt, cuda:N, separated by commas. Under a
+    /// launcher, which gives rank and world size by the environment, one for every process
+    #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]
+    gpus: Vec<String>,
+    /// What carries RDMA, to ranks that are not reached by loads and stores
+    #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// Which tables
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Table::ALL)]
+    tables: Vec<Table>,
+    /// Measured calls or rounds of each row
+    #[arg(short = 'n', long, default_value_t = 2000)]
+    iters: u32,
+    /// The same, before measuring
+    #[arg(short = 'w', long, default_value_t = 100)]
+    warmup: u32,
+    /// Bytes of each transfer of the bandwidth rows [default: 64M; 1M on simt]
+    #[arg(short = 'e', long, value_parser = parse_size)]
+    bytes: Option<u64>,
+    /// Transfers of each bandwidth row
+    #[arg(long, default_value_t = 20)]
+    transfers: u32,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bounds every step.
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Debug, Serialize)]
+struct ShmemRow {
+    what: &'static str,
+    /// How the peer was reached.
+    route: String,
+    /// thread, warp or block.
+    by: &'static str,
+    blocks: u32,
+    threads: u32,
+    bytes: u64,
+    /// Of one round there and back, or one call.
+    us: Option<f64>,
+    gb_per_s: Option<f64>,
+    /// `equal`, or `none moved`.
+    data: &'static str,
+}
+
+impl Row for ShmemRow {
+    const HEADS: &'static [&'static str] =
+        &["what", "route", "by", "blocks", "threads", "bytes", "µs", "GB/s", "data"];
+
+    fn cells(&self) -> Vec<String> {
+        let number = |n: Option<f64>, digits| n.map(|n| format!("{n:.digits$}"));
+        vec![
+            self.what.to_owned(),
+            self.route.clone(),
+            self.by.to_owned(),
+            self.blocks.to_string(),
+            self.threads.to_string(),
+            units::bytes(self.bytes),
+            number(self.us, 2).unwrap_or_default(),
+            number(self.gb_per_s, 1).unwrap_or_default(),
+            self.data.to_owned(),
+        ]
+    }
+}
+
+pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
+    check_iters(args.iters)?;
+    check_warmup(args.warmup)?;
+    ensure!((1..=1_000_000).contains(&args.transfers), "--transfers: expected 1 to 1000000");
+    if std::env::var_os("WORLD_SIZE").is_some() {
+        let launch = Launch::from_env(&Flags::default())?;
+        let local = launch.local_rank.unwrap_or(0);
+        let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
+        let nic = Context::new()?.open(args.nic.as_str())?;
+        return one_rank(args, &WorldConfig::new(&launch), opened, &nic);
+    }
+    ensure!((2..=64).contains(&args.gpus.len()), "--gpus: expected 2 to 64 devices");
+    let server = Server::bind("127.0.0.1:0".parse()?, Limits::default())?;
+    let count = args.gpus.len() as u32;
+    let port = server.local_addr().port();
+    let join = |rank| {
+        let config = WorldConfig::at(rank, count, "127.0.0.1", port).host(Host::Elsewhere);
+        config.job("perf shmem").timeout(LIMIT)
+    };
+    // One for all: a software NIC reaches only itself.
+    let nic = Context::new()?.open(args.nic.as_str())?;
+    let opened = args.gpus.iter().zip(0..).map(|(name, rank)| open(name, rank));
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    thread::scope(|scope| {
+        let start = |(rank, opened)| {
+            let (config, nic) = (join(rank), &nic);
+            scope.spawn(move || one_rank(args, &config, opened, nic))
+        };
+        let ranks: Vec<_> = (0..).zip(opened).map(start).collect();
+        let ended = ranks.into_iter().map(|rank| match rank.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+fn open(name: &str, rank: u32) -> Result<Opened> {
+    let choice = name.parse().with_context(|| format!("--gpus: {name}"))?;
+    Ok(gpu::open_for_rank(choice, rank)?)
+}
+
+/// All rows, as one rank; rank 0 prints.
+fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device) -> Result<()> {
+    let rank = config.rank;
+    let info = opened.gpu.info();
+    let on_simt = info.kind == GpuKind::Simt;
+    let chosen = Chosen::new(format!("{} ({})", info.name, info.arch), &opened.why);
+    let setting =
+        Setting { gpu: Some(chosen), nic: Chosen::new(nic.info().name.clone(), nic.why()) };
+    let bytes = args.bytes.unwrap_or(if on_simt { 1 << 20 } else { 1 << 26 });
+    let mut rank =
+        Rank::join(config, opened.gpu, nic, bytes).with_context(|| format!("rank {rank}"))?;
+    let plan = cases::Plan {
+        iters: args.iters,
+        warmup: args.warmup,
+        transfers: args.transfers,
+        bytes,
+        direct: rank.is_direct(),
+        on_simt,
+    };
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let cases: Vec<Case> = args.tables.iter().flat_map(|table| table.cases(&plan)).collect();
+    let end = cases.iter().try_for_each(|case| {
+        rows.extend(rank.measure(&plan, case)?);
+        Ok(())
+    });
+    let first = rank.is_first();
+    rank.leave(end.as_ref().err());
+    if !first {
+        return end;
+    }
+    let measured = Measured::new("perf shmem", setting, rows);
+    measured.watched(&watch).print_up_to(end, args.json)
+}

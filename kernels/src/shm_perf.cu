@@ -1,0 +1,229 @@
+// What `warpverbs perf shmem` measures. report[0]: the first bad wv::Status; what else is in it,
+// each kernel says. `group`: 0 thread, 1 warp, 2 block.
+#include "warpverbs/barrier.h"
+#include "warpverbs/mail.h"
+
+using namespace wv;
+
+enum class Exchange : u32 { signal = 0, put_signal = 1, mail = 2, batch = 3 };
+enum class Single : u32 { put = 0, get = 1, fetch_add = 2 };
+
+// Signals of a batch.
+constexpr u32 batch = 8;
+
+// Keeps the first bad status in report[0].
+WV_DEVICE void note(u64* report, Status status) {
+  if (!status.ok()) {
+    (void)compare_exchange<order::relaxed, scope::gpu>(report, 0, u64{status.code});
+  }
+}
+
+template <class Body>
+WV_DEVICE void by_members(u32 group, Body body) {
+  if (group == 2) body(block);
+  else if (group == 1 && warp_index() == 0) body(warp);
+  else if (group == 0 && thread_index() == 0) body(thread);
+}
+
+// The places of one rank's part in an exchange, and its peer.
+template <class Route, class Coop>
+struct Player {
+  const Coop& coop;
+  const Heap& heap;
+  u32 peer;
+  u8* to;
+  const u8* from;
+  u32 bytes;
+  Signal* signals;
+  Mail mail;
+
+  // The n-th message to the peer.
+  WV_DEVICE Status send(Exchange what, u64 n) {
+    switch (what) {
+      case Exchange::signal: return signal<Route>(coop, heap, signals, SignalAdd{1}, peer);
+      case Exchange::put_signal:
+        return put_signal<Route>(coop, heap, to, from, bytes, signals, SignalAdd{1}, peer);
+      case Exchange::mail:
+        return bytes == 8 ? mail_send_value<Route>(coop, mail, n)
+                          : mail_send<Route>(coop, mail, from, bytes);
+      case Exchange::batch: break;
+    }
+    Status status;
+    for (u32 i = 0; i < batch && status.ok(); ++i) {
+      status = put<Route>(coop, heap, to + u64{i} * bytes, from + u64{i} * bytes, bytes, peer);
+    }
+    if (!status.ok()) return status;
+    Signal* all = signals;
+    const u32 pe = peer;
+    return signal_each<Route>(coop, heap, batch, [=](u32 i) { return SignalTo{all + i, pe}; },
+                              SignalAdd{1});
+  }
+
+  // The n-th message of the peer, from 1.
+  WV_DEVICE Status take(Exchange what, u64 n) {
+    if (what == Exchange::mail) {
+      if (bytes != 8) return mail_recv<Route>(coop, mail, to, bytes);
+      u64 value = 0;
+      const Status status = mail_recv_value<Route>(coop, mail, value);
+      // A wrong value is no status of its own.
+      return status.ok() && value != n ? Status::of(outcome::stray_cqe) : status;
+    }
+    Status status;
+    for (u32 i = 0; i < (what == Exchange::batch ? batch : 1) && status.ok(); ++i) {
+      status = wait_signal(coop, heap, signals + i, compare::ge, n, {}, peer);
+    }
+    return status;
+  }
+};
+
+// One rank's side of an exchange. Offsets: target, source, 8 signals, the block of a mailbox of 64
+// slots; all of them zero before.
+struct Side {
+  u64 to;
+  u64 from;
+  u64 signal;
+  u64 box;
+  u32 bytes;
+  u32 peer;
+  u32 begins;  // 1 for the one of the two that does
+  u32 warmup;
+  u32 iters;
+  u32 reserved;
+};
+
+template <class Route, class Coop>
+WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, Exchange what,
+                                 const Side& side, u64* report) {
+  const u64 reach = u64{side.bytes} * batch;
+  if (block_index() != 0 || (side.to | side.from) % 8 != 0 ||
+      !in_heap(heap, at_offset<u8>(heap, side.to), reach) ||
+      !in_heap(heap, at_offset<u8>(heap, side.from), reach)) {
+    return;
+  }
+  const Mailbox box{side.box, side.bytes < 8 ? 8 : side.bytes, 6, 31, 0};
+  Player<Route, Coop> player{coop, heap, side.peer, at_offset<u8>(heap, side.to),
+                             at_offset<u8>(heap, side.from), side.bytes,
+                             at_offset<Signal>(heap, side.signal),
+                             mail_open(coop, heap, box, side.peer, side.peer)};
+  // The answer to a batch is a mail.
+  const Exchange answer = what == Exchange::batch ? Exchange::mail : what;
+  Status status = player.mail.status;
+  u64 start = 0;
+  for (u64 n = 1; n <= u64{side.warmup} + side.iters && status.ok(); ++n) {
+    if (n == u64{side.warmup} + 1) start = now_ns();
+    status = side.begins != 0 ? player.send(what, n) : player.take(what, n);
+    if (status.ok()) status = side.begins != 0 ? player.take(answer, n) : player.send(answer, n);
+  }
+  if (coop.thread_rank() == 0) report[1] = now_ns() - start;
+  if (status.ok()) status = mail_close(coop, player.mail);
+  note(report, status);
+}
+
+// Messages to and fro between this rank and its peer. what: Exchange; a batch has 8 bytes.
+// report[1]: nanoseconds of all measured rounds there and back. By one thread or a warp to a rank that is
+// reached directly, and by a block to one that is reached by RDMA.
+WV_SAFE_KERNEL(shm_exchange_thread)(const Heap* heap, u32 what, Side side,
+                                    u64* report WV_COUNT(2)) {
+  if (thread_index() != 0) return;
+  exchange_messages<route::direct>(thread, *heap, static_cast<Exchange>(what), side, report);
+}
+WV_SAFE_KERNEL(shm_exchange_warp)(const Heap* heap, u32 what, Side side, u64* report WV_COUNT(2)) {
+  if (warp_index() != 0) return;
+  exchange_messages<route::direct>(warp, *heap, static_cast<Exchange>(what), side, report);
+}
+WV_SAFE_KERNEL(shm_exchange_rdma)(const Heap* heap, u32 what, Side side, u64* report WV_COUNT(2)) {
+  exchange_messages<route::rdma>(block, *heap, static_cast<Exchange>(what), side, report);
+}
+// By a block to a rank that is reached directly: kernels of their own, for up to 512 threads.
+WV_SAFE_KERNEL(shm_put_signal_block)(const Heap* heap, Side side, u64* report WV_COUNT(2)) {
+  exchange_messages<route::direct>(block, *heap, Exchange::put_signal, side, report);
+}
+WV_SAFE_KERNEL(shm_mail_block)(const Heap* heap, Side side, u64* report WV_COUNT(2)) {
+  exchange_messages<route::direct>(block, *heap, Exchange::mail, side, report);
+}
+
+template <class Route, class Coop>
+WV_DEVICE Status one_call(const Coop& coop, const Heap& heap, Single what, u8* to, u8* from,
+                          u32 bytes, u32 peer) {
+  Status status;
+  if (what == Single::fetch_add) {
+    u64 old = 0;
+    return fetch_add<Route>(coop, heap, reinterpret_cast<u64*>(to), u64{1}, old, peer);
+  }
+  status = what == Single::put ? put<Route>(coop, heap, to, from, bytes, peer)
+                               : get<Route>(coop, heap, to, from, bytes, peer);
+  return status.ok() ? quiet<Route>(coop, heap, peer) : status;
+}
+
+// One call after the other, each with what makes sure that it is done. what: Single. report[1]:
+// nanoseconds of `iters`.
+WV_SAFE_KERNEL(shm_calls)(const Heap* heap, u32 direct, u32 what, u32 group, u32 peer, u64 to,
+                          u64 from, u32 bytes, u32 warmup, u32 iters, u64* report WV_COUNT(2)) {
+  if (block_index() != 0 || !in_heap(*heap, at_offset<u8>(*heap, to), bytes) ||
+      !in_heap(*heap, at_offset<u8>(*heap, from), bytes)) {
+    return;
+  }
+  by_members(group, [&](const auto& coop) {
+    u8* target = at_offset<u8>(*heap, to);
+    u8* source = at_offset<u8>(*heap, from);
+    const auto kind = static_cast<Single>(what);
+    Status status;
+    u64 start = 0;
+    for (u32 i = 0; i < warmup + iters && status.ok(); ++i) {
+      if (i == warmup) start = now_ns();
+      status = direct != 0
+                   ? one_call<route::direct>(coop, *heap, kind, target, source, bytes, peer)
+                   : one_call<route::rdma>(coop, *heap, kind, target, source, bytes, peer);
+    }
+    if (coop.thread_rank() == 0) report[1] = now_ns() - start;
+    note(report, status);
+  });
+}
+
+template <class Route>
+WV_DEVICE void stream(const Heap& heap, u32 gets, u32 peer, u64 to, u64 from, u64 bytes, u32 iters,
+                      u64* report) {
+  const u64 part = bytes / grid_size() / 16 * 16;
+  const u64 skip = part * block_index();
+  const u64 mine = block_index() == grid_size() - 1 ? bytes - skip : part;
+  u8* target = at_offset<u8>(heap, to + skip);
+  u8* source = at_offset<u8>(heap, from + skip);
+  if (!in_heap(heap, target, mine) || !in_heap(heap, source, mine)) return;
+  if (thread_index() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  Status status;
+  for (u32 i = 0; i < iters && status.ok(); ++i) {
+    status = gets != 0 ? get<Route>(block, heap, target, source, mine, peer)
+                       : put<Route>(block, heap, target, source, mine, peer);
+  }
+  if (status.ok()) status = quiet<Route>(block, heap, peer);
+  if (thread_index() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+  note(report, status);
+}
+
+// Every block moves its part of `bytes`, `iters` times, then makes sure. report[1]: the complement
+// of the earliest start, report[2]: the latest end.
+WV_SAFE_KERNEL(shm_stream)(const Heap* heap, u32 gets, u32 peer, u64 to, u64 from, u64 bytes,
+                           u32 iters, u64* report WV_COUNT(3)) {
+  stream<route::direct>(*heap, gets, peer, to, from, bytes, iters, report);
+}
+WV_SAFE_KERNEL(shm_stream_rdma)(const Heap* heap, u32 gets, u32 peer, u64 to, u64 from, u64 bytes,
+                                u32 iters, u64* report WV_COUNT(3)) {
+  stream<route::rdma>(*heap, gets, peer, to, from, bytes, iters, report);
+}
+
+// All ranks meet. report[1]: nanoseconds of `iters` barriers, or syncs if light != 0.
+WV_SAFE_KERNEL(shm_meetings)(const Heap* heap, u32 group, u64 team_block, u32 light, u32 warmup,
+                             u32 iters, u64* report WV_COUNT(2)) {
+  if (block_index() != 0) return;
+  by_members(group, [&](const auto& coop) {
+    const Team team{team_block, 0, 1, heap->world, 0};
+    Status status;
+    u64 start = 0;
+    for (u32 i = 0; i < warmup + iters && status.ok(); ++i) {
+      if (i == warmup) start = now_ns();
+      status = light != 0 ? sync(coop, *heap, team) : barrier(coop, *heap, team);
+    }
+    if (coop.thread_rank() == 0) report[1] = now_ns() - start;
+    note(report, status);
+  });
+}
