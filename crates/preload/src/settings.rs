@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use warpverbs_rdma::Mtu;
 
-/// `nics=2,mtu=1024,address=10.0.0.1,verbose,record=FILE`: any of these, `record` last. A value that cannot be
-/// understood is taken as not given; `warpverbs run` has checked it.
+/// `nics=2,mtu=1024,address=10.0.0.1,verbose,record=FILE`: any of these, `record` last. A value
+/// that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
 /// What was asked for.

@@ -183,8 +183,9 @@ fn a_peer_that_is_killed_ends_the_other() {
         return;
     }
     let port = free_port();
-    let mut server = server("ibv_rc_pingpong -g 0 -n 100000000", port);
-    let line = format!("-- stdbuf -oL ibv_rc_pingpong -g 0 -n 100000000 -p {port} localhost");
+    // Of a client that only waits for messages nothing would be outstanding, and nothing would end.
+    let mut server = server("ib_write_bw -x 0 -D 100", port);
+    let line = format!("-- ib_write_bw -x 0 -D 100 -p {port} localhost");
     let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The client has connected when the server listens no more.
     let end = Instant::now() + PATIENCE;
