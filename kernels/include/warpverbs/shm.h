@@ -28,9 +28,15 @@ namespace wv {
 // First template argument of calls: what the caller knows of the peer. `any` asks the heap; with
 // the others the call is smaller, and returns no_peer for a peer that is reached otherwise.
 namespace route {
-struct any {};
-struct direct {};
-struct rdma {};
+struct any {
+  static constexpr bool may_be_direct = true, may_be_rdma = true;
+};
+struct direct {
+  static constexpr bool may_be_direct = true, may_be_rdma = false;
+};
+struct rdma {
+  static constexpr bool may_be_direct = false, may_be_rdma = true;
+};
 }  // namespace route
 
 // Copies `bytes` from `from` to `to` in the heap of rank `pe`; the source may be written again on

@@ -4,7 +4,6 @@
 //! than 0. One `cuMemSetAccess` for each segment, which is what costs (`docs/gpu.md`).
 
 use super::CudaDevice;
-use super::api::NOT_SUPPORTED;
 use super::context::Context;
 use super::copy::CopyEngine;
 use super::deferred_free::{Deferred, defer};
@@ -178,15 +177,10 @@ unsafe impl Reservation for Space {
     fn attach(self: Arc<Self>, range: Taken, fd: OwnedFd) -> Result<Box<dyn Mapped>, ArenaError> {
         let (context, len) = (self.context, range.len);
         let wrong = |error: GpuError| match error {
-            GpuError::Driver { call, code, name } if code != NOT_SUPPORTED => {
-                ArenaError::WrongDescriptor {
-                    expected: format!(
-                        "of {len:#x} bytes of a GPU that {} reaches",
-                        context.label()
-                    ),
-                    found: format!("refused by {call}: {name} ({code})"),
-                }
-            }
+            GpuError::Driver { call, code, name } => ArenaError::WrongDescriptor {
+                expected: format!("of {len:#x} bytes of a GPU that {} reaches", context.label()),
+                found: format!("refused by {call}: {name} ({code})"),
+            },
             other => other.into(),
         };
         let entered = context.enter()?;

@@ -258,8 +258,8 @@ fn wrong_launches_are_refused_and_named() {
         args: vec![Arg::Ptr(KernelPtr::new(&words)), Arg::U32(1)].split_off(count),
     };
     for (dim, omit, wrong) in [
-        (Dim::new(1, 1025), 0, "threads"),
-        (Dim::new(0, 1), 0, "blocks"),
+        (Dim::new(1, 1025), 0, "threads per block"),
+        (Dim::new(0, 1), 0, "grid.x"),
         (Dim::new(1, 1), 1, "arguments"),
     ] {
         let refused = call(omit).launch(&*gpu, dim, PROMPT).map(drop);

@@ -42,9 +42,9 @@ template <class Route, bool Each>
 WV_DEVICE Status tell(const Arrival& arrival, u32 member, Signal* word) {
   const Way way = way_to<Route>(arrival.heap, arrival.rank_of(member));
   if (!way.status.ok()) return way.status;
-  if (may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     signal_word<order::relaxed>(&way.at(word)->direct, SignalAdd{1});
-  } else if constexpr (may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     return signal_by_rdma<Each>(arrival.heap, way.peer, nullptr, word, 0, word, SignalAdd{1},
                                 unsignalled, Timeout{});
   }
@@ -104,7 +104,7 @@ WV_DEVICE Status meet(const Coop& coop, const Heap& heap, const Team& team, Time
     const u32 me = (heap.rank - team.first) / team.stride;
     const Arrival arrival{heap, team, block, me, call, deadline_of(heap, timeout)};
     Status status;
-    if constexpr (Quiet && may_be_rdma<Route>) {
+    if constexpr (Quiet && Route::may_be_rdma) {
       for (u32 i = 0; i < team.size && status.ok(); ++i) {
         const Peer* peer = peer_of(heap, arrival.rank_of(i));
         if (peer->qp_count != 0) status = quiet_queues(peer, arrival.deadline);

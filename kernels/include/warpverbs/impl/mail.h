@@ -140,10 +140,10 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
   const u64 lines = lines_of(bytes);
   const u32 number = number_of(mail, mail.sent);
   MailLine* arriving = lines_of_message(mail, mail.sent, false);
-  if (may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     const LeavingLines<Message> out{message, way.at(arriving), number};
     copy_elements<4>(coop.thread_rank(), coop.size(), out, lines);
-  } else if constexpr (may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     // Its last message has been taken, so nobody reads the slot any more.
     MailLine* leaving = lines_of_message(mail, mail.sent, true);
     const LeavingLines<Message> out{message, leaving, number};

@@ -39,14 +39,10 @@ struct Way {
 WV_DEVICE constexpr bool allows(route::any, reach) { return true; }
 WV_DEVICE constexpr bool allows(route::direct, reach r) { return r == reach::direct; }
 WV_DEVICE constexpr bool allows(route::rdma, reach r) { return r == reach::rdma; }
-template <class Route>
-constexpr bool may_be_direct = !__is_same(Route, route::rdma);
-template <class Route>
-constexpr bool may_be_rdma = !__is_same(Route, route::direct);
 
 template <class Route>
 WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
-  if (may_be_direct<Route> && heap.stride != 0) {
+  if (Route::may_be_direct && heap.stride != 0) {
     // Nothing of memory is asked: an acquire a moment ago has emptied the cache.
     const Status status = pe < heap.world ? Status{} : Status::of(outcome::no_peer);
     return {status, true, (u64{pe} - heap.rank) * heap.stride, nullptr};
@@ -127,7 +123,7 @@ WV_DEVICE Way way_of_atomic(const Heap& heap, const void* own, u64 bytes, u32 pe
   if (!way.status.ok() || !way.direct || way.peer == nullptr) return way;
   if (way.peer->shared_atomics == 0) return way;
   way.direct = false;
-  if (!may_be_rdma<Route> || way.peer->qp_count == 0) {
+  if (!Route::may_be_rdma || way.peer->qp_count == 0) {
     way.status = Status::of(outcome::mixed_routes);
   }
   return way;
@@ -153,9 +149,9 @@ WV_DEVICE Status atomic_on(const Coop& coop, const Heap& heap, T* at, T& old, u3
   coop.sync();
   Fetched<T> fetched{};
   if (coop.thread_rank() == 0) {
-    if (may_be_direct<Route> && way.direct) {
+    if (Route::may_be_direct && way.direct) {
       fetched.old = direct(way.at(at));
-    } else if constexpr (may_be_rdma<Route>) {
+    } else if constexpr (Route::may_be_rdma) {
       fetched = atomic_by_rdma<T>(heap, way.peer, at, operands, timeout);
     }
   }
@@ -183,9 +179,9 @@ WV_DEVICE Status put(const Coop& coop, const Heap& heap, void* to, const void* f
                      u32 pe, Flags flags, Timeout timeout) {
   const impl::Way way = impl::way_to<Route>(heap, to, bytes, 1, pe);
   if (!way.status.ok()) return way.status;
-  if (impl::may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     impl::copy_together(coop, way.at(to), from, bytes);
-  } else if constexpr (impl::may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     if (!in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
       return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_write, from, to,
@@ -200,9 +196,9 @@ WV_DEVICE Status get(const Coop& coop, const Heap& heap, void* to, const void* f
                      u32 pe, Flags flags, Timeout timeout) {
   const impl::Way way = impl::way_to<Route>(heap, from, bytes, 1, pe);
   if (!way.status.ok()) return way.status;
-  if (impl::may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     impl::copy_together(coop, to, way.at(from), bytes);
-  } else if constexpr (impl::may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     if (!in_heap(heap, to, bytes)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
       return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_read, to, from,
@@ -218,9 +214,9 @@ WV_DEVICE Status put_value(const Coop& coop, const Heap& heap, T* to, T value, u
   static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
   const impl::Way way = impl::way_to<Route>(heap, to, sizeof(T), sizeof(T), pe);
   if (!way.status.ok()) return way.status;
-  if (impl::may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     if (coop.thread_rank() == 0) store<order::relaxed, scope::system>(way.at(to), value);
-  } else if constexpr (impl::may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     return impl::by_leader(coop, [&] {
       constexpr u64 ones = ~u64{0} >> (64 - 8 * sizeof(T));
       return impl::value_by_rdma<Coop::alone>(heap, way.peer, to, static_cast<u64>(value) & ones,
@@ -245,7 +241,7 @@ WV_DEVICE Status put_signal(const Coop& coop, const Heap& heap, void* to, const 
     way = impl::way_to<Route>(heap, at, sizeof(Signal), alignof(Signal), pe);
   }
   if (!way.status.ok()) return way.status;
-  if (impl::may_be_direct<Route> && way.direct) {
+  if (Route::may_be_direct && way.direct) {
     coop.sync();
     if (bytes != 0) {
       impl::copy(coop, way.at(to), from, bytes);
@@ -255,7 +251,7 @@ WV_DEVICE Status put_signal(const Coop& coop, const Heap& heap, void* to, const 
       // Release, pairs with the acquire of read_signal: the members' puts, by their sync.
       impl::signal_word<order::release>(&way.at(at)->direct, what);
     }
-  } else if constexpr (impl::may_be_rdma<Route>) {
+  } else if constexpr (Route::may_be_rdma) {
     if (bytes != 0 && !in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
       return impl::signal_by_rdma<Coop::alone>(heap, way.peer, from, to, bytes, at, what, flags,
@@ -276,12 +272,12 @@ WV_DEVICE Status signal_each(const Coop& coop, const Heap& heap, u32 count, To t
     const impl::Way way = impl::way_to<Route>(heap, target.at, sizeof(Signal), alignof(Signal),
                                               target.pe);
     Status status = way.status;
-    if (status.ok() && impl::may_be_direct<Route> && way.direct) {
+    if (status.ok() && Route::may_be_direct && way.direct) {
       // Release, once for all of this member's signals; pairs with the acquire of read_signal.
       if (!released) wv::fence<order::release, scope::system>();
       released = true;
       impl::signal_word<order::relaxed>(&way.at(target.at)->direct, what);
-    } else if constexpr (impl::may_be_rdma<Route>) {
+    } else if constexpr (Route::may_be_rdma) {
       if (status.ok()) {
         status = impl::signal_by_rdma<true>(heap, way.peer, nullptr, target.at, 0, target.at,
                                       what, flags, timeout);
@@ -360,7 +356,7 @@ WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, u32 pe, Timeout timeo
   if (!way.status.ok()) return way.status;
   return impl::by_leader(coop, [&] {
     if (way.direct) wv::fence<order::acq_rel, scope::system>();
-    if constexpr (!impl::may_be_rdma<Route>) return Status{};
+    if constexpr (!Route::may_be_rdma) return Status{};
     else return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
   });
 }
