@@ -58,10 +58,15 @@ host() {
 
 # A queue's fast path has no business in local memory; `mixed` keeps an array of its own there.
 cuda() {
-  local arch=$1 file log
+  local arch=$1 file name
+  rm -rf "$out/cuda" && mkdir "$out/cuda"
+  # A log for each file, as many compilers at once as there are cores.
+  printf '%s\0' src/*.cu | xargs -0 -P "$(nproc)" -I{} sh -c 'name=$(basename "$1"); "$2" -cubin -arch="sm_$3" \
+    -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v -o "$4/$name.cubin" "$1" >"$4/$name" 2>&1 ||
+    touch "$4/$name.failed"' sh {} "$NVCC" "$arch" "$out/cuda"
   for file in src/*.cu; do
-    log=$("$NVCC" -cubin -arch="sm_$arch" -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v \
-      -o "$out/kernel.cubin" "$file" 2>&1) || { echo "$log"; fail "nvcc sm_$arch: $file"; continue; }
+    name=$(basename "$file")
+    [ ! -e "$out/cuda/$name.failed" ] || { cat "$out/cuda/$name"; fail "nvcc sm_$arch: $file"; continue; }
     awk -v file="$file" -v arch="$arch" '
       /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
       /bytes stack frame/ { stack = $0; sub(/^ */, "", stack); sub(/ bytes stack frame.*/, "", stack) }
@@ -70,7 +75,7 @@ cuda() {
         printf "   sm_%s %-18s %-16s %3d registers %3d bytes of stack\n", arch, file, name, registers, stack
         if (stack + 0 > 0 && name != "mixed") bad = 1
       }
-      END { exit bad }' <<<"$log" || fail "nvcc sm_$arch: $file keeps something in local memory"
+      END { exit bad }' "$out/cuda/$name" || fail "nvcc sm_$arch: $file keeps something in local memory"
   done
   ok "nvcc sm_$arch"
 }

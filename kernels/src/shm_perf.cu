@@ -119,20 +119,37 @@ WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, Exchange wh
   note(report, status);
 }
 
+// The same for a kind that is known at run time: each has a loop of its own, and so only its own
+// registers.
+template <class Route, class Coop>
+WV_DEVICE void exchange_kind(const Coop& coop, const Heap& heap, u32 what, const Side& side,
+                             u64* report) {
+  switch (static_cast<Exchange>(what)) {
+    case Exchange::signal:
+      return exchange_messages<Route>(coop, heap, Exchange::signal, side, report);
+    case Exchange::put_signal:
+      return exchange_messages<Route>(coop, heap, Exchange::put_signal, side, report);
+    case Exchange::mail:
+      return exchange_messages<Route>(coop, heap, Exchange::mail, side, report);
+    case Exchange::batch:
+      return exchange_messages<Route>(coop, heap, Exchange::batch, side, report);
+  }
+}
+
 // Messages to and fro between this rank and its peer. what: Exchange; a batch has 8 bytes.
 // report[1]: nanoseconds of all measured rounds there and back. By one thread or a warp to a rank that is
 // reached directly, and by a block to one that is reached by RDMA.
 WV_SAFE_KERNEL(shm_exchange_thread)(const Heap* heap, u32 what, Side side,
                                     u64* report WV_COUNT(2)) {
   if (thread_index() != 0) return;
-  exchange_messages<route::direct>(thread, *heap, static_cast<Exchange>(what), side, report);
+  exchange_kind<route::direct>(thread, *heap, what, side, report);
 }
 WV_SAFE_KERNEL(shm_exchange_warp)(const Heap* heap, u32 what, Side side, u64* report WV_COUNT(2)) {
   if (warp_index() != 0) return;
-  exchange_messages<route::direct>(warp, *heap, static_cast<Exchange>(what), side, report);
+  exchange_kind<route::direct>(warp, *heap, what, side, report);
 }
 WV_SAFE_KERNEL(shm_exchange_rdma)(const Heap* heap, u32 what, Side side, u64* report WV_COUNT(2)) {
-  exchange_messages<route::rdma>(block, *heap, static_cast<Exchange>(what), side, report);
+  exchange_kind<route::rdma>(block, *heap, what, side, report);
 }
 // By a block to a rank that is reached directly: kernels of their own, for up to 512 threads.
 WV_SAFE_KERNEL(shm_put_signal_block)(const Heap* heap, Side side, u64* report WV_COUNT(2)) {

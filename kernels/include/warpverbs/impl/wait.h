@@ -31,7 +31,7 @@ struct Backoff {
   u32 rounds = 0;
 
   WV_DEVICE void pause_once() {
-    pause(32u << (rounds < 6 ? rounds : 6));
+    pause(32u << (rounds < 4 ? rounds : 4));
     rounds += 1;
   }
   WV_DEVICE bool look_at_host() const { return rounds % 256 == 255; }
