@@ -5,7 +5,7 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 10] = [
+const IMAGES: [&Image; 15] = [
     &kernels::conform::IMAGE,
     &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
@@ -14,6 +14,11 @@ const IMAGES: [&Image; 10] = [
     &kernels::perf::IMAGE,
     &kernels::progress::IMAGE,
     &kernels::selftest::IMAGE,
+    &kernels::shm::IMAGE,
+    &kernels::shm_coll::IMAGE,
+    &kernels::shm_litmus::IMAGE,
+    &kernels::shm_mail::IMAGE,
+    &kernels::shm_perf::IMAGE,
     &kernels::stress::IMAGE,
     &kernels::waits::IMAGE,
 ];

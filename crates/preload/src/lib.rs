@@ -5,9 +5,9 @@
 //! `/dev/infiniband/uverbs0`, gets a `memfd`, and all that it asks of it by `ioctl` is answered
 //! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
 //!
-//! [`hooks`] has the functions that take the place of the C library's, [`files`] the open devices,
-//! [`device`] the NIC behind them, [`events`] its channels, [`memory`] the program's memory,
-//! [`record`] a record of calls, [`settings`] what `warpverbs run` asks for.
+//! `hooks` has the functions that take the place of the C library's, `files` the open devices,
+//! `device` the NIC behind them, `events` its channels, `memory` the program's memory,
+//! `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 mod device;
 mod events;
