@@ -54,10 +54,11 @@ fn all_images_are_in_the_list() {
 
 #[test]
 #[ignore = "needs NVRTC"]
-fn every_kernel_compiles_without_a_word_for_every_architecture() {
+fn every_kernel_compiles_without_a_word_for_the_oldest_and_the_newest_architecture() {
     let nvrtc = nvrtc().unwrap();
     for image in IMAGES {
-        for arch in ["sm_80", "sm_90", "sm_100"] {
+        // nvcc compiles for those between as well: kernels/check.sh.
+        for arch in ["sm_80", "sm_100"] {
             let mut options = options(arch);
             options.push("--ptxas-options=-v".to_owned());
             let name = format!("{}.cu", image.name);
