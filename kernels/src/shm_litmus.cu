@@ -1,6 +1,7 @@
 // Litmus tests of the symmetric heap: ranks are blocks of one launch, so that a seed may interleave
 // them in any way. Everything is repeated `rounds` times; wrong[0] counts words that were not what
 // a rank must see.
+#include "members.h"
 #include "warpverbs/shm.h"
 
 using namespace wv;
@@ -21,13 +22,6 @@ WV_DEVICE void check_words(const Coop& coop, const u64* words, u64 count, u32 ro
       (void)fetch_add<order::relaxed, scope::gpu>(wrong, 1);
     }
   }
-}
-
-template <class Body>
-WV_DEVICE void by_members(u32 group, Body body) {
-  if (group == 2) body(block);
-  else if (group == 1 && warp_index() == 0) body(warp);
-  else if (group == 0 && thread_index() == 0) body(thread);
 }
 
 // `words` u64 at `data`, as many behind them as source, and the signal.

@@ -1,5 +1,6 @@
 // Tests of barriers and mail on the symmetric heap: ranks are blocks of one launch. wrong[0] counts
 // what a rank saw and should not have seen.
+#include "members.h"
 #include "warpverbs/barrier.h"
 #include "warpverbs/mail.h"
 
@@ -8,13 +9,6 @@ using namespace wv;
 struct Member {
   const Heap* heap;
 };
-
-template <class Body>
-WV_DEVICE void by_members(u32 group, Body body) {
-  if (group == 2) body(block);
-  else if (group == 1 && warp_index() == 0) body(warp);
-  else if (group == 0 && thread_index() == 0) body(thread);
-}
 
 WV_DEVICE void count_wrong(u64* wrong, bool is_wrong) {
   if (is_wrong) (void)fetch_add<order::relaxed, scope::gpu>(wrong, 1);

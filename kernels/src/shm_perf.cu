@@ -1,5 +1,7 @@
 // What `warpverbs perf shmem` measures. report[0]: the first bad wv::Status; what else is in it,
 // each kernel says. `group`: 0 thread, 1 warp, 2 block.
+#include "members.h"
+#include "target.h"
 #include "warpverbs/barrier.h"
 #include "warpverbs/mail.h"
 
@@ -10,20 +12,6 @@ enum class Single : u32 { put = 0, get = 1, fetch_add = 2 };
 
 // Signals of a batch.
 constexpr u32 batch = 8;
-
-// Keeps the first bad status in report[0].
-WV_DEVICE void note(u64* report, Status status) {
-  if (!status.ok()) {
-    (void)compare_exchange<order::relaxed, scope::gpu>(report, 0, u64{status.code});
-  }
-}
-
-template <class Body>
-WV_DEVICE void by_members(u32 group, Body body) {
-  if (group == 2) body(block);
-  else if (group == 1 && warp_index() == 0) body(warp);
-  else if (group == 0 && thread_index() == 0) body(thread);
-}
 
 // The places of one rank's part in an exchange, and its peer.
 template <class Route, class Coop>
@@ -206,14 +194,14 @@ WV_DEVICE void stream(const Heap& heap, u32 gets, u32 peer, u64 to, u64 from, u6
   u8* target = at_offset<u8>(heap, to + skip);
   u8* source = at_offset<u8>(heap, from + skip);
   if (!in_heap(heap, target, mine) || !in_heap(heap, source, mine)) return;
-  if (thread_index() == 0) raise<order::relaxed, scope::gpu>(report + 1, ~now_ns());
+  if (thread_index() == 0) note_start(report);
   Status status;
   for (u32 i = 0; i < iters && status.ok(); ++i) {
     status = gets != 0 ? get<Route>(block, heap, target, source, mine, peer)
                        : put<Route>(block, heap, target, source, mine, peer);
   }
   if (status.ok()) status = quiet<Route>(block, heap, peer);
-  if (thread_index() == 0) raise<order::relaxed, scope::gpu>(report + 2, now_ns());
+  if (thread_index() == 0) note_end(report);
   note(report, status);
 }
 

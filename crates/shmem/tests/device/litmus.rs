@@ -13,76 +13,76 @@ fn ranks(routes: Routes, seed: u64) -> Ranks {
     Ranks::new(3, 1 << 13, routes, Pace::Seeded(seed))
 }
 
+/// Three ranks by each route, with calls of a thread, a warp and a block, under each seed.
+fn under_seeds(first: u64, count: u64, check: impl Fn(&Ranks, u32)) {
+    for seed in seeds(first, count) {
+        for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
+            check(&ranks(routes, seed), group);
+        }
+    }
+}
+
 fn none_wrong(ranks: &Ranks, wrong: &warpverbs::gpu::Buffer) {
     assert_eq!(ranks.read(wrong), [0; 8], "{}: words that a signal should bring along", ranks.what);
 }
 
 #[test]
 fn a_signal_brings_all_earlier_puts_along() {
-    for seed in seeds(0x100, 12) {
-        for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
-            let ranks = ranks(routes, seed);
-            let wrong = ranks.buffer(8);
-            let [a, b, _] = &ranks.heaps[..] else { unreachable!("three ranks") };
-            ranks.run(Dim::new(2, 40), |status| k::ShmMessage {
-                a: a.clone(),
-                b: b.clone(),
-                group,
-                data: DATA,
-                words: WORDS,
-                signal_at: SIGNAL,
-                rounds: 4,
-                wrong: pointer(&wrong),
-                status,
-            });
-            none_wrong(&ranks, &wrong);
-        }
-    }
+    under_seeds(0x100, 12, |ranks, group| {
+        let wrong = ranks.buffer(8);
+        let [a, b, _] = &ranks.heaps[..] else { unreachable!("three ranks") };
+        ranks.run(Dim::new(2, 40), |status| k::ShmMessage {
+            a: a.clone(),
+            b: b.clone(),
+            group,
+            data: DATA,
+            words: WORDS,
+            signal_at: SIGNAL,
+            rounds: 4,
+            wrong: pointer(&wrong),
+            status,
+        });
+        none_wrong(ranks, &wrong);
+    });
 }
 
 #[test]
 fn what_a_signaller_has_made_sure_of_a_third_rank_sees() {
-    for seed in seeds(0x200, 12) {
-        for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
-            let ranks = ranks(routes, seed);
-            let wrong = ranks.buffer(8);
-            let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
-            ranks.run(Dim::new(3, 40), |status| k::ShmChain {
-                a: a.clone(),
-                b: b.clone(),
-                c: c.clone(),
-                group,
-                data: DATA,
-                words: WORDS,
-                signal_at: SIGNAL,
-                rounds: 3,
-                wrong: pointer(&wrong),
-                status,
-            });
-            none_wrong(&ranks, &wrong);
-        }
-    }
+    under_seeds(0x200, 12, |ranks, group| {
+        let wrong = ranks.buffer(8);
+        let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
+        ranks.run(Dim::new(3, 40), |status| k::ShmChain {
+            a: a.clone(),
+            b: b.clone(),
+            c: c.clone(),
+            group,
+            data: DATA,
+            words: WORDS,
+            signal_at: SIGNAL,
+            rounds: 3,
+            wrong: pointer(&wrong),
+            status,
+        });
+        none_wrong(ranks, &wrong);
+    });
 }
 
 #[test]
 fn signals_behind_one_fence_bring_the_puts_to_each_rank_along() {
-    for seed in seeds(0x300, 8) {
-        for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
-            let ranks = ranks(routes, seed);
-            let wrong = ranks.buffer(8);
-            let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
-            ranks.run(Dim::new(3, 40), |status| k::ShmFan {
-                a: a.clone(),
-                b: b.clone(),
-                c: c.clone(),
-                group,
-                data: DATA,
-                words: WORDS,
-                signal_at: SIGNAL,
-                wrong: pointer(&wrong),
-                status,
-            });
-            none_wrong(&ranks, &wrong);
-        }
-    }
+    under_seeds(0x300, 8, |ranks, group| {
+        let wrong = ranks.buffer(8);
+        let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
+        ranks.run(Dim::new(3, 40), |status| k::ShmFan {
+            a: a.clone(),
+            b: b.clone(),
+            c: c.clone(),
+            group,
+            data: DATA,
+            words: WORDS,
+            signal_at: SIGNAL,
+            wrong: pointer(&wrong),
+            status,
+        });
+        none_wrong(ranks, &wrong);
+    });
 }

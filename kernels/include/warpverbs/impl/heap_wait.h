@@ -8,9 +8,7 @@ namespace wv {
 namespace impl {
 
 WV_DEVICE Deadline deadline_of(const Heap& heap, Timeout timeout) {
-  const u64 now = now_ns();
-  const u64 end = now + (timeout.ns != 0 ? timeout.ns : heap.timeout_ns);
-  return Deadline{end >= now ? end : ~u64{0}};
+  return deadline_within(timeout, heap.timeout_ns);
 }
 
 // What a wait on the heap is for, as the host is told if it fails.
@@ -21,19 +19,12 @@ struct HeapWait {
   u64 expected;
 };
 
-// The first failed wait stays.
 WV_DEVICE void record_fault(const Heap& heap, const HeapWait& wait, Status status, u64 actual) {
   HeapFault* fault = &at<HeapState>(heap.state)->fault;
-  if (compare_exchange<order::relaxed, scope::gpu>(&fault->claim, 0, 1) != 0) return;
-  store<order::relaxed, scope::system>(&fault->status, status.code);
-  store<order::relaxed, scope::system>(&fault->what, static_cast<u32>(wait.what));
-  store<order::relaxed, scope::system>(&fault->peer, wait.peer);
-  store<order::relaxed, scope::system>(&fault->offset, offset_in(heap, wait.word));
-  store<order::relaxed, scope::system>(&fault->expected, wait.expected);
-  store<order::relaxed, scope::system>(&fault->actual, actual);
-  store<order::relaxed, scope::system>(&fault->thread, global_thread());
-  // Release, pairs with the host's acquire of 2.
-  store<order::release, scope::system>(&fault->claim, 2);
+  record_first(fault, status, wait.what, wait.expected, actual, [&] {
+    store<order::relaxed, scope::system>(&fault->peer, wait.peer);
+    store<order::relaxed, scope::system>(&fault->offset, offset_in(heap, wait.word));
+  });
 }
 
 // Why the host wants the wait to end, if it does. The words lie in host memory.

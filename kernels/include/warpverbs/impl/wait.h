@@ -13,10 +13,14 @@ struct Deadline {
 
   WV_DEVICE bool passed() const { return now_ns() >= end; }
 };
-WV_DEVICE Deadline deadline_of(const Qp& qp, Timeout timeout) {
+// `usual`: nanoseconds of a call that names no timeout.
+WV_DEVICE Deadline deadline_within(Timeout timeout, u64 usual) {
   const u64 now = now_ns();
-  const u64 end = now + (timeout.ns != 0 ? timeout.ns : qp.timeout_ns);
+  const u64 end = now + (timeout.ns != 0 ? timeout.ns : usual);
   return Deadline{end >= now ? end : ~u64{0}};
+}
+WV_DEVICE Deadline deadline_of(const Qp& qp, Timeout timeout) {
+  return deadline_within(timeout, qp.timeout_ns);
 }
 WV_DEVICE Deadline deadline_of(const Qp&, Deadline deadline) { return deadline; }
 
