@@ -66,8 +66,7 @@ impl Shared {
         match self.core.lock() {
             Ok(core) => core,
             Err(poisoned) => {
-                drop(poisoned);
-                self.stop("a thread panicked during a call".into());
+                self.stop(poisoned.into_inner(), "a thread panicked during a call".into());
                 self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
             }
         }
@@ -92,17 +91,14 @@ impl Shared {
         panic::catch_unwind(AssertUnwindSafe(|| removal(&mut core))).ok()
     }
 
-    /// Stops the NIC with this cause. Watchers are called without the lock.
+    /// Stops the NIC with this cause, unless it has one. The cause is set before anybody else gets
+    /// the lock; watchers are called without it.
     #[cold]
-    pub(crate) fn stop(&self, panic: String) {
+    pub(crate) fn stop(&self, mut core: MutexGuard<'_, Core>, panic: String) {
         let name = self.config.name.clone();
         if self.stop.set(NicError::Stopped { name, panic }) {
-            let core = self.core.lock();
-            core.unwrap_or_else(|poisoned| poisoned.into_inner())
-                .queues
-                .diagnostics
-                .events
-                .push(AsyncEvent::DeviceFatal);
+            core.queues.diagnostics.events.push(AsyncEvent::DeviceFatal);
+            drop(core);
             self.stop.call_watchers();
         }
     }

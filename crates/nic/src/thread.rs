@@ -2,7 +2,7 @@
 
 use crate::NicError;
 use crate::config::Idle;
-use crate::engine::Step;
+use crate::engine::{Core, Step};
 use crate::nic::Shared;
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -24,12 +24,7 @@ impl EngineThread {
         let name = format!("nic-{}", nic.config().name);
         let handle = thread::Builder::new()
             .name(name)
-            .spawn(move || {
-                let driven = panic::catch_unwind(AssertUnwindSafe(|| drive(&nic, &stopped)));
-                if let Err(payload) = driven {
-                    nic.stop(message(&*payload));
-                }
-            })
+            .spawn(move || drive(&nic, &stopped))
             .map_err(|error| NicError::Spawn(error.kind()))?;
         Ok(Self { stop, handle: Some(handle) })
     }
@@ -84,17 +79,10 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
         if nic.stopped().is_some() {
             return;
         }
-        for _ in 0..SLICES {
-            idle = match core.step() {
-                Step::Busy(_) => 0,
-                Step::Idle => idle.saturating_add(1),
-            };
-            if idle > spin || nic.waiting.load(Ordering::Relaxed) != 0 {
-                break;
-            }
-            if idle > 0 {
-                std::hint::spin_loop();
-            }
+        // Caught under the lock: nobody sees the NIC between the panic and its cause.
+        match panic::catch_unwind(AssertUnwindSafe(|| slices(nic, &mut core, idle, spin))) {
+            Ok(polls) => idle = polls,
+            Err(payload) => return nic.stop(core, message(&*payload)),
         }
         drop(core);
         if idle > spin.saturating_add(yields) {
@@ -103,4 +91,22 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
             thread::yield_now();
         }
     }
+}
+
+/// Works while there is something to do and nobody else wants the lock. `idle` counts polls that
+/// found nothing, and so does the result.
+fn slices(nic: &Shared, core: &mut Core, mut idle: u32, spin: u32) -> u32 {
+    for _ in 0..SLICES {
+        idle = match core.step() {
+            Step::Busy(_) => 0,
+            Step::Idle => idle.saturating_add(1),
+        };
+        if idle > spin || nic.waiting.load(Ordering::Relaxed) != 0 {
+            break;
+        }
+        if idle > 0 {
+            std::hint::spin_loop();
+        }
+    }
+    idle
 }

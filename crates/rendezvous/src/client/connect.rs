@@ -106,6 +106,9 @@ pub(super) fn connect(
             let began = Instant::now();
             match attempt(peer, deadline) {
                 Ok(stream) => return Ok(stream),
+                // A handshake that the deadline cut short says less than an earlier refusal.
+                Err(Failed::ForGood(ConnectError::Silent { .. }))
+                    if turned_away.is_some() && deadline.remaining().is_none() => {}
                 Err(Failed::ForGood(error)) => return Err(error),
                 Err(Failed::Closed) => {
                     closed += 1;
