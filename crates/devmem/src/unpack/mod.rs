@@ -1,0 +1,24 @@
+//! Unpacking: moving fragments to their places in registered memory.
+
+mod moves;
+mod way;
+
+pub use moves::{Move, Moves};
+pub use way::{UNPACK_ENV, UnknownWay, Way};
+
+/// Memory that an unpacker moves bytes from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AreaId(pub u32);
+
+/// Names a batch of moves. Batches complete in order: when a ticket is complete, so are all before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A byte in an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Which area.
+    pub area: AreaId,
+    /// Bytes from its start.
+    pub offset: u64,
+}
