@@ -20,6 +20,7 @@ CLANG=${CLANG:-clang++}
 CUDA_ARCHS=${CUDA_ARCHS:-80 90 100}
 HIP_ARCHS=${HIP_ARCHS:-gfx942 gfx90a}
 out=$(mktemp -d)
+sources=(src/*.cu ../crates/*/kernels/*.cu)
 trap 'rm -rf "$out"' EXIT
 failed=0
 
@@ -45,7 +46,7 @@ host() {
     echo "#include \"${header#include/}\"" >"$out/one.cc"
     "$cxx" "${flags[@]}" "$out/one.cc" || fail "$cxx: $header is not complete by itself"
   done
-  for file in src/*.cu; do
+  for file in "${sources[@]}"; do
     "$cxx" "${flags[@]}" "$file" || fail "$cxx: $file"
   done
   # An immediate is not taken for flags.
@@ -61,10 +62,10 @@ cuda() {
   local arch=$1 file name
   rm -rf "$out/cuda" && mkdir "$out/cuda"
   # A log for each file, as many compilers at once as there are cores.
-  printf '%s\0' src/*.cu | xargs -0 -P "$(nproc)" -I{} sh -c 'name=$(basename "$1"); "$2" -cubin -arch="sm_$3" \
+  printf '%s\0' "${sources[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c 'name=$(basename "$1"); "$2" -cubin -arch="sm_$3" \
     -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v -o "$4/$name.cubin" "$1" >"$4/$name" 2>&1 ||
     touch "$4/$name.failed"' sh {} "$NVCC" "$arch" "$out/cuda"
-  for file in src/*.cu; do
+  for file in "${sources[@]}"; do
     name=$(basename "$file")
     [ ! -e "$out/cuda/$name.failed" ] || { cat "$out/cuda/$name"; fail "nvcc sm_$arch: $file"; continue; }
     awk -v file="$file" -v arch="$arch" '
@@ -133,7 +134,7 @@ hip() {
     skip "$CLANG does not know $arch"
     return
   fi
-  for file in src/*.cu; do
+  for file in "${sources[@]}"; do
     [ "$file" = src/faults.cu ] && continue
     "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 -O2 -Wall \
       -Wno-unused-function -Iinclude -S -o "$out/kernel.s" "$file" || fail "$CLANG $arch: $file"

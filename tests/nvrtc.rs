@@ -23,6 +23,9 @@ const IMAGES: [&Image; 15] = [
     &kernels::waits::IMAGE,
 ];
 
+/// Those of other packages that are not only for tests.
+const OTHERS: [&Image; 1] = [warpverbs::gpu::Blocks::IMAGE];
+
 /// What `ptxas` says of each kernel: registers, stack and spills; lines past a kernel's first two
 /// are of functions that it calls.
 fn usage(log: &str) -> BTreeMap<&str, Vec<&str>> {
@@ -56,7 +59,7 @@ fn all_images_are_in_the_list() {
 #[ignore = "needs NVRTC"]
 fn every_kernel_compiles_without_a_word_for_the_oldest_and_the_newest_architecture() {
     let nvrtc = nvrtc().unwrap();
-    for image in IMAGES {
+    for image in IMAGES.into_iter().chain(OTHERS) {
         // nvcc compiles for those between as well: kernels/check.sh.
         for arch in ["sm_80", "sm_100"] {
             let mut options = options(arch);

@@ -1,7 +1,10 @@
 //! Compiles the thread-local word that kernels and the SIMT scheduler share: a C++ `__thread`
-//! variable, because a stable Rust thread-local has no symbol that C++ could name.
+//! variable, because a stable Rust thread-local has no symbol that C++ could name. Then the kernels of
+//! this package.
 
-fn main() {
+use warpverbs_kernel_build::{BuildError, Builder};
+
+fn main() -> Result<(), BuildError> {
     let include = "../../kernels/include";
     println!("cargo:rerun-if-changed=src/simt/tls.cc");
     println!("cargo:rerun-if-changed={include}/warpverbs/arch/simt.h");
@@ -15,4 +18,6 @@ fn main() {
         .include(include)
         .file("src/simt/tls.cc")
         .compile("wv_simt_tls");
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/include");
+    Builder::new("kernels").include(headers).gpu_path("crate").compile()
 }

@@ -103,6 +103,11 @@ pub enum Qp {}
 #[derive(Clone, Copy, Debug)]
 pub enum Heap {}
 
+/// `wv::BlockList`, blocks to copy. There is no value of this type on the host: only
+/// [`Blocks`](crate::Blocks) give out a pointer to one.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockList {}
+
 /// `wv::Local`: where a work request's data lies on the own side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]

@@ -5,6 +5,7 @@
 
 mod arena;
 mod args;
+mod blocks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
@@ -18,10 +19,16 @@ mod pointer;
 pub mod simt;
 
 pub use arena::{Arena, ArenaError, Segment};
-pub use args::{ArgBytes, Element, Heap, KernelArg, Local, Qp, Remote, Status, Vec16};
+pub use args::{ArgBytes, BlockList, Element, Heap, KernelArg, Local, Qp, Remote, Status, Vec16};
+pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};
 pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
 pub use pointer::{Keep, KernelPtr};
+
+mod kernels {
+    #![allow(unreachable_pub)]
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}

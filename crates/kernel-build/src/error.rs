@@ -68,7 +68,7 @@ pub enum BuildError {
     #[error(
         "{place}: parameter `{parameter}` of kernel {kernel}: {reason}; kernels take u8, \
          u16, u32, u64, i32, i64 (as wv:: or as uint8_t to int64_t), float, double, Local, Remote, \
-         plain structures, and pointers to these, to Status, const Qp and const Heap"
+         plain structures, and pointers to these, to Status and to const handles (Qp, Heap)"
     )]
     Parameter {
         /// Where.

@@ -214,7 +214,7 @@ fn contract(parameter: Parameter, safe: bool) -> Result<Parameter, &'static str>
     match (&parameter.count, safe && needs) {
         (None, true) => Err("a pointer of a safe kernel needs WV_COUNT(elements that it touches)"),
         (Some(_), false) if safe => {
-            Err("WV_COUNT is for pointers other than `const Qp*` and `const Heap*`")
+            Err("WV_COUNT is for pointers other than handles (`const Qp*`)")
         }
         (Some(_), false) => Err("WV_COUNT is for the pointers of a WV_SAFE_KERNEL"),
         _ => Ok(parameter),
@@ -296,7 +296,7 @@ mod tests {
             ("\nWV_KERNEL(k)(u32** b) {}", "k.cu:2: parameter `u32** b` of kernel k: a pointer to"),
             ("WV_KERNEL(k)(Qp qp) {}", "by pointer, as `const Qp*`"),
             ("WV_KERNEL(k)(Qp* qp) {}", "read-only"),
-            ("WV_KERNEL(k)(Heap heap) {}", "by pointer, as `const Heap*`"),
+            ("WV_KERNEL(k)(Heap heap) {}", "by pointer, as `const Qp*`"),
             ("WV_KERNEL(k)(Heap* heap) {}", "read-only"),
             ("WV_KERNEL(k)(Status s) {}", "by pointer"),
             ("WV_SAFE_KERNEL(k)(u32* out) {}", "needs WV_COUNT"),

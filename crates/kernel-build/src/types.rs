@@ -64,9 +64,11 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
     ("double", "f64"),
 ];
 
-/// Types of the device library that may be given by value, and those behind pointers alone.
+/// Types of the device library that may be given by value, and those behind pointers alone. Handles
+/// are read by the library: the host makes them, and kernels take them as `const Qp*`.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
-const BY_POINTER: [&str; 4] = ["Qp", "Heap", "Status", "Vec16"];
+const BY_POINTER: [&str; 2] = ["Status", "Vec16"];
+const HANDLES: [&str; 5] = ["Qp", "Heap", "BlockList", "LocalView", "RemoteView"];
 
 impl Type {
     /// The type written as `cpp`, without the name of what has it.
@@ -74,8 +76,7 @@ impl Type {
         let Some((pointee, own)) = cpp.split_once('*') else {
             let ty = Self::named(cpp)?;
             return match &ty {
-                Self::Library("Qp") => Err("a queue pair is taken by pointer, as `const Qp*`"),
-                Self::Library("Heap") => Err("a heap is taken by pointer, as `const Heap*`"),
+                ty if ty.is_handle() => Err("a handle is taken by pointer, as `const Qp*`"),
                 Self::Library(name) if BY_POINTER.contains(name) => {
                     Err("this type is taken by pointer")
                 }
@@ -88,14 +89,14 @@ impl Type {
         let ty = Self::named(pointee)?;
         let is_const = pointee.split_whitespace().any(|word| word == "const");
         if ty.is_handle() && !is_const {
-            return Err("queue pairs and heaps are read-only: `const Qp*`, `const Heap*`");
+            return Err("a handle is read-only: `const Qp*`, `const Heap*`");
         }
         Ok(Self::Pointer(Box::new(ty)))
     }
 
     /// What the library reads behind a pointer: one of it, whatever the kernel does.
     pub(crate) fn is_handle(&self) -> bool {
-        matches!(self, Self::Library("Qp" | "Heap"))
+        matches!(self, Self::Library(name) if HANDLES.contains(name))
     }
 
     fn named(cpp: &str) -> Result<Self, &'static str> {
@@ -109,7 +110,8 @@ impl Type {
             return Ok(Self::Scalar(rust));
         }
         let word = if word == "vec16" { "Vec16" } else { word };
-        let library = BY_VALUE.iter().chain(&BY_POINTER).find(|name| **name == word);
+        let library =
+            BY_VALUE.iter().chain(&BY_POINTER).chain(&HANDLES).find(|name| **name == word);
         let own = || Self::Structure(word.to_owned());
         Ok(library.map_or_else(own, |name| Self::Library(name)))
     }
