@@ -17,7 +17,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
-use warpverbs_mem::{Backing, Copier, Dmabuf, Kind, NotExported, Region};
+use warpverbs_mem::{
+    Backing, Copier, Dmabuf, Kind, NotExported, Region, Share, ShareHandle, SharePiece,
+};
 
 /// Why memory cannot be placed or shared.
 #[derive(Debug, Error)]
@@ -246,6 +248,22 @@ impl Arena {
         Ok(Buffer::of_region(Region::new(joined)))
     }
 
+    /// What another process shares, at the start of this arena, whose length is that of all pieces.
+    pub(crate) fn import(&self, share: Share, len: u64) -> Result<Buffer, ArenaError> {
+        let (mut segments, mut at) = (Vec::new(), 0);
+        for piece in share.pieces {
+            let ShareHandle::Descriptor(fd) = piece.handle else {
+                let (expected, found) = ("of memory".to_owned(), "a CUDA IPC handle".to_owned());
+                return Err(ArenaError::WrongDescriptor { expected, found });
+            };
+            segments.push(self.attach(at, piece.len, fd)?);
+            at += piece.len;
+        }
+        let outside = ArenaError::Outside { offset: share.offset, len, arena: at };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        self.join(&segments)?.slice(share.offset, len).map_err(|_| outside)
+    }
+
     fn segment(&self, offset: u64, len: u64, mapped: Box<dyn Mapped>) -> Segment {
         let reservation = self.reservation.clone();
         let memory = Arc::new(Memory { addr: self.addr() + offset, len, mapped, reservation });
@@ -353,6 +371,12 @@ unsafe impl Backing for Memory {
     fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
         self.reservation.export_dmabuf(self.addr, self.len)
     }
+
+    fn share(&self, offset: u64, _len: u64) -> Result<Share, NotExported> {
+        let exported = self.mapped.export().map_err(|error| NotExported(error.to_string()))?;
+        let handle = ShareHandle::Descriptor(exported);
+        Ok(Share { pieces: vec![SharePiece { handle, len: self.len }], offset })
+    }
 }
 
 /// At least one segment, each where the one before it ends.
@@ -378,5 +402,19 @@ unsafe impl Backing for Joined {
 
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         self.parts[0].copier()
+    }
+
+    fn share(&self, offset: u64, len: u64) -> Result<Share, NotExported> {
+        let (start, end) = (self.addr + offset, self.addr + offset + len);
+        let touched =
+            |part: &&Arc<Memory>| part.addr < end.max(start + 1) && start < part.addr + part.len;
+        let mut all = Share { pieces: Vec::new(), offset: 0 };
+        for part in self.parts.iter().filter(touched) {
+            if all.pieces.is_empty() {
+                all.offset = start - part.addr;
+            }
+            all.pieces.append(&mut part.share(0, part.len)?.pieces);
+        }
+        Ok(all)
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_mem::{Kind, MemError, Region};
+use warpverbs_mem::{Kind, MemError, Region, Share};
 
 /// Which kind of device runs the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -147,6 +147,15 @@ impl fmt::Debug for Buffer {
     }
 }
 
+/// Whether memory of others may begin at `addr`.
+pub(crate) fn check_adopted(addr: u64) -> Result<(), GpuError> {
+    if addr != 0 && addr.is_multiple_of(16) {
+        return Ok(());
+    }
+    let (setting, value) = ("address of adopted memory", format!("{addr:#x}"));
+    Err(GpuError::BadSetting { setting, value, expected: "a multiple of 16, not 0" })
+}
+
 /// A device that runs kernels.
 pub trait Gpu: Send + Sync {
     /// What it is.
@@ -196,6 +205,27 @@ pub trait Gpu: Send + Sync {
 
     /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.
     fn arena(&self, len: u64) -> Result<Arena, ArenaError>;
+
+    /// Maps `len` bytes that another process [shares](Region::share). They stay mapped as long as the
+    /// buffer or a launch that was given it lives.
+    ///
+    /// # Errors
+    /// Handles of another kind of device, or for other lengths.
+    fn import(&self, share: Share, len: u64) -> Result<Buffer, ArenaError> {
+        let all = share.pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
+        self.arena(all.unwrap_or(u64::MAX))?.import(share, len)
+    }
+
+    /// Memory that others allocated: another library's tensor. On a GPU, its own memory, by whatever
+    /// calls it was allocated, also over several allocations that follow one another.
+    ///
+    /// # Errors
+    /// The address is not a multiple of 16, or not of memory of this device.
+    ///
+    /// # Safety
+    /// `[addr, addr + len)` must stay allocated and mapped until `keep` is dropped; on the SIMT
+    /// device the CPU must be able to read and write it.
+    unsafe fn adopt(&self, addr: u64, len: usize, keep: Keep) -> Result<Buffer, GpuError>;
 
     /// Lets kernels of this device use `other`'s memory. A no-op between devices of one kind that
     /// share memory anyway.

@@ -13,6 +13,7 @@ mod os;
 mod region;
 mod registration;
 mod ring;
+mod share;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
 mod through;
@@ -29,3 +30,4 @@ pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, Regist
 pub use ring::{
     Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,
 };
+pub use share::{Share, ShareHandle, SharePiece};

@@ -1,6 +1,6 @@
 //! A span of memory that stays valid while the value lives.
 
-use crate::{Copier, Dmabuf, MemError, NotExported, Span};
+use crate::{Copier, Dmabuf, MemError, NotExported, Share, Span};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -50,6 +50,11 @@ pub unsafe trait Backing: Send + Sync + 'static {
     /// A dmabuf in which these bytes lie, for NICs to reach them.
     fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
         Err(NotExported(format!("{} memory is not exported", self.kind())))
+    }
+    /// How another process maps `[offset, offset + len)`, which lies inside.
+    fn share(&self, _offset: u64, _len: u64) -> Result<Share, NotExported> {
+        let what = "was not allocated to be shared with other processes";
+        Err(NotExported(format!("this {} memory {what}", self.kind())))
     }
 }
 
@@ -116,6 +121,11 @@ impl Region {
         let Dmabuf { fd, offset } = self.backing.export_dmabuf()?;
         // A slice begins after its backing.
         Ok(Dmabuf { fd, offset: offset + (self.addr - self.backing.addr()) })
+    }
+
+    /// How another process maps these bytes. Fails for memory that cannot be mapped there.
+    pub fn share(&self) -> Result<Share, NotExported> {
+        self.backing.share(self.addr - self.backing.addr(), self.len)
     }
 
     /// Absolute address of `offset`, if `[offset, offset + len)` is inside.

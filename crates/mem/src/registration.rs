@@ -82,7 +82,7 @@ pub struct Dmabuf {
     pub offset: u64,
 }
 
-/// Memory is not exported as a dmabuf, and why.
+/// Memory is not exported as a dmabuf or to other processes, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct NotExported(pub String);

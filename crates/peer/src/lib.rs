@@ -11,7 +11,10 @@
 //!
 //! An [`Introduction`] says who a process is and where its [`DescriptorServer`] listens; a [`Ticket`]
 //! names one descriptor. Both travel by whatever means the program has. [`attach`] tries the ways
-//! that a descriptor can take, and gives every reason if none works. A mapping counts only after
+//! that a descriptor can take, and gives every reason if none works. [`Exporter`] and [`reach`] do
+//! all of this for any buffer, and give its address and key for RDMA where it cannot be mapped.
+//!
+//! A mapping counts only after
 //! [`write_word`] has stored through it by a kernel and the owner's [`read_back`] has seen the value.
 #![deny(unsafe_code)]
 
@@ -19,6 +22,7 @@ mod attach;
 pub mod descriptor;
 mod identity;
 mod probe;
+mod range;
 mod route;
 mod survey;
 
@@ -26,6 +30,7 @@ pub use attach::{Attached, Introduction, attach};
 pub use descriptor::{DescriptorServer, Ticket};
 pub use identity::Identity;
 pub use probe::{ProbeError, load_probe, read_back, write_word};
+pub use range::{Exported, Exporter, RangeOffer, RangePlace, RemoteRange, reach};
 pub use route::{Decision, Reason, Route};
 pub use survey::{Survey, WayTried, survey};
 

@@ -126,6 +126,11 @@ driver_api! {
         fn cuMemGetAllocationGranularity(granule: *mut usize, properties: *const sys::CUmemAllocationProp, option: sys::CUmemAllocationGranularity_flags);
         fn cuMemExportToShareableHandle(out: *mut c_void, handle: sys::CUmemGenericAllocationHandle, kind: sys::CUmemAllocationHandleType, flags: c_ulonglong);
         fn cuMemImportFromShareableHandle(handle: *mut sys::CUmemGenericAllocationHandle, from: *mut c_void, kind: sys::CUmemAllocationHandleType);
+        fn cuMemRetainAllocationHandle(handle: *mut sys::CUmemGenericAllocationHandle, addr: *mut c_void);
+        fn cuIpcGetMemHandle(handle: *mut sys::CUipcMemHandle, addr: sys::CUdeviceptr);
+        fn cuIpcOpenMemHandle_v2(addr: *mut sys::CUdeviceptr, handle: sys::CUipcMemHandle, flags: c_uint);
+        fn cuIpcCloseMemHandle(addr: sys::CUdeviceptr);
+        fn cuPointerGetAttribute(value: *mut c_void, attribute: sys::CUpointer_attribute, addr: sys::CUdeviceptr);
         // CUDA 11.7.
         fn cuMemGetHandleForAddressRange(handle: *mut c_void, addr: sys::CUdeviceptr, len: usize, kind: sys::CUmemRangeHandleType, flags: c_ulonglong);
         // CUDA 12.4.

@@ -91,9 +91,9 @@ fn properties(context: &Context) -> sys::CUmemAllocationProp {
 }
 
 /// A reference to memory of some device, released on drop.
-struct Handle {
-    context: &'static Context,
-    raw: u64,
+pub(super) struct Handle {
+    pub(super) context: &'static Context,
+    pub(super) raw: u64,
 }
 
 impl Drop for Handle {
@@ -211,23 +211,23 @@ struct Mapping {
 
 impl Mapped for Mapping {
     fn export(&self) -> Result<OwnedFd, ArenaError> {
-        let context = self.space.context;
-        let _entered = context.enter()?;
-        let mut fd = -1i32;
-        // SAFETY: a live handle; for this type the pointer is to an `int`, a live local.
-        unsafe {
-            context.driver().cuMemExportToShareableHandle(
-                (&raw mut fd).cast(),
-                self.handle.raw,
-                FD,
-                0,
-            )
-        }?;
-        // SAFETY: a new descriptor, which the driver leaves to its caller.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // The driver does not say whether it stays open in a program that this one starts.
-        fd.try_clone().map_err(|cause| ArenaError::system("dup of a descriptor", cause))
+        Ok(export(self.space.context, &self.handle)?)
     }
+}
+
+/// A new descriptor of an allocation. Close-on-exec.
+pub(super) fn export(context: &Context, handle: &Handle) -> Result<OwnedFd, GpuError> {
+    let _entered = context.enter()?;
+    let mut fd = -1i32;
+    // SAFETY: a live handle; for this type the pointer is to an `int`, a live local.
+    unsafe {
+        context.driver().cuMemExportToShareableHandle((&raw mut fd).cast(), handle.raw, FD, 0)
+    }?;
+    // SAFETY: a new descriptor, which the driver leaves to its caller.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // The driver does not say whether it stays open in a program that this one starts.
+    let limit = "a file descriptor (ulimit -n)";
+    fd.try_clone().map_err(|_| GpuError::Unsupported { device: context.label(), what: limit })
 }
 
 impl Drop for Mapping {

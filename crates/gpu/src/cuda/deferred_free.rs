@@ -46,6 +46,13 @@ pub(crate) enum Deferred {
         /// How many.
         len: u64,
     },
+    /// Memory of another process, opened by an IPC handle.
+    Ipc {
+        /// Whose.
+        context: &'static Context,
+        /// What `cuIpcOpenMemHandle` returned.
+        addr: u64,
+    },
     /// A registration of host memory.
     Host {
         /// Any context that it was made in.
@@ -126,6 +133,11 @@ fn free(item: &Deferred) -> Result<(), GpuError> {
             let _entered = context.enter()?;
             // SAFETY: a whole reservation, in which nothing is mapped any more.
             unsafe { context.driver().cuMemAddressFree(addr, len as usize) }
+        }
+        Deferred::Ipc { context, addr } => {
+            let _entered = context.enter()?;
+            // SAFETY: opened once for this item, whose last user is gone.
+            unsafe { context.driver().cuIpcCloseMemHandle(addr) }
         }
         Deferred::Host { context, start, .. } => {
             let _entered = context.enter()?;

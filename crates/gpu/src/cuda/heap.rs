@@ -24,7 +24,13 @@ pub(crate) struct Heap {
     chunks: Mutex<BTreeMap<u64, Suballocator>>,
     // Every allocation of the driver, chunks included, by address. Its own lock, and held for no
     // call of the driver: the copy engines look here.
-    ranges: RwLock<BTreeMap<u64, u64>>,
+    ranges: RwLock<BTreeMap<u64, Known>>,
+}
+
+/// An allocation of the driver, as long as somebody uses it.
+struct Known {
+    len: u64,
+    users: usize,
 }
 
 /// A piece of device memory, given back on drop.
@@ -58,21 +64,35 @@ impl Drop for Piece {
 }
 
 impl Heap {
-    /// The allocation that `[addr, addr + len)` lies in: its address and length.
+    /// The allocations that `[addr, addr + len)` lies in, which follow one another: address and
+    /// length of all of them.
     pub(crate) fn allocation(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
-        let (&base, &size) = ranges.range(..=addr).next_back()?;
-        (addr - base <= size && len <= size - (addr - base)).then_some((base, size))
+        let (&base, first) = ranges.range(..=addr).next_back()?;
+        let end = addr.checked_add(len)?;
+        let mut to = base + first.len;
+        while to < end {
+            to += ranges.get(&to)?.len;
+        }
+        (addr < to || addr == base + first.len && len == 0).then_some((base, to - base))
     }
 
-    /// Memory that is mapped by other means is now there.
+    /// Memory that is mapped by other means is now there, or has one more user.
     pub(crate) fn insert(&self, addr: u64, len: u64) {
-        self.ranges.write().unwrap_or_else(PoisonError::into_inner).insert(addr, len);
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let known = ranges.entry(addr).or_insert(Known { len, users: 0 });
+        known.users += 1;
     }
 
-    /// An allocation is gone.
+    /// The allocation at `addr` has one user less.
     pub(crate) fn remove(&self, addr: u64) {
-        self.ranges.write().unwrap_or_else(PoisonError::into_inner).remove(&addr);
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = ranges.get_mut(&addr) {
+            known.users -= 1;
+            if known.users == 0 {
+                ranges.remove(&addr);
+            }
+        }
     }
 
     fn take_small(&self, context: &'static Context, len: u64) -> Result<u64, GpuError> {

@@ -8,7 +8,7 @@
 //! | [`Launch`] polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, never `cuMemset` |
 //! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
 //! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
-//! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister` (`cuMemUnmap` was not seen to) | put off until no launch runs |
+//! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister`, `cuIpcCloseMemHandle` (`cuMemUnmap` was not seen to) | put off until no launch runs |
 //! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc`, `cuMemHostRegister` and all that [`Gpu::arena`] leads to were not seen to | small device memory is divided here; else call before launching |
 //! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
 //!
@@ -32,6 +32,7 @@ mod counted_stream;
 mod deferred_free;
 mod dmabuf;
 pub(crate) mod find;
+mod foreign;
 mod heap;
 mod launch;
 mod module;
@@ -50,6 +51,7 @@ pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
 use crate::arena::{Arena, ArenaError};
 use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 use crate::launch::{Dim, Launch};
+use crate::pointer::Keep;
 use crate::{GpuError, Image, Kernel};
 use context::Context;
 use heap::Piece;
@@ -58,7 +60,9 @@ use pinned::{Pinned, SharedMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use transfer::Transfer;
-use warpverbs_mem::{Backing, Copier, Dmabuf, Kind, NotExported, Region};
+use warpverbs_mem::{
+    Backing, Copier, Dmabuf, Kind, NotExported, Region, Share, ShareHandle, SharePiece,
+};
 
 /// The data stays consistent when a holder panics: nothing here panics half way through a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -181,6 +185,10 @@ unsafe impl Backing for DeviceMem {
         let exported = dmabuf::export(self.context, self.addr(), self.len() as u64);
         exported.map_err(|error| NotExported(error.to_string()))
     }
+
+    fn share(&self, offset: u64, len: u64) -> Result<Share, NotExported> {
+        foreign::share(self.context, self.addr() + offset, len)
+    }
 }
 
 /// A registration, which keeps the pages by itself.
@@ -269,6 +277,22 @@ impl Gpu for CudaDevice {
 
     fn arena(&self, len: u64) -> Result<Arena, ArenaError> {
         arena::reserve(self, len)
+    }
+
+    fn import(&self, share: Share, len: u64) -> Result<Buffer, ArenaError> {
+        match &*share.pieces {
+            &[SharePiece { handle: ShareHandle::CudaIpc(handle), len: size }] => {
+                foreign::open(self, (handle, size), (share.offset, len))
+            }
+            pieces => {
+                let all = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
+                self.arena(all.unwrap_or(u64::MAX))?.import(share, len)
+            }
+        }
+    }
+
+    unsafe fn adopt(&self, addr: u64, len: usize, keep: Keep) -> Result<Buffer, GpuError> {
+        foreign::adopt(self, addr, len, keep)
     }
 
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {

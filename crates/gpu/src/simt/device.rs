@@ -6,14 +6,15 @@ use super::executor::Plan;
 use super::run::{Finished, History, Job, SimtLaunch};
 use super::stack::StackPool;
 use super::warp::WARP;
+use crate::device::check_adopted;
 use crate::launch::Dim;
 use crate::{
-    Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, Launch, Place,
+    Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Keep, Kernel, Launch, Place,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use warpverbs_mem::{HostBuf, Kind, Region};
+use warpverbs_mem::{Backing, HostBuf, Kind, Region};
 
 /// A host SIMT device. Launches run at the same time, each on a thread of its own.
 pub struct SimtDevice {
@@ -136,11 +137,38 @@ impl Gpu for SimtDevice {
         Ok(Arena::new(Arc::new(Space::reserve(len, self.info.memory_bytes)?)))
     }
 
+    unsafe fn adopt(&self, addr: u64, len: usize, keep: Keep) -> Result<Buffer, GpuError> {
+        check_adopted(addr)?;
+        Ok(Buffer::of_region(Region::new(Adopted { addr, len, _keep: keep })))
+    }
+
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {
         match other.info().kind {
             GpuKind::Simt => Ok(()),
             _ => Err(self.unsupported("kernels on the memory of a GPU")),
         }
+    }
+}
+
+/// Host memory that others allocated.
+struct Adopted {
+    addr: u64,
+    len: usize,
+    _keep: Keep,
+}
+
+// SAFETY: `SimtDevice::adopt` has its caller's promise, and has checked the alignment.
+unsafe impl Backing for Adopted {
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
     }
 }
 
