@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 pub mod receive;
+pub mod transport;
 pub mod unpack;
 
 pub use receive::{Fragment, ReceiveError, Received, Receiver, Source};
