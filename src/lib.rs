@@ -99,6 +99,9 @@ pub mod shmem {
     };
 }
 
+/// Agents: register memory, exchange metadata, move lists of blocks by the best path there is.
+pub use warpverbs_agent as agent;
+
 /// What the rest is built of. These change more often than what is above.
 pub mod raw {
     /// Registered memory.

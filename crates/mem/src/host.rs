@@ -108,3 +108,69 @@ unsafe impl Backing for SmallBuf {
         Kind::Host
     }
 }
+
+/// The bytes of a vector, freed as those of a vector are.
+#[derive(Debug)]
+pub struct VecBuf {
+    bytes: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+impl VecBuf {
+    /// Takes `bytes` as a [`Region`]. They stay where they are, unless they do not begin at a
+    /// multiple of 16.
+    pub fn region(bytes: Vec<u8>) -> Region {
+        if bytes.is_empty() || !bytes.as_ptr().addr().is_multiple_of(16) {
+            return SmallBuf::of(&bytes);
+        }
+        let mut bytes = std::mem::ManuallyDrop::new(bytes);
+        let (len, capacity) = (bytes.len(), bytes.capacity());
+        let Some(bytes) = NonNull::new(bytes.as_mut_ptr()) else { return SmallBuf::region(0) };
+        Region::new(Self { bytes, len, capacity })
+    }
+}
+
+impl Drop for VecBuf {
+    fn drop(&mut self) {
+        // SAFETY: the parts of a vector that `region` took apart, and nothing that holds a `Region`
+        // over it is left.
+        drop(unsafe { Vec::from_raw_parts(self.bytes.as_ptr(), self.len, self.capacity) });
+    }
+}
+
+// SAFETY: the bytes have no thread affinity; all access goes through `Region`.
+unsafe impl Send for VecBuf {}
+// SAFETY: as above; `&VecBuf` gives out no references to the bytes.
+unsafe impl Sync for VecBuf {}
+
+// SAFETY: the allocation is this value's own until `drop`, and begins at a multiple of 16.
+unsafe impl Backing for VecBuf {
+    fn addr(&self) -> u64 {
+        self.bytes.as_ptr() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_keeps_its_bytes_as_a_region() {
+        for len in [0, 1, 15, 4096, 100_000] {
+            let bytes: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let region = VecBuf::region(bytes.clone());
+            let mut seen = vec![0; len];
+            region.read(0, &mut seen).unwrap();
+            assert!(seen == bytes && region.len() == len && region.addr().is_multiple_of(16));
+        }
+    }
+}

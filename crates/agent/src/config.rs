@@ -1,0 +1,142 @@
+//! How an agent is made.
+
+use crate::{AgentError, PathKind};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_gpu::Gpu;
+use warpverbs_transport::Device;
+
+/// How an [`Agent`](crate::Agent) is made.
+#[derive(Clone)]
+pub struct AgentConfig {
+    pub(crate) listen: SocketAddr,
+    pub(crate) advertise: Vec<SocketAddr>,
+    pub(crate) token: Vec<u8>,
+    pub(crate) deadline: Duration,
+    pub(crate) gpu: Option<Arc<dyn Gpu>>,
+    pub(crate) nic: Option<Device>,
+    pub(crate) queue_pairs: usize,
+    pub(crate) window: u32,
+    pub(crate) require: Option<PathKind>,
+    pub(crate) without: Vec<PathKind>,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            advertise: Vec::new(),
+            token: Vec::new(),
+            deadline: Duration::from_secs(30),
+            gpu: None,
+            nic: None,
+            queue_pairs: 2,
+            window: 64,
+            require: None,
+            without: Vec::new(),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// The longest notification, bytes.
+    pub const MAX_NOTIFICATION: usize = 64 << 10;
+
+    /// The address at which this agent serves metadata and takes notifications; by default a free
+    /// port of the loopback interface, so peers of other hosts need another.
+    #[must_use]
+    pub fn listen(self, listen: impl Into<SocketAddr>) -> Self {
+        Self { listen: listen.into(), ..self }
+    }
+
+    /// The addresses that peers are told to connect to, in place of those of all interfaces (or of
+    /// the one listened on).
+    #[must_use]
+    pub fn advertise(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self { advertise: addresses.into_iter().collect(), ..self }
+    }
+
+    /// A secret that all agents of the job share. Where one is set, nobody without it gets metadata
+    /// from this agent, gives it any, or connects to it.
+    #[must_use]
+    pub fn token(self, token: impl Into<Vec<u8>>) -> Self {
+        Self { token: token.into(), ..self }
+    }
+
+    /// How long a transfer, and everything else that waits for a peer, may take unless it is given
+    /// its own time; 30 s by default.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// The device whose kernels use registered memory, and whose arenas back
+    /// [`Agent::alloc`](crate::Agent::alloc); by default the host SIMT device.
+    #[must_use]
+    pub fn gpu(self, gpu: &Arc<dyn Gpu>) -> Self {
+        Self { gpu: Some(gpu.clone()), ..self }
+    }
+
+    /// The NIC that reaches peers of other hosts; without one there is no path to them.
+    #[must_use]
+    pub fn nic(self, nic: &Device) -> Self {
+        Self { nic: Some(nic.clone()), ..self }
+    }
+
+    /// Queue pairs to each peer, 1 to 16; blocks are spread over them.
+    #[must_use]
+    pub fn queue_pairs(self, count: usize) -> Self {
+        Self { queue_pairs: count, ..self }
+    }
+
+    /// Notifications of one peer that wait to be taken by this side, 1 to 65536. A sender that has
+    /// reached it waits until one is taken.
+    #[must_use]
+    pub fn notification_window(self, count: u32) -> Self {
+        Self { window: count, ..self }
+    }
+
+    /// Only this path may be taken: where it cannot be, transfers fail with every reason.
+    #[must_use]
+    pub fn require(self, path: PathKind) -> Self {
+        Self { require: Some(path), ..self }
+    }
+
+    /// This path is not to be taken.
+    #[must_use]
+    pub fn without(mut self, path: PathKind) -> Self {
+        self.without.push(path);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), AgentError> {
+        let field = |field, value: u64, right, expected| match right {
+            true => Ok(()),
+            false => Err(AgentError::Config { field, value: value.to_string(), expected }),
+        };
+        let pairs = self.queue_pairs;
+        field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
+        let window = self.window;
+        field("notification_window", window.into(), (1..=65536).contains(&window), "1 to 65536")?;
+        let millis = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
+        field("deadline", millis, !self.deadline.is_zero(), "more than 0 ms")
+    }
+}
+
+impl fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentConfig")
+            .field("listen", &self.listen)
+            .field("advertise", &self.advertise)
+            .field("token", &!self.token.is_empty())
+            .field("deadline", &self.deadline)
+            .field("nic", &self.nic)
+            .field("queue_pairs", &self.queue_pairs)
+            .field("window", &self.window)
+            .field("require", &self.require)
+            .field("without", &self.without)
+            .finish_non_exhaustive()
+    }
+}

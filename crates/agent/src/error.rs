@@ -1,0 +1,264 @@
+//! What can go wrong, and whose doing it is.
+
+use crate::{EncodingError, Generation, PathKind};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use warpverbs_gpu::{ArenaError, GpuError};
+use warpverbs_mem::MemError;
+use warpverbs_peer::Reason;
+
+/// Who can put an error right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The caller: the same call fails again.
+    BadCaller,
+    /// The peer, which ended, was replaced, or broke a rule.
+    BadPeer,
+    /// Time or resources: the call may work later.
+    BadLuck,
+}
+
+/// A call on an agent or a transfer failed. Clones share their cause.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// A setting is of no use.
+    #[error("{field} is {value}, expected {expected}")]
+    Config {
+        /// Which setting.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// A range is empty or not inside registered memory.
+    #[error("block {index}: {len} bytes at {offset:#x} are {}inside {label:?} of {owner}, which has {size} bytes",
+        if *.len == 0 { "no range " } else { "not " })]
+    Range {
+        /// Which block of the list.
+        index: usize,
+        /// Where it begins, bytes from the start of the registration.
+        offset: u64,
+        /// Its length.
+        len: u64,
+        /// The registration's label.
+        label: String,
+        /// The registration's agent.
+        owner: String,
+        /// The registration's length.
+        size: u64,
+    },
+    /// A list or an index that selects nothing, or more than a list may have.
+    #[error("{what}: {found} blocks, expected {expected}")]
+    Count {
+        /// Which list.
+        what: &'static str,
+        /// How many it has.
+        found: usize,
+        /// How many would do.
+        expected: String,
+    },
+    /// An index beyond the end of a prepared list.
+    #[error("{side} index {index} is {value}, the list has {blocks} blocks")]
+    Index {
+        /// `local` or `remote`.
+        side: &'static str,
+        /// Position among the indices.
+        index: usize,
+        /// The index.
+        value: u32,
+        /// Blocks of the list.
+        blocks: usize,
+    },
+    /// A local block and its remote one differ in length.
+    #[error("block {index}: {local} bytes here, {remote} at the peer")]
+    Lengths {
+        /// Which pair.
+        index: usize,
+        /// Length of the local block.
+        local: u64,
+        /// Length of the remote block.
+        remote: u64,
+    },
+    /// A list of another agent where one of this agent, or of a peer, is needed.
+    #[error("{what} is memory of {owner}, expected {expected}")]
+    Foreign {
+        /// Which list.
+        what: &'static str,
+        /// Whose memory it describes.
+        owner: String,
+        /// Whose would do.
+        expected: String,
+    },
+    /// Nothing is known of an agent of this name.
+    #[error("no metadata of an agent {name:?} is loaded")]
+    UnknownPeer {
+        /// The name.
+        name: String,
+    },
+    /// The peer has told of no such memory.
+    #[error("{peer} has told of no memory {memory}")]
+    UnknownMemory {
+        /// The peer.
+        peer: String,
+        /// Label or number.
+        memory: String,
+    },
+    /// The memory is no longer registered.
+    #[error("memory {label:?} of {owner} has been deregistered")]
+    Deregistered {
+        /// Its agent.
+        owner: String,
+        /// Its label.
+        label: String,
+    },
+    /// The name now belongs to an agent that was started anew, or the metadata is of an earlier one.
+    #[error("{peer} is now generation {current}; this is of {found}")]
+    Stale {
+        /// The peer.
+        peer: String,
+        /// The generation that is known.
+        current: Generation,
+        /// The generation that was given.
+        found: Generation,
+    },
+    /// The peer's connection ended: its process or agent did, or it was removed here.
+    #[error("{peer} is lost: {why}")]
+    PeerLost {
+        /// The peer.
+        peer: String,
+        /// How that was seen.
+        why: String,
+    },
+    /// The peer does not want it, for instance for want of the job's token.
+    #[error("{peer} refuses: {why}")]
+    Refused {
+        /// The peer, or its address.
+        peer: String,
+        /// What it said.
+        why: String,
+    },
+    /// The transfer is in progress, or another thread posts it at this moment.
+    #[error("the transfer is in progress")]
+    InProgress,
+    /// The call needs a transfer that was posted.
+    #[error("the transfer has not been posted")]
+    NotPosted,
+    /// The transfer was cancelled. Blocks may have been moved in part.
+    #[error("the transfer was cancelled")]
+    Cancelled,
+    /// Time is up. What was asked for may have happened in part.
+    #[error("{what}: not done after {after:?}")]
+    Timeout {
+        /// What was waited for, with the peer's name.
+        what: String,
+        /// The time it had.
+        after: Duration,
+    },
+    /// A notification that is too long, or for which the peer has no room.
+    #[error("a notification of {len} bytes: {why}")]
+    Notification {
+        /// Its length.
+        len: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// Bytes from elsewhere are not what they should be.
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
+    /// No path leads from this memory to that.
+    #[error("no path from {local} to {remote}: {}", Reason::list(.tried))]
+    NoPath {
+        /// The local memory.
+        local: String,
+        /// The peer's memory.
+        remote: String,
+        /// What was tried, and why not.
+        tried: Vec<Reason>,
+    },
+    /// A path failed on the way.
+    #[error("{path} to {peer}: {cause}")]
+    Path {
+        /// Which.
+        path: PathKind,
+        /// The peer.
+        peer: String,
+        /// What it said.
+        cause: String,
+    },
+    /// The exchange by which bytes were to travel failed.
+    #[error("{what}: {cause}")]
+    Exchange {
+        /// What was asked of it.
+        what: String,
+        /// What it said.
+        cause: String,
+    },
+    /// Memory could not be had or touched.
+    #[error(transparent)]
+    Memory(#[from] MemError),
+    /// Memory that processes share could not be had.
+    #[error(transparent)]
+    Arena(#[from] Arc<ArenaError>),
+    /// The device that runs kernels refused.
+    #[error(transparent)]
+    Gpu(#[from] Arc<GpuError>),
+    /// The NIC refused.
+    #[error(transparent)]
+    Nic(#[from] Arc<warpverbs_transport::Error>),
+    /// A call of the system failed.
+    #[error("{call}: {cause}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// What it said.
+        cause: Arc<std::io::Error>,
+    },
+}
+
+impl AgentError {
+    /// Who can put it right.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stale { .. }
+            | Self::PeerLost { .. }
+            | Self::Refused { .. }
+            | Self::Deregistered { .. }
+            | Self::Encoding(_)
+            | Self::Path { .. } => ErrorKind::BadPeer,
+            Self::InProgress
+            | Self::Cancelled
+            | Self::Timeout { .. }
+            | Self::Exchange { .. }
+            | Self::Arena(_)
+            | Self::Gpu(_)
+            | Self::Nic(_)
+            | Self::System { .. } => ErrorKind::BadLuck,
+            _ => ErrorKind::BadCaller,
+        }
+    }
+
+    pub(crate) fn system(call: &'static str, cause: impl Into<std::io::Error>) -> Self {
+        Self::System { call, cause: Arc::new(cause.into()) }
+    }
+}
+
+impl From<ArenaError> for AgentError {
+    fn from(error: ArenaError) -> Self {
+        Self::Arena(Arc::new(error))
+    }
+}
+
+impl From<GpuError> for AgentError {
+    fn from(error: GpuError) -> Self {
+        Self::Gpu(Arc::new(error))
+    }
+}
+
+impl From<warpverbs_transport::Error> for AgentError {
+    fn from(error: warpverbs_transport::Error) -> Self {
+        Self::Nic(Arc::new(error))
+    }
+}

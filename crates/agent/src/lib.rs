@@ -1,0 +1,76 @@
+//! Agents: register memory, exchange metadata, describe lists of blocks, READ or WRITE them, be
+//! notified. The model is that of NIXL's agent.
+//!
+//! # One process, two agents
+//!
+//! ```
+//! use std::time::Duration;
+//! use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PostOptions, State};
+//!
+//! fn main() -> Result<(), AgentError> {
+//!     let target = Agent::new("target", AgentConfig::default())?;
+//!     let initiator = Agent::new("initiator", AgentConfig::default())?;
+//!
+//!     // Memory of any owner is registered under a label; `alloc` gives memory that other processes
+//!     // of this machine can map.
+//!     let theirs = target.register(vec![7; 512], "cache")?;
+//!     let ours = initiator.alloc(512, "ours")?;
+//!
+//!     // Metadata and descriptor lists are bytes, which travel by any means.
+//!     let name = initiator.load_metadata(&target.metadata()?)?;
+//!     let published = theirs.blocks(0, 256, 2)?.to_bytes();
+//!
+//!     // READ both blocks: one call.
+//!     let from = warpverbs_agent::BlockList::from_bytes(&published)?;
+//!     let into = ours.blocks(0, 256, 2)?;
+//!     let read = initiator.initialize(Op::Read, &into, &from)?;
+//!     read.post(PostOptions::new())?;
+//!     read.wait(Duration::from_secs(10))?;
+//!
+//!     // WRITE them back crossed: lists are prepared once, transfers are made of them by index.
+//!     let (local, remote) = (initiator.prepare(&into)?, initiator.prepare(&from)?);
+//!     let write = initiator.make(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
+//!     write.post(PostOptions::new())?;
+//!     assert_eq!(write.wait(Duration::from_secs(10))?, State::Done);
+//!     println!("{name}: {}", initiator.explain(&ours, &initiator.remote(&name, "cache")?)?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What holds
+//!
+//! - A transfer touches registered ranges and no other bytes, whatever its descriptors say: ranges
+//!   are checked when a list is made of memory and again when it is prepared.
+//! - Registered memory lives as long as a transfer of this process, or a peer that copies it by
+//!   itself, may touch it. Deregistering refuses new transfers and ends none.
+//! - A terminal [`State`] stays until the transfer is posted again. After it, no byte of the local
+//!   memory is touched, and the first cause of a failure is kept.
+//! - Every wait has a deadline.
+//! - A peer that ends is missed at once, by name. One that starts again under the same name is
+//!   another [`Generation`]: transfers to the one before fail and say so.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod codec;
+mod config;
+mod error;
+mod list;
+mod memory;
+mod metadata;
+mod path;
+mod peer;
+mod prepared;
+mod transfer;
+
+pub use agent::Agent;
+pub use codec::EncodingError;
+pub use config::AgentConfig;
+pub use error::{AgentError, ErrorKind};
+pub use list::{BlockList, Owner, Run};
+pub use memory::{Memory, Registration};
+pub use metadata::Generation;
+pub use path::{Estimate, Explanation, PathKind};
+pub use peer::RemoteMemory;
+pub use prepared::Prepared;
+pub use transfer::{Op, PostOptions, State, Telemetry, Transfer};
+pub use warpverbs_peer::Reason;

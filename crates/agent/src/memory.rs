@@ -1,0 +1,228 @@
+//! Memory of this agent.
+
+use crate::AgentError;
+use crate::agent::Inner;
+use crate::list::{BlockList, Extent};
+use crate::metadata::MemoryInfo;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use warpverbs_gpu::{Buffer, Segment};
+use warpverbs_mem::{Region, VecBuf};
+use warpverbs_peer::Ticket;
+use warpverbs_transport::MemoryRegion;
+
+/// Memory that can be registered: owned, or shared with other owners.
+///
+/// | from | who owns it | other processes of this machine |
+/// |---|---|---|
+/// | `Vec<u8>` | the registration | copy it |
+/// | [`Region`], [`Buffer`] | all that hold one | copy it |
+/// | [`Segment`] | the registration | map it |
+pub struct Memory {
+    pub(crate) buffer: Buffer,
+    pub(crate) segment: Option<Segment>,
+}
+
+impl From<Vec<u8>> for Memory {
+    fn from(bytes: Vec<u8>) -> Self {
+        VecBuf::region(bytes).into()
+    }
+}
+
+impl From<Region> for Memory {
+    fn from(region: Region) -> Self {
+        Buffer::of_region(region).into()
+    }
+}
+
+impl From<Buffer> for Memory {
+    fn from(buffer: Buffer) -> Self {
+        Self { buffer, segment: None }
+    }
+}
+
+impl From<&Buffer> for Memory {
+    fn from(buffer: &Buffer) -> Self {
+        buffer.clone().into()
+    }
+}
+
+impl From<Segment> for Memory {
+    fn from(segment: Segment) -> Self {
+        Self { buffer: segment.buffer().clone(), segment: Some(segment) }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({:?}, exported {})", self.buffer, self.segment.is_some())
+    }
+}
+
+/// Memory of this agent, as transfers and peers hold it.
+pub(crate) struct LocalMemory {
+    pub(crate) extent: Extent,
+    pub(crate) buffer: Buffer,
+    live: AtomicBool,
+    /// Its key dies with the registration, so it is taken out then.
+    pub(crate) key: Mutex<Option<Arc<MemoryRegion>>>,
+    pub(crate) ticket: Option<Ticket>,
+    _segment: Option<Segment>,
+}
+
+impl LocalMemory {
+    pub(crate) fn new(
+        extent: Extent,
+        memory: Memory,
+        ticket: Option<Ticket>,
+        key: Option<MemoryRegion>,
+    ) -> Self {
+        let key = Mutex::new(key.map(Arc::new));
+        let Memory { buffer, segment } = memory;
+        Self { extent, buffer, live: AtomicBool::new(true), key, ticket, _segment: segment }
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        self.buffer.region()
+    }
+
+    /// Whether it is registered. Memory that is not stays in place as long as this value lives.
+    pub(crate) fn check(&self) -> Result<(), AgentError> {
+        // Acquire, pairs with `retire`.
+        match self.live.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(self.deregistered()),
+        }
+    }
+
+    pub(crate) fn deregistered(&self) -> AgentError {
+        let (owner, label) = (self.extent.owner.to_string(), self.extent.label.to_string());
+        AgentError::Deregistered { owner, label }
+    }
+
+    pub(crate) fn retire(&self) {
+        self.live.store(false, Ordering::Release);
+        drop(self.key.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    pub(crate) fn key(&self) -> Option<Arc<MemoryRegion>> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn info(&self) -> MemoryInfo {
+        let region = self.region();
+        MemoryInfo {
+            id: self.extent.id,
+            label: self.extent.label.clone(),
+            len: self.extent.len,
+            addr: region.addr(),
+            place: region.kind().into(),
+            ticket: self.ticket.clone(),
+            key: self.key().map(|key| key.remote().to_bytes()),
+        }
+    }
+}
+
+/// Registered memory. Dropping it deregisters: new transfers are refused, here and at peers that are
+/// connected; the memory itself is given up when nobody may touch it any more.
+pub struct Registration {
+    memory: Arc<LocalMemory>,
+    agent: Weak<Inner>,
+}
+
+impl Registration {
+    pub(crate) fn new(memory: Arc<LocalMemory>, agent: Weak<Inner>) -> Self {
+        Self { memory, agent }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<LocalMemory> {
+        &self.memory
+    }
+
+    /// Its number, unique among those of this agent.
+    pub fn id(&self) -> u32 {
+        self.memory.extent.id
+    }
+
+    /// The name it was registered under.
+    pub fn label(&self) -> &str {
+        &self.memory.extent.label
+    }
+
+    /// The bytes, for kernels and for copies by the host.
+    pub fn buffer(&self) -> &Buffer {
+        &self.memory.buffer
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.memory.extent.len
+    }
+
+    /// Whether there are no bytes: never.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `count` blocks of `len` bytes, one after the other from `offset` on.
+    ///
+    /// # Errors
+    /// There are none, or they are not inside the memory.
+    pub fn blocks(&self, offset: u64, len: u64, count: usize) -> Result<BlockList, AgentError> {
+        self.memory.extent.run(offset, len, len, count)
+    }
+
+    /// `count` blocks of `len` bytes, each `stride` bytes after the one before it.
+    ///
+    /// # Errors
+    /// There are none, or they are not inside the memory.
+    pub fn strided(
+        &self,
+        offset: u64,
+        len: u64,
+        stride: u64,
+        count: usize,
+    ) -> Result<BlockList, AgentError> {
+        self.memory.extent.run(offset, len, stride, count)
+    }
+
+    /// Blocks of `len` bytes at each of `offsets`.
+    ///
+    /// # Errors
+    /// There are none, or they are not inside the memory.
+    pub fn blocks_at(&self, offsets: &[u64], len: u64) -> Result<BlockList, AgentError> {
+        self.memory.extent.at(offsets, len)
+    }
+
+    /// Copies bytes in; waits for the GPU's copy engine if it is its memory.
+    ///
+    /// # Errors
+    /// The range is not inside the memory, or the copy engine failed.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AgentError> {
+        Ok(self.memory.region().write_through(offset, data)?)
+    }
+
+    /// Copies bytes out; waits for the GPU's copy engine if it is its memory.
+    ///
+    /// # Errors
+    /// The range is not inside the memory, or the copy engine failed.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
+        Ok(self.memory.region().read_through(offset, out)?)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.memory.retire();
+        if let Some(agent) = self.agent.upgrade() {
+            agent.forget(&self.memory);
+        }
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registration({:?}, {:?})", self.label(), self.memory.region())
+    }
+}

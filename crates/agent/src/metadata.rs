@@ -1,0 +1,206 @@
+//! What an agent tells others of itself, as bytes.
+
+use crate::AgentError;
+use crate::codec::{EncodingError, Format};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+use warpverbs_mem::Kind;
+use warpverbs_peer::descriptor::Address;
+use warpverbs_peer::{Identity, Ticket};
+
+const FORMAT: Format = Format { what: "metadata of an agent", magic: *b"WVAM", version: 1 };
+/// The longest name of an agent and of a label, bytes.
+pub(crate) const MAX_NAME: usize = 256;
+
+/// Which start of an agent: one that starts again under the same name has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Generation {
+    /// Nanoseconds since 1970 by the clock of its host.
+    started: u64,
+    /// Random.
+    nonce: u64,
+}
+
+impl Generation {
+    pub(crate) fn new() -> Result<Self, AgentError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let started = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Self { started, nonce: u64::from_le_bytes(random()?) })
+    }
+
+    /// Whether this one started before the other, by their clocks.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.started < other.started
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:04x}", self.started / 1_000_000, self.nonce & 0xffff)
+    }
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], AgentError> {
+    let mut bytes = [0; N];
+    let system = |error: getrandom::Error| std::io::Error::other(error.to_string());
+    getrandom::fill(&mut bytes).map_err(|error| AgentError::system("getrandom", system(error)))?;
+    Ok(bytes)
+}
+
+/// Where memory lives, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Place {
+    Host,
+    Cuda(u32),
+    Hip(u32),
+    Other,
+}
+
+impl From<Kind> for Place {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Host => Self::Host,
+            Kind::Cuda(n) => Self::Cuda(n),
+            Kind::Hip(n) => Self::Hip(n),
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host memory"),
+            Self::Cuda(n) => write!(f, "memory of cuda:{n}"),
+            Self::Hip(n) => write!(f, "memory of hip:{n}"),
+            Self::Other => f.write_str("memory of another kind"),
+        }
+    }
+}
+
+/// Registered memory, as its owner describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemoryInfo {
+    pub(crate) id: u32,
+    pub(crate) label: Arc<str>,
+    pub(crate) len: u64,
+    /// Where it begins in the owner's process.
+    pub(crate) addr: u64,
+    pub(crate) place: Place,
+    /// By which processes of the same machine map it.
+    pub(crate) ticket: Option<Ticket>,
+    /// Its key at the owner's NIC, a `RemoteRegion`.
+    pub(crate) key: Option<Vec<u8>>,
+}
+
+/// What the metadata is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Content {
+    /// All registered memory: what is not named is not registered.
+    Full,
+    /// Some of it, in addition to what is known.
+    Partial,
+    /// The agent is no longer to be used.
+    Gone,
+}
+
+/// How an agent is reached, and how it shows that it is the right one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contact {
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) identity: Identity,
+    /// Address in its process of `proof`.
+    pub(crate) proof_addr: u64,
+    pub(crate) proof: [u8; 16],
+    /// Where its descriptors are to be had.
+    pub(crate) descriptors: Option<Address>,
+}
+
+/// Metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) name: Arc<str>,
+    pub(crate) generation: Generation,
+    pub(crate) content: Content,
+    pub(crate) contact: Contact,
+    pub(crate) memories: Vec<MemoryInfo>,
+}
+
+impl Metadata {
+    /// As bytes, which say by `token` that they are of the job.
+    pub(crate) fn to_bytes(&self, token: &[u8]) -> Result<Vec<u8>, EncodingError> {
+        let body = postcard::to_stdvec(self).map_err(|error| FORMAT.wrong(error))?;
+        FORMAT.seal(&(keyed(token, &[b"metadata", &body]), body))
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8], token: &[u8]) -> Result<Self, EncodingError> {
+        let (mac, body): ([u8; 32], Vec<u8>) = FORMAT.open(bytes)?;
+        if mac != keyed(token, &[b"metadata", &body]) {
+            return Err(FORMAT.wrong("it is of a job with another token"));
+        }
+        let metadata: Self = postcard::from_bytes(&body).map_err(|error| FORMAT.wrong(error))?;
+        metadata.check().map(|()| metadata)
+    }
+
+    fn check(&self) -> Result<(), EncodingError> {
+        check_name("name", &self.name).map_err(|why| FORMAT.wrong(why))?;
+        for memory in &self.memories {
+            if memory.addr.checked_add(memory.len).is_none() || memory.len == 0 {
+                let (addr, len) = (memory.addr, memory.len);
+                return Err(FORMAT.wrong(format!("memory of {len} bytes at {addr:#x}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names are short and not empty.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    match (1..=MAX_NAME).contains(&name.len()) {
+        true => Ok(()),
+        false => Err(format!("a {what} of {} bytes, expected 1 to {MAX_NAME}", name.len())),
+    }
+}
+
+/// HMAC-SHA256 (RFC 2104) of the parts, each of which goes in with its length.
+pub(crate) fn keyed(token: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut key = [0; 64];
+    match token.len() {
+        0..=64 => key[..token.len()].copy_from_slice(token),
+        _ => key[..32].copy_from_slice(&Sha256::digest(token)),
+    }
+    let mut inner = Sha256::new().chain_update(key.map(|byte| byte ^ 0x36));
+    for part in parts {
+        inner.update((part.len() as u64).to_le_bytes());
+        inner.update(part);
+    }
+    let outer = Sha256::new().chain_update(key.map(|byte| byte ^ 0x5c));
+    outer.chain_update(inner.finalize()).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keyed_digest_is_that_of_rfc_4231() {
+        // Test case 2, whose message our framing cannot make: the inner digest is fed by hand.
+        let key = *b"Jefe";
+        let mut padded = [0; 64];
+        padded[..4].copy_from_slice(&key);
+        let inner = Sha256::new()
+            .chain_update(padded.map(|b| b ^ 0x36))
+            .chain_update(8u64.to_le_bytes())
+            .chain_update(b"question");
+        let outer = Sha256::new().chain_update(padded.map(|b| b ^ 0x5c));
+        let expected: [u8; 32] = outer.chain_update(inner.finalize()).finalize().into();
+        assert_eq!(keyed(&key, &[b"question"]), expected);
+        assert_ne!(keyed(b"a", &[b"xy"]), keyed(b"b", &[b"xy"]));
+        assert_ne!(keyed(b"a", &[b"x", b"y"]), keyed(b"a", &[b"xy"]));
+        assert_ne!(keyed(&[1; 65], &[b"x"]), keyed(&[1; 64], &[b"x"]));
+    }
+}

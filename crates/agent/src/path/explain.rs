@@ -1,0 +1,164 @@
+//! What a path is, why it was taken, and how fast it is.
+
+use super::{PathKind, Route};
+use std::fmt;
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use warpverbs_mem::{HostBuf, copy_on_host};
+use warpverbs_peer::Reason;
+
+/// Transfers of fewer bytes say nothing of a rate.
+const TELLING: u64 = 256 << 10;
+/// A path this many times slower than the machine's memory is warned of.
+const SLOW: f64 = 10.0;
+/// What a transfer costs that moves nothing, until one was measured.
+const START: Duration = Duration::from_micros(2);
+/// Assumed until measured, bytes per second.
+const ASSUMED: f64 = 1e9;
+
+/// The measured rate of a path.
+#[derive(Default)]
+pub(crate) struct Rate {
+    /// Bits of an f64, bytes per second; 0 if nothing was measured.
+    bits: AtomicU64,
+    warned: AtomicBool,
+}
+
+impl Rate {
+    pub(crate) fn get(&self) -> Option<f64> {
+        Some(f64::from_bits(self.bits.load(Ordering::Relaxed))).filter(|rate| *rate > 0.0)
+    }
+
+    /// Takes a transfer into account: the newest counts a quarter.
+    pub(crate) fn record(&self, bytes: u64, took: Duration) {
+        if bytes < TELLING || took.is_zero() {
+            return;
+        }
+        let new = bytes as f64 / took.as_secs_f64();
+        let rate = self.get().map_or(new, |old| 0.75 * old + 0.25 * new);
+        // Of two at once, one is lost: an estimate can bear that.
+        self.bits.store(rate.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Whether to warn of this rate: once, if it is far below that of the machine's memory.
+    pub(crate) fn is_news_that_slow(&self) -> Option<(f64, f64)> {
+        let (rate, possible) = (self.get()?, memory_rate());
+        let slow = rate * SLOW < possible;
+        (slow && !self.warned.swap(true, Ordering::Relaxed)).then_some((rate, possible))
+    }
+}
+
+/// Rate at which one core of this machine copies memory, bytes per second; measured once.
+fn memory_rate() -> f64 {
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        const LEN: usize = 4 << 20;
+        let (Ok(a), Ok(b)) = (HostBuf::region(LEN), HostBuf::region(LEN)) else { return 0.0 };
+        // The first touches the pages.
+        let time = |_| {
+            let start = Instant::now();
+            let copied = copy_on_host(black_box(&a), 0, black_box(&b), 0, LEN);
+            copied.map_or(0.0, |()| LEN as f64 / start.elapsed().as_secs_f64())
+        };
+        (0..4).map(time).fold(0.0, f64::max)
+    })
+}
+
+/// Which way leads from one memory to another, why no better one, and how fast it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The way.
+    pub path: PathKind,
+    /// How it came about, such as the way a descriptor took; may be empty.
+    pub by: String,
+    /// Better ways, and why not, in the order in which they were tried.
+    pub tried: Vec<Reason>,
+    /// Its measured rate, bytes per second.
+    pub rate: Option<f64>,
+}
+
+impl Explanation {
+    pub(super) fn of(route: &Route) -> Self {
+        Self {
+            path: route.kind,
+            by: route.by.clone(),
+            tried: route.tried.clone(),
+            rate: route.rate.get(),
+        }
+    }
+}
+
+impl Route {
+    pub(crate) fn explain(&self) -> Explanation {
+        Explanation::of(self)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.explain().to_string()
+    }
+
+    /// Takes a transfer into account, and warns of a path that is far too slow.
+    pub(crate) fn measured(&self, peer: &dyn fmt::Display, bytes: u64, took: Duration) {
+        self.rate.record(bytes, took);
+        if let Some((rate, possible)) = self.rate.is_news_that_slow() {
+            tracing::warn!(
+                peer = %peer,
+                path = %self.kind,
+                rate_mb_s = (rate / 1e6) as u64,
+                memory_mb_s = (possible / 1e6) as u64,
+                why = %Reason::list(&self.tried),
+                "this path is more than 10 times slower than the machine's memory"
+            );
+        }
+    }
+
+    pub(crate) fn estimate(&self, bytes: u64, pieces: usize) -> Estimate {
+        let rate = self.rate.get();
+        let seconds = bytes as f64 / rate.unwrap_or(ASSUMED);
+        let duration = START + Duration::from_secs_f64(seconds) + START * pieces as u32 / 20;
+        let margin = if rate.is_some() { duration / 2 } else { duration };
+        Estimate { duration, margin, measured: rate.is_some() }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path)?;
+        if !self.by.is_empty() {
+            write!(f, " by {}", self.by)?;
+        }
+        if let Some(rate) = self.rate {
+            write!(f, ", {:.2} GB/s", rate / 1e9)?;
+        }
+        match self.tried.len() {
+            0 => Ok(()),
+            _ => write!(f, " ({})", Reason::list(&self.tried)),
+        }
+    }
+}
+
+/// How long a transfer may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// From post to done.
+    pub duration: Duration,
+    /// How far off it may be.
+    pub margin: Duration,
+    /// Whether the path's rate has been measured; else one is assumed.
+    pub measured: bool,
+}
+
+impl Estimate {
+    /// One after the other.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            duration: self.duration + other.duration,
+            margin: self.margin + other.margin,
+            measured: self.measured && other.measured,
+        }
+    }
+}

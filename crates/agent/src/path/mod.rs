@@ -1,0 +1,144 @@
+//! Ways from memory to memory, behind one trait, and the choice among them.
+
+mod direct;
+mod explain;
+
+pub use explain::{Estimate, Explanation};
+
+use crate::agent::Inner;
+use crate::memory::LocalMemory;
+use crate::peer::{Peer, PeerMemory};
+use crate::prepared::Part;
+use crate::{AgentError, Op};
+use explain::Rate;
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+use warpverbs_peer::Reason;
+
+/// A way from memory to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PathKind {
+    /// Both are in this process.
+    SameProcess,
+    /// The peer's memory is mapped into this process.
+    Mapped,
+    /// The kernel copies from process to process.
+    ProcessCopy,
+    /// Queue pairs of a NIC.
+    Network,
+}
+
+impl PathKind {
+    /// All of them, the best first.
+    pub const ALL: [Self; 4] = [Self::SameProcess, Self::Mapped, Self::ProcessCopy, Self::Network];
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SameProcess => "same process",
+            Self::Mapped => "mapped memory",
+            Self::ProcessCopy => "process copy",
+            Self::Network => "network",
+        })
+    }
+}
+
+/// A way that can be taken.
+pub(crate) trait Path: Send + Sync {
+    /// Moves the pieces of `part`, or begins to. Between pieces it looks at `cancel`.
+    fn start(&self, op: Op, part: &Part, cancel: &AtomicBool) -> Result<Started, AgentError>;
+}
+
+/// How far a path has come.
+pub(crate) enum Started {
+    /// All bytes are in place.
+    Done,
+    /// It is under way.
+    Flight(Box<dyn Flight>),
+}
+
+/// Pieces under way. Dropping it waits, for a bounded time, until no byte of the local memory can be
+/// touched any more.
+pub(crate) trait Flight: Send {
+    /// Whether all bytes are in place, or after [`Flight::cancel`] whether nothing is under way.
+    /// Never waits.
+    fn poll(&mut self) -> Result<bool, AgentError>;
+    /// Begins no more.
+    fn cancel(&mut self);
+}
+
+/// The way that was chosen for a pair of memories, and why.
+pub(crate) struct Route {
+    pub(crate) kind: PathKind,
+    pub(crate) path: Box<dyn Path>,
+    /// How it came about; may be empty.
+    pub(crate) by: String,
+    /// Better ways, and why not.
+    pub(crate) tried: Vec<Reason>,
+    pub(crate) rate: Rate,
+}
+
+/// What a way needs to be tried.
+pub(crate) struct Pair<'a> {
+    pub(crate) agent: &'a Arc<Inner>,
+    pub(crate) local: &'a Arc<LocalMemory>,
+    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) remote: &'a Arc<PeerMemory>,
+}
+
+/// A way with how it came about, or every reason against it.
+type Attempt = Result<(Box<dyn Path>, String), Vec<Reason>>;
+
+impl Pair<'_> {
+    fn attempt(&self, kind: PathKind) -> Attempt {
+        let config = &self.agent.config;
+        let excluded = config.without.contains(&kind)
+            || config.require.is_some_and(|required| required != kind);
+        if excluded {
+            return Err(vec![Reason::new(kind.to_string(), "excluded by the configuration")]);
+        }
+        match kind {
+            PathKind::SameProcess => direct::same_process(self),
+            PathKind::Mapped => direct::mapped(self),
+            _ => Err(Vec::new()),
+        }
+    }
+
+    /// The best way. It is looked for once; where there is none, every time.
+    pub(crate) fn route(&self) -> Result<Arc<Route>, AgentError> {
+        let place = self.local.region().kind().into();
+        let mut routes = self.remote.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(route) = routes.get(&place) {
+            return Ok(route.clone());
+        }
+        let mut tried = Vec::new();
+        for kind in PathKind::ALL {
+            match self.attempt(kind) {
+                Ok((path, by)) => {
+                    let route = Arc::new(Route { kind, path, by, tried, rate: Rate::default() });
+                    tracing::info!(
+                        local = %self.local.extent.label,
+                        remote = %self.remote.extent.label,
+                        peer = %self.peer.owner,
+                        route = %route.text(),
+                        "path chosen"
+                    );
+                    routes.insert(place, route.clone());
+                    return Ok(route);
+                }
+                Err(reasons) => tried.extend(reasons),
+            }
+        }
+        Err(AgentError::NoPath {
+            local: format!("{place} {:?}", self.local.extent.label),
+            remote: format!(
+                "{} {:?} of {}",
+                self.remote.info.place, self.remote.extent.label, self.peer.owner
+            ),
+            tried,
+        })
+    }
+}

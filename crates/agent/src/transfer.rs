@@ -1,0 +1,385 @@
+//! Transfers: posted, watched, posted again.
+
+use crate::AgentError;
+use crate::agent::Inner;
+use crate::path::{Estimate, Flight, PathKind, Started};
+use crate::prepared::Plan;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// Which way a transfer moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// From the peer's memory to this agent's.
+    Read,
+    /// From this agent's memory to the peer's.
+    Write,
+}
+
+/// Where a transfer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Not posted yet.
+    NotPosted,
+    /// Posted; blocks are under way.
+    InProgress,
+    /// All blocks are in place, and the peer has the notification, if there is one. Terminal.
+    Done,
+    /// It failed; [`Transfer::error`] has the first cause. Blocks may have been moved in part.
+    /// Terminal.
+    Failed,
+    /// It was cancelled. Blocks may have been moved in part. Terminal.
+    Cancelled,
+}
+
+impl State {
+    /// Whether the transfer is over, until it is posted again.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// What a post asks for besides the blocks.
+#[derive(Clone, Debug, Default)]
+pub struct PostOptions {
+    deadline: Option<Duration>,
+}
+
+impl PostOptions {
+    /// The blocks alone, within the agent's deadline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The transfer fails unless it is done within this time.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline) }
+    }
+}
+
+/// What a transfer took, of its last post.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Telemetry {
+    /// Time inside of the call that posted.
+    pub post: Duration,
+    /// Time from the post until it was over.
+    pub transfer: Duration,
+    /// Bytes of all blocks.
+    pub bytes: u64,
+    /// Descriptors after neighbours were merged.
+    pub descriptors: usize,
+    /// The paths taken, in order of their first block.
+    pub paths: Vec<PathKind>,
+}
+
+const NOT_POSTED: u8 = 0;
+/// A thread is in `post`.
+const POSTING: u8 = 1;
+const RUNNING: u8 = 2;
+const DONE: u8 = 3;
+const FAILED: u8 = 4;
+const CANCELLED: u8 = 5;
+
+/// Blocks to be moved, any number of times. Any thread may post, watch or cancel it.
+///
+/// Dropping it cancels what is in progress. Memory stays in place until nothing can touch it.
+pub struct Transfer {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    agent: Weak<Inner>,
+    op: Op,
+    plan: Plan,
+    phase: AtomicU8,
+    cancel: AtomicBool,
+    run: Mutex<Run>,
+}
+
+/// A post.
+#[derive(Default)]
+struct Run {
+    flights: Vec<Box<dyn Flight>>,
+    error: Option<AgentError>,
+    timing: Option<Timing>,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Clone, Copy)]
+struct Timing {
+    posted: Instant,
+    deadline: Duration,
+    post: Duration,
+    over: Option<Duration>,
+}
+
+impl Transfer {
+    pub(crate) fn new(agent: &Arc<Inner>, op: Op, plan: Plan) -> Self {
+        let shared = Shared {
+            agent: Arc::downgrade(agent),
+            op,
+            plan,
+            phase: AtomicU8::new(NOT_POSTED),
+            cancel: AtomicBool::new(false),
+            run: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Begins to move the blocks, and may be done on return.
+    ///
+    /// # Errors
+    /// It is in progress, or the reason why it failed at once. A call that is refused with
+    /// [`AgentError::InProgress`] changes nothing.
+    pub fn post(&self, options: PostOptions) -> Result<State, AgentError> {
+        self.shared.post(options)
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.shared.progress();
+        self.shared.state()
+    }
+
+    /// Why it failed: the first cause, until it is posted again.
+    pub fn error(&self) -> Option<AgentError> {
+        self.shared.run().error.clone()
+    }
+
+    /// Waits until it is over.
+    ///
+    /// # Errors
+    /// The cause of its failure; that it was cancelled or never posted; or that it is still in
+    /// progress after `timeout`, which changes nothing.
+    pub fn wait(&self, timeout: Duration) -> Result<State, AgentError> {
+        let start = Instant::now();
+        let mut spins = 0;
+        loop {
+            match self.state() {
+                State::NotPosted => return Err(AgentError::NotPosted),
+                State::Done => return Ok(State::Done),
+                State::Cancelled => return Err(AgentError::Cancelled),
+                State::Failed => return Err(self.shared.failure()),
+                State::InProgress => {}
+            }
+            if start.elapsed() > timeout {
+                let what = format!("transfer with {}", self.shared.plan.peer.owner);
+                return Err(AgentError::Timeout { what, after: timeout });
+            }
+            spins += 1;
+            match spins {
+                0..64 => std::hint::spin_loop(),
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Stops it: blocks that have not begun are not moved. When its state is terminal, no byte of
+    /// the local memory is touched any more; which blocks were moved is not known, and the peer is
+    /// not notified. Of a transfer that is not in progress nothing changes.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+
+    /// What the last post took.
+    ///
+    /// # Errors
+    /// It is in progress or was not posted.
+    pub fn telemetry(&self) -> Result<Telemetry, AgentError> {
+        let state = self.state();
+        let timing = self.shared.run().timing.ok_or(AgentError::NotPosted)?;
+        let over = timing.over.filter(|_| state.is_terminal()).ok_or(AgentError::InProgress)?;
+        let plan = &self.shared.plan;
+        let mut paths: Vec<_> = plan.parts.iter().map(|part| part.route.kind).collect();
+        paths.dedup();
+        Ok(Telemetry {
+            post: timing.post,
+            transfer: over,
+            bytes: plan.bytes,
+            descriptors: plan.pieces(),
+            paths,
+        })
+    }
+
+    /// How long it may take, by what its paths have taken before.
+    pub fn estimate(&self) -> Estimate {
+        let parts = self.shared.plan.parts.iter();
+        let each = parts.map(|part| part.route.estimate(part.bytes, part.pieces.len()));
+        let none = Estimate { duration: Duration::ZERO, margin: Duration::ZERO, measured: true };
+        each.fold(none, Estimate::and)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { op, plan, .. } = &*self.shared;
+        let (bytes, peer) = (plan.bytes, &plan.peer.owner);
+        write!(f, "Transfer({op:?}, {bytes} bytes, {peer}, {:?})", self.shared.state())
+    }
+}
+
+impl Shared {
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> State {
+        // Acquire, pairs with the release in `finish`: the bytes are there for whoever sees Done.
+        match self.phase.load(Ordering::Acquire) {
+            NOT_POSTED => State::NotPosted,
+            DONE => State::Done,
+            FAILED => State::Failed,
+            CANCELLED => State::Cancelled,
+            _ => State::InProgress,
+        }
+    }
+
+    fn failure(&self) -> AgentError {
+        self.run().error.clone().unwrap_or(AgentError::NotPosted)
+    }
+
+    fn post(&self, options: PostOptions) -> Result<State, AgentError> {
+        let phase = self.phase.load(Ordering::Acquire);
+        if matches!(phase, POSTING | RUNNING) {
+            return Err(AgentError::InProgress);
+        }
+        let taken =
+            self.phase.compare_exchange(phase, POSTING, Ordering::AcqRel, Ordering::Relaxed);
+        taken.map_err(|_| AgentError::InProgress)?;
+        let posted = Instant::now();
+        self.cancel.store(false, Ordering::Relaxed);
+        let mut run = self.run();
+        run.error = None;
+        let started = self.start(&mut run, &options, posted);
+        let post = posted.elapsed();
+        if let Some(timing) = &mut run.timing {
+            timing.post = post;
+        }
+        match started {
+            Ok(()) if run.flights.is_empty() => self.finish(&mut run, Ok(()), post),
+            Ok(()) => self.phase.store(RUNNING, Ordering::Release),
+            Err(error) => self.finish(&mut run, Err(error), post),
+        }
+        match self.state() {
+            State::Failed => Err(run.error.clone().unwrap_or(AgentError::NotPosted)),
+            state => Ok(state),
+        }
+    }
+
+    fn start(
+        &self,
+        run: &mut Run,
+        options: &PostOptions,
+        posted: Instant,
+    ) -> Result<(), AgentError> {
+        let agent = self.agent.upgrade().ok_or_else(|| self.agent_ended())?;
+        let deadline = options.deadline.unwrap_or(agent.config.deadline);
+        run.timing = Some(Timing { posted, deadline, post: Duration::ZERO, over: None });
+        self.plan.peer.check()?;
+        for part in &self.plan.parts {
+            part.local.check()?;
+            part.remote.check()?;
+        }
+        for part in &self.plan.parts {
+            match part.route.path.start(self.op, part, &self.cancel)? {
+                Started::Done => {}
+                Started::Flight(flight) => run.flights.push(flight),
+            }
+        }
+        Ok(())
+    }
+
+    fn agent_ended(&self) -> AgentError {
+        let owner = &self.plan.parts[0].local.extent.owner;
+        AgentError::PeerLost { peer: owner.to_string(), why: "this agent has ended".into() }
+    }
+
+    /// Looks whether blocks have arrived. Never waits; of two threads, one looks.
+    pub(crate) fn progress(&self) {
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let Ok(mut run) = self.run.try_lock() else { return };
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let polled = Self::poll(&mut run.flights);
+        let Some(Timing { posted, deadline, .. }) = run.timing else { return };
+        let took = posted.elapsed();
+        match polled {
+            Err(error) => self.finish(&mut run, Err(error), took),
+            Ok(true) if self.cancel.load(Ordering::Relaxed) => {
+                self.finish(&mut run, Err(AgentError::Cancelled), took);
+            }
+            Ok(true) => self.finish(&mut run, Ok(()), took),
+            Ok(false) if took > deadline => {
+                let error = self.late(deadline);
+                self.finish(&mut run, Err(error), took);
+            }
+            Ok(false) => {}
+        }
+    }
+
+    fn late(&self, after: Duration) -> AgentError {
+        let what = format!("transfer with {}", self.plan.peer.owner);
+        AgentError::Timeout { what, after }
+    }
+
+    fn poll(flights: &mut Vec<Box<dyn Flight>>) -> Result<bool, AgentError> {
+        let mut at = 0;
+        while let Some(flight) = flights.get_mut(at) {
+            match flight.poll()? {
+                true => drop(flights.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+        Ok(flights.is_empty())
+    }
+
+    /// Makes it terminal.
+    fn finish(&self, run: &mut Run, result: Result<(), AgentError>, took: Duration) {
+        // Dropping what is under way ends it.
+        run.flights.clear();
+        if let Some(timing) = &mut run.timing {
+            timing.over = Some(took);
+        }
+        let phase = match result {
+            Ok(()) => {
+                if let [part] = &self.plan.parts[..] {
+                    part.route.measured(&self.plan.peer.owner, part.bytes, took);
+                }
+                DONE
+            }
+            Err(AgentError::Cancelled) => CANCELLED,
+            Err(error) => {
+                run.error = Some(error);
+                FAILED
+            }
+        };
+        self.phase.store(phase, Ordering::Release);
+        run.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn cancel(&self) {
+        if !matches!(self.phase.load(Ordering::Acquire), POSTING | RUNNING) {
+            return;
+        }
+        self.cancel.store(true, Ordering::Relaxed);
+        // A thread in `post` looks at the flag by itself.
+        if let Ok(mut run) = self.run.try_lock() {
+            run.flights.iter_mut().for_each(|flight| flight.cancel());
+        }
+        self.progress();
+    }
+}
