@@ -20,7 +20,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cdebug-assertions=on -Coverflow-checks=on";
 
 /// Every target, with the options of libFuzzer that suit its input.
-pub(crate) const TARGETS: [(&str, &[&str]); 9] = [
+pub(crate) const TARGETS: [(&str, &[&str]); 10] = [
     ("nic_ops", &["-max_len=4096", "-len_control=0"]),
     ("nic_wqe", &["-max_len=2048"]),
     ("wqe_parse", &["-max_len=512"]),
@@ -29,6 +29,7 @@ pub(crate) const TARGETS: [(&str, &[&str]); 9] = [
     ("store_message", &["-max_len=600"]),
     ("control_message", &["-max_len=300"]),
     ("devmem_frames", &["-max_len=2000", "-len_control=0"]),
+    ("devmem_control", &["-max_len=1000"]),
     ("uverbs_calls", &["-max_len=6000", "-len_control=0"]),
 ];
 

@@ -1,10 +1,19 @@
 //! Receiving: the bytes of a socket as fragments of memory.
 
+pub mod abi;
+mod control;
 mod error;
 mod fragment;
+mod incoming;
+mod landing;
+mod ledger;
 
-pub use error::ReceiveError;
+pub use control::{Announced, Announcements};
+pub use error::{ControlError, ReceiveError, TokenError};
 pub use fragment::{Fragment, Source};
+pub use incoming::{Incoming, Limits, Message};
+pub use landing::{Landing, Span};
+pub use ledger::Ledger;
 
 use warpverbs_gpu::Buffer;
 

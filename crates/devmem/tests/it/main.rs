@@ -1,0 +1,5 @@
+//! Tests of the crate as a whole.
+
+mod common;
+mod control_data;
+mod stream;
