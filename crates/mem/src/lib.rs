@@ -15,6 +15,7 @@ mod region;
 mod registration;
 mod ring;
 mod share;
+pub mod socket;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
 mod through;

@@ -1,3 +1,26 @@
-//! Messages, one-sided writes and reads, and notifications over several TCP sockets.
+//! Messages, one-sided reads and writes, and notifications over several TCP sockets.
+//!
+//! ```text
+//! Endpoint ─ register ─▶ Registration ─ remote ─▶ RemoteMemory ──(to the peer)──▶ write, read
+//!    ├─ listen ─▶ Listener ─ accept ─▶ Connection ◀── isend, irecv, write, read, notify
+//!    └─ connect ─────────────────────▶     │              └─▶ Operation ─▶ test, wait
+//!                                          ├─ engine: sockets, bounce buffers, copies
+//!                                          └─ protocol: frames, without I/O
+//! ```
+//!
+//! Payload for host memory is received straight into place. Memory that only a copy engine reaches
+//! is filled through pinned bounce buffers, while the next chunk is received into another one.
 
+mod connection;
+mod endpoint;
+mod engine;
+mod error;
+mod keys;
+mod listener;
 pub mod protocol;
+
+pub use connection::{Connection, Operation};
+pub use endpoint::{Config, Endpoint};
+pub use error::{SystemError, TransportError};
+pub use keys::{Registration, RemoteMemory};
+pub use listener::Listener;

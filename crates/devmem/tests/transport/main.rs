@@ -4,3 +4,4 @@ mod ends;
 mod handshake;
 mod hostile;
 mod model;
+mod sockets;

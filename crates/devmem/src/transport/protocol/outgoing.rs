@@ -304,7 +304,8 @@ impl Outlet {
 
     /// The socket whose headers travel on `socket`, and that needs a goodbye.
     fn goodbye(&mut self, socket: u16) -> Option<Header> {
-        let reason = self.closing.filter(|_| self.is_drained())?;
+        let begun = self.closed.contains(&true);
+        let reason = self.closing.filter(|_| begun || self.is_drained())?;
         let named = match self.framing {
             Framing::Inline => Some(socket).filter(|socket| !self.closed[usize::from(*socket)]),
             Framing::Separate if socket != 0 => None,
@@ -320,6 +321,11 @@ impl Connection {
     /// [`Framing::Separate`], a frame with payload must not be asked for a socket while socket 0 has
     /// no room for its header.
     pub fn next_frame(&mut self, socket: u16, memory: &mut impl Memory) -> Option<Frame> {
+        // Nothing follows a goodbye but the goodbyes of other sockets.
+        if self.out.closed.contains(&true) {
+            let goodbye = self.out.goodbye(socket)?;
+            return Some(self.frame_of(goodbye, socket, None));
+        }
         if socket == 0
             && let Some(header) = self.out.control.pop_front()
         {
@@ -346,6 +352,11 @@ impl Connection {
         let news = out.posted != out.posted_told || out.credit != out.credit_told;
         let wanted = news && (lazy || out.urgent) && !out.closed[0];
         wanted.then(|| self.frame_of(Header::new(Kind::Update), 0, None))
+    }
+
+    /// Whether the peer may have to wait for [`Connection::update`].
+    pub fn is_urgent(&self) -> bool {
+        self.out.urgent
     }
 
     /// Says that `len` bytes of payload were handed to the sockets.

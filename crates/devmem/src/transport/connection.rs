@@ -1,0 +1,281 @@
+//! A connection, as programs use it.
+
+use super::endpoint::left;
+use super::engine::{Class, Engine, Interest};
+use super::error::TransportError;
+use super::keys::RemoteMemory;
+use super::listener::wait;
+use super::protocol::{Agreed, Framing, Offer};
+use rustix::event::{PollFd, PollFlags};
+use std::fmt;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use warpverbs_mem::{Region, SmallBuf};
+
+/// Another thread that uses the connection may complete what this one sleeps for.
+const NAP: Duration = Duration::from_millis(10);
+
+/// Names an operation of a connection, until its result is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    class: Class,
+    id: u64,
+}
+
+/// A connection of several sockets.
+///
+/// Nothing happens behind a program's back: bytes move while one of these methods runs. An end that
+/// only serves the peer's reads and writes calls [`Connection::serve`].
+///
+/// Memory is given as a [`Region`], which the connection keeps alive; bytes must not be changed
+/// while they are sent. Dropping a connection ends it at once, for the peer midway;
+/// [`Connection::close`] ends it in good order.
+pub struct Connection {
+    engine: Mutex<Engine>,
+    sockets: Arc<[TcpStream]>,
+    agreed: Agreed,
+    offers: [Offer; 2],
+    spin: Duration,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({})", self.explain())
+    }
+}
+
+impl Connection {
+    pub(super) fn new(engine: Engine, agreed: Agreed, offers: [Offer; 2], spin: Duration) -> Self {
+        Self { sockets: engine.sockets(), engine: Mutex::new(engine), agreed, offers, spin }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was agreed in the handshake.
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// How each end receives, in one line.
+    pub fn explain(&self) -> String {
+        let [near, far] = self.offers;
+        let Agreed { sockets, chunk, receive, send, .. } = self.agreed;
+        let framing = |framing| match framing {
+            Framing::Inline => "headers before their payload",
+            Framing::Separate => "headers on a socket of their own",
+        };
+        format!(
+            "{sockets} sockets, chunks of {chunk} bytes; this end receives into {} ({}), the peer \
+             into {} ({})",
+            near.receive,
+            framing(receive),
+            far.receive,
+            framing(send),
+        )
+    }
+
+    /// Where the peer is.
+    ///
+    /// # Errors
+    /// The socket has failed.
+    pub fn peer(&self) -> Result<SocketAddr, TransportError> {
+        self.sockets[0].peer_addr().map_err(TransportError::socket("the peer's address"))
+    }
+
+    fn post(
+        &self,
+        class: Class,
+        memory: Region,
+        remote: Option<RemoteMemory>,
+    ) -> Result<Operation, TransportError> {
+        let (key, addr) = remote.map_or((0, 0), |remote| (remote.key, remote.addr));
+        let id = self.lock().post(class, memory, key, addr)?;
+        Ok(Operation { class, id })
+    }
+
+    /// Sends all of `memory` as one message. Complete when the memory may be changed again.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn isend(&self, memory: &Region) -> Result<Operation, TransportError> {
+        self.post(Class::Send, memory.clone(), None)
+    }
+
+    /// Receives the peer's next message that has no receive yet; its length is the result.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn irecv(&self, memory: &Region) -> Result<Operation, TransportError> {
+        self.post(Class::Receive, memory.clone(), None)
+    }
+
+    /// Writes all of `memory` to the start of `to`. Complete when it is in the peer's memory.
+    ///
+    /// # Errors
+    /// The connection is over; too many writes are under way.
+    pub fn write(&self, memory: &Region, to: RemoteMemory) -> Result<Operation, TransportError> {
+        self.post(Class::Write, memory.clone(), Some(to))
+    }
+
+    /// Reads from the start of `from` until `memory` is full.
+    ///
+    /// # Errors
+    /// The connection is over; too many reads are under way.
+    pub fn read(&self, memory: &Region, from: RemoteMemory) -> Result<Operation, TransportError> {
+        self.post(Class::Read, memory.clone(), Some(from))
+    }
+
+    /// Sends a notification of up to 64 KiB, which the peer gets after all writes posted before.
+    ///
+    /// # Errors
+    /// The connection is over; the notification is too long.
+    pub fn notify(&self, bytes: &[u8]) -> Result<Operation, TransportError> {
+        self.post(Class::Notify, SmallBuf::of(bytes), None)
+    }
+
+    /// Moves bytes, and says whether an operation is complete. Its result, the number of its bytes,
+    /// is given once.
+    ///
+    /// # Errors
+    /// The operation failed, or the connection is over.
+    pub fn test(&self, operation: Operation) -> Result<Option<u64>, TransportError> {
+        let mut engine = self.lock();
+        let Operation { class, id } = operation;
+        if let Some(result) = engine.take(class, id) {
+            return result.map(Some);
+        }
+        // A fault is the result of every operation that is not complete.
+        let _ = engine.progress();
+        engine.take(class, id).transpose()
+    }
+
+    /// Waits until an operation is complete. After a timeout it goes on, and can be waited for again.
+    ///
+    /// # Errors
+    /// The operation failed or was not complete in time; the connection is over.
+    pub fn wait(&self, operation: Operation, timeout: Duration) -> Result<u64, TransportError> {
+        let Operation { class, id } = operation;
+        self.until("an operation", timeout, |engine| engine.take(class, id))
+    }
+
+    /// The next notification, if there is one. Moves bytes.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn poll_notification(&self) -> Result<Option<Vec<u8>>, TransportError> {
+        let mut engine = self.lock();
+        let outcome = engine.progress();
+        match engine.take_notification() {
+            Some(bytes) => Ok(Some(bytes)),
+            None => outcome.map(|_| None),
+        }
+    }
+
+    /// Waits for the next notification.
+    ///
+    /// # Errors
+    /// None came in time; the connection is over.
+    pub fn wait_notification(&self, timeout: Duration) -> Result<Vec<u8>, TransportError> {
+        self.until("a notification", timeout, |engine| match engine.take_notification() {
+            Some(bytes) => Some(Ok(bytes)),
+            None if engine.peer_is_gone() => Some(Err(TransportError::Closed)),
+            None => None,
+        })
+    }
+
+    /// Moves bytes once, without waiting. Whether there was anything to do.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn progress(&self) -> Result<bool, TransportError> {
+        self.lock().progress()
+    }
+
+    /// Serves the peer's reads and writes until `done` says so, which is asked after each step, or
+    /// until the peer closes the connection.
+    ///
+    /// # Errors
+    /// `done` was not true in time; the connection is over.
+    pub fn serve(
+        &self,
+        timeout: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), TransportError> {
+        self.until("the end of serving", timeout, |engine| {
+            (done() || engine.peer_is_gone()).then_some(Ok(()))
+        })
+    }
+
+    /// Sends what was posted and a goodbye, and waits until the peer has closed as well.
+    ///
+    /// # Errors
+    /// The peer did not close in time; the connection was over before.
+    pub fn close(self, timeout: Duration) -> Result<(), TransportError> {
+        let deadline = Instant::now() + timeout;
+        self.lock().close();
+        self.until("sending what was posted", timeout, |engine| {
+            engine.is_flushed().then_some(Ok(()))
+        })?;
+        for socket in self.sockets.iter() {
+            // A peer that has closed before us may have ended them.
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        let rest = left(deadline, "the peer's goodbye")?;
+        self.until("the peer's goodbye", rest, |engine| engine.peer_is_gone().then_some(Ok(())))
+    }
+
+    /// Moves bytes until `done` has a result: first by polling, then woken by the system.
+    fn until<T>(
+        &self,
+        what: &'static str,
+        timeout: Duration,
+        mut done: impl FnMut(&mut Engine) -> Option<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let began = Instant::now();
+        let mut idle_since = began;
+        loop {
+            let mut engine = self.lock();
+            if let Some(result) = done(&mut engine) {
+                return result;
+            }
+            let outcome = engine.progress();
+            if let Some(result) = done(&mut engine) {
+                return result;
+            }
+            let busy = outcome?;
+            let now = Instant::now();
+            if now - began >= timeout {
+                return Err(TransportError::Timeout { what, waited: timeout });
+            }
+            if busy {
+                idle_since = now;
+            } else if now - idle_since >= self.spin {
+                engine.send_news()?;
+                let interest = engine.interest();
+                drop(engine);
+                self.sleep(&interest, (timeout - (now - began)).min(NAP))?;
+            }
+        }
+    }
+
+    /// Sleeps until a socket is ready. Not under the lock.
+    fn sleep(&self, interest: &Interest, most: Duration) -> Result<(), TransportError> {
+        if interest.soon {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let mut fds = Vec::with_capacity(self.sockets.len());
+        for (socket, &(more, full)) in self.sockets.iter().zip(&interest.sockets) {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, more);
+            flags.set(PollFlags::OUT, full);
+            if !flags.is_empty() {
+                fds.push(PollFd::new(socket, flags));
+            }
+        }
+        wait(&mut fds, most).map_err(TransportError::socket("waiting for the sockets"))
+    }
+}

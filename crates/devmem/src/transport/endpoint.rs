@@ -1,0 +1,201 @@
+//! Where connections begin.
+
+use super::connection::Connection;
+use super::engine::Engine;
+use super::error::TransportError;
+use super::keys::{Keys, Registration};
+use super::listener::Listener;
+use super::protocol::{HELLO, Hello, Met, Offer, Stage};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use warpverbs_mem::{Access, Region};
+
+/// How an endpoint behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// What peers are offered: sockets, chunk, window.
+    pub offer: Offer,
+    /// How long a wait polls the sockets itself before it lets the system wake it.
+    pub spin: Duration,
+    /// Bytes asked of the system for the buffers of a socket, either direction; `None` leaves that
+    /// to the system.
+    pub buffer: Option<usize>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // With one core, who polls keeps the peer from running.
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let spin = if alone { Duration::ZERO } else { Duration::from_micros(100) };
+        Self { offer: Offer::default(), spin, buffer: None }
+    }
+}
+
+impl Config {
+    /// With so many sockets for each connection.
+    pub fn sockets(mut self, sockets: u16) -> Self {
+        self.offer.sockets = sockets;
+        self
+    }
+
+    /// With chunks of so many bytes.
+    pub fn chunk(mut self, bytes: u32) -> Self {
+        self.offer.chunk = bytes;
+        self
+    }
+
+    /// With so many bytes that peers may send before they are received.
+    pub fn window(mut self, bytes: u64) -> Self {
+        self.offer.window = bytes;
+        self
+    }
+}
+
+/// Registered memory, and the connections that may access it.
+pub struct Endpoint {
+    pub(super) keys: Keys,
+    pub(super) config: Config,
+}
+
+impl Endpoint {
+    /// An endpoint without connections.
+    ///
+    /// # Errors
+    /// The offer breaks the limits of the handshake; the system gives no random bytes.
+    pub fn new(config: Config) -> Result<Self, TransportError> {
+        // What a peer would refuse is refused here.
+        Hello::decode(&first(config.offer).encode())?;
+        Ok(Self { keys: Keys::new()?, config })
+    }
+
+    /// Lets peers that know the key access `region` as [`Access::REMOTE_READ`] and
+    /// [`Access::REMOTE_WRITE`] say.
+    ///
+    /// # Errors
+    /// Too many keys are in use.
+    pub fn register(
+        &self,
+        region: &Region,
+        access: Access,
+    ) -> Result<Registration, TransportError> {
+        Registration::new(&self.keys, region, access)
+    }
+
+    /// Waits for connections at `address`; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// The system's, such as a port in use.
+    pub fn listen(&self, address: SocketAddr) -> Result<Listener, TransportError> {
+        Listener::bind(self, address)
+    }
+
+    /// Connects to a listener, which has to accept within `timeout`.
+    ///
+    /// # Errors
+    /// Nobody listens, the peer is something else, refuses, or is too slow.
+    pub fn connect(
+        &self,
+        address: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Connection, TransportError> {
+        let deadline = Instant::now() + timeout;
+        let offer = self.config.offer;
+        let open = || self.open(address, deadline);
+        let mut sockets = vec![open()?];
+        say(&mut sockets[0], &first(offer))?;
+        let answer = self.answer(&mut sockets[0], deadline, timeout)?;
+        let agreed = offer.agree(&answer.offer);
+        for socket in 1..agreed.sockets {
+            let mut stream = open()?;
+            let join = Hello { stage: Stage::Join, socket, token: answer.token, offer };
+            // The numbers of the sockets agreed may exceed those offered.
+            let sockets_of = Offer { sockets: agreed.sockets, ..offer };
+            say(&mut stream, &Hello { offer: sockets_of, ..join })?;
+            sockets.push(stream);
+        }
+        for socket in &mut sockets[1..] {
+            self.answer(socket, deadline, timeout)?;
+        }
+        self.begin(Met { agreed, peer: answer.offer, sockets })
+    }
+
+    pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Connection, TransportError> {
+        let (agreed, peer) = (met.agreed, met.peer);
+        let engine = Engine::new(met, self.keys.clone())?;
+        Ok(Connection::new(engine, agreed, [self.config.offer, peer], self.config.spin))
+    }
+
+    fn open(&self, address: SocketAddr, deadline: Instant) -> Result<TcpStream, TransportError> {
+        let left = left(deadline, "connecting")?;
+        let stream = TcpStream::connect_timeout(&address, left)
+            .map_err(TransportError::socket("connecting"))?;
+        self.prepare(&stream)?;
+        Ok(stream)
+    }
+
+    /// Options of every socket.
+    pub(super) fn prepare(&self, stream: &TcpStream) -> Result<(), TransportError> {
+        let fail = TransportError::socket("setting options of a socket");
+        let set = || {
+            stream.set_nodelay(true)?;
+            let socket = SockRef::from(stream);
+            let minute = Duration::from_secs(60);
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(minute))?;
+            if let Some(bytes) = self.config.buffer {
+                socket.set_send_buffer_size(bytes)?;
+                socket.set_recv_buffer_size(bytes)?;
+            }
+            Ok(())
+        };
+        set().map_err(fail)
+    }
+
+    fn answer(
+        &self,
+        stream: &mut TcpStream,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<Hello, TransportError> {
+        let mut bytes = [0; HELLO];
+        let mut have = 0;
+        let what = "the peer's answer to the handshake";
+        while have < HELLO {
+            let fail = TransportError::socket(what);
+            stream.set_read_timeout(Some(left(deadline, what)?)).map_err(fail)?;
+            match stream.read(&mut bytes[have..]) {
+                Ok(0) => {
+                    let ended = std::io::ErrorKind::UnexpectedEof.into();
+                    return Err(TransportError::socket(what)(ended));
+                }
+                Ok(count) => have += count,
+                Err(error) => match error.kind() {
+                    std::io::ErrorKind::Interrupted => {}
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                        return Err(TransportError::Timeout { what, waited: timeout });
+                    }
+                    _ => return Err(TransportError::socket(what)(error)),
+                },
+            }
+        }
+        Ok(Hello::decode_answer(&bytes)?)
+    }
+}
+
+fn first(offer: Offer) -> Hello {
+    Hello { stage: Stage::First, socket: 0, token: [0; 16], offer }
+}
+
+/// A handshake message fits the empty buffer of a new socket.
+fn say(stream: &mut TcpStream, hello: &Hello) -> Result<(), TransportError> {
+    stream.write_all(&hello.encode()).map_err(TransportError::socket("sending the handshake"))
+}
+
+/// The time that is left, which is not nothing.
+pub(super) fn left(deadline: Instant, what: &'static str) -> Result<Duration, TransportError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let late = TransportError::Timeout { what, waited: Duration::ZERO };
+    if left.is_zero() { Err(late) } else { Ok(left) }
+}

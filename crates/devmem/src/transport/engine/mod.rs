@@ -1,0 +1,445 @@
+//! A connection over its sockets. Never waits and keeps no time; whoever calls does.
+
+mod bounce;
+mod inbound;
+mod outbound;
+
+use super::error::TransportError;
+use super::keys::Keys;
+use super::protocol::{
+    Connection as Protocol, Event, Framing, Goodbye, Kind, Met, Payload, PeerError, Refusal, Source,
+};
+use bounce::Bounce;
+use inbound::Inbound;
+use outbound::Outbound;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Pending, Region};
+
+/// Payload up to this length is copied behind its header.
+const GATHERED: usize = 8 << 10;
+/// Passes without anything to do after which lazy news are sent.
+const LAZY: u32 = 64;
+/// Sockets other than the first are looked at in every so manyeth pass while nothing is expected.
+const SELDOM: u32 = 8;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    Send,
+    Receive,
+    Write,
+    Read,
+    Notify,
+}
+
+/// An operation that was posted; its result is kept until it is taken.
+struct Operation {
+    memory: Option<Region>,
+    result: Option<Result<u64, TransportError>>,
+}
+
+/// A copy between a bounce buffer and memory of a device.
+struct Copying {
+    copy: Pending,
+    then: Then,
+}
+
+/// What follows a copy.
+enum Then {
+    /// Bytes of a chunk are where they belong.
+    Place { kind: Kind, id: u64, len: u64, buffer: Region },
+    /// A message that came before its receive is where it belongs.
+    Deliver(u64),
+}
+
+/// What the caller should wait for.
+pub(super) struct Interest {
+    /// A copy engine is at work: look again soon.
+    pub(super) soon: bool,
+    /// For each socket, whether more can come from it, and whether it is full.
+    pub(super) sockets: Vec<(bool, bool)>,
+}
+
+pub(super) struct Engine {
+    protocol: Protocol,
+    keys: Keys,
+    sockets: Arc<[TcpStream]>,
+    outbound: Vec<Outbound>,
+    inbound: Vec<Inbound>,
+    operations: FxHashMap<(Class, u64), Operation>,
+    /// Messages before their receive, and notifications.
+    messages: FxHashMap<u64, Region>,
+    notes: FxHashMap<u64, Region>,
+    notifications: VecDeque<Vec<u8>>,
+    bounce: Bounce,
+    copies: VecDeque<Copying>,
+    waste: Region,
+    zeros: Option<Region>,
+    memory_error: Option<MemError>,
+    fault: Option<TransportError>,
+    peer_finished: bool,
+    passes: u32,
+    idle: u32,
+    deferred: bool,
+}
+
+impl Engine {
+    pub(super) fn new(met: Met<TcpStream>, keys: Keys) -> Result<Self, TransportError> {
+        let count = met.sockets.len();
+        Ok(Self {
+            protocol: Protocol::new(met.agreed),
+            keys,
+            sockets: met.sockets.into(),
+            outbound: (0..count).map(|_| Outbound::default()).collect(),
+            inbound: (0..count).map(|_| Inbound::default()).collect(),
+            operations: FxHashMap::default(),
+            messages: FxHashMap::default(),
+            notes: FxHashMap::default(),
+            notifications: VecDeque::new(),
+            bounce: Bounce::default(),
+            copies: VecDeque::new(),
+            waste: HostBuf::region(64 << 10)?,
+            zeros: None,
+            memory_error: None,
+            fault: None,
+            peer_finished: false,
+            passes: 0,
+            idle: 0,
+            deferred: false,
+        })
+    }
+
+    pub(super) fn sockets(&self) -> Arc<[TcpStream]> {
+        self.sockets.clone()
+    }
+
+    pub(super) fn fault(&self) -> Result<(), TransportError> {
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// Posts an operation on `memory` and begins it at once.
+    pub(super) fn post(
+        &mut self,
+        class: Class,
+        memory: Region,
+        key: u32,
+        addr: u64,
+    ) -> Result<u64, TransportError> {
+        self.fault()?;
+        let len = memory.len() as u64;
+        let id = match class {
+            Class::Send => self.protocol.post_send(len)?,
+            Class::Receive => self.protocol.post_receive(len),
+            Class::Write => self.protocol.post_write(len, key, addr)?,
+            Class::Read => self.protocol.post_read(len, key, addr)?,
+            Class::Notify => self.protocol.post_notification(len)?,
+        };
+        let operation = Operation { memory: Some(memory), result: None };
+        self.operations.insert((class, id), operation);
+        let begun = match class {
+            // A receive has nothing to send; what came before it may be complete.
+            Class::Receive => Ok(()),
+            _ => self.transmit().map(|_| ()),
+        };
+        if let Err(error) = begun {
+            self.fail(error);
+        }
+        self.handle_events();
+        Ok(id)
+    }
+
+    /// The result of an operation, if it is complete.
+    pub(super) fn take(&mut self, class: Class, id: u64) -> Option<Result<u64, TransportError>> {
+        let Some(operation) = self.operations.get_mut(&(class, id)) else {
+            return Some(Err(TransportError::UnknownOperation));
+        };
+        let result = match operation.result.take() {
+            Some(result) => result,
+            None => Err(self.hopeless(class)?),
+        };
+        self.operations.remove(&(class, id));
+        Some(result)
+    }
+
+    /// Why an operation that is not complete never will be.
+    fn hopeless(&self, class: Class) -> Option<TransportError> {
+        if self.fault.is_some() {
+            return self.fault.clone();
+        }
+        let from_peer = matches!(class, Class::Receive | Class::Write | Class::Read);
+        let over = self.peer_finished && self.copies.is_empty();
+        (from_peer && over).then_some(TransportError::Closed)
+    }
+
+    pub(super) fn take_notification(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.notifications.pop_front()?;
+        self.protocol.consumed(bytes.len() as u64);
+        Some(bytes)
+    }
+
+    /// One look at everything. Whether there was anything to do.
+    pub(super) fn progress(&mut self) -> Result<bool, TransportError> {
+        self.fault()?;
+        self.pass().inspect_err(|error| self.fail(error.clone()))?;
+        let busy = self.idle == 0;
+        self.fault().map(|()| busy)
+    }
+
+    fn pass(&mut self) -> Result<(), TransportError> {
+        self.passes = self.passes.wrapping_add(1);
+        let mut busy = self.finish_copies();
+        let all = self.protocol.expects_payload() || self.passes.is_multiple_of(SELDOM);
+        let count = if all { self.sockets.len() as u16 } else { 1 };
+        let mut received = false;
+        for socket in 0..count {
+            received |= self.receive(socket)?;
+        }
+        self.handle_events();
+        busy |= received;
+        // Answers wait for one pass, so that they travel with what the program sends next.
+        self.deferred = received && !self.deferred;
+        if !self.deferred {
+            busy |= self.transmit()?;
+            self.handle_events();
+        }
+        self.idle = if busy { 0 } else { self.idle.saturating_add(1) };
+        if !busy && (self.idle >= LAZY || self.protocol.is_urgent()) {
+            self.send_news()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the peer was not told yet, because it may never hear of it otherwise.
+    pub(super) fn send_news(&mut self) -> Result<(), TransportError> {
+        let room = self.fault.is_none() && self.outbound[0].has_room();
+        if room && let Some(frame) = self.protocol.update(true) {
+            self.outbound[0].push(&frame.header);
+            self.flush(0)?;
+        }
+        Ok(())
+    }
+
+    /// Frames what can be sent, and sends what the sockets take. Whether anything was sent.
+    fn transmit(&mut self) -> Result<bool, TransportError> {
+        let mut any = false;
+        let separate = self.protocol.agreed().send == Framing::Separate;
+        for socket in 0..self.sockets.len() as u16 {
+            loop {
+                while self.has_room(socket, separate)
+                    && let Some(frame) = self.protocol.next_frame(socket, &mut self.keys)
+                {
+                    self.outbound[usize::from(frame.carrier)].push(&frame.header);
+                    if let Some(payload) = frame.payload {
+                        self.attach(socket, &payload)?;
+                    }
+                }
+                if separate && socket != 0 {
+                    any |= self.flush(0)?;
+                }
+                if !self.flush(socket)? {
+                    break;
+                }
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    fn has_room(&self, socket: u16, separate: bool) -> bool {
+        let free = |at: usize| self.outbound[at].has_room();
+        free(usize::from(socket)) && (!separate || free(0))
+    }
+
+    fn attach(&mut self, socket: u16, payload: &Payload) -> Result<(), TransportError> {
+        let Payload { kind, id, source, offset, len } = *payload;
+        let chunk = self.protocol.agreed().chunk as usize;
+        let (region, offset) = match source {
+            Source::Message(id) => (self.memory_of(Class::Send, id), offset),
+            Source::Write(id) => (self.memory_of(Class::Write, id), offset),
+            Source::Notification(id) => (self.memory_of(Class::Notify, id), offset),
+            Source::Region { key, addr } => {
+                let (at, need) = (addr.wrapping_add(offset), super::protocol::Need::Read);
+                // The protocol has just asked for the key, but another thread may take it back.
+                let found = self.keys.find(key, at, len.into(), need);
+                (found.ok().or(self.zeros(chunk)?), 0)
+            }
+            Source::Zeros => (self.zeros(chunk)?, 0),
+        };
+        let outbound = &mut self.outbound[usize::from(socket)];
+        let Some(region) = region else { return Err(TransportError::UnknownOperation) };
+        let len = len as usize;
+        match region.kind() {
+            MemKind::Host if len <= GATHERED => outbound.gather(kind, id, &region, offset, len)?,
+            _ => outbound.attach(kind, id, region, offset, len, chunk)?,
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, len: usize) -> Result<Option<Region>, MemError> {
+        if self.zeros.is_none() {
+            self.zeros = Some(HostBuf::region(len)?);
+        }
+        Ok(self.zeros.clone())
+    }
+
+    fn memory_of(&self, class: Class, id: u64) -> Option<Region> {
+        self.operations.get(&(class, id))?.memory.clone()
+    }
+
+    fn flush(&mut self, socket: u16) -> Result<bool, TransportError> {
+        let (at, protocol) = (usize::from(socket), &mut self.protocol);
+        self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
+    }
+
+    /// Whether only payload comes on this socket, with its headers on another one.
+    fn separate_payload(&self, socket: u16) -> bool {
+        self.protocol.agreed().receive == Framing::Separate && socket != 0
+    }
+
+    fn finish_copies(&mut self) -> bool {
+        let before = self.copies.len();
+        while let Some(first) = self.copies.front() {
+            let outcome = match first.copy.is_done() {
+                Ok(false) => break,
+                Ok(true) => None,
+                Err(error) => Some(error),
+            };
+            let Some(Copying { then, .. }) = self.copies.pop_front() else { break };
+            let failed = outcome.is_some();
+            self.memory_error = self.memory_error.take().or(outcome);
+            match then {
+                Then::Deliver(id) => self.protocol.delivered(id, failed),
+                Then::Place { kind, id, len, buffer } => {
+                    match failed {
+                        false => self.protocol.placed(kind, id, len),
+                        true => self.protocol.misplaced(kind, id, len),
+                    }
+                    self.bounce.give_back(buffer);
+                }
+            }
+        }
+        self.copies.len() != before
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.protocol.poll_event() {
+            let refused = |refusal: Refusal| Err(TransportError::Refused(refusal));
+            match event {
+                Event::Sent(id) => self.complete(Class::Send, id, None),
+                Event::Received { id, len } => self.complete(Class::Receive, id, Some(Ok(len))),
+                Event::Deliver { id, len } => self.deliver(id, len),
+                Event::TooLong { id, len } => {
+                    let _ = self.unbuffer(Kind::Message, id);
+                    let memory = self.memory_of(Class::Receive, id);
+                    let capacity = memory.map_or(0, |memory| memory.len() as u64);
+                    let error = TransportError::TooLong { len, capacity };
+                    self.complete(Class::Receive, id, Some(Err(error)));
+                }
+                Event::Misplaced(id) => {
+                    let error = self.memory_failed();
+                    self.complete(Class::Receive, id, Some(Err(error)));
+                }
+                Event::Written(id) => self.complete(Class::Write, id, None),
+                Event::WriteRefused(id, why) => {
+                    self.complete(Class::Write, id, Some(refused(why)));
+                }
+                Event::Read(id) => self.complete(Class::Read, id, None),
+                Event::ReadRefused(id, why) => self.complete(Class::Read, id, Some(refused(why))),
+                Event::Notified(id) => self.complete(Class::Notify, id, None),
+                Event::Notification { id, len } => {
+                    let mut bytes = vec![0; len as usize];
+                    let read = self.unbuffer(Kind::Notification, id).read(0, &mut bytes);
+                    self.memory_error = self.memory_error.take().or(read.err());
+                    self.notifications.push_back(bytes);
+                }
+                Event::Goodbye(Goodbye::Finished) => self.peer_finished = true,
+                Event::Goodbye(reason) => self.fail(TransportError::PeerGaveUp(reason)),
+            }
+        }
+    }
+
+    fn memory_failed(&self) -> TransportError {
+        let unknown = MemError::CopyFailed { code: 0, what: "bringing a message into its memory" };
+        TransportError::Memory(self.memory_error.clone().unwrap_or(unknown))
+    }
+
+    /// Keeps the result; without one, all bytes of the memory.
+    fn complete(&mut self, class: Class, id: u64, result: Option<Result<u64, TransportError>>) {
+        if let Some(operation) = self.operations.get_mut(&(class, id)) {
+            let memory = operation.memory.take();
+            let all = memory.map_or(0, |memory| memory.len() as u64);
+            operation.result = Some(result.unwrap_or(Ok(all)));
+        }
+    }
+
+    /// Copies a message that came before its receive.
+    fn deliver(&mut self, id: u64, len: u64) {
+        let buffer = self.unbuffer(Kind::Message, id);
+        let Some(memory) = self.memory_of(Class::Receive, id) else { return };
+        match bounce::start(&memory, 0, &buffer, 0, len as usize) {
+            Ok(None) => self.protocol.delivered(id, false),
+            Ok(Some(copy)) => self.copies.push_back(Copying { copy, then: Then::Deliver(id) }),
+            Err(error) => {
+                self.memory_error.get_or_insert(error);
+                self.protocol.delivered(id, true);
+            }
+        }
+    }
+
+    /// Ends the connection. The peer is told why, as far as that is possible at once.
+    pub(super) fn fail(&mut self, error: TransportError) {
+        if self.fault.is_some() {
+            return;
+        }
+        let error = match error {
+            // A socket of a peer that has closed in good order refuses what comes later.
+            TransportError::Socket { .. } if self.peer_finished => TransportError::Closed,
+            error => error,
+        };
+        let reason = match error {
+            TransportError::Peer(PeerError::ClosedMidway { .. })
+            | TransportError::PeerGaveUp(_)
+            | TransportError::Closed => None,
+            TransportError::Peer(_) => Some(Goodbye::Fault),
+            _ => Some(Goodbye::Failed),
+        };
+        if let Some(reason) = reason
+            && self.outbound[0].is_empty()
+        {
+            self.protocol.abort(reason);
+            if let Some(frame) = self.protocol.next_frame(0, &mut self.keys) {
+                self.outbound[0].push(&frame.header);
+                let _ = self.flush(0);
+            }
+        }
+        self.fault = Some(error);
+        for socket in self.sockets.iter() {
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Nothing can be posted any more.
+    pub(super) fn close(&mut self) {
+        self.protocol.close();
+    }
+
+    /// Whether the goodbye was handed to the sockets.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.protocol.is_closed() && self.outbound.iter().all(Outbound::is_empty)
+    }
+
+    /// Whether the peer has said goodbye and all its sockets have ended.
+    pub(super) fn peer_is_gone(&self) -> bool {
+        self.peer_finished && self.inbound.iter().all(|inbound| inbound.ended)
+    }
+
+    pub(super) fn interest(&self) -> Interest {
+        let copying = self.outbound.iter().any(Outbound::is_copying);
+        let halves = self.inbound.iter().zip(&self.outbound);
+        let sockets = halves.map(|(inbound, outbound)| (!inbound.ended, outbound.blocked));
+        Interest { soon: copying || !self.copies.is_empty(), sockets: sockets.collect() }
+    }
+}

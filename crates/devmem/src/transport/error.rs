@@ -1,0 +1,105 @@
+//! What can go wrong with a connection.
+
+use super::protocol::{Goodbye, HandshakeError, PeerError, PostError, Refusal};
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+use warpverbs_mem::{KeyError, MemError};
+
+/// Why something failed. After [`TransportError::ends_connection`], nothing more can be done with
+/// the connection, and every operation of it that is not complete fails with the same error.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The peer refused the connection, or is something else.
+    #[error("handshake failed: {0}")]
+    Handshake(#[from] HandshakeError),
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Peer(#[from] PeerError),
+    /// The peer says that this end broke the protocol, or that it failed itself.
+    #[error("the peer gave up: {}", match .0 {
+        Goodbye::Fault => "it says that this end broke the protocol",
+        _ => "it says that its memory or a socket failed",
+    })]
+    PeerGaveUp(Goodbye),
+    /// The peer closed the connection; nothing more comes from it.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// A socket failed.
+    #[error("{what}: {error}")]
+    Socket {
+        /// What was tried.
+        what: &'static str,
+        /// The system's error.
+        error: SystemError,
+    },
+    /// It was not done in time. It may still be done later.
+    #[error("{what} was not complete after {waited:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The operation cannot be posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The owner of the remote region refused the access.
+    #[error("the peer refused the access: {0}")]
+    Refused(#[from] Refusal),
+    /// A message is longer than the memory of its receive. It was discarded.
+    #[error("a message of {len} bytes came for a receive of {capacity} bytes")]
+    TooLong {
+        /// Bytes of the message.
+        len: u64,
+        /// Bytes of the receive.
+        capacity: u64,
+    },
+    /// Memory of this end failed.
+    #[error("memory of this end: {0}")]
+    Memory(#[from] MemError),
+    /// A region was not registered.
+    #[error("not registered: {0}")]
+    Register(#[from] KeyError),
+    /// The system gave no random bytes.
+    #[error("no random bytes for the name of a connection")]
+    NoEntropy,
+    /// No operation has this handle: it was never posted, or its result was taken.
+    #[error("no operation of this connection has this handle, or its result was taken")]
+    UnknownOperation,
+    /// A description of remote memory is malformed.
+    #[error("{len} bytes describe no remote memory, expected {expected}")]
+    NotRemoteMemory {
+        /// Bytes given.
+        len: usize,
+        /// Bytes expected.
+        expected: usize,
+    },
+}
+
+impl TransportError {
+    /// Whether the connection is over.
+    pub fn ends_connection(&self) -> bool {
+        matches!(self, Self::Peer(_) | Self::PeerGaveUp(_) | Self::Closed | Self::Socket { .. })
+    }
+
+    pub(super) fn socket(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Socket { what, error: error.into() }
+    }
+}
+
+/// An error of the operating system, which can be compared and copied.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text}")]
+pub struct SystemError {
+    /// Its kind.
+    pub kind: io::ErrorKind,
+    text: String,
+}
+
+impl From<io::Error> for SystemError {
+    fn from(error: io::Error) -> Self {
+        Self { kind: error.kind(), text: error.to_string() }
+    }
+}

@@ -1,0 +1,133 @@
+//! Stream sockets that send from registered memory and receive into it, without a copy in between.
+
+use crate::{Kind, MemError, Region};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::null_mut;
+
+/// Part of a region of host memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The memory.
+    pub region: &'a Region,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Part<'_> {
+    fn vector(&self) -> io::Result<libc::iovec> {
+        let invalid = |error: MemError| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let addr = self.region.range(self.offset, self.len).map_err(invalid)?;
+        if self.region.kind() != Kind::Host {
+            return Err(invalid(MemError::NotHost { addr }));
+        }
+        Ok(libc::iovec { iov_base: addr as *mut c_void, iov_len: self.len })
+    }
+}
+
+/// Receives bytes of a stream, first into `first` and then into `rest`. Never waits; returns how many
+/// bytes came, 0 at the end of the stream.
+///
+/// # Errors
+/// `WouldBlock` if there are none, `InvalidInput` if `first` is not in host memory of its region,
+/// and what the system says.
+pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> io::Result<usize> {
+    let tail = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+    let mut vectors = Vectors::new(first, tail, true)?;
+    let flags = libc::MSG_DONTWAIT;
+    let (fd, mut message) = (socket.as_fd().as_raw_fd(), vectors.message());
+    // SAFETY: an open socket, and a message whose vectors are exclusive bytes or registered memory,
+    // which tolerates any concurrent access.
+    result(unsafe { libc::recvmsg(fd, &raw mut message, flags) })
+}
+
+/// Sends bytes on a stream, first `first` and then `rest`. Never waits, and raises no signal;
+/// returns how many bytes were taken.
+///
+/// # Errors
+/// As for [`receive`].
+pub fn send(socket: &impl AsFd, first: &[u8], rest: Option<Part<'_>>) -> io::Result<usize> {
+    let head = libc::iovec { iov_base: first.as_ptr().cast_mut().cast(), iov_len: first.len() };
+    let mut vectors = Vectors::new(rest, head, false)?;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let (fd, message) = (socket.as_fd().as_raw_fd(), vectors.message());
+    // SAFETY: an open socket, and a message whose vectors are readable; the call only reads them.
+    result(unsafe { libc::sendmsg(fd, &raw const message, flags) })
+}
+
+fn result(count: isize) -> io::Result<usize> {
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+struct Vectors {
+    vectors: [libc::iovec; 2],
+    count: usize,
+}
+
+impl Vectors {
+    fn new(part: Option<Part<'_>>, bytes: libc::iovec, part_first: bool) -> io::Result<Self> {
+        Ok(match part.map(|part| part.vector()).transpose()? {
+            None => Self { vectors: [bytes; 2], count: 1 },
+            Some(part) if bytes.iov_len == 0 => Self { vectors: [part; 2], count: 1 },
+            Some(part) if part_first => Self { vectors: [part, bytes], count: 2 },
+            Some(part) => Self { vectors: [bytes, part], count: 2 },
+        })
+    }
+
+    /// Valid as long as `self` is neither moved nor dropped.
+    fn message(&mut self) -> libc::msghdr {
+        // SAFETY: all bytes zero is a valid message without buffers: null pointers, lengths of 0.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_name, message.msg_control) = (null_mut(), null_mut());
+        (message.msg_iov, message.msg_iovlen) = (self.vectors.as_mut_ptr(), self.count);
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostBuf;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn bytes_go_from_region_to_region_with_others_around() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let region = HostBuf::region(64).unwrap();
+        region.write(10, b"payload").unwrap();
+        let part = |offset, len| Some(Part { region: &region, offset, len });
+        assert_eq!(send(&near, b"head", part(10, 7)).unwrap(), 11);
+        assert_eq!(send(&near, b"!", None).unwrap(), 1);
+        let mut tail = [0; 16];
+        assert_eq!(receive(&far, part(30, 9), &mut tail).unwrap(), 12);
+        let mut placed = [0; 12];
+        region.read(29, &mut placed).unwrap();
+        assert_eq!((&placed, &tail[..4]), (b"\0headpaylo\0\0", &b"ad!\0"[..]));
+        assert_eq!(send(&near, b"", part(10, 7)).unwrap(), 7);
+        assert_eq!(receive(&far, part(40, 20), &mut []).unwrap(), 7);
+        let empty = receive(&far, None, &mut tail).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+        drop(near);
+        assert_eq!(receive(&far, None, &mut tail).unwrap(), 0);
+        assert_eq!(send(&far, b"x", None).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn parts_outside_of_their_region_are_refused() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let region = HostBuf::region(64).unwrap();
+        for (offset, len) in [(60, 5), (u64::MAX, 2), (65, 0)] {
+            let part = Some(Part { region: &region, offset, len });
+            assert_eq!(send(&near, b"", part).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            let refused = receive(&near, part, &mut []).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+        let copier = std::sync::Arc::new(crate::testing::LazyCopier::default());
+        let (device, _) = crate::testing::LazyMemory::regions(64, 0, &copier).unwrap();
+        let part = Some(Part { region: &device, offset: 0, len: 8 });
+        assert_eq!(send(&near, b"", part).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}
