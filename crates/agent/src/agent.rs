@@ -1,8 +1,10 @@
 //! An agent: its memory, its peers, and the calls on both.
 
+use crate::control::{self, Control, Notification};
 use crate::list::{BlockList, Extent, Owner};
 use crate::memory::{LocalMemory, Memory, Registration};
 use crate::metadata::{Contact, Content, Generation, Metadata, check_name, random};
+use crate::path::network::Answering;
 use crate::path::{Explanation, Pair, Route};
 use crate::peer::{Peer, PeerMemory, RemoteMemory};
 use crate::prepared::{Plan, Prepared, Select};
@@ -11,9 +13,10 @@ use crate::{AgentConfig, AgentError, PostOptions};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 use warpverbs_gpu::{Gpu, GpuChoice};
 use warpverbs_mem::{Region, SmallBuf};
 use warpverbs_peer::{DescriptorServer, Identity};
@@ -58,6 +61,11 @@ pub(crate) struct Inner {
     memories: RwLock<FxHashMap<u32, Arc<LocalMemory>>>,
     next: AtomicU32,
     peers: RwLock<HashMap<Arc<str>, Arc<Peer>>>,
+    /// Metadata has been loaded.
+    news: Condvar,
+    news_lock: Mutex<()>,
+    pub(crate) control: Control,
+    pub(crate) answering: Answering,
 }
 
 impl Agent {
@@ -82,8 +90,13 @@ impl Agent {
         let region = SmallBuf::of(&proof);
         let descriptors =
             DescriptorServer::start().map_err(|error| AgentError::system("unix socket", error))?;
+        let control = Control::new(&config)?;
+        let addresses = match config.advertise.is_empty() {
+            true => control.addresses(),
+            false => config.advertise.clone(),
+        };
         let contact = Contact {
-            addresses: config.advertise.clone(),
+            addresses,
             identity: Identity::of_this_process(&*gpu),
             proof_addr: region.addr(),
             proof,
@@ -99,10 +112,17 @@ impl Agent {
             memories: RwLock::default(),
             next: AtomicU32::new(0),
             peers: RwLock::default(),
+            news: Condvar::new(),
+            news_lock: Mutex::new(()),
+            control,
+            answering: Answering::default(),
         };
         let inner = Arc::new(inner);
         agents().insert(inner.owner.to_string(), Arc::downgrade(&inner));
-        Ok(Self { shared: Arc::new(Shared { inner }) })
+        // From here on, dropping stops the thread.
+        let agent = Self { shared: Arc::new(Shared { inner }) };
+        Control::start(agent.inner())?;
+        Ok(agent)
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -155,11 +175,7 @@ impl Agent {
     /// # Errors
     /// They would be more than 4 GiB.
     pub fn metadata(&self) -> Result<Vec<u8>, AgentError> {
-        let memories = self.inner().memories.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = memories.values().map(|memory| memory.info()).collect();
-        drop(memories);
-        all.sort_by_key(|memory| memory.id);
-        self.inner().tell(Content::Full, all)
+        self.inner().full_metadata()
     }
 
     /// As [`Agent::metadata`], with some of the memory: it is added to what a peer knows. Without
@@ -187,10 +203,122 @@ impl Agent {
     /// The bytes are foreign, damaged, of another job, of this agent, or of a start that has been
     /// replaced.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
-        let metadata = Metadata::from_bytes(bytes, &self.inner().config.token)?;
-        let name = metadata.name.to_string();
-        self.inner().learn(metadata)?;
-        Ok(name)
+        self.inner().load(bytes, None)
+    }
+
+    /// Where it serves metadata and takes notifications.
+    pub fn address(&self) -> SocketAddr {
+        self.inner().control.address()
+    }
+
+    /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name.
+    ///
+    /// # Errors
+    /// Nobody answers in time, or who does has not the same token; otherwise as
+    /// [`Agent::load_metadata`].
+    pub fn fetch_metadata(
+        &self,
+        address: SocketAddr,
+        timeout: Duration,
+    ) -> Result<String, AgentError> {
+        self.load_metadata(&control::fetch(self.inner(), address, timeout)?)
+    }
+
+    /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
+    /// of this agent's calls gave.
+    ///
+    /// # Errors
+    /// As for [`Agent::fetch_metadata`], at the peer.
+    pub fn send_metadata(
+        &self,
+        address: SocketAddr,
+        metadata: &[u8],
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        control::load(self.inner(), address, timeout, metadata)
+    }
+
+    /// Waits until metadata of an agent of this name is loaded.
+    ///
+    /// # Errors
+    /// It is not in time.
+    pub fn wait_peer(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
+        let start = Instant::now();
+        let inner = self.inner();
+        let mut guard = inner.news_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.knows(peer) {
+            let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
+            let what = || format!("metadata of {peer}");
+            let late = || AgentError::Timeout { what: what(), after: timeout };
+            let left = left.ok_or_else(late)?;
+            let waited = inner.news.wait_timeout(guard, left);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// Connects to a peer, which its first transfer or notification would do otherwise.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn connect(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
+        let peer = self.inner().peer(peer)?;
+        self.inner().connect(&peer, timeout).map(drop)
+    }
+
+    /// Sends a notification that belongs to no transfer, and waits until the peer has it.
+    ///
+    /// # Errors
+    /// It is too long, the peer has no room for it in time, or is lost; then it may have arrived.
+    pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
+        let start = Instant::now();
+        let peer = self.inner().peer(peer)?;
+        let link = self.inner().connect(&peer, timeout)?;
+        let receipt = link.notify(bytes, self.inner().config.window as usize)?;
+        while !receipt.poll(&link)? {
+            if start.elapsed() > timeout {
+                receipt.withdraw();
+                let what = format!("notification to {}", peer.owner);
+                return Err(AgentError::Timeout { what, after: timeout });
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok(())
+    }
+
+    /// Whether a notification of these bytes has come from a peer; if so, it is taken.
+    pub fn check_remote_done(&self, peer: &str, tag: &[u8]) -> bool {
+        self.inner().control.inbox.take_first(|one| one.is(peer, tag)).is_some()
+    }
+
+    /// As [`Agent::check_remote_done`], and waits for it.
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn wait_remote_done(
+        &self,
+        peer: &str,
+        tag: &[u8],
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        let found = self.inner().control.inbox.wait_first(timeout, |one| one.is(peer, tag));
+        let what = || format!("notification {:?} of {peer}", String::from_utf8_lossy(tag));
+        found.map(drop).ok_or_else(|| AgentError::Timeout { what: what(), after: timeout })
+    }
+
+    /// The oldest notification of any peer, if there is one.
+    pub fn next_notification(&self) -> Option<Notification> {
+        self.inner().control.inbox.take_first(|_| true)
+    }
+
+    /// As [`Agent::next_notification`], and waits for it.
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, AgentError> {
+        let what = || "notification".to_owned();
+        let late = || AgentError::Timeout { what: what(), after: timeout };
+        self.inner().control.inbox.wait_first(timeout, |_| true).ok_or_else(late)
     }
 
     /// Whether metadata of an agent of this name is loaded, and it is not known to be lost.
@@ -348,6 +476,7 @@ impl Inner {
         let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         memories.remove(&memory.extent.id);
         drop(memories);
+        self.control.revoke(memory);
         let mut server = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(ticket), Some(server)) = (&memory.ticket, &mut *server) {
             server.withdraw(ticket);
@@ -373,8 +502,7 @@ impl Inner {
         Ok(metadata.to_bytes(&self.config.token)?)
     }
 
-    pub(crate) fn learn(&self, metadata: Metadata) -> Result<(), AgentError> {
-        let owner = Owner { name: metadata.name.clone(), generation: metadata.generation };
+    fn learn(&self, metadata: Metadata, owner: Owner) -> Result<(), AgentError> {
         if owner.name == self.owner.name {
             return Err(AgentError::Foreign {
                 what: "the metadata",
@@ -443,10 +571,52 @@ impl Inner {
         Pair { agent: self, local, peer, remote }.route()
     }
 
+    pub(crate) fn full_metadata(&self) -> Result<Vec<u8>, AgentError> {
+        let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = memories.values().map(|memory| memory.info()).collect();
+        drop(memories);
+        all.sort_by_key(|memory| memory.id);
+        self.tell(Content::Full, all)
+    }
+
+    /// Takes metadata, if it is of `from`.
+    pub(crate) fn load(&self, bytes: &[u8], from: Option<&Owner>) -> Result<String, AgentError> {
+        let metadata = Metadata::from_bytes(bytes, &self.config.token)?;
+        let owner = Owner { name: metadata.name.clone(), generation: metadata.generation };
+        if let Some(from) = from.filter(|from| **from != owner) {
+            let (owner, expected) = (owner.to_string(), from.to_string());
+            return Err(AgentError::Foreign { what: "the metadata", owner, expected });
+        }
+        self.learn(metadata, owner.clone())?;
+        self.news.notify_all();
+        Ok(owner.name.to_string())
+    }
+
+    /// Numbers of all registered memory.
+    pub(crate) fn live(&self) -> Vec<u32> {
+        let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
+        memories.keys().copied().collect()
+    }
+
+    /// Ends all registrations.
+    pub(crate) fn take_memories(&self) -> Vec<Arc<LocalMemory>> {
+        let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = memories.drain().map(|(_, memory)| memory).collect();
+        drop(memories);
+        all.iter().for_each(|memory| memory.retire());
+        all
+    }
+
     fn close(&self) {
         agents().remove(&self.owner.to_string());
-        for memory in self.memories.read().unwrap_or_else(PoisonError::into_inner).values() {
-            memory.retire();
+        self.control.stop();
+        // Where there was no thread.
+        self.take_memories();
+        let peers =
+            std::mem::take(&mut *self.peers.write().unwrap_or_else(PoisonError::into_inner));
+        for peer in peers.values() {
+            let (owner, why) = (self.owner.to_string(), "this agent has ended".to_owned());
+            peer.lose(AgentError::PeerLost { peer: owner, why });
         }
     }
 }

@@ -24,8 +24,9 @@
 //!     let from = warpverbs_agent::BlockList::from_bytes(&published)?;
 //!     let into = ours.blocks(0, 256, 2)?;
 //!     let read = initiator.initialize(Op::Read, &into, &from)?;
-//!     read.post(PostOptions::new())?;
+//!     read.post(PostOptions::new().notify(b"UUID1"))?;
 //!     read.wait(Duration::from_secs(10))?;
+//!     target.wait_remote_done("initiator", b"UUID1", Duration::from_secs(10))?;
 //!
 //!     // WRITE them back crossed: lists are prepared once, transfers are made of them by index.
 //!     let (local, remote) = (initiator.prepare(&into)?, initiator.prepare(&from)?);
@@ -45,6 +46,8 @@
 //!   itself, may touch it. Deregistering refuses new transfers and ends none.
 //! - A terminal [`State`] stays until the transfer is posted again. After it, no byte of the local
 //!   memory is touched, and the first cause of a failure is kept.
+//! - A notification is delivered once, after all data of its transfer is visible, and in the order
+//!   of posts to a peer; or its transfer fails.
 //! - Every wait has a deadline.
 //! - A peer that ends is missed at once, by name. One that starts again under the same name is
 //!   another [`Generation`]: transfers to the one before fail and say so.
@@ -53,6 +56,7 @@
 mod agent;
 mod codec;
 mod config;
+mod control;
 mod error;
 mod list;
 mod memory;
@@ -65,6 +69,7 @@ mod transfer;
 pub use agent::Agent;
 pub use codec::EncodingError;
 pub use config::AgentConfig;
+pub use control::Notification;
 pub use error::{AgentError, ErrorKind};
 pub use list::{BlockList, Owner, Run};
 pub use memory::{Memory, Registration};

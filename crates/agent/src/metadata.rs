@@ -32,6 +32,13 @@ impl Generation {
         Ok(Self { started, nonce: u64::from_le_bytes(random()?) })
     }
 
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.started.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.nonce.to_le_bytes());
+        bytes
+    }
+
     /// Whether this one started before the other, by their clocks.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.started < other.started

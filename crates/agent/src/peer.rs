@@ -2,13 +2,17 @@
 
 use crate::AgentError;
 use crate::agent::Inner;
+use crate::control::link::Link;
 use crate::list::{BlockList, Extent, Owner};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Place};
 use crate::path::Route;
-use rustc_hash::FxHashMap;
+use crate::path::network::Pairs;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 /// One generation of another agent.
 pub(crate) struct Peer {
@@ -16,9 +20,21 @@ pub(crate) struct Peer {
     pub(crate) contact: Contact,
     /// If it is in this process.
     pub(crate) here: Option<Weak<Inner>>,
-    memories: RwLock<FxHashMap<u32, Arc<PeerMemory>>>,
+    known: RwLock<Known>,
     /// Why nothing reaches it any more; set once.
     gone: OnceLock<AgentError>,
+    /// The connection to it, once there is one.
+    pub(crate) link: Mutex<Option<Arc<Link>>>,
+    /// The queue pairs to it.
+    pub(crate) pairs: Pairs,
+}
+
+/// What is known of a peer's memory.
+#[derive(Default)]
+struct Known {
+    memories: FxHashMap<u32, Arc<PeerMemory>>,
+    /// Numbers of memory that was deregistered before its metadata came.
+    dead: FxHashSet<u32>,
 }
 
 impl Peer {
@@ -27,27 +43,34 @@ impl Peer {
             owner: Owner { name: metadata.name.clone(), generation: metadata.generation },
             contact: metadata.contact.clone(),
             here,
-            memories: RwLock::default(),
+            known: RwLock::default(),
             gone: OnceLock::new(),
+            link: Mutex::default(),
+            pairs: Pairs::default(),
         }
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what is said of its memory. Of full metadata, what is missing is no longer registered.
     pub(crate) fn learn(&self, metadata: Metadata) {
-        let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         if metadata.content == Content::Full {
-            let named: Vec<u32> = metadata.memories.iter().map(|memory| memory.id).collect();
-            memories.retain(|id, memory| {
-                let keep = named.contains(id);
-                if !keep {
-                    memory.revoke();
-                }
-                keep
-            });
+            let live: Vec<u32> = metadata.memories.iter().map(|memory| memory.id).collect();
+            self.only(&live);
         }
+        let mut known = self.known_mut();
         for info in metadata.memories {
+            if known.dead.contains(&info.id) {
+                continue;
+            }
             // A number never changes its meaning, so what is known stays, with its paths.
-            memories.entry(info.id).or_insert_with(|| {
+            known.memories.entry(info.id).or_insert_with(|| {
                 let (id, label, len) = (info.id, info.label.clone(), info.len);
                 let extent = Extent { owner: self.owner.clone(), id, label, len };
                 Arc::new(PeerMemory::new(extent, info))
@@ -55,17 +78,53 @@ impl Peer {
         }
     }
 
+    /// No other memory than this is registered now.
+    pub(crate) fn only(&self, live: &[u32]) {
+        let live: FxHashSet<_> = live.iter().collect();
+        self.known_mut().memories.retain(|id, memory| {
+            let keep = live.contains(id);
+            if !keep {
+                memory.revoke();
+            }
+            keep || !memory.is_idle()
+        });
+    }
+
+    /// The peer has deregistered memory.
+    pub(crate) fn revoke(&self, id: u32) {
+        let mut known = self.known_mut();
+        if let Some(memory) = known.memories.get(&id) {
+            memory.revoke();
+        }
+        known.dead.insert(id);
+    }
+
+    /// Whether this process copies nothing to or from deregistered memory; it is then forgotten.
+    pub(crate) fn is_idle_at(&self, id: u32) -> bool {
+        let mut known = self.known_mut();
+        let idle = known.memories.get(&id).is_none_or(|memory| memory.is_idle());
+        if idle {
+            known.memories.remove(&id);
+        }
+        idle
+    }
+
+    /// Whether this process copies nothing to or from its memory.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.known().memories.values().all(|memory| memory.is_idle())
+    }
+
     pub(crate) fn memory(&self, id: u32) -> Result<Arc<PeerMemory>, AgentError> {
         self.check()?;
-        let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
-        memories.get(&id).cloned().ok_or_else(|| self.unknown(format!("number {id}")))
+        let found = self.known().memories.get(&id).cloned();
+        found.ok_or_else(|| self.unknown(format!("number {id}")))
     }
 
     pub(crate) fn memory_called(&self, label: &str) -> Result<Arc<PeerMemory>, AgentError> {
         self.check()?;
-        let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         // Of several, the one that was registered last.
-        let found = memories.values().filter(|memory| &*memory.extent.label == label);
+        let found = known.memories.values().filter(|memory| &*memory.extent.label == label);
         let found = found.max_by_key(|memory| memory.extent.id).cloned();
         found.ok_or_else(|| self.unknown(format!("{label:?}")))
     }
@@ -81,9 +140,15 @@ impl Peer {
 
     /// Ends its use. The first reason stays.
     pub(crate) fn lose(&self, why: AgentError) {
-        let _ = self.gone.set(why);
-        for memory in self.memories.read().unwrap_or_else(PoisonError::into_inner).values() {
+        let _ = self.gone.set(why.clone());
+        for memory in self.known().memories.values() {
             memory.revoke();
+        }
+        // Unless this thread, or another, is connecting: it then sees that the peer is gone.
+        if let Ok(link) = self.link.try_lock()
+            && let Some(link) = &*link
+        {
+            link.lose(why);
         }
     }
 }
@@ -99,18 +164,36 @@ pub(crate) struct PeerMemory {
     pub(crate) extent: Extent,
     pub(crate) info: MemoryInfo,
     revoked: AtomicBool,
+    /// Copies by the kernel that this process has under way.
+    leases: AtomicU32,
     /// How it is reached from memory of a kind.
     pub(crate) routes: Mutex<FxHashMap<Place, Arc<Route>>>,
 }
 
 impl PeerMemory {
     fn new(extent: Extent, info: MemoryInfo) -> Self {
-        Self { extent, info, revoked: AtomicBool::new(false), routes: Mutex::default() }
+        let (revoked, leases) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { extent, info, revoked, leases, routes: Mutex::default() }
     }
 
     /// The owner no longer has it registered: no copy begins after this.
     pub(crate) fn revoke(&self) {
+        // Sequentially consistent, as is all of `lease`: either a lease sees this, or whoever looks
+        // at `leases` after this sees the lease.
         self.revoked.store(true, Ordering::SeqCst);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.leases.load(Ordering::SeqCst) == 0
+    }
+
+    /// The owner keeps the memory in place as long as the lease lives.
+    pub(crate) fn lease(&self, peer: &Peer) -> Result<Lease<'_>, AgentError> {
+        self.leases.fetch_add(1, Ordering::SeqCst);
+        let lease = Lease(self);
+        peer.check()?;
+        self.check()?;
+        Ok(lease)
     }
 
     /// Whether the owner still has it registered, as far as is known.
@@ -124,6 +207,15 @@ impl PeerMemory {
     pub(crate) fn deregistered(&self) -> AgentError {
         let (owner, label) = (self.extent.owner.to_string(), self.extent.label.to_string());
         AgentError::Deregistered { owner, label }
+    }
+}
+
+/// A copy under way, to or from memory of a peer.
+pub(crate) struct Lease<'a>(&'a PeerMemory);
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.0.leases.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

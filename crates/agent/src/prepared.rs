@@ -161,7 +161,7 @@ pub(crate) struct Part {
 /// What a transfer moves.
 pub(crate) struct Plan {
     pub(crate) peer: Arc<Peer>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<Arc<Part>>,
     pub(crate) bytes: u64,
 }
 
@@ -194,8 +194,8 @@ impl Plan {
             }
             build.push(from, to)?;
         }
-        let parts = build.parts;
-        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let bytes = build.parts.iter().map(|part| part.bytes).sum();
+        let parts = build.parts.into_iter().map(Arc::new).collect();
         Ok(Self { peer: peer.clone(), parts, bytes })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::AgentError;
 use crate::agent::Inner;
+use crate::control::link::{Link, Receipt};
 use crate::path::{Estimate, Flight, PathKind, Started};
 use crate::prepared::Plan;
 use std::fmt;
@@ -46,6 +47,7 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct PostOptions {
     deadline: Option<Duration>,
+    notification: Option<Vec<u8>>,
 }
 
 impl PostOptions {
@@ -57,7 +59,15 @@ impl PostOptions {
     /// The transfer fails unless it is done within this time.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline: Some(deadline) }
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// The peer gets this notification, of at most
+    /// [`AgentConfig::MAX_NOTIFICATION`](crate::AgentConfig::MAX_NOTIFICATION) bytes, when all
+    /// blocks are in place. The transfer is done when the peer has it.
+    #[must_use]
+    pub fn notify(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { notification: Some(bytes.into()), ..self }
     }
 }
 
@@ -76,6 +86,9 @@ pub struct Telemetry {
     /// The paths taken, in order of their first block.
     pub paths: Vec<PathKind>,
 }
+
+/// Notifications of transfers that may wait for room at one peer.
+const QUEUED: usize = 65536;
 
 const NOT_POSTED: u8 = 0;
 /// A thread is in `post`.
@@ -105,9 +118,21 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Run {
     flights: Vec<Box<dyn Flight>>,
+    notice: Notice,
     error: Option<AgentError>,
     timing: Option<Timing>,
     wakers: Vec<Waker>,
+}
+
+/// The notification of a post.
+#[derive(Default)]
+enum Notice {
+    #[default]
+    None,
+    /// To be sent when all blocks are in place.
+    Later(Arc<Link>, Vec<u8>),
+    /// On its way.
+    Sent(Arc<Link>, Arc<Receipt>),
 }
 
 #[derive(Clone, Copy)]
@@ -249,7 +274,7 @@ impl Shared {
         self.run().error.clone().unwrap_or(AgentError::NotPosted)
     }
 
-    fn post(&self, options: PostOptions) -> Result<State, AgentError> {
+    fn post(self: &Arc<Self>, options: PostOptions) -> Result<State, AgentError> {
         let phase = self.phase.load(Ordering::Acquire);
         if matches!(phase, POSTING | RUNNING) {
             return Err(AgentError::InProgress);
@@ -261,14 +286,21 @@ impl Shared {
         self.cancel.store(false, Ordering::Relaxed);
         let mut run = self.run();
         run.error = None;
-        let started = self.start(&mut run, &options, posted);
+        let started = self.start(&mut run, options, posted);
         let post = posted.elapsed();
         if let Some(timing) = &mut run.timing {
             timing.post = post;
         }
         match started {
-            Ok(()) if run.flights.is_empty() => self.finish(&mut run, Ok(()), post),
-            Ok(()) => self.phase.store(RUNNING, Ordering::Release),
+            Ok(true) => self.finish(&mut run, Ok(()), post),
+            Ok(false) => {
+                self.phase.store(RUNNING, Ordering::Release);
+                drop(run);
+                if let Some(agent) = self.agent.upgrade() {
+                    agent.control.watch(self.clone());
+                }
+                return Ok(State::InProgress);
+            }
             Err(error) => self.finish(&mut run, Err(error), post),
         }
         match self.state() {
@@ -280,9 +312,9 @@ impl Shared {
     fn start(
         &self,
         run: &mut Run,
-        options: &PostOptions,
+        options: PostOptions,
         posted: Instant,
-    ) -> Result<(), AgentError> {
+    ) -> Result<bool, AgentError> {
         let agent = self.agent.upgrade().ok_or_else(|| self.agent_ended())?;
         let deadline = options.deadline.unwrap_or(agent.config.deadline);
         run.timing = Some(Timing { posted, deadline, post: Duration::ZERO, over: None });
@@ -291,13 +323,16 @@ impl Shared {
             part.local.check()?;
             part.remote.check()?;
         }
+        if let Some(bytes) = options.notification {
+            run.notice = Notice::Later(agent.connect(&self.plan.peer, deadline)?, bytes);
+        }
         for part in &self.plan.parts {
             match part.route.path.start(self.op, part, &self.cancel)? {
                 Started::Done => {}
                 Started::Flight(flight) => run.flights.push(flight),
             }
         }
-        Ok(())
+        self.poll(run)
     }
 
     fn agent_ended(&self) -> AgentError {
@@ -314,14 +349,11 @@ impl Shared {
         if self.phase.load(Ordering::Acquire) != RUNNING {
             return;
         }
-        let polled = Self::poll(&mut run.flights);
+        let polled = self.poll(&mut run);
         let Some(Timing { posted, deadline, .. }) = run.timing else { return };
         let took = posted.elapsed();
         match polled {
             Err(error) => self.finish(&mut run, Err(error), took),
-            Ok(true) if self.cancel.load(Ordering::Relaxed) => {
-                self.finish(&mut run, Err(AgentError::Cancelled), took);
-            }
             Ok(true) => self.finish(&mut run, Ok(()), took),
             Ok(false) if took > deadline => {
                 let error = self.late(deadline);
@@ -336,21 +368,41 @@ impl Shared {
         AgentError::Timeout { what, after }
     }
 
-    fn poll(flights: &mut Vec<Box<dyn Flight>>) -> Result<bool, AgentError> {
+    /// Whether all blocks are in place and the peer has the notification.
+    fn poll(&self, run: &mut Run) -> Result<bool, AgentError> {
+        if !run.flights.is_empty() {
+            self.plan.peer.check()?;
+        }
         let mut at = 0;
-        while let Some(flight) = flights.get_mut(at) {
+        while let Some(flight) = run.flights.get_mut(at) {
             match flight.poll()? {
-                true => drop(flights.swap_remove(at)),
+                true => drop(run.flights.swap_remove(at)),
                 false => at += 1,
             }
         }
-        Ok(flights.is_empty())
+        if !run.flights.is_empty() {
+            return Ok(false);
+        }
+        if self.cancel.load(Ordering::Relaxed) && !matches!(run.notice, Notice::Sent(..)) {
+            return Err(AgentError::Cancelled);
+        }
+        if let Notice::Later(link, bytes) = &run.notice {
+            let receipt = link.notify(bytes, QUEUED)?;
+            run.notice = Notice::Sent(link.clone(), receipt);
+        }
+        match &run.notice {
+            Notice::Sent(link, receipt) => receipt.poll(link),
+            _ => Ok(true),
+        }
     }
 
     /// Makes it terminal.
     fn finish(&self, run: &mut Run, result: Result<(), AgentError>, took: Duration) {
         // Dropping what is under way ends it.
         run.flights.clear();
+        if let Notice::Sent(_, receipt) = std::mem::take(&mut run.notice) {
+            receipt.withdraw();
+        }
         if let Some(timing) = &mut run.timing {
             timing.over = Some(took);
         }
@@ -371,6 +423,19 @@ impl Shared {
         run.wakers.drain(..).for_each(Waker::wake);
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().is_terminal()
+    }
+
+    /// Fails it: its agent ends.
+    pub(crate) fn abort(&self, why: AgentError) {
+        let mut run = self.run();
+        if self.phase.load(Ordering::Acquire) == RUNNING {
+            let took = run.timing.map_or(Duration::ZERO, |timing| timing.posted.elapsed());
+            self.finish(&mut run, Err(why), took);
+        }
+    }
+
     fn cancel(&self) {
         if !matches!(self.phase.load(Ordering::Acquire), POSTING | RUNNING) {
             return;
@@ -379,6 +444,11 @@ impl Shared {
         // A thread in `post` looks at the flag by itself.
         if let Ok(mut run) = self.run.try_lock() {
             run.flights.iter_mut().for_each(|flight| flight.cancel());
+            if let Notice::Sent(_, receipt) = &run.notice
+                && receipt.withdraw()
+            {
+                run.notice = Notice::None;
+            }
         }
         self.progress();
     }

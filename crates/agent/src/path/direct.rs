@@ -22,7 +22,7 @@ enum Direct {
 }
 
 impl Path for Direct {
-    fn start(&self, op: Op, part: &Part, cancel: &AtomicBool) -> Result<Started, AgentError> {
+    fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError> {
         match self {
             Self::Mapped(remote) => move_all(op, part, remote, cancel),
             Self::Here(owner) => {

@@ -2,6 +2,8 @@
 
 mod direct;
 mod explain;
+pub(crate) mod network;
+mod process;
 
 pub use explain::{Estimate, Explanation};
 
@@ -49,7 +51,7 @@ impl fmt::Display for PathKind {
 /// A way that can be taken.
 pub(crate) trait Path: Send + Sync {
     /// Moves the pieces of `part`, or begins to. Between pieces it looks at `cancel`.
-    fn start(&self, op: Op, part: &Part, cancel: &AtomicBool) -> Result<Started, AgentError>;
+    fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError>;
 }
 
 /// How far a path has come.
@@ -103,7 +105,8 @@ impl Pair<'_> {
         match kind {
             PathKind::SameProcess => direct::same_process(self),
             PathKind::Mapped => direct::mapped(self),
-            _ => Err(Vec::new()),
+            PathKind::ProcessCopy => process::process_copy(self),
+            PathKind::Network => network::network(self),
         }
     }
 

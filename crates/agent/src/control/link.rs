@@ -1,0 +1,289 @@
+//! One connection between two agents, as those see it who send by it.
+
+use super::frame::{Frame, Service};
+use super::wake::Wake;
+use crate::list::Owner;
+use crate::memory::LocalMemory;
+use crate::{AgentConfig, AgentError};
+use std::collections::{HashMap, VecDeque};
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that wait for a peer to read. One that reads none for so long is lost.
+const MOST_UNREAD: usize = 512 << 20;
+
+/// A connection. Sending never waits.
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    /// Whether it was made here.
+    outbound: bool,
+    out: Mutex<VecDeque<u8>>,
+    /// Why it is of no use any more.
+    lost: OnceLock<AgentError>,
+    wake: Arc<Wake>,
+    notices: Mutex<Notices>,
+    calls: Mutex<Calls>,
+    answered: Condvar,
+    /// Memory that the peer may still touch though it is deregistered.
+    pub(crate) revoking: Mutex<HashMap<u32, Arc<LocalMemory>>>,
+}
+
+/// Notifications on their way to the peer.
+#[derive(Default)]
+struct Notices {
+    credits: u32,
+    next: u64,
+    /// Sent, and not yet accepted.
+    sent: HashMap<u64, Arc<Receipt>>,
+    /// For which the peer has no room.
+    waiting: VecDeque<(Vec<u8>, Arc<Receipt>)>,
+}
+
+#[derive(Default)]
+struct Calls {
+    next: u64,
+    answers: HashMap<u64, Option<Result<Vec<u8>, String>>>,
+}
+
+const WAITING: u8 = 0;
+const SENT: u8 = 1;
+const ACCEPTED: u8 = 2;
+const LOST: u8 = 3;
+
+/// What became of a notification.
+pub(crate) struct Receipt(AtomicU8);
+
+impl Receipt {
+    /// Whether the peer has it; an error if that will never be known.
+    pub(crate) fn poll(&self, link: &Link) -> Result<bool, AgentError> {
+        match self.0.load(Ordering::Acquire) {
+            ACCEPTED => Ok(true),
+            LOST => Err(link.why()),
+            _ => Ok(false),
+        }
+    }
+
+    fn set(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// It is not to be sent any more; whether it has not been.
+    pub(crate) fn withdraw(&self) -> bool {
+        self.set(WAITING, LOST)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// Made by the other end; or, with the peer's first credits, here.
+    pub(crate) fn new(stream: TcpStream, wake: Arc<Wake>, credits: Option<u32>) -> Self {
+        let (outbound, credits) = (credits.is_some(), credits.unwrap_or(0));
+        Self {
+            stream,
+            outbound,
+            out: Mutex::default(),
+            lost: OnceLock::new(),
+            wake,
+            notices: Mutex::new(Notices { credits, ..Notices::default() }),
+            calls: Mutex::default(),
+            answered: Condvar::new(),
+            revoking: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    pub(crate) fn why(&self) -> AgentError {
+        let unknown = || AgentError::PeerLost { peer: "peer".into(), why: "unknown".into() };
+        self.lost.get().cloned().unwrap_or_else(unknown)
+    }
+
+    /// Ends all that waits for the peer. The first reason stays.
+    pub(crate) fn lose(&self, why: AgentError) {
+        let _ = self.lost.set(why);
+        let mut notices = lock(&self.notices);
+        let waiting: Vec<_> = notices.waiting.drain(..).map(|(_, receipt)| receipt).collect();
+        for receipt in waiting.into_iter().chain(notices.sent.drain().map(|(_, receipt)| receipt)) {
+            let _ = receipt.set(WAITING, LOST) || receipt.set(SENT, LOST);
+        }
+        drop(notices);
+        drop(lock(&self.calls));
+        self.answered.notify_all();
+        if !self.outbound {
+            // The peer sees the end, and closes when it touches no memory any more.
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+        self.wake.wake();
+    }
+
+    pub(crate) fn close(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        drop(std::mem::take(&mut *lock(&self.revoking)));
+    }
+
+    /// Sends what the system takes now; the control thread sends the rest.
+    pub(crate) fn send(&self, frame: &Frame<'_>) {
+        if self.is_lost() {
+            return;
+        }
+        let mut out = lock(&self.out);
+        let was_empty = out.is_empty();
+        out.extend(frame.encode());
+        if was_empty && !self.write(&mut out) || out.len() > MOST_UNREAD {
+            self.wake.wake();
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn has_more(&self) -> bool {
+        !lock(&self.out).is_empty()
+    }
+
+    /// Sends what waits, as far as the system takes it.
+    pub(crate) fn flush(&self) -> Result<(), String> {
+        let mut out = lock(&self.out);
+        self.write(&mut out);
+        match out.len() > MOST_UNREAD {
+            true => Err(format!("{} bytes wait and it reads none", out.len())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether all was taken. A broken connection shows when it is read.
+    fn write(&self, out: &mut VecDeque<u8>) -> bool {
+        loop {
+            let (first, _) = out.as_slices();
+            if first.is_empty() {
+                return true;
+            }
+            match (&self.stream).write(first) {
+                Ok(count) => drop(out.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(_) => {
+                    out.clear();
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Sends a notification as soon as the peer has room.
+    pub(crate) fn notify(&self, bytes: &[u8], queue: usize) -> Result<Arc<Receipt>, AgentError> {
+        let len = bytes.len();
+        if len > AgentConfig::MAX_NOTIFICATION {
+            let why = format!("at most {} are taken", AgentConfig::MAX_NOTIFICATION);
+            return Err(AgentError::Notification { len, why });
+        }
+        let receipt = Arc::new(Receipt(AtomicU8::new(WAITING)));
+        let mut notices = lock(&self.notices);
+        if self.is_lost() {
+            return Err(self.why());
+        }
+        if notices.waiting.len() >= queue {
+            notices.waiting.retain(|(_, receipt)| receipt.0.load(Ordering::Acquire) == WAITING);
+        }
+        if notices.waiting.len() >= queue {
+            let why = format!("{queue} wait already for room at the peer");
+            return Err(AgentError::Notification { len, why });
+        }
+        notices.waiting.push_back((bytes.to_vec(), receipt.clone()));
+        self.send_waiting(&mut notices);
+        Ok(receipt)
+    }
+
+    /// Under the lock, so that they leave in order.
+    fn send_waiting(&self, notices: &mut Notices) {
+        while notices.credits > 0 {
+            let Some((bytes, receipt)) = notices.waiting.pop_front() else { return };
+            if !receipt.set(WAITING, SENT) {
+                continue;
+            }
+            let number = notices.next;
+            notices.next += 1;
+            notices.credits -= 1;
+            notices.sent.insert(number, receipt);
+            self.send(&Frame::Notify { number, bytes: bytes.into() });
+        }
+    }
+
+    pub(crate) fn accepted(&self, number: u64) -> Result<(), String> {
+        let receipt = lock(&self.notices).sent.remove(&number);
+        let receipt = receipt.ok_or_else(|| format!("notification {number} was not sent"))?;
+        receipt.set(SENT, ACCEPTED);
+        Ok(())
+    }
+
+    pub(crate) fn credit(&self, count: u32) {
+        let mut notices = lock(&self.notices);
+        notices.credits = notices.credits.saturating_add(count);
+        self.send_waiting(&mut notices);
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn call(
+        &self,
+        peer: &dyn std::fmt::Display,
+        service: Service,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<Vec<u8>, AgentError> {
+        let start = Instant::now();
+        let mut calls = lock(&self.calls);
+        let number = calls.next;
+        calls.next += 1;
+        calls.answers.insert(number, None);
+        drop(calls);
+        self.send(&Frame::Call { number, service, bytes: bytes.into() });
+        let mut calls = lock(&self.calls);
+        loop {
+            if let Some(Some(answer)) = calls.answers.get_mut(&number).map(Option::take) {
+                calls.answers.remove(&number);
+                let refused = |why| AgentError::Refused { peer: peer.to_string(), why };
+                return answer.map_err(refused);
+            }
+            if self.is_lost() {
+                calls.answers.remove(&number);
+                return Err(self.why());
+            }
+            let Some(left) = timeout.checked_sub(start.elapsed()) else {
+                calls.answers.remove(&number);
+                let what = format!("an answer of {peer}");
+                return Err(AgentError::Timeout { what, after: timeout });
+            };
+            let waited = self.answered.wait_timeout(calls, left);
+            calls = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// An answer that nobody waits for any more is dropped.
+    pub(crate) fn answer(&self, number: u64, answer: Result<Vec<u8>, String>) {
+        if let Some(slot) = lock(&self.calls).answers.get_mut(&number) {
+            *slot = Some(answer);
+        }
+        self.answered.notify_all();
+    }
+
+    /// Has the peer say when it does not touch `memory` any more, which is kept until then.
+    pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
+        lock(&self.revoking).insert(memory.extent.id, memory.clone());
+        self.send(&Frame::Revoke { id: memory.extent.id });
+    }
+
+    pub(crate) fn revoked(&self, id: u32) {
+        drop(lock(&self.revoking).remove(&id));
+    }
+}
+
+/// The reason in an error, with the peer's name.
+pub(crate) fn lost(peer: &Owner, why: impl ToString) -> AgentError {
+    AgentError::PeerLost { peer: peer.to_string(), why: why.to_string() }
+}

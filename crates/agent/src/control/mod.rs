@@ -1,0 +1,162 @@
+//! How agents speak with each other: one TCP connection from each agent to each peer whose memory it
+//! uses, and one thread for each agent, which serves them all.
+//!
+//! ```text
+//! A, whose transfers touch memory of B          B
+//!   Hello, Auth                 ──────▶
+//!                               ◀──────   Welcome, Ready: what is registered, room for notifications
+//!   Notify                      ──────▶   into the inbox
+//!                               ◀──────   Accepted; Credit when one was taken
+//!                               ◀──────   Revoke: memory was deregistered
+//!   Revoked, once A copies nothing there ─▶   the memory is given up
+//! ```
+//! The end of a connection says that the peer, or its agent, has ended. A connection is closed only
+//! after the last copy by which its maker touches the other's memory.
+
+mod connect;
+mod engine;
+pub(crate) mod frame;
+mod inbox;
+pub(crate) mod link;
+mod wake;
+
+pub(crate) use connect::{fetch, load};
+pub use inbox::Notification;
+
+use crate::agent::Inner;
+use crate::memory::LocalMemory;
+use crate::peer::Peer;
+use crate::transfer::Shared;
+use crate::{AgentConfig, AgentError};
+use engine::{Engine, Handed};
+use inbox::Inbox;
+use link::Link;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wake::Wake;
+
+/// What other threads share with the control thread.
+pub(crate) struct Control {
+    wake: Arc<Wake>,
+    listener: Mutex<Option<TcpListener>>,
+    address: SocketAddr,
+    pub(crate) inbox: Inbox,
+    /// Connections that other threads have made.
+    handed: Mutex<Vec<Handed>>,
+    /// Peers that may touch memory of this agent.
+    inbound: Mutex<Vec<Arc<Link>>>,
+    /// Transfers in progress.
+    active: Mutex<Vec<Arc<Shared>>>,
+    closing: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    /// Listens; serves nobody yet.
+    pub(crate) fn new(config: &AgentConfig) -> Result<Self, AgentError> {
+        let listener = TcpListener::bind(config.listen);
+        let listener = listener.map_err(|error| AgentError::system("bind", error))?;
+        let ready = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
+        let address = ready.map_err(|error| AgentError::system("listen", error))?;
+        Ok(Self {
+            wake: Arc::new(Wake::new()?),
+            listener: Mutex::new(Some(listener)),
+            address,
+            inbox: Inbox::default(),
+            handed: Mutex::default(),
+            inbound: Mutex::default(),
+            active: Mutex::default(),
+            closing: AtomicBool::new(false),
+            thread: Mutex::default(),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The addresses that peers are told: of all interfaces if it listens on all.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let ip = self.address.ip();
+        if !ip.is_unspecified() {
+            return vec![self.address];
+        }
+        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        let addresses = interfaces.filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::from((v4.ip(), 0)));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::from((v6.ip(), 0))))
+        });
+        let mut found: Vec<_> = addresses
+            .filter(|found| found.is_ipv4() || ip.is_ipv6())
+            // An address of the link alone needs a scope, which differs from host to host.
+            .filter(|found| !matches!(found, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local()))
+            .map(|found| SocketAddr::new(found.ip(), self.address.port()))
+            .collect();
+        // Loopback last: at another host it is another machine.
+        found.sort_by_key(|address| address.ip().is_loopback());
+        found
+    }
+
+    /// Starts the control thread.
+    pub(crate) fn start(inner: &Arc<Inner>) -> Result<(), AgentError> {
+        let Some(listener) = lock(&inner.control.listener).take() else { return Ok(()) };
+        let engine = Engine::new(inner.clone(), listener);
+        let name = "wv-agent".to_owned();
+        let thread = std::thread::Builder::new().name(name).spawn(move || engine.run());
+        let thread = thread.map_err(|error| AgentError::system("clone", error))?;
+        *lock(&inner.control.thread) = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the control thread, and waits for it.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake.wake();
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Has the control thread look after a transfer until it is over.
+    pub(crate) fn watch(&self, transfer: Arc<Shared>) {
+        lock(&self.active).push(transfer);
+        self.wake.wake();
+    }
+
+    /// Memory is no longer registered: it is kept until no peer touches it any more.
+    pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
+        lock(&self.inbound).iter().for_each(|link| link.revoke(memory));
+    }
+}
+
+impl Inner {
+    /// The connection to a peer, which is made if there is none.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        peer: &Arc<Peer>,
+        timeout: Duration,
+    ) -> Result<Arc<Link>, AgentError> {
+        peer.check()?;
+        let mut link = lock(&peer.link);
+        if let Some(link) = &*link {
+            return if link.is_lost() { Err(link.why()) } else { Ok(link.clone()) };
+        }
+        let handed = connect::connect(self, peer, timeout)?;
+        let made = handed.link.clone();
+        *link = Some(made.clone());
+        lock(&self.control.handed).push(handed);
+        self.control.wake.wake();
+        // Whoever ends its use meanwhile has not found the connection.
+        peer.check().inspect_err(|why| made.lose(why.clone()))?;
+        Ok(made)
+    }
+}

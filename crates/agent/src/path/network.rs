@@ -1,0 +1,293 @@
+//! Queue pairs of a NIC: several to each peer, made when they are first needed and again after an
+//! error.
+
+use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+use crate::agent::Inner;
+use crate::control::frame::Service;
+use crate::list::Owner;
+use crate::peer::Peer;
+use crate::prepared::Part;
+use crate::{AgentError, Op};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use warpverbs_peer::Reason;
+use warpverbs_transport::{
+    Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, RemoteRegion, SendFlags,
+    WaitError,
+};
+
+/// Bytes of one work request at most: long pieces are spread over the queue pairs.
+const CHUNK: u64 = 256 << 10;
+/// Of so many work requests one at least asks for its completion, so that there is room again.
+const SIGNALED: u64 = 16;
+/// Queue pairs that a peer may ask for.
+const MOST_PAIRS: usize = 16;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn endpoints(nic: &Device, count: usize, deadline: Duration) -> Result<Vec<Endpoint>, Error> {
+    let config = EndpointConfig::host().send_depth(1024).recv_depth(0).timeout(deadline);
+    (0..count).map(|_| nic.endpoint(&config)).collect()
+}
+
+fn handles(endpoints: &[Endpoint]) -> Vec<Vec<u8>> {
+    endpoints.iter().map(|endpoint| endpoint.handle().to_bytes()).collect()
+}
+
+fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), Error> {
+    endpoints
+        .iter()
+        .zip(handles)
+        .try_for_each(|(endpoint, handle)| endpoint.connect(&EndpointHandle::from_bytes(handle)?))
+}
+
+/// The ends, at this agent, of queue pairs that peers have made.
+#[derive(Default)]
+pub(crate) struct Answering(Mutex<HashMap<Owner, Vec<Endpoint>>>);
+
+impl Answering {
+    /// Makes ends for a peer's, in the place of those it had before.
+    pub(crate) fn accept(
+        &self,
+        inner: &Inner,
+        from: &Owner,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let nic = inner.config.nic.as_ref().ok_or("this agent has no NIC")?;
+        let theirs: Vec<Vec<u8>> =
+            postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        if !(1..=MOST_PAIRS).contains(&theirs.len()) {
+            return Err(format!("{} queue pairs, expected 1 to {MOST_PAIRS}", theirs.len()));
+        }
+        let say = |error: Error| error.to_string();
+        let ends = endpoints(nic, theirs.len(), inner.config.deadline).map_err(say)?;
+        connect(&ends, &theirs).map_err(say)?;
+        let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
+        lock(&self.0).insert(from.clone(), ends);
+        Ok(own)
+    }
+
+    /// The peer has ended.
+    pub(crate) fn forget(&self, peer: &Owner) {
+        drop(lock(&self.0).remove(peer));
+    }
+}
+
+/// The queue pairs to a peer.
+#[derive(Default)]
+pub(crate) struct Pairs(Mutex<Option<Arc<Vec<Endpoint>>>>);
+
+impl Pairs {
+    fn get(&self, agent: &Arc<Inner>, peer: &Arc<Peer>) -> Result<Arc<Vec<Endpoint>>, AgentError> {
+        let mut pairs = lock(&self.0);
+        if let Some(pairs) = &*pairs {
+            return Ok(pairs.clone());
+        }
+        let deadline = agent.config.deadline;
+        let no_nic = || AgentError::NoPath {
+            local: agent.owner.to_string(),
+            remote: peer.owner.to_string(),
+            tried: vec![Reason::new(PathKind::Network.to_string(), "no NIC was given")],
+        };
+        let nic = agent.config.nic.as_ref().ok_or_else(no_nic)?;
+        let ends = endpoints(nic, agent.config.queue_pairs, deadline)?;
+        let link = agent.connect(peer, deadline)?;
+        let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
+        let own = postcard::to_stdvec(&handles(&ends));
+        let own = own.map_err(|error| refused(error.to_string()))?;
+        let theirs = link.call(&peer.owner, Service::Pairs, &own, deadline)?;
+        let theirs: Vec<Vec<u8>> =
+            postcard::from_bytes(&theirs).map_err(|error| refused(error.to_string()))?;
+        if theirs.len() != ends.len() {
+            return Err(refused(format!("{} queue pairs for {}", theirs.len(), ends.len())));
+        }
+        connect(&ends, &theirs)?;
+        let ends = Arc::new(ends);
+        *pairs = Some(ends.clone());
+        Ok(ends)
+    }
+
+    /// These are broken: the next transfer makes others.
+    fn discard(&self, broken: &Arc<Vec<Endpoint>>) {
+        let mut pairs = lock(&self.0);
+        if pairs.as_ref().is_some_and(|pairs| Arc::ptr_eq(pairs, broken)) {
+            *pairs = None;
+        }
+    }
+}
+
+struct Network {
+    agent: Weak<Inner>,
+    peer: Arc<Peer>,
+    remote: RemoteRegion,
+}
+
+impl Path for Network {
+    fn start(&self, op: Op, part: &Arc<Part>, _: &AtomicBool) -> Result<Started, AgentError> {
+        let ended = || AgentError::PeerLost {
+            peer: part.local.extent.owner.to_string(),
+            why: "this agent has ended".to_owned(),
+        };
+        let agent = self.agent.upgrade().ok_or_else(ended)?;
+        let pairs = self.peer.pairs.get(&agent, &self.peer)?;
+        let key = part.local.key().ok_or_else(|| part.local.deregistered())?;
+        let chunks = part.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
+        let mut flight = Work {
+            peer: self.peer.clone(),
+            op,
+            part: part.clone(),
+            key,
+            remote: self.remote,
+            ends: vec![0; pairs.len()],
+            pairs,
+            at: (0, 0),
+            chunks,
+            posted: 0,
+            cancelled: false,
+            closed: 0,
+            over: false,
+        };
+        match flight.poll()? {
+            true => Ok(Started::Done),
+            false => Ok(Started::Flight(Box::new(flight))),
+        }
+    }
+}
+
+/// Work requests under way.
+struct Work {
+    peer: Arc<Peer>,
+    op: Op,
+    part: Arc<Part>,
+    /// Keeps the key of the local memory.
+    key: Arc<MemoryRegion>,
+    remote: RemoteRegion,
+    pairs: Arc<Vec<Endpoint>>,
+    /// Of each queue pair, one past the last work request.
+    ends: Vec<u64>,
+    /// The next piece, and how much of it has been posted.
+    at: (usize, u64),
+    /// Work requests in all, and how many have been posted.
+    chunks: u64,
+    posted: u64,
+    cancelled: bool,
+    /// Queue pairs in which a cancelled transfer has a last request that asks for its completion.
+    closed: usize,
+    over: bool,
+}
+
+impl Work {
+    /// Posts as much as there is room for.
+    fn post(&mut self) -> Result<(), Error> {
+        let pairs = self.pairs.clone();
+        while let Some(piece) = self.part.pieces.get(self.at.0).copied() {
+            let turn = (self.posted % pairs.len() as u64) as usize;
+            let len = (piece.len - self.at.1).min(CHUNK);
+            let local = self.key.local().slice(piece.local + self.at.1, len)?;
+            let remote = self.remote.slice(piece.remote + self.at.1, len)?;
+            // The last of each queue pair tells that all are done.
+            let left = self.chunks - self.posted;
+            let last = left <= pairs.len() as u64;
+            let signaled = last || self.posted / pairs.len() as u64 % SIGNALED == SIGNALED - 1;
+            let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
+            let poster = pairs[turn].host()?.with_timeout(Duration::ZERO);
+            let posted = match self.op {
+                Op::Read => poster.post_read(local, remote, flags),
+                Op::Write => poster.post_write(local, remote, flags),
+            };
+            match posted {
+                Ok(posted) => self.ends[turn] = posted.end(),
+                Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            self.posted += 1;
+            self.at.1 += len;
+            if self.at.1 == piece.len {
+                self.at = (self.at.0 + 1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was posted without asking for a completion gets a request behind it that does.
+    fn end_early(&mut self) -> Result<bool, Error> {
+        while let Some(endpoint) = self.pairs.get(self.closed) {
+            match endpoint.host()?.with_timeout(Duration::ZERO).post_nop(SendFlags::SIGNALED) {
+                Ok(behind) => self.ends[self.closed] = behind.end(),
+                Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            self.closed += 1;
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self) -> Result<bool, Error> {
+        let mut done = match self.cancelled {
+            true => self.end_early()?,
+            false => {
+                self.post()?;
+                self.posted == self.chunks
+            }
+        };
+        for (endpoint, end) in self.pairs.iter().zip(&self.ends) {
+            done &= endpoint.host()?.poll()? >= *end;
+        }
+        Ok(done)
+    }
+}
+
+impl Flight for Work {
+    fn poll(&mut self) -> Result<bool, AgentError> {
+        match self.advance() {
+            Ok(done) => {
+                self.over = done;
+                Ok(done)
+            }
+            Err(error) => Err(AgentError::Path {
+                path: PathKind::Network,
+                peer: self.peer.owner.to_string(),
+                cause: error.to_string(),
+            }),
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.cancelled = true;
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // Ends the queue pairs, so that the NIC touches nothing any more.
+        self.peer.pairs.discard(&self.pairs);
+        for endpoint in &*self.pairs {
+            if let Err(error) = endpoint.fail() {
+                tracing::warn!(%error, "a queue pair cannot be ended");
+            }
+        }
+    }
+}
+
+pub(super) fn network(pair: &Pair<'_>) -> Attempt {
+    let no = |why: &str| vec![Reason::new(PathKind::Network.to_string(), why)];
+    if pair.agent.config.nic.is_none() {
+        return Err(no("no NIC was given to this agent"));
+    }
+    let key = pair.remote.info.key.as_ref();
+    let key = key.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
+    let remote = RemoteRegion::from_bytes(key).map_err(|error| no(&error.to_string()))?;
+    let remote = remote.slice(0, pair.remote.extent.len).map_err(|error| no(&error.to_string()))?;
+    let pairs = pair.peer.pairs.get(pair.agent, pair.peer);
+    let pairs = pairs.map_err(|error| no(&error.to_string()))?;
+    let by = format!("{} queue pairs", pairs.len());
+    let (agent, peer) = (Arc::downgrade(pair.agent), pair.peer.clone());
+    Ok((Box::new(Network { agent, peer, remote }), by))
+}

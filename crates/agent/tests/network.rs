@@ -1,0 +1,180 @@
+//! Transfers through queue pairs of the software NIC, between two agents of one process that are
+//! denied every other path.
+
+use std::time::{Duration, Instant};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
+};
+use warpverbs_transport::Context;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn agents() -> (Agent, Agent) {
+    let nic = Context::new().unwrap().open("soft").unwrap();
+    let agent = |name| {
+        let config = AgentConfig::default().nic(&nic).require(PathKind::Network);
+        Agent::new(name, config).unwrap()
+    };
+    (agent("initiator"), agent("target"))
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
+}
+
+fn bytes(memory: &Registration) -> Vec<u8> {
+    let mut out = vec![0; memory.len() as usize];
+    memory.read(0, &mut out).unwrap();
+    out
+}
+
+fn run(transfer: &Transfer) {
+    transfer.post(PostOptions::new()).unwrap();
+    assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+}
+
+#[test]
+fn more_blocks_than_a_queue_takes_go_both_ways() {
+    const BLOCK: u64 = 48;
+    const COUNT: u64 = 5000;
+    let (initiator, target) = agents();
+    let len = (BLOCK * COUNT) as usize;
+    let theirs = target.register(pattern(len, 1), "cache").unwrap();
+    let ours = initiator.register(vec![0; len], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    // Backwards, so that nothing is merged.
+    let at: Vec<_> = (0..COUNT).rev().map(|i| i * BLOCK).collect();
+    let from = theirs.blocks_at(&at, BLOCK).unwrap();
+    let into = ours.blocks(0, BLOCK, COUNT as usize).unwrap();
+    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    run(&read);
+    let telemetry = read.telemetry().unwrap();
+    assert_eq!(telemetry.descriptors as u64, COUNT);
+    assert_eq!(telemetry.paths, [PathKind::Network]);
+    let expected: Vec<u8> =
+        pattern(len, 1).chunks(BLOCK as usize).rev().flatten().copied().collect();
+    assert!(bytes(&ours) == expected);
+
+    ours.write(0, &pattern(len, 2)).unwrap();
+    let write = initiator.initialize(Op::Write, &into, &from).unwrap();
+    write.post(PostOptions::new().notify(b"written")).unwrap();
+    target.wait_remote_done("initiator", b"written", SOON).unwrap();
+    let expected: Vec<u8> =
+        pattern(len, 2).chunks(BLOCK as usize).rev().flatten().copied().collect();
+    assert!(bytes(&theirs) == expected);
+    assert_eq!(write.wait(SOON).unwrap(), State::Done);
+}
+
+#[test]
+fn a_long_piece_is_spread_and_measured() {
+    let (initiator, target) = agents();
+    let len = (3 << 20) + 5;
+    let _theirs = target.register(pattern(len, 3), "cache").unwrap();
+    let ours = initiator.register(vec![0; len], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let remote = initiator.remote("target", "cache").unwrap();
+    let explained = initiator.explain(&ours, &remote).unwrap();
+    assert_eq!(explained.path, PathKind::Network);
+    assert!(explained.rate.is_some_and(|rate| rate > 0.0), "{explained}");
+    assert_eq!(explained.by, "2 queue pairs");
+    assert!(explained.to_string().contains("same process: excluded"), "{explained}");
+    let (into, from) =
+        (ours.blocks(0, len as u64, 1).unwrap(), remote.blocks(0, len as u64, 1).unwrap());
+    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    assert!(read.estimate().measured);
+    run(&read);
+    assert!(bytes(&ours) == pattern(len, 3));
+}
+
+#[test]
+fn deregistered_memory_fails_one_transfer_and_the_next_has_new_queue_pairs() {
+    let (initiator, target) = agents();
+    let (gone, stays) = (
+        target.register(vec![1; 4096], "gone").unwrap(),
+        target.register(vec![2; 4096], "stays").unwrap(),
+    );
+    let ours = initiator.register(vec![0; 4096], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let into = ours.blocks(0, 4096, 1).unwrap();
+    let read = |memory: &Registration| {
+        initiator.initialize(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
+    };
+    let (first, second) = (read(&gone), read(&stays));
+    run(&first);
+    run(&second);
+    drop(gone);
+    let failed = first.post(PostOptions::new()).and_then(|_| first.wait(SOON)).unwrap_err();
+    let why = failed.to_string();
+    assert!(matches!(failed, AgentError::Deregistered { .. } | AgentError::Path { .. }), "{why}");
+    run(&second);
+    assert_eq!(bytes(&ours), [2; 4096]);
+}
+
+#[test]
+fn a_cancelled_transfer_ends_and_can_be_posted_again() {
+    let (initiator, target) = agents();
+    let len = 8 << 20;
+    let theirs = target.register(pattern(len, 4), "cache").unwrap();
+    let ours = initiator.register(vec![0; len], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let (into, from) =
+        (ours.blocks(0, 64, len / 64).unwrap(), theirs.blocks_at(&reversed(len), 64).unwrap());
+    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    read.post(PostOptions::new()).unwrap();
+    read.cancel();
+    let start = Instant::now();
+    while !read.state().is_terminal() {
+        assert!(start.elapsed() < SOON);
+        std::thread::yield_now();
+    }
+    assert_eq!(read.state(), State::Cancelled);
+    assert!(matches!(read.wait(SOON), Err(AgentError::Cancelled)));
+    // Nothing is touched any more.
+    ours.write(0, &vec![0xee; len]).unwrap();
+    read.cancel();
+    assert_eq!(read.state(), State::Cancelled);
+    assert!(bytes(&ours).iter().all(|byte| *byte == 0xee));
+    run(&read);
+    let expected: Vec<u8> = pattern(len, 4).chunks(64).rev().flatten().copied().collect();
+    assert!(bytes(&ours) == expected);
+}
+
+fn reversed(len: usize) -> Vec<u64> {
+    (0..len as u64 / 64).rev().map(|i| i * 64).collect()
+}
+
+#[test]
+fn a_deadline_ends_a_transfer_and_keeps_its_cause() {
+    let (initiator, target) = agents();
+    let len = 8 << 20;
+    let theirs = target.register(pattern(len, 4), "cache").unwrap();
+    let ours = initiator.register(vec![0; len], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let (into, from) =
+        (ours.blocks(0, 64, len / 64).unwrap(), theirs.blocks_at(&reversed(len), 64).unwrap());
+    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
+    let late = read.wait(SOON).unwrap_err();
+    assert!(late.to_string().contains("target ("), "{late}");
+    assert!(matches!(read.error(), Some(AgentError::Timeout { .. })));
+    assert_eq!(read.state(), State::Failed);
+    run(&read);
+    assert!(read.error().is_none());
+}
+
+#[test]
+fn without_a_nic_no_path_is_left_and_all_reasons_are_given() {
+    let (initiator, target) = ["a", "b"]
+        .map(|name| {
+            Agent::new(name, AgentConfig::default().without(PathKind::SameProcess)).unwrap()
+        })
+        .into();
+    let theirs = target.register(vec![0; 8], "theirs").unwrap();
+    let ours = initiator.register(vec![0; 8], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
+    let none = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
+    for why in ["same process: excluded", "mapped memory: ", "is this one", "network: no NIC"] {
+        assert!(none.contains(why), "{why} in {none}");
+    }
+}
