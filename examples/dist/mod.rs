@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::time::Duration;
 use table::Table;
 use warpverbs::gpu::Dim;
-use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::raw::nic::{Config, LinkConfig, LinkKind, UdpConfig};
 use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
 use warpverbs_units::parse_size;
 
@@ -55,6 +55,10 @@ pub(crate) struct Job {
     /// UDP port; 0 is any, 4791 the standard
     #[arg(long, default_value_t = 0)]
     udp_port: u16,
+    /// What leads to the others: udp, shm (memory of this machine that all share) or auto
+    /// [default: what WARPVERBS_LINK says, or udp]
+    #[arg(long)]
+    link: Option<LinkKind>,
     /// Seconds to wait for a process that shows no sign of life
     #[arg(long, default_value_t = 30)]
     wait: u64,
@@ -183,7 +187,13 @@ pub(crate) fn run(
     match outcome {
         Ok((session, (table, what))) => {
             world.leave().with_context(who)?;
-            if launch.rank == 0 { table.passed(session, launch.world_size, &what) } else { Ok(()) }
+            if launch.rank != 0 {
+                return Ok(());
+            }
+            if let Some(link) = session.nic.link() {
+                eprintln!("link: {link}");
+            }
+            table.passed(session, launch.world_size, &what)
         }
         Err(error) => {
             world.fail(&common::one_line(&error));
@@ -196,8 +206,12 @@ fn open(job: &Job, launch: &rendezvous::Launch) -> Result<Session> {
     let master = (launch.master_addr.as_str(), launch.master_port);
     let own = job.bind.map_or_else(|| own_address(master), Ok)?;
     let bind = SocketAddr::new(own, job.udp_port);
-    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
-    let config = Config { link, ..Config::default() }.with_env()?.for_process(launch.rank);
+    let at = UdpConfig { bind, max_mtu: None };
+    let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() }.with_env()?;
+    if let Some(link) = job.link {
+        config.link = link.at(at);
+    }
+    let config = config.for_process(launch.rank);
     Session::open_on(&job.common, config, Some(launch))
 }
 

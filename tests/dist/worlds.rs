@@ -27,6 +27,18 @@ fn worlds_of_two_three_and_four_pass() {
 }
 
 #[test]
+fn worlds_pass_over_every_link() {
+    for (link, said) in [("shm", "link: shared memory at"), ("auto", "link: shared memory at")] {
+        let mut command = example("dist_write");
+        command.args(["--gpu", "simt", "--procs", "3", "--link", link]).args(few("dist_write"));
+        let output = command.output().expect("the example");
+        let told = text(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        assert_eq!(told.lines().filter(|line| line.contains(said)).count(), 1, "{told}");
+    }
+}
+
+#[test]
 fn more_messages_than_places_and_fewer() {
     // Beyond the 64 places of a queue pair, across the 16-bit index of a ring of 1024.
     for messages in ["1", "2", "65", "1100"] {

@@ -127,7 +127,7 @@ fn descriptors_of_something_else_are_refused_with_what_they_are() {
     // One whose owner could cut it short under whoever maps it.
     let loose = memfd_create(c"loose", MFdFlags::MFD_ALLOW_SEALING).unwrap();
     ftruncate(&loose, LEN as i64).unwrap();
-    assert!(refused(loose).contains("without that seal"));
+    assert!(refused(loose).contains("without the seal"));
     let longer = arena(1 << 20).commit(0, 2 * LEN).unwrap();
     let said = refused(longer.export().unwrap());
     assert!(said.contains("0x20000") && said.contains("0x10000"), "{said}");

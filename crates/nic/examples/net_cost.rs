@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p warpverbs-nic --features test-utils --example net_cost
+//! WARPVERBS_LINK=shm cargo run --release -p warpverbs-nic --features test-utils --example net_cost
 //! ```
 //!
 //! `cost`: one thread drives both NICs in turn, so that nothing waits; instructions of the two
@@ -67,7 +68,7 @@ impl Side {
         let udp = UdpConfig { bind, ..UdpConfig::new(bind.ip()) };
         let config = Config { clock: clock.clone(), ..Config::default() };
         let nic = match loss {
-            0 => SoftNic::new(Config { link: LinkConfig::Udp(udp), ..config })?,
+            0 => SoftNic::new(Config { link: LinkConfig::Udp(udp), ..config }.with_env()?)?,
             loss => {
                 let plan =
                     FaultPlan { seed: 7, loss: Chance::thousandths(loss), ..FaultPlan::default() };

@@ -88,9 +88,9 @@ pub enum NicError {
     )]
     UnfitBounceBuffer,
     /// The link could not be opened.
-    #[error("cannot open a UDP link at {addr}: {kind}")]
+    #[error("cannot open a link at {addr}: {kind}")]
     Link {
-        /// The address to bind to.
+        /// The address to take.
         addr: SocketAddr,
         /// The system's error.
         kind: std::io::ErrorKind,
@@ -124,6 +124,13 @@ pub enum NicError {
         value: String,
         /// What is wrong with it.
         cause: PlanError,
+    },
+    /// `WARPVERBS_LINK` names no link.
+    #[cfg(feature = "udp")]
+    #[error("WARPVERBS_LINK: {cause}")]
+    LinkVariable {
+        /// What is wrong with it.
+        cause: crate::link::UnknownLink,
     },
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]

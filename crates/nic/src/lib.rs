@@ -39,9 +39,9 @@ pub use cq::{Cq, CqConfig, CqMode, Delay};
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
-#[cfg(feature = "udp")]
-pub use link::UdpConfig;
 pub use link::{Link, LinkConfig};
+#[cfg(feature = "udp")]
+pub use link::{LinkKind, UdpConfig};
 pub use nic::SoftNic;
 pub use pd::{Mr, Pd};
 pub use proxy_device::{

@@ -195,6 +195,11 @@ impl SoftNic {
         self.0.lock().network.local()
     }
 
+    /// What the link is and what it has used so far, in words for users; `None` without one.
+    pub fn describe_link(&self) -> Option<String> {
+        self.0.lock().network.describe()
+    }
+
     /// The largest path MTU of the link, if there is one.
     pub fn max_mtu(&self) -> Option<Mtu> {
         self.0.lock().network.max_mtu()

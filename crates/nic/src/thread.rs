@@ -58,9 +58,9 @@ const SYSTEM_CALL: u32 = 16;
 
 fn idle_of(nic: &Shared) -> Idle {
     let Idle { spin, yields, sleep } = nic.config().idle;
-    match nic.lock().network.local() {
-        None => Idle { spin, yields, sleep },
-        Some(_) => Idle { spin: spin / SYSTEM_CALL, yields: yields / SYSTEM_CALL, sleep },
+    match nic.lock().network.polls_system() {
+        false => Idle { spin, yields, sleep },
+        true => Idle { spin: spin / SYSTEM_CALL, yields: yields / SYSTEM_CALL, sleep },
     }
 }
 

@@ -35,6 +35,12 @@ impl Device {
         &self.why
     }
 
+    /// What leads to peers of a software NIC and what it has used so far, such as
+    /// `shared memory at 127.0.0.1:50000`; `None` without a link, and of other NICs.
+    pub fn link(&self) -> Option<String> {
+        self.shared.nic.link()
+    }
+
     /// Its identity, as in its endpoints' handles.
     pub fn id(&self) -> NicId {
         self.shared.nic.id()

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use warpverbs::raw::nic::LinkKind;
 
 /// What is loaded into the program.
 const LIBRARY: &str = "libwarpverbs_preload.so";
@@ -24,6 +25,9 @@ pub(crate) struct RunArgs {
     /// The largest path MTU: 256, 512, 1024, 2048 or 4096; that of the interface otherwise
     #[arg(long, value_parser = parse_mtu)]
     mtu: Option<usize>,
+    /// What leads to other processes: udp, shm (memory that processes share) or auto
+    #[arg(long, env = "WARPVERBS_LINK", default_value_t = LinkKind::Auto)]
+    link: LinkKind,
     /// Address of the first device: one of this host's; an own one of 127.0.0.0/8 otherwise
     #[arg(long)]
     address: Option<IpAddr>,
@@ -70,6 +74,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         .env("LD_PRELOAD", preload)
         .env("SYSFS_PATH", root.path())
         .env("WARPVERBS_RUN", settings(args)?)
+        .env("WARPVERBS_LINK", args.link.to_string())
         .status()
         .with_context(|| format!("{} cannot be started", program.display()))?;
     // As a shell does: 128 and the number of the signal.

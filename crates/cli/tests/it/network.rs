@@ -52,6 +52,24 @@ fn a_kernel_posts_where_it_is_asked_to() {
 }
 
 #[test]
+fn the_link_is_as_told_and_said() {
+    for (link, said) in [("udp", "UDP at"), ("shm", "shared memory at"), ("auto", "shared memory")]
+    {
+        let flags = format!("-b 1 -e 100000 -f 100000 -q 1,3 -n 40 -w 5 --link {link} --json");
+        let document = json(&format!("perf write local {flags}"));
+        let rows = document["rows"].as_array().expect("rows");
+        assert!(rows.len() == 4 && rows.iter().all(|row| row["data"] == "equal"), "{rows:?}");
+        let why = document["setting"]["nic"]["why"].as_str().unwrap_or_default();
+        assert!(why.contains(said), "{link}: {why}");
+    }
+    let lossy = "-b 8 -e 60000 -f 7500 -n 200 --loss 1% --seed 4 --link shm --json";
+    let document = json(&format!("perf read local {lossy}"));
+    assert_eq!(document["rows"][1]["data"], "equal", "{document}");
+    let told = text(&run("perf write local --link tcp").stderr);
+    assert!(told.contains("\"tcp\" is no link") && told.contains("udp, shm"), "{told}");
+}
+
+#[test]
 fn time_depth_mtu_engine_and_loss_are_as_told() {
     let flags = "-b 3000 -e 3000 -D 0.02 --tx-depth 1 --mtu 256 --engine thread --loss 0.5%";
     let document = json(&format!("perf write local {flags} --seed 3 --json"));
@@ -120,9 +138,9 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
-    // A setup: write, inline, device memory, no MTU, depth 0, no faults, 5 s. A stop: one count.
+    // A setup: write, inline, device memory, no MTU, depth 0, no faults, no link, 5 s. A stop: one count.
     for (frame, words) in [
-        (frame(&[0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
+        (frame(&[0, 0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
         (frame(&[5, 1, 1]), "sent \"stop\", expected \"setup\""),
         (frame(&[99]), "no message"),
         (vec![0xff; 8], "at most"),

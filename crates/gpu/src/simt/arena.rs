@@ -1,22 +1,13 @@
 //! Arenas of the SIMT device: memfds in a range of addresses.
 
 use crate::arena::{ArenaError, Mapped, Reservation, Taken};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use warpverbs_mem::{Copier, Dmabuf, Kind, NotExported, Region};
-
-/// What nobody may change any more of the memory that processes share: its length. Who maps it
-/// would be killed by a page that is gone.
-const SEALS: SealFlag =
-    SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+use warpverbs_mem::{Copier, Dmabuf, Kind, NotExported, Region, check_sealed, sealed_memfd};
 
 /// Addresses without memory.
 pub(crate) struct Space {
@@ -102,16 +93,16 @@ unsafe impl Reservation for Space {
         if self.total != 0 && range.len > self.total {
             return Err(ArenaError::TooLarge { len: range.len, total: self.total });
         }
-        let system = |call| move |errno: nix::Error| ArenaError::system(call, errno.into());
-        let fd = memfd_create(c"warpverbs", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(system("memfd_create"))?;
-        ftruncate(&fd, range.len as i64).map_err(system("ftruncate of a segment"))?;
-        fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("sealing a segment"))?;
+        let fd = sealed_memfd(range.len)
+            .map_err(|cause| ArenaError::system("memfd of a segment", cause))?;
         self.map(range, fd)
     }
 
     fn attach(self: Arc<Self>, range: Taken, fd: OwnedFd) -> Result<Box<dyn Mapped>, ArenaError> {
-        check(&fd, range.len)?;
+        check_sealed(&fd, range.len).map_err(|found| ArenaError::WrongDescriptor {
+            expected: format!("a memfd of {:#x} bytes, sealed against getting shorter", range.len),
+            found: found.to_string(),
+        })?;
         self.map(range, fd)
     }
 
@@ -119,25 +110,6 @@ unsafe impl Reservation for Space {
         // A new file reads as zeros.
         Ok(())
     }
-}
-
-/// Whether `fd` is what [`Space::commit`] makes, of `len` bytes.
-fn check(fd: &OwnedFd, len: u64) -> Result<(), ArenaError> {
-    let wrong = |found: String| ArenaError::WrongDescriptor {
-        expected: format!("a memfd of {len:#x} bytes, sealed against getting shorter"),
-        found,
-    };
-    let seals = fcntl(fd, FcntlArg::F_GET_SEALS)
-        .map(SealFlag::from_bits_retain)
-        .map_err(|errno| wrong(format!("no memfd ({errno})")))?;
-    if !seals.contains(SealFlag::F_SEAL_SHRINK) {
-        return Err(wrong("a memfd without that seal".to_owned()));
-    }
-    let size = fstat(fd).map_err(|errno| ArenaError::system("fstat", errno.into()))?.st_size;
-    if size as u64 != len {
-        return Err(wrong(format!("a memfd of {size:#x} bytes")));
-    }
-    Ok(())
 }
 
 /// A memfd at its place.

@@ -1,6 +1,6 @@
 //! Two ends in one process: what one sends the other receives, in order, at once.
 
-use super::{Link, Sent};
+use super::{Arrival, Link, Seal, Sent};
 use crate::Mtu;
 use std::collections::VecDeque;
 use std::io;
@@ -52,11 +52,12 @@ impl Link for Cable {
         Sent::Taken
     }
 
-    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut queue = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
         let batch: Vec<_> = (0..64).map_while(|_| queue.pop_front()).collect();
         drop(queue);
-        batch.iter().for_each(|datagram| sink(self.peer, datagram));
+        let (from, seal) = (self.peer, Seal::Exact(0));
+        batch.iter().for_each(|bytes| sink(Arrival { from, bytes, seal }));
         batch.len()
     }
 }

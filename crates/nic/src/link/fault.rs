@@ -1,6 +1,6 @@
 //! A link that loses, doubles, reorders, corrupts and delays what is sent, by seed.
 
-use super::{Chance, FaultPlan, Link, Sent, TrainLimits};
+use super::{Arrival, Chance, FaultPlan, Link, Sent, TrainLimits};
 use crate::Mtu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -27,7 +27,8 @@ pub struct Faulty<L> {
 
 impl<L: Link> Faulty<L> {
     /// Wraps a link.
-    pub fn new(inner: L, plan: FaultPlan) -> Self {
+    pub fn new(mut inner: L, plan: FaultPlan) -> Self {
+        inner.keep_icrc();
         let rng = StdRng::seed_from_u64(plan.seed);
         let (waiting, before_loss) = (BinaryHeap::new(), None);
         let mut faulty = Self { inner, plan, rng, waiting, count: 0, before_loss };
@@ -116,8 +117,16 @@ impl<L: Link> Link for Faulty<L> {
         TrainLimits { segments, ..limits }
     }
 
-    fn hides_ip_id(&self) -> bool {
-        self.inner.hides_ip_id()
+    fn describe(&self) -> String {
+        format!("{}, with faults", self.inner.describe())
+    }
+
+    fn polls_memory(&self) -> bool {
+        self.inner.polls_memory()
+    }
+
+    fn keep_icrc(&mut self) {
+        self.inner.keep_icrc();
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -137,7 +146,7 @@ impl<L: Link> Link for Faulty<L> {
         Sent::Taken
     }
 
-    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.flush(now);
         self.inner.receive(now, sink)
     }

@@ -3,6 +3,8 @@
 //! A link moves the payload of UDP datagrams: BTH to ICRC. Addresses and the rest of the headers
 //! around are its own; the NIC seals and checks the ICRC over them.
 
+#[cfg(feature = "udp")]
+mod auto;
 mod cable;
 mod fault;
 #[cfg(feature = "udp")]
@@ -11,12 +13,18 @@ mod open;
 mod pcap;
 mod plan;
 #[cfg(feature = "udp")]
+mod shm;
+#[cfg(feature = "udp")]
 mod udp;
 
+#[cfg(feature = "udp")]
+pub use auto::Auto;
 pub use cable::{Cable, cable};
 pub use fault::Faulty;
 pub use pcap::Pcap;
 pub use plan::{Chance, FaultPlan, PlanError};
+#[cfg(feature = "udp")]
+pub use shm::Shm;
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpConfig};
 
@@ -48,6 +56,28 @@ pub struct TrainLimits {
     pub bytes: usize,
 }
 
+/// How the ICRC of a datagram is to be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seal {
+    /// It covers an IPv4 header with this identification.
+    Exact(u16),
+    /// It covers an identification that the link does not show.
+    HiddenId,
+    /// There is none, but its four bytes: nothing on the way damages datagrams.
+    Absent,
+}
+
+/// A datagram that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// The sender's address.
+    pub from: SocketAddr,
+    /// BTH to ICRC.
+    pub bytes: &'a [u8],
+    /// What its ICRC covers.
+    pub seal: Seal,
+}
+
 /// Carries datagrams. No method waits. `now` is time on the NIC's clock.
 pub trait Link: Send + fmt::Debug {
     /// The address that peers send to; never "any".
@@ -66,19 +96,32 @@ pub trait Link: Send + fmt::Debug {
         TrainLimits { segments: 1, bytes: warpverbs_wire::Envelope::MAX_DATAGRAM }
     }
 
-    /// Whether arriving datagrams may have had an IPv4 identification other than 0, which the ICRC
-    /// covers and this link does not show.
-    fn hides_ip_id(&self) -> bool {
+    /// What it is, and what it has used, for users to read.
+    fn describe(&self) -> String {
+        format!("a link at {}", self.local())
+    }
+
+    /// Whether a poll only reads memory, and asks nothing of the system.
+    fn polls_memory(&self) -> bool {
         false
+    }
+
+    /// From now on every datagram carries an ICRC: it may be damaged or looked at before it is
+    /// sent.
+    fn keep_icrc(&mut self) {}
+
+    /// Whether datagrams to `to` must carry an ICRC. Otherwise its bytes are zero.
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr) -> bool {
+        true
     }
 
     /// Sends datagrams of `segment` bytes each, which lie back to back in `train`; the last may be
     /// shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they are not fragmented.
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent;
 
-    /// Hands over some of the datagrams that arrived, with the address of their sender; how many,
-    /// empty ones as well. 0 means that there are no more for now.
-    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize;
+    /// Hands over some of the datagrams that arrived; how many, empty ones as well. 0 means that
+    /// there are no more for now.
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// When the link itself has something to do next.
     fn next_event(&self) -> Option<Duration> {
@@ -103,15 +146,27 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).train_limits()
     }
 
-    fn hides_ip_id(&self) -> bool {
-        (**self).hides_ip_id()
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+
+    fn polls_memory(&self) -> bool {
+        (**self).polls_memory()
+    }
+
+    fn keep_icrc(&mut self) {
+        (**self).keep_icrc();
+    }
+
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr) -> bool {
+        (**self).wants_icrc(now, to)
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
         (**self).send(now, to, train, segment)
     }
 
-    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         (**self).receive(now, sink)
     }
 
@@ -120,13 +175,85 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
 }
 
-/// What a NIC is connected to.
+/// What a NIC is connected to. QPs of the same NIC are reached without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkConfig {
-    /// Nothing: QPs reach those of the same NIC.
+    /// Nothing.
     #[default]
     Loopback,
-    /// Other hosts, by UDP. QPs of the same NIC are still reached without it.
+    /// Other processes and hosts, by UDP.
     #[cfg(feature = "udp")]
     Udp(UdpConfig),
+    /// Other processes of this host, by shared memory.
+    #[cfg(feature = "udp")]
+    Shm(UdpConfig),
+    /// Processes of this host by shared memory, others by UDP.
+    #[cfg(feature = "udp")]
+    Auto(UdpConfig),
 }
+
+#[cfg(feature = "udp")]
+impl LinkConfig {
+    /// Where the link is, if there is one.
+    pub fn address(&self) -> Option<UdpConfig> {
+        match *self {
+            Self::Loopback => None,
+            Self::Udp(config) | Self::Shm(config) | Self::Auto(config) => Some(config),
+        }
+    }
+}
+
+/// Which link leads to other processes.
+#[cfg(feature = "udp")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// [`LinkConfig::Udp`].
+    #[default]
+    Udp,
+    /// [`LinkConfig::Shm`].
+    Shm,
+    /// [`LinkConfig::Auto`].
+    Auto,
+}
+
+#[cfg(feature = "udp")]
+impl LinkKind {
+    /// Such a link.
+    pub fn at(self, config: UdpConfig) -> LinkConfig {
+        match self {
+            Self::Udp => LinkConfig::Udp(config),
+            Self::Shm => LinkConfig::Shm(config),
+            Self::Auto => LinkConfig::Auto(config),
+        }
+    }
+}
+
+#[cfg(feature = "udp")]
+impl std::str::FromStr for LinkKind {
+    type Err = UnknownLink;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLink> {
+        match text {
+            "udp" => Ok(Self::Udp),
+            "shm" => Ok(Self::Shm),
+            "auto" => Ok(Self::Auto),
+            _ => Err(UnknownLink(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(feature = "udp")]
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "udp",
+            Self::Shm => "shm",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+/// No kind of link has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no link, expected udp, shm (shared memory, processes of one host) or auto")]
+pub struct UnknownLink(String);

@@ -1,7 +1,7 @@
 //! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
 #[cfg(feature = "udp")]
-use super::{Faulty, Pcap, Udp, UdpConfig};
+use super::{Auto, Faulty, LinkKind, Pcap, Shm, Udp};
 use super::{Link, LinkConfig};
 #[cfg(feature = "udp")]
 use crate::Clock;
@@ -17,13 +17,16 @@ use std::{fs::File, io::BufWriter};
 const FAULTS: &str = "WARPVERBS_FAULT";
 /// What gives [`Config::capture`].
 const CAPTURE: &str = "WARPVERBS_PCAP";
+/// What gives the kind of [`Config::link`].
+#[cfg(feature = "udp")]
+const LINK: &str = "WARPVERBS_LINK";
 
 impl Config {
-    /// Takes faults from `WARPVERBS_FAULT` and the capture's file from `WARPVERBS_PCAP`, where
-    /// these are set.
+    /// Takes faults from `WARPVERBS_FAULT`, the capture's file from `WARPVERBS_PCAP`, and the kind
+    /// of link of a NIC that has one from `WARPVERBS_LINK`, where these are set.
     ///
     /// # Errors
-    /// A value that is no plan of faults.
+    /// A value that is no plan of faults, or no link.
     pub fn with_env(self) -> Result<Self, NicError> {
         self.with_vars(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
@@ -39,6 +42,12 @@ impl Config {
         }
         if let Some(path) = var(CAPTURE) {
             self.capture = Some(path.into());
+        }
+        #[cfg(feature = "udp")]
+        if let (Some(value), Some(config)) = (var(LINK), self.link.address()) {
+            let value = value.to_string_lossy().into_owned();
+            let kind: LinkKind = value.parse().map_err(|cause| NicError::LinkVariable { cause })?;
+            self.link = kind.at(config);
         }
         Ok(self)
     }
@@ -61,17 +70,20 @@ impl Config {
             }
             LinkConfig::Loopback => Ok(None),
             #[cfg(feature = "udp")]
-            LinkConfig::Udp(config) => self.open_udp(config).map(Some),
+            LinkConfig::Udp(config) => self.around(Udp::bind(config)?).map(Some),
+            #[cfg(feature = "udp")]
+            LinkConfig::Shm(config) => self.around(Shm::bind(config)?).map(Some),
+            #[cfg(feature = "udp")]
+            LinkConfig::Auto(config) => self.around(Auto::bind(config)?).map(Some),
         }
     }
 
     /// The capture is inside of the faults: it shows what they left.
     #[cfg(feature = "udp")]
-    fn open_udp(&self, config: &UdpConfig) -> Result<Box<dyn Link>, NicError> {
-        let udp = Udp::bind(config)?;
+    fn around(&self, link: impl Link + 'static) -> Result<Box<dyn Link>, NicError> {
         let link: Box<dyn Link> = match &self.capture {
-            Some(path) => Box::new(capture(udp, path, &self.clock)?),
-            None => Box::new(udp),
+            Some(path) => Box::new(capture(link, path, &self.clock)?),
+            None => Box::new(link),
         };
         Ok(match self.faults.is_none() {
             true => link,
@@ -81,7 +93,7 @@ impl Config {
 }
 
 #[cfg(feature = "udp")]
-fn capture(link: Udp, path: &Path, clock: &Clock) -> Result<impl Link + use<>, NicError> {
+fn capture<L: Link>(link: L, path: &Path, clock: &Clock) -> Result<impl Link + use<L>, NicError> {
     let refused =
         |error: std::io::Error| NicError::Capture { path: path.into(), kind: error.kind() };
     // A NIC's own time begins at zero; captures of several hosts are to be read together.
@@ -115,7 +127,11 @@ mod tests {
         let with = |faults: &str, file: &str| {
             let (faults, file) = (faults.to_owned(), file.to_owned());
             Config::default().with_vars(move |name| {
-                let value = if name == FAULTS { &faults } else { &file };
+                let value = match name {
+                    FAULTS => &faults,
+                    CAPTURE => &file,
+                    _ => return None,
+                };
                 (!value.is_empty()).then(|| value.into())
             })
         };
@@ -130,6 +146,26 @@ mod tests {
             error.contains("WARPVERBS_FAULT is \"loss=5\"") && error.contains("0.1%"),
             "{error}"
         );
+    }
+
+    #[cfg(feature = "udp")]
+    #[test]
+    fn the_environment_gives_the_link_of_a_nic_that_has_one() {
+        let udp = crate::UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let with = |link, value: &'static str| {
+            let vars = move |name: &str| (name == LINK).then(|| value.into());
+            Config { link, ..Config::default() }.with_vars(vars).map(|config| config.link)
+        };
+        for (value, expected) in [
+            ("udp", LinkConfig::Udp(udp)),
+            ("shm", LinkConfig::Shm(udp)),
+            ("auto", LinkConfig::Auto(udp)),
+        ] {
+            assert_eq!(with(LinkConfig::Udp(udp), value), Ok(expected));
+            assert_eq!(with(LinkConfig::Loopback, value), Ok(LinkConfig::Loopback));
+        }
+        let error = with(LinkConfig::Udp(udp), "tcp").unwrap_err().to_string();
+        assert!(error.contains("WARPVERBS_LINK") && error.contains("\"tcp\""), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! a socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
 //! destination port is always 4791, as the ICRC has it, whatever port the link uses.
 
-use super::{Link, Sent, TrainLimits};
+use super::{Arrival, Link, Seal, Sent, TrainLimits};
 use crate::Mtu;
 use std::fmt;
 use std::io::{self, Write};
@@ -36,7 +36,8 @@ impl<L: Link, W: Write + Send> Pcap<L, W> {
     ///
     /// # Errors
     /// What `out` says. Later errors end the capture, not the link.
-    pub fn new(inner: L, mut out: W) -> io::Result<Self> {
+    pub fn new(mut inner: L, mut out: W) -> io::Result<Self> {
+        inner.keep_icrc();
         for word in [MAGIC, 2 | 4 << 16, 0, 0, SNAP, LINK_TYPE_RAW] {
             out.write_all(&word.to_ne_bytes())?;
         }
@@ -63,6 +64,18 @@ impl<W: Write> File<W> {
             tracing::warn!(%error, "the capture ends here: it cannot be written any more");
             self.failed = true;
         }
+    }
+
+    /// What came without an ICRC is shown with the right one.
+    fn put_arrival(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8], seal: Seal) {
+        if seal == Seal::Absent {
+            let mut sealed = datagram.to_vec();
+            // Shorter ones are none of a NIC's.
+            let _ = envelope.seal(&mut sealed);
+            return self.put(now, envelope, &sealed);
+        }
+        let explained = envelope.open_any_id(datagram).map(|(_, envelope)| envelope);
+        self.put(now, &explained.unwrap_or(*envelope), datagram);
     }
 
     fn try_put(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8]) -> io::Result<()> {
@@ -101,8 +114,16 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
         self.inner.train_limits()
     }
 
-    fn hides_ip_id(&self) -> bool {
-        self.inner.hides_ip_id()
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn polls_memory(&self) -> bool {
+        self.inner.polls_memory()
+    }
+
+    fn keep_icrc(&mut self) {
+        self.inner.keep_icrc();
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -120,15 +141,15 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
         sent
     }
 
-    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let Self { inner, file } = self;
         let local = inner.local();
-        inner.receive(now, &mut |from, datagram| {
+        inner.receive(now, &mut |arrival| {
+            let Arrival { from, bytes, seal } = arrival;
             if let Some(envelope) = envelope(from, local) {
-                let explained = envelope.open_any_id(datagram).map(|(_, envelope)| envelope);
-                file.put(now, &explained.unwrap_or(envelope), datagram);
+                file.put_arrival(now, &envelope, bytes, seal);
             }
-            sink(from, datagram);
+            sink(arrival);
         })
     }
 

@@ -1,6 +1,6 @@
 //! UDP sockets, in batches, with segmentation by the kernel where it can.
 
-use super::{Link, ROCE_PORT, Sent, TrainLimits};
+use super::{Arrival, Link, ROCE_PORT, Seal, Sent, TrainLimits};
 use crate::{Mtu, NicError};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -109,8 +109,8 @@ impl Link for Udp {
         TrainLimits { segments: self.state.max_gso_segments().max(1), bytes }
     }
 
-    fn hides_ip_id(&self) -> bool {
-        self.local.is_ipv4()
+    fn describe(&self) -> String {
+        format!("UDP at {}", self.local)
     }
 
     fn send(&mut self, _now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -128,7 +128,7 @@ impl Link for Udp {
         }
     }
 
-    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let received = {
             let mut chunks = self.buffers.chunks_exact_mut(RECEIVE);
             let mut slices: [IoSliceMut<'_>; BATCH] =
@@ -137,16 +137,17 @@ impl Link for Udp {
         };
         // Errors are those of datagrams sent earlier, or that there is nothing.
         let filled = received.unwrap_or(0);
+        let seal = if self.local.is_ipv4() { Seal::HiddenId } else { Seal::Exact(0) };
         let mut datagrams = 0;
         for (buffer, meta) in self.buffers.chunks_exact(RECEIVE).zip(&self.metas[..filled]) {
             let bytes = &buffer[..meta.len.min(RECEIVE)];
             if bytes.is_empty() {
                 // A datagram without bytes is one that was taken from the socket: more may follow.
-                sink(meta.addr, bytes);
+                sink(Arrival { from: meta.addr, bytes, seal });
                 datagrams += 1;
             }
-            for datagram in bytes.chunks(meta.stride.max(1)) {
-                sink(meta.addr, datagram);
+            for bytes in bytes.chunks(meta.stride.max(1)) {
+                sink(Arrival { from: meta.addr, bytes, seal });
                 datagrams += 1;
             }
         }
@@ -170,7 +171,7 @@ mod tests {
         }
         peer.send_to(b"after them", udp.local()).unwrap();
         let (mut lens, mut calls) = (Vec::new(), 0);
-        while udp.receive(Duration::ZERO, &mut |_, datagram| lens.push(datagram.len())) > 0 {
+        while udp.receive(Duration::ZERO, &mut |arrival| lens.push(arrival.bytes.len())) > 0 {
             calls += 1;
         }
         assert_eq!(lens, [vec![0; 3 * BATCH], vec![10]].concat());

@@ -61,6 +61,16 @@ impl Net {
     pub fn new(plan: FaultPlan, ports: &PortConfig, attrs: QpAttrs) -> Result<Self, NicError> {
         let (a, b) = addresses();
         let (a, b) = cable(a, b);
+        Self::faulty([Box::new(a), Box::new(b)], plan, ports, attrs)
+    }
+
+    /// Two NICs over links that have the faults of `plan`, each with its own seed.
+    pub fn faulty(
+        [a, b]: [Box<dyn Link>; 2],
+        plan: FaultPlan,
+        ports: &PortConfig,
+        attrs: QpAttrs,
+    ) -> Result<Self, NicError> {
         let other = FaultPlan { seed: plan.seed ^ 0x9e37_79b9, ..plan };
         Self::over(Box::new(Faulty::new(a, plan)), Box::new(Faulty::new(b, other)), ports, attrs)
     }

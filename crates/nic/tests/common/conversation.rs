@@ -11,8 +11,8 @@ use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{Chance, FaultPlan};
-use warpverbs_nic::testing::{Host, Net, PortConfig, bytes, local, remote, sge};
+use warpverbs_nic::link::{Chance, FaultPlan, Link, cable};
+use warpverbs_nic::testing::{Host, Net, PortConfig, addresses, bytes, local, remote, sge};
 use warpverbs_nic::{Mr, Mtu, QpAttrs, QpState};
 
 /// Where things lie in either buffer of 64 KiB.
@@ -110,6 +110,19 @@ pub(crate) fn plan(rng: &mut StdRng) -> FaultPlan {
 impl Conversation {
     /// By seed, with the buffers of either end on a device or not.
     pub(crate) fn new(seed: u64, on_device: [bool; 2]) -> Self {
+        Self::over(seed, on_device, || {
+            let (a, b) = addresses();
+            let (a, b) = cable(a, b);
+            [Box::new(a), Box::new(b)]
+        })
+    }
+
+    /// The same over these links, with faults by seed.
+    pub(crate) fn over(
+        seed: u64,
+        on_device: [bool; 2],
+        links: impl FnOnce() -> [Box<dyn Link>; 2],
+    ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let mtus = [Mtu::B256, Mtu::B512, Mtu::B1024];
         let mtu = Some(mtus[rng.random_range(0..3)]);
@@ -117,7 +130,7 @@ impl Conversation {
         let attrs =
             QpAttrs { mtu, max_rd_atomic: depth, max_dest_rd_atomic: depth, ..QpAttrs::default() };
         let ports = PortConfig { log_sq: 8, ..PortConfig::default() };
-        let net = Net::new(plan(&mut rng), &ports, attrs).expect("two NICs");
+        let net = Net::faulty(links(), plan(&mut rng), &ports, attrs).expect("two NICs");
         let [at_a, at_b] = on_device;
         let sides = [(&net.a, at_a), (&net.b, at_b)]
             .map(|(host, on_device)| Side::new(Buffer::new(host, on_device)));

@@ -153,7 +153,7 @@ fn come_to_rest(nic: &SoftNic) {
 /// Bytes that the NIC sent.
 fn replies(attacker: &mut Cable) -> usize {
     let mut bytes = 0;
-    while attacker.receive(Duration::ZERO, &mut |_, reply| bytes += reply.len()) > 0 {}
+    while attacker.receive(Duration::ZERO, &mut |reply| bytes += reply.bytes.len()) > 0 {}
     bytes
 }
 

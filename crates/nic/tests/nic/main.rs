@@ -27,4 +27,5 @@ mod proxied_errors;
 mod queues;
 mod receives;
 mod records;
+mod shm;
 mod teardown;

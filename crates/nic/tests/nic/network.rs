@@ -1,4 +1,4 @@
-//! Two NICs over UDP sockets of this machine: every operation, bytes compared.
+//! Two NICs over each kind of link on this machine: every operation, bytes compared.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,18 +9,25 @@ use warpverbs_mlx5::wqe::{Position, WqeBuilder};
 use warpverbs_nic::link::{Link, Udp};
 use warpverbs_nic::testing::{Host, PortConfig, bytes, local, remote, sge};
 use warpverbs_nic::{
-    Config, LinkConfig, ModifyError, Mtu, NicError, Path, QpAttrs, QpState, SoftNic, UdpConfig,
+    Config, LinkConfig, LinkKind, ModifyError, Mtu, NicError, Path, QpAttrs, QpState, SoftNic,
+    UdpConfig,
 };
 
 fn host(ip: IpAddr) -> Host {
-    let bind = SocketAddr::new(ip, 0);
-    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
+    host_on(LinkKind::Udp, ip)
+}
+
+fn host_on(kind: LinkKind, ip: IpAddr) -> Host {
+    let link = kind.at(UdpConfig { bind: SocketAddr::new(ip, 0), max_mtu: None });
     let nic = SoftNic::new(Config { link, ..Config::default() }).expect("a free port");
     Host::on(nic, &PortConfig::default()).expect("queues")
 }
 
 fn pair(ip: IpAddr, mtu: Mtu) -> (Host, Host) {
-    let (a, b) = (host(ip), host(ip));
+    connected(host(ip), host(ip), mtu)
+}
+
+fn connected(a: Host, b: Host, mtu: Mtu) -> (Host, Host) {
     let attrs = QpAttrs { mtu: Some(mtu), ..QpAttrs::default() };
     a.connect(&b, attrs);
     b.connect(&a, attrs);
@@ -62,8 +69,7 @@ fn succeeded(cqe: Cqe, expected: SendOpcode) {
     assert!(matches!(cqe, Cqe::Requester { opcode, .. } if opcode == expected), "{cqe:?}");
 }
 
-fn every_operation(ip: IpAddr, mtu: Mtu) {
-    let (mut a, mut b) = pair(ip, mtu);
+fn every_operation((mut a, mut b): (Host, Host)) -> [String; 2] {
     let (here, there) = (a.mr.region().clone(), b.mr.region().clone());
     for len in [1usize, 8, 1023, 1024, 4097, 20_000] {
         let data = pattern(len, len as u8);
@@ -97,6 +103,7 @@ fn every_operation(ip: IpAddr, mtu: Mtu) {
     atomics_and_immediate(&mut a, &mut b);
     assert_eq!((a.port.qp.state(), b.port.qp.state()), (QpState::Rts, QpState::Rts));
     assert!(a.nic.take_violations().is_empty() && b.nic.take_violations().is_empty());
+    [a, b].map(|host| host.nic.describe_link().expect("a link"))
 }
 
 fn atomics_and_immediate(a: &mut Host, b: &mut Host) {
@@ -128,12 +135,34 @@ fn atomics_and_immediate(a: &mut Host, b: &mut Host) {
 
 #[test]
 fn every_operation_over_ipv4() {
-    every_operation(Ipv4Addr::LOCALHOST.into(), Mtu::B1024);
+    let links = every_operation(pair(Ipv4Addr::LOCALHOST.into(), Mtu::B1024));
+    assert!(links.iter().all(|link| link.starts_with("UDP at 127.0.0.1:")), "{links:?}");
 }
 
 #[test]
 fn every_operation_over_ipv6() {
-    every_operation(Ipv6Addr::LOCALHOST.into(), Mtu::B4096);
+    every_operation(pair(Ipv6Addr::LOCALHOST.into(), Mtu::B4096));
+}
+
+#[test]
+fn every_operation_over_shared_memory() {
+    for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+        let [a, b] = [(); 2].map(|()| host_on(LinkKind::Shm, ip));
+        let links = every_operation(connected(a, b, Mtu::B4096));
+        assert!(links.iter().all(|link| link.starts_with("shared memory at ")), "{links:?}");
+    }
+}
+
+/// The peer decides: shared memory if it has it, UDP if not.
+#[test]
+fn every_operation_over_the_link_that_both_have() {
+    let ip = Ipv4Addr::LOCALHOST.into();
+    for (peer, expected) in [(LinkKind::Auto, "shared memory at "), (LinkKind::Udp, "UDP at ")] {
+        let (a, b) = (host_on(LinkKind::Auto, ip), host_on(peer, ip));
+        let links = every_operation(connected(a, b, Mtu::B4096));
+        assert!(links.iter().all(|link| link.starts_with(expected)), "{links:?}");
+        assert!(links.iter().all(|link| !link.contains("others")), "{links:?}");
+    }
 }
 
 /// As Linux's `rdma_rxe` sends them, and as RoCEv2 allows.
@@ -147,7 +176,7 @@ fn datagrams_without_a_udp_checksum_arrive_over_ipv6() {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut received = Vec::new();
     while received.is_empty() && Instant::now() < deadline {
-        link.receive(Duration::ZERO, &mut |_, datagram| received = datagram.to_vec());
+        link.receive(Duration::ZERO, &mut |arrival| received = arrival.bytes.to_vec());
     }
     assert_eq!(received, b"unchecked");
 }

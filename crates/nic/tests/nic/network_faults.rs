@@ -12,13 +12,12 @@ use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
-use warpverbs_nic::link::FaultPlan;
+use warpverbs_nic::link::{FaultPlan, Link, Shm};
 use warpverbs_nic::testing::{Net, PortConfig, bytes, remote, sge};
-use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Step};
+use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Step, UdpConfig};
 
 /// True if everything arrived, false if eight losses in a row ended a connection.
-fn simulate(seed: u64) -> bool {
-    let mut talk = Conversation::new(seed, [false; 2]);
+fn simulate(seed: u64, mut talk: Conversation) -> bool {
     for nth in 0..40 {
         talk.post(nth);
         if talk.rng.random_range(0..4) == 0 {
@@ -43,7 +42,17 @@ fn simulate(seed: u64) -> bool {
 
 #[test]
 fn everything_arrives_once_and_in_order_whatever_the_link_does() {
-    simulate_all(300, simulate);
+    simulate_all(300, |seed| simulate(seed, Conversation::new(seed, [false; 2])));
+}
+
+#[test]
+fn everything_arrives_over_shared_memory_with_faults() {
+    let bind = ([127, 0, 0, 1], 0).into();
+    let config = UdpConfig { bind, max_mtu: None };
+    let link = || Box::new(Shm::bind(&config).expect("an address")) as Box<dyn Link>;
+    simulate_all(60, |seed| {
+        simulate(seed, Conversation::over(seed, [false; 2], || [link(), link()]))
+    });
 }
 
 /// True if everything arrived, false if eight losses in a row ended a connection.

@@ -146,7 +146,7 @@ impl<L: Link> Link for Reserving<L> {
     fn receive(
         &mut self,
         now: Duration,
-        sink: &mut dyn FnMut(std::net::SocketAddr, &[u8]),
+        sink: &mut dyn FnMut(warpverbs_nic::link::Arrival<'_>),
     ) -> usize {
         self.0.receive(now, sink)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{Cable, Link, Sent, TrainLimits, cable};
+use warpverbs_nic::link::{Arrival, Cable, Link, Seal, Sent, TrainLimits, cable};
 use warpverbs_nic::testing::{Net, PortConfig, addresses, bytes, remote, sge};
 use warpverbs_nic::{Mtu, QpAttrs};
 
@@ -28,17 +28,13 @@ impl Link for Trains {
         TrainLimits { segments: 8, ..self.0.train_limits() }
     }
 
-    fn hides_ip_id(&self) -> bool {
-        true
-    }
-
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], len: usize) -> Sent {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.send(now, to, train, len)
     }
 
-    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
-        self.0.receive(now, sink)
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.0.receive(now, &mut |arrival| sink(Arrival { seal: Seal::HiddenId, ..arrival }))
     }
 }
 

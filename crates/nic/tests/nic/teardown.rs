@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{Link, Sent};
+use warpverbs_nic::link::{Arrival, Link, Sent};
 use warpverbs_nic::testing::{Host, Pair, Port, PortConfig, connect, connect_over, remote, sge};
 use warpverbs_nic::{
     AsyncEvent, Config, Idle, ModifyError, Mtu, NicError, QpAttrs, QpState, SoftNic, Step,
@@ -33,7 +33,7 @@ impl Link for Broken {
         Sent::Taken
     }
 
-    fn receive(&mut self, _: Duration, _: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, _: Duration, _: &mut dyn FnMut(Arrival<'_>)) -> usize {
         panic!("a broken link")
     }
 }

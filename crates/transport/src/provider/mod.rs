@@ -89,6 +89,11 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         None
     }
 
+    /// What leads to peers and what it has used so far, in words for users.
+    fn link(&self) -> Option<String> {
+        None
+    }
+
     /// READs and atomics that a QP can serve, and that it can have outstanding, at a time.
     fn max_rd_atomic(&self) -> [u8; 2] {
         [16, 16]

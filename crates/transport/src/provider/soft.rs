@@ -64,7 +64,13 @@ impl Soft {
         let mut description = "software NIC in this process, ".to_owned();
         description += &match link {
             #[cfg(feature = "udp")]
-            LinkConfig::Udp(warpverbs_nic::UdpConfig { bind, .. }) => format!("RoCEv2 at {bind}"),
+            LinkConfig::Udp(at) => format!("RoCEv2 at {}", at.bind),
+            #[cfg(feature = "udp")]
+            LinkConfig::Shm(at) => format!("RoCEv2 through shared memory at {}", at.bind),
+            #[cfg(feature = "udp")]
+            LinkConfig::Auto(at) => {
+                format!("RoCEv2 at {}, through shared memory to this host's processes", at.bind)
+            }
             LinkConfig::Loopback => "loopback".to_owned(),
         };
         if !faults.is_none() {
@@ -197,6 +203,10 @@ impl Nic for SoftDevice {
 
     fn max_mtu(&self) -> Option<Mtu> {
         self.running.nic.max_mtu()
+    }
+
+    fn link(&self) -> Option<String> {
+        self.running.nic.describe_link()
     }
 
     fn doorbells(&self) -> &Region {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use warpverbs_nic::link::{Link, Sent};
+use warpverbs_nic::link::{Arrival, Link, Sent};
 use warpverbs_nic::{Config, ModifyError, NicError, SoftNic};
 use warpverbs_transport::{EndpointConfig, EndpointHandle, Error, Mtu, QpState, SendFlags};
 
@@ -30,7 +30,7 @@ impl Link for Fuse {
         Sent::Taken
     }
 
-    fn receive(&mut self, _: Duration, _: &mut dyn FnMut(SocketAddr, &[u8])) -> usize {
+    fn receive(&mut self, _: Duration, _: &mut dyn FnMut(Arrival<'_>)) -> usize {
         assert!(!self.0.load(Ordering::Acquire), "the fuse has blown");
         0
     }

@@ -68,7 +68,7 @@ impl Client {
     fn describe(&self) -> String {
         let setup = &self.side.setup;
         let peer = self.control.peer_addr().map(|peer| peer.ip().to_string()).unwrap_or_default();
-        let at = self.side.addr().map(|addr| addr.to_string()).unwrap_or_default();
+        let link = self.side.link();
         let engine = match setup.engine {
             EngineMode::Inline => "engine on the measuring thread",
             EngineMode::Thread => "engine on its own thread",
@@ -82,7 +82,7 @@ impl Client {
             (Some(_), Mem::Device) => ", our payload in the GPU's memory",
             (Some(_), Mem::Pinned) => ", our payload in host memory that the GPU maps",
         };
-        format!("RoCEv2 from {at} to {peer}, {engine}{payload}{faults}")
+        format!("RoCEv2 by {link}, to {peer}, {engine}{payload}{faults}")
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.

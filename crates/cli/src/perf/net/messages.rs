@@ -27,6 +27,9 @@ pub(crate) struct Setup {
     /// What goes wrong on both ends' links, as [`FaultPlan`](warpverbs::raw::nic::link::FaultPlan) is
     /// written.
     pub(crate) faults: Option<String>,
+    /// What leads to the peer, as [`LinkKind`](warpverbs::raw::nic::LinkKind) is written; without
+    /// it, each end's own choice.
+    pub(crate) link: Option<String>,
     /// Seconds after which a row is given up.
     pub(crate) row_limit_s: u64,
 }

@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use warpverbs::raw::nic::LinkKind;
 use warpverbs::raw::nic::link::{Chance, FaultPlan};
 
 /// What is measured, and how it is printed.
@@ -70,6 +71,10 @@ pub(crate) struct MeasureArgs {
     /// Seed of the choice of lost datagrams
     #[arg(long, requires = "loss", default_value_t = 1)]
     seed: u64,
+    /// What leads to the peer: udp, shm (memory that both processes share) or auto
+    /// [default: what WARPVERBS_LINK says, or udp]
+    #[arg(long)]
+    link: Option<LinkKind>,
     /// Seconds after which a measurement fails
     #[arg(long, default_value_t = 30)]
     row_limit: u64,
@@ -117,6 +122,7 @@ impl MeasureArgs {
             faults: self.loss.map(|loss| {
                 FaultPlan { loss, seed: self.seed, ..FaultPlan::default() }.to_string()
             }),
+            link: self.link.map(|link| link.to_string()),
             row_limit_s: self.row_limit,
         };
         check_setup(&setup)?;
@@ -169,6 +175,9 @@ pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
     if let Some(faults) = &setup.faults {
         let FaultPlan { loss, .. } = faults.parse()?;
         within("--loss in millionths", loss.millionths().into(), 0, 500_000)?;
+    }
+    if let Some(link) = &setup.link {
+        link.parse::<LinkKind>()?;
     }
     setup.mtu.map(mtu).transpose()?;
     Ok(())

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::Gpu;
-use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig};
+use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, LinkKind, SoftNic, Step, UdpConfig};
 use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.
@@ -69,7 +69,7 @@ pub(crate) struct Side {
 const MAX_QPS: u32 = 8192;
 
 impl Side {
-    /// A NIC on a UDP port of the interface `at`.
+    /// A NIC on a port of the interface `at`.
     pub(crate) fn open(
         role: Role,
         setup: Setup,
@@ -78,8 +78,12 @@ impl Side {
     ) -> Result<Self> {
         let bind = SocketAddr::new(at.0.to_canonical(), at.1);
         let max_mtu = setup.mtu.map(mtu).transpose()?;
-        let link = LinkConfig::Udp(UdpConfig { bind, max_mtu });
+        let at = UdpConfig { bind, max_mtu };
+        let link = LinkConfig::Udp(at);
         let mut config = Config { max_qps: MAX_QPS, link, ..Config::default() }.with_env()?;
+        if let Some(link) = &setup.link {
+            config.link = link.parse::<LinkKind>()?.at(at);
+        }
         if let Some(faults) = &setup.faults {
             config.faults = faults.parse()?;
         }
@@ -96,9 +100,9 @@ impl Side {
         Duration::from_secs(self.setup.row_limit_s)
     }
 
-    /// Where the NIC is reached.
-    pub(crate) fn addr(&self) -> Option<SocketAddr> {
-        self.engine.nic.local_addr()
+    /// What leads to the peer.
+    pub(crate) fn link(&self) -> String {
+        self.engine.nic.describe_link().unwrap_or_default()
     }
 
     /// Queue pairs of a group, with memory, not connected.

@@ -205,6 +205,16 @@ impl Network {
         self.link.as_ref().map(|link| link.max_mtu())
     }
 
+    /// What the link is, if there is one.
+    pub(crate) fn describe(&self) -> Option<String> {
+        self.link.as_ref().map(|link| link.describe())
+    }
+
+    /// Whether every poll asks the system for datagrams.
+    pub(crate) fn polls_system(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.polls_memory())
+    }
+
     /// The next moment at which a connection or the link has something to do.
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let first = self.conns.timers.peek().map(|Reverse((due, _))| *due);

@@ -7,7 +7,7 @@ use super::{Connections, End, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
 use crate::engine::tables::Tables;
-use crate::link::Link;
+use crate::link::{Arrival, Seal};
 use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
@@ -15,38 +15,28 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use warpverbs_mem::{Access, Kind, MemError, Span, scatter};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
-use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp};
+use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp, icrc};
 
 impl Network {
     /// Takes datagrams from the link; how many.
     pub(super) fn receive_packets(&mut self, tables: &mut Tables, now: u64) -> usize {
         let Self { link: Some(link), conns, .. } = self else { return 0 };
-        let hides_id = link.hides_ip_id();
-        link.receive(duration(now), &mut |from, datagram| {
-            conns.arrived(tables, now, from, datagram, hides_id);
-        })
+        link.receive(duration(now), &mut |arrival| conns.arrived(tables, now, arrival))
     }
 }
 
 impl Connections {
-    fn arrived(
-        &mut self,
-        tables: &mut Tables,
-        now: u64,
-        from: SocketAddr,
-        datagram: &[u8],
-        hides_id: bool,
-    ) {
+    fn arrived(&mut self, tables: &mut Tables, now: u64, arrival: Arrival<'_>) {
         self.stats.received += 1;
-        self.stats.received_bytes += datagram.len() as u64;
-        let opened = self.open(from, datagram, hides_id);
+        self.stats.received_bytes += arrival.bytes.len() as u64;
+        let opened = self.open(arrival);
         let Ok(arrived) = opened.inspect_err(|error| self.stats.count(error)) else { return };
         let slot = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
         let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
             self.stats.unknown_qp += 1;
             return;
         };
-        if end.peer.ip() != from.ip() {
+        if end.peer.ip() != arrival.from.ip() {
             self.stats.wrong_source += 1;
             return;
         }
@@ -259,28 +249,18 @@ impl Arrived<'_> {
 
 impl Connections {
     /// ICRC, opcode, partition and lengths.
-    fn open<'a>(
-        &mut self,
-        from: SocketAddr,
-        datagram: &'a [u8],
-        hides_id: bool,
-    ) -> Result<Arrived<'a>, ParseError> {
-        let unknown = ParseError::IpVersion { found: 0 };
-        let local = self.local.ok_or(unknown)?;
-        let mut ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
-        if let (true, Ip::V4(ip)) = (hides_id, &mut ip) {
-            ip.id = self.hidden.guess();
-        }
-        let envelope = Envelope { ip, udp: Udp { src_port: from.port() } };
-        let ib = match hides_id {
-            true => {
-                let (ib, explained) = envelope.open_any_id(datagram)?;
+    fn open<'a>(&mut self, arrival: Arrival<'a>) -> Result<Arrived<'a>, ParseError> {
+        let ib = match arrival.seal {
+            Seal::Absent => icrc::split(arrival.bytes)?.0,
+            Seal::Exact(id) => self.envelope(arrival.from, id)?.open(arrival.bytes)?,
+            Seal::HiddenId => {
+                let envelope = self.envelope(arrival.from, self.hidden.guess())?;
+                let (ib, explained) = envelope.open_any_id(arrival.bytes)?;
                 if let Ip::V4(ip) = explained.ip {
                     self.hidden.learn(ip.id);
                 }
                 ib
             }
-            false => envelope.open(datagram)?,
         };
         let checks = Checks::CONFORMING;
         match Transport::parse(ib, &checks) {
@@ -290,6 +270,19 @@ impl Connections {
                 None => Err(error),
             },
         }
+    }
+}
+
+impl Connections {
+    /// What lay around a datagram from `from`; `id` is its IPv4 identification.
+    fn envelope(&self, from: SocketAddr, id: u16) -> Result<Envelope, ParseError> {
+        let unknown = ParseError::IpVersion { found: 0 };
+        let local = self.local.ok_or(unknown)?;
+        let mut ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
+        if let Ip::V4(ip) = &mut ip {
+            ip.id = id;
+        }
+        Ok(Envelope { ip, udp: Udp { src_port: from.port() } })
     }
 }
 

@@ -72,7 +72,8 @@ impl Network {
             return;
         }
         let bytes = self.spare.pop().unwrap_or_default();
-        let train = std::mem::replace(&mut self.train, Train { bytes, ..Train::default() });
+        let mut train = std::mem::replace(&mut self.train, Train { bytes, ..Train::default() });
+        self.seal(&mut train, now);
         if !self.blocked.is_empty() {
             self.blocked.push_back(train);
         } else if let Err(train) = self.dispatch(train, now) {
@@ -149,7 +150,6 @@ impl Network {
             self.depart(now);
         }
         let mut train = std::mem::take(&mut self.train);
-        let count = train.count;
         let datagram = train.next(len);
         let built = Transport::emit_around(
             bth,
@@ -171,7 +171,7 @@ impl Network {
                 false
             }
         };
-        if gathered && self.conns.seal(to, count, datagram) {
+        if gathered {
             train.add(to, len);
         }
         self.train = train;
@@ -249,16 +249,33 @@ impl End {
     }
 }
 
-impl Connections {
-    /// Puts the ICRC behind a packet. `id` is its number in the train, its IPv4 identification.
-    fn seal(&self, to: SocketAddr, id: usize, datagram: &mut [u8]) -> bool {
-        let Some(local) = self.local else { return false };
-        let Some(mut ip) = Ip::new(local.ip(), to.ip()) else { return false };
-        if let Ip::V4(ip) = &mut ip {
-            ip.id = id as u16;
+impl Network {
+    /// Puts an ICRC behind every datagram of a train, or zeros. Their numbers in it are their IPv4
+    /// identifications.
+    fn seal(&mut self, train: &mut Train, now: u64) {
+        let (Some(link), Some(to)) = (&mut self.link, train.to) else { return };
+        let (wanted, local) = (link.wants_icrc(duration(now), to), self.conns.local);
+        // Their families are the same: the path was checked.
+        let Some((local, mut ip)) = local.and_then(|at| Some((at, Ip::new(at.ip(), to.ip())?)))
+        else {
+            return;
+        };
+        let Train { bytes, len, segment, .. } = train;
+        for (id, datagram) in bytes[..*len].chunks_mut((*segment).max(1)).enumerate() {
+            if !wanted {
+                if let Some(trailer) = datagram.last_chunk_mut::<{ icrc::LEN }>() {
+                    *trailer = [0; icrc::LEN];
+                }
+                continue;
+            }
+            if let Ip::V4(ip) = &mut ip {
+                ip.id = id as u16;
+            }
+            let envelope = Envelope { ip, udp: Udp { src_port: local.port() } };
+            // They are longer than their ICRC, and shorter than what IP carries.
+            let sealed = envelope.seal(datagram);
+            debug_assert!(sealed.is_ok());
         }
-        let envelope = Envelope { ip, udp: Udp { src_port: local.port() } };
-        envelope.seal(datagram).is_ok()
     }
 }
 

@@ -1,0 +1,211 @@
+//! Memory that processes share: memfds whose length nobody can change any more.
+
+use crate::{Backing, Kind, MemError, Region};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use thiserror::Error;
+
+/// Whoever touches a mapped page that is gone is killed, so the length must stay.
+const SEALS: SealFlag =
+    SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// What a descriptor is instead of a sealed memfd of the expected length.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// Not a memfd.
+    #[error("no memfd: {kind}")]
+    NoMemfd {
+        /// What the system says.
+        kind: io::ErrorKind,
+    },
+    /// Its owner could make it shorter.
+    #[error("a memfd without the seal against getting shorter")]
+    Unsealed,
+    /// It has another length.
+    #[error("a memfd of {found:#x} bytes")]
+    Length {
+        /// Bytes.
+        found: u64,
+    },
+}
+
+/// A new memfd of `len` zeroed bytes, sealed against changes of its length.
+///
+/// # Errors
+/// What the system says.
+pub fn sealed_memfd(len: u64) -> io::Result<OwnedFd> {
+    let fd = memfd_create(c"warpverbs", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let size = i64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    ftruncate(&fd, size)?;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS))?;
+    Ok(fd)
+}
+
+/// Checks that `fd` is a memfd of `len` bytes that cannot get shorter.
+///
+/// # Errors
+/// What it is instead.
+pub fn check_sealed(fd: &OwnedFd, len: u64) -> Result<(), SharedError> {
+    let no_memfd = |errno: nix::Error| SharedError::NoMemfd { kind: io::Error::from(errno).kind() };
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(no_memfd)?;
+    if !SealFlag::from_bits_retain(seals).contains(SealFlag::F_SEAL_SHRINK) {
+        return Err(SharedError::Unsealed);
+    }
+    match fstat(fd).map_err(no_memfd)?.st_size as u64 {
+        found if found == len => Ok(()),
+        found => Err(SharedError::Length { found }),
+    }
+}
+
+/// A mapping of a memfd; other processes may read and write it at any time.
+struct Mapping {
+    ptr: NonNull<c_void>,
+    len: NonZeroUsize,
+}
+
+/// Maps all `len` bytes of a memfd. The descriptor is not needed any longer.
+///
+/// # Errors
+/// The descriptor is not a [`sealed_memfd`] of that length, or the system refuses.
+pub fn map_sealed(fd: &OwnedFd, len: u64) -> io::Result<Region> {
+    check_sealed(fd, len).map_err(io::Error::other)?;
+    let size = usize::try_from(len).ok().and_then(NonZeroUsize::new);
+    let size = size.ok_or(io::ErrorKind::InvalidInput)?;
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+    let ptr = unsafe { mmap(None, size, prot, MapFlags::MAP_SHARED, fd, 0) }?;
+    Ok(Region::new(Mapping { ptr, len: size }))
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: a mapping that this value owns; regions over it keep it alive.
+        let unmapped = unsafe { munmap(self.ptr, self.len.get()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+// SAFETY: the mapping has no thread affinity; all access goes through `Region`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives out no references to the bytes.
+unsafe impl Sync for Mapping {}
+
+// SAFETY: the range is mapped readable and writable until `drop`, and its file cannot get shorter.
+unsafe impl Backing for Mapping {
+    fn addr(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}
+
+impl Region {
+    /// Copies bytes into host memory seen as a ring: behind its last byte comes its first. `at` is
+    /// taken modulo its length.
+    ///
+    /// # Errors
+    /// More bytes than the ring has, or memory that the CPU does not reach.
+    #[inline]
+    pub fn write_ring(&self, at: u64, data: &[u8]) -> Result<(), MemError> {
+        let (at, first) = self.until_end(at, data.len())?;
+        self.write(at, &data[..first])?;
+        if first < data.len() {
+            self.write(0, &data[first..])?;
+        }
+        Ok(())
+    }
+
+    /// As [`write_ring`](Self::write_ring), out of the ring.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn read_ring(&self, at: u64, out: &mut [u8]) -> Result<(), MemError> {
+        let (at, first) = self.until_end(at, out.len())?;
+        let (now, later) = out.split_at_mut(first);
+        self.read(at, now)?;
+        if !later.is_empty() {
+            self.read(0, later)?;
+        }
+        Ok(())
+    }
+
+    /// Where `at` lies in the ring, and how many of `len` bytes are before its end.
+    #[inline]
+    fn until_end(&self, at: u64, len: usize) -> Result<(u64, usize), MemError> {
+        let region_len = self.len() as u64;
+        if len as u64 > region_len || region_len == 0 {
+            return Err(MemError::OutOfBounds { offset: at, len: len as u64, region_len });
+        }
+        // Rings of a power of two need no division.
+        let at = match region_len.is_power_of_two() {
+            true => at & (region_len - 1),
+            false => at % region_len,
+        };
+        Ok((at, len.min((region_len - at) as usize)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostBuf;
+
+    #[test]
+    fn two_mappings_of_a_memfd_show_the_same_bytes() {
+        let fd = sealed_memfd(8192).unwrap();
+        let (one, other) = (map_sealed(&fd, 8192).unwrap(), map_sealed(&fd, 8192).unwrap());
+        drop(fd);
+        one.write(8000, b"shared").unwrap();
+        let mut seen = [0; 6];
+        other.read(8000, &mut seen).unwrap();
+        assert_eq!(&seen, b"shared");
+    }
+
+    #[test]
+    fn what_could_kill_a_reader_is_refused() {
+        let fd = sealed_memfd(4096).unwrap();
+        assert_eq!(check_sealed(&fd, 8192), Err(SharedError::Length { found: 4096 }));
+        assert!(ftruncate(&fd, 0).is_err());
+        let loose = memfd_create(c"loose", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        ftruncate(&loose, 4096).unwrap();
+        assert_eq!(check_sealed(&loose, 4096), Err(SharedError::Unsealed));
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        assert!(matches!(check_sealed(&file, 0), Err(SharedError::NoMemfd { .. })));
+        assert!(map_sealed(&loose, 4096).is_err());
+    }
+
+    #[test]
+    fn a_ring_goes_on_at_its_beginning() {
+        for len in [96, 128] {
+            let ring = HostBuf::region(len).unwrap();
+            let data: Vec<u8> = (1..=40).collect();
+            for at in 0..3 * len as u64 {
+                ring.fill(0, len, 0).unwrap();
+                ring.write_ring(at, &data).unwrap();
+                let mut back = vec![0; 40];
+                ring.read_ring(at, &mut back).unwrap();
+                assert_eq!(back, data);
+                let mut byte = [0];
+                ring.read((at + 39) % len as u64, &mut byte).unwrap();
+                assert_eq!(byte, [40]);
+            }
+            assert!(ring.write_ring(0, &vec![0; len + 1]).is_err());
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Shared memory to processes of this host, UDP to all others, at one address.
+
+use super::shm::Shm;
+use super::{Arrival, Link, Sent, TrainLimits, Udp, UdpConfig};
+use crate::{Mtu, NicError};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Before it is asked again whether a peer has got a link by shared memory.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After the last datagram, the socket is asked at every poll for so long,
+const ACTIVE: Duration = Duration::from_millis(10);
+/// and then so often.
+const QUIET: Duration = Duration::from_micros(50);
+
+/// Both links at an address.
+#[derive(Debug)]
+pub struct Auto {
+    udp: Udp,
+    shm: Shm,
+    /// Until when every poll asks the socket.
+    active: Duration,
+    /// When the socket is asked next.
+    ask: Duration,
+}
+
+impl Auto {
+    /// Takes the address for both.
+    ///
+    /// # Errors
+    /// As of [`Udp::bind`] and [`Shm::bind`].
+    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+        let udp = Udp::bind(config)?;
+        let shm = Shm::bind(&UdpConfig { bind: udp.local(), ..*config })?;
+        Ok(Self { udp, shm, active: Duration::ZERO, ask: Duration::ZERO })
+    }
+}
+
+impl Link for Auto {
+    fn local(&self) -> SocketAddr {
+        self.udp.local()
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        self.udp.max_mtu()
+    }
+
+    fn describe(&self) -> String {
+        let others = if self.active.is_zero() { "" } else { ", UDP to others" };
+        match self.shm.peers() {
+            0 => self.udp.describe(),
+            peers => format!("{} to {peers} peers{others}", self.shm.describe()),
+        }
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.udp.window_bytes().min(self.shm.window_bytes())
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        let (udp, shm) = (self.udp.train_limits(), self.shm.train_limits());
+        let (segments, bytes) = (udp.segments.min(shm.segments), udp.bytes.min(shm.bytes));
+        TrainLimits { segments, bytes }
+    }
+
+    fn polls_memory(&self) -> bool {
+        self.active.is_zero()
+    }
+
+    fn keep_icrc(&mut self) {
+        self.shm.keep_icrc();
+    }
+
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr) -> bool {
+        !self.shm.reaches(now, to, PAUSE) || self.shm.wants_icrc(now, to)
+    }
+
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        if self.shm.reaches(now, to, PAUSE) {
+            return self.shm.send(now, to, train, segment);
+        }
+        self.active = now + ACTIVE;
+        self.udp.send(now, to, train, segment)
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let received = self.shm.receive(now, sink);
+        if now >= self.active && now < self.ask && self.shm.peers() > 0 {
+            return received;
+        }
+        let datagrams = self.udp.receive(now, sink);
+        if datagrams > 0 {
+            self.active = now + ACTIVE;
+        }
+        self.ask = now + QUIET;
+        received + datagrams
+    }
+}

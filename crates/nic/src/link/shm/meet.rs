@@ -1,0 +1,152 @@
+//! How two processes of a host find each other: a socket whose abstract name is made of the host's
+//! boot id and a link's address. Who has datagrams for that address connects, and sends a greeting
+//! with the memfd of a ring that it will write them to. The connection then shows when the other
+//! process ends.
+
+use super::ring::MEMORY;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+};
+use rustix::process::geteuid;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Peers that the system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+const MAGIC: [u8; 8] = *b"wvlink1\0";
+/// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
+/// `::ffff:a.b.c.d`), its port; the numbers in native byte order.
+const GREETING: usize = 34;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn name(address: SocketAddr) -> io::Result<SocketAddrUnix> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let name = format!("warpverbs-link-{}-{address}", boot.trim());
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
+}
+
+/// Listens for those who have datagrams for `address`.
+pub(super) fn listener(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    bind(&socket, &name(address)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects to the link at `to`, which must be of the same user.
+pub(super) fn reach(to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    connect(&socket, &name(to)?)?;
+    same_user(&socket)?;
+    Ok(socket)
+}
+
+fn same_user(socket: &OwnedFd) -> io::Result<()> {
+    match sockopt::socket_peercred(socket)?.uid == geteuid() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// The next peer that has connected, if it is of the same user.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    let socket = accept_with(listener, FLAGS)?;
+    same_user(&socket)?;
+    Ok(socket)
+}
+
+pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: &OwnedFd) -> io::Result<()> {
+    let ip = match local.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut message = [0; GREETING];
+    message[..8].copy_from_slice(&MAGIC);
+    message[8..16].copy_from_slice(&MEMORY.to_ne_bytes());
+    message[16..32].copy_from_slice(&ip.octets());
+    message[32..].copy_from_slice(&local.port().to_ne_bytes());
+    let fds = [ring.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let parts = [IoSlice::new(&message)];
+    match sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)? {
+        GREETING => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+/// A greeting: the sender's address, and its ring. `None`: it has not come yet.
+pub(super) fn greeting(socket: &OwnedFd) -> io::Result<Option<(SocketAddr, OwnedFd)>> {
+    let mut message = [0; GREETING + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut message)];
+    let got = match recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        got => got?,
+    };
+    let fd = control.drain().find_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let (Some(fd), true) = (fd, got.bytes == GREETING) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    Ok(Some((parse(&message).ok_or(io::ErrorKind::InvalidData)?, fd)))
+}
+
+fn parse(message: &[u8]) -> Option<SocketAddr> {
+    let (magic, rest) = message.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<8>()?;
+    let (ip, rest) = rest.split_first_chunk::<16>()?;
+    let port = u16::from_ne_bytes(*rest.first_chunk::<2>()?);
+    let known = *magic == MAGIC && u64::from_ne_bytes(*len) == MEMORY && port != 0;
+    known.then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
+}
+
+/// Which of `sockets` have something to read, or have ended. Does not wait.
+pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool> {
+    let watched = |fd: &'a OwnedFd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN);
+    let mut fds: Vec<_> = sockets.map(watched).collect();
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+        // Next time.
+        Err(_) => vec![false; fds.len()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_are_read_as_they_were_sent() {
+        for address in ["127.9.8.7:4791", "[fd00::1]:17"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let (one, other) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+                    .unwrap();
+            assert!(greeting(&other).unwrap().is_none());
+            let fd = warpverbs_mem::sealed_memfd(4096).unwrap();
+            greet(&one, address, &fd).unwrap();
+            let (from, ring) = greeting(&other).unwrap().unwrap();
+            assert_eq!(from, address);
+            assert!(warpverbs_mem::check_sealed(&ring, 4096).is_ok());
+            rustix::net::send(&one, b"something else", SendFlags::NOSIGNAL).unwrap();
+            assert!(greeting(&other).is_err());
+            drop(one);
+            assert!(greeting(&other).is_err(), "the end is no greeting");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Rings in memory that two processes of a host share: no system call on the way of a datagram.
+//!
+//! Each direction between two links has a ring, made by its sender ([`ring`]). Links find each other
+//! by boot id and address ([`meet`]). As with UDP, datagrams for which there is no room, or nobody
+//! at the address, are lost. The peers are processes of the same user, and trusted with no more
+//! than senders of UDP: nothing that one writes makes this end crash or wait.
+
+mod meet;
+mod ring;
+
+use super::{Arrival, Link, Seal, Sent, TrainLimits, UdpConfig};
+use crate::{Mtu, NicError};
+use ring::{Consumer, Producer, RING, Record};
+use rustc_hash::FxHashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use warpverbs_wire::Envelope;
+
+/// Bytes of a train: little enough that its receiver begins while the next is written.
+const TRAIN: usize = 1 << 15;
+/// Between looks at the sockets.
+const UPKEEP: Duration = Duration::from_millis(1);
+/// The same in calls of `receive`, for clocks that stand still.
+const CALLS: u32 = 4096;
+/// A peer that has not greeted by then is cut off.
+const GREETING: Duration = Duration::from_secs(1);
+/// Peers that send to this link at most, greeted or not.
+const MOST: usize = 1024;
+/// Ports tried where any will do.
+const PORTS: u32 = 64;
+
+/// A ring to a peer.
+#[derive(Debug)]
+struct Outgoing {
+    socket: OwnedFd,
+    ring: Producer,
+}
+
+/// A ring from a peer.
+#[derive(Debug)]
+struct Incoming {
+    from: SocketAddr,
+    socket: OwnedFd,
+    ring: Consumer,
+    /// The peer is gone: the ring goes when it is empty.
+    ended: bool,
+    /// The peer wrote what it may not: the ring goes.
+    spoilt: bool,
+}
+
+/// A peer that has not greeted yet.
+#[derive(Debug)]
+struct Guest {
+    socket: OwnedFd,
+    until: Duration,
+}
+
+/// One end of all rings of an address.
+#[derive(Debug)]
+pub struct Shm {
+    local: SocketAddr,
+    max_mtu: Mtu,
+    listener: OwnedFd,
+    /// Datagrams carry an ICRC, though nothing here damages them.
+    icrc: bool,
+    outgoing: FxHashMap<SocketAddr, Outgoing>,
+    /// Where nobody was, and until when that is believed.
+    absent: FxHashMap<SocketAddr, Duration>,
+    incoming: Vec<Incoming>,
+    guests: Vec<Guest>,
+    /// The next look at the sockets.
+    upkeep: Duration,
+    calls: u32,
+    train: Box<[u8]>,
+}
+
+impl Shm {
+    /// Takes an address, which has to be free of shared-memory links in this network namespace.
+    ///
+    /// # Errors
+    /// "Any" as address; what the system refuses, such as an address in use.
+    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+        let UdpConfig { bind, max_mtu } = *config;
+        if bind.ip().is_unspecified() || bind.ip().is_multicast() {
+            return Err(NicError::UnspecifiedAddress { addr: bind });
+        }
+        let listening = listen(bind);
+        let (local, listener) =
+            listening.map_err(|error| NicError::Link { addr: bind, kind: error.kind() })?;
+        Ok(Self {
+            local,
+            max_mtu: max_mtu.unwrap_or(Mtu::B4096),
+            listener,
+            icrc: false,
+            outgoing: FxHashMap::default(),
+            absent: FxHashMap::default(),
+            incoming: Vec::new(),
+            guests: Vec::new(),
+            upkeep: Duration::ZERO,
+            calls: 0,
+            train: vec![0; Envelope::MAX_DATAGRAM].into(),
+        })
+    }
+
+    /// Whether datagrams reach a ring of `to`. If nobody was there, asks again after `pause`.
+    pub(super) fn reaches(&mut self, now: Duration, to: SocketAddr, pause: Duration) -> bool {
+        if self.outgoing.contains_key(&to) {
+            return true;
+        }
+        if self.absent.get(&to).is_some_and(|until| now < *until) {
+            return false;
+        }
+        match self.connect(to) {
+            Ok(outgoing) => {
+                tracing::info!(%to, "link by shared memory");
+                self.absent.remove(&to);
+                self.outgoing.insert(to, outgoing);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%to, %error, "no link by shared memory");
+                if self.absent.len() == MOST {
+                    self.absent.clear();
+                }
+                self.absent.insert(to, now + pause);
+                false
+            }
+        }
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<Outgoing> {
+        let socket = meet::reach(to)?;
+        let (ring, memory) = Producer::new()?;
+        meet::greet(&socket, self.local, &memory)?;
+        Ok(Outgoing { socket, ring })
+    }
+
+    /// How many peers it sends to.
+    pub(super) fn peers(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// From time to time: who has come, who has greeted, who is gone.
+    fn look_after_sockets(&mut self, now: Duration) {
+        self.calls += 1;
+        if now < self.upkeep && self.calls < CALLS {
+            return;
+        }
+        (self.upkeep, self.calls) = (now + UPKEEP, 0);
+        let guests = self.guests.iter().map(|guest| &guest.socket);
+        let incoming = self.incoming.iter().map(|incoming| &incoming.socket);
+        let sockets = [&self.listener].into_iter().chain(guests).chain(incoming);
+        let outgoing = self.outgoing.values().map(|outgoing| &outgoing.socket);
+        let mut ready = meet::ready(sockets.chain(outgoing)).into_iter();
+        let mut is_ready = || ready.next().unwrap_or(false);
+        let callers = is_ready();
+        let guests = std::mem::take(&mut self.guests);
+        let guests: Vec<_> = guests.into_iter().map(|guest| (is_ready(), guest)).collect();
+        // Nothing is said after the greeting: what can be read is the end.
+        self.incoming.iter_mut().for_each(|incoming| incoming.ended |= is_ready());
+        self.outgoing.retain(|to, _| {
+            let ended = is_ready();
+            if ended {
+                tracing::debug!(%to, "the peer's link has ended");
+            }
+            !ended
+        });
+        for (ready, guest) in guests {
+            self.welcome(now, ready, guest);
+        }
+        if callers {
+            self.accept(now);
+        }
+    }
+
+    fn accept(&mut self, now: Duration) {
+        while self.incoming.len() + self.guests.len() < MOST {
+            match meet::accept(&self.listener) {
+                Ok(socket) => self.welcome(now, true, Guest { socket, until: now + GREETING }),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    tracing::warn!("a process of another user wants to link");
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// A guest who greets becomes a peer.
+    fn welcome(&mut self, now: Duration, ready: bool, guest: Guest) {
+        let greeting = if ready { meet::greeting(&guest.socket) } else { Ok(None) };
+        let ring = match greeting {
+            Ok(None) if now < guest.until => return self.guests.push(guest),
+            Ok(None) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(Some((from, memory))) => Consumer::new(&memory).map(|ring| (from, ring)),
+            Err(error) => Err(error),
+        };
+        match ring {
+            Ok((from, ring)) => {
+                let (socket, ended, spoilt) = (guest.socket, false, false);
+                self.incoming.push(Incoming { from, socket, ring, ended, spoilt });
+            }
+            Err(error) => tracing::warn!(%error, "a process that is no link has connected"),
+        }
+    }
+}
+
+fn listen(bind: SocketAddr) -> io::Result<(SocketAddr, OwnedFd)> {
+    if bind.port() != 0 {
+        return Ok((bind, meet::listener(bind)?));
+    }
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for _ in 0..PORTS {
+        // The range for private use.
+        let local = SocketAddr::new(bind.ip(), rand::random_range(0xc000..=0xffff));
+        match meet::listener(local) {
+            Ok(listener) => return Ok((local, listener)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Link for Shm {
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        self.max_mtu
+    }
+
+    fn describe(&self) -> String {
+        format!("shared memory at {}", self.local)
+    }
+
+    /// What connections do not count, such as acknowledgements, has a quarter of the ring.
+    fn window_bytes(&self) -> usize {
+        RING as usize / 4 * 3
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        TrainLimits { segments: 64, bytes: TRAIN }
+    }
+
+    fn polls_memory(&self) -> bool {
+        true
+    }
+
+    fn keep_icrc(&mut self) {
+        self.icrc = true;
+    }
+
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr) -> bool {
+        self.icrc
+    }
+
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        if !self.reaches(now, to, UPKEEP) {
+            return Sent::Lost(io::ErrorKind::HostUnreachable);
+        }
+        let Some(outgoing) = self.outgoing.get_mut(&to) else {
+            return Sent::Lost(io::ErrorKind::HostUnreachable);
+        };
+        let record = Record { len: train.len(), segment, sealed: self.icrc };
+        match outgoing.ring.push(record, train) {
+            Ok(true) => Sent::Taken,
+            Ok(false) => Sent::Lost(io::ErrorKind::OutOfMemory),
+            Err(broken) => {
+                tracing::warn!(%to, %broken, "the peer spoilt a ring");
+                self.outgoing.remove(&to);
+                self.absent.insert(to, now + UPKEEP);
+                Sent::Lost(io::ErrorKind::ConnectionReset)
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.look_after_sockets(now);
+        let Self { incoming, train, .. } = self;
+        let (mut datagrams, mut over) = (0, false);
+        for peer in incoming {
+            match peer.ring.pop(train) {
+                Ok(Some(Record { len, segment, sealed })) => {
+                    let from = peer.from;
+                    for (id, bytes) in train[..len].chunks(segment).enumerate() {
+                        let seal = if sealed { Seal::Exact(id as u16) } else { Seal::Absent };
+                        sink(Arrival { from, bytes, seal });
+                        datagrams += 1;
+                    }
+                }
+                Ok(None) => over |= peer.ended,
+                Err(broken) => {
+                    tracing::warn!(from = %peer.from, %broken, "the peer spoilt a ring");
+                    (peer.spoilt, over) = (true, true);
+                }
+            }
+        }
+        if over {
+            let stays = |peer: &mut Incoming| !(peer.ended && peer.ring.is_empty());
+            self.incoming.retain_mut(|peer| !peer.spoilt && stays(peer));
+        }
+        datagrams
+    }
+}
