@@ -121,9 +121,23 @@ pub fn copy_on_host(
         }
     }
     // SAFETY: both ranges are inside their regions, which are host memory.
-    unsafe { crate::region::host_copy(to, from, len) };
-    Ok(())
+    let copied = unsafe { crate::region::host_copy(to, from, len) };
+    copied.ok_or_else(|| unmapped(to, from, len))
 }
+
+/// A copy between host memory had a fault: at its destination, unless the source cannot be read.
+#[cold]
+fn unmapped(to: u64, from: u64, len: usize) -> MemError {
+    let mut byte = 0u8;
+    let mut places = (from..from + len as u64).step_by(MIN_PAGE).chain([from + len as u64 - 1]);
+    // SAFETY: one byte of the source, which is host memory, and one of this function's.
+    let fails = |at| unsafe { crate::guarded::copy((&raw mut byte) as u64, at, 1) }.is_none();
+    let (written, addr) = if places.any(fails) { (false, from) } else { (true, to) };
+    MemError::Unmapped { addr, len, written }
+}
+
+/// The smallest pages of any system.
+const MIN_PAGE: usize = 4096;
 
 /// Copies `len` bytes. Host to host is done on return (overlap allowed, a naturally aligned 4- or
 /// 8-byte copy is single-copy atomic and has release order); anything else is handed to the copy
@@ -142,8 +156,8 @@ pub fn copy(
     }
     if (dst.kind(), src.kind()) == (Kind::Host, Kind::Host) {
         // SAFETY: both ranges are inside their regions, which are host memory.
-        unsafe { crate::region::host_copy(to, from, len) };
-        return Ok(Progress::Done);
+        let copied = unsafe { crate::region::host_copy(to, from, len) };
+        return copied.map(|()| Progress::Done).ok_or_else(|| unmapped(to, from, len));
     }
     let copier = dst
         .copier()

@@ -30,6 +30,17 @@ pub enum MemError {
         /// Absolute address.
         addr: u64,
     },
+    /// The owner of the memory has unmapped it, or has taken its rights away. Some of the bytes may
+    /// have been moved.
+    #[error("{len} bytes at {addr:#x} are not mapped{}", if *written { " for writing" } else { "" })]
+    Unmapped {
+        /// Absolute address.
+        addr: u64,
+        /// Bytes.
+        len: usize,
+        /// They were to be written; otherwise read, or changed by an atomic.
+        written: bool,
+    },
     /// Neither side of a copy can reach the other.
     #[error("no copy engine moves bytes between {from} and {to}")]
     NoCopier {

@@ -7,6 +7,7 @@ mod access;
 mod cells;
 mod copier;
 mod error;
+mod guarded;
 mod host;
 mod keys;
 mod memfd;
@@ -25,6 +26,8 @@ pub use access::{Access, AccessError, KeyError};
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use error::MemError;
+#[cfg(feature = "fault-guard")]
+pub use guarded::resume_at;
 pub use host::{HostBuf, SmallBuf, VecBuf};
 pub use keys::{KeyHint, KeyTable, Span};
 pub use memfd::{SharedError, check_sealed, map_sealed, sealed_memfd};

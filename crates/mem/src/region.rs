@@ -1,5 +1,6 @@
 //! A span of memory that stays valid while the value lives.
 
+use crate::guarded::{self, Word};
 use crate::{Copier, Dmabuf, MemError, NotExported, Share, Span};
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +32,9 @@ impl fmt::Display for Kind {
 ///
 /// # Safety
 /// `[addr, addr + len)` must stay allocated, at the same place, until the value is dropped; for
-/// [`Kind::Host`] it must be readable and writable by this process. `addr` is 16-byte aligned.
+/// [`Kind::Host`] it must be readable and writable by this process, or, with the feature
+/// `fault-guard`, a handler of SIGSEGV and SIGBUS must go on where `resume_at` says: accesses to what
+/// is not mapped fail then. `addr` is 16-byte aligned.
 pub unsafe trait Backing: Send + Sync + 'static {
     /// First byte, as the NIC addresses it.
     fn addr(&self) -> u64;
@@ -193,24 +196,42 @@ impl Region {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemError> {
         let addr = self.host_range(offset, out.len(), 1)?;
         // SAFETY: `addr` is in bounds, host memory; `out` is as long.
-        unsafe { host_copy(out.as_mut_ptr() as u64, addr, out.len()) };
-        Ok(())
+        let copied = unsafe { host_copy(out.as_mut_ptr() as u64, addr, out.len()) };
+        copied.ok_or(MemError::Unmapped { addr, len: out.len(), written: false })
     }
 
     /// Copies bytes into host memory.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemError> {
         let addr = self.host_range(offset, data.len(), 1)?;
         // SAFETY: in bounds, host memory.
-        unsafe { host_write(addr, data) };
-        Ok(())
+        let written = unsafe { host_write(addr, data) };
+        written.ok_or(MemError::Unmapped { addr, len: data.len(), written: true })
     }
 
     /// Sets bytes of host memory.
     pub fn fill(&self, offset: u64, len: usize, byte: u8) -> Result<(), MemError> {
         let addr = self.host_range(offset, len, 1)?;
         // SAFETY: in bounds, host memory.
-        unsafe { foreign::set(addr, byte, len) };
-        Ok(())
+        let set = unsafe { guarded::set(addr, byte, len) };
+        set.ok_or(MemError::Unmapped { addr, len, written: true })
+    }
+
+    /// Changes the 32-bit word at `offset` by an atomic, and says what it was. Host memory only.
+    pub fn update_u32(&self, offset: u64, change: impl Fn(u32) -> u32) -> Result<u32, MemError> {
+        self.update(offset, change)
+    }
+
+    /// As [`Self::update_u32`], of 64 bits.
+    pub fn update_u64(&self, offset: u64, change: impl Fn(u64) -> u64) -> Result<u64, MemError> {
+        self.update(offset, change)
+    }
+
+    fn update<W: Word>(&self, offset: u64, change: impl Fn(W) -> W) -> Result<W, MemError> {
+        let len = size_of::<W>();
+        let addr = self.host_range(offset, len, len)?;
+        // SAFETY: in bounds, aligned, host memory.
+        let old = unsafe { W::update(addr, change) };
+        old.ok_or(MemError::Unmapped { addr, len, written: false })
     }
 }
 
@@ -232,43 +253,40 @@ pub fn scatter<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemErro
 /// # Safety
 /// `dst` is the address of as many bytes of host memory.
 #[inline]
-unsafe fn host_write(dst: u64, data: &[u8]) {
+unsafe fn host_write(dst: u64, data: &[u8]) -> Option<()> {
     let eight = data.try_into().map(u64::from_ne_bytes);
     let four = data.try_into().map(u32::from_ne_bytes);
     match (eight, four) {
-        (Ok(value), _) if dst.is_multiple_of(8) => {
-            // SAFETY: the caller has 8 bytes at `dst`; aligned.
-            unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
-        }
-        (_, Ok(value)) if dst.is_multiple_of(4) => {
-            // SAFETY: the caller has 4 bytes at `dst`; aligned.
-            unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
-        }
+        // SAFETY: the caller has 8 bytes at `dst`; aligned.
+        (Ok(value), _) if dst.is_multiple_of(8) => unsafe { value.store(dst, Ordering::Release) },
+        // SAFETY: the caller has 4 bytes at `dst`; aligned.
+        (_, Ok(value)) if dst.is_multiple_of(4) => unsafe { value.store(dst, Ordering::Release) },
         // SAFETY: the caller has the bytes at `dst`.
         _ => unsafe { copy_bytes(dst, data.as_ptr() as u64, data.len()) },
     }
 }
 
 /// Moves `len` bytes between host addresses. A 4- or 8-byte move between naturally aligned places
-/// is one acquire load and one release store, so that a poller never sees a torn flag.
+/// is one acquire load and one release store, so that a poller never sees a torn flag. `None`: the
+/// owner has unmapped some of them.
 ///
 /// # Safety
 /// Both are addresses of `len` bytes of host memory.
 #[inline]
-pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) {
+pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) -> Option<()> {
     if len == 8 && (dst | src).is_multiple_of(8) {
         // SAFETY: the caller has 8 bytes at `src`; aligned.
-        let value = unsafe { AtomicU64::from_ptr(src as *mut u64) }.load(Ordering::Acquire);
+        let value = unsafe { u64::load(src, Ordering::Acquire) }?;
         // SAFETY: the caller has 8 bytes at `dst`; aligned.
-        unsafe { AtomicU64::from_ptr(dst as *mut u64) }.store(value, Ordering::Release);
+        unsafe { value.store(dst, Ordering::Release) }
     } else if len == 4 && (dst | src).is_multiple_of(4) {
         // SAFETY: the caller has 4 bytes at `src`; aligned.
-        let value = unsafe { AtomicU32::from_ptr(src as *mut u32) }.load(Ordering::Acquire);
+        let value = unsafe { u32::load(src, Ordering::Acquire) }?;
         // SAFETY: the caller has 4 bytes at `dst`; aligned.
-        unsafe { AtomicU32::from_ptr(dst as *mut u32) }.store(value, Ordering::Release);
+        unsafe { value.store(dst, Ordering::Release) }
     } else {
         // SAFETY: the caller has both.
-        unsafe { copy_more(dst, src, len) };
+        unsafe { copy_more(dst, src, len) }
     }
 }
 
@@ -277,62 +295,27 @@ pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) {
 /// # Safety
 /// As for [`host_copy`].
 #[inline(never)]
-unsafe fn copy_more(dst: u64, src: u64, len: usize) {
+unsafe fn copy_more(dst: u64, src: u64, len: usize) -> Option<()> {
     if matches!(len, 4 | 8) && dst.is_multiple_of(len as u64) {
         let mut value = [0; 8];
         // SAFETY: the caller has `len` bytes at `src`; `value` has 8.
-        unsafe { foreign::copy(value.as_mut_ptr() as u64, src, len) };
+        unsafe { guarded::copy(value.as_mut_ptr() as u64, src, len) }?;
         // SAFETY: the caller has `len` bytes at `dst`.
         return unsafe { host_write(dst, &value[..len]) };
     }
     // SAFETY: the caller has both.
-    unsafe { copy_bytes(dst, src, len) };
+    unsafe { copy_bytes(dst, src, len) }
 }
 
 /// # Safety
 /// As for [`host_copy`].
 #[inline(never)]
-unsafe fn copy_bytes(dst: u64, src: u64, len: usize) {
+unsafe fn copy_bytes(dst: u64, src: u64, len: usize) -> Option<()> {
     // SAFETY: the caller has both.
-    unsafe { foreign::copy(dst, src, len) };
+    unsafe { guarded::copy(dst, src, len) }?;
     // Orders the bytes before whatever announces them (CQE owner byte, a later flag).
     std::sync::atomic::fence(Ordering::Release);
-}
-
-/// Bytes that GPUs, kernels on other threads and peers may read and write at the same time. A plain
-/// copy by the compiler would be a data race: it could assume that nobody else writes, read a byte
-/// twice, or use the destination for values of its own. The C library's functions are called
-/// through pointers that the compiler cannot see through. To the language they are foreign code
-/// that touches each byte by accesses of its own, as a device does: values may be torn, and nothing
-/// else.
-mod foreign {
-    use std::ffi::{c_int, c_void};
-    use std::hint::black_box;
-
-    type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
-    type Set = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
-
-    /// Copies; the ranges may overlap.
-    ///
-    /// # Safety
-    /// Both are addresses of `len` bytes of host memory.
-    #[inline]
-    pub(super) unsafe fn copy(dst: u64, src: u64, len: usize) {
-        let function: Move = black_box(libc::memmove);
-        // SAFETY: the caller has both ranges; memmove allows overlap.
-        unsafe { function(dst as *mut c_void, src as *const c_void, len) };
-    }
-
-    /// Sets bytes to a value.
-    ///
-    /// # Safety
-    /// `dst` is the address of `len` bytes of host memory.
-    #[inline]
-    pub(super) unsafe fn set(dst: u64, byte: u8, len: usize) {
-        let function: Set = black_box(libc::memset);
-        // SAFETY: the caller has the range.
-        unsafe { function(dst as *mut c_void, c_int::from(byte), len) };
-    }
+    Some(())
 }
 
 #[cfg(test)]
@@ -352,7 +335,8 @@ mod tests {
             {
                 region.write(0, &start).unwrap();
                 // SAFETY: both end before byte 16 + 80 + 80.
-                unsafe { host_copy(region.addr() + to as u64, region.addr() + from as u64, len) };
+                unsafe { host_copy(region.addr() + to as u64, region.addr() + from as u64, len) }
+                    .unwrap();
                 region.read(0, &mut after).unwrap();
                 let mut expected = start.clone();
                 expected.copy_within(from..from + len, to);

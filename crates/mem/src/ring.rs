@@ -2,10 +2,12 @@
 //!
 //! A guard is checked once, when it is made: host memory, aligned, long enough. After that its
 //! accesses cannot fail, since every index is masked. The other side may write at any time, so a
-//! value read twice may differ: read once, then decide.
+//! value read twice may differ: read once, then decide. Where the owner of a queue's memory may
+//! unmap it (feature `fault-guard`), such memory reads as zero, and what is written there is lost.
 
+use crate::guarded::Word;
 use crate::{Kind, MemError, Region};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 /// Words of one 64-byte block, in address order and native byte order.
@@ -37,29 +39,34 @@ impl Words {
         Self::new(region, count.saturating_mul(item), align)
     }
 
-    /// The 64-bit word at byte `offset`, a multiple of 8 that is inside.
-    #[inline]
-    fn u64_at(&self, offset: u64) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.keep.len() as u64);
-        // SAFETY: every caller masks `offset` into the length that `new` checked; host memory,
-        // aligned, alive as long as `keep`.
-        unsafe { AtomicU64::from_ptr((self.addr + offset) as *mut u64) }
-    }
-
-    /// The 32-bit word at byte `offset`, a multiple of 4 that is inside.
-    #[inline]
-    fn u32_at(&self, offset: u64) -> &AtomicU32 {
-        debug_assert!(offset.is_multiple_of(4) && offset + 4 <= self.keep.len() as u64);
+    /// The word at byte `offset`, a multiple of its size that is inside.
+    #[inline(always)]
+    fn load<W: Word + Default>(&self, offset: u64, order: Ordering) -> W {
+        self.check::<W>(offset);
         // SAFETY: every caller keeps `offset` inside the length that `new` checked; host memory,
         // aligned, alive as long as `keep`.
-        unsafe { AtomicU32::from_ptr((self.addr + offset) as *mut u32) }
+        unsafe { W::load(self.addr + offset, order) }.unwrap_or_default()
+    }
+
+    /// Sets the word at byte `offset`, likewise.
+    #[inline(always)]
+    fn store<W: Word>(&self, offset: u64, value: W, order: Ordering) {
+        self.check::<W>(offset);
+        // SAFETY: as for `load`.
+        let _lost = unsafe { value.store(self.addr + offset, order) };
+    }
+
+    #[inline(always)]
+    fn check<W>(&self, offset: u64) {
+        let size = size_of::<W>() as u64;
+        debug_assert!(offset.is_multiple_of(size) && offset + size <= self.keep.len() as u64);
     }
 
     #[inline]
     fn block_at(&self, offset: u64) -> Block {
         let mut out = [0u64; 8];
         for (i, word) in (0u64..).zip(out.iter_mut()) {
-            *word = self.u64_at(offset + i * 8).load(Ordering::Relaxed);
+            *word = self.load(offset + i * 8, Ordering::Relaxed);
         }
         out
     }
@@ -117,7 +124,7 @@ impl ReceiveRing {
         let at = (index & self.mask) << self.log_stride;
         let words = &mut out[..1 << (self.log_stride - 3)];
         for (i, word) in (0u64..).zip(words.iter_mut()) {
-            *word = self.words.u64_at(at + i * 8).load(Ordering::Relaxed);
+            *word = self.words.load(at + i * 8, Ordering::Relaxed);
         }
         words.as_bytes()
     }
@@ -142,7 +149,7 @@ impl QueueRecord {
     /// Receive WQEs posted so far, modulo 2^16. Acquire, pairs with the poster's release.
     #[inline]
     pub fn receive(&self) -> u16 {
-        u32::from_be(self.0.u32_at(0).load(Ordering::Acquire)) as u16
+        u32::from_be(self.0.load(0, Ordering::Acquire)) as u16
     }
 
     /// Index of the next free WQEBB, modulo 2^16; 0 for an SRQ's record. Acquire, as above.
@@ -151,7 +158,7 @@ impl QueueRecord {
         if self.0.keep.len() < 8 {
             return 0;
         }
-        u32::from_be(self.0.u32_at(4).load(Ordering::Acquire)) as u16
+        u32::from_be(self.0.load(4, Ordering::Acquire)) as u16
     }
 }
 
@@ -168,20 +175,20 @@ impl CompletionRecord {
     /// Consumer index, modulo 2^24. Acquire: the consumer has read its CQEs before it says so.
     #[inline]
     pub fn consumer(&self) -> u32 {
-        u32::from_be(self.0.u32_at(0).load(Ordering::Acquire)) & 0xff_ffff
+        u32::from_be(self.0.load(0, Ordering::Acquire)) & 0xff_ffff
     }
 
     /// The arm word, unless it is that of [`Self::disarm`]. Acquire: a consumer that arms has
     /// consumed up to the index in it.
     #[inline]
     pub fn arm(&self) -> Option<u32> {
-        let word = u32::from_be(self.0.u32_at(4).load(Ordering::Acquire));
+        let word = u32::from_be(self.0.load(4, Ordering::Acquire));
         (word != NOT_ARMED).then_some(word)
     }
 
     /// Puts a value into the arm word that no consumer writes.
     pub fn disarm(&self) {
-        self.0.u32_at(4).store(NOT_ARMED.to_be(), Ordering::Release);
+        self.0.store(4, NOT_ARMED.to_be(), Ordering::Release);
     }
 }
 
@@ -210,9 +217,9 @@ impl CompletionRing {
         let at = (index & self.mask) * 64;
         let [body @ .., owner] = cqe;
         for (i, word) in (0u64..).zip(body) {
-            self.words.u64_at(at + i * 8).store(*word, Ordering::Relaxed);
+            self.words.store(at + i * 8, *word, Ordering::Relaxed);
         }
-        self.words.u64_at(at + 56).store(*owner, Ordering::Release);
+        self.words.store(at + 56, *owner, Ordering::Release);
     }
 }
 
@@ -241,13 +248,13 @@ impl DoorbellPage {
         if slot >= self.count {
             return [0; 8];
         }
-        self.words.u64_at(slot as u64 * 8).load(Ordering::Acquire).to_ne_bytes()
+        self.words.load::<u64>(slot as u64 * 8, Ordering::Acquire).to_ne_bytes()
     }
 
     /// Sets a doorbell to zero, before its QP is handed out.
     pub fn clear(&self, slot: usize) {
         if slot < self.count {
-            self.words.u64_at(slot as u64 * 8).store(0, Ordering::Release);
+            self.words.store(slot as u64 * 8, 0u64, Ordering::Release);
         }
     }
 
@@ -260,14 +267,15 @@ impl DoorbellPage {
         while slot + 8 <= end {
             let mut differs = 0;
             for (i, old) in (slot..).zip(&seen[slot..slot + 8]) {
-                differs |= self.words.u64_at(i as u64 * 8).load(Ordering::Relaxed) ^ old;
+                differs |= self.words.load::<u64>(i as u64 * 8, Ordering::Relaxed) ^ old;
             }
             if differs != 0 {
                 break;
             }
             slot += 8;
         }
-        (slot..end).find(|&i| self.words.u64_at(i as u64 * 8).load(Ordering::Relaxed) != seen[i])
+        let load = |i| self.words.load::<u64>(i as u64 * 8, Ordering::Relaxed);
+        (slot..end).find(|&i| load(i) != seen[i])
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each looks whether the call is about a device of ours, and passes it on otherwise. Calls that
 //! this library itself makes, on the same thread, are passed on too.
 
+use crate::faults;
 use crate::files::{self, inside};
 use crate::real::Real;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -172,4 +173,38 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     }
     // SAFETY: the caller's arguments.
     unsafe { (Real::get().socket)(domain, kind, protocol) }
+}
+
+/// # Safety
+/// As for the C library's `sigaction`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    if let Some(answer) = unsafe { faults::sigaction(signal, new, old) } {
+        return answer;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { (Real::get().sigaction)(signal, new, old) }
+}
+
+/// # Safety
+/// As for the C library's `signal`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: all zeros is a sigaction.
+    let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+    let mut old = new;
+    new.sa_sigaction = handler;
+    new.sa_flags = libc::SA_RESTART;
+    // SAFETY: a sigaction, and room for one.
+    match unsafe { faults::sigaction(signal, &new, &mut old) } {
+        Some(0) => old.sa_sigaction,
+        Some(_) => libc::SIG_ERR,
+        // SAFETY: the caller's arguments.
+        None => unsafe { (Real::get().signal)(signal, handler) },
+    }
 }

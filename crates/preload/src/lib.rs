@@ -11,6 +11,7 @@
 
 mod device;
 mod events;
+mod faults;
 mod files;
 pub mod hooks;
 mod memory;

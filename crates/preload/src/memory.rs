@@ -48,8 +48,9 @@ struct Given {
 }
 
 // SAFETY: the span was mapped readable when it was given, and writable unless the key that names it
-// lets nobody write (`region`'s caller). That it stays mapped is the program's obligation, as with
-// a device of hardware, which would keep the pages; a program that breaks it crashes itself.
+// lets nobody write (`region`'s caller). A kernel would keep the pages; here the program may unmap
+// them. With the feature `fault-guard` every access to a region may fault, and then fails
+// (`faults` has the handler).
 unsafe impl Backing for Given {
     fn addr(&self) -> u64 {
         self.addr

@@ -1,5 +1,6 @@
 //! The NICs of this process, one for each device, made when a device is first opened.
 
+use crate::faults;
 use crate::settings::Settings;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     config.capture = config.capture.map(|path| own_file(&path, index));
     let nic = SoftNic::new(config)?;
     let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
-    let engine = nic.spawn()?;
+    faults::install();
+    let engine = faults::unblocked(|| nic.spawn())?;
     let profile = profile(index, address, mtu);
     Ok(SharedNic { nic, profile, address, _engine: engine })
 }

@@ -15,7 +15,11 @@ pub(crate) struct Real {
     pub(crate) fstat: unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int,
     pub(crate) access: unsafe extern "C" fn(*const c_char, c_int) -> c_int,
     pub(crate) socket: unsafe extern "C" fn(c_int, c_int, c_int) -> c_int,
+    pub(crate) sigaction: Sigaction,
+    pub(crate) signal: unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t,
 }
+
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// The next definition of `name` after this library's. Without it the program cannot go on.
 fn next(name: &CStr) -> *mut c_void {
@@ -56,6 +60,11 @@ impl Real {
                 fstat: function!(c"fstat", unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int),
                 access: function!(c"access", unsafe extern "C" fn(*const c_char, c_int) -> c_int),
                 socket: function!(c"socket", unsafe extern "C" fn(c_int, c_int, c_int) -> c_int),
+                sigaction: function!(c"sigaction", Sigaction),
+                signal: function!(
+                    c"signal",
+                    unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t
+                ),
             }
         })
     }

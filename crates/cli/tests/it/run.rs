@@ -1,10 +1,12 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
+mod unmapped;
+
 use crate::common::{fails, program, text};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,7 +14,13 @@ use std::time::{Duration, Instant};
 /// How long a program may take on a machine that is busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether the programs are here. The library is built, once.
+/// The library, which cargo builds because this crate's tests depend on it.
+fn library() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_warpverbs")).parent().unwrap();
+    folder.join("deps/libwarpverbs_preload.so")
+}
+
+/// Whether the programs are here.
 fn ready() -> bool {
     static READY: OnceLock<bool> = OnceLock::new();
     *READY.get_or_init(|| {
@@ -25,16 +33,6 @@ fn ready() -> bool {
             eprintln!("SKIPPED: {reason}");
             return false;
         }
-        // Nothing links the library, so cargo does not build it for this test.
-        let folder = Path::new(env!("CARGO_BIN_EXE_warpverbs")).parent().unwrap();
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "warpverbs-preload", "--target-dir"]);
-        build.arg(folder.parent().unwrap());
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the library does not build");
         true
     })
 }
@@ -42,7 +40,7 @@ fn ready() -> bool {
 /// `warpverbs run` with the words of `line`.
 fn run(line: &str) -> Command {
     let mut command = program(&format!("run {line}"));
-    command.env_remove("WARPVERBS_PRELOAD").stdin(Stdio::null());
+    command.env("WARPVERBS_PRELOAD", library()).stdin(Stdio::null());
     command
 }
 

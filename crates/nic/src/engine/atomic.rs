@@ -5,7 +5,6 @@
 
 use super::copies::{CopyQueue, Source};
 use crate::slots::QpSlot;
-use std::sync::atomic::Ordering;
 use warpverbs_mem::{MemError, Region, SmallBuf, Span};
 use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
@@ -81,18 +80,10 @@ impl Amo {
 
     /// Carries itself out on the host word at `offset`; the bytes for the requester's buffer.
     pub(crate) fn on_host(&self, region: &Region, offset: u64) -> Result<Returned, MemError> {
-        let apply4 = |apply: &dyn Fn(u32) -> u32| {
-            let word = region.atomic_u32(offset)?;
-            let old =
-                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(apply(old)));
-            Ok(Returned::four(old.unwrap_or_else(|old| old)))
-        };
-        let apply8 = |apply: &dyn Fn(u64) -> u64| {
-            let word = region.atomic_u64(offset)?;
-            let old =
-                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(apply(old)));
-            Ok(Returned::eight(old.unwrap_or_else(|old| old)))
-        };
+        let apply4 =
+            |apply: &dyn Fn(u32) -> u32| region.update_u32(offset, apply).map(Returned::four);
+        let apply8 =
+            |apply: &dyn Fn(u64) -> u64| region.update_u64(offset, apply).map(Returned::eight);
         match *self {
             Self::Cs4(operands) => apply4(&|old| operands.apply(old)),
             Self::Fa4(operands) => apply4(&|old| operands.apply(old)),

@@ -121,7 +121,11 @@ impl Requester {
     /// Request `id` cannot be executed locally: it fails once everything before it is complete.
     //= [req.local-error]
     pub(crate) fn fail_pending(&mut self, id: WrId, status: Status) {
-        if self.pending_failure.is_none() && self.queue.is_outstanding(id) {
+        // An earlier request can fail later: its payload was gathered once, and is not again.
+        let first = self
+            .pending_failure
+            .is_none_or(|(other, _)| other != id && self.queue.is_before(id, other));
+        if first && self.queue.is_outstanding(id) {
             self.pending_failure = Some((id, status));
             self.check_pending_failure();
             self.ask_again();

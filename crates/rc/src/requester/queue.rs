@@ -132,6 +132,12 @@ impl SendQueue {
         self.entries.range(self.done..).any(|entry| entry.request.id == id)
     }
 
+    /// Whether a request that is not complete was posted before another one.
+    pub(crate) fn is_before(&self, id: WrId, other: WrId) -> bool {
+        let mut found = self.entries.range(self.done..).map(|entry| entry.request.id);
+        found.find(|found| *found == id || *found == other) == Some(id)
+    }
+
     /// The current entry is sent to its end.
     pub(crate) fn step(&mut self) {
         self.at += 1;

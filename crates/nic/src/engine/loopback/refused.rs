@@ -18,6 +18,18 @@ use warpverbs_mlx5::syndrome::Syndrome;
 /// `rnr_retry` of this value is infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;
 
+/// Whether bytes come from the peer to the requester.
+fn brings(opcode: SendOpcode) -> bool {
+    !matches!(
+        opcode,
+        SendOpcode::RdmaWrite
+            | SendOpcode::RdmaWriteImm
+            | SendOpcode::Send
+            | SendOpcode::SendImm
+            | SendOpcode::SendInval
+    )
+}
+
 impl Queues {
     /// No QP answers: the WQE is tried again after the timeout, `retry` times.
     pub(crate) fn retry_answer(&mut self, slot: QpSlot, info: &WqeInfo) -> Advance {
@@ -57,10 +69,14 @@ impl Queues {
         Advance::Nothing
     }
 
-    /// A copy engine failed. It is not known on which side, so both QPs fail.
+    /// A copy engine failed, or memory was unmapped. Unless that is the requester's memory, both
+    /// QPs fail: of an engine it is not known on which side.
     #[cold]
     pub(crate) fn fail_copy(&mut self, slot: QpSlot, info: &WqeInfo, error: &MemError) {
         tracing::warn!(%error, %slot, "copy failed");
+        if matches!(*error, MemError::Unmapped { written, .. } if written == brings(info.opcode)) {
+            return self.fail_wqe(slot, info, Syndrome::LocalProt, None);
+        }
         let Some(q) = self.tables.sends.live(slot) else { return };
         let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
         self.fail_wqe(slot, info, Syndrome::RemoteOp, None);

@@ -21,6 +21,8 @@ impl Connections {
                 Completion::Request { id, result } => {
                     debug_assert_eq!(id.0, end.requests.first, "requests complete in order");
                     let Some(Posted { index, .. }) = end.requests.pop() else { break };
+                    let lost = end.unplaced == Some(id);
+                    let result = if lost { Err(Status::LocalProtection) } else { result };
                     match (result, reports[before..].last_mut()) {
                         // One report for requests that complete together.
                         (Ok(()), Some(Report::Sent { index: upto, .. })) => *upto = index,

@@ -128,6 +128,8 @@ pub(crate) struct End {
     sending: bool,
     /// In the list of those whose peers wait for receives.
     awaiting_receives: bool,
+    /// The response to this READ or atomic of ours did not get into its memory.
+    unplaced: Option<WrId>,
     /// The QP is in ERR, or will be as soon as the engine acts on the report.
     failed: bool,
 }

@@ -184,6 +184,8 @@ impl Connections {
         });
         drop(spans);
         if let Err(rule) = placed {
+            // With its last packet the request is complete already.
+            end.unplaced.get_or_insert(id);
             self.fail_request(slot, id, Some(rule));
         }
     }
@@ -224,7 +226,7 @@ fn write_payload(
     }
 }
 
-/// The range was checked for this packet, so this is a fault of the NIC.
+/// The range was checked for this packet: its owner has unmapped it, or the NIC is at fault.
 #[cold]
 pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
     tracing::error!(%error, "payload was not placed");

@@ -136,6 +136,7 @@ impl Connections {
             queued,
             sending,
             awaiting_receives,
+            unplaced: None,
             failed,
         };
         self.ends[at] = Some(Box::new(end));

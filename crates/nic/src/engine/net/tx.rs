@@ -12,7 +12,7 @@ use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, QueueKind, Rule, Violation};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, KeyHint, KeyTable};
+use warpverbs_mem::{Access, KeyHint, KeyTable, Kind};
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
@@ -159,7 +159,7 @@ impl Network {
         );
         let gathered = match built {
             Ok(range) => match bounced {
-                None => self.conns.fill(tables, slot, payload, &mut datagram[range]),
+                None => self.conns.fill(tables, slot, transmit, &mut datagram[range]),
                 Some(slice) => {
                     let bounce = self.conns.end(slot).and_then(|end| end.bounce.as_ref());
                     bounce.is_some_and(|bounce| bounce.read(slice, &mut datagram[range]))
@@ -201,10 +201,10 @@ impl Connections {
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
-        payload: &Payload,
+        transmit: &Transmit,
         out: &mut [u8],
     ) -> bool {
-        match *payload {
+        match transmit.payload {
             Payload::Empty => true,
             Payload::Request { id, offset, .. } => {
                 let Tables { sends, keys, .. } = tables;
@@ -222,8 +222,13 @@ impl Connections {
                 let Some(rq) = tables.receives.live_mut(slot) else { return false };
                 let right = Access::REMOTE_READ;
                 let found = tables.keys.lookup(&mut rq.remote_hint, rq.pd, rkey.0, va, len, right);
-                // It was checked for this very call.
-                found.is_ok_and(|span| span.region.read(span.offset, out).is_ok())
+                // The key was checked for this very call; the owner may have unmapped the memory.
+                let gathered = found.is_ok_and(|span| span.region.read(span.offset, out).is_ok());
+                if !gathered {
+                    let rule = Rule::CopyFailed { kind: Kind::Host };
+                    self.fail_response(slot, u64::MAX, transmit.bth.psn, rule);
+                }
+                gathered
             }
         }
     }
