@@ -13,7 +13,7 @@
 //!   A receiver over ordinary TCP (the fallback) reports every byte as [`Source::Plain`].
 //! * The transport knows which part of the stream belongs where. It states that as [`Move`]s, from
 //!   a [`Place`] in one area of memory to a place in another; [`Moves`] merges neighbours.
-//! * An unpacker executes batches of moves, by copy engine, by the host or by a kernel
+//! * An [`Unpacker`] executes batches of moves, by copy engine, by the host or by a kernel
 //!   ([`Way`]), and completes them in order: [`Ticket`].
 //! * When a ticket is complete, the fragments that it moved are given back to their receiver, in any
 //!   order. Until then their bytes stay in place.
@@ -25,8 +25,12 @@
 #![deny(unsafe_code)]
 
 pub mod receive;
+mod sys;
 pub mod transport;
 pub mod unpack;
 
 pub use receive::{Fragment, ReceiveError, Received, Receiver, Source};
-pub use unpack::{AreaId, Move, Moves, Place, Ticket, UnknownWay, Way};
+pub use sys::UNPACK_IMAGE;
+pub use unpack::{
+    AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
+};

@@ -1,9 +1,15 @@
 //! Unpacking: moving fragments to their places in registered memory.
 
+mod error;
 mod moves;
+mod shape;
+mod unpacker;
 mod way;
 
+pub use error::UnpackError;
 pub use moves::{Move, Moves};
+pub use shape::Shape;
+pub use unpacker::{UnpackConfig, Unpacker};
 pub use way::{UNPACK_ENV, UnknownWay, Way};
 
 /// Memory that an unpacker moves bytes from and to.

@@ -1,0 +1,13 @@
+//! The only place with unsafe code: launches of the kernel that unpacks, and system calls without
+//! a safe wrapper.
+
+#![allow(unsafe_code)]
+
+mod kernels {
+    #![allow(unreachable_pub)]
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+mod ring;
+
+pub use ring::UNPACK_IMAGE;
+pub(crate) use ring::{MOST_EACH, Resolved, Ring, Started};
