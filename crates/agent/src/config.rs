@@ -8,6 +8,19 @@ use std::time::Duration;
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 
+/// Who copies where the peer's memory has an address in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyBy {
+    /// The CPU from host memory to host memory. Between memories of GPUs one launch for a list of
+    /// many blocks, the copy engine for few.
+    #[default]
+    Auto,
+    /// Kernels of the agent's device, one launch for a list. They must reach both memories.
+    Kernel,
+    /// The CPU, or a copy engine.
+    Engine,
+}
+
 /// How an [`Agent`](crate::Agent) is made.
 #[derive(Clone)]
 pub struct AgentConfig {
@@ -21,6 +34,7 @@ pub struct AgentConfig {
     pub(crate) window: u32,
     pub(crate) require: Option<PathKind>,
     pub(crate) without: Vec<PathKind>,
+    pub(crate) copy_by: CopyBy,
 }
 
 impl Default for AgentConfig {
@@ -36,6 +50,7 @@ impl Default for AgentConfig {
             window: 64,
             require: None,
             without: Vec::new(),
+            copy_by: CopyBy::Auto,
         }
     }
 }
@@ -109,6 +124,16 @@ impl AgentConfig {
     pub fn without(mut self, path: PathKind) -> Self {
         self.without.push(path);
         self
+    }
+
+    /// Who copies where the peer's memory has an address in this process.
+    #[must_use]
+    pub fn copy_by(self, copy_by: CopyBy) -> Self {
+        Self { copy_by, ..self }
+    }
+
+    pub(crate) fn allows(&self, path: PathKind) -> bool {
+        !self.without.contains(&path) && self.require.is_none_or(|required| required == path)
     }
 
     pub(crate) fn check(&self) -> Result<(), AgentError> {

@@ -1,15 +1,15 @@
 //! Memory of this agent.
 
 use crate::AgentError;
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::list::{BlockList, Extent};
 use crate::metadata::MemoryInfo;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use warpverbs_gpu::{Buffer, Segment};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use warpverbs_gpu::Buffer;
 use warpverbs_mem::{Region, VecBuf};
-use warpverbs_peer::Ticket;
+use warpverbs_peer::Exported;
 use warpverbs_transport::MemoryRegion;
 
 /// Memory that can be registered: owned, or shared with other owners.
@@ -17,12 +17,8 @@ use warpverbs_transport::MemoryRegion;
 /// | from | who owns it | other processes of this machine |
 /// |---|---|---|
 /// | `Vec<u8>` | the registration | copy it |
-/// | [`Region`], [`Buffer`] | all that hold one | copy it |
-/// | [`Segment`] | the registration | map it |
-pub struct Memory {
-    pub(crate) buffer: Buffer,
-    pub(crate) segment: Option<Segment>,
-}
+/// | [`Region`], [`Buffer`] | all that hold one | map it if it is of an arena or a GPU, else copy it |
+pub struct Memory(pub(crate) Buffer);
 
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
@@ -38,7 +34,7 @@ impl From<Region> for Memory {
 
 impl From<Buffer> for Memory {
     fn from(buffer: Buffer) -> Self {
-        Self { buffer, segment: None }
+        Self(buffer)
     }
 }
 
@@ -48,15 +44,9 @@ impl From<&Buffer> for Memory {
     }
 }
 
-impl From<Segment> for Memory {
-    fn from(segment: Segment) -> Self {
-        Self { buffer: segment.buffer().clone(), segment: Some(segment) }
-    }
-}
-
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({:?}, exported {})", self.buffer, self.segment.is_some())
+        write!(f, "Memory({:?})", self.0)
     }
 }
 
@@ -65,22 +55,19 @@ pub(crate) struct LocalMemory {
     pub(crate) extent: Extent,
     pub(crate) buffer: Buffer,
     live: AtomicBool,
-    /// Its key dies with the registration, so it is taken out then.
-    pub(crate) key: Mutex<Option<Arc<MemoryRegion>>>,
-    pub(crate) ticket: Option<Ticket>,
-    _segment: Option<Segment>,
+    /// What peers reach it by, until it is deregistered.
+    exported: Mutex<Option<Exported>>,
 }
 
 impl LocalMemory {
-    pub(crate) fn new(
-        extent: Extent,
-        memory: Memory,
-        ticket: Option<Ticket>,
-        key: Option<MemoryRegion>,
-    ) -> Self {
-        let key = Mutex::new(key.map(Arc::new));
-        let Memory { buffer, segment } = memory;
-        Self { extent, buffer, live: AtomicBool::new(true), key, ticket, _segment: segment }
+    pub(crate) fn new(extent: Extent, exported: Exported) -> Self {
+        let buffer = exported.buffer().clone();
+        let exported = Mutex::new(Some(exported));
+        Self { extent, buffer, live: AtomicBool::new(true), exported }
+    }
+
+    fn exported(&self) -> MutexGuard<'_, Option<Exported>> {
+        self.exported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -101,26 +88,26 @@ impl LocalMemory {
         AgentError::Deregistered { owner, label }
     }
 
+    /// Its key dies now, unless a transfer of this agent needs it still.
     pub(crate) fn retire(&self) {
         self.live.store(false, Ordering::Release);
-        drop(self.key.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.exported().take());
     }
 
     pub(crate) fn key(&self) -> Option<Arc<MemoryRegion>> {
-        self.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.exported().as_ref().and_then(|exported| exported.region().cloned())
     }
 
-    pub(crate) fn info(&self) -> MemoryInfo {
+    /// For peers, unless it has been deregistered.
+    pub(crate) fn info(&self) -> Option<MemoryInfo> {
         let region = self.region();
-        MemoryInfo {
+        Some(MemoryInfo {
             id: self.extent.id,
             label: self.extent.label.clone(),
-            len: self.extent.len,
             addr: region.addr(),
             place: region.kind().into(),
-            ticket: self.ticket.clone(),
-            key: self.key().map(|key| key.remote().to_bytes()),
-        }
+            offer: self.exported().as_ref()?.offer().clone(),
+        })
     }
 }
 

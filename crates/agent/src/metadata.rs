@@ -9,8 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 use warpverbs_mem::Kind;
-use warpverbs_peer::descriptor::Address;
-use warpverbs_peer::{Identity, Ticket};
+use warpverbs_peer::{Introduction, RangeOffer};
 
 const FORMAT: Format = Format { what: "metadata of an agent", magic: *b"WVAM", version: 1 };
 /// The longest name of an agent and of a label, bytes.
@@ -94,14 +93,11 @@ impl fmt::Display for Place {
 pub(crate) struct MemoryInfo {
     pub(crate) id: u32,
     pub(crate) label: Arc<str>,
-    pub(crate) len: u64,
     /// Where it begins in the owner's process.
     pub(crate) addr: u64,
     pub(crate) place: Place,
-    /// By which processes of the same machine map it.
-    pub(crate) ticket: Option<Ticket>,
-    /// Its key at the owner's NIC, a `RemoteRegion`.
-    pub(crate) key: Option<Vec<u8>>,
+    /// What it is mapped by, its key, its length.
+    pub(crate) offer: RangeOffer,
 }
 
 /// What the metadata is for.
@@ -119,12 +115,11 @@ pub(crate) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contact {
     pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) identity: Identity,
+    /// Its process, and where its descriptors are to be had.
+    pub(crate) introduction: Introduction,
     /// Address in its process of `proof`.
     pub(crate) proof_addr: u64,
     pub(crate) proof: [u8; 16],
-    /// Where its descriptors are to be had.
-    pub(crate) descriptors: Option<Address>,
 }
 
 /// Metadata.
@@ -156,8 +151,8 @@ impl Metadata {
     fn check(&self) -> Result<(), EncodingError> {
         check_name("name", &self.name).map_err(|why| FORMAT.wrong(why))?;
         for memory in &self.memories {
-            if memory.addr.checked_add(memory.len).is_none() || memory.len == 0 {
-                let (addr, len) = (memory.addr, memory.len);
+            let (addr, len) = (memory.addr, memory.offer.len());
+            if addr.checked_add(len).is_none() || len == 0 {
                 return Err(FORMAT.wrong(format!("memory of {len} bytes at {addr:#x}")));
             }
         }

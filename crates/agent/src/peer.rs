@@ -1,18 +1,20 @@
 //! Other agents, as their metadata describes them.
 
 use crate::AgentError;
-use crate::agent::Inner;
 use crate::control::link::Link;
+use crate::inner::Inner;
 use crate::list::{BlockList, Extent, Owner};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Place};
-use crate::path::Route;
 use crate::path::network::Pairs;
+use crate::path::{EXCLUDED, PathKind, Route};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
+use std::time::Instant;
+use warpverbs_peer::{Reason, RemoteRange, reach};
 
 /// One generation of another agent.
 pub(crate) struct Peer {
@@ -71,7 +73,7 @@ impl Peer {
             }
             // A number never changes its meaning, so what is known stays, with its paths.
             known.memories.entry(info.id).or_insert_with(|| {
-                let (id, label, len) = (info.id, info.label.clone(), info.len);
+                let (id, label, len) = (info.id, info.label.clone(), info.offer.len());
                 let extent = Extent { owner: self.owner.clone(), id, label, len };
                 Arc::new(PeerMemory::new(extent, info))
             });
@@ -168,12 +170,15 @@ pub(crate) struct PeerMemory {
     leases: AtomicU32,
     /// How it is reached from memory of a kind.
     pub(crate) routes: Mutex<FxHashMap<Place, Arc<Route>>>,
+    /// The memory mapped here, or its key; found out once.
+    range: OnceLock<RemoteRange>,
 }
 
 impl PeerMemory {
     fn new(extent: Extent, info: MemoryInfo) -> Self {
         let (revoked, leases) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { extent, info, revoked, leases, routes: Mutex::default() }
+        let (routes, range) = (Mutex::default(), OnceLock::new());
+        Self { extent, info, revoked, leases, routes, range }
     }
 
     /// The owner no longer has it registered: no copy begins after this.
@@ -183,14 +188,27 @@ impl PeerMemory {
         self.revoked.store(true, Ordering::SeqCst);
     }
 
+    /// The memory mapped here, or its key, or why there is neither.
+    pub(crate) fn range(&self, agent: &Inner, peer: &Peer) -> &RemoteRange {
+        self.range.get_or_init(|| {
+            let (own, theirs) = (&agent.contact.introduction.identity, &peer.contact.introduction);
+            let direct = match agent.config.allows(PathKind::Mapped) {
+                true => Ok(()),
+                false => Err(Reason::new(PathKind::Mapped.to_string(), EXCLUDED)),
+            };
+            let deadline = Instant::now() + agent.config.deadline;
+            reach(&*agent.gpu, own, theirs, &self.info.offer, direct, deadline)
+        })
+    }
+
     fn is_idle(&self) -> bool {
         self.leases.load(Ordering::SeqCst) == 0
     }
 
     /// The owner keeps the memory in place as long as the lease lives.
-    pub(crate) fn lease(&self, peer: &Peer) -> Result<Lease<'_>, AgentError> {
+    pub(crate) fn lease(self: &Arc<Self>, peer: &Peer) -> Result<Lease, AgentError> {
         self.leases.fetch_add(1, Ordering::SeqCst);
-        let lease = Lease(self);
+        let lease = Lease(self.clone());
         peer.check()?;
         self.check()?;
         Ok(lease)
@@ -211,9 +229,9 @@ impl PeerMemory {
 }
 
 /// A copy under way, to or from memory of a peer.
-pub(crate) struct Lease<'a>(&'a PeerMemory);
+pub(crate) struct Lease(Arc<PeerMemory>);
 
-impl Drop for Lease<'_> {
+impl Drop for Lease {
     fn drop(&mut self) {
         self.0.leases.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
 //! Lists whose ranges have been checked, and the pieces that a transfer moves.
 
 use crate::AgentError;
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::list::{BlockList, Extent};
 use crate::memory::LocalMemory;
 use crate::path::Route;

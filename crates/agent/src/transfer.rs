@@ -1,14 +1,15 @@
 //! Transfers: posted, watched, posted again.
 
 use crate::AgentError;
-use crate::agent::Inner;
 use crate::control::link::{Link, Receipt};
+use crate::inner::Inner;
 use crate::path::{Estimate, Flight, PathKind, Started};
 use crate::prepared::Plan;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Which way a transfer moves bytes.
@@ -185,12 +186,8 @@ impl Transfer {
         let start = Instant::now();
         let mut spins = 0;
         loop {
-            match self.state() {
-                State::NotPosted => return Err(AgentError::NotPosted),
-                State::Done => return Ok(State::Done),
-                State::Cancelled => return Err(AgentError::Cancelled),
-                State::Failed => return Err(self.shared.failure()),
-                State::InProgress => {}
+            if let Some(over) = self.outcome() {
+                return over;
             }
             if start.elapsed() > timeout {
                 let what = format!("transfer with {}", self.shared.plan.peer.owner);
@@ -202,6 +199,23 @@ impl Transfer {
                 _ => std::thread::yield_now(),
             }
         }
+    }
+
+    /// What a wait gives, unless it is in progress.
+    fn outcome(&self) -> Option<Result<State, AgentError>> {
+        match self.state() {
+            State::NotPosted => Some(Err(AgentError::NotPosted)),
+            State::Done => Some(Ok(State::Done)),
+            State::Cancelled => Some(Err(AgentError::Cancelled)),
+            State::Failed => Some(Err(self.shared.failure())),
+            State::InProgress => None,
+        }
+    }
+
+    /// Its end as a future, for any runtime: the control thread of the agent wakes it. What it gives
+    /// is that of [`Transfer::wait`]; it is over at once if the transfer is not in progress.
+    pub fn completion(&self) -> Completion<'_> {
+        Completion(self)
     }
 
     /// Stops it: blocks that have not begun are not moved. When its state is terminal, no byte of
@@ -237,6 +251,27 @@ impl Transfer {
         let each = parts.map(|part| part.route.estimate(part.bytes, part.pieces.len()));
         let none = Estimate { duration: Duration::ZERO, margin: Duration::ZERO, measured: true };
         each.fold(none, Estimate::and)
+    }
+}
+
+/// The end of a transfer, to be awaited.
+#[derive(Debug)]
+pub struct Completion<'a>(&'a Transfer);
+
+impl Future for Completion<'_> {
+    type Output = Result<State, AgentError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let transfer = self.0;
+        if let Some(over) = transfer.outcome() {
+            return Poll::Ready(over);
+        }
+        transfer.shared.run().wakers.push(context.waker().clone());
+        // It may have ended before the waker was there to be found.
+        match transfer.outcome() {
+            Some(over) => Poll::Ready(over),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -286,6 +321,7 @@ impl Shared {
         self.cancel.store(false, Ordering::Relaxed);
         let mut run = self.run();
         run.error = None;
+        run.wakers.clear();
         let started = self.start(&mut run, options, posted);
         let post = posted.elapsed();
         if let Some(timing) = &mut run.timing {

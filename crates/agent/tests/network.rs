@@ -178,3 +178,41 @@ fn without_a_nic_no_path_is_left_and_all_reasons_are_given() {
         assert!(none.contains(why), "{why} in {none}");
     }
 }
+
+/// Wakes the thread that waits.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn a_transfer_is_awaited_without_a_runtime() {
+    use std::task::{Context, Poll, Waker};
+    let (initiator, target) = agents();
+    let theirs = target.register(pattern(1 << 20, 4), "cache").unwrap();
+    let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let lists = (ours.blocks(0, 64, 16384).unwrap(), theirs.blocks(0, 64, 16384).unwrap());
+    let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+    let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+    let await_it = || {
+        let mut context = Context::from_waker(&waker);
+        let mut completion = std::pin::pin!(read.completion());
+        loop {
+            match completion.as_mut().poll(&mut context) {
+                Poll::Ready(over) => return over,
+                // Nobody but the control thread looks at the transfer meanwhile.
+                Poll::Pending => std::thread::park_timeout(SOON),
+            }
+        }
+    };
+    assert!(matches!(await_it(), Err(AgentError::NotPosted)));
+    for _ in 0..20 {
+        read.post(PostOptions::new()).unwrap();
+        assert_eq!(await_it().unwrap(), State::Done);
+    }
+    assert!(bytes(&ours) == pattern(1 << 20, 4));
+}

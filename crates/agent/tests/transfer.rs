@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, BlockList, Op, PathKind, PostOptions, Registration, State,
-    Transfer,
+    Agent, AgentConfig, AgentError, BlockList, CopyBy, Op, PathKind, PostOptions, Registration,
+    State, Transfer,
 };
 
 const SOON: Duration = Duration::from_secs(30);
@@ -164,4 +164,37 @@ fn metadata_of_another_job_is_refused() {
     let refused = other.load_metadata(&one.metadata().unwrap()).unwrap_err();
     assert!(refused.to_string().contains("another token"), "{refused}");
     assert!(other.load_metadata(&one.invalidation().unwrap()).is_err());
+}
+
+/// One launch for a list, on the host SIMT device; between processes the same code runs over memory
+/// that is mapped.
+#[test]
+fn a_kernel_copies_a_whole_list() {
+    let config = || AgentConfig::default().copy_by(CopyBy::Kernel);
+    let [initiator, target] =
+        ["initiator", "target"].map(|name| Agent::new(name, config()).unwrap());
+    let (ours, theirs) =
+        (initiator.alloc(40_000, "ours").unwrap(), target.alloc(40_000, "theirs").unwrap());
+    theirs.write(0, &pattern(40_000, 5)).unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let at: Vec<_> = (0..100).rev().map(|i| i * 397).collect();
+    let lists = (ours.blocks(3, 333, 100).unwrap(), theirs.blocks_at(&at, 333).unwrap());
+    let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+    let mut expected = vec![0; 40_000];
+    for (i, from) in at.iter().enumerate() {
+        let (to, from) = (3 + 333 * i, *from as usize);
+        expected[to..to + 333].copy_from_slice(&pattern(40_000, 5)[from..from + 333]);
+    }
+    for _ in 0..2 {
+        ours.write(0, &[0; 40_000]).unwrap();
+        run(&read).unwrap();
+        assert!(bytes(&ours) == expected);
+    }
+    // The way back restores what the blocks had.
+    theirs.write(0, &[0; 40_000]).unwrap();
+    run(&initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap()).unwrap();
+    let back = bytes(&theirs);
+    for from in at.iter().map(|from| *from as usize) {
+        assert!(back[from..from + 333] == pattern(40_000, 5)[from..from + 333]);
+    }
 }

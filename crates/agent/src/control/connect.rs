@@ -4,7 +4,7 @@ use super::engine::Handed;
 use super::frame::{Decoder, Frame, MAGIC, Service, VERSION, proof};
 use super::link::Link;
 use crate::AgentError;
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::list::Owner;
 use crate::metadata::random;
 use crate::peer::Peer;

@@ -5,7 +5,7 @@ use super::inbox::Notification;
 use super::link::{Link, lost};
 use super::lock;
 use crate::AgentError;
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::list::Owner;
 use crate::metadata::random;
 use crate::peer::Peer;

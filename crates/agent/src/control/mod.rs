@@ -23,7 +23,7 @@ mod wake;
 pub(crate) use connect::{fetch, load};
 pub use inbox::Notification;
 
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::memory::LocalMemory;
 use crate::peer::Peer;
 use crate::transfer::Shared;

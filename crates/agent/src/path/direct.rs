@@ -1,47 +1,161 @@
 //! The peer's memory is at an address of this process: in the same process, or mapped.
+//!
+//! Who copies depends on the memory: the CPU from host memory to host memory; between memories that
+//! kernels reach one launch for a whole list of many blocks, and the copy engine for few.
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+use crate::config::CopyBy;
 use crate::memory::LocalMemory;
+use crate::peer::{Lease, Peer};
 use crate::prepared::Part;
 use crate::{AgentError, Op};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Instant;
-use warpverbs_mem::{Kind, Pending, Progress, Region, copy, copy_on_host};
-use warpverbs_peer::{Identity, Introduction, Reason, attach};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch};
+use warpverbs_mem::{Kind, Pending, Progress, copy, copy_on_host};
+use warpverbs_peer::Reason;
 
 /// Bytes that are copied between two looks at whether the transfer was cancelled.
 const STEP: u64 = 4 << 20;
+/// For no more pieces than this the copy engine is asked, one call for each.
+const FEW: usize = 2;
 
-/// The peer's memory, at an address of this process.
-enum Direct {
-    /// A registration of another agent, which alone keeps it.
+struct Direct {
+    place: Place,
+    gpu: Arc<dyn Gpu>,
+    copy_by: CopyBy,
+    deadline: Duration,
+    /// The list of the last part that kernels copied, where they find it.
+    list: Mutex<Option<List>>,
+}
+
+/// A list in memory that kernels read, and what it is of.
+type List = (Op, Weak<Part>, Arc<Blocks>);
+
+/// The peer's memory.
+enum Place {
+    /// A registration of another agent of this process, which alone keeps it.
     Here(Weak<LocalMemory>),
-    /// Stays mapped until the peer's memory is forgotten.
-    Mapped(Region),
+    /// Mapped, and kept in place by the peer as long as there is a lease.
+    Mapped(Buffer, Arc<Peer>),
 }
 
 impl Path for Direct {
     fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError> {
-        match self {
-            Self::Mapped(remote) => move_all(op, part, remote, cancel),
-            Self::Here(owner) => {
+        match &self.place {
+            Place::Here(owner) => {
                 let owner = owner.upgrade().ok_or_else(|| part.remote.deregistered())?;
                 owner.check()?;
-                move_all(op, part, owner.region(), cancel)
+                self.copy(op, part, &owner.buffer, None, cancel)
+            }
+            Place::Mapped(remote, peer) => {
+                let lease = part.remote.lease(peer)?;
+                self.copy(op, part, remote, Some(lease), cancel)
             }
         }
     }
 }
 
+impl Direct {
+    fn copy(
+        &self,
+        op: Op,
+        part: &Arc<Part>,
+        remote: &Buffer,
+        lease: Option<Lease>,
+        cancel: &AtomicBool,
+    ) -> Result<Started, AgentError> {
+        let on_device = |buffer: &Buffer| buffer.region().kind() != Kind::Host;
+        let by_kernel = match self.copy_by {
+            CopyBy::Auto => {
+                on_device(&part.local.buffer) && on_device(remote) && part.pieces.len() > FEW
+            }
+            CopyBy::Kernel => true,
+            CopyBy::Engine => false,
+        };
+        match by_kernel {
+            true => {
+                let list = self.list(op, part, remote)?;
+                let launch = list.copy(&*self.gpu, None, self.deadline)?;
+                let (launch, part) = (Some(launch), part.clone());
+                Ok(Started::Flight(Box::new(Kernel { launch, part, _lease: lease })))
+            }
+            false => one_by_one(op, part, remote, lease, cancel),
+        }
+    }
+
+    /// The list as the kernel takes it, which is kept for the next post.
+    fn list(&self, op: Op, part: &Arc<Part>, remote: &Buffer) -> Result<Arc<Blocks>, AgentError> {
+        let mut kept = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, known, blocks)) = &*kept
+            && (*of, known.as_ptr()) == (op, Arc::as_ptr(part))
+        {
+            return Ok(blocks.clone());
+        }
+        let side = |buffer, offset, stride| BlockSide { buffer, offset, stride };
+        let run = |piece: &crate::prepared::Piece| {
+            let (here, there) = (side(0, piece.local, piece.len), side(1, piece.remote, piece.len));
+            let (to, from) = match op {
+                Op::Read => (here, there),
+                Op::Write => (there, here),
+            };
+            BlockRun { to, from, bytes: piece.len, count: 1 }
+        };
+        let runs: Vec<_> = part.pieces.iter().map(run).collect();
+        let buffers = [part.local.buffer.clone(), remote.clone()];
+        let blocks = Blocks::new(&*self.gpu, &buffers, &runs);
+        let blocks = Arc::new(blocks.map_err(|error| failed(part, &error))?);
+        *kept = Some((op, Arc::downgrade(part), blocks.clone()));
+        Ok(blocks)
+    }
+}
+
+fn failed(part: &Part, cause: &dyn Display) -> AgentError {
+    let (peer, cause) = (part.remote.extent.owner.to_string(), cause.to_string());
+    AgentError::Path { path: part.route.kind, peer, cause }
+}
+
+/// A launch that copies a whole list.
+struct Kernel {
+    launch: Option<Launch>,
+    part: Arc<Part>,
+    _lease: Option<Lease>,
+}
+
+impl Flight for Kernel {
+    fn poll(&mut self) -> Result<bool, AgentError> {
+        let Some(launch) = &mut self.launch else { return Ok(true) };
+        let done = launch.is_done().map_err(|error| failed(&self.part, &error));
+        if !matches!(done, Ok(false)) {
+            self.launch = None;
+        }
+        done
+    }
+
+    /// A launch is not stopped: it takes milliseconds at most.
+    fn cancel(&mut self) {}
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Some(launch) = self.launch.take() {
+            // Bounded by the launch's own deadline, after which it is ended.
+            let _ = launch.wait();
+        }
+    }
+}
+
 /// Copies by the CPU, or by the copy engine of whichever side is no host memory.
-fn move_all(
+fn one_by_one(
     op: Op,
     part: &Part,
-    remote: &Region,
+    remote: &Buffer,
+    lease: Option<Lease>,
     cancel: &AtomicBool,
 ) -> Result<Started, AgentError> {
-    let local = part.local.region();
+    let (local, remote) = (part.local.region(), remote.region());
     let (to, from) = match op {
         Op::Read => (local, remote),
         Op::Write => (remote, local),
@@ -50,9 +164,9 @@ fn move_all(
     let mut last = None;
     let mut since = 0;
     for piece in &part.pieces {
-        let (mut done, ends) = (0, piece.len);
-        while done < ends {
-            let step = (ends - done).min(STEP);
+        let mut done = 0;
+        while done < piece.len {
+            let step = (piece.len - done).min(STEP);
             let (at, there) = (piece.local + done, piece.remote + done);
             let (dst, src) = match op {
                 Op::Read => (at, there),
@@ -76,10 +190,10 @@ fn move_all(
         }
     }
     // Copies of one engine finish in order, so the last one stands for all.
-    Ok(last.map_or(Started::Done, |last| Started::Flight(Box::new(Copies(last)))))
+    Ok(last.map_or(Started::Done, |last| Started::Flight(Box::new(Copies(last, lease)))))
 }
 
-struct Copies(Pending);
+struct Copies(Pending, #[expect(dead_code, reason = "kept until the copies end")] Option<Lease>);
 
 impl Flight for Copies {
     fn poll(&mut self) -> Result<bool, AgentError> {
@@ -89,40 +203,39 @@ impl Flight for Copies {
     fn cancel(&mut self) {}
 }
 
+fn direct(pair: &Pair<'_>, place: Place) -> Box<dyn Path> {
+    let (gpu, config) = (pair.agent.gpu.clone(), &pair.agent.config);
+    let (copy_by, deadline) = (config.copy_by, config.deadline);
+    Box::new(Direct { place, gpu, copy_by, deadline, list: Mutex::default() })
+}
+
 pub(super) fn same_process(pair: &Pair<'_>) -> Attempt {
     let no = |why: &str| vec![Reason::new(PathKind::SameProcess.to_string(), why)];
     let Some(owner) = &pair.peer.here else { return Err(no("the peer is another process")) };
     let owner = owner.upgrade().ok_or_else(|| no("the peer's agent has ended"))?;
     let memory = owner.memory(pair.remote.extent.id).map_err(|error| no(&error.to_string()))?;
-    reachable(pair, PathKind::SameProcess, memory.region())?;
-    Ok((Box::new(Direct::Here(Arc::downgrade(&memory))), String::new()))
+    reachable(pair, PathKind::SameProcess, &memory.buffer)?;
+    Ok((direct(pair, Place::Here(Arc::downgrade(&memory))), String::new()))
 }
 
 pub(super) fn mapped(pair: &Pair<'_>) -> Attempt {
-    let what = PathKind::Mapped.to_string();
-    let no = |why: String| vec![Reason::new(what.clone(), why)];
-    let (Some(ticket), Some(server)) = (&pair.remote.info.ticket, &pair.peer.contact.descriptors)
-    else {
-        return Err(no("the peer's memory is not of a kind that processes map".into()));
+    let range = pair.remote.range(pair.agent, pair.peer);
+    let decision = range.decision();
+    let Some(remote) = range.mapped() else {
+        let named = |reason: &Reason| Reason::new(PathKind::Mapped.to_string(), reason);
+        return Err(decision.not_better.iter().map(named).collect());
     };
-    let gpu = &pair.agent.gpu;
-    let arena = gpu.arena(ticket.len).map_err(|error| no(error.to_string()))?;
-    let identity = pair.peer.contact.identity.clone();
-    let introduction = Introduction { identity, server: server.clone() };
-    let deadline = Instant::now() + pair.agent.config.deadline;
-    let own = Identity::of_this_process(&**gpu);
-    let attached = attach(&arena, 0, &own, &introduction, ticket, deadline)?;
-    let remote = attached.segment.buffer().region();
-    let len = usize::try_from(pair.remote.extent.len).unwrap_or(usize::MAX);
-    let remote = remote.slice(0, len).map_err(|error| no(error.to_string()))?;
-    reachable(pair, PathKind::Mapped, &remote)?;
-    let by = attached.by.to_string();
-    Ok((Box::new(Direct::Mapped(remote)), by))
+    reachable(pair, PathKind::Mapped, remote)?;
+    // The peer has to be able to take the memory back.
+    let connected = pair.agent.connect(pair.peer, pair.agent.config.deadline);
+    connected.map_err(|error| vec![Reason::new(PathKind::Mapped.to_string(), error)])?;
+    let place = Place::Mapped(remote.clone(), pair.peer.clone());
+    Ok((direct(pair, place), decision.by.clone()))
 }
 
 /// Whether the CPU or a copy engine gets from one to the other.
-fn reachable(pair: &Pair<'_>, kind: PathKind, remote: &Region) -> Result<(), Vec<Reason>> {
-    let local = pair.local.region();
+fn reachable(pair: &Pair<'_>, kind: PathKind, remote: &Buffer) -> Result<(), Vec<Reason>> {
+    let (local, remote) = (pair.local.region(), remote.region());
     let host = [local, remote].iter().all(|region| region.kind() == Kind::Host);
     match host || local.copier().is_some() || remote.copier().is_some() {
         true => Ok(()),

@@ -7,7 +7,7 @@ mod process;
 
 pub use explain::{Estimate, Explanation};
 
-use crate::agent::Inner;
+use crate::inner::Inner;
 use crate::memory::LocalMemory;
 use crate::peer::{Peer, PeerMemory};
 use crate::prepared::Part;
@@ -17,6 +17,9 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 use warpverbs_peer::Reason;
+
+/// Why a path is not tried.
+pub(crate) const EXCLUDED: &str = "excluded by the configuration";
 
 /// A way from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,11 +99,8 @@ type Attempt = Result<(Box<dyn Path>, String), Vec<Reason>>;
 
 impl Pair<'_> {
     fn attempt(&self, kind: PathKind) -> Attempt {
-        let config = &self.agent.config;
-        let excluded = config.without.contains(&kind)
-            || config.require.is_some_and(|required| required != kind);
-        if excluded {
-            return Err(vec![Reason::new(kind.to_string(), "excluded by the configuration")]);
+        if !self.agent.config.allows(kind) {
+            return Err(vec![Reason::new(kind.to_string(), EXCLUDED)]);
         }
         match kind {
             PathKind::SameProcess => direct::same_process(self),

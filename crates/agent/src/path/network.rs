@@ -2,8 +2,8 @@
 //! error.
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
-use crate::agent::Inner;
 use crate::control::frame::Service;
+use crate::inner::Inner;
 use crate::list::Owner;
 use crate::peer::Peer;
 use crate::prepared::Part;
@@ -281,10 +281,8 @@ pub(super) fn network(pair: &Pair<'_>) -> Attempt {
     if pair.agent.config.nic.is_none() {
         return Err(no("no NIC was given to this agent"));
     }
-    let key = pair.remote.info.key.as_ref();
-    let key = key.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
-    let remote = RemoteRegion::from_bytes(key).map_err(|error| no(&error.to_string()))?;
-    let remote = remote.slice(0, pair.remote.extent.len).map_err(|error| no(&error.to_string()))?;
+    let remote = pair.remote.range(pair.agent, pair.peer).region();
+    let remote = remote.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
     let pairs = pair.peer.pairs.get(pair.agent, pair.peer);
     let pairs = pairs.map_err(|error| no(&error.to_string()))?;
     let by = format!("{} queue pairs", pairs.len());

@@ -105,8 +105,8 @@ impl Batch<'_> {
 
 pub(super) fn process_copy(pair: &Pair<'_>) -> Attempt {
     let no = |why: String| vec![Reason::new(PathKind::ProcessCopy.to_string(), why)];
-    let (own, peer) = (&pair.agent.contact.identity, &pair.peer.contact);
-    let theirs = &peer.identity;
+    let (own, peer) = (&pair.agent.contact.introduction.identity, &pair.peer.contact);
+    let theirs = &peer.introduction.identity;
     if own.boot_id.is_empty() || own.boot_id != theirs.boot_id {
         return Err(no(format!("{} is another machine than {}", theirs.host, own.host)));
     }

@@ -1,0 +1,123 @@
+//! Any store of bytes under keys, by which metadata and lists travel.
+
+use crate::{Agent, AgentError, BlockList};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use warpverbs_rendezvous::{Client, Deadline};
+
+/// Bytes under keys, which other processes find: the TCPStore of PyTorch (a [`Client`]), a map of
+/// this process ([`LocalExchange`]), or anything else, such as etcd.
+pub trait Exchange {
+    /// Leaves bytes under a key, in place of those that were there.
+    ///
+    /// # Errors
+    /// What is in the way, for people.
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String>;
+
+    /// The bytes under a key; waits until there are some.
+    ///
+    /// # Errors
+    /// What is in the way, or that nothing came in time.
+    fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String>;
+}
+
+impl Exchange for Client {
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
+        self.set(key, bytes).map_err(|error| error.to_string())
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+        self.wait(&[key], Deadline::after(timeout)).map_err(|error| error.to_string())?;
+        Client::get(self, key).map_err(|error| error.to_string())
+    }
+}
+
+/// An exchange among agents of one process. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct LocalExchange(Arc<Shelf>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    bytes: Mutex<HashMap<String, Vec<u8>>>,
+    news: Condvar,
+}
+
+impl Exchange for LocalExchange {
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
+        let mut map = self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        map.insert(key.to_owned(), bytes.to_vec());
+        self.0.news.notify_all();
+        Ok(())
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+        let start = Instant::now();
+        let mut map = self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(bytes) = map.get(key) {
+                return Ok(bytes.clone());
+            }
+            let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
+            let left = left.ok_or_else(|| format!("nothing after {timeout:?}"))?;
+            map = self.0.news.wait_timeout(map, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn failed(what: String) -> impl FnOnce(String) -> AgentError {
+    move |cause| AgentError::Exchange { what, cause }
+}
+
+impl Agent {
+    /// Leaves this agent's metadata under a key.
+    ///
+    /// # Errors
+    /// What the exchange says.
+    pub fn publish_metadata(
+        &self,
+        exchange: &mut dyn Exchange,
+        key: &str,
+    ) -> Result<(), AgentError> {
+        let put = exchange.put(key, &self.metadata()?);
+        put.map_err(failed(format!("publishing metadata as {key:?}")))
+    }
+
+    /// Waits for metadata under a key, and loads it; the peer's name.
+    ///
+    /// # Errors
+    /// What the exchange says, or the bytes are none of a peer.
+    pub fn retrieve_metadata(
+        &self,
+        exchange: &mut dyn Exchange,
+        key: &str,
+        timeout: Duration,
+    ) -> Result<String, AgentError> {
+        let got = exchange.get(key, timeout);
+        self.load_metadata(&got.map_err(failed(format!("metadata {key:?}")))?)
+    }
+}
+
+impl BlockList {
+    /// Leaves the list under a key.
+    ///
+    /// # Errors
+    /// What the exchange says.
+    pub fn publish(&self, exchange: &mut dyn Exchange, key: &str) -> Result<(), AgentError> {
+        let put = exchange.put(key, &self.to_bytes());
+        put.map_err(failed(format!("publishing a list as {key:?}")))
+    }
+
+    /// Waits for a list under a key.
+    ///
+    /// # Errors
+    /// What the exchange says, or the bytes are no list.
+    pub fn retrieve(
+        exchange: &mut dyn Exchange,
+        key: &str,
+        timeout: Duration,
+    ) -> Result<Self, AgentError> {
+        let got = exchange.get(key, timeout).map_err(failed(format!("list {key:?}")))?;
+        Ok(Self::from_bytes(&got)?)
+    }
+}
