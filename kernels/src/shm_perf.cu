@@ -36,11 +36,12 @@ struct Player {
                           : mail_send<Route>(coop, mail, from, bytes);
       case Exchange::batch: break;
     }
+    // Each member puts its part; the signals' group sync gathers them behind one fence.
     Status status;
-    for (u32 i = 0; i < batch && status.ok(); ++i) {
-      status = put<Route>(coop, heap, to + u64{i} * bytes, from + u64{i} * bytes, bytes, peer);
+    for (u32 i = coop.thread_rank(); i < batch && status.ok(); i += coop.size()) {
+      status = put<Route>(thread, heap, to + u64{i} * bytes, from + u64{i} * bytes, bytes, peer);
     }
-    if (!status.ok()) return status;
+    if (coop.any(!status.ok())) return Status::of(outcome::bad_address);
     Signal* all = signals;
     const u32 pe = peer;
     return signal_each<Route>(coop, heap, batch, [=](u32 i) { return SignalTo{all + i, pe}; },
@@ -56,11 +57,9 @@ struct Player {
       // A wrong value is no status of its own.
       return status.ok() && value != n ? Status::of(outcome::stray_cqe) : status;
     }
-    Status status;
-    for (u32 i = 0; i < (what == Exchange::batch ? batch : 1) && status.ok(); ++i) {
-      status = wait_signal(coop, heap, signals + i, compare::ge, n, {}, peer);
-    }
-    return status;
+    if (what != Exchange::batch) return wait_signal(coop, heap, signals, compare::ge, n, {}, peer);
+    const Signal* all = signals;
+    return wait_each(coop, heap, batch, [=](u32 i) { return all + i; }, compare::ge, n, {}, peer);
   }
 };
 

@@ -173,6 +173,9 @@ pub trait Gpu: Send + Sync {
     /// Copies bytes into a buffer of this device. Returns when they are there.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), GpuError>;
 
+    /// Zeroes all of a buffer of this device. Returns when it is done.
+    fn zero(&self, buffer: &Buffer) -> Result<(), GpuError>;
+
     /// Compiles and loads every kernel of `image` now, so that no later launch has to wait behind
     /// a running kernel. Idempotent.
     fn load(&self, image: &'static crate::Image) -> Result<(), GpuError>;

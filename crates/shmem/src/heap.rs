@@ -317,13 +317,7 @@ impl Heap {
 
     /// Zeroes a place of the own heap.
     pub(crate) fn clear<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
-        let buffer = self.local(place)?;
-        let zeros = vec![0; buffer.len().min(1 << 20)];
-        for at in (0..buffer.len()).step_by(zeros.len().max(1)) {
-            let len = zeros.len().min(buffer.len() - at);
-            self.gpu.write(&buffer, at as u64, &zeros[..len])?;
-        }
-        Ok(())
+        Ok(self.gpu.zero(&self.local(place)?)?)
     }
 
     /// Copies bytes out of a place of the own heap.

@@ -26,6 +26,7 @@ struct Thread {
   WV_DEVICE bool any(bool holds) const { return holds; }
   // Whether members are to be gathered with other callers of their warp.
   static constexpr bool alone = true;
+  static constexpr u32 max_size = 1;
 };
 
 struct Warp {
@@ -39,6 +40,7 @@ struct Warp {
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;
   static constexpr bool alone = false;
+  static constexpr u32 max_size = warp_size;
 };
 
 struct Block {
@@ -49,6 +51,7 @@ struct Block {
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;
   static constexpr bool alone = false;
+  static constexpr u32 max_size = 1024;
 };
 
 WV_D constexpr Thread thread{};

@@ -27,8 +27,11 @@ struct Peer {
   u32 reserved;
 };
 
-// Never written after it was handed out.
+// Never written after it was handed out, and always where the host put it: calls read it as
+// constants of global memory, so a copy elsewhere is of no use.
 struct Heap {
+  Heap(const Heap&) = delete;
+
   u64 base;      // first byte of the own heap
   u64 bytes;     // its size
   u64 peers;     // Peer of each rank, this one included

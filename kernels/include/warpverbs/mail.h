@@ -56,6 +56,11 @@ struct Mail {
   u32 to, from;
   u64 sent, received;
   u64 credit;  // as last seen
+  // Found out once, so that a message costs no look at the heap.
+  reach sends_by, receives_by;
+  u64 to_delta;
+  MailLine* lines;  // of slot 0, as they arrive
+  u32 slot_lines;
 };
 
 // `heap` stays where it is. Ranks may be no_rank: nothing is sent or received then. bad_address if

@@ -90,6 +90,13 @@ template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
                              u64 value, Timeout = {}, u32 from = no_rank);
 
+// Waits for `count` signals, of which at(i) is the place of signal i, called by any one member. The
+// members share them out, so a warp waits for 32 in the time of one. All must come from rank `from`
+// if it is given. A failed wait's status, aborted before peer_lost before others, or ok.
+template <class Coop, class At>
+WV_DEVICE Status wait_each(const Coop& coop, const Heap& heap, u32 count, At at, compare how,
+                           u64 value, Timeout = {}, u32 from = no_rank);
+
 // Atomics on aligned words of u32 or u64. `old` is what the word was. They are ordered behind all
 // earlier puts of the group to that peer, and acquire. If any rank reaches the word's heap by RDMA,
 // all must: mixed_routes if this rank cannot.

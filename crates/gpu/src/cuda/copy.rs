@@ -77,6 +77,32 @@ impl CopyEngine {
         CopyCounts { direct: read(&self.direct), bounced: read(&self.bounced) }
     }
 
+    /// Starts to zero memory of this device by `cuMemset`, which runs on its multiprocessors; None if
+    /// kernels that run leave it no room, or no copy may wait for them.
+    ///
+    /// # Safety
+    /// The range must be this device's, and stay valid until the ticket is done.
+    pub(super) unsafe fn zero(
+        &self,
+        addr: u64,
+        len: usize,
+    ) -> Result<Option<CopyTicket>, GpuError> {
+        let (stream, bounce) = (self.line.stream(), CopyPolicy::Always(CopyPath::Bounce));
+        let context = stream.context();
+        let _entered = context.enter()?;
+        let mut last = lock(&self.last);
+        let number = *last + 1;
+        if self.policy == bounce || !context.occupancy().admit(&self.landing, number) {
+            return Ok(None);
+        }
+        // SAFETY: the caller's range; a live stream.
+        let set = unsafe { context.driver().cuMemsetD8Async(addr, 0, len, stream.raw()) };
+        // As in `enqueue`.
+        self.line.number(number)?;
+        *last = number;
+        set.map(|()| Some(CopyTicket(number)))
+    }
+
     /// Starts a copy between any two of: this device, another CUDA device, host memory.
     ///
     /// # Safety

@@ -5,7 +5,7 @@
 //!
 //! | call | driver calls that may wait for running kernels | what is done about it |
 //! |---|---|---|
-//! | [`Launch`] polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, never `cuMemset` |
+//! | [`Launch`] polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, and `cuMemset` only where it has room |
 //! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
 //! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
 //! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister`, `cuIpcCloseMemHandle` (`cuMemUnmap` was not seen to) | put off until no launch runs |
@@ -250,6 +250,14 @@ impl Gpu for CudaDevice {
             return self.transfer.write(region, offset, data);
         }
         Ok(region.write(offset, data)?)
+    }
+
+    fn zero(&self, buffer: &Buffer) -> Result<(), GpuError> {
+        let region = buffer.region();
+        if self.is_mine(region)? {
+            return self.transfer.zero(region);
+        }
+        Ok(region.fill(0, region.len(), 0)?)
     }
 
     fn load(&self, image: &'static Image) -> Result<(), GpuError> {

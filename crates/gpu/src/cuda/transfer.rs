@@ -69,11 +69,16 @@ impl Transfer {
         Ok(())
     }
 
-    /// Zeroes all of `region`. By copies and not by `cuMemset`, which runs on the multiprocessors
-    /// and so would wait for a kernel that fills the device.
+    /// Zeroes all of `region`: by `cuMemset` while running kernels leave it room, for which it would
+    /// wait, else by copies.
     pub(crate) fn zero(&self, region: &Region) -> Result<(), GpuError> {
         let mut staging = lock(&self.staging);
         self.settle(&mut staging, region)?;
+        // SAFETY: all of `region`, which stays until `settle` has seen the end.
+        staging.busy = unsafe { self.engine.zero(region.addr(), region.len()) }?;
+        if staging.busy.is_some() {
+            return self.settle(&mut staging, region);
+        }
         staging.buffer.fill(0, STAGING.min(region.len()), 0)?;
         let from = staging.buffer.addr();
         for at in (0..region.len()).step_by(STAGING) {

@@ -93,6 +93,10 @@ impl Gpu for SimtDevice {
         Ok(buffer.region().write(offset, data)?)
     }
 
+    fn zero(&self, buffer: &Buffer) -> Result<(), GpuError> {
+        Ok(buffer.region().fill(0, buffer.len(), 0)?)
+    }
+
     fn load(&self, _image: &'static Image) -> Result<(), GpuError> {
         // Kernels are part of the program.
         Ok(())

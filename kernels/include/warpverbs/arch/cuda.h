@@ -182,6 +182,30 @@ WV_DEVICE void increase(u64* p, u64 v) {
 }
 #undef WV_RED
 
+// A plain load of what nobody writes while the kernel runs, in global memory. Not `volatile`, and
+// memory is not clobbered: it is loaded once and stays in a register, whatever fences come between.
+template <class T>
+WV_DEVICE T load_constant(const T* p) {
+  if constexpr (sizeof(T) == 8) {
+    u64 v;
+    asm("ld.global.nc.u64 %0, [%1];" : "=l"(v) : "l"(p));
+    return static_cast<T>(v);
+  } else if constexpr (sizeof(T) == 4) {
+    u32 v;
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return static_cast<T>(v);
+  } else if constexpr (sizeof(T) == 2) {
+    u32 v;
+    asm("{ .reg .u16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h; }" : "=r"(v) : "l"(p));
+    return static_cast<T>(v);
+  } else {
+    static_assert(sizeof(T) == 1, "1, 2, 4 or 8 bytes");
+    u32 v;
+    asm("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p));
+    return static_cast<T>(v);
+  }
+}
+
 // A plain 16-byte store: nobody may look before the next release has been acquired.
 WV_DEVICE void write16(void* p, vec16 v) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");

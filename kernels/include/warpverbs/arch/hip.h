@@ -114,6 +114,12 @@ WV_DEVICE void increase(u64* p, u64 value) {
   (void)fetch_add<O, S>(p, value);
 }
 
+// A plain load of what nobody writes while the kernel runs.
+template <class T>
+WV_DEVICE T load_constant(const T* p) {
+  return *p;
+}
+
 // A plain 16-byte store: nobody may look before the next release has been acquired.
 WV_DEVICE void write16(void* p, vec16 value) { *static_cast<vec16*>(p) = value; }
 

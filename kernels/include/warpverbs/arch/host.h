@@ -39,6 +39,12 @@ enum class order : u32 { relaxed, acquire, release, acq_rel, seq_cst };
 // Who must see it: the block, the device, or everybody including NIC and host.
 enum class scope : u32 { block, gpu, system };
 
+// A plain load of what nobody writes while the kernel runs.
+template <class T>
+inline T load_constant(const T* p) {
+  return *p;
+}
+
 // 16 bytes moved by one instruction on a GPU; each half is single-copy atomic, the whole is not.
 struct alignas(16) vec16 {
   u64 lo, hi;

@@ -13,22 +13,32 @@ struct Arrival {
   const Team& team;
   TeamBlock* block;
   u32 me;  // in the team
-  u64 call;
-  Deadline deadline;
+  HeapDeadline deadline;
+  u64 call;  // of this rank, from 1
 
   WV_DEVICE u32 rank_of(u32 member) const { return team.first + member * team.stride; }
+  // Counts this call, which counts even if it fails.
+  WV_DEVICE void count() {
+    call = load<order::relaxed, scope::gpu>(&block->calls) + 1;
+    store<order::relaxed, scope::gpu>(&block->calls, call);
+  }
+  // Whoever comes behind `member`.
+  WV_DEVICE u32 next(u32 member) const { return member + 1 == team.size ? 0 : member + 1; }
 };
 
-WV_DEVICE bool in_team(const Team& team, u32 rank) {
+// Which member of the team a rank is: team.size or more if it is none.
+WV_DEVICE u32 member_of(const Team& team, u32 rank) {
   const u32 distance = rank - team.first;
-  return rank >= team.first && team.stride != 0 && distance % team.stride == 0 &&
-         distance / team.stride < team.size;
+  // Without the division that nearly no team needs.
+  if (team.stride == 1) return distance;
+  if (team.stride == 0 || rank < team.first || distance % team.stride != 0) return ~u32{0};
+  return distance / team.stride;
 }
 
 // Whether ranks and block are there.
-WV_DEVICE Status check_team(const Heap& heap, const Team& team) {
-  if (team.size == 0 || !in_team(team, heap.rank) ||
-      u64{team.first} + u64{team.stride} * (team.size - 1) >= heap.world) {
+WV_DEVICE Status check_team(const Heap& heap, const Team& team, u32 me) {
+  if (me >= team.size ||
+      u64{team.first} + u64{team.stride} * (team.size - 1) >= fixed(heap.world)) {
     return Status::of(outcome::no_peer);
   }
   if (!holds_range(heap, team.block, sizeof(TeamBlock)) || team.block % alignof(Signal) != 0) {
@@ -51,7 +61,7 @@ WV_DEVICE Status tell(const Arrival& arrival, u32 member, Signal* word) {
   return Status{};
 }
 
-WV_DEVICE Status await_member(const Arrival& arrival, u32 member, const Signal* word) {
+WV_DEVICE Status await_member(Arrival& arrival, u32 member, const Signal* word) {
   const HeapWait wait{wait_for::barrier, arrival.rank_of(member), word, arrival.call};
   return await_word(
       arrival.heap, wait, arrival.deadline, [&] { return read_signal(word); },
@@ -60,25 +70,26 @@ WV_DEVICE Status await_member(const Arrival& arrival, u32 member, const Signal* 
 
 // Everybody tells everybody: one flight.
 template <class Route, bool Each>
-WV_DEVICE Status meet_flat(const Arrival& arrival) {
-  const u32 size = arrival.team.size;
+WV_DEVICE Status meet_flat(Arrival& arrival) {
   // Release, pairs with the acquire of await_member; covers the relaxed adds below.
   wv::fence<order::release, scope::system>();
   Status status;
-  for (u32 i = 1; i < size && status.ok(); ++i) {
-    status = tell<Route, Each>(arrival, (arrival.me + i) % size, &arrival.block->from[arrival.me]);
+  for (u32 i = arrival.next(arrival.me); i != arrival.me && status.ok(); i = arrival.next(i)) {
+    status = tell<Route, Each>(arrival, i, &arrival.block->from[arrival.me]);
   }
-  for (u32 i = 1; i < size && status.ok(); ++i) {
-    const u32 member = (arrival.me + i) % size;
-    status = await_member(arrival, member, &arrival.block->from[member]);
+  // While the adds are in flight: before the fence it would be waited for.
+  arrival.count();
+  for (u32 i = arrival.next(arrival.me); i != arrival.me && status.ok(); i = arrival.next(i)) {
+    status = await_member(arrival, i, &arrival.block->from[i]);
   }
   return status;
 }
 
 // Dissemination: after round r a rank has heard of 2^(r + 1) ranks, itself included.
 template <class Route, bool Each>
-WV_DEVICE Status meet_in_rounds(const Arrival& arrival) {
+WV_DEVICE Status meet_in_rounds(Arrival& arrival) {
   const u32 size = arrival.team.size;
+  arrival.count();
   Status status;
   for (u32 round = 0; round < team_rounds && size > 1u << round && status.ok(); ++round) {
     const u32 distance = 1u << round;
@@ -93,24 +104,33 @@ WV_DEVICE Status meet_in_rounds(const Arrival& arrival) {
   return status;
 }
 
+// Waits for everything that this rank has posted to the ranks of the team.
+WV_DEVICE Status quiet_team(const Arrival& arrival, Timeout timeout) {
+  // Then there are no queue pairs.
+  if (fixed(arrival.heap.stride) != 0) return Status{};
+  const Deadline deadline = deadline_of(arrival.heap, timeout);
+  Status status;
+  for (u32 i = 0; i < arrival.team.size && status.ok(); ++i) {
+    status = quiet_queues(peer_of(arrival.heap, arrival.rank_of(i)), deadline);
+  }
+  return status;
+}
+
 template <class Route, bool Quiet, class Coop>
 WV_DEVICE Status meet(const Coop& coop, const Heap& heap, const Team& team, Timeout timeout) {
-  const Status bad = check_team(heap, team);
+  const u32 me = member_of(team, fixed(heap.rank));
+  const Status bad = check_team(heap, team, me);
   if (!bad.ok()) return bad;
   return by_leader(coop, [&] {
     TeamBlock* block = at_offset<TeamBlock>(heap, team.block);
-    const u64 call = load<order::relaxed, scope::gpu>(&block->calls) + 1;
-    store<order::relaxed, scope::gpu>(&block->calls, call);
-    const u32 me = (heap.rank - team.first) / team.stride;
-    const Arrival arrival{heap, team, block, me, call, deadline_of(heap, timeout)};
-    Status status;
+    Arrival arrival{heap, team, block, me, HeapDeadline::of(heap, timeout), 0};
     if constexpr (Quiet && Route::may_be_rdma) {
-      for (u32 i = 0; i < team.size && status.ok(); ++i) {
-        const Peer* peer = peer_of(heap, arrival.rank_of(i));
-        if (peer->qp_count != 0) status = quiet_queues(peer, arrival.deadline);
+      const Status status = quiet_team(arrival, timeout);
+      if (!status.ok()) {
+        arrival.count();
+        return status;
       }
     }
-    if (!status.ok()) return status;
     return team.size <= flat_ranks ? meet_flat<Route, Coop::alone>(arrival)
                                    : meet_in_rounds<Route, Coop::alone>(arrival);
   });

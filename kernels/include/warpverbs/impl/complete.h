@@ -28,9 +28,8 @@ template <class Coop, class Body>
 WV_DEVICE Status once(const Coop& coop, Body body) {
   Status status;
   if (coop.thread_rank() == 0) status = body();
-  status = coop.broadcast(status);
-  coop.sync();
-  return status;
+  // `any` orders memory as a sync does; a block pays one barrier unless the call failed.
+  return coop.any(!status.ok()) ? coop.broadcast(status) : Status{};
 }
 
 }  // namespace impl

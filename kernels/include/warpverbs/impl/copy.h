@@ -60,24 +60,33 @@ struct Run {
   WV_DEVICE void write(u64 i, T word) const { store<order::relaxed, scope::system>(to + i, word); }
 };
 
+// Count elements of a lane, `stride` apart from `first` on; if Checked, some may lie beyond
+// `count`. All are loaded before the first is stored.
+template <u32 Count, bool Checked, class Elements>
+WV_DEVICE void copy_round(const Elements& elements, u64 first, u32 stride, u64 count) {
+  typename Elements::Element held[Count];
+  WV_UNROLL
+  for (u32 k = 0; k < Count; ++k) {
+    const u64 i = first + u64{k} * stride;
+    if (!Checked || i < count) held[k] = elements.read(i);
+  }
+  WV_UNROLL
+  for (u32 k = 0; k < Count; ++k) {
+    const u64 i = first + u64{k} * stride;
+    if (!Checked || i < count) elements.write(i, held[k]);
+  }
+}
+
 // Elements [0, count), those of a lane `stride` apart, InFlight of them loaded before the first is
 // stored.
 template <u32 InFlight, class Elements>
 WV_DEVICE void copy_elements(u32 rank, u32 stride, const Elements& elements, u64 count) {
   const u64 round = u64{stride} * InFlight;
-  for (u64 first = rank; first < count; first += round) {
-    typename Elements::Element held[InFlight];
-    WV_UNROLL
-    for (u32 k = 0; k < InFlight; ++k) {
-      const u64 i = first + u64{k} * stride;
-      if (i < count) held[k] = elements.read(i);
-    }
-    WV_UNROLL
-    for (u32 k = 0; k < InFlight; ++k) {
-      const u64 i = first + u64{k} * stride;
-      if (i < count) elements.write(i, held[k]);
-    }
+  u64 first = rank;
+  for (; first + (round - stride) < count; first += round) {
+    copy_round<InFlight, false>(elements, first, stride, count);
   }
+  if (first < count) copy_round<InFlight, true>(elements, first, stride, count);
 }
 
 // Fewer than 16 bytes, at any alignment.
@@ -110,11 +119,13 @@ WV_DEVICE void copy(const Coop& coop, void* to_any, const void* from_any, u64 by
   const u64 packs = (bytes - head) / pack_bytes;
   const u32 offset = static_cast<u32>(reinterpret_cast<u64>(from) % pack_bytes);
   const u32 rank = coop.thread_rank(), stride = coop.size();
+  // A warp has few lanes, and registers enough to keep more loads in flight than a block's.
+  constexpr u32 in_flight = Coop::max_size <= warp_size ? 16 : 8;
   if (offset == 0) {
-    copy_elements<8>(rank, stride, AlignedPacks{to, from}, packs);
+    copy_elements<in_flight>(rank, stride, AlignedPacks{to, from}, packs);
   } else {
     // Two loads each.
-    copy_elements<4>(rank, stride, ShiftedPacks{to, from - offset, offset}, packs);
+    copy_elements<in_flight / 2>(rank, stride, ShiftedPacks{to, from - offset, offset}, packs);
   }
   const u64 done = packs * pack_bytes;
   copy_edge(coop, to + done, from + done, bytes - head - done);

@@ -6,27 +6,34 @@
 namespace wv {
 namespace impl {
 
+// A field of Heap or Peer. Tables change only between launches.
+template <class T>
+WV_DEVICE T fixed(const T& field) {
+  return load_constant(&field);
+}
+
 // Where `own` lies in the heap. Beyond heap.bytes for any address outside.
 WV_DEVICE u64 offset_in(const Heap& heap, const void* own) {
-  return reinterpret_cast<u64>(own) - heap.base;
+  return reinterpret_cast<u64>(own) - fixed(heap.base);
 }
 
 // Whether [offset, offset + bytes) lies in the heap.
 WV_DEVICE bool holds_range(const Heap& heap, u64 offset, u64 bytes) {
-  return offset <= heap.bytes && bytes <= heap.bytes - offset;
+  const u64 all = fixed(heap.bytes);
+  return offset <= all && bytes <= all - offset;
 }
 
-// Null if `pe` is no rank. Tables change only between launches.
+// Null if `pe` is no rank.
 WV_DEVICE const Peer* peer_of(const Heap& heap, u32 pe) {
-  if (pe >= heap.world) return nullptr;
-  return reinterpret_cast<const Peer*>(heap.peers) + pe;
+  if (pe >= fixed(heap.world)) return nullptr;
+  return reinterpret_cast<const Peer*>(fixed(heap.peers)) + pe;
 }
 
 }  // namespace impl
 
 template <class T>
 WV_DEVICE T* at_offset(const Heap& heap, u64 offset) {
-  return reinterpret_cast<T*>(heap.base + offset);
+  return reinterpret_cast<T*>(impl::fixed(heap.base) + offset);
 }
 
 WV_DEVICE bool in_heap(const Heap& heap, const void* own, u64 bytes) {
@@ -36,9 +43,9 @@ WV_DEVICE bool in_heap(const Heap& heap, const void* own, u64 bytes) {
 template <class T>
 WV_DEVICE T* ptr(const Heap& heap, T* own, u32 pe) {
   const Peer* peer = impl::peer_of(heap, pe);
-  if (peer == nullptr || peer->route != reach::direct) return nullptr;
+  if (peer == nullptr || impl::fixed(peer->route) != reach::direct) return nullptr;
   if (!in_heap(heap, own, sizeof(T))) return nullptr;
-  return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(peer->delta));
+  return reinterpret_cast<T*>(reinterpret_cast<u64>(own) + static_cast<u64>(impl::fixed(peer->delta)));
 }
 
 }  // namespace wv

@@ -8,8 +8,24 @@ namespace wv {
 namespace impl {
 
 WV_DEVICE Deadline deadline_of(const Heap& heap, Timeout timeout) {
-  return deadline_within(timeout, heap.timeout_ns);
+  return deadline_within(timeout, fixed(heap.timeout_ns));
 }
+
+// The same for waits that usually end at once: the clock is read, and the time begins, when the
+// first look at the time is due.
+struct HeapDeadline {
+  u64 ns;
+  Deadline deadline;
+
+  WV_DEVICE static HeapDeadline of(const Heap& heap, Timeout timeout) {
+    return {timeout.ns != 0 ? timeout.ns : fixed(heap.timeout_ns), {0}};
+  }
+  WV_DEVICE bool passed() {
+    if (deadline.end != 0) return deadline.passed();
+    deadline = deadline_within(Timeout{ns}, ns);
+    return false;
+  }
+};
 
 // What a wait on the heap is for, as the host is told if it fails.
 struct HeapWait {
@@ -20,7 +36,7 @@ struct HeapWait {
 };
 
 WV_DEVICE void record_fault(const Heap& heap, const HeapWait& wait, Status status, u64 actual) {
-  HeapFault* fault = &at<HeapState>(heap.state)->fault;
+  HeapFault* fault = &at<HeapState>(fixed(heap.state))->fault;
   record_first(fault, status, wait.what, wait.expected, actual, [&] {
     store<order::relaxed, scope::system>(&fault->peer, wait.peer);
     store<order::relaxed, scope::system>(&fault->offset, offset_in(heap, wait.word));
@@ -29,11 +45,11 @@ WV_DEVICE void record_fault(const Heap& heap, const HeapWait& wait, Status statu
 
 // Why the host wants the wait to end, if it does. The words lie in host memory.
 WV_DEVICE Status alarm_of(const Heap& heap, u32 peer) {
-  const u32* alarms = at<const u32>(heap.alarms);
+  const u32* alarms = at<const u32>(fixed(heap.alarms));
   if (load<order::relaxed, scope::system>(alarms + alarm_of_heap) != 0) {
     return Status::of(outcome::aborted);
   }
-  if (peer < heap.world &&
+  if (peer < fixed(heap.world) &&
       load<order::relaxed, scope::system>(alarms + alarm_of_peer(peer)) != 0) {
     return Status::of(outcome::peer_lost);
   }
@@ -48,7 +64,7 @@ struct HeapPace {
   Backoff backoff;
 
   // One turn: gives way, or says why the wait must end.
-  WV_DEVICE Status next(const Heap& heap, u32 peer, Deadline deadline) {
+  WV_DEVICE Status next(const Heap& heap, u32 peer, HeapDeadline& deadline) {
     const bool eager = turn < eager_turns;
     turn += 1;
     if (!eager || turn % 16 == 0) {
@@ -66,7 +82,7 @@ struct HeapPace {
 
 // Until `look()`, which acquires, has returned what `holds` accepts.
 template <class Look, class Holds>
-WV_DEVICE Status await_word(const Heap& heap, const HeapWait& wait, Deadline deadline,
+WV_DEVICE Status await_word(const Heap& heap, const HeapWait& wait, HeapDeadline& deadline,
                             Look look, Holds holds) {
   HeapPace pace;
   for (;;) {
@@ -78,6 +94,16 @@ WV_DEVICE Status await_word(const Heap& heap, const HeapWait& wait, Deadline dea
       return status;
     }
   }
+}
+
+// One status for all members, who may have seen different ends.
+template <class Coop>
+WV_DEVICE Status worst_of(const Coop& coop, Status mine) {
+  if (!coop.any(!mine.ok())) return mine;
+  if (coop.any(mine.kind() == outcome::aborted)) return Status::of(outcome::aborted);
+  if (coop.any(mine.kind() == outcome::peer_lost)) return Status::of(outcome::peer_lost);
+  const bool bad = coop.any(mine.kind() == outcome::bad_address);
+  return Status::of(bad ? outcome::bad_address : outcome::timeout);
 }
 
 }  // namespace impl

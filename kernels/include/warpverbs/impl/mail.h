@@ -13,14 +13,13 @@ namespace wv {
 namespace impl {
 
 WV_DEVICE MailBlock* block_of(const Mail& mail) {
-  return at_offset<MailBlock>(*mail.heap, mail.box.block);
+  return reinterpret_cast<MailBlock*>(mail.lines) - 1;
 }
 // Lines of message `n`, in the own heap: as they arrive, or as they leave.
 WV_DEVICE MailLine* lines_of_message(const Mail& mail, u64 n, bool leaving) {
-  MailLine* lines = reinterpret_cast<MailLine*>(block_of(mail) + 1);
-  const u64 slot = n & ((u64{1} << mail.box.log_slots) - 1);
-  const u64 area = leaving ? u64{1} << mail.box.log_slots : 0;
-  return lines + (area + slot) * lines_of(mail.box.bytes);
+  const u64 slots = u64{1} << mail.box.log_slots;
+  const u64 slot = (n & (slots - 1)) + (leaving ? slots : 0);
+  return mail.lines + slot * mail.slot_lines;
 }
 WV_DEVICE u32 number_of(const Mail& mail, u64 n) {
   return static_cast<u32>(n & ((u64{1} << mail.box.log_period) - 1)) + 1;
@@ -39,26 +38,25 @@ WV_DEVICE bool has_number(vec16 line, u32 number) {
 }
 WV_DEVICE u64 payload_of(vec16 line) { return (line.lo & 0xffffffff) | line.hi << 32; }
 
-// 8 bytes at a time, the last ones in part.
+// A message in memory, in words of 8 bytes, of which the last may be short.
 struct MailBytes {
   u8* at;
-  u32 bytes;
 
-  WV_DEVICE u64 get(u64 i) const {
-    const u32 left = bytes - static_cast<u32>(i) * line_payload;
-    const u64* word = reinterpret_cast<const u64*>(at) + i;
-    if (left >= line_payload) return load<order::relaxed, scope::gpu>(word);
+  WV_DEVICE u64 get(u32 i) const {
+    return load<order::relaxed, scope::gpu>(reinterpret_cast<const u64*>(at) + i);
+  }
+  WV_DEVICE void put(u32 i, u64 value) const {
+    store<order::relaxed, scope::gpu>(reinterpret_cast<u64*>(at) + i, value);
+  }
+  WV_DEVICE u64 get_short(u32 i, u32 bytes) const {
     u64 value = 0;
-    for (u32 k = 0; k < left; ++k) {
+    for (u32 k = 0; k < bytes; ++k) {
       value |= u64{load<order::relaxed, scope::gpu>(at + i * line_payload + k)} << 8 * k;
     }
     return value;
   }
-  WV_DEVICE void put(u64 i, u64 value) const {
-    const u32 left = bytes - static_cast<u32>(i) * line_payload;
-    u64* word = reinterpret_cast<u64*>(at) + i;
-    if (left >= line_payload) return store<order::relaxed, scope::gpu>(word, value);
-    for (u32 k = 0; k < left; ++k) {
+  WV_DEVICE void put_short(u32 i, u64 value, u32 bytes) const {
+    for (u32 k = 0; k < bytes; ++k) {
       store<order::relaxed, scope::gpu>(at + i * line_payload + k,
                                         static_cast<u8>(value >> 8 * k));
     }
@@ -69,23 +67,66 @@ struct MailBytes {
 struct MailRegister {
   u64* value;
 
-  WV_DEVICE u64 get(u64) const { return *value; }
-  WV_DEVICE void put(u64, u64 v) const { *value = v; }
+  WV_DEVICE u64 get(u32) const { return *value; }
+  WV_DEVICE void put(u32, u64 v) const { *value = v; }
+  WV_DEVICE u64 get_short(u32, u32) const { return *value; }
+  WV_DEVICE void put_short(u32, u64 v, u32) const { *value = v; }
 };
 
-// Lines of a message on their way out.
-template <class Message>
-struct LeavingLines {
-  using Element = u64;
-  const Message& message;
-  MailLine* lines;
-  u32 number;
+// How many lines a member has in its registers at a time.
+template <u32 Count>
+struct Together {
+  static constexpr u32 count = Count;
+};
 
-  WV_DEVICE u64 read(u64 i) const { return message.get(i); }
-  WV_DEVICE void write(u64 i, u64 payload) const {
-    store16<scope::system>(lines + i, line_of(payload, number));
+// Calls `body(Together, first)` for a member's lines out of `lines`: first, first + stride, …, as
+// many of them as Together says, until one call returns a status that is not ok. Whole powers of
+// two, because a bound checked for every line costs more than the line.
+template <class Body>
+WV_DEVICE Status for_lines(u32 rank, u32 stride, u32 lines, Body body) {
+  u32 first = rank;
+  Status status;
+  for (; status.ok() && u64{first} + u64{7} * stride < lines; first += 8 * stride) {
+    status = body(Together<8>{}, first);
   }
-};
+  if (status.ok() && first + 3 * stride < lines) {
+    status = body(Together<4>{}, first);
+    first += 4 * stride;
+  }
+  if (status.ok() && first + stride < lines) {
+    status = body(Together<2>{}, first);
+    first += 2 * stride;
+  }
+  if (status.ok() && first < lines) status = body(Together<1>{}, first);
+  return status;
+}
+
+// Who has the short line behind `whole` ones.
+WV_DEVICE bool has_line(u32 rank, u32 stride, u32 whole) {
+  return stride == 1 || rank == whole % stride;
+}
+
+// Writes the lines of a message to where they leave or arrive, by all members.
+template <class Coop, class Message>
+WV_DEVICE void write_lines(const Coop& coop, const Message& message, u32 bytes, MailLine* lines,
+                           u32 number) {
+  const u32 rank = coop.thread_rank(), stride = coop.size(), whole = bytes / line_payload;
+  (void)for_lines(rank, stride, whole, [&](auto together, u32 first) {
+    constexpr u32 count = decltype(together)::count;
+    u64 held[count];
+    WV_UNROLL
+    for (u32 k = 0; k < count; ++k) held[k] = message.get(first + k * stride);
+    WV_UNROLL
+    for (u32 k = 0; k < count; ++k) {
+      store16<scope::system>(lines + first + k * stride, line_of(held[k], number));
+    }
+    return Status{};
+  });
+  if (bytes % line_payload != 0 && has_line(rank, stride, whole)) {
+    const u64 last = message.get_short(whole, bytes % line_payload);
+    store16<scope::system>(lines + whole, line_of(last, number));
+  }
+}
 
 // By one thread: until `sent` messages may be under way, and a new period may begin.
 WV_DEVICE Status await_credit(Mail& mail, Timeout timeout) {
@@ -94,8 +135,9 @@ WV_DEVICE Status await_credit(Mail& mail, Timeout timeout) {
   const u64 slots = u64{1} << mail.box.log_slots;
   const u64 wanted = all ? mail.sent : mail.sent + 1 - slots;
   const HeapWait wait{wait_for::credit, mail.to, word, wanted};
+  HeapDeadline deadline = HeapDeadline::of(*mail.heap, timeout);
   return await_word(
-      *mail.heap, wait, deadline_of(*mail.heap, timeout),
+      *mail.heap, wait, deadline,
       [&] { return mail.credit = read_signal(word); }, [&](u64 credit) { return credit >= wanted; });
 }
 
@@ -131,26 +173,26 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
                               Timeout timeout) {
   if (!mail.status.ok()) return mail.status;
   if (bytes > mail.box.bytes) return Status::of(outcome::too_long);
-  const Way way = way_to<Route>(*mail.heap, mail.to);
-  if (!way.status.ok()) return way.status;
+  if (mail.sends_by == reach::none || !allows(Route{}, mail.sends_by)) {
+    return Status::of(outcome::no_peer);
+  }
   // What the members wrote is part of the message.
   coop.sync();
   Status status = take_credit(coop, mail, timeout);
   if (!status.ok()) return status;
-  const u64 lines = lines_of(bytes);
   const u32 number = number_of(mail, mail.sent);
   MailLine* arriving = lines_of_message(mail, mail.sent, false);
-  if (Route::may_be_direct && way.direct) {
-    const LeavingLines<Message> out{message, way.at(arriving), number};
-    copy_elements<4>(coop.thread_rank(), coop.size(), out, lines);
+  if (Route::may_be_direct && mail.sends_by == reach::direct) {
+    const u64 there = reinterpret_cast<u64>(arriving) + mail.to_delta;
+    write_lines(coop, message, bytes, reinterpret_cast<MailLine*>(there), number);
   } else if constexpr (Route::may_be_rdma) {
     // Its last message has been taken, so nobody reads the slot any more.
     MailLine* leaving = lines_of_message(mail, mail.sent, true);
-    const LeavingLines<Message> out{message, leaving, number};
-    copy_elements<4>(coop.thread_rank(), coop.size(), out, lines);
+    write_lines(coop, message, bytes, leaving, number);
     status = by_leader(coop, [&] {
-      return lines_by_rdma<Coop::alone>(*mail.heap, way.peer, leaving, arriving,
-                                        static_cast<u32>(lines * sizeof(MailLine)), timeout);
+      const u32 wire = static_cast<u32>(lines_of(bytes) * sizeof(MailLine));
+      return lines_by_rdma<Coop::alone>(*mail.heap, peer_of(*mail.heap, mail.to), leaving,
+                                        arriving, wire, timeout);
     });
     if (!status.ok()) return status;
   }
@@ -158,66 +200,68 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
   return status;
 }
 
-// The first InFlight lines from `first` on, `stride` apart, once they have come.
-template <u32 InFlight>
-struct ArrivingLines {
-  vec16 held[InFlight];
+// One member's wait for lines of a message. Nothing of them is acquired but they themselves.
+struct LineWait {
+  const Mail& mail;
+  const MailLine* lines;
+  u32 number;
+  HeapDeadline deadline;
+  HeapPace pace;
 
-  // Whether all are there. `missing` is one that is not.
-  WV_DEVICE bool look(const MailLine* lines, u64 first, u32 stride, u64 count, u32 number,
-                      u32& missing) {
-    bool all = true;
-    WV_UNROLL
-    for (u32 k = 0; k < InFlight; ++k) {
-      const u64 i = first + u64{k} * stride;
-      if (i < count) held[k] = load16<scope::system>(lines + i);
-    }
-    WV_UNROLL
-    for (u32 k = 0; k < InFlight; ++k) {
-      const u64 i = first + u64{k} * stride;
-      if (i < count && !has_number(held[k], number)) {
-        all = false;
-        missing = k;
+  // Until `Count` lines, `stride` apart, have come.
+  template <u32 Count>
+  WV_DEVICE Status await(vec16 (&held)[Count], u32 first, u32 stride) {
+    for (;;) {
+      WV_UNROLL
+      for (u32 k = 0; k < Count; ++k) held[k] = load16<scope::system>(lines + first + k * stride);
+      bool all = true;
+      u32 missing = 0;
+      WV_UNROLL
+      for (u32 k = 0; k < Count; ++k) {
+        const bool here = has_number(held[k], number);
+        all = all && here;
+        if (!here) missing = k;
       }
+      if (all) return Status{};
+      const Status status = pace.next(*mail.heap, mail.from, deadline);
+      if (!status.ok()) return failed(status, lines + first + missing * stride);
     }
-    return all;
+  }
+
+  WV_DEVICE Status failed(Status status, const MailLine* line) const {
+    const u64 actual = load<order::relaxed, scope::system>(&line->first);
+    record_fault(*mail.heap, HeapWait{wait_for::mail, mail.from, line, number}, status, actual);
+    return status;
   }
 };
 
-// One member's lines. Nothing of them is acquired but they themselves.
-template <u32 InFlight, class Message>
-WV_DEVICE Status receive_lines(const Mail& mail, const MailLine* lines, u32 number,
-                               const Message& message, u32 rank, u32 stride, u64 count,
-                               Timeout timeout) {
-  HeapPace pace;
-  Deadline deadline{0};
-  for (u64 first = rank; first < count; first += u64{stride} * InFlight) {
-    ArrivingLines<InFlight> arriving;
-    u32 missing = 0;
-    while (!arriving.look(lines, first, stride, count, number, missing)) {
-      if (deadline.end == 0) deadline = deadline_of(*mail.heap, timeout);
-      const Status status = pace.next(*mail.heap, mail.from, deadline);
-      if (!status.ok()) {
-        const MailLine* line = lines + first + u64{missing} * stride;
-        const u64 actual = load<order::relaxed, scope::system>(&line->first);
-        record_fault(*mail.heap, HeapWait{wait_for::mail, mail.from, line, number}, status, actual);
-        return status;
-      }
-    }
+// One member's lines.
+template <class Message>
+WV_DEVICE Status read_lines(LineWait wait, const Message& message, u32 bytes, u32 rank,
+                            u32 stride) {
+  const u32 whole = bytes / line_payload;
+  Status status = for_lines(rank, stride, whole, [&](auto together, u32 first) {
+    constexpr u32 count = decltype(together)::count;
+    vec16 held[count];
+    const Status come = wait.await(held, first, stride);
+    if (!come.ok()) return come;
     WV_UNROLL
-    for (u32 k = 0; k < InFlight; ++k) {
-      const u64 i = first + u64{k} * stride;
-      if (i < count) message.put(i, payload_of(arriving.held[k]));
-    }
+    for (u32 k = 0; k < count; ++k) message.put(first + k * stride, payload_of(held[k]));
+    return Status{};
+  });
+  if (status.ok() && bytes % line_payload != 0 && has_line(rank, stride, whole)) {
+    vec16 held[1];
+    status = wait.await(held, whole, stride);
+    if (status.ok()) message.put_short(whole, payload_of(held[0]), bytes % line_payload);
   }
-  return Status{};
+  return status;
 }
 
 // At the end of a period no line keeps a number.
 template <class Coop>
 WV_DEVICE void clear_lines(const Coop& coop, const Mail& mail) {
   MailLine* lines = lines_of_message(mail, 0, false);
-  const u64 count = lines_of(mail.box.bytes) << mail.box.log_slots;
+  const u64 count = u64{mail.slot_lines} << mail.box.log_slots;
   for (u64 i = coop.thread_rank(); i < count; i += coop.size()) {
     store16<scope::system>(lines + i, vec16{0, 0});
   }
@@ -228,27 +272,25 @@ template <class Route, class Coop>
 WV_DEVICE Status give_credit(const Coop& coop, Mail& mail, Timeout timeout) {
   mail.received += 1;
   const u64 half = u64{1} << (mail.box.log_slots - 1);
-  if (mail.received % half != 0) return Status{};
+  if ((mail.received & (half - 1)) != 0) return Status{};
   if (period_ends(mail, mail.received)) clear_lines(coop, mail);
   return signal<Route>(coop, *mail.heap, &block_of(mail)->credit, SignalAdd{half}, mail.from,
                        unsignalled, timeout);
 }
 
-template <class Route, u32 InFlight, class Coop, class Message>
+template <class Route, class Coop, class Message>
 WV_DEVICE Status receive_message(const Coop& coop, Mail& mail, const Message& message, u32 rank,
                                  u32 stride, u32 bytes, Timeout timeout) {
   if (!mail.status.ok()) return mail.status;
   if (bytes > mail.box.bytes) return Status::of(outcome::too_long);
-  const Status way = way_to<Route>(*mail.heap, mail.from).status;
-  if (!way.ok()) return way;
-  const MailLine* lines = lines_of_message(mail, mail.received, false);
-  const Status mine = receive_lines<InFlight>(mail, lines, number_of(mail, mail.received), message, rank,
-                                        stride, lines_of(bytes), timeout);
-  if (!coop.any(!mine.ok())) return give_credit<Route>(coop, mail, timeout);
-  // One answer for all members, who may have seen different ends.
-  if (coop.any(mine.kind() == outcome::aborted)) return Status::of(outcome::aborted);
-  const bool lost = coop.any(mine.kind() == outcome::peer_lost);
-  return Status::of(lost ? outcome::peer_lost : outcome::timeout);
+  if (mail.receives_by == reach::none || !allows(Route{}, mail.receives_by)) {
+    return Status::of(outcome::no_peer);
+  }
+  const LineWait wait{mail, lines_of_message(mail, mail.received, false),
+                      number_of(mail, mail.received), HeapDeadline::of(*mail.heap, timeout),
+                      HeapPace{}};
+  const Status status = worst_of(coop, read_lines(wait, message, bytes, rank, stride));
+  return status.ok() ? give_credit<Route>(coop, mail, timeout) : status;
 }
 
 WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 from) {
@@ -259,7 +301,7 @@ WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 fro
   if (box.block % sizeof(MailLine) != 0 || !holds_range(heap, box.block, mail_block_bytes(box))) {
     return Status::of(outcome::bad_address);
   }
-  if ((to != no_rank && to >= heap.world) || (from != no_rank && from >= heap.world)) {
+  if ((to != no_rank && to >= fixed(heap.world)) || (from != no_rank && from >= fixed(heap.world))) {
     return Status::of(outcome::no_peer);
   }
   return Status{};
@@ -270,10 +312,18 @@ WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 fro
 template <class Coop>
 WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box, u32 to,
                          u32 from) {
-  Mail mail{&heap, box, impl::check_box(heap, box, to, from), to, from, 0, 0, 0};
+  Mail mail{&heap, box, impl::check_box(heap, box, to, from), to, from, 0, 0, 0, reach::none,
+            reach::none, 0, nullptr, 0};
   if (!mail.status.ok()) return mail;
+  const impl::Way there = impl::way_to<route::any>(heap, to);
+  const impl::Way back = impl::way_to<route::any>(heap, from);
+  if (there.status.ok()) mail.sends_by = there.direct ? reach::direct : reach::rdma;
+  if (back.status.ok()) mail.receives_by = back.direct ? reach::direct : reach::rdma;
+  mail.to_delta = there.delta;
+  MailBlock* block = at_offset<MailBlock>(heap, box.block);
+  mail.lines = reinterpret_cast<MailLine*>(block + 1);
+  mail.slot_lines = static_cast<u32>(lines_of(box.bytes));
   coop.sync();
-  MailBlock* block = impl::block_of(mail);
   mail.sent = load<order::relaxed, scope::gpu>(&block->sent);
   mail.received = load<order::relaxed, scope::gpu>(&block->received);
   mail.credit = read_signal(&block->credit);
@@ -297,7 +347,7 @@ template <class Route, class Coop>
 WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32 bytes,
                            Timeout timeout) {
   if (reinterpret_cast<u64>(source) % 8 != 0) return Status::of(outcome::bad_address);
-  const impl::MailBytes message{static_cast<u8*>(const_cast<void*>(source)), bytes};
+  const impl::MailBytes message{static_cast<u8*>(const_cast<void*>(source))};
   return impl::send_message<Route>(coop, mail, message, bytes, timeout);
 }
 
@@ -305,8 +355,8 @@ template <class Route, class Coop>
 WV_DEVICE Status mail_recv(const Coop& coop, Mail& mail, void* target, u32 bytes,
                            Timeout timeout) {
   if (reinterpret_cast<u64>(target) % 8 != 0) return Status::of(outcome::bad_address);
-  const impl::MailBytes message{static_cast<u8*>(target), bytes};
-  return impl::receive_message<Route, 4>(coop, mail, message, coop.thread_rank(), coop.size(),
+  const impl::MailBytes message{static_cast<u8*>(target)};
+  return impl::receive_message<Route>(coop, mail, message, coop.thread_rank(), coop.size(),
                                          bytes, timeout);
 }
 
@@ -328,8 +378,8 @@ WV_DEVICE Status mail_send_value(const Coop& coop, Mail& mail, u64 value, Timeou
 template <class Route, class Coop>
 WV_DEVICE Status mail_recv_value(const Coop& coop, Mail& mail, u64& value, Timeout timeout) {
   // Every member looks at the one line.
-  return impl::receive_message<Route, 1>(coop, mail, impl::MailRegister{&value}, 0, 1,
-                                         line_payload, timeout);
+  return impl::receive_message<Route>(coop, mail, impl::MailRegister{&value}, 0, 1, line_payload,
+                                      timeout);
 }
 
 }  // namespace wv

@@ -42,16 +42,17 @@ WV_DEVICE constexpr bool allows(route::rdma, reach r) { return r == reach::rdma;
 
 template <class Route>
 WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
-  if (Route::may_be_direct && heap.stride != 0) {
-    // Nothing of memory is asked: an acquire a moment ago has emptied the cache.
-    const Status status = pe < heap.world ? Status{} : Status::of(outcome::no_peer);
-    return {status, true, (u64{pe} - heap.rank) * heap.stride, nullptr};
+  const u64 stride = fixed(heap.stride);
+  if (Route::may_be_direct && stride != 0) {
+    const Status status = pe < fixed(heap.world) ? Status{} : Status::of(outcome::no_peer);
+    return {status, true, (u64{pe} - fixed(heap.rank)) * stride, nullptr};
   }
   const Peer* peer = peer_of(heap, pe);
-  if (peer == nullptr || peer->route == reach::none || !allows(Route{}, peer->route)) {
+  const reach route = peer == nullptr ? reach::none : fixed(peer->route);
+  if (route == reach::none || !allows(Route{}, route)) {
     return {Status::of(outcome::no_peer), false, 0, nullptr};
   }
-  return {Status{}, peer->route == reach::direct, static_cast<u64>(peer->delta), peer};
+  return {Status{}, route == reach::direct, static_cast<u64>(fixed(peer->delta)), peer};
 }
 
 // The way to [own, own + bytes) of one rank.
@@ -67,15 +68,15 @@ WV_DEVICE Way way_to(const Heap& heap, const void* own, u64 bytes, u64 align, u3
 // The queue pair of the calling block. Puts and signals of a block take the same one, which keeps
 // their order.
 WV_DEVICE const Qp& qp_of(const Peer* peer, u32 index) {
-  return *at<const Qp>(at<const u64>(peer->qps)[index]);
+  return *at<const Qp>(at<const u64>(fixed(peer->qps))[index]);
 }
-WV_DEVICE const Qp& qp_to(const Peer* peer) { return qp_of(peer, block_index() % peer->qp_count); }
+WV_DEVICE const Qp& qp_to(const Peer* peer) { return qp_of(peer, block_index() % fixed(peer->qp_count)); }
 
 WV_DEVICE Segmented far_range(const Heap& heap, const Peer* peer, const void* own) {
-  return {at<const Local>(peer->segments), heap.log_segment, offset_in(heap, own)};
+  return {at<const Local>(fixed(peer->segments)), fixed(heap.log_segment), offset_in(heap, own)};
 }
 WV_DEVICE Segmented near_range(const Heap& heap, const void* own) {
-  return {at<const Local>(heap.segments), heap.log_segment, offset_in(heap, own)};
+  return {at<const Local>(fixed(heap.segments)), fixed(heap.log_segment), offset_in(heap, own)};
 }
 WV_DEVICE Remote far_word(const Heap& heap, const Peer* peer, const void* own) {
   const Piece piece = far_range(heap, peer, own).piece(0);
@@ -132,7 +133,7 @@ WV_DEVICE Way way_of_atomic(const Heap& heap, const void* own, u64 bytes, u32 pe
 template <class T, class Operands>
 WV_D WV_NOINLINE Fetched<T> atomic_by_rdma(const Heap& heap, const Peer* peer, const T* far,
                                            Operands operands, Timeout timeout) {
-  const Timeout bound{timeout.ns != 0 ? timeout.ns : heap.timeout_ns};
+  const Timeout bound{timeout.ns != 0 ? timeout.ns : fixed(heap.timeout_ns)};
   Fetched<T> fetched{};
   fetched.status = fetch_atomic(thread, qp_to(peer), far_word(heap, peer, far), operands,
                                 fetched.old, bound);
@@ -161,9 +162,21 @@ WV_DEVICE Status atomic_on(const Coop& coop, const Heap& heap, T* at, T& old, u3
   return fetched.status;
 }
 
+// By one thread.
+WV_DEVICE Status await_signal(const Heap& heap, const Signal* at, compare how, u64 value,
+                              HeapDeadline& deadline, u32 from) {
+  const u64 offset = offset_in(heap, at);
+  if (!holds_range(heap, offset, sizeof(Signal)) || offset % alignof(Signal) != 0) {
+    return Status::of(outcome::bad_address);
+  }
+  return await_word(
+      heap, HeapWait{wait_for::signal, from, at, value}, deadline, [&] { return read_signal(at); },
+      [&](u64 actual) { return holds(actual, how, value); });
+}
+
 // Waits, on one thread, until everything posted so far to `peer` is done.
 WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline) {
-  for (u32 i = 0; peer != nullptr && i < peer->qp_count; ++i) {
+  for (u32 i = 0; i < fixed(peer->qp_count); ++i) {
     const Qp& qp = qp_of(peer, i);
     const u64 upto = load<order::relaxed, scope::gpu>(&state_of(qp)->sq.reserved);
     const Status status = complete(qp, upto, deadline);
@@ -298,14 +311,20 @@ template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
                              u64 value, Timeout timeout, u32 from) {
   return impl::once(coop, [&] {
-    const u64 offset = impl::offset_in(heap, at);
-    if (!impl::holds_range(heap, offset, sizeof(Signal)) || offset % alignof(Signal) != 0) {
-      return Status::of(outcome::bad_address);
-    }
-    return impl::await_word(
-        heap, impl::HeapWait{wait_for::signal, from, at, value}, impl::deadline_of(heap, timeout),
-        [&] { return read_signal(at); }, [&](u64 actual) { return impl::holds(actual, how, value); });
+    impl::HeapDeadline deadline = impl::HeapDeadline::of(heap, timeout);
+    return impl::await_signal(heap, at, how, value, deadline, from);
   });
+}
+
+template <class Coop, class At>
+WV_DEVICE Status wait_each(const Coop& coop, const Heap& heap, u32 count, At at, compare how,
+                           u64 value, Timeout timeout, u32 from) {
+  Status mine;
+  impl::HeapDeadline deadline = impl::HeapDeadline::of(heap, timeout);
+  for (u32 i = coop.thread_rank(); i < count && mine.ok(); i += coop.size()) {
+    mine = impl::await_signal(heap, at(i), how, value, deadline, from);
+  }
+  return impl::worst_of(coop, mine);
 }
 
 template <class Route, class Coop, class T>
@@ -356,17 +375,23 @@ WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, u32 pe, Timeout timeo
   if (!way.status.ok()) return way.status;
   return impl::by_leader(coop, [&] {
     if (way.direct) wv::fence<order::acq_rel, scope::system>();
-    if constexpr (!Route::may_be_rdma) return Status{};
-    else return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
+    if constexpr (Route::may_be_rdma) {
+      if (way.peer != nullptr) {
+        return impl::quiet_queues(way.peer, impl::deadline_of(heap, timeout));
+      }
+    }
+    return Status{};
   });
 }
 
 template <class Coop>
 WV_DEVICE Status quiet(const Coop& coop, const Heap& heap, Timeout timeout) {
   return impl::by_leader(coop, [&] {
-    const impl::Deadline deadline = impl::deadline_of(heap, timeout);
     wv::fence<order::acq_rel, scope::system>();
-    for (u32 pe = 0; pe < heap.world; ++pe) {
+    // Then there are no queue pairs.
+    if (impl::fixed(heap.stride) != 0) return Status{};
+    const impl::Deadline deadline = impl::deadline_of(heap, timeout);
+    for (u32 pe = 0; pe < impl::fixed(heap.world); ++pe) {
       const Status status = impl::quiet_queues(impl::peer_of(heap, pe), deadline);
       if (!status.ok()) return status;
     }
