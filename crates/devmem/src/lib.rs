@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 pub mod receive;
+pub mod send;
 mod sys;
 pub mod transport;
 pub mod unpack;

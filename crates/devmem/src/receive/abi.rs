@@ -84,3 +84,6 @@ pub const MAX_FRAGMENTS: u32 = 1024;
 
 /// Bytes that one `recvmsg` returns at most.
 pub const MAX_RECEIVE: u64 = i32::MAX as u64;
+
+/// Flag of `recvmsg`: packets may be in device memory.
+pub const MSG_SOCK_DEVMEM: i32 = 0x0200_0000;

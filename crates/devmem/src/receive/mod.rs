@@ -2,6 +2,7 @@
 
 pub mod abi;
 mod control;
+mod device;
 mod error;
 mod fragment;
 mod incoming;
@@ -9,6 +10,7 @@ mod landing;
 mod ledger;
 
 pub use control::{Announced, Announcements};
+pub use device::DeviceReceiver;
 pub use error::{ControlError, ReceiveError, TokenError};
 pub use fragment::{Fragment, Source};
 pub use incoming::{Incoming, Limits, Message};

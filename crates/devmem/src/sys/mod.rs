@@ -8,6 +8,8 @@ mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 mod ring;
+mod socket;
 
 pub use ring::UNPACK_IMAGE;
 pub(crate) use ring::{MOST_EACH, Resolved, Ring, Started};
+pub(crate) use socket::{next_error, receive, send_dmabuf, send_zerocopy, set_option};

@@ -2,4 +2,5 @@
 
 mod common;
 mod control_data;
+mod sockets;
 mod stream;
