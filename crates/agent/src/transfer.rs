@@ -363,7 +363,7 @@ impl Shared {
             run.notice = Notice::Later(agent.connect(&self.plan.peer, deadline)?, bytes);
         }
         for part in &self.plan.parts {
-            match part.route.path.start(self.op, part, &self.cancel)? {
+            match part.route.path.start(self.op, &self.plan.peer, part, &self.cancel)? {
                 Started::Done => {}
                 Started::Flight(flight) => run.flights.push(flight),
             }

@@ -39,18 +39,24 @@ enum Place {
     /// A registration of another agent of this process, which alone keeps it.
     Here(Weak<LocalMemory>),
     /// Mapped, and kept in place by the peer as long as there is a lease.
-    Mapped(Buffer, Arc<Peer>),
+    Mapped(Buffer),
 }
 
 impl Path for Direct {
-    fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError> {
+    fn start(
+        &self,
+        op: Op,
+        peer: &Arc<Peer>,
+        part: &Arc<Part>,
+        cancel: &AtomicBool,
+    ) -> Result<Started, AgentError> {
         match &self.place {
             Place::Here(owner) => {
                 let owner = owner.upgrade().ok_or_else(|| part.remote.deregistered())?;
                 owner.check()?;
                 self.copy(op, part, &owner.buffer, None, cancel)
             }
-            Place::Mapped(remote, peer) => {
+            Place::Mapped(remote) => {
                 let lease = part.remote.lease(peer)?;
                 self.copy(op, part, remote, Some(lease), cancel)
             }
@@ -229,8 +235,7 @@ pub(super) fn mapped(pair: &Pair<'_>) -> Attempt {
     // The peer has to be able to take the memory back.
     let connected = pair.agent.connect(pair.peer, pair.agent.config.deadline);
     connected.map_err(|error| vec![Reason::new(PathKind::Mapped.to_string(), error)])?;
-    let place = Place::Mapped(remote.clone(), pair.peer.clone());
-    Ok((direct(pair, place), decision.by.clone()))
+    Ok((direct(pair, Place::Mapped(remote.clone())), decision.by.clone()))
 }
 
 /// Whether the CPU or a copy engine gets from one to the other.

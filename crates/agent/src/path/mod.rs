@@ -54,7 +54,14 @@ impl fmt::Display for PathKind {
 /// A way that can be taken.
 pub(crate) trait Path: Send + Sync {
     /// Moves the pieces of `part`, or begins to. Between pieces it looks at `cancel`.
-    fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError>;
+    /// The peer holds its paths, so a path does not hold its peer.
+    fn start(
+        &self,
+        op: Op,
+        peer: &Arc<Peer>,
+        part: &Arc<Part>,
+        cancel: &AtomicBool,
+    ) -> Result<Started, AgentError>;
 }
 
 /// How far a path has come.

@@ -122,22 +122,27 @@ impl Pairs {
 
 struct Network {
     agent: Weak<Inner>,
-    peer: Arc<Peer>,
     remote: RemoteRegion,
 }
 
 impl Path for Network {
-    fn start(&self, op: Op, part: &Arc<Part>, _: &AtomicBool) -> Result<Started, AgentError> {
+    fn start(
+        &self,
+        op: Op,
+        peer: &Arc<Peer>,
+        part: &Arc<Part>,
+        _: &AtomicBool,
+    ) -> Result<Started, AgentError> {
         let ended = || AgentError::PeerLost {
             peer: part.local.extent.owner.to_string(),
             why: "this agent has ended".to_owned(),
         };
         let agent = self.agent.upgrade().ok_or_else(ended)?;
-        let pairs = self.peer.pairs.get(&agent, &self.peer)?;
+        let pairs = peer.pairs.get(&agent, peer)?;
         let key = part.local.key().ok_or_else(|| part.local.deregistered())?;
         let chunks = part.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
         let mut flight = Work {
-            peer: self.peer.clone(),
+            peer: peer.clone(),
             op,
             part: part.clone(),
             key,
@@ -286,6 +291,5 @@ pub(super) fn network(pair: &Pair<'_>) -> Attempt {
     let pairs = pair.peer.pairs.get(pair.agent, pair.peer);
     let pairs = pairs.map_err(|error| no(&error.to_string()))?;
     let by = format!("{} queue pairs", pairs.len());
-    let (agent, peer) = (Arc::downgrade(pair.agent), pair.peer.clone());
-    Ok((Box::new(Network { agent, peer, remote }), by))
+    Ok((Box::new(Network { agent: Arc::downgrade(pair.agent), remote }), by))
 }

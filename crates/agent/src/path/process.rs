@@ -16,20 +16,25 @@ const BATCH: usize = 512;
 
 struct ProcessCopy {
     process: Process,
-    peer: Arc<Peer>,
     /// Where the peer's memory begins in its process.
     base: u64,
 }
 
 impl Path for ProcessCopy {
-    fn start(&self, op: Op, part: &Arc<Part>, cancel: &AtomicBool) -> Result<Started, AgentError> {
+    fn start(
+        &self,
+        op: Op,
+        peer: &Arc<Peer>,
+        part: &Arc<Part>,
+        cancel: &AtomicBool,
+    ) -> Result<Started, AgentError> {
         let direction = match op {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
         };
         // The peer keeps its memory in place until this process has agreed that it is deregistered,
         // which it does only while there is no lease.
-        let _lease = part.remote.lease(&self.peer)?;
+        let _lease = part.remote.lease(peer)?;
         let mut batch = Batch { path: self, direction, part, pieces: Vec::new(), bytes: 0 };
         if let [piece] = &part.pieces[..]
             && piece.len <= STEP
@@ -96,7 +101,7 @@ impl Batch<'_> {
             // Of a process that has just ended this is the first sign.
             error => AgentError::Path {
                 path: PathKind::ProcessCopy,
-                peer: self.path.peer.owner.to_string(),
+                peer: self.part.remote.extent.owner.to_string(),
                 cause: error.to_string(),
             },
         })
@@ -125,6 +130,5 @@ pub(super) fn process_copy(pair: &Pair<'_>) -> Attempt {
         .map_err(|error| no(error.to_string()))?;
     let process = Process::attach(theirs.pid, peer.proof_addr, &peer.proof);
     let process = process.map_err(|error| no(error.to_string()))?;
-    let (peer, base) = (pair.peer.clone(), pair.remote.info.addr);
-    Ok((Box::new(ProcessCopy { process, peer, base }), String::new()))
+    Ok((Box::new(ProcessCopy { process, base: pair.remote.info.addr }), String::new()))
 }
