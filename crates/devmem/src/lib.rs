@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod kernel;
 pub mod receive;
 pub mod send;
 mod sys;

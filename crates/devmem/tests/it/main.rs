@@ -2,5 +2,6 @@
 
 mod common;
 mod control_data;
+mod probes;
 mod sockets;
 mod stream;

@@ -1,0 +1,74 @@
+//! Family `ethtool`: rings and header split (`Documentation/networking/ethtool-netlink.rst`).
+
+use super::Interface;
+use super::netlink::{Netlink, NetlinkError, find_number, nested, number};
+use netlink_packet_core::DefaultNla;
+
+const RINGS_GET: u8 = 15;
+const RINGS_SET: u8 = 16;
+const HEADER: u16 = 1;
+const HEADER_INDEX: u16 = 1;
+const RX_MAX: u16 = 2;
+const RX: u16 = 6;
+const TCP_DATA_SPLIT: u16 = 11;
+const HDS_THRESH: u16 = 17;
+const SPLIT_ENABLED: u8 = 2;
+
+/// Rings of an interface, as far as its driver tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// Entries of a receive ring.
+    pub receive: Option<u32>,
+    /// Entries that it may have at most.
+    pub receive_max: Option<u32>,
+    /// Whether headers and payload go to different buffers.
+    pub header_split: Option<bool>,
+    /// Payload of up to so many bytes stays with the headers.
+    pub split_threshold: Option<u32>,
+}
+
+/// A connection to the kernel's ethtool.
+pub struct Ethtool {
+    netlink: Netlink,
+}
+
+impl Ethtool {
+    /// # Errors
+    /// The kernel lacks the family: it is older than 5.6.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self { netlink: Netlink::open("ethtool")? })
+    }
+
+    fn header(interface: &Interface) -> DefaultNla {
+        nested(HEADER, &[number(HEADER_INDEX, interface.index)])
+    }
+
+    /// # Errors
+    /// The driver does not tell, or there is no such interface.
+    pub fn rings(&mut self, interface: &Interface) -> Result<Rings, NetlinkError> {
+        let answers = self.netlink.request(RINGS_GET, vec![Self::header(interface)])?;
+        let found = answers.first().map(|answer| answer.attributes.as_slice()).unwrap_or_default();
+        Ok(Rings {
+            receive: find_number(found, RX),
+            receive_max: find_number(found, RX_MAX),
+            // 0 is "unknown".
+            header_split: find_number(found, TCP_DATA_SPLIT)
+                .filter(|split| *split != 0)
+                .map(|split| split == SPLIT_ENABLED.into()),
+            split_threshold: find_number(found, HDS_THRESH),
+        })
+    }
+
+    /// Splits headers from payload, of all packets. Needs `CAP_NET_ADMIN`, and may restart the
+    /// interface.
+    ///
+    /// # Errors
+    /// The driver cannot.
+    pub fn split_headers(&mut self, interface: &Interface) -> Result<(), NetlinkError> {
+        let threshold = self.rings(interface)?.split_threshold;
+        let mut attributes = vec![Self::header(interface)];
+        attributes.push(DefaultNla::new(TCP_DATA_SPLIT, vec![SPLIT_ENABLED]));
+        attributes.extend(threshold.filter(|bytes| *bytes != 0).map(|_| number(HDS_THRESH, 0)));
+        self.netlink.request(RINGS_SET, attributes).map(drop)
+    }
+}

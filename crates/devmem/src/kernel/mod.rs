@@ -1,0 +1,51 @@
+//! The kernel's side: which interfaces can receive into device memory, binding a dmabuf to their
+//! queues, header split, and what to do about each refusal.
+
+mod advice;
+mod ethtool;
+mod netdev;
+mod netlink;
+
+pub use advice::Refusal;
+pub use ethtool::{Ethtool, Rings};
+pub use netdev::{Binding, Netdev, Operation};
+pub use netlink::NetlinkError;
+
+use std::io;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl Interface {
+    /// The interface of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> io::Result<Self> {
+        // The file is one number; reading it needs no privilege.
+        let path = std::path::Path::new("/sys/class/net").join(name).join("ifindex");
+        let text = std::fs::read_to_string(path)?;
+        let index = text.trim().parse().map_err(io::Error::other)?;
+        Ok(Self { index, name: name.to_owned() })
+    }
+
+    /// All interfaces of this network namespace, by name.
+    ///
+    /// # Errors
+    /// sysfs is not there.
+    pub fn all() -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/sys/class/net")? {
+            // Files such as `bonding_masters` are no interfaces.
+            found.extend(Self::named(&entry?.file_name().to_string_lossy()).ok());
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+}
