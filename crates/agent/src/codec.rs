@@ -84,15 +84,19 @@ impl Format {
     }
 
     pub(crate) fn seal(&self, body: &impl Serialize) -> Result<Vec<u8>, EncodingError> {
-        let mut out = vec![0; HEADER];
-        out = postcard::to_extend(body, out).map_err(|error| self.wrong(error))?;
-        let body = &out[HEADER..];
+        self.frame(postcard::to_stdvec(body).map_err(|error| self.wrong(error))?)
+    }
+
+    /// The header, and a body that is encoded already.
+    pub(crate) fn frame(&self, body: Vec<u8>) -> Result<Vec<u8>, EncodingError> {
         let len = u32::try_from(body.len()).map_err(|_| self.wrong("more than 4 GiB"))?;
-        let checksum = crc32fast::hash(body);
-        out[..4].copy_from_slice(&self.magic);
-        out[4..6].copy_from_slice(&self.version.to_le_bytes());
-        out[8..12].copy_from_slice(&len.to_le_bytes());
-        out[12..HEADER].copy_from_slice(&checksum.to_le_bytes());
+        let mut out = Vec::with_capacity(HEADER + body.len());
+        out.extend_from_slice(&self.magic);
+        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        out.extend_from_slice(&body);
         Ok(out)
     }
 

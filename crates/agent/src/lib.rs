@@ -66,6 +66,8 @@ mod metadata;
 mod path;
 mod peer;
 mod prepared;
+#[doc(hidden)]
+pub mod raw;
 mod transfer;
 
 pub use agent::Agent;

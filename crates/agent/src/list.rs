@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-const FORMAT: Format = Format { what: "a list of blocks", magic: *b"WVAL", version: 1 };
+pub(crate) const FORMAT: Format = Format { what: "a list of blocks", magic: *b"WVAL", version: 1 };
 
 /// Blocks that a list may have.
 pub(crate) const MAX_BLOCKS: usize = 1 << 26;

@@ -11,7 +11,8 @@ use std::time::SystemTime;
 use warpverbs_mem::Kind;
 use warpverbs_peer::{Introduction, RangeOffer};
 
-const FORMAT: Format = Format { what: "metadata of an agent", magic: *b"WVAM", version: 1 };
+pub(crate) const FORMAT: Format =
+    Format { what: "metadata of an agent", magic: *b"WVAM", version: 1 };
 /// The longest name of an agent and of a label, bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
@@ -144,7 +145,11 @@ impl Metadata {
         if mac != keyed(token, &[b"metadata", &body]) {
             return Err(FORMAT.wrong("it is of a job with another token"));
         }
-        let metadata: Self = postcard::from_bytes(&body).map_err(|error| FORMAT.wrong(error))?;
+        Self::from_body(&body)
+    }
+
+    pub(crate) fn from_body(body: &[u8]) -> Result<Self, EncodingError> {
+        let metadata: Self = postcard::from_bytes(body).map_err(|error| FORMAT.wrong(error))?;
         metadata.check().map(|()| metadata)
     }
 

@@ -108,6 +108,14 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         env: vec![("WARPVERBS_MODELCHECK_EFFORT", "100".into())],
         ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
     });
+    all.push(Campaign {
+        env: vec![("WARPVERBS_KILLS", "20000".into())],
+        ..Campaign::new(
+            "agent kills",
+            "20000 processes".into(),
+            "test --release -p warpverbs-agent --test kills",
+        )
+    });
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);

@@ -74,6 +74,10 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
+    pub(crate) fn new(trusted: bool) -> Self {
+        Self { bytes: Vec::new(), trusted }
+    }
+
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -166,7 +170,7 @@ mod tests {
             let mut decoder = Decoder::default();
             decoder.feed(&bytes);
             while let Ok(Some(frame)) = decoder.next() {
-                let mut again = Decoder { trusted: true, ..Decoder::default() };
+                let mut again = Decoder::new(true);
                 again.feed(&frame.encode());
                 prop_assert_eq!(again.next(), Ok(Some(frame)));
             }

@@ -43,8 +43,8 @@ impl Rate {
     }
 
     /// Whether to warn of this rate: once, if it is far below that of the machine's memory.
-    pub(crate) fn is_news_that_slow(&self) -> Option<(f64, f64)> {
-        let (rate, possible) = (self.get()?, memory_rate());
+    fn is_news_that_slow(&self, possible: f64) -> Option<(f64, f64)> {
+        let rate = self.get()?;
         let slow = rate * SLOW < possible;
         (slow && !self.warned.swap(true, Ordering::Relaxed)).then_some((rate, possible))
     }
@@ -103,7 +103,9 @@ impl Route {
     /// Takes a transfer into account, and warns of a path that is far too slow.
     pub(crate) fn measured(&self, peer: &dyn fmt::Display, bytes: u64, took: Duration) {
         self.rate.record(bytes, took);
-        if let Some((rate, possible)) = self.rate.is_news_that_slow() {
+        if self.same_machine
+            && let Some((rate, possible)) = self.rate.is_news_that_slow(memory_rate())
+        {
             tracing::warn!(
                 peer = %peer,
                 path = %self.kind,
@@ -160,5 +162,26 @@ impl Estimate {
             margin: self.margin + other.margin,
             measured: self.measured && other.measured,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_path_is_news_once_and_short_transfers_say_nothing() {
+        let second = Duration::from_secs(1);
+        let rate = Rate::default();
+        rate.record(TELLING - 1, second);
+        assert_eq!((rate.get(), rate.is_news_that_slow(1e10)), (None, None));
+        rate.record(1_100_000_000, second);
+        assert_eq!(rate.is_news_that_slow(1e10), None, "more than a tenth");
+        // The newest counts a quarter.
+        rate.record(300_000_000, second);
+        assert_eq!(rate.get(), Some(9e8));
+        assert_eq!(rate.is_news_that_slow(1e10), Some((9e8, 1e10)));
+        assert_eq!(rate.is_news_that_slow(1e10), None, "once");
+        assert!(memory_rate() > 1e6);
     }
 }

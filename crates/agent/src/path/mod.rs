@@ -91,6 +91,8 @@ pub(crate) struct Route {
     /// Better ways, and why not.
     pub(crate) tried: Vec<Reason>,
     pub(crate) rate: Rate,
+    /// Whether it should be about as fast as the memory of this machine.
+    pub(crate) same_machine: bool,
 }
 
 /// What a way needs to be tried.
@@ -117,6 +119,11 @@ impl Pair<'_> {
         }
     }
 
+    fn same_machine(&self) -> bool {
+        let (own, peer) = (&self.agent.contact.introduction, &self.peer.contact.introduction);
+        !own.identity.boot_id.is_empty() && own.identity.boot_id == peer.identity.boot_id
+    }
+
     /// The best way. It is looked for once; where there is none, every time.
     pub(crate) fn route(&self) -> Result<Arc<Route>, AgentError> {
         let place = self.local.region().kind().into();
@@ -128,7 +135,9 @@ impl Pair<'_> {
         for kind in PathKind::ALL {
             match self.attempt(kind) {
                 Ok((path, by)) => {
-                    let route = Arc::new(Route { kind, path, by, tried, rate: Rate::default() });
+                    let (rate, same_machine) = (Rate::default(), self.same_machine());
+                    let route = Route { kind, path, by, tried, rate, same_machine };
+                    let route = Arc::new(route);
                     tracing::info!(
                         local = %self.local.extent.label,
                         remote = %self.remote.extent.label,
