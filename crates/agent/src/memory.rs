@@ -142,6 +142,11 @@ impl Registration {
         &self.memory.buffer
     }
 
+    /// Its registration with the agent's NIC, if that was given one.
+    pub fn nic(&self) -> Option<Arc<MemoryRegion>> {
+        self.memory.key()
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.memory.extent.len

@@ -5,7 +5,7 @@ use crate::control::link::Link;
 use crate::inner::Inner;
 use crate::list::{BlockList, Extent, Owner};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Place};
-use crate::path::network::Pairs;
+use crate::path::network::{Pairs, Poster};
 use crate::path::{EXCLUDED, PathKind, Route};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
@@ -27,8 +27,10 @@ pub(crate) struct Peer {
     gone: OnceLock<AgentError>,
     /// The connection to it, once there is one.
     pub(crate) link: Mutex<Option<Arc<Link>>>,
-    /// The queue pairs to it.
+    /// The queue pairs to it that the host posts to.
     pub(crate) pairs: Pairs,
+    /// Those that kernels post to.
+    pub(crate) kernel_pairs: Pairs,
 }
 
 /// What is known of a peer's memory.
@@ -48,7 +50,8 @@ impl Peer {
             known: RwLock::default(),
             gone: OnceLock::new(),
             link: Mutex::default(),
-            pairs: Pairs::default(),
+            pairs: Pairs::new(Poster::Host),
+            kernel_pairs: Pairs::new(Poster::Kernels),
         }
     }
 

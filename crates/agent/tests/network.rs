@@ -216,3 +216,43 @@ fn a_transfer_is_awaited_without_a_runtime() {
     }
     assert!(bytes(&ours) == pattern(1 << 20, 4));
 }
+
+#[test]
+fn kernels_get_addresses_or_queue_pairs() {
+    use warpverbs_agent::KernelAccess;
+    let (initiator, target) = agents();
+    let theirs = target.alloc(4096, "theirs").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let remote = initiator.remote("target", "theirs").unwrap();
+    match initiator.kernel_access(&remote).unwrap() {
+        KernelAccess::Rdma { region, pairs } => {
+            assert_eq!(region, theirs.nic().unwrap().remote());
+            assert_eq!(pairs.len(), 2);
+        }
+        other => panic!("{other:?}"),
+    }
+    let plain = Agent::new("plain", AgentConfig::default()).unwrap();
+    let ours = plain.register(vec![5; 16], "ours").unwrap();
+    let mapping = AgentConfig::default().without(PathKind::SameProcess);
+    for (config, reached) in [(AgentConfig::default(), true), (mapping, false)] {
+        let agent = Agent::new("reader", config).unwrap();
+        agent.load_metadata(&plain.metadata().unwrap()).unwrap();
+        let access = agent.kernel_access(&agent.remote("plain", "ours").unwrap());
+        match (access, reached) {
+            (Ok(KernelAccess::Direct(buffer)), true) => {
+                assert_eq!(buffer.kernel_addr(), ours.buffer().kernel_addr());
+            }
+            (Err(AgentError::NoPath { tried, .. }), false) => assert!(!tried.is_empty()),
+            (access, _) => panic!("{access:?}"),
+        }
+        // Of an arena it is mapped, within one process too.
+        let shared = plain.alloc(4096, "shared").unwrap();
+        shared.write(0, &[9; 8]).unwrap();
+        agent.load_metadata(&plain.metadata().unwrap()).unwrap();
+        let access = agent.kernel_access(&agent.remote("plain", "shared").unwrap()).unwrap();
+        let KernelAccess::Direct(buffer) = access else { panic!("{access:?}") };
+        let mut seen = [0; 8];
+        buffer.region().read(0, &mut seen).unwrap();
+        assert_eq!(seen, [9; 8]);
+    }
+}

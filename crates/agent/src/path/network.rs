@@ -8,10 +8,12 @@ use crate::list::Owner;
 use crate::peer::Peer;
 use crate::prepared::Part;
 use crate::{AgentError, Op};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use warpverbs_gpu::Gpu;
 use warpverbs_peer::Reason;
 use warpverbs_transport::{
     Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, RemoteRegion, SendFlags,
@@ -29,8 +31,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn endpoints(nic: &Device, count: usize, deadline: Duration) -> Result<Vec<Endpoint>, Error> {
-    let config = EndpointConfig::host().send_depth(1024).recv_depth(0).timeout(deadline);
+/// Who posts to the queue pairs of a set. A peer has one set of its ends for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Poster {
+    Host,
+    Kernels,
+}
+
+fn endpoints(
+    nic: &Device,
+    poster: Option<&Arc<dyn Gpu>>,
+    count: usize,
+    deadline: Duration,
+) -> Result<Vec<Endpoint>, Error> {
+    let config = poster.map_or_else(EndpointConfig::host, EndpointConfig::for_gpu);
+    let config = config.send_depth(1024).recv_depth(0).timeout(deadline);
     (0..count).map(|_| nic.endpoint(&config)).collect()
 }
 
@@ -47,7 +62,7 @@ fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), Error> {
 
 /// The ends, at this agent, of queue pairs that peers have made.
 #[derive(Default)]
-pub(crate) struct Answering(Mutex<HashMap<Owner, Vec<Endpoint>>>);
+pub(crate) struct Answering(Mutex<HashMap<(Owner, Poster), Vec<Endpoint>>>);
 
 impl Answering {
     /// Makes ends for a peer's, in the place of those it had before.
@@ -58,32 +73,43 @@ impl Answering {
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
         let nic = inner.config.nic.as_ref().ok_or("this agent has no NIC")?;
-        let theirs: Vec<Vec<u8>> =
+        let (poster, theirs): (Poster, Vec<Vec<u8>>) =
             postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         if !(1..=MOST_PAIRS).contains(&theirs.len()) {
             return Err(format!("{} queue pairs, expected 1 to {MOST_PAIRS}", theirs.len()));
         }
         let say = |error: Error| error.to_string();
-        let ends = endpoints(nic, theirs.len(), inner.config.deadline).map_err(say)?;
+        let ends = endpoints(nic, None, theirs.len(), inner.config.deadline).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
-        lock(&self.0).insert(from.clone(), ends);
+        lock(&self.0).insert((from.clone(), poster), ends);
         Ok(own)
     }
 
     /// The peer has ended.
     pub(crate) fn forget(&self, peer: &Owner) {
-        drop(lock(&self.0).remove(peer));
+        lock(&self.0).retain(|(owner, _), _| owner != peer);
     }
 }
 
-/// The queue pairs to a peer.
-#[derive(Default)]
-pub(crate) struct Pairs(Mutex<Option<Arc<Vec<Endpoint>>>>);
+/// The queue pairs to a peer, to which the host or kernels post.
+pub(crate) struct Pairs {
+    poster: Poster,
+    made: Mutex<Option<Arc<Vec<Endpoint>>>>,
+}
 
 impl Pairs {
-    fn get(&self, agent: &Arc<Inner>, peer: &Arc<Peer>) -> Result<Arc<Vec<Endpoint>>, AgentError> {
-        let mut pairs = lock(&self.0);
+    pub(crate) fn new(poster: Poster) -> Self {
+        Self { poster, made: Mutex::default() }
+    }
+
+    /// As many as the agent's configuration says, connected.
+    pub(crate) fn get(
+        &self,
+        agent: &Arc<Inner>,
+        peer: &Arc<Peer>,
+    ) -> Result<Arc<Vec<Endpoint>>, AgentError> {
+        let mut pairs = lock(&self.made);
         if let Some(pairs) = &*pairs {
             return Ok(pairs.clone());
         }
@@ -94,10 +120,11 @@ impl Pairs {
             tried: vec![Reason::new(PathKind::Network.to_string(), "no NIC was given")],
         };
         let nic = agent.config.nic.as_ref().ok_or_else(no_nic)?;
-        let ends = endpoints(nic, agent.config.queue_pairs, deadline)?;
+        let gpu = (self.poster == Poster::Kernels).then_some(&agent.gpu);
+        let ends = endpoints(nic, gpu, agent.config.queue_pairs, deadline)?;
         let link = agent.connect(peer, deadline)?;
         let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
-        let own = postcard::to_stdvec(&handles(&ends));
+        let own = postcard::to_stdvec(&(self.poster, handles(&ends)));
         let own = own.map_err(|error| refused(error.to_string()))?;
         let theirs = link.call(&peer.owner, Service::Pairs, &own, deadline)?;
         let theirs: Vec<Vec<u8>> =
@@ -112,8 +139,8 @@ impl Pairs {
     }
 
     /// These are broken: the next transfer makes others.
-    fn discard(&self, broken: &Arc<Vec<Endpoint>>) {
-        let mut pairs = lock(&self.0);
+    pub(crate) fn discard(&self, broken: &Arc<Vec<Endpoint>>) {
+        let mut pairs = lock(&self.made);
         if pairs.as_ref().is_some_and(|pairs| Arc::ptr_eq(pairs, broken)) {
             *pairs = None;
         }

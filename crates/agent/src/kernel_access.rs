@@ -1,0 +1,63 @@
+//! What kernels need to reach memory of a peer by themselves.
+
+use crate::path::PathKind;
+use crate::{Agent, AgentError, Reason, RemoteMemory};
+use warpverbs_gpu::{Buffer, KernelPtr, Qp};
+use warpverbs_transport::RemoteRegion;
+
+/// How kernels of the agent's device reach memory of a peer.
+#[derive(Clone, Debug)]
+pub enum KernelAccess {
+    /// By loads and stores: it is of this process, or mapped into it.
+    Direct(Buffer),
+    /// Through queue pairs.
+    Rdma {
+        /// Its place and key.
+        region: RemoteRegion,
+        /// Connected queue pairs, as many as [`AgentConfig::queue_pairs`](crate::AgentConfig)
+        /// says, which all memory of this peer shares.
+        pairs: Vec<KernelPtr<Qp>>,
+    },
+}
+
+impl Agent {
+    /// How kernels of this agent's device reach memory of a peer: by loads and stores if that is
+    /// possible, else through queue pairs of the agents' NICs.
+    ///
+    /// What it gives stays in place, but the peer may deregister its memory: on the direct way its
+    /// bytes then live on unused, through queue pairs the kernels' requests fail. Memory of
+    /// `cudaMalloc` alone, which is mapped by an IPC handle, must outlive its use by peers' kernels.
+    ///
+    /// # Errors
+    /// The peer is lost, or kernels cannot reach its memory: with every reason.
+    pub fn kernel_access(&self, remote: &RemoteMemory) -> Result<KernelAccess, AgentError> {
+        let inner = self.inner();
+        let peer = inner.peer_of(remote.owner())?;
+        peer.check()?;
+        remote.0.check()?;
+        let mut tried = Vec::new();
+        if inner.config.allows(PathKind::SameProcess)
+            && let Some(owner) = peer.here.as_ref().and_then(|here| here.upgrade())
+        {
+            match inner.gpu.info().kind == owner.gpu.info().kind {
+                true => return Ok(KernelAccess::Direct(owner.memory(remote.id())?.buffer.clone())),
+                false => tried.push(Reason::new("same process", "the agents' devices differ")),
+            }
+        }
+        let range = remote.0.range(inner, &peer);
+        if let Some(buffer) = range.mapped() {
+            return Ok(KernelAccess::Direct(buffer.clone()));
+        }
+        tried.extend(range.decision().not_better.iter().cloned());
+        let Some(region) = range.region().filter(|_| inner.config.allows(PathKind::Network)) else {
+            return Err(AgentError::NoPath {
+                local: format!("kernels of {}", inner.owner),
+                remote: format!("{:?} of {}", remote.label(), remote.owner()),
+                tried,
+            });
+        };
+        let pairs = peer.kernel_pairs.get(inner, &peer)?;
+        let pairs = pairs.iter().map(|endpoint| endpoint.device_qp()).collect();
+        Ok(KernelAccess::Rdma { region, pairs })
+    }
+}
