@@ -67,6 +67,19 @@ WV_SAFE_KERNEL(shm_put_value)(const Heap* heap, u32 group, u64 to, u64 value, u3
   });
 }
 
+// Two puts, each by its own route, and a signal behind both.
+WV_SAFE_KERNEL(shm_put_both)(const Heap* heap, u64 first, u64 first_bytes, u64 second,
+                             u64 second_bytes, u64 signal, u32 pe, Status* status WV_COUNT(1)) {
+  by_group(static_cast<u32>(caller::block), status, [&](const auto& coop) {
+    u8* one = at_offset<u8>(*heap, first);
+    u8* other = at_offset<u8>(*heap, second);
+    Status result = put(coop, *heap, one, one, first_bytes, pe, unsignalled);
+    if (result.ok()) result = put(coop, *heap, other, other, second_bytes, pe);
+    Signal* word = at_offset<Signal>(*heap, signal);
+    return result.ok() ? wv::signal(coop, *heap, word, SignalAdd{1}, pe) : result;
+  });
+}
+
 // set != 0: SignalSet, else SignalAdd.
 WV_SAFE_KERNEL(shm_put_signal)(const Heap* heap, u32 group, u64 to, u64 from, u64 bytes,
                                u64 signal, u32 set, u64 value, u32 pe, Status* status WV_COUNT(1)) {

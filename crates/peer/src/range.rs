@@ -15,6 +15,7 @@ use crate::{Decision, Identity, Introduction, Reason, Route};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use warpverbs_gpu::{Buffer, Gpu};
@@ -75,6 +76,19 @@ impl Exporter {
         &self.introduction
     }
 
+    /// Offers one descriptor, as [`DescriptorServer::offer`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offer(&self, fd: OwnedFd, len: u64) -> io::Result<Ticket> {
+        lock(&self.server).offer(fd, len)
+    }
+
+    /// Takes that back. Who has it keeps it.
+    pub fn withdraw(&self, ticket: &Ticket) {
+        lock(&self.server).withdraw(ticket);
+    }
+
     /// Offers `buffer` to be mapped, if it can be, and by RDMA if `region` is its registration.
     /// Why it cannot be mapped is part of the offer.
     pub fn export(&self, buffer: Buffer, region: Option<Arc<MemoryRegion>>) -> Exported {
@@ -87,7 +101,7 @@ impl Exporter {
                     Ok(Piece::CudaIpc { handle: handle.into(), len: piece.len })
                 }
                 ShareHandle::Descriptor(fd) => {
-                    let ticket = lock(&self.server).offer(fd, piece.len);
+                    let ticket = self.offer(fd, piece.len);
                     let ticket = ticket.map_err(|error| shared(&error))?;
                     tickets.push(ticket.clone());
                     Ok(Piece::Descriptor(ticket))

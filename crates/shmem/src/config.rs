@@ -83,6 +83,7 @@ pub struct HeapConfig {
     pub(crate) deadline: Duration,
     pub(crate) timeout: Duration,
     pub(crate) qps: u32,
+    pub(crate) queue_pairs: bool,
 }
 
 impl HeapConfig {
@@ -95,6 +96,7 @@ impl HeapConfig {
             deadline: Duration::from_secs(60),
             timeout: Duration::from_secs(5),
             qps: 1,
+            queue_pairs: false,
         }
     }
 
@@ -122,6 +124,12 @@ impl HeapConfig {
     /// Queue pairs to each rank that is reached by RDMA, 1 to 64.
     pub fn qps_per_peer(self, qps: u32) -> Self {
         Self { qps, ..self }
+    }
+
+    /// Whether there are queue pairs to ranks that are reached by loads and stores as well: for
+    /// [registered](crate::Heap::register) buffers that cannot be mapped.
+    pub fn queue_pairs(self, wanted: bool) -> Self {
+        Self { queue_pairs: wanted, ..self }
     }
 
     /// With the environment's overrides, each of which is also given as text.

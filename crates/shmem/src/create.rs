@@ -21,9 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
 use warpverbs_gpu::{Gpu, Place};
-use warpverbs_peer::{
-    Decision, DescriptorServer, Identity, Introduction, Reason, Route, Ticket, load_probe,
-};
+use warpverbs_peer::{Decision, Exporter, Introduction, Reason, Route, Ticket, load_probe};
 use warpverbs_rendezvous::World;
 use warpverbs_transport::Device;
 
@@ -36,6 +34,7 @@ struct Hello {
     layout: String,
     sizes: (u64, u64),
     qps: u32,
+    queue_pairs: bool,
     routes: String,
     introduction: Introduction,
     /// Rank 0's becomes the heap's identity.
@@ -92,27 +91,26 @@ impl Heap {
         let mut steps = Steps::new(world, None, config.deadline);
         let prepared = config.clone().with_env().and_then(|(config, overrides)| {
             let making = Making { gpu, device, config, overrides, rank, world: size };
-            making.introduce().map(|(server, hello)| (making, server, hello))
+            making.introduce().map(|(exporter, hello)| ((making, exporter), hello))
         });
-        let prepared = prepared.map(|(making, server, hello)| ((making, server), hello));
-        let ((making, server), hellos) = steps.end_with("introduce", prepared)?;
+        let ((making, exporter), hellos) = steps.end_with("introduce", prepared)?;
         making.agree(&hellos)?;
         steps.set_heap(hellos[0].id, "introduce")?;
-        making.finish(&mut steps, server, hellos)
+        making.finish(&mut steps, exporter, hellos)
     }
 }
 
 impl Making<'_> {
-    fn introduce(&self) -> Result<(DescriptorServer, Hello), ShmemError> {
+    fn introduce(&self) -> Result<(Exporter, Hello), ShmemError> {
         let granule = self.gpu.arena(1)?.granule();
         let sizes = self.config.sizes(granule.max(reserved(self.world)).next_power_of_two())?;
         load_probe(&**self.gpu)?;
-        let server = DescriptorServer::start().map_err(ShmemError::Descriptors)?;
-        let introduction = Introduction::new(Identity::of_this_process(&**self.gpu), &server);
+        let exporter = Exporter::start(&**self.gpu).map_err(ShmemError::Descriptors)?;
+        let introduction = exporter.introduction().clone();
         let (qps, routes) = (self.config.qps, self.config.routes.to_string());
         let id = rand::rng().next_u64();
-        let layout = LAYOUT.to_owned();
-        Ok((server, Hello { layout, sizes, qps, routes, introduction, id }))
+        let (layout, queue_pairs) = (LAYOUT.to_owned(), self.config.queue_pairs);
+        Ok((exporter, Hello { layout, sizes, qps, queue_pairs, routes, introduction, id }))
     }
 
     fn agree(&self, hellos: &[Hello]) -> Result<(), ShmemError> {
@@ -121,6 +119,7 @@ impl Making<'_> {
         agree("max_size", hellos.iter().map(|hello| hello.sizes.1))?;
         agree("qps_per_peer", hellos.iter().map(|hello| hello.qps))?;
         agree("routes", hellos.iter().map(|hello| &hello.routes))?;
+        agree("queue_pairs", hellos.iter().map(|hello| hello.queue_pairs))?;
         match &self.config.routes {
             RoutePolicy::RdmaOf(ranks) => match ranks.iter().find(|&&rank| rank >= self.world) {
                 Some(&rank) => Err(ShmemError::Rank { rank, world: self.world }),
@@ -133,20 +132,20 @@ impl Making<'_> {
     fn finish(
         self,
         steps: &mut Steps<'_>,
-        server: DescriptorServer,
+        exporter: Exporter,
         hellos: Vec<Hello>,
     ) -> Result<Heap, ShmemError> {
         let ((size, limit), id) = (hellos[0].sizes, hellos[0].id);
         let gpu = &**self.gpu;
         let introductions = hellos.into_iter().map(|hello| hello.introduction).collect();
-        let local = Local::new(gpu, self.rank, limit, server, introductions);
+        let local = Local::new(gpu, self.rank, limit, exporter, introductions);
         let offered = local.and_then(|mut local| local.commit(0, size).map(|t| (local, t)));
         let (mut local, tickets) = steps.end_with("offer", offered)?;
         let (decisions, words) = self.attach(&mut local, &tickets);
         let words = steps.end("attach", Ok(words))?;
         let (decisions, routes) = self.probe(steps, &mut local, &words, decisions)?;
         let remote = self.register(&local, &routes, &decisions);
-        let remote = if routes.need_nics() {
+        let remote = if self.config.queue_pairs || routes.need_nics() {
             let offered = remote.map(|remote| {
                 let offer = remote.as_ref().map(Remote::offer);
                 (remote, offer)
@@ -290,7 +289,8 @@ impl Making<'_> {
                 return Err(unreachable(", or RDMA, for which no NIC was given"));
             }
         }
-        let wanted = (0..decisions.len()).map(|peer| routes.needs_queue_pairs(own, peer));
+        let wanted = (0..decisions.len())
+            .map(|peer| self.config.queue_pairs || routes.needs_queue_pairs(own, peer));
         let wanted: Vec<_> = wanted.collect();
         if !wanted.contains(&true) {
             return Ok(None);
@@ -298,7 +298,7 @@ impl Making<'_> {
         let device = self.device.ok_or_else(|| ShmemError::Config {
             field: "device",
             value: "none".to_owned(),
-            expected: "a NIC: some rank reaches another by RDMA".to_owned(),
+            expected: "a NIC: some rank reaches another by RDMA, or queue_pairs is set".to_owned(),
         })?;
         let qps = (self.config.qps, self.config.timeout);
         let mut remote = Remote::new(self.gpu, device, self.rank, &wanted, qps)?;

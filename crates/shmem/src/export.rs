@@ -20,6 +20,8 @@ pub struct Export {
     pub log_segment: u8,
     /// The own segments for RDMA; empty if no rank is reached so.
     pub segments: Vec<Local>,
+    /// Registered buffers.
+    pub windows: Vec<ExportWindow>,
     /// A [`HeapState`], zeroed.
     pub state: KernelPtr<u64>,
     /// One zeroed word for the heap and one for each rank; see [`layout::ALARM_OF_HEAP`]. In memory
@@ -47,6 +49,26 @@ pub struct RdmaRoute {
     pub qps: Vec<KernelPtr<Qp>>,
     /// The first byte of each of the rank's segments.
     pub segments: Vec<Remote>,
+}
+
+/// A registered buffer: one of each rank, all of one length.
+#[derive(Clone, Debug)]
+pub struct ExportWindow {
+    /// The own one.
+    pub own: KernelPtr<u8>,
+    /// Its first byte for RDMA.
+    pub near: Option<Local>,
+    /// That of each rank, in order; the own entry is not looked at.
+    pub ranks: Vec<WindowRank>,
+}
+
+/// How to reach one rank's registered buffer. Loads and stores are preferred.
+#[derive(Clone, Debug, Default)]
+pub struct WindowRank {
+    /// The memory where it is mapped here.
+    pub direct: Option<KernelPtr<u8>>,
+    /// Its first byte, for the queue pairs of the heap.
+    pub rdma: Option<Remote>,
 }
 
 /// What was given does not make a heap.
@@ -127,6 +149,11 @@ impl Export {
         // checked for size and is named below.
         let heap = unsafe { KernelPtr::from_buffer(&buffer, Arc::new(())) };
         let mut heap = heap.reaching_all_of(&self.state).reaching_all_of(&self.alarms);
+        for window in &self.windows {
+            heap = heap.reaching_all_of(&window.own);
+            let mapped = window.ranks.iter().flat_map(|rank| &rank.direct);
+            heap = mapped.fold(heap, KernelPtr::reaching_all_of);
+        }
         for rank in &self.ranks {
             heap = rank.direct.iter().fold(heap, KernelPtr::reaching_all_of);
             let qps = rank.rdma.iter().flat_map(|rdma| &rdma.qps);
@@ -183,6 +210,19 @@ impl Export {
                 segments(rank, rdma.segments.len())?;
             }
         }
+        for window in &self.windows {
+            for (rank, entry) in (0..).zip(&self.ranks) {
+                let entries = window.ranks.get(rank as usize);
+                let found = match entries {
+                    None => 0,
+                    Some(WindowRank { direct: Some(memory), .. }) => memory.len(),
+                    // Through queue pairs of the heap alone.
+                    Some(WindowRank { rdma: Some(_), .. }) if entry.rdma.is_none() => 0,
+                    Some(_) => window.own.len(),
+                };
+                small("registered buffer", rank, window.own.len(), found)?;
+            }
+        }
         Ok(())
     }
 
@@ -205,7 +245,12 @@ impl Export {
         let routes: usize = routes
             .map(|rdma| (8 * rdma.qps.len()).next_multiple_of(16) + 16 * rdma.segments.len())
             .sum();
-        size_of::<layout::Heap>() + 32 * self.ranks.len() + 16 * self.segments.len() + routes
+        let windows = self.windows.len() * (size_of::<layout::Window>() + 32 * self.ranks.len());
+        size_of::<layout::Heap>()
+            + 32 * self.ranks.len()
+            + 16 * self.segments.len()
+            + routes
+            + windows
     }
 
     fn table(&self, base: u64) -> Table {
@@ -215,7 +260,18 @@ impl Export {
         let mut table = Table { base, bytes: vec![0; head] };
         let segments: Vec<_> = self.segments.iter().map(|s| segment(s.addr, s.lkey)).collect();
         let segments = if segments.is_empty() { 0 } else { table.push(&segments) };
-        let peers: Vec<_> = self.ranks.iter().map(|rank| rank.entry(own, &mut table)).collect();
+        let mut peers: Vec<_> = self.ranks.iter().map(|rank| rank.entry(own, &mut table)).collect();
+        for (rank, peer) in peers.iter_mut().enumerate() {
+            let by_rdma = self.windows.iter().any(|window| window.ranks[rank].is_by_rdma());
+            let both = peer.route == Reach::Direct as u8 && by_rdma;
+            peer.signals_by_rdma = both.into();
+        }
+        let windows: Vec<_> = self
+            .windows
+            .iter()
+            .map(|window| window.entry(self.rank as usize, &mut table))
+            .collect();
+        let windows = if windows.is_empty() { 0 } else { table.push(&windows) };
         let heap = layout::Heap {
             base: own,
             bytes: self.bytes,
@@ -230,7 +286,10 @@ impl Export {
             segment_count: if segments == 0 { 0 } else { self.segments.len() as u8 },
             reserved: [0; 6],
             stride: self.stride(),
-            more: [0; 6],
+            windows,
+            window_count: self.windows.len() as u32,
+            no_more: 0,
+            more: [0; 4],
         };
         let parts = [heap.as_bytes(), peers.as_bytes()].concat();
         table.bytes[..head].copy_from_slice(&parts);
@@ -261,6 +320,35 @@ impl Rank {
             (None, Some(_)) => Reach::Rdma,
             (None, None) => Reach::None,
         }
+    }
+}
+
+impl WindowRank {
+    fn is_by_rdma(&self) -> bool {
+        self.direct.is_none() && self.rdma.is_some()
+    }
+
+    fn entry(&self, own: u64) -> layout::WindowPeer {
+        let mut entry = layout::WindowPeer::default();
+        if let Some(far) = self.rdma {
+            (entry.far, entry.route) = (segment(far.addr, far.rkey), Reach::Rdma as u8);
+        }
+        if let Some(memory) = &self.direct {
+            (entry.delta, entry.route) = (memory.addr().wrapping_sub(own), Reach::Direct as u8);
+        }
+        entry
+    }
+}
+
+impl ExportWindow {
+    fn entry(&self, rank: usize, table: &mut Table) -> layout::Window {
+        let base = self.own.addr();
+        let mut peers: Vec<_> = self.ranks.iter().map(|rank| rank.entry(base)).collect();
+        // Oneself.
+        peers[rank] = layout::WindowPeer { route: Reach::Direct as u8, ..Default::default() };
+        let near = self.near.map(|near| segment(near.addr, near.lkey)).unwrap_or_default();
+        let peers = table.push(&peers);
+        layout::Window { base, bytes: self.own.len(), near, peers, reserved: 0 }
     }
 }
 

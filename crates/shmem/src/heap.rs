@@ -3,6 +3,7 @@
 use crate::agreement::History;
 use crate::create::Routes;
 use crate::local::Local;
+use crate::registered::Window;
 use crate::remote::Remote;
 use crate::report::{HeapReport, PeerReport};
 use crate::steps::Steps;
@@ -43,6 +44,9 @@ pub struct Heap {
     pub(crate) local: Local,
     pub(crate) routes: Routes,
     decisions: Vec<Decision>,
+    /// The user's own buffers, before what reaches them.
+    pub(crate) windows: Vec<Window>,
+    pub(crate) next_window: u64,
     pub(crate) state: Buffer,
     pub(crate) alarms: Buffer,
     pub(crate) lost: Vec<bool>,
@@ -76,6 +80,7 @@ pub(crate) struct Tables<'a> {
     pub(crate) local: &'a Local,
     pub(crate) remote: Option<&'a Remote>,
     pub(crate) routes: &'a Routes,
+    pub(crate) windows: &'a [Window],
     pub(crate) state: &'a Buffer,
     pub(crate) alarms: &'a Buffer,
 }
@@ -105,6 +110,7 @@ impl Tables<'_> {
             bytes: self.size,
             log_segment: self.log_segment,
             segments: self.remote.map(Remote::segments).unwrap_or_default(),
+            windows: self.windows.iter().map(Window::export).collect(),
             state: KernelPtr::new(self.state),
             alarms: KernelPtr::new(self.alarms),
             timeout: self.timeout,
@@ -126,6 +132,7 @@ impl Heap {
             local: &local,
             remote: remote.as_ref(),
             routes: &routes,
+            windows: &[],
             state: &state,
             alarms: &alarms,
         };
@@ -148,6 +155,8 @@ impl Heap {
             local,
             routes,
             decisions,
+            windows: Vec::new(),
+            next_window: 0,
             state,
             alarms,
             lost,
@@ -165,6 +174,7 @@ impl Heap {
             local: &self.local,
             remote: self.remote.as_ref(),
             routes: &self.routes,
+            windows: &self.windows,
             state: &self.state,
             alarms: &self.alarms,
         }
@@ -188,6 +198,10 @@ impl Heap {
     /// How each rank is reached, in order.
     pub fn routes(&self) -> Vec<Route> {
         self.decisions.iter().map(|decision| decision.route).collect()
+    }
+
+    pub(crate) fn decisions(&self) -> &[Decision] {
+        &self.decisions
     }
 
     /// `len` elements, aligned to 256 bytes, at the same offset on every rank. Not zeroed if the

@@ -35,8 +35,39 @@ pub struct Peer {
     pub shared_atomics: u8,
     /// Queue pairs to this rank.
     pub qp_count: u16,
+    /// 1: reached by loads and stores, but some registered buffer of this rank by RDMA, so that signals
+    /// must follow the puts of both.
+    pub signals_by_rdma: u32,
+}
+
+/// A registered buffer, `wv::Window`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Window {
+    /// Address of the own buffer's first byte.
+    pub base: u64,
+    /// Its length, the same on all ranks.
+    pub bytes: u64,
+    /// Its first byte as the own NIC knows it; address 0 without RDMA.
+    pub near: Segment,
+    /// Address of a [`WindowPeer`] for each rank.
+    pub peers: u64,
     /// Zero.
-    pub reserved: u32,
+    pub reserved: u64,
+}
+
+/// A rank's registered buffer as another rank reaches it, `wv::WindowPeer`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowPeer {
+    /// Direct: what takes an address of the own buffer to the peer's, modulo 2^64.
+    pub delta: u64,
+    /// RDMA: its first byte as its NIC knows it.
+    pub far: Segment,
+    /// A [`Reach`].
+    pub route: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
 }
 
 /// The first byte of a segment as a NIC knows it: `wv::Local` and `wv::Remote`.
@@ -82,8 +113,14 @@ pub struct Heap {
     /// If not 0: every rank is reached by loads and stores, by these alone, and lies so many bytes
     /// (modulo 2^64) behind the one before it. Kernels then look up no [`Peer`].
     pub stride: u64,
+    /// Address of [`Heap::window_count`] times [`Window`].
+    pub windows: u64,
+    /// Registered buffers.
+    pub window_count: u32,
     /// Zero.
-    pub more: [u64; 6],
+    pub no_more: u32,
+    /// Zero.
+    pub more: [u64; 4],
 }
 
 /// Index behind [`Heap::alarms`] of the word that ends every wait on the heap once it is not 0. The
@@ -161,6 +198,13 @@ const _: () = {
     assert!(offset_of!(Peer, route) == 24);
     assert!(offset_of!(Peer, shared_atomics) == 25);
     assert!(offset_of!(Peer, qp_count) == 26);
+    assert!(offset_of!(Peer, signals_by_rdma) == 28);
+    assert!(size_of::<Window>() == 48);
+    assert!(offset_of!(Window, near) == 16);
+    assert!(offset_of!(Window, peers) == 32);
+    assert!(size_of::<WindowPeer>() == 32);
+    assert!(offset_of!(WindowPeer, far) == 8);
+    assert!(offset_of!(WindowPeer, route) == 24);
     assert!(size_of::<Segment>() == 16);
     assert!(offset_of!(Segment, key) == 8);
     assert!(size_of::<Heap>() == 128);
@@ -174,6 +218,8 @@ const _: () = {
     assert!(offset_of!(Heap, log_segment) == 64);
     assert!(offset_of!(Heap, segment_count) == 65);
     assert!(offset_of!(Heap, stride) == 72);
+    assert!(offset_of!(Heap, windows) == 80);
+    assert!(offset_of!(Heap, window_count) == 88);
     assert!(size_of::<HeapFault>() == 48);
     assert!(offset_of!(HeapFault, offset) == 16);
     assert!(offset_of!(HeapFault, thread) == 40);

@@ -5,8 +5,7 @@ use rand::Rng;
 use std::time::{Duration, Instant};
 use warpverbs_gpu::{Arena, Buffer, Gpu, Segment};
 use warpverbs_peer::{
-    Attached, DescriptorServer, Identity, Introduction, Reason, Ticket, attach, read_back,
-    write_word,
+    Attached, Exporter, Identity, Introduction, Reason, Ticket, attach, read_back, write_word,
 };
 
 /// The heap begins with this many bytes for its own use, and 8 more for each rank: a word in which
@@ -22,7 +21,7 @@ pub(crate) fn reserved(world: u32) -> u64 {
 pub(crate) struct Local {
     rank: u32,
     own: Identity,
-    server: DescriptorServer,
+    exporter: Exporter,
     arena: Arena,
     /// From one rank's memory to the next.
     stride: u64,
@@ -41,7 +40,7 @@ impl Local {
         gpu: &dyn Gpu,
         rank: u32,
         stride: u64,
-        server: DescriptorServer,
+        exporter: Exporter,
         introductions: Vec<Introduction>,
     ) -> Result<Self, ShmemError> {
         let own = introductions[rank as usize].identity.clone();
@@ -63,7 +62,7 @@ impl Local {
         Ok(Self {
             rank,
             own,
-            server,
+            exporter,
             arena,
             stride,
             slots,
@@ -82,7 +81,7 @@ impl Local {
     pub(crate) fn commit(&mut self, at: u64, len: u64) -> Result<Ticket, ShmemError> {
         let segment = self.arena.commit(self.offset(self.rank as usize) + at, len)?;
         let fd = segment.export()?;
-        let ticket = self.server.offer(fd, len).map_err(ShmemError::Descriptors)?;
+        let ticket = self.exporter.offer(fd, len).map_err(ShmemError::Descriptors)?;
         self.segments.push(segment);
         self.tickets.push(ticket.clone());
         Ok(ticket)
@@ -92,7 +91,7 @@ impl Local {
     pub(crate) fn give_up(&mut self, index: usize) {
         self.segments.truncate(index);
         for ticket in self.tickets.drain(index..) {
-            self.server.withdraw(&ticket);
+            self.exporter.withdraw(&ticket);
         }
         for mapped in self.mapped.iter_mut().flatten() {
             mapped.truncate(index);
@@ -150,6 +149,15 @@ impl Local {
     /// First address of the arena, and its length in bytes.
     pub(crate) fn arena(&self) -> (u64, u64) {
         (self.arena.addr(), self.arena.len())
+    }
+
+    /// Offers memory of this process.
+    pub(crate) fn exporter(&self) -> &Exporter {
+        &self.exporter
+    }
+
+    pub(crate) fn introduction(&self, rank: usize) -> &Introduction {
+        &self.introductions[rank]
     }
 
     pub(crate) fn identity(&self, rank: usize) -> &Identity {

@@ -4,7 +4,7 @@ use crate::{RdmaRoute, ShmemError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Gpu, Local, Remote as Place, Segment};
+use warpverbs_gpu::{Buffer, Gpu, Local, Remote as Place, Segment};
 use warpverbs_transport::{
     Access, Device, Endpoint, EndpointConfig, EndpointHandle, Error, HandleError, Health,
     MemoryRegion, RemoteRegion,
@@ -64,6 +64,12 @@ impl Remote {
         let bytes = region.remote().to_bytes();
         self.regions.push(region);
         Ok(bytes)
+    }
+
+    /// Lets NICs reach a buffer of the user's.
+    pub(crate) fn register_buffer(&self, buffer: &Buffer) -> Result<MemoryRegion, ShmemError> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        Ok(self.device.register(buffer.clone(), access)?)
     }
 
     /// Gives up what was registered as segment `index` or later.

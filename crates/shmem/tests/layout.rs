@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use warpverbs_shmem::layout::{
     ALARM_OF_HEAP, Heap, HeapFault, HeapState, NO_RANK, Peer, Reach, Segment, Signal,
-    TEAM_BLOCK_BYTES, mail_block_bytes,
+    TEAM_BLOCK_BYTES, Window, WindowPeer, mail_block_bytes,
 };
 
 macro_rules! same_layout {
@@ -53,12 +53,17 @@ fn asserts() -> String {
             segment_count,
             reserved,
             stride,
+            windows,
+            window_count,
+            no_more,
             more,
         }
     );
+    same_layout!(out, "Window" = Window { base, bytes, near, peers, reserved });
+    same_layout!(out, "WindowPeer" = WindowPeer { delta, far, route, reserved });
     same_layout!(
         out,
-        "Peer" = Peer { delta, qps, segments, route, shared_atomics, qp_count, reserved }
+        "Peer" = Peer { delta, qps, segments, route, shared_atomics, qp_count, signals_by_rdma }
     );
     same_layout!(
         out,

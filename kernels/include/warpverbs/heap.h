@@ -24,7 +24,24 @@ struct Peer {
   reach route;
   u8 shared_atomics;  // 1: some rank reaches this heap by RDMA, so all do their atomics so
   u16 qp_count;
-  u32 reserved;
+  u32 signals_by_rdma;  // 1: direct, but a registered buffer is reached by RDMA: signals follow both
+};
+
+// A buffer of the user's that all ranks have registered, each its own.
+struct Window {
+  u64 base;  // first byte of the own one
+  u64 bytes;
+  Local near;  // its first byte for work requests; address 0 without RDMA
+  u64 peers;   // WindowPeer of each rank
+  u64 reserved;
+};
+
+// A rank's buffer as this rank reaches it.
+struct WindowPeer {
+  u64 delta;   // direct: what takes an address of the own buffer to the peer's
+  Remote far;  // RDMA: its first byte
+  reach route;
+  u8 reserved[7];
 };
 
 // Never written after it was handed out, and always where the host put it: calls read it as
@@ -45,7 +62,10 @@ struct Heap {
   u8 segment_count;
   u8 reserved[6];
   u64 stride;  // not 0: all ranks are direct, and each lies so many bytes behind the one before
-  u64 more[6];
+  u64 windows;  // Window of each registered buffer
+  u32 window_count;
+  u32 no_more;
+  u64 more[4];
 };
 
 // The first wait on the heap that failed, for the host.
@@ -89,6 +109,7 @@ WV_AT(Peer, segments, 16);
 WV_AT(Peer, route, 24);
 WV_AT(Peer, shared_atomics, 25);
 WV_AT(Peer, qp_count, 26);
+WV_AT(Peer, signals_by_rdma, 28);
 static_assert(sizeof(Heap) == 128, "Heap");
 WV_AT(Heap, peers, 16);
 WV_AT(Heap, segments, 24);
@@ -100,6 +121,14 @@ WV_AT(Heap, world, 60);
 WV_AT(Heap, log_segment, 64);
 WV_AT(Heap, segment_count, 65);
 WV_AT(Heap, stride, 72);
+WV_AT(Heap, windows, 80);
+WV_AT(Heap, window_count, 88);
+static_assert(sizeof(Window) == 48, "Window");
+WV_AT(Window, near, 16);
+WV_AT(Window, peers, 32);
+static_assert(sizeof(WindowPeer) == 32, "WindowPeer");
+WV_AT(WindowPeer, far, 8);
+WV_AT(WindowPeer, route, 24);
 static_assert(sizeof(HeapFault) == 48, "HeapFault");
 WV_AT(HeapFault, offset, 16);
 WV_AT(HeapFault, thread, 40);

@@ -1,7 +1,9 @@
 // Calls on a symmetric heap (heap.h). The same call serves every rank, whether its memory is mapped
 // here or reached by RDMA.
 //
-// Places in the heap are given by their address in the caller's own heap. On `warp` and `block` all
+// Places in the heap are given by their address in the caller's own heap. Targets and sources of put
+// and get may also lie in a buffer that the ranks have registered; signals and words of atomics lie in
+// the heap. On `warp` and `block` all
 // members call with the same arguments.
 //
 // A call of a block goes, by RDMA, through the queue pair that belongs to the block's number, so

@@ -117,6 +117,7 @@ fn export(ranks: &Ranks) -> Export {
         bytes: BYTES,
         log_segment: LOG_SEGMENT,
         segments: Vec::new(),
+        windows: Vec::new(),
         state: KernelPtr::new(&ranks.states[0]),
         alarms: KernelPtr::new(&ranks.alarms[0]),
         timeout: Duration::from_secs(1),

@@ -163,6 +163,7 @@ impl Ranks {
             ranks: (0..world).map(|to| entry(rank, to)).collect(),
             bytes: bytes as u64,
             log_segment: LOG_SEGMENT,
+            windows: vec![],
             segments: regions[rank].iter().map(|region| Local::from(region.local())).collect(),
             state: KernelPtr::new(&states[rank]),
             alarms: KernelPtr::new(&alarms[rank]),

@@ -6,3 +6,4 @@ mod limits;
 mod made;
 mod processes;
 mod ranks;
+mod registered;

@@ -23,6 +23,18 @@ WV_DEVICE bool holds_range(const Heap& heap, u64 offset, u64 bytes) {
   return offset <= all && bytes <= all - offset;
 }
 
+// The registered buffer that holds [own, own + bytes); null if none does. A call of its own: the heap
+// is what nearly all calls are about.
+WV_D WV_NOINLINE inline const Window* window_of(const Heap& heap, const void* own, u64 bytes) {
+  const Window* windows = reinterpret_cast<const Window*>(fixed(heap.windows));
+  for (u32 i = 0; i < fixed(heap.window_count); ++i) {
+    const u64 offset = reinterpret_cast<u64>(own) - fixed(windows[i].base);
+    const u64 all = fixed(windows[i].bytes);
+    if (offset <= all && bytes <= all - offset) return windows + i;
+  }
+  return nullptr;
+}
+
 // Null if `pe` is no rank.
 WV_DEVICE const Peer* peer_of(const Heap& heap, u32 pe) {
   if (pe >= fixed(heap.world)) return nullptr;

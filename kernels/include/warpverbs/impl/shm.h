@@ -65,6 +65,37 @@ WV_DEVICE Way way_to(const Heap& heap, const void* own, u64 bytes, u64 align, u3
   return way_to<Route>(heap, pe);
 }
 
+// The same for a range of the heap or of a registered buffer.
+template <class Route>
+WV_DEVICE Way way_to_range(const Heap& heap, const void* own, u64 bytes, u64 align, u32 pe) {
+  if (holds_range(heap, offset_in(heap, own), bytes) || fixed(heap.window_count) == 0) {
+    return way_to<Route>(heap, own, bytes, align, pe);
+  }
+  const Window* window = window_of(heap, own, bytes);
+  if (window == nullptr || reinterpret_cast<u64>(own) % align != 0) {
+    return {Status::of(outcome::bad_address), false, 0, nullptr};
+  }
+  const Peer* peer = peer_of(heap, pe);
+  const WindowPeer* there = at<const WindowPeer>(fixed(window->peers)) + pe;
+  const reach route = peer == nullptr ? reach::none : fixed(there->route);
+  if (route == reach::none || !allows(Route{}, route)) {
+    return {Status::of(outcome::no_peer), false, 0, nullptr};
+  }
+  return {Status{}, route == reach::direct, fixed(there->delta), peer};
+}
+
+// Whether the own NIC reaches a range.
+WV_DEVICE bool nic_reaches(const Heap& heap, const void* own, u64 bytes) {
+  if (in_heap(heap, own, bytes)) return true;
+  const Window* window = window_of(heap, own, bytes);
+  return window != nullptr && fixed(window->near.addr) != 0;
+}
+
+// Whether puts to this rank, which is direct, may have gone by RDMA.
+WV_DEVICE bool signals_by_rdma(const Peer* peer) {
+  return peer != nullptr && fixed(peer->signals_by_rdma) != 0;
+}
+
 // The queue pair of the calling block. Puts and signals of a block take the same one, which keeps
 // their order.
 WV_DEVICE const Qp& qp_of(const Peer* peer, u32 index) {
@@ -72,10 +103,26 @@ WV_DEVICE const Qp& qp_of(const Peer* peer, u32 index) {
 }
 WV_DEVICE const Qp& qp_to(const Peer* peer) { return qp_of(peer, block_index() % fixed(peer->qp_count)); }
 
+// A registered buffer is one segment.
+constexpr u32 log_window = 63;
+
 WV_DEVICE Segmented far_range(const Heap& heap, const Peer* peer, const void* own) {
+  if (offset_in(heap, own) >= fixed(heap.bytes)) {
+    const Window* window = window_of(heap, own, 1);
+    if (window == nullptr) return {nullptr, 0, 0};
+    const u64 pe = static_cast<u64>(peer - at<const Peer>(fixed(heap.peers)));
+    const Remote* far = &at<const WindowPeer>(fixed(window->peers))[pe].far;
+    const u64 offset = reinterpret_cast<u64>(own) - fixed(window->base);
+    return {reinterpret_cast<const Local*>(far), log_window, offset};
+  }
   return {at<const Local>(fixed(peer->segments)), fixed(heap.log_segment), offset_in(heap, own)};
 }
 WV_DEVICE Segmented near_range(const Heap& heap, const void* own) {
+  if (offset_in(heap, own) >= fixed(heap.bytes)) {
+    const Window* window = window_of(heap, own, 1);
+    if (window == nullptr) return {nullptr, 0, 0};
+    return {&window->near, log_window, reinterpret_cast<u64>(own) - fixed(window->base)};
+  }
   return {at<const Local>(fixed(heap.segments)), fixed(heap.log_segment), offset_in(heap, own)};
 }
 WV_DEVICE Remote far_word(const Heap& heap, const Peer* peer, const void* own) {
@@ -122,9 +169,9 @@ template <class Route>
 WV_DEVICE Way way_of_atomic(const Heap& heap, const void* own, u64 bytes, u32 pe) {
   Way way = way_to<Route>(heap, own, bytes, bytes, pe);
   if (!way.status.ok() || !way.direct || way.peer == nullptr) return way;
-  if (way.peer->shared_atomics == 0) return way;
+  if (fixed(way.peer->shared_atomics) == 0) return way;
   way.direct = false;
-  if (!Route::may_be_rdma || way.peer->qp_count == 0) {
+  if (!Route::may_be_rdma || fixed(way.peer->qp_count) == 0) {
     way.status = Status::of(outcome::mixed_routes);
   }
   return way;
@@ -162,6 +209,17 @@ WV_DEVICE Status atomic_on(const Coop& coop, const Heap& heap, T* at, T& old, u3
   return fetched.status;
 }
 
+// The way to a signal, which lies in the heap. Behind a payload that goes by RDMA, it goes so as well.
+template <class Route>
+WV_DEVICE Way way_to_signal(const Heap& heap, const Signal* at, u64 payload, u32 pe) {
+  constexpr u64 size = sizeof(Signal), align = alignof(Signal);
+  if (Route::may_be_direct || payload == 0) return way_to<Route>(heap, at, size, align, pe);
+  Way way = way_to<route::any>(heap, at, size, align, pe);
+  const bool posts = way.peer != nullptr && fixed(way.peer->qp_count) != 0;
+  if (way.status.ok() && !posts) way.status = Status::of(outcome::no_peer);
+  return way;
+}
+
 // By one thread.
 WV_DEVICE Status await_signal(const Heap& heap, const Signal* at, compare how, u64 value,
                               HeapDeadline& deadline, u32 from) {
@@ -190,12 +248,12 @@ WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline)
 template <class Route, class Coop>
 WV_DEVICE Status put(const Coop& coop, const Heap& heap, void* to, const void* from, u64 bytes,
                      u32 pe, Flags flags, Timeout timeout) {
-  const impl::Way way = impl::way_to<Route>(heap, to, bytes, 1, pe);
+  const impl::Way way = impl::way_to_range<Route>(heap, to, bytes, 1, pe);
   if (!way.status.ok()) return way.status;
   if (Route::may_be_direct && way.direct) {
     impl::copy_together(coop, way.at(to), from, bytes);
   } else if constexpr (Route::may_be_rdma) {
-    if (!in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
+    if (!impl::nic_reaches(heap, from, bytes)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
       return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_write, from, to,
                                              bytes, flags, timeout);
@@ -207,12 +265,12 @@ WV_DEVICE Status put(const Coop& coop, const Heap& heap, void* to, const void* f
 template <class Route, class Coop>
 WV_DEVICE Status get(const Coop& coop, const Heap& heap, void* to, const void* from, u64 bytes,
                      u32 pe, Flags flags, Timeout timeout) {
-  const impl::Way way = impl::way_to<Route>(heap, from, bytes, 1, pe);
+  const impl::Way way = impl::way_to_range<Route>(heap, from, bytes, 1, pe);
   if (!way.status.ok()) return way.status;
   if (Route::may_be_direct && way.direct) {
     impl::copy_together(coop, to, way.at(from), bytes);
   } else if constexpr (Route::may_be_rdma) {
-    if (!in_heap(heap, to, bytes)) return Status::of(outcome::bad_address);
+    if (!impl::nic_reaches(heap, to, bytes)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
       return impl::move_by_rdma<Coop::alone>(heap, way.peer, mlx5::opcode::rdma_read, to, from,
                                              bytes, flags, timeout);
@@ -225,7 +283,7 @@ template <class Route, class Coop, class T>
 WV_DEVICE Status put_value(const Coop& coop, const Heap& heap, T* to, T value, u32 pe, Flags flags,
                            Timeout timeout) {
   static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
-  const impl::Way way = impl::way_to<Route>(heap, to, sizeof(T), sizeof(T), pe);
+  const impl::Way way = impl::way_to_range<Route>(heap, to, sizeof(T), sizeof(T), pe);
   if (!way.status.ok()) return way.status;
   if (Route::may_be_direct && way.direct) {
     if (coop.thread_rank() == 0) store<order::relaxed, scope::system>(way.at(to), value);
@@ -249,25 +307,31 @@ template <class Route, class Coop, class Op>
 WV_DEVICE Status put_signal(const Coop& coop, const Heap& heap, void* to, const void* from,
                             u64 bytes, Signal* at, Op what, u32 pe, Flags flags,
                             Timeout timeout) {
-  impl::Way way = impl::way_to<Route>(heap, to, bytes, 1, pe);
-  if (way.status.ok()) {
-    way = impl::way_to<Route>(heap, at, sizeof(Signal), alignof(Signal), pe);
-  }
+  const impl::Way word = impl::way_to_signal<Route>(heap, at, bytes, pe);
+  const impl::Way way = bytes == 0 ? word : impl::way_to_range<Route>(heap, to, bytes, 1, pe);
   if (!way.status.ok()) return way.status;
+  if (!word.status.ok()) return word.status;
   if (Route::may_be_direct && way.direct) {
     coop.sync();
     if (bytes != 0) {
       impl::copy(coop, way.at(to), from, bytes);
       coop.sync();
     }
-    if (coop.thread_rank() == 0) {
-      // Release, pairs with the acquire of read_signal: the members' puts, by their sync.
-      impl::signal_word<order::release>(&way.at(at)->direct, what);
+    if (!Route::may_be_rdma || !impl::signals_by_rdma(word.peer)) {
+      if (coop.thread_rank() == 0) {
+        // Release, pairs with the acquire of read_signal: the members' puts, by their sync.
+        impl::signal_word<order::release>(&word.at(at)->direct, what);
+      }
+      return Status{};
     }
-  } else if constexpr (Route::may_be_rdma) {
-    if (bytes != 0 && !in_heap(heap, from, bytes)) return Status::of(outcome::bad_address);
+  }
+  if constexpr (Route::may_be_rdma) {
+    const u64 left = way.direct ? 0 : bytes;
+    if (left != 0 && !impl::nic_reaches(heap, from, left)) return Status::of(outcome::bad_address);
     return impl::by_leader(coop, [&] {
-      return impl::signal_by_rdma<Coop::alone>(heap, way.peer, from, to, bytes, at, what, flags,
+      // Release, pairs with the acquire of read_signal: the NIC's atomic follows the stores.
+      if (way.direct) wv::fence<order::release, scope::system>();
+      return impl::signal_by_rdma<Coop::alone>(heap, word.peer, from, to, left, at, what, flags,
                                                timeout);
     });
   }
@@ -289,8 +353,12 @@ WV_DEVICE Status signal_each(const Coop& coop, const Heap& heap, u32 count, To t
       // Release, once for all of this member's signals; pairs with the acquire of read_signal.
       if (!released) wv::fence<order::release, scope::system>();
       released = true;
-      impl::signal_word<order::relaxed>(&way.at(target.at)->direct, what);
-    } else if constexpr (Route::may_be_rdma) {
+      if (!Route::may_be_rdma || !impl::signals_by_rdma(way.peer)) {
+        impl::signal_word<order::relaxed>(&way.at(target.at)->direct, what);
+        continue;
+      }
+    }
+    if constexpr (Route::may_be_rdma) {
       if (status.ok()) {
         status = impl::signal_by_rdma<true>(heap, way.peer, nullptr, target.at, 0, target.at,
                                       what, flags, timeout);
@@ -365,6 +433,7 @@ WV_DEVICE Status fence(const Coop& coop, const Heap& heap, u32 pe) {
   if (way.direct) {
     if (coop.thread_rank() == 0) wv::fence<order::acq_rel, scope::system>();
     coop.sync();
+    if (impl::signals_by_rdma(way.peer)) return quiet(coop, heap, pe);
   }
   return Status{};
 }
