@@ -222,7 +222,15 @@ mod tests {
 
         fn complete(&mut self, solicited: bool) {
             let (kind, qpn) = (ReceivedKind::Send, Qpn::new(5).unwrap());
-            let cqe = Cqe::Receive { qpn, wqe_counter: 0, kind, byte_cnt: 0, srqn: 0, solicited };
+            let cqe = Cqe::Receive {
+                qpn,
+                wqe_counter: 0,
+                kind,
+                byte_cnt: 0,
+                srqn: 0,
+                solicited,
+                from: None,
+            };
             self.cq.publish(&cqe).unwrap();
         }
 

@@ -158,6 +158,9 @@ pub enum ModifyError {
         /// The peer.
         peer: SocketAddr,
     },
+    /// A QP of datagrams sends them by the NIC's link, and there is none.
+    #[error("a QP of datagrams needs a link, and the NIC has none")]
+    DatagramsNeedLink,
     /// [`Path::Proxied`](crate::Path::Proxied) is the path of proxied QPs, and of no others.
     #[error("the path is {path:?}, and the QP is {}proxied by another device", if *proxied { "" } else { "not " })]
     WrongPath {

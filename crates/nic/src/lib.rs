@@ -50,7 +50,7 @@ pub use proxy_device::{
 };
 pub use qp::{
     Announcement, AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState,
-    RqConfig, ack_timeout, rnr_delay,
+    RqConfig, Service, ack_timeout, rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};

@@ -108,12 +108,16 @@ pub struct NetStats {
     pub bad_icrc: u64,
     /// Another partition.
     pub wrong_pkey: u64,
-    /// Not a packet of reliable connection.
+    /// Not a packet of the service of the QP that it is for.
     pub malformed: u64,
     /// For a QP that does not exist or is not on the network.
     pub unknown_qp: u64,
     /// From another address than the QP's peer.
     pub wrong_source: u64,
+    /// Datagrams with another queue key than their QP's.
+    pub wrong_qkey: u64,
+    /// Datagrams for which no receive was posted.
+    pub no_receive: u64,
     /// Dropped, since the bounce buffers of its connection were full.
     pub bounce_full: u64,
     /// Copies between bounce buffers and memory of GPUs, and of the host where the order requires

@@ -184,6 +184,12 @@ pub enum Rule {
         /// The memory.
         kind: Kind,
     },
+    /// The address of a datagram is none that the link reaches.
+    #[error("a datagram to GID {}, which the link does not reach", std::net::Ipv6Addr::from(*gid))]
+    DatagramAddress {
+        /// The GID.
+        gid: [u8; 16],
+    },
     /// The operation has no packet: extended atomics, on a QP whose peer is on the network.
     #[error("{opcode:?} has no packet, and the QP's peer is on the network")]
     NoPacket {
@@ -254,6 +260,7 @@ impl Rule {
             Self::MessageLength { .. } | Self::ReceiveTooSmall { .. } => "data.byte_count",
             Self::NotAllowed { .. } => "qp.access",
             Self::CopyFailed { .. } => "mr.kind",
+            Self::DatagramAddress { .. } => "av.rgid",
             Self::NoPacket { .. } | Self::NotProxied { .. } => "ctrl.opcode",
             Self::KeyNotProxied { .. } | Self::Bounced { .. } => "data.lkey",
             Self::DeviceLimit { .. } | Self::DeviceRefused { .. } => "proxy device",
@@ -275,6 +282,7 @@ impl Rule {
             | Self::NeverWritten { .. }
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
+            | Self::DatagramAddress { .. }
             | Self::NoPacket { .. }
             | Self::NotProxied { .. }
             | Self::DeviceLimit { .. }

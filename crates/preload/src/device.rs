@@ -10,7 +10,7 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState,
-    RqConfig, Srq, SrqConfig,
+    RqConfig, Service, Srq, SrqConfig,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
@@ -154,6 +154,7 @@ impl Device for SoftDevice {
             None => HostBuf::region(64).map_err(|error| refuse_region("SQ", &error))?,
         };
         let config = QpConfig {
+            service: Service::Connected,
             send_cq: with.send_cq.cq.clone(),
             recv_cq: with.recv_cq.cq.clone(),
             sq,

@@ -223,7 +223,8 @@ impl Connection {
         payload_len: u32,
         host: &mut impl Host,
     ) -> Place {
-        if !self.state.responds() {
+        // A datagram is none of a connection's packets.
+        if !self.state.responds() || bth.opcode.is_datagram() {
             return Place::Nothing;
         }
         let place = if bth.opcode.is_response() {

@@ -33,7 +33,7 @@ pub use event::{AsyncEvent, PortChange};
 pub use memory::{Lkey, Remote, Rkey, Sge};
 pub use mtu::Mtu;
 pub use state::QpState;
-pub use transition::{AttrMask, TRANSITIONS, Transition, TransitionError};
+pub use transition::{AttrMask, DATAGRAM_TRANSITIONS, TRANSITIONS, Transition, TransitionError};
 pub use work::{Data, Op, SendFlags, WorkRequest};
 
 /// UDP destination port of RoCEv2 (annex A17); devices use no other.

@@ -21,6 +21,8 @@ bitflags! {
         const PKEY_INDEX = 1 << 4;
         /// Number of the own port.
         const PORT = 1 << 5;
+        /// Queue key, of datagrams.
+        const QKEY = 1 << 6;
         /// How the peer is reached: the address vector.
         const PATH = 1 << 7;
         /// Path MTU.
@@ -118,6 +120,23 @@ pub const TRANSITIONS: &[Transition] = &[
     row(QpState::Sqe, QpState::Rts, NONE, RUNTIME),
 ];
 
+const DATAGRAM_INIT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT).union(AttrMask::QKEY);
+const PKEY_QKEY: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::QKEY);
+const STATE_QKEY: AttrMask = AttrMask::CUR_STATE.union(AttrMask::QKEY);
+
+/// As [`TRANSITIONS`], for QPs of unreliable datagrams: the UD column of table 91.
+pub const DATAGRAM_TRANSITIONS: &[Transition] = &[
+    row(QpState::Reset, QpState::Init, DATAGRAM_INIT, NONE),
+    row(QpState::Init, QpState::Init, NONE, DATAGRAM_INIT),
+    row(QpState::Init, QpState::Rtr, NONE, PKEY_QKEY),
+    row(QpState::Rtr, QpState::Rts, AttrMask::SQ_PSN, STATE_QKEY),
+    row(QpState::Rts, QpState::Rts, NONE, STATE_QKEY),
+    row(QpState::Rts, QpState::Sqd, NONE, AttrMask::SQD_NOTIFY),
+    row(QpState::Sqd, QpState::Sqd, NONE, PKEY_QKEY),
+    row(QpState::Sqd, QpState::Rts, NONE, STATE_QKEY),
+    row(QpState::Sqe, QpState::Rts, NONE, STATE_QKEY),
+];
+
 /// Why a transition is not possible as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -158,10 +177,18 @@ impl Transition {
     /// # Errors
     /// [`TransitionError::NoTransition`].
     pub fn find(from: QpState, to: QpState) -> Result<Self, TransitionError> {
+        Self::find_in(TRANSITIONS, from, to)
+    }
+
+    /// The row of a transition in `table`: [`TRANSITIONS`] or [`DATAGRAM_TRANSITIONS`].
+    ///
+    /// # Errors
+    /// [`TransitionError::NoTransition`].
+    pub fn find_in(table: &[Self], from: QpState, to: QpState) -> Result<Self, TransitionError> {
         if matches!(to, QpState::Reset | QpState::Err) {
             return Ok(row(from, to, NONE, NONE));
         }
-        let found = TRANSITIONS.iter().find(|row| row.from == from && row.to == to);
+        let found = table.iter().find(|row| row.from == from && row.to == to);
         found.copied().ok_or(TransitionError::NoTransition { from, to })
     }
 
@@ -217,7 +244,10 @@ mod tests {
             let name = words.next().unwrap();
             let from = *QpState::ALL.iter().find(|s| s.to_string() == name).unwrap();
             for (to, mark) in QpState::ALL.into_iter().zip(words) {
-                assert_eq!(Transition::find(from, to).is_ok(), mark == "x", "{from} to {to}");
+                for table in [TRANSITIONS, DATAGRAM_TRANSITIONS] {
+                    let found = Transition::find_in(table, from, to);
+                    assert_eq!(found.is_ok(), mark == "x", "{from} to {to}");
+                }
             }
         }
     }

@@ -98,7 +98,7 @@ impl Repr {
     /// Reads a header.
     ///
     /// # Errors
-    /// A transport version other than 0, or an opcode that is not one of reliable connection.
+    /// A transport version other than 0, or an opcode that is not in the table.
     pub fn parse(header: &Header) -> Result<Repr, ParseError> {
         if header.version() != 0 {
             return Err(ParseError::Version { found: header.version() });
@@ -191,7 +191,7 @@ mod tests {
         let (header, _) = Header::view(&BYTES).unwrap();
         let newer = Header { flags: 0x01, ..*header };
         assert_eq!(Repr::parse(&newer), Err(ParseError::Version { found: 1 }));
-        for found in [0x15, 0x18, 0x64, 0x81] {
+        for found in [0x15, 0x18, 0x66, 0x81] {
             let other = Header { opcode: found, ..*header };
             assert_eq!(Repr::parse(&other), Err(ParseError::Opcode { found }));
         }

@@ -17,6 +17,8 @@ pub enum HeaderName {
     Bth,
     /// RDMA extended transport header, 16 bytes.
     Reth,
+    /// Datagram extended transport header, 8 bytes.
+    Deth,
     /// ACK extended transport header, 4 bytes.
     Aeth,
     /// Atomic extended transport header, 28 bytes.
@@ -39,6 +41,7 @@ impl fmt::Display for HeaderName {
             HeaderName::Udp => "UDP",
             HeaderName::Bth => "BTH",
             HeaderName::Reth => "RETH",
+            HeaderName::Deth => "DETH",
             HeaderName::Aeth => "AETH",
             HeaderName::AtomicEth => "AtomicETH",
             HeaderName::AtomicAckEth => "AtomicAckETH",

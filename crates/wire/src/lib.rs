@@ -33,6 +33,7 @@
 pub mod aeth;
 pub mod atomic;
 pub mod bth;
+pub mod deth;
 pub mod icrc;
 pub mod id;
 pub mod ieth;
@@ -55,6 +56,7 @@ mod transport;
 pub use aeth::{Credits, NakCode, Repr as Aeth, RnrTimer, Syndrome};
 pub use atomic::{AckRepr as AtomicAckEth, Repr as AtomicEth};
 pub use bth::Repr as Bth;
+pub use deth::Repr as Deth;
 pub use envelope::{Envelope, Ip};
 pub use error::{EmitError, HeaderName, ParseError, ReservedField};
 pub use id::{Pkey, Qpn};

@@ -1,4 +1,5 @@
-//! The one table of reliable-connection opcodes (vol. 1, table 38 "OpCode field").
+//! The one table of opcodes of reliable connection and unreliable datagram (vol. 1, table 38
+//! "OpCode field").
 
 use core::fmt;
 
@@ -69,6 +70,10 @@ pub enum HeaderSet {
     AethAtomicAck,
     /// AtomicETH.
     Atomic,
+    /// DETH.
+    Deth,
+    /// DETH, ImmDt.
+    DethImm,
 }
 
 impl HeaderSet {
@@ -83,6 +88,8 @@ impl HeaderSet {
             HeaderSet::Aeth => &[HeaderName::Aeth],
             HeaderSet::AethAtomicAck => &[HeaderName::Aeth, HeaderName::AtomicAckEth],
             HeaderSet::Atomic => &[HeaderName::AtomicEth],
+            HeaderSet::Deth => &[HeaderName::Deth],
+            HeaderSet::DethImm => &[HeaderName::Deth, HeaderName::ImmDt],
         }
     }
 
@@ -91,7 +98,8 @@ impl HeaderSet {
         match self {
             HeaderSet::Empty => 0,
             HeaderSet::Imm | HeaderSet::Ieth | HeaderSet::Aeth => 4,
-            HeaderSet::AethAtomicAck => 12,
+            HeaderSet::Deth => 8,
+            HeaderSet::AethAtomicAck | HeaderSet::DethImm => 12,
             HeaderSet::Reth => 16,
             HeaderSet::RethImm => 20,
             HeaderSet::Atomic => 28,
@@ -125,7 +133,7 @@ struct Row {
 macro_rules! opcodes {
     ($($opcode:ident = $byte:literal, $name:literal, $operation:ident, $position:ident,
        $headers:ident, $payload:ident;)*) => {
-        /// An opcode of the reliable connection service.
+        /// An opcode of reliable connection or of unreliable datagram.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -183,6 +191,8 @@ opcodes! {
     FetchAdd           = 0x14, "FetchAdd", FetchAdd, Only, Atomic, Absent;
     SendLastInvalidate = 0x16, "SEND Last with Invalidate", Send, Last, Ieth, NonEmpty;
     SendOnlyInvalidate = 0x17, "SEND Only with Invalidate", Send, Only, Ieth, Any;
+    DatagramSend       = 0x64, "SEND Only (datagram)", Send, Only, Deth, Any;
+    DatagramSendImm    = 0x65, "SEND Only with Immediate (datagram)", Send, Only, DethImm, Any;
 }
 
 impl Opcode {
@@ -226,7 +236,12 @@ impl Opcode {
 
     /// Whether it carries immediate data.
     pub const fn has_immediate(self) -> bool {
-        matches!(self.headers(), HeaderSet::Imm | HeaderSet::RethImm)
+        matches!(self.headers(), HeaderSet::Imm | HeaderSet::RethImm | HeaderSet::DethImm)
+    }
+
+    /// Whether it is of the unreliable datagram service; all others are of reliable connection.
+    pub const fn is_datagram(self) -> bool {
+        self.byte() >> 5 == 3
     }
 }
 
@@ -243,7 +258,7 @@ mod tests {
     #[test]
     fn bytes_map_one_to_one() {
         let known: Vec<u8> = (0..=255).filter(|b| Opcode::from_byte(*b).is_some()).collect();
-        let expected: Vec<u8> = (0x00..=0x14).chain(0x16..=0x17).collect();
+        let expected: Vec<u8> = (0x00..=0x14).chain(0x16..=0x17).chain(0x64..=0x65).collect();
         assert_eq!(known, expected);
         for (opcode, byte) in Opcode::ALL.iter().zip(expected) {
             assert_eq!(opcode.byte(), byte);
@@ -264,6 +279,9 @@ mod tests {
             };
             assert!(name.contains(position), "{name}");
             assert_eq!(op.has_immediate(), name.contains("Immediate"), "{name}");
+            assert_eq!(op.is_datagram(), name.contains("datagram"), "{name}");
+            let deth = op.headers().headers().contains(&HeaderName::Deth);
+            assert_eq!(op.is_datagram(), deth, "{name}");
             assert_eq!(op.headers() == HeaderSet::Ieth, name.contains("Invalidate"), "{name}");
             assert_eq!(
                 op.is_response(),
@@ -292,12 +310,13 @@ mod tests {
 
     #[test]
     fn header_set_length_is_the_sum_of_its_headers() {
-        use crate::{Layout, aeth, atomic, ieth, immdt, reth};
+        use crate::{Layout, aeth, atomic, deth, ieth, immdt, reth};
         for op in Opcode::ALL {
             let sum: usize = (op.headers().headers().iter())
                 .map(|name| match name {
                     HeaderName::Reth => reth::Header::LEN,
                     HeaderName::Aeth => aeth::Header::LEN,
+                    HeaderName::Deth => deth::Header::LEN,
                     HeaderName::AtomicEth => atomic::Header::LEN,
                     HeaderName::AtomicAckEth => atomic::AckHeader::LEN,
                     HeaderName::ImmDt => immdt::Header::LEN,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Aeth, Envelope, Extension, Ip, NakCode, Packet, Reth, Syndrome, Transport, udp};
+use crate::{Aeth, Deth, Envelope, Extension, Ip, NakCode, Packet, Reth, Syndrome, Transport, udp};
 
 impl fmt::Display for Envelope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,6 +53,12 @@ impl fmt::Display for Reth {
     }
 }
 
+impl fmt::Display for Deth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "qkey {:#010x} from qp {}", self.qkey, self.src_qpn)
+    }
+}
+
 impl fmt::Display for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,6 +71,8 @@ impl fmt::Display for Extension {
             Extension::AethAtomicAck(aeth, ack) => {
                 write!(f, "{aeth} original {:#x}", ack.original)
             }
+            Extension::Deth(deth) => fmt::Display::fmt(deth, f),
+            Extension::DethImm(deth, imm) => write!(f, "{deth} imm {:#010x}", imm.data),
             Extension::Atomic(atomic) => write!(
                 f,
                 "va {:#x} rkey {} swap/add {:#x} compare {:#x}",
@@ -77,7 +85,8 @@ impl fmt::Display for Extension {
 impl fmt::Display for Transport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bth = &self.bth;
-        write!(f, "RC {} qp {} psn {}", bth.opcode, bth.dest_qpn, bth.psn)?;
+        let service = if bth.opcode.is_datagram() { "UD" } else { "RC" };
+        write!(f, "{service} {} qp {} psn {}", bth.opcode, bth.dest_qpn, bth.psn)?;
         for (set, flag) in [
             (bth.ack_request, " ackreq"),
             (bth.solicited, " solicited"),

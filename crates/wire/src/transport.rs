@@ -4,9 +4,9 @@ use core::ops::Range;
 
 use crate::payload::pad_count;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, EmitError, HeaderSet, Ieth, ImmDt, Layout, Mtu, Opcode,
-    ParseError, PayloadError, Pkey, Psn, Qpn, ReservedField, Reth, aeth, atomic, bth, ieth, immdt,
-    reth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EmitError, HeaderSet, Ieth, ImmDt, Layout, Mtu,
+    Opcode, ParseError, PayloadError, Pkey, Psn, Qpn, ReservedField, Reth, aeth, atomic, bth, deth,
+    ieth, immdt, reth,
 };
 
 /// How strictly to parse.
@@ -53,6 +53,10 @@ pub enum Extension {
     AethAtomicAck(Aeth, AtomicAckEth),
     /// An atomic.
     Atomic(AtomicEth),
+    /// A datagram.
+    Deth(Deth),
+    /// A datagram with immediate data.
+    DethImm(Deth, ImmDt),
 }
 
 impl Extension {
@@ -67,6 +71,8 @@ impl Extension {
             Extension::Aeth(_) => HeaderSet::Aeth,
             Extension::AethAtomicAck(..) => HeaderSet::AethAtomicAck,
             Extension::Atomic(_) => HeaderSet::Atomic,
+            Extension::Deth(_) => HeaderSet::Deth,
+            Extension::DethImm(..) => HeaderSet::DethImm,
         }
     }
 
@@ -107,6 +113,15 @@ impl Extension {
                 let (atomic, rest) = atomic::Header::view(bytes)?;
                 (Extension::Atomic(AtomicEth::parse(atomic)), rest)
             }
+            HeaderSet::Deth => {
+                let (deth, rest) = deth::Header::view(bytes)?;
+                (Extension::Deth(Deth::parse(deth)), rest)
+            }
+            HeaderSet::DethImm => {
+                let (deth, rest) = deth::Header::view(bytes)?;
+                let (imm, rest) = immdt::Header::view(rest)?;
+                (Extension::DethImm(Deth::parse(deth), ImmDt::parse(imm)), rest)
+            }
         })
     }
 
@@ -136,6 +151,8 @@ impl Extension {
                 atomic.emit(header);
                 Ok(rest)
             }
+            Extension::Deth(deth) => put_deth(deth, out),
+            Extension::DethImm(deth, imm) => put_imm(imm, put_deth(deth, out)?),
         }
     }
 }
@@ -155,6 +172,12 @@ fn put_reth<'a>(reth: &Reth, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseErr
 fn put_aeth<'a>(aeth: &Aeth, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseError> {
     let (header, rest) = aeth::Header::view_mut(out)?;
     aeth.emit(header);
+    Ok(rest)
+}
+
+fn put_deth<'a>(deth: &Deth, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseError> {
+    let (header, rest) = deth::Header::view_mut(out)?;
+    deth.emit(header);
     Ok(rest)
 }
 

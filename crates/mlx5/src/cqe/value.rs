@@ -35,6 +35,8 @@ pub enum Cqe {
         srqn: u32,
         /// The sender asked for an event.
         solicited: bool,
+        /// Who sent it, of a datagram. Its first 40 bytes then are a global route header.
+        from: Option<DatagramSource>,
     },
     /// A WQE failed. The QP is in ERR, and the rest of its WQEs follow with
     /// [`Syndrome::WrFlush`].
@@ -55,6 +57,22 @@ pub enum Cqe {
         srqn: u32,
     },
 }
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramSource {
+    /// The QP that sent it.
+    pub qpn: Qpn,
+    /// The IP header in its global route header is one of IPv6; otherwise of IPv4, in the last 20
+    /// bytes.
+    pub ipv6: bool,
+}
+
+/// In `grh_sl`: there is a global route header.
+const GRH: u8 = 1 << 4;
+/// In `grh_sl`, where RoCE has no service level: the kind of the IP header.
+const IPV6: u8 = 1;
+const IPV4: u8 = 2;
 
 /// Whose WQE failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +122,8 @@ impl Cqe {
             byte_cnt,
             srqn,
             solicited: tail.solicited(),
+            from: (cqe.grh_sl >> 4 & 3 != 0)
+                .then(|| DatagramSource { qpn: cqe.rqpn.into(), ipv6: cqe.grh_sl & 3 == IPV6 }),
         };
         let error = |side| {
             let err: &ErrCqe = transmute_ref!(raw);
@@ -137,7 +157,7 @@ impl Cqe {
                 tail: CqeTail::new(CqeOpcode::Req, opcode, qpn, wqe_counter, owner),
                 ..Cqe64::default()
             }),
-            Self::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited } => {
+            Self::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from } => {
                 let (opcode, imm) = match kind {
                     ReceivedKind::WriteImm(imm) => (CqeOpcode::RespWrImm, imm),
                     ReceivedKind::Send => (CqeOpcode::RespSend, 0),
@@ -146,7 +166,12 @@ impl Cqe {
                 };
                 let mut tail = CqeTail::new(opcode, SendOpcode::Nop, qpn, wqe_counter, owner);
                 tail.op_own |= (solicited as u8) << 1;
+                let (rqpn, grh_sl) = from.map_or((Qpn::default(), 0), |from| {
+                    (from.qpn, GRH | if from.ipv6 { IPV6 } else { IPV4 })
+                });
                 transmute!(Cqe64 {
+                    grh_sl,
+                    rqpn: rqpn.into(),
                     srqn_uidx: srqn.into(),
                     imm_inval_pkey: imm.into(),
                     byte_cnt: byte_cnt.into(),

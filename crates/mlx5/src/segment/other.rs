@@ -47,7 +47,7 @@ pub struct SrqNextSeg {
 )]
 #[repr(C)]
 pub struct DatagramSeg {
-    /// DC key, or Q_Key in the first four bytes.
+    /// DC key, or the queue key in the first four bytes.
     pub dc_key: U64<BE>,
     /// Bit 31 of these four bytes: the long form follows. The rest is zero.
     pub ext: u8,

@@ -1,13 +1,13 @@
 //! Values to the bytes of a send WQE.
 
 use super::parse::{OPMOD_4B, OPMOD_8B};
-use super::{Position, Remote, Sge};
+use super::{Destination, Position, Remote, Sge};
 use crate::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use crate::flags::{Completion, Fence, Flags};
 use crate::num::{MAX_DS, Rkey, SEGMENT, WQEBB, wqebbs};
 use crate::opcode::SendOpcode;
 use crate::segment::{
-    AtomicSeg, CtrlSeg, DataSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
+    AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
     MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
 };
 use zerocopy::{Immutable, IntoBytes};
@@ -118,6 +118,18 @@ impl<'b> WqeBuilder<'b> {
     /// SEND that makes the receiver invalidate `rkey`.
     pub fn send_inval(buf: &'b mut [u8], at: Position, rkey: Rkey) -> Self {
         Self::new(buf, at, SendOpcode::SendInval, 0, rkey.0, Takes::PointersOrInline)
+    }
+
+    /// SEND of a datagram QP. Add [`sge`](Self::sge) or [`inline`](Self::inline) for its bytes.
+    pub fn send_to(buf: &'b mut [u8], at: Position, to: Destination) -> Self {
+        Self::new(buf, at, SendOpcode::Send, 0, 0, Takes::PointersOrInline)
+            .segment(&DatagramSeg::from(to))
+    }
+
+    /// The same with immediate: a number, stored big-endian.
+    pub fn send_imm_to(buf: &'b mut [u8], at: Position, to: Destination, imm: u32) -> Self {
+        Self::new(buf, at, SendOpcode::SendImm, 0, imm, Takes::PointersOrInline)
+            .segment(&DatagramSeg::from(to))
     }
 
     /// RDMA WRITE. Add [`sge`](Self::sge) or [`inline`](Self::inline) for its bytes.

@@ -5,7 +5,7 @@ mod parse;
 mod violation;
 
 pub use build::{BuildError, Local, PayloadKind, WqeBuilder};
-pub use parse::{parse, peek};
+pub use parse::{parse, parse_datagram, peek};
 pub use violation::{Field, WqeViolation};
 pub use warpverbs_rdma::{Remote, Sge};
 
@@ -13,7 +13,7 @@ use crate::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use crate::flags::Flags;
 use crate::num::{Lkey, Qpn, Rkey, WqeIndex, wqebbs};
 use crate::opcode::SendOpcode;
-use crate::segment::{DataSeg, RaddrSeg};
+use crate::segment::{DataSeg, DatagramSeg, RaddrSeg};
 
 /// Where a WQE stands: the QP whose ring it is in and the index of its first WQEBB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,15 @@ pub enum Op<'a> {
     /// Deliver the payload to a receive of the peer.
     Send {
         /// What goes beside the payload.
+        with: SendWith,
+        /// The bytes.
+        payload: Payload<'a>,
+    },
+    /// Deliver the payload to a receive of any datagram QP. Only [`parse_datagram`] gives this.
+    SendTo {
+        /// Where to.
+        to: Destination,
+        /// What goes beside the payload; never a key.
         with: SendWith,
         /// The bytes.
         payload: Payload<'a>,
@@ -124,7 +133,7 @@ impl Op<'_> {
     pub const fn opcode(&self) -> SendOpcode {
         match self {
             Self::Nop => SendOpcode::Nop,
-            Self::Send { with, .. } => match with {
+            Self::Send { with, .. } | Self::SendTo { with, .. } => match with {
                 SendWith::Nothing => SendOpcode::Send,
                 SendWith::Imm(_) => SendOpcode::SendImm,
                 SendWith::Invalidate(_) => SendOpcode::SendInval,
@@ -145,7 +154,9 @@ impl Op<'_> {
     pub const fn byte_len(&self) -> u64 {
         match self {
             Self::Nop | Self::LocalInval { .. } => 0,
-            Self::Send { payload, .. } | Self::Write { payload, .. } => payload.byte_len(),
+            Self::Send { payload, .. }
+            | Self::SendTo { payload, .. }
+            | Self::Write { payload, .. } => payload.byte_len(),
             Self::Read { local, .. } => local.byte_len(),
             Self::CompareSwap { .. } | Self::FetchAdd { .. } => 8,
             Self::MaskedCompareSwap { operands, .. } => operands.size() as u64,
@@ -163,7 +174,55 @@ impl Op<'_> {
             | Self::FetchAdd { remote, .. }
             | Self::MaskedCompareSwap { remote, .. }
             | Self::MaskedFetchAdd { remote, .. } => Some(*remote),
-            Self::Nop | Self::Send { .. } | Self::LocalInval { .. } => None,
+            Self::Nop | Self::Send { .. } | Self::SendTo { .. } | Self::LocalInval { .. } => None,
+        }
+    }
+}
+
+/// Where a datagram goes: what the address vector of its WQE says. Rates, service levels and MAC
+/// addresses are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The QP.
+    pub qpn: Qpn,
+    /// The queue key of that QP; if bit 31 is set, the sender's own is used.
+    pub qkey: u32,
+    /// GID: an IPv6 address, or an IPv4 address as `::ffff:a.b.c.d`.
+    pub gid: [u8; 16],
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// `ext` of an address vector of 48 bytes.
+pub(crate) const EXTENDED: u8 = 0x80;
+/// In `grh_gid_fl`: there is a GID.
+pub(crate) const GRH: u32 = 1 << 30;
+
+impl From<&DatagramSeg> for Destination {
+    fn from(seg: &DatagramSeg) -> Self {
+        Self {
+            qpn: seg.dqp_dct.into(),
+            qkey: (seg.dc_key.get() >> 32) as u32,
+            gid: seg.rgid,
+            traffic_class: seg.tclass,
+            hop_limit: seg.hop_limit,
+        }
+    }
+}
+
+impl From<Destination> for DatagramSeg {
+    fn from(to: Destination) -> Self {
+        Self {
+            dc_key: (u64::from(to.qkey) << 32).into(),
+            ext: EXTENDED,
+            dqp_dct: to.qpn.into(),
+            tclass: to.traffic_class,
+            hop_limit: to.hop_limit,
+            grh_gid_fl: GRH.into(),
+            rgid: to.gid,
+            ..Self::default()
         }
     }
 }

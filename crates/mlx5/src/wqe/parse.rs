@@ -4,14 +4,14 @@
 //! then segments left to right. Fields that an opcode does not use (`imm` of a WRITE, `compare`
 //! of a fetch-and-add, padding, what follows the last segment) may hold anything.
 
+use super::{EXTENDED, GRH, Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
 use super::{Field, WqeViolation};
-use super::{Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
 use crate::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use crate::flags::Flags;
 use crate::num::{MAX_DS, Qpn, Rkey, SEGMENT, WQEBB, WqeIndex, wqebbs};
 use crate::opcode::{SendOpcode, Support};
 use crate::segment::{
-    AtomicSeg, CtrlSeg, DataSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
+    AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
     MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
 };
 use zerocopy::byteorder::{BE, U32};
@@ -36,23 +36,7 @@ pub fn peek(first: &[u8; WQEBB]) -> usize {
 // Always: handing the result over through memory costs as much as finding it.
 #[inline(always)]
 pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
-    let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
-        return Err(truncated(raw, SEGMENT));
-    };
-    // Whole words, because this runs for every WQE: each is the field in its last byte alone if
-    // the fields before it are as expected.
-    let words: &[U32<BE>; 4] = transmute_ref!(ctrl);
-    let opcode = words[0].get() ^ u32::from(at.index.0) << 8;
-    let ds = words[1].get() ^ at.qpn.get() << 8;
-    let fm_ce_se = words[2].get();
-    let index_differs = opcode & 0x00ff_ff00 != 0;
-    if index_differs || ds > u32::from(MAX_DS) || fm_ce_se > 0xff || !Flags::is_valid(ctrl.fm_ce_se)
-    {
-        return Err(ctrl_violation(ctrl, at));
-    }
-    let Some(body) = raw.get(SEGMENT..ds as usize * SEGMENT) else {
-        return Err(short(raw, ctrl));
-    };
+    let (ctrl, opcode, body) = control(raw, at)?;
     let wqe = |op| Wqe { at, ds: ctrl.ds, flags: Flags::from_valid_byte(ctrl.fm_ce_se), op };
     match opcode {
         WRITE | WRITE_IMM => {
@@ -69,10 +53,62 @@ pub fn parse(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
     }
 }
 
+/// As [`parse`], for the send queue of a datagram QP: SEND, with an address vector behind the
+/// control segment, and NOP.
+pub fn parse_datagram(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation> {
+    let (ctrl, opcode, body) = control(raw, at)?;
+    let wqe = |op| Wqe { at, ds: ctrl.ds, flags: Flags::from_valid_byte(ctrl.fm_ce_se), op };
+    let with = match opcode {
+        SEND => SendWith::Nothing,
+        SEND_IMM => SendWith::Imm(ctrl.imm.get()),
+        _ => {
+            return match rarer(ctrl, body)? {
+                op @ Op::Nop => Ok(wqe(op)),
+                op => Err(WqeViolation::UnsupportedOpcode { opcode: op.opcode() }),
+            };
+        }
+    };
+    let Ok((seg, body)) = DatagramSeg::ref_from_prefix(body) else {
+        return Err(ds_outside(ctrl, 4, MAX_DS));
+    };
+    let grh = seg.grh_gid_fl.get();
+    if seg.ext != EXTENDED || grh & GRH == 0 {
+        return Err(WqeViolation::AddressForm { ext: seg.ext, grh });
+    }
+    zero(Field::AddressKey, seg.dc_key.get() & u64::from(u32::MAX))?;
+    zero(Field::AddressReserved, u64::from(u32::from_be_bytes(seg.reserved)))?;
+    Ok(wqe(Op::SendTo { to: seg.into(), with, payload: payload(ctrl, body)? }))
+}
+
+/// The control segment, checked, its first word without the index, and the other segments.
+// Always: as `parse`.
+#[inline(always)]
+fn control(raw: &[u8], at: Position) -> Result<(&CtrlSeg, u32, &[u8]), WqeViolation> {
+    let Ok((ctrl, _)) = CtrlSeg::ref_from_prefix(raw) else {
+        return Err(truncated(raw, SEGMENT));
+    };
+    // Whole words, because this runs for every WQE: each is the field in its last byte alone if
+    // the fields before it are as expected.
+    let words: &[U32<BE>; 4] = transmute_ref!(ctrl);
+    let opcode = words[0].get() ^ u32::from(at.index.0) << 8;
+    let ds = words[1].get() ^ at.qpn.get() << 8;
+    let fm_ce_se = words[2].get();
+    let index_differs = opcode & 0x00ff_ff00 != 0;
+    if index_differs || ds > u32::from(MAX_DS) || fm_ce_se > 0xff || !Flags::is_valid(ctrl.fm_ce_se)
+    {
+        return Err(ctrl_violation(ctrl, at));
+    }
+    match raw.get(SEGMENT..ds as usize * SEGMENT) {
+        Some(body) => Ok((ctrl, opcode, body)),
+        None => Err(short(raw, ctrl)),
+    }
+}
+
 // First words of a control segment without index: opcode, and opmod 0.
 const WRITE: u32 = SendOpcode::RdmaWrite.value() as u32;
 const WRITE_IMM: u32 = SendOpcode::RdmaWriteImm.value() as u32;
 const SEND: u32 = SendOpcode::Send.value() as u32;
+const SEND_IMM: u32 = SendOpcode::SendImm.value() as u32;
 const READ: u32 = SendOpcode::RdmaRead.value() as u32;
 
 /// Why the segments that DS announces are not there.

@@ -19,6 +19,10 @@ pub enum Field {
     RaddrReserved,
     /// Second half of the 4-byte masked fetch-and-add segment.
     AtomicReserved,
+    /// Second half of the queue key's place in an address vector.
+    AddressKey,
+    /// Bytes 16 to 19 of an address vector.
+    AddressReserved,
 }
 
 impl Field {
@@ -31,6 +35,8 @@ impl Field {
             Self::FlagsReserved => "ctrl.fm_ce_se[4,0]",
             Self::RaddrReserved => "raddr.reserved",
             Self::AtomicReserved => "masked_fa.reserved",
+            Self::AddressKey => "av.key[63:32]",
+            Self::AddressReserved => "av.reserved",
         }
     }
 }
@@ -134,6 +140,14 @@ pub enum WqeViolation {
         /// Which data segment, from 0.
         sge: u8,
     },
+    /// The address vector of a datagram is not one of 48 bytes with a GID.
+    #[error("av.ext is {ext:#04x} and av.grh_gid_fl {grh:#010x}, expected 0x80 and bit 30")]
+    AddressForm {
+        /// First of the four bytes with the destination QP.
+        ext: u8,
+        /// GRH bit, GID index and flow label.
+        grh: u32,
+    },
     /// The result of an atomic is not as long as its word.
     #[error("data segment 0: byte_count is {value}, expected {expected} with {opcode}")]
     AtomicSize {
@@ -157,6 +171,7 @@ impl WqeViolation {
             Self::FenceMode { .. } => "ctrl.fm",
             Self::UnknownOpcode { .. } | Self::UnsupportedOpcode { .. } => "ctrl.opcode",
             Self::Opmod { .. } => "ctrl.opmod",
+            Self::AddressForm { .. } => "av",
             Self::Ds { .. } => "ctrl.ds",
             Self::InlineBit { .. } | Self::InlineLength { .. } => "inline.byte_count",
             Self::ZeroLength { .. } | Self::AtomicSize { .. } => "data.byte_count",

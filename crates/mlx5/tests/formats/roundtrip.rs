@@ -21,6 +21,7 @@ fn own(op: &Op<'_>) -> Request {
     match *op {
         Op::Nop => Request::Nop,
         Op::LocalInval { rkey } => Request::LocalInval(rkey),
+        Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
         Op::Send { with, payload } => Request::Send(with, bytes(&payload)),
         Op::Write { remote, payload, imm } => Request::Write(remote, imm, bytes(&payload)),
         Op::Read { remote, local } => Request::Read(remote, local.iter().collect()),

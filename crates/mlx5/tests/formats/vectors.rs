@@ -133,6 +133,7 @@ fn check_op(v: &Vector, op: &Op<'_>) {
     match op {
         Op::Nop => assert_eq!(v.bytes.len(), 64),
         Op::LocalInval { rkey } => assert_eq!(rkey.0, imm),
+        Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
         Op::Send { with, payload } => {
             check_payload(payload);
             match with {
@@ -230,6 +231,7 @@ fn completion(v: &Vector) -> Cqe {
         byte_cnt: n("byte_cnt"),
         srqn: n("srqn"),
         solicited: n("solicited") != 0,
+        from: None,
     }
 }
 

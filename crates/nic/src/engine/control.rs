@@ -21,8 +21,12 @@ pub(crate) fn modify(
     let (Some(q), Some(rq)) = (sends.live_mut(slot), receives.live_mut(slot)) else {
         return Ok(Released::default());
     };
-    transition(q.state, to, attrs.given())?;
+    let datagrams = q.executor == Executor::Datagram;
+    transition(datagrams, q.state, to, attrs.given())?;
     attrs.check_ranges()?;
+    if datagrams && to == QpState::Rtr && core.network.local().is_none() {
+        return Err(ModifyError::DatagramsNeedLink);
+    }
     core.network.check_path(attrs)?;
     core.proxy.check_path(slot, attrs.path)?;
     if to == QpState::Err {
@@ -50,6 +54,10 @@ pub(crate) fn modify(
     if q.executor == Executor::Network || to == QpState::Reset {
         let qp = (slot, q.qpn.get(), q.depth);
         released._connection = core.network.conns.follow(qp, (from, to), &merged);
+    }
+    rq.qkey = merged.qkey.unwrap_or(0);
+    if (from, to) == (QpState::Rtr, QpState::Rts) {
+        q.psn = merged.sq_psn.unwrap_or(0);
     }
     rq.access = merged.access.unwrap_or(Access::empty());
     rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);

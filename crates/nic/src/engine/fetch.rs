@@ -1,6 +1,6 @@
 //! From a send ring to a parsed WQE.
 
-use crate::qp::send::SendQueue;
+use crate::qp::send::{Executor, SendQueue};
 use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
 use warpverbs_mlx5::num::WqeIndex;
@@ -25,7 +25,11 @@ pub(crate) fn read_wqe<'a>(
         1 => first.as_slice(),
         _ => fetch(ring, index, wqebbs, long),
     };
-    match wqe::parse(raw, at) {
+    let parsed = match q.executor {
+        Executor::Datagram => wqe::parse_datagram(raw, at),
+        _ => wqe::parse(raw, at),
+    };
+    match parsed {
         Ok(wqe) if wqebbs <= announced => Ok((raw, wqe)),
         Ok(_) => Err((wqebbs, Rule::BeyondAnnounced { wqebbs, announced })),
         Err(violation) => Err((wqebbs, classify(violation, block, q.depth))),

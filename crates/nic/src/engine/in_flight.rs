@@ -4,7 +4,7 @@ use super::access::Refusal;
 use crate::slots::QpSlot;
 use crate::violation::Rule;
 use warpverbs_mem::MemError;
-use warpverbs_mlx5::cqe::ReceivedKind;
+use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
 use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -68,6 +68,7 @@ pub(crate) struct Delivery {
     pub(crate) index: u64,
     pub(crate) byte_cnt: u32,
     pub(crate) solicited: bool,
+    pub(crate) from: Option<DatagramSource>,
 }
 
 /// Why a WQE was not started.

@@ -233,7 +233,9 @@ impl Core {
             QpState::Rts if q.next != q.posted => match q.executor {
                 Executor::CountOnly => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
-                Executor::Loopback | Executor::Network => self.start_next(slot),
+                Executor::Loopback | Executor::Network | Executor::Datagram => {
+                    self.start_next(slot)
+                }
             },
             QpState::Err | QpState::Sqe if q.next != q.posted && q.in_flight.is_empty() => {
                 self.queues.flush_next(slot);
@@ -310,6 +312,10 @@ impl Core {
         let tables = &mut queues.tables;
         let away = match executor {
             Executor::Network => network.conns.submit(tables, slot, &wqe),
+            Executor::Datagram => {
+                let now = queues.time.now();
+                network.submit_datagram(tables, slot, &wqe, now)
+            }
             _ => None,
         };
         let outcome = match away {
@@ -359,7 +365,7 @@ impl Core {
                         self.queues.apply(report);
                     }
                 }
-                Executor::Loopback | Executor::CountOnly => {}
+                Executor::Loopback | Executor::Datagram | Executor::CountOnly => {}
             }
             self.queues.flush_ended(slot);
         }
@@ -461,7 +467,9 @@ impl Core {
         receive: ReceiveQueue,
     ) -> Result<QpSlot, NicError> {
         let announcement = send.announcement;
+        let datagrams = send.executor == Executor::Datagram;
         let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
+        self.network.conns.datagram_qps += usize::from(datagrams);
         self.doorbells.clear(slot);
         if announcement == Announcement::Record {
             self.doorbells.poll_record_of(slot);
@@ -471,6 +479,8 @@ impl Core {
 
     pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
         let stats = control::qp_stats(self, slot);
+        let datagrams = self.queues.executor(slot) == Executor::Datagram;
+        self.network.conns.datagram_qps -= usize::from(datagrams);
         self.queues.diagnostics.past += stats;
         let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
         let _loopback = self.loopback.remove(slot);

@@ -125,7 +125,7 @@ impl Queues {
     /// The payload of a message is in place: its receive is completed, unless its QP is gone or
     /// was reset or flushed meanwhile. False if it was.
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> bool {
-        let Delivery { slot, qpn, kind, index, byte_cnt, solicited, .. } = *delivery;
+        let Delivery { slot, qpn, kind, index, byte_cnt, solicited, from, .. } = *delivery;
         let Some(rq) = self.tables.receives.live_mut(slot) else { return false };
         if rq.qpn != qpn || rq.generation != delivery.generation || !rq.close(index) {
             return false;
@@ -141,7 +141,7 @@ impl Queues {
         }
         let qpn = Qpn::new(qpn).unwrap_or_default();
         let wqe_counter = index as u16;
-        let cqe = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
+        let cqe = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from };
         self.completer.complete_receive(&mut self.tables, &self.time, slot, cqe);
         true
     }
@@ -400,10 +400,19 @@ impl Queues {
             Report::SendFailed { slot, index, syndrome, vendor } => {
                 return self.retire(slot, index, Some((syndrome, vendor)));
             }
-            Report::Received { slot, index, kind, byte_cnt, solicited } => {
+            Report::Received { slot, index, kind, byte_cnt, solicited, from } => {
                 let Some(rq) = self.tables.receives.live(slot) else { return 0 };
                 let (qpn, generation) = (rq.qpn, rq.generation);
-                self.deliver(&Delivery { slot, qpn, generation, kind, index, byte_cnt, solicited });
+                self.deliver(&Delivery {
+                    slot,
+                    qpn,
+                    generation,
+                    kind,
+                    index,
+                    byte_cnt,
+                    solicited,
+                    from,
+                });
             }
             Report::ReceiveFailed { slot, index, syndrome } => {
                 // Else it would be flushed with those that are open.

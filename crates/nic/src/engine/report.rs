@@ -6,7 +6,7 @@ use super::in_flight::Delivery;
 use crate::AsyncEvent;
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};
-use warpverbs_mlx5::cqe::ReceivedKind;
+use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
 use warpverbs_mlx5::syndrome::Syndrome;
 
 /// One thing that happened to a QP.
@@ -21,8 +21,15 @@ pub(crate) enum Report {
     Sent { slot: QpSlot, index: u64 },
     /// All WQEs before that at `index` are complete, which failed.
     SendFailed { slot: QpSlot, index: u64, syndrome: Syndrome, vendor: u8 },
-    /// A message is in its receive.
-    Received { slot: QpSlot, index: u64, kind: ReceivedKind, byte_cnt: u32, solicited: bool },
+    /// A message is in its receive; `from` whom, if it is a datagram.
+    Received {
+        slot: QpSlot,
+        index: u64,
+        kind: ReceivedKind,
+        byte_cnt: u32,
+        solicited: bool,
+        from: Option<DatagramSource>,
+    },
     /// A receive failed: its syndrome and the vendor's.
     ReceiveFailed { slot: QpSlot, index: u64, syndrome: (Syndrome, u8) },
     /// WQEs that waited may start.

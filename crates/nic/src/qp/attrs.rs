@@ -30,6 +30,8 @@ pub struct QpAttrs {
     pub dest_qpn: Option<u32>,
     /// How the peer is reached.
     pub path: Option<Path>,
+    /// Queue key of a QP of datagrams: it takes those that carry the same.
+    pub qkey: Option<u32>,
     /// Path MTU.
     pub mtu: Option<Mtu>,
     /// First packet sequence number expected, 24 bits.
@@ -96,6 +98,7 @@ impl QpAttrs {
         mask.set(AttrMask::ACCESS, self.access.is_some());
         mask.set(AttrMask::DEST_QPN, self.dest_qpn.is_some());
         mask.set(AttrMask::PATH, self.path.is_some());
+        mask.set(AttrMask::QKEY, self.qkey.is_some());
         mask.set(AttrMask::MTU, self.mtu.is_some());
         mask.set(AttrMask::RQ_PSN, self.rq_psn.is_some());
         mask.set(AttrMask::MIN_RNR_TIMER, self.min_rnr_timer.is_some());
@@ -136,6 +139,7 @@ impl QpAttrs {
             access,
             dest_qpn,
             path,
+            qkey,
             mtu,
             rq_psn,
             min_rnr_timer,
@@ -149,6 +153,7 @@ impl QpAttrs {
         self.access = access.or(self.access);
         self.dest_qpn = dest_qpn.or(self.dest_qpn);
         self.path = path.or(self.path);
+        self.qkey = qkey.or(self.qkey);
         self.mtu = mtu.or(self.mtu);
         self.rq_psn = rq_psn.or(self.rq_psn);
         self.min_rnr_timer = min_rnr_timer.or(self.min_rnr_timer);

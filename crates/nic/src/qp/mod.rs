@@ -1,4 +1,4 @@
-//! Reliable connected QPs.
+//! QPs: reliable connections, and unreliable datagrams.
 
 mod attrs;
 pub(crate) mod receive;
@@ -65,9 +65,21 @@ pub enum Announcement {
     Record,
 }
 
+/// What a QP exchanges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// Messages, READs, WRITEs and atomics with one other QP.
+    #[default]
+    Connected,
+    /// Datagrams with any QP of this service. It needs a link and uses host memory.
+    Datagram,
+}
+
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
+    /// What it exchanges.
+    pub service: Service,
     /// Completions of sends.
     pub send_cq: Cq,
     /// Completions of receives.
@@ -144,6 +156,9 @@ impl QpConfig {
             RqConfig::Srq(srq) if srq.0.proxied != proxy_device.is_some() => return foreign,
             _ => {}
         }
+        if proxy_device.is_some() && self.service == Service::Datagram {
+            return Err(NicError::NotProxied { what: "a QP of datagrams" });
+        }
         if proxy_device.is_some() && self.consume_only {
             return Err(NicError::NotProxied { what: "a QP that only consumes" });
         }
@@ -174,14 +189,30 @@ impl QpConfig {
         let executor = match (proxied, self.consume_only) {
             (true, _) => Executor::Proxy,
             (_, true) => Executor::CountOnly,
+            _ if self.service == Service::Datagram => Executor::Datagram,
             _ => Executor::Loopback,
         };
-        let send = SendQueue {
+        Ok((self.sends(qpn, pd, executor, ring)?, self.receives(qpn, pd, executor)?))
+    }
+
+    fn sends(
+        &self,
+        qpn: Qpn,
+        pd: &Pd,
+        executor: Executor,
+        ring: Option<SendRing>,
+    ) -> Result<SendQueue, NicError> {
+        Ok(SendQueue {
             qpn,
             slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
-            on_error: self.on_send_error,
+            // Of datagrams, only sends stop (IBTA table 91).
+            on_error: match self.service {
+                Service::Connected => self.on_send_error,
+                Service::Datagram => OnSendError::StopSends,
+            },
+            psn: 0,
             ring,
             record: QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?,
             depth: 1 << self.log_sq,
@@ -211,14 +242,21 @@ impl QpConfig {
             snapshot: Vec::new(),
             first_error: None,
             stats: QpStats::default(),
-        };
-        let receive = ReceiveQueue {
+        })
+    }
+
+    fn receives(&self, qpn: Qpn, pd: &Pd, executor: Executor) -> Result<ReceiveQueue, NicError> {
+        Ok(ReceiveQueue {
             qpn: qpn.get(),
             slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
             peer_qpn: None,
-            executor: if proxied { executor } else { Executor::Loopback },
+            executor: match executor {
+                Executor::Proxy | Executor::Datagram => executor,
+                _ => Executor::Loopback,
+            },
+            qkey: 0,
             flushing: false,
             access: Access::empty(),
             min_rnr_timer: 0,
@@ -233,8 +271,7 @@ impl QpConfig {
             receives: 0,
             received_bytes: 0,
             flushed: 0,
-        };
-        Ok((send, receive))
+        })
     }
 }
 

@@ -76,6 +76,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) executor: Executor,
     /// In ERR: the backend still has receives. It reports when all are flushed.
     pub(crate) flushing: bool,
+    /// Datagrams must carry it.
+    pub(crate) qkey: u32,
     /// What the peer may do.
     pub(crate) access: Access,
     pub(crate) min_rnr_timer: u8,

@@ -43,6 +43,8 @@ pub(crate) enum Executor {
     Loopback,
     /// A connection: the peer is on the network.
     Network,
+    /// The link, one packet for each WQE. Fixed for the QP.
+    Datagram,
     /// Another device. Fixed for the QP.
     Proxy,
     /// No backend: WQEs are counted, not read. Fixed for the QP, too.
@@ -53,7 +55,7 @@ impl Executor {
     /// With the path that was given at RTR.
     pub(crate) fn with_path(self, path: Option<Path>) -> Self {
         match (self, path) {
-            (Self::Proxy | Self::CountOnly, _) => self,
+            (Self::Proxy | Self::CountOnly | Self::Datagram, _) => self,
             (_, Some(Path::Network(_))) => Self::Network,
             _ => Self::Loopback,
         }
@@ -106,6 +108,8 @@ pub(crate) struct SendQueue {
     pub(crate) drained: bool,
     /// The announcement itself was invalid: the next WQE fails with this.
     pub(crate) deferred_error: Option<Rule>,
+    /// Of the next datagram.
+    pub(crate) psn: u32,
     pub(crate) peer_qpn: u32,
     pub(crate) executor: Executor,
     /// Where the peer was found last.

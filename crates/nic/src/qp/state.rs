@@ -1,7 +1,7 @@
 //! Transitions of a QP that are specific to this NIC.
 
 use super::attrs::AttrMask;
-use warpverbs_rdma::{QpState, Transition, TransitionError};
+use warpverbs_rdma::{DATAGRAM_TRANSITIONS, QpState, Transition, TransitionError};
 
 /// Attributes that a QP of this NIC has; it has neither ports, partition keys nor alternate paths.
 const SUPPORTED: AttrMask = AttrMask::ACCESS
@@ -17,6 +17,9 @@ const SUPPORTED: AttrMask = AttrMask::ACCESS
     .union(AttrMask::SQ_PSN)
     .union(AttrMask::MAX_RD_ATOMIC);
 
+/// The same of a QP of datagrams.
+const DATAGRAM: AttrMask = AttrMask::QKEY.union(AttrMask::SQ_PSN);
+
 /// Attributes that stay as they are once the QP answers requests.
 const FIXED_IN_SQD: AttrMask = AttrMask::PATH.union(AttrMask::MAX_DEST_RD_ATOMIC);
 
@@ -31,10 +34,15 @@ pub(crate) enum Failure {
 
 /// Whether the user may ask for this transition with these attributes.
 pub(crate) fn transition(
+    datagrams: bool,
     from: QpState,
     to: QpState,
     given: AttrMask,
 ) -> Result<(), TransitionError> {
+    if datagrams {
+        let row = Transition::find_in(DATAGRAM_TRANSITIONS, from, to)?;
+        return row.within(DATAGRAM).check(given);
+    }
     let allowed = match from {
         QpState::Sqd => SUPPORTED.difference(FIXED_IN_SQD),
         _ => SUPPORTED,
@@ -63,12 +71,21 @@ mod tests {
             (QpState::Sqd, QpState::Sqd, AttrMask::RETRY | AttrMask::TIMEOUT),
         ];
         for (from, to, given) in usual {
-            assert_eq!(transition(from, to, given), Ok(()), "{from} to {to}");
+            assert_eq!(transition(false, from, to, given), Ok(()), "{from} to {to}");
             let unexpected = AttrMask::PKEY_INDEX;
             let refused = Err(TransitionError::Unexpected { from, to, unexpected });
-            assert_eq!(transition(from, to, given | unexpected), refused);
+            assert_eq!(transition(false, from, to, given | unexpected), refused);
         }
-        assert!(transition(QpState::Sqd, QpState::Sqd, AttrMask::PATH).is_err());
+        assert!(transition(false, QpState::Sqd, QpState::Sqd, AttrMask::PATH).is_err());
+        for (from, to, given) in [
+            (QpState::Reset, QpState::Init, AttrMask::QKEY),
+            (QpState::Init, QpState::Rtr, AttrMask::empty()),
+            (QpState::Rtr, QpState::Rts, AttrMask::SQ_PSN),
+            (QpState::Rts, QpState::Rts, AttrMask::QKEY),
+        ] {
+            assert_eq!(transition(true, from, to, given), Ok(()), "{from} to {to}");
+            assert!(transition(true, from, to, given | AttrMask::ACCESS).is_err());
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     Announcement, Cq, CqConfig, CqMode, NicError, OnSendError, Pd, ProxyDevice, Qp, QpConfig,
-    RqConfig, SoftNic, Srq,
+    RqConfig, Service, SoftNic, Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
@@ -44,6 +44,8 @@ pub struct PortConfig {
     pub announcement: Announcement,
     /// The NIC only consumes.
     pub consume_only: bool,
+    /// What the QP exchanges.
+    pub service: Service,
 }
 
 impl Default for PortConfig {
@@ -56,6 +58,7 @@ impl Default for PortConfig {
             on_send_error: OnSendError::default(),
             announcement: Announcement::default(),
             consume_only: false,
+            service: Service::default(),
         }
     }
 }
@@ -160,6 +163,7 @@ impl Port {
             Receives::None => (host(64)?, 0, RqConfig::None),
         };
         let qp = QpConfig {
+            service: config.service,
             announcement: config.announcement,
             send_cq: send.cq.clone(),
             recv_cq: recv.cq.clone(),

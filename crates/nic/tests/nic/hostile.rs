@@ -9,7 +9,7 @@ use warpverbs_nic::link::{Cable, Link, cable};
 use warpverbs_nic::testing::{Host, PortConfig, addresses, connect_over, sge};
 use warpverbs_nic::{Clock, Config, Mr, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use warpverbs_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Msn,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Msn,
     NakCode, Opcode, Pkey, Psn, Qpn, Reth, Rkey, Syndrome, Transport, Udp, icrc,
 };
 
@@ -100,6 +100,7 @@ impl Hostile {
         let reth = Reth { va, rkey, dma_len: self.len };
         let aeth =
             Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccessError), msn: Msn::default() };
+        let deth = Deth { qkey: 7, src_qpn: Qpn::from_low_bits(5) };
         let ext = match self.opcode.headers() {
             HeaderSet::Empty => Extension::Empty,
             HeaderSet::Imm => Extension::Imm(imm),
@@ -110,6 +111,8 @@ impl Hostile {
             HeaderSet::AethAtomicAck => {
                 Extension::AethAtomicAck(aeth, AtomicAckEth { original: u64::from(self.len) })
             }
+            HeaderSet::Deth => Extension::Deth(deth),
+            HeaderSet::DethImm => Extension::DethImm(deth, imm),
             HeaderSet::Atomic => {
                 Extension::Atomic(AtomicEth { va, rkey, swap_add: u64::MAX, compare: 0 })
             }

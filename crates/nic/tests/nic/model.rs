@@ -284,7 +284,8 @@ pub(crate) fn check(port: &mut Port, side: &mut Side) -> Result<(), TestCaseErro
     }
     for (wqe_counter, kind, byte_cnt) in side.received.drain(..) {
         let (srqn, solicited) = (0, false);
-        let expected = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
+        let expected =
+            Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from: None };
         prop_assert_eq!(port.poll_recv(), Some(expected));
     }
     prop_assert_eq!(port.poll_send(), None);

@@ -23,8 +23,15 @@ fn assert_sent(pair: &mut Pair, opcode: SendOpcode, index: u64, byte_cnt: u32) {
 
 fn assert_received(pair: &mut Pair, kind: ReceivedKind, index: u16, byte_cnt: u32) {
     let qpn = pair.b.position().qpn;
-    let expected =
-        Cqe::Receive { qpn, wqe_counter: index, kind, byte_cnt, srqn: 0, solicited: false };
+    let expected = Cqe::Receive {
+        qpn,
+        wqe_counter: index,
+        kind,
+        byte_cnt,
+        srqn: 0,
+        solicited: false,
+        from: None,
+    };
     assert_eq!(pair.b.poll_recv(), Some(expected));
     assert_eq!(pair.b.poll_recv(), None);
 }

@@ -292,7 +292,8 @@ fn receives_follow_their_record_as_far_as_the_device_goes() {
     for i in 0..5 {
         let (wqe_counter, kind) = (i as u16, ReceivedKind::SendImm(0x1234 + i));
         let (byte_cnt, srqn, solicited) = (8 + i, 0, false);
-        let expected = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited };
+        let expected =
+            Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from: None };
         assert_eq!(pair.b.port.poll_recv(), Some(expected));
     }
 }

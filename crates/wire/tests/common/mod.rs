@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use warpverbs_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Ipv4,
-    Ipv6, Msn, Mtu, Opcode, Packet, PayloadRule, Pkey, Psn, Qpn, Reth, Rkey, Syndrome, Transport,
-    Udp,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip,
+    Ipv4, Ipv6, Msn, Mtu, Opcode, Packet, PayloadRule, Pkey, Psn, Qpn, Reth, Rkey, Syndrome,
+    Transport, Udp,
 };
 
 /// A packet that owns its payload.
@@ -102,6 +102,13 @@ fn extension(set: HeaderSet) -> impl Strategy<Value = Extension> {
                 Extension::AethAtomicAck(aeth, AtomicAckEth { original: a })
             }
             HeaderSet::Atomic => Extension::Atomic(AtomicEth { va, rkey, swap_add: a, compare: b }),
+            HeaderSet::Deth => {
+                Extension::Deth(Deth { qkey: key, src_qpn: Qpn::from_low_bits(low) })
+            }
+            HeaderSet::DethImm => {
+                let deth = Deth { qkey: key, src_qpn: Qpn::from_low_bits(a as u32) };
+                Extension::DethImm(deth, imm)
+            }
         }
     })
 }

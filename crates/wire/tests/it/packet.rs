@@ -99,7 +99,7 @@ fn each_bad_transport_field_is_named() {
     let strict = &Checks::STRICT;
     assert_eq!(parse_changed(&[], strict), Ok(()));
     assert_eq!(parse_changed(&[(29, 0x71)], strict), Err(ParseError::Version { found: 1 }));
-    assert_eq!(parse_changed(&[(28, 0x64)], strict), Err(ParseError::Opcode { found: 0x64 }));
+    assert_eq!(parse_changed(&[(28, 0x66)], strict), Err(ParseError::Opcode { found: 0x66 }));
     let expected = Pkey::DEFAULT;
     let pkey = ParseError::Pkey { found: Pkey(0x80ff), expected };
     assert_eq!(parse_changed(&[(30, 0x80)], strict), Err(pkey));

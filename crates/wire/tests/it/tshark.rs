@@ -126,7 +126,7 @@ fn expected_ip(ip: &Ip) -> Fields {
 
 fn expected_extension(ext: &Extension) -> Fields {
     let (mut reth, mut aeth, mut imm) = (None, None, None);
-    let (mut atomic, mut original, mut ieth) = (None, None, None);
+    let (mut atomic, mut original, mut ieth, mut deth) = (None, None, None, None);
     match *ext {
         Extension::Empty => {}
         Extension::Imm(header) => imm = Some(header),
@@ -138,6 +138,8 @@ fn expected_extension(ext: &Extension) -> Fields {
             (aeth, original) = (Some(first), Some(second.original));
         }
         Extension::Atomic(header) => atomic = Some(header),
+        Extension::Deth(header) => deth = Some(header),
+        Extension::DethImm(first, second) => (deth, imm) = (Some(first), Some(second)),
     }
     let (va, rkey) = match (reth, atomic) {
         (Some(reth), _) => (Some(reth.va), Some(reth.rkey.0)),
@@ -150,6 +152,8 @@ fn expected_extension(ext: &Extension) -> Fields {
         ("infiniband.reth.dmalen", text(reth.map(|reth| reth.dma_len))),
         ("infiniband.atomiceth.swapdt", text(atomic.map(|atomic| atomic.swap_add))),
         ("infiniband.atomiceth.cmpdt", text(atomic.map(|atomic| atomic.compare))),
+        ("infiniband.deth.q_key", text(deth.map(|deth| deth.qkey))),
+        ("infiniband.deth.srcqp", text(deth.map(|deth| deth.src_qpn.get()))),
         ("infiniband.aeth.syndrome", text(aeth.map(|aeth| aeth.syndrome.byte()))),
         ("infiniband.aeth.msn", text(aeth.map(|aeth| aeth.msn.get()))),
         ("infiniband.atomicacketh.origremdt", text(original)),

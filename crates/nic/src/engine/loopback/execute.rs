@@ -71,6 +71,8 @@ pub(super) fn execute(
             });
             message(env, q, &Message { remote: None, kind, solicited }, payload)
         }
+        // A datagram QP's executor takes these.
+        Op::SendTo { .. } => Err(Stop::NoAnswer),
         Op::Read { remote, local } => read(env, q, remote, local),
         Op::CompareSwap { remote, compare, swap, result } => {
             atomic(env, q, remote, Amo::compare_swap(compare, swap), result)
@@ -249,7 +251,8 @@ fn delivery(
     solicited: bool,
 ) -> Delivery {
     let ReceiveQueue { slot, qpn, generation, .. } = *rq;
-    Delivery { slot, qpn, generation, kind, index, byte_cnt: len as u32, solicited }
+    let (byte_cnt, from) = (len as u32, None);
+    Delivery { slot, qpn, generation, kind, index, byte_cnt, solicited, from }
 }
 
 fn read(

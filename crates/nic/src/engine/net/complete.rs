@@ -62,5 +62,5 @@ fn received(slot: QpSlot, index: u64, result: Result<Received, Status>) -> Repor
             return Report::ReceiveFailed { slot, index, syndrome };
         }
     };
-    Report::Received { slot, index, kind, byte_cnt, solicited }
+    Report::Received { slot, index, kind, byte_cnt, solicited, from: None }
 }

@@ -15,6 +15,7 @@
 
 mod bounce;
 mod complete;
+mod datagram;
 mod host;
 mod post;
 mod rx;
@@ -160,6 +161,14 @@ pub(crate) struct Connections {
     /// By slot of the QP.
     ends: Vec<Option<Box<End>>>,
     live: usize,
+    /// QPs of datagrams.
+    pub(in crate::engine) datagram_qps: usize,
+    /// Datagrams from QPs of this NIC to others of it.
+    own: VecDeque<Vec<u8>>,
+    /// The datagram that is being delivered, with its route header.
+    datagram: Vec<u8>,
+    /// Index of its receive.
+    current_datagram: u64,
     /// Slots with something to complete or to send.
     queue: VecDeque<QpSlot>,
     timers: BinaryHeap<Reverse<(u64, QpSlot)>>,
@@ -186,6 +195,10 @@ impl Network {
             hidden: rx::HiddenIds::default(),
             ends: Vec::new(),
             live: 0,
+            datagram_qps: 0,
+            own: VecDeque::new(),
+            datagram: Vec::new(),
+            current_datagram: 0,
             queue: VecDeque::new(),
             turn: 0,
             timers: BinaryHeap::new(),
@@ -270,7 +283,8 @@ impl Connections {
 impl Network {
     /// Whether there is nothing to do: no link, or no connection.
     pub(super) fn is_off(&self) -> bool {
-        self.link.is_none() || self.conns.live == 0 && self.blocked.is_empty()
+        self.link.is_none()
+            || self.conns.live == 0 && self.conns.datagram_qps == 0 && self.blocked.is_empty()
     }
 
     /// Before the connections are served: what has arrived if a timer has run out, timers, receives
@@ -325,7 +339,7 @@ impl Network {
 
     /// Something of the connections waits to be done, not for time.
     pub(super) fn is_network_pending(&self) -> bool {
-        !self.conns.queue.is_empty() || !self.blocked.is_empty()
+        !self.conns.queue.is_empty() || !self.blocked.is_empty() || !self.conns.own.is_empty()
     }
 }
 

@@ -21,7 +21,12 @@ impl Network {
     /// Takes datagrams from the link; how many.
     pub(super) fn receive_packets(&mut self, tables: &mut Tables, now: u64) -> usize {
         let Self { link: Some(link), conns, .. } = self else { return 0 };
-        link.receive(duration(now), &mut |arrival| conns.arrived(tables, now, arrival))
+        let mut own = 0;
+        while let (Some(from), Some(bytes)) = (conns.local, conns.own.pop_front()) {
+            conns.arrived(tables, now, Arrival { from, bytes: &bytes, seal: Seal::Absent });
+            own += 1;
+        }
+        own + link.receive(duration(now), &mut |arrival| conns.arrived(tables, now, arrival))
     }
 }
 
@@ -33,8 +38,11 @@ impl Connections {
         let Ok(arrived) = opened.inspect_err(|error| self.stats.count(error)) else { return };
         let slot = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
         let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
-            self.stats.unknown_qp += 1;
-            return;
+            let packet = match &arrived {
+                Arrived::Packet(packet) => Some(packet),
+                Arrived::Reserved(..) => None,
+            };
+            return self.arrived_unconnected(tables, slot, arrival.from, packet);
         };
         if end.peer.ip() != arrival.from.ip() {
             self.stats.wrong_source += 1;

@@ -145,33 +145,45 @@ impl Network {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
         let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
+        self.append(to, len, now, |conns, datagram| {
+            let built = Transport::emit_around(
+                bth,
+                ext,
+                payload.len() as usize,
+                &mut datagram[..len - icrc::LEN],
+            );
+            match built {
+                Ok(range) => match bounced {
+                    None => conns.fill(tables, slot, transmit, &mut datagram[range]),
+                    Some(slice) => {
+                        let bounce = conns.end(slot).and_then(|end| end.bounce.as_ref());
+                        bounce.is_some_and(|bounce| bounce.read(slice, &mut datagram[range]))
+                    }
+                },
+                Err(error) => {
+                    // The connection makes packets that fit its MTU.
+                    tracing::error!(%error, "packet not built");
+                    false
+                }
+            }
+        });
+    }
+
+    /// Adds a datagram of `len` bytes to the train, if `write` has written all of it but the ICRC.
+    #[inline]
+    pub(super) fn append(
+        &mut self,
+        to: SocketAddr,
+        len: usize,
+        now: u64,
+        write: impl FnOnce(&mut Connections, &mut [u8]) -> bool,
+    ) {
         let Some(limits) = self.link.as_ref().map(|link| link.train_limits()) else { return };
         if !self.train.takes(to, len, limits) {
             self.depart(now);
         }
         let mut train = std::mem::take(&mut self.train);
-        let datagram = train.next(len);
-        let built = Transport::emit_around(
-            bth,
-            ext,
-            payload.len() as usize,
-            &mut datagram[..len - icrc::LEN],
-        );
-        let gathered = match built {
-            Ok(range) => match bounced {
-                None => self.conns.fill(tables, slot, transmit, &mut datagram[range]),
-                Some(slice) => {
-                    let bounce = self.conns.end(slot).and_then(|end| end.bounce.as_ref());
-                    bounce.is_some_and(|bounce| bounce.read(slice, &mut datagram[range]))
-                }
-            },
-            Err(error) => {
-                // The connection makes packets that fit its MTU.
-                tracing::error!(%error, "packet not built");
-                false
-            }
-        };
-        if gathered {
+        if write(&mut self.conns, train.next(len)) {
             train.add(to, len);
         }
         self.train = train;

@@ -111,7 +111,8 @@ impl Proxy {
         let Some(syndrome) = Syndrome::of(completion.status) else {
             // Devices do not report whether the sender asked for an event.
             let (kind, byte_cnt, solicited) = (completion.kind, completion.byte_len, false);
-            self.reports.push(Report::Received { slot, index, kind, byte_cnt, solicited });
+            let from = None;
+            self.reports.push(Report::Received { slot, index, kind, byte_cnt, solicited, from });
             return;
         };
         let flushed = completion.status == Status::Flushed;

@@ -172,6 +172,7 @@ impl World {
                 0x24 => Announcement::Record,
                 _ => Announcement::Doorbell,
             },
+            service: warpverbs_nic::Service::Connected,
             consume_only: setup.flags & 0xfc == 0xfc,
         };
         Port::new(&self.nic, &self.pds[0], &config).unwrap()
@@ -230,6 +231,7 @@ impl World {
         let given = |bit: u32, value: u8| (attrs.given >> bit & 1 == 1).then_some(value);
         let dest = self.ports[usize::from(f) % 3].as_ref().map_or(0xffff, |port| port.qp.qpn());
         QpAttrs {
+            qkey: None,
             access: given(0, a).map(|bits| Access::from_bits_truncate(bits.into())),
             dest_qpn: given(1, b)
                 .map(|low| if low < 250 { dest } else { u32::MAX - u32::from(low) }),

@@ -64,6 +64,7 @@ pub(crate) fn show(bth: &Bth, ext: &Extension, len: usize) -> String {
             eth.swap_add,
             eth.compare
         )),
+        Extension::Deth(_) | Extension::DethImm(..) => panic!("{ext} on a connection"),
     }
     if len > 0 {
         add(format!("len={len}"));
@@ -130,6 +131,7 @@ fn extension(headers: HeaderSet, fields: &Fields<'_>, len: usize) -> Extension {
             swap_add: fields.need("operand"),
             compare: fields.number("compare").unwrap_or(0),
         }),
+        HeaderSet::Deth | HeaderSet::DethImm => panic!("{headers} on a connection"),
     }
 }
 

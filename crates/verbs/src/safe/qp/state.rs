@@ -40,6 +40,7 @@ mod tests {
             (sys::IBV_QP_ACCESS_FLAGS, AttrMask::ACCESS),
             (sys::IBV_QP_PKEY_INDEX, AttrMask::PKEY_INDEX),
             (sys::IBV_QP_PORT, AttrMask::PORT),
+            (sys::IBV_QP_QKEY, AttrMask::QKEY),
             (sys::IBV_QP_AV, AttrMask::PATH),
             (sys::IBV_QP_PATH_MTU, AttrMask::MTU),
             (sys::IBV_QP_TIMEOUT, AttrMask::TIMEOUT),
