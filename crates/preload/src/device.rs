@@ -176,6 +176,7 @@ impl Device for SoftDevice {
 
     fn modify_qp(&self, qp: &Qp, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
         let attrs = QpAttrs {
+            qkey: None,
             access: attrs.access.map(|access| Self::rights(access) & REMOTE),
             dest_qpn: attrs.dest_qpn,
             path: attrs.dgid.map(|gid| self.path(gid)),
