@@ -3,11 +3,13 @@
 
 mod advice;
 mod ethtool;
+mod host_dmabuf;
 mod netdev;
 mod netlink;
 
 pub use advice::Refusal;
 pub use ethtool::{Ethtool, Rings};
+pub use host_dmabuf::HostDmabuf;
 pub use netdev::{Binding, Netdev, Operation};
 pub use netlink::NetlinkError;
 

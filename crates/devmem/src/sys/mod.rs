@@ -9,7 +9,9 @@ mod kernels {
 }
 mod ring;
 mod socket;
+mod udmabuf;
 
 pub use ring::UNPACK_IMAGE;
 pub(crate) use ring::{MOST_EACH, Resolved, Ring, Started};
 pub(crate) use socket::{next_error, receive, send_dmabuf, send_zerocopy, set_option};
+pub(crate) use udmabuf::udmabuf;

@@ -7,6 +7,7 @@ mod accel;
 mod bed;
 mod build;
 mod channel;
+mod devmem;
 mod folder;
 mod guest;
 mod image;
@@ -55,6 +56,8 @@ pub(crate) enum Task {
         #[command(flatten)]
         rounds: rates::Rounds,
     },
+    /// Device-memory TCP in one guest, on a kernel that has it: bound, received, returned.
+    Devmem(Options),
     /// One command in guest 1, or one in each at the same time.
     Run {
         #[command(flatten)]
@@ -111,6 +114,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
         Task::Test { options, choice } => (options, test::run(options, choice)),
+        Task::Devmem(options) => (options, devmem::run()),
         Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),

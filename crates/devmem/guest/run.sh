@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Device-memory TCP on a real kernel: boots one guest with a test-only module (wvdev.c) that offers a
+# receive queue for dmabufs, and has the example `device_memory` receive there. Installs nothing.
+#   run.sh PROGRAM FOLDER    the example, and where to put what is built
+# Exits with 77 and a reason if something is not installed.
+set -euo pipefail
+program=$1
+folder=$2
+here=$(cd "$(dirname "$0")" && pwd)
+
+skip() {
+  echo "$1"
+  exit 77
+}
+need() { command -v "$1" >/dev/null || skip "$1 is not installed; it is in Debian's $2"; }
+need qemu-system-x86_64 qemu-system-x86
+need busybox busybox-static
+need make make
+need cpio cpio
+
+# The newest kernel of 6.12 or later whose headers are installed: older ones know no device memory.
+headers=$(ls -d /usr/src/linux-headers-*-amd64 2>/dev/null | grep -vE -- '-(cloud|rt)-|-[1-5]\.|-6\.[0-9]\.|-6\.1[01]\.' |
+  sort -V | tail -n 1)
+[ -n "$headers" ] || skip "no kernel headers of 6.12 or newer: linux-headers-6.12…-amd64, on Debian 12 from bookworm-security"
+release=${headers#/usr/src/linux-headers-}
+mkdir -p "$folder"
+cd "$folder"
+if [ ! -e "image/boot/vmlinuz-$release" ]; then
+  rm -rf download && mkdir download
+  (cd download && apt-get -q -o APT::Sandbox::User=root download "linux-image-$release" >/dev/null) ||
+    skip "apt-get download linux-image-$release failed"
+  dpkg-deb -x download/*.deb image
+fi
+grep -q CONFIG_NET_DEVMEM=y "image/boot/config-$release" || skip "$release is built without CONFIG_NET_DEVMEM"
+grep -q CONFIG_UDMABUF=y "image/boot/config-$release" || skip "$release is built without CONFIG_UDMABUF"
+
+rm -rf module root && mkdir module root root/bin root/proc root/sys root/dev
+cp "$here/wvdev.c" "$here/Makefile" module
+make -s -C "$headers" "M=$PWD/module" modules >module/log 2>&1 || { cat module/log; exit 1; }
+cp module/wvdev.ko root
+cp "$here/init.sh" root/init
+cp "$(command -v busybox)" "$program" root/bin
+chmod +x root/init
+ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
+  mkdir -p "root$(dirname "$library")"
+  cp -L "$library" "root$library"
+done
+(cd root && find . | cpio --quiet -o -H newc) >initrd
+timeout 300 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1024 -smp 2 -nographic -no-reboot \
+  -nic none -kernel "image/boot/vmlinuz-$release" -initrd initrd -append "console=ttyS0 panic=-1 quiet" \
+  </dev/null 2>&1 | sed -n '/bound [0-9]/,$p' | tee log
+grep -q 'GUEST PASSED' log

@@ -1,0 +1,27 @@
+//! Device-memory TCP on a real kernel, in one guest with a module that offers a queue for it.
+
+use super::build;
+use super::skip::Skip;
+use crate::workspace;
+use anyhow::{Context as _, Result, bail};
+use std::process::Command;
+
+/// What the script exits with if something is not installed.
+const SKIPPED: i32 = 77;
+
+pub(crate) fn run() -> Result<()> {
+    let program = build::examples("warpverbs-devmem", &["device_memory"])?.remove(0);
+    let script = workspace::root()?.join("crates/devmem/guest/run.sh");
+    let folder = workspace::target()?.join("vm/devmem");
+    let output = Command::new(&script).arg(program).arg(folder).output();
+    let output = output.with_context(|| script.display().to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match output.status.code() {
+        Some(0) => {
+            print!("{text}");
+            Ok(())
+        }
+        Some(SKIPPED) => Err(Skip(text.trim().to_owned()).into()),
+        _ => bail!("{}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)),
+    }
+}
