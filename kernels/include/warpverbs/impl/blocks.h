@@ -78,8 +78,9 @@ WV_DEVICE void copy_blocks(const Coop& coop, const BlockList& list, u64 team, u6
   if (begin == end) return;
   impl::BlockCursor at(list, begin);
   for (u64 piece = begin;;) {
-    impl::copy(coop, reinterpret_cast<void*>(at.to + at.in_block),
-               reinterpret_cast<const void*>(at.from + at.in_block), at.bytes());
+    // Registers of 512 threads and more: 8 packs in flight.
+    impl::copy_with<8>(coop, reinterpret_cast<void*>(at.to + at.in_block),
+                       reinterpret_cast<const void*>(at.from + at.in_block), at.bytes());
     if (++piece == end) return;
     at.advance(piece);
   }

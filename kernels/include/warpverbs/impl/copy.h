@@ -105,9 +105,10 @@ WV_DEVICE bool copy_word(const Coop& coop, u8* to, const u8* from, u64 bytes) {
   return true;
 }
 
-// All of it, by all members; nobody's part is ordered before another's. The ranges are disjoint.
-template <class Coop>
-WV_DEVICE void copy(const Coop& coop, void* to_any, const void* from_any, u64 bytes) {
+// All of it, by all members, each of which loads InFlight packs before it stores the first; nobody's
+// part is ordered before another's. The ranges are disjoint.
+template <u32 InFlight, class Coop>
+WV_DEVICE void copy_with(const Coop& coop, void* to_any, const void* from_any, u64 bytes) {
   u8* to = static_cast<u8*>(to_any);
   const u8* from = static_cast<const u8*>(from_any);
   if (copy_word<u64>(coop, to, from, bytes) || copy_word<u32>(coop, to, from, bytes)) return;
@@ -119,16 +120,20 @@ WV_DEVICE void copy(const Coop& coop, void* to_any, const void* from_any, u64 by
   const u64 packs = (bytes - head) / pack_bytes;
   const u32 offset = static_cast<u32>(reinterpret_cast<u64>(from) % pack_bytes);
   const u32 rank = coop.thread_rank(), stride = coop.size();
-  // A warp has few lanes, and registers enough to keep more loads in flight than a block's.
-  constexpr u32 in_flight = Coop::max_size <= warp_size ? 16 : 8;
   if (offset == 0) {
-    copy_elements<in_flight>(rank, stride, AlignedPacks{to, from}, packs);
+    copy_elements<InFlight>(rank, stride, AlignedPacks{to, from}, packs);
   } else {
     // Two loads each.
-    copy_elements<in_flight / 2>(rank, stride, ShiftedPacks{to, from - offset, offset}, packs);
+    copy_elements<InFlight / 2>(rank, stride, ShiftedPacks{to, from - offset, offset}, packs);
   }
   const u64 done = packs * pack_bytes;
   copy_edge(coop, to + done, from + done, bytes - head - done);
+}
+
+template <class Coop>
+WV_DEVICE void copy(const Coop& coop, void* to, const void* from, u64 bytes) {
+  // A warp has few lanes, and registers enough to keep more loads in flight than a block's.
+  copy_with<(Coop::max_size <= warp_size ? 16 : 8)>(coop, to, from, bytes);
 }
 
 }  // namespace impl
