@@ -14,6 +14,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warpverbs_gpu::{Buffer, Place};
+use warpverbs_mem::{HostBuf, Kind};
 
 /// Bytes that `explain` reads to measure a path.
 const PROBE: u64 = 1 << 20;
@@ -308,13 +310,12 @@ impl Agent {
         let route = inner.route(local.memory(), &peer, &remote.0)?;
         let len = local.len().min(remote.len()).min(PROBE);
         if route.rate.get().is_none() && len >= 1 << 18 {
-            let scratch = local.buffer().region().copier();
-            let exact = len as usize;
-            let region = match scratch {
-                Some(copier) => copier.host_memory(exact)?,
-                None => warpverbs_mem::HostBuf::region(exact)?,
+            // Of the same kind as the local memory, so that the path is the same.
+            let scratch = match local.buffer().region().kind() {
+                Kind::Host => Buffer::of_region(HostBuf::region(len as usize)?),
+                _ => inner.gpu.alloc(len as usize, Place::Device)?,
             };
-            let into = self.register(region, "scratch of a probe")?;
+            let into = self.register(scratch, "scratch of a probe")?;
             let (list, from) = (into.blocks(0, len, 1)?, remote.blocks(0, len, 1)?);
             let probe = self.initialize(Op::Read, &list, &from)?;
             for _ in 0..2 {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
 };
+use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::Context;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -13,6 +14,19 @@ fn agents() -> (Agent, Agent) {
     let nic = Context::new().unwrap().open("soft").unwrap();
     let agent = |name| {
         let config = AgentConfig::default().nic(&nic).require(PathKind::Network);
+        Agent::new(name, config).unwrap()
+    };
+    (agent("initiator"), agent("target"))
+}
+
+/// Each with a NIC of its own, which the other reaches by UDP.
+fn apart() -> (Agent, Agent) {
+    let agent = |name| {
+        let link = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let config = Config { link: LinkConfig::Udp(link), ..Config::default() };
+        let context = Context::builder().soft_config(config).build().unwrap();
+        let nic = context.open("soft").unwrap();
+        let config = AgentConfig::default().nic(&nic).require(PathKind::Network).queue_pairs(3);
         Agent::new(name, config).unwrap()
     };
     (agent("initiator"), agent("target"))
@@ -35,9 +49,14 @@ fn run(transfer: &Transfer) {
 
 #[test]
 fn more_blocks_than_a_queue_takes_go_both_ways() {
+    for (initiator, target) in [agents(), apart()] {
+        blocks_go_both_ways(&initiator, &target);
+    }
+}
+
+fn blocks_go_both_ways(initiator: &Agent, target: &Agent) {
     const BLOCK: u64 = 48;
     const COUNT: u64 = 5000;
-    let (initiator, target) = agents();
     let len = (BLOCK * COUNT) as usize;
     let theirs = target.register(pattern(len, 1), "cache").unwrap();
     let ours = initiator.register(vec![0; len], "ours").unwrap();

@@ -31,15 +31,16 @@ impl Rate {
         Some(f64::from_bits(self.bits.load(Ordering::Relaxed))).filter(|rate| *rate > 0.0)
     }
 
-    /// Takes a transfer into account: the newest counts a quarter.
-    pub(crate) fn record(&self, bytes: u64, took: Duration) {
+    /// Takes a transfer into account, unless it is too short: the newest counts a quarter.
+    fn record(&self, bytes: u64, took: Duration) -> bool {
         if bytes < TELLING || took.is_zero() {
-            return;
+            return false;
         }
         let new = bytes as f64 / took.as_secs_f64();
         let rate = self.get().map_or(new, |old| 0.75 * old + 0.25 * new);
         // Of two at once, one is lost: an estimate can bear that.
         self.bits.store(rate.to_bits(), Ordering::Relaxed);
+        true
     }
 
     /// Whether to warn of this rate: once, if it is far below that of the machine's memory.
@@ -102,8 +103,8 @@ impl Route {
 
     /// Takes a transfer into account, and warns of a path that is far too slow.
     pub(crate) fn measured(&self, peer: &dyn fmt::Display, bytes: u64, took: Duration) {
-        self.rate.record(bytes, took);
-        if self.same_machine
+        if self.rate.record(bytes, took)
+            && self.same_machine
             && let Some((rate, possible)) = self.rate.is_news_that_slow(memory_rate())
         {
             tracing::warn!(
@@ -173,12 +174,12 @@ mod tests {
     fn a_slow_path_is_news_once_and_short_transfers_say_nothing() {
         let second = Duration::from_secs(1);
         let rate = Rate::default();
-        rate.record(TELLING - 1, second);
+        assert!(!rate.record(TELLING - 1, second));
         assert_eq!((rate.get(), rate.is_news_that_slow(1e10)), (None, None));
-        rate.record(1_100_000_000, second);
+        assert!(rate.record(1_100_000_000, second));
         assert_eq!(rate.is_news_that_slow(1e10), None, "more than a tenth");
         // The newest counts a quarter.
-        rate.record(300_000_000, second);
+        assert!(rate.record(300_000_000, second));
         assert_eq!(rate.get(), Some(9e8));
         assert_eq!(rate.is_news_that_slow(1e10), Some((9e8, 1e10)));
         assert_eq!(rate.is_news_that_slow(1e10), None, "once");

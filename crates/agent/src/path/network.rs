@@ -140,8 +140,11 @@ impl Pairs {
 
     /// These are broken: the next transfer makes others.
     pub(crate) fn discard(&self, broken: &Arc<Vec<Endpoint>>) {
-        let mut pairs = lock(&self.made);
-        if pairs.as_ref().is_some_and(|pairs| Arc::ptr_eq(pairs, broken)) {
+        // Whoever holds the lock may wait for the control thread, which may be this one: it makes new
+        // ones, or finds these and discards them after another failure.
+        if let Ok(mut pairs) = self.made.try_lock()
+            && pairs.as_ref().is_some_and(|pairs| Arc::ptr_eq(pairs, broken))
+        {
             *pairs = None;
         }
     }

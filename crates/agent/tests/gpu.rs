@@ -1,0 +1,164 @@
+//! Memory of GPUs, between two processes: lists by one launch, and by the copy engine, with what
+//! each costs.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs_agent::{
+    Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory,
+};
+use warpverbs_gpu::{Gpu, GpuChoice, Place};
+
+const SOON: Duration = Duration::from_secs(60);
+const LEN: usize = 128 << 20;
+
+/// The second GPU if there is one.
+fn other_gpu() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Cuda(1))
+        .or_else(|_| warpverbs_gpu::open(GpuChoice::Cuda(0)))
+        .unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect()
+}
+
+/// The part of the other process: memory of three kinds, until its input ends.
+#[test]
+fn owner() {
+    if std::env::var_os("AGENT_GPU_OWNER").is_none() {
+        return;
+    }
+    let gpu = other_gpu();
+    let agent = Agent::new("owner", AgentConfig::default().gpu(&gpu)).unwrap();
+    let arena = agent.alloc(LEN as u64, "arena").unwrap();
+    let plain = agent.register(gpu.alloc(LEN, Place::Device).unwrap(), "plain").unwrap();
+    let host = agent.register(pattern(LEN), "host").unwrap();
+    arena.write(0, &pattern(LEN)).unwrap();
+    plain.write(0, &pattern(LEN)).unwrap();
+    println!("\n> {}", agent.address());
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop((arena, plain, host));
+}
+
+struct Owner(Child, std::net::SocketAddr);
+
+impl Owner {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "owner", "--nocapture"])
+            .env("AGENT_GPU_OWNER", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned));
+        let address = said.next().unwrap().parse().unwrap();
+        Self(child, address)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads `count` blocks in reverse order, checks every byte, and gives the median time.
+fn read(agent: &Agent, ours: &Registration, remote: &RemoteMemory, len: u64, count: u64) -> f64 {
+    let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
+    let into = ours.blocks(0, len, count as usize).unwrap();
+    let from = remote.blocks_at(&at, len).unwrap();
+    let transfer = agent.initialize(Op::Read, &into, &from).unwrap();
+    let mut times = Vec::new();
+    for _ in 0..30 {
+        let start = Instant::now();
+        transfer.post(PostOptions::new()).unwrap();
+        transfer.wait(SOON).unwrap();
+        times.push(start.elapsed());
+    }
+    times.sort();
+    let bytes = (len * count) as usize;
+    let mut seen = vec![0; bytes];
+    ours.read(0, &mut seen).unwrap();
+    let all = pattern(bytes);
+    let blocks = all.chunks(len as usize).rev().flatten();
+    assert!(seen.iter().eq(blocks), "{count} blocks of {len} bytes");
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+const SHAPES: [(u64, u64); 12] = [
+    (8, 1),
+    (1 << 20, 1),
+    (16 << 20, 1),
+    (128 << 20, 1),
+    (8 << 20, 2),
+    (1 << 20, 2),
+    (1 << 20, 4),
+    (1 << 20, 8),
+    (64 << 10, 16),
+    (4 << 10, 256),
+    (64 << 10, 256),
+    (4 << 10, 4096),
+];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn device_memory_moves_between_processes_by_one_launch_and_by_the_copy_engine() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    for copy_by in [CopyBy::Kernel, CopyBy::Engine, CopyBy::Auto] {
+        let config = AgentConfig::default().gpu(&gpu).copy_by(copy_by);
+        let agent = Agent::new(&format!("{copy_by:?}"), config).unwrap();
+        agent.fetch_metadata(owner.1, SOON).unwrap();
+        let ours = agent.alloc(LEN as u64, "ours").unwrap();
+        for label in ["arena", "plain"] {
+            let remote = agent.remote("owner", label).unwrap();
+            let explained = agent.explain(&ours, &remote).unwrap();
+            assert_eq!(explained.path, PathKind::Mapped, "{explained}");
+            println!("{copy_by:?}, {label}: {explained}");
+            for (len, count) in SHAPES {
+                let time = read(&agent, &ours, &remote, len, count);
+                let rate = (len * count) as f64 / time / 1e3;
+                println!("  {len:>9} x {count:<4} {time:>9.1} us {rate:>7.1} GB/s");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_list_is_written_to_another_gpu_and_the_peer_may_leave() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let agent = Agent::new("writer", AgentConfig::default().gpu(&gpu)).unwrap();
+    agent.fetch_metadata(owner.1, SOON).unwrap();
+    let ours = agent.alloc(LEN as u64, "ours").unwrap();
+    let remote = agent.remote("owner", "arena").unwrap();
+    ours.write(0, &[0x5a; 1 << 20]).unwrap();
+    let lists = (ours.blocks(0, 4096, 256).unwrap(), remote.strided(0, 4096, 8192, 256).unwrap());
+    let write = agent.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+    write.post(PostOptions::new().notify(b"written")).unwrap();
+    write.wait(SOON).unwrap();
+    // Back again, with the gaps.
+    let into = ours.blocks(0, 2 << 20, 1).unwrap();
+    let read = agent.initialize(Op::Read, &into, &remote.blocks(0, 2 << 20, 1).unwrap()).unwrap();
+    read.post(PostOptions::new()).unwrap();
+    read.wait(SOON).unwrap();
+    let mut seen = vec![0; 2 << 20];
+    ours.read(0, &mut seen).unwrap();
+    let before = pattern(2 << 20);
+    let expected = |i: usize| if i % 8192 < 4096 { 0x5a } else { before[i] };
+    assert!(seen.iter().enumerate().all(|(i, byte)| *byte == expected(i)));
+    drop(owner);
+    let lost = loop {
+        match write.post(PostOptions::new().notify(b"x")).and_then(|_| write.wait(SOON)) {
+            Ok(_) => std::thread::yield_now(),
+            Err(lost) => break lost,
+        }
+    };
+    assert!(lost.to_string().contains("owner ("), "{lost}");
+}
