@@ -10,6 +10,9 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Pieces for which there is room at once.
+const ROOM: usize = 1 << 16;
+
 /// A list that has been checked against the memory that it is of, ready for
 /// [`Agent::make`](crate::Agent::make). It may be used any number of times, by any thread.
 pub struct Prepared {
@@ -185,7 +188,8 @@ impl Plan {
             let expected = if count == 0 { "at least one".into() } else { count.to_string() };
             return Err(AgentError::Count { what: "the remote side", found: other, expected });
         }
-        let mut build = Builder { agent, peer, here, there, parts: Vec::new(), known: None };
+        let parts = Vec::new();
+        let mut build = Builder { agent, peer, here, there, count, parts, known: None };
         for index in 0..count {
             let from = local_index.get(local, index, "local")?;
             let to = remote_index.get(remote, index, "remote")?;
@@ -195,7 +199,13 @@ impl Plan {
             build.push(from, to)?;
         }
         let bytes = build.parts.iter().map(|part| part.bytes).sum();
-        let parts = build.parts.into_iter().map(Arc::new).collect();
+        let fit = |mut part: Part| {
+            if part.pieces.len() < part.pieces.capacity() / 2 {
+                part.pieces.shrink_to_fit();
+            }
+            Arc::new(part)
+        };
+        let parts = build.parts.into_iter().map(fit).collect();
         Ok(Self { peer: peer.clone(), parts, bytes })
     }
 
@@ -230,9 +240,10 @@ impl Select<'_> {
             Self::All => index,
             Self::These(indices) => indices[index] as usize,
         };
-        let blocks = list.len();
-        let missing = AgentError::Index { side, index, value: value as u32, blocks };
-        list.blocks.get(value).ok_or(missing)
+        list.blocks.get(value).ok_or_else(|| {
+            let (value, blocks) = (value as u32, list.len());
+            AgentError::Index { side, index, value, blocks }
+        })
     }
 }
 
@@ -241,6 +252,8 @@ struct Builder<'a> {
     peer: &'a Arc<Peer>,
     here: &'a [Arc<LocalMemory>],
     there: &'a [Arc<PeerMemory>],
+    /// Blocks of all parts.
+    count: usize,
     parts: Vec<Part>,
     /// The slots of the last block's memories, and their part.
     known: Option<((u32, u32), usize)>,
@@ -279,7 +292,10 @@ impl Builder<'_> {
             None => {
                 let route = self.agent.route(local, self.peer, remote)?;
                 let (local, remote) = (local.clone(), remote.clone());
-                self.parts.push(Part { local, remote, route, pieces: Vec::new(), bytes: 0 });
+                // As a rule there is one part, and no two pieces are neighbours.
+                let room = if self.parts.is_empty() { self.count.min(ROOM) } else { 0 };
+                let pieces = Vec::with_capacity(room);
+                self.parts.push(Part { local, remote, route, pieces, bytes: 0 });
                 self.parts.len() - 1
             }
         };
