@@ -48,7 +48,7 @@ pub enum Sent {
 }
 
 /// How much one call of [`Link::send`] takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainLimits {
     /// Datagrams.
     pub segments: usize,

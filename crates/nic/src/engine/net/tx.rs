@@ -31,16 +31,19 @@ pub(super) struct Train {
     /// Length of every datagram but the last.
     segment: usize,
     count: usize,
+    /// Of the link, when the first datagram was added.
+    limits: TrainLimits,
 }
 
 impl Train {
-    fn takes(&self, to: SocketAddr, len: usize, limits: TrainLimits) -> bool {
+    #[inline]
+    fn takes(&self, to: SocketAddr, len: usize) -> bool {
         self.count == 0
             || self.to == Some(to)
                 && len <= self.segment
                 && self.len == self.segment * self.count
-                && self.count < limits.segments
-                && self.len + len <= limits.bytes
+                && self.count < self.limits.segments
+                && self.len + len <= self.limits.bytes
     }
 
     fn datagrams(&self) -> &[u8] {
@@ -59,9 +62,9 @@ impl Train {
     /// The datagram just written is one of it.
     fn add(&mut self, to: SocketAddr, len: usize) {
         if self.count == 0 {
-            self.segment = len;
+            (self.to, self.segment) = (Some(to), len);
         }
-        (self.to, self.len, self.count) = (Some(to), self.len + len, self.count + 1);
+        (self.len, self.count) = (self.len + len, self.count + 1);
     }
 }
 
@@ -178,15 +181,16 @@ impl Network {
         now: u64,
         write: impl FnOnce(&mut Connections, &mut [u8]) -> bool,
     ) {
-        let Some(limits) = self.link.as_ref().map(|link| link.train_limits()) else { return };
-        if !self.train.takes(to, len, limits) {
+        if !self.train.takes(to, len) {
             self.depart(now);
         }
-        let mut train = std::mem::take(&mut self.train);
-        if write(&mut self.conns, train.next(len)) {
+        let Self { link: Some(link), train, conns, .. } = self else { return };
+        if train.count == 0 {
+            train.limits = link.train_limits();
+        }
+        if write(conns, train.next(len)) {
             train.add(to, len);
         }
-        self.train = train;
     }
 }
 
