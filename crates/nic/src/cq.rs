@@ -5,11 +5,32 @@ use crate::arm::{ArmWatch, CompletionNotice};
 use crate::nic::Shared;
 use crate::slots::{CqSlot, QpSlot};
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{CompletionRecord, CompletionRing, Region};
-use warpverbs_mlx5::cqe::{Cqe, owner_bit};
+use warpverbs_mlx5::cqe::{Cqe, Cqe64, owner_bit};
 pub use warpverbs_mlx5::export::CqMode;
+
+/// Bytes of an entry of a CQ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CqeSize {
+    /// 64: the CQE alone.
+    #[default]
+    B64,
+    /// 128: the CQE is the second half; the first is not written.
+    B128,
+}
+
+impl CqeSize {
+    /// The number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::B64 => 64,
+            Self::B128 => 128,
+        }
+    }
+}
 
 /// How a CQ is made.
 #[derive(Clone, Debug)]
@@ -18,7 +39,9 @@ pub struct CqConfig {
     pub mode: CqMode,
     /// log2 of the number of CQEs, 0 to 22.
     pub log_size: u8,
-    /// 2^`log_size` CQEs of 64 bytes, 64-byte aligned, host memory; filled with 0xff.
+    /// Bytes of an entry.
+    pub cqe_size: CqeSize,
+    /// 2^`log_size` entries, 64-byte aligned, host memory; filled with 0xff.
     pub buf: Region,
     /// be32 SET_CI and be32 ARM, 8 bytes, host memory. Not read in collapsed mode.
     pub dbr: Region,
@@ -59,6 +82,7 @@ pub(crate) struct Entry {
     /// Slot of the QP.
     pub(crate) slot: QpSlot,
     pub(crate) reports: Option<u64>,
+    pub(crate) user_index: Option<u32>,
 }
 
 /// There was no room for a CQE.
@@ -74,6 +98,8 @@ pub(crate) struct CompletionQueue {
     mode: CqMode,
     checks_room: bool,
     log_size: u8,
+    /// 1 if entries have 128 bytes, otherwise 0.
+    wide: u8,
     produced: u64,
     consumed: u64,
     /// Overrun: nothing is written any more.
@@ -90,9 +116,10 @@ impl CompletionQueue {
             return Err(NicError::OutOfRange { what: "log_size of a CQ", value, min: 0, max: 22 });
         }
         let memory = |what| move |cause| NicError::Memory { what, cause };
+        let wide = u8::from(config.cqe_size == CqeSize::B128);
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        let ring =
-            CompletionRing::new(&config.buf, config.log_size).map_err(memory("CQ buffer"))?;
+        let ring = CompletionRing::new(&config.buf, config.log_size + wide)
+            .map_err(memory("CQ buffer"))?;
         let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
         Ok(Self {
             cqn,
@@ -101,6 +128,7 @@ impl CompletionQueue {
             mode: config.mode,
             checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
             log_size: config.log_size,
+            wide,
             produced: 0,
             consumed: 0,
             dead: false,
@@ -110,17 +138,24 @@ impl CompletionQueue {
         })
     }
 
-    /// Writes a CQE now.
+    /// Writes a CQE now, of a QP with this user index.
     #[inline]
-    pub(crate) fn publish(&mut self, cqe: &Cqe) -> Result<(), Overrun> {
+    pub(crate) fn publish(&mut self, cqe: &Cqe, user_index: Option<u32>) -> Result<(), Overrun> {
         if self.dead {
             return Ok(());
         }
         if self.checks_room && (self.produced - self.consumed) >> self.log_size != 0 {
             self.look_for_room()?;
         }
-        let bytes = cqe.emit(owner_bit(self.produced, self.log_size));
+        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
+        if let Some(user_index) = user_index {
+            // CQEs of version 1: it stands where version 0 has the number of an SRQ.
+            let place = offset_of!(Cqe64, srqn_uidx);
+            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+        }
         let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        // The second half of an entry of 128 bytes.
+        let index = (index << self.wide) + u64::from(self.wide);
         self.ring.publish(index, &zerocopy::transmute!(bytes));
         self.produced += 1;
         if let Some(arm) = &mut self.arm {
@@ -210,6 +245,7 @@ mod tests {
                 done
             });
             let config = CqConfig {
+                cqe_size: CqeSize::B64,
                 mode: CqMode::Ring,
                 log_size: 4,
                 buf: HostBuf::region(64 << 4).unwrap(),
@@ -231,7 +267,7 @@ mod tests {
                 solicited,
                 from: None,
             };
-            self.cq.publish(&cqe).unwrap();
+            self.cq.publish(&cqe, None).unwrap();
         }
 
         /// Arms as the consumer does, and looks often enough. Events so far.

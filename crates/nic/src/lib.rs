@@ -35,7 +35,7 @@ mod violation;
 pub use arm::CompletionNotice;
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
-pub use cq::{Cq, CqConfig, CqMode, Delay};
+pub use cq::{Cq, CqConfig, CqMode, CqeSize, Delay};
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;

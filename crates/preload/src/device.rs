@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState,
-    RqConfig, Service, Srq, SrqConfig,
+    Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
+    QpState, RqConfig, Service, Srq, SrqConfig,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
@@ -109,6 +109,7 @@ impl Device for SoftDevice {
         }
         let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
         let config = CqConfig {
+            cqe_size: CqeSize::B64,
             mode: CqMode::Ring,
             log_size: request.log_size,
             buf: region("CQ buffer", request.buf, 64 << request.log_size, true)?,
@@ -155,6 +156,7 @@ impl Device for SoftDevice {
         };
         let config = QpConfig {
             service: Service::Connected,
+            user_index: None,
             send_cq: with.send_cq.cq.clone(),
             recv_cq: with.recv_cq.cq.clone(),
             sq,

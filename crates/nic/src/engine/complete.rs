@@ -37,16 +37,16 @@ impl Completer {
     ) {
         let Some(q) = tables.sends.live_mut(slot) else { return };
         q.stats.send_cqes += 1;
-        let at = q.cq;
+        let (at, user_index) = (q.cq, q.user_index);
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
             q.reported = upto;
-            if cq.publish(&cqe) == Err(Overrun) {
+            if cq.publish(&cqe, user_index) == Err(Overrun) {
                 self.overrun.push(at);
             }
             return;
         }
-        self.hold(tables, time, at, Entry { cqe, slot, reports: Some(upto) });
+        self.hold(tables, time, at, Entry { cqe, slot, reports: Some(upto), user_index });
     }
 
     /// Writes a CQE of the receive queue in `slot`.
@@ -57,11 +57,12 @@ impl Completer {
         slot: QpSlot,
         cqe: Cqe,
     ) {
-        let Some(at) = tables.receives.live(slot).map(|rq| rq.cq) else { return };
+        let Some(rq) = tables.receives.live(slot) else { return };
+        let (at, user_index) = (rq.cq, rq.user_index);
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_some() || !cq.held.is_empty() {
-            self.hold(tables, time, at, Entry { cqe, slot, reports: None });
-        } else if cq.publish(&cqe) == Err(Overrun) {
+            self.hold(tables, time, at, Entry { cqe, slot, reports: None, user_index });
+        } else if cq.publish(&cqe, user_index) == Err(Overrun) {
             self.overrun.push(at);
         }
     }
@@ -153,7 +154,7 @@ impl Completer {
                 {
                     q.reported = q.reported.max(upto);
                 }
-                if cq.publish(&held.entry.cqe) == Err(Overrun) {
+                if cq.publish(&held.entry.cqe, held.entry.user_index) == Err(Overrun) {
                     self.overrun.push(slot);
                 }
             }

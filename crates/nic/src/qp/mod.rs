@@ -96,6 +96,9 @@ pub struct QpConfig {
     pub announcement: Announcement,
     /// What a failed send does to the QP.
     pub on_send_error: OnSendError,
+    /// In the place of the SRQ's number in every CQE of the QP: CQEs of version 1. At most 24 bits;
+    /// `None`: version 0.
+    pub user_index: Option<u32>,
     /// The NIC reads no WQE: every announced WQEBB counts as one WQE that succeeded, and the newest
     /// gets a CQE. For measuring posters.
     pub consume_only: bool,
@@ -182,6 +185,10 @@ impl QpConfig {
         proxied: bool,
     ) -> Result<(SendQueue, ReceiveQueue), NicError> {
         in_range("log_sq", self.log_sq, 0, 15)?;
+        if let Some(index) = self.user_index.filter(|index| index >> 24 != 0) {
+            let (what, value, max) = ("user index", u64::from(index), 0xff_ffff);
+            return Err(NicError::OutOfRange { what, value, min: 0, max });
+        }
         let ring = match self.consume_only {
             true => None,
             false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
@@ -217,6 +224,7 @@ impl QpConfig {
             record: QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?,
             depth: 1 << self.log_sq,
             cq: self.send_cq.0.slot,
+            user_index: self.user_index,
             posted: 0,
             next: 0,
             retired: 0,
@@ -265,6 +273,7 @@ impl QpConfig {
             open: VecDeque::new(),
             generation: 0,
             cq: self.recv_cq.0.slot,
+            user_index: self.user_index,
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),
             refuse: 0,

@@ -89,6 +89,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) generation: u32,
     /// Slot of the CQ.
     pub(crate) cq: CqSlot,
+    /// In its CQEs.
+    pub(crate) user_index: Option<u32>,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,
     /// A fault: so many messages still meet "receiver not ready".

@@ -88,6 +88,8 @@ pub(crate) struct SendQueue {
     pub(crate) depth: u64,
     /// Slot of the CQ.
     pub(crate) cq: CqSlot,
+    /// In its CQEs.
+    pub(crate) user_index: Option<u32>,
     /// Announced up to here.
     pub(crate) posted: u64,
     /// Started up to here.

@@ -1,8 +1,8 @@
 //! One QP with its queues and CQs in host memory.
 
 use crate::{
-    Announcement, Cq, CqConfig, CqMode, NicError, OnSendError, Pd, ProxyDevice, Qp, QpConfig,
-    RqConfig, Service, SoftNic, Srq,
+    Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
+    QpConfig, RqConfig, Service, SoftNic, Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
@@ -46,6 +46,10 @@ pub struct PortConfig {
     pub consume_only: bool,
     /// What the QP exchanges.
     pub service: Service,
+    /// Bytes of the entries of either CQ.
+    pub cqe_size: CqeSize,
+    /// In the CQEs.
+    pub user_index: Option<u32>,
 }
 
 impl Default for PortConfig {
@@ -59,6 +63,8 @@ impl Default for PortConfig {
             announcement: Announcement::default(),
             consume_only: false,
             service: Service::default(),
+            cqe_size: CqeSize::default(),
+            user_index: None,
         }
     }
 }
@@ -69,27 +75,32 @@ struct Consumer {
     cq: Cq,
     buf: Region,
     dbr: Region,
+    /// Bytes of an entry; the CQE is its last 64.
+    entry: usize,
     log_size: u8,
     ci: u64,
 }
 
 impl Consumer {
-    fn new(nic: &SoftNic, mode: CqMode, log_size: u8) -> Result<Self, NicError> {
-        let buf = host(64 << log_size)?;
+    fn new(nic: &SoftNic, mode: CqMode, (log_size, size): (u8, CqeSize)) -> Result<Self, NicError> {
+        let entry = size.bytes();
+        let buf = host(entry << log_size)?;
         let dbr = host(64)?;
         let config = CqConfig {
             mode,
             log_size,
+            cqe_size: size,
             buf: buf.clone(),
             dbr: dbr.clone(),
             ignore_overrun: false,
             notice: None,
         };
-        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, log_size, ci: 0 })
+        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, entry, log_size, ci: 0 })
     }
 
     fn poll(&mut self) -> Option<Cqe> {
-        let at = (self.ci & ((1 << self.log_size) - 1)) * 64;
+        let index = self.ci & ((1 << self.log_size) - 1);
+        let at = index * self.entry as u64 + (self.entry - 64) as u64;
         let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
         if !owned_by_software(CqeTail::from_ne(tail), self.ci, self.log_size) {
             return None;
@@ -151,8 +162,8 @@ impl Port {
         config: &PortConfig,
         proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
-        let send = Consumer::new(nic, config.cq_mode, config.log_cq)?;
-        let recv = Consumer::new(nic, CqMode::Ring, config.log_cq)?;
+        let send = Consumer::new(nic, config.cq_mode, (config.log_cq, config.cqe_size))?;
+        let recv = Consumer::new(nic, CqMode::Ring, (config.log_cq, config.cqe_size))?;
         let (sq, dbr) = (host(64 << config.log_sq)?, host(64)?);
         let (rq, log_rq, rq_config) = match &config.receives {
             Receives::Own { log } => {
@@ -164,6 +175,7 @@ impl Port {
         };
         let qp = QpConfig {
             service: config.service,
+            user_index: config.user_index,
             announcement: config.announcement,
             send_cq: send.cq.clone(),
             recv_cq: recv.cq.clone(),

@@ -2,6 +2,7 @@
 
 mod against_model;
 mod corpus;
+mod cqes;
 mod datagrams;
 mod device_memory;
 mod device_network;

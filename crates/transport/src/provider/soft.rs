@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, EngineThread, FirstError, LinkConfig, Mr, Mtu, NicError,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, Service, SoftNic, Srq,
-    SrqConfig, StopWatcher,
+    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, LinkConfig, Mr, Mtu,
+    NicError, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, Service, SoftNic,
+    Srq, SrqConfig, StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -102,6 +102,7 @@ impl Running {
 
     fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
         self.nic.create_cq(&CqConfig {
+            cqe_size: CqeSize::B64,
             mode: spec.mode,
             log_size: spec.log_size,
             buf: spec.buf.clone(),
@@ -127,6 +128,7 @@ impl Running {
         };
         let config = QpConfig {
             service: Service::Connected,
+            user_index: None,
             send_cq: cqs[0].clone(),
             recv_cq: cqs[1].clone(),
             sq: spec.sq.clone(),

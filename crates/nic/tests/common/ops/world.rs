@@ -173,6 +173,8 @@ impl World {
                 _ => Announcement::Doorbell,
             },
             service: warpverbs_nic::Service::Connected,
+            cqe_size: warpverbs_nic::CqeSize::B64,
+            user_index: None,
             consume_only: setup.flags & 0xfc == 0xfc,
         };
         Port::new(&self.nic, &self.pds[0], &config).unwrap()
