@@ -88,6 +88,8 @@ pub struct Telemetry {
     pub paths: Vec<PathKind>,
 }
 
+/// Between two looks of a wait that has lasted for a while.
+const NAP: Duration = Duration::from_micros(20);
 /// Notifications of transfers that may wait for room at one peer.
 const QUEUED: usize = 65536;
 
@@ -196,7 +198,9 @@ impl Transfer {
             spins += 1;
             match spins {
                 0..64 => std::hint::spin_loop(),
-                _ => std::thread::yield_now(),
+                64..4096 => std::thread::yield_now(),
+                // The control thread looks after it meanwhile.
+                _ => std::thread::sleep(NAP),
             }
         }
     }
