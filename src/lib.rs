@@ -102,6 +102,10 @@ pub mod shmem {
 /// Agents: register memory, exchange metadata, move lists of blocks by the best path there is.
 pub use warpverbs_agent as agent;
 
+/// Payload from the network into GPU memory over plain TCP.
+#[doc(inline)]
+pub use warpverbs_devmem as devmem;
+
 /// What the rest is built of. These change more often than what is above.
 pub mod raw {
     /// Registered memory.

@@ -120,3 +120,66 @@ fn a_reader_that_has_left_ends_an_example_without_a_word() {
         assert_eq!((out.status.code(), text(&out.stderr)), (Some(1), String::new()), "{name}");
     }
 }
+
+/// Both ends of an example of device-memory TCP, the second with the address that the first prints.
+fn tcpx(name: &str, server: &[&str], client: &[&str]) -> [std::process::Output; 2] {
+    use std::io::{BufRead as _, Read as _};
+    let mut waiting = example(name)
+        .args(["server", "--bind", "127.0.0.1", "--port", "0"])
+        .args(server)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut lines = std::io::BufReader::new(waiting.stdout.take().expect("its output"));
+    let mut said = String::new();
+    let address = loop {
+        let before = said.len();
+        assert!(lines.read_line(&mut said).expect("a line") != 0, "{name} does not listen: {said}");
+        if let Some(address) = said[before..].strip_prefix("waiting for a client at 127.0.0.1:") {
+            break address.trim().to_owned();
+        }
+    };
+    let near = run(name, &[&["client", "127.0.0.1", "--port", &address], client].concat());
+    lines.read_to_string(&mut said).expect("the rest");
+    let mut far = waiting.wait_with_output().expect("its end");
+    far.stdout = said.into_bytes();
+    [far, near]
+}
+
+fn tcpx_passes(name: &str, server: &[&str], client: &[&str]) -> [String; 2] {
+    tcpx(name, server, client).map(|out| {
+        let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+        assert!(out.status.success(), "{name} {server:?} {client:?}: {stdout}{stderr}");
+        assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{stdout}");
+        stdout
+    })
+}
+
+#[test]
+fn tcpx_connection_says_what_was_agreed() {
+    for said in tcpx_passes("tcpx_connection", &[], &["--sockets", "2"]) {
+        assert!(said.contains("2 sockets") && said.contains("into host memory"), "{said}");
+    }
+    fails(
+        "tcpx_connection",
+        &["client", "127.0.0.1", "--port", "1", "--wait", "5"],
+        &["connecting"],
+    );
+    fails("tcpx_connection", &["server", "--sockets", "0"], &["number of sockets is 0"]);
+}
+
+#[test]
+fn tcpx_transfer_unpacks_in_every_way() {
+    for (way, printed) in [("d2d", "copy-engine"), ("host", "host"), ("kernel", "kernel")] {
+        let (server, client) =
+            (["--gpu", "simt", "--unpack", way], ["--gpu", "simt", "--bytes", "300001"]);
+        let [far, _] = tcpx_passes("tcpx_transfer", &server, &client);
+        assert!(far.contains(&format!("unpacked by {printed}")), "{far}");
+    }
+    let [far, near] =
+        tcpx_passes("tcpx_transfer", &["--gpu", "simt"], &["--gpu", "simt", "--bytes", "64"]);
+    assert!(far.contains("received into the buffer"), "{far}");
+    assert!(near.contains("64 bytes, unpacked and compared"), "{near}");
+    fails("tcpx_transfer", &["server", "--unpack", "magic"], &["magic", "kernel"]);
+}

@@ -4,7 +4,6 @@ use crate::{Kind, MemError, Region};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::null_mut;
 
 /// Part of a region of host memory.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +34,16 @@ impl Part<'_> {
 /// `WouldBlock` if there are none, `InvalidInput` if `first` is not in host memory of its region,
 /// and what the system says.
 pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> io::Result<usize> {
-    let tail = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-    let mut vectors = Vectors::new(first, tail, true)?;
+    let fd = socket.as_fd().as_raw_fd();
     let flags = libc::MSG_DONTWAIT;
-    let (fd, mut message) = (socket.as_fd().as_raw_fd(), vectors.message());
+    let Some(first) = first else {
+        let (to, len) = (rest.as_mut_ptr().cast(), rest.len());
+        // SAFETY: an open socket, and exclusive bytes of this length.
+        return result(unsafe { libc::recv(fd, to, len, flags) });
+    };
+    let tail = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+    let mut vectors = [first.vector()?, tail];
+    let mut message = message(&mut vectors);
     // SAFETY: an open socket, and a message whose vectors are exclusive bytes or registered memory,
     // which tolerates any concurrent access.
     result(unsafe { libc::recvmsg(fd, &raw mut message, flags) })
@@ -50,10 +55,15 @@ pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> 
 /// # Errors
 /// As for [`receive`].
 pub fn send(socket: &impl AsFd, first: &[u8], rest: Option<Part<'_>>) -> io::Result<usize> {
-    let head = libc::iovec { iov_base: first.as_ptr().cast_mut().cast(), iov_len: first.len() };
-    let mut vectors = Vectors::new(rest, head, false)?;
+    let fd = socket.as_fd().as_raw_fd();
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let (fd, message) = (socket.as_fd().as_raw_fd(), vectors.message());
+    let Some(rest) = rest else {
+        // SAFETY: an open socket, and readable bytes of this length.
+        return result(unsafe { libc::send(fd, first.as_ptr().cast(), first.len(), flags) });
+    };
+    let head = libc::iovec { iov_base: first.as_ptr().cast_mut().cast(), iov_len: first.len() };
+    let mut vectors = [head, rest.vector()?];
+    let message = message(&mut vectors);
     // SAFETY: an open socket, and a message whose vectors are readable; the call only reads them.
     result(unsafe { libc::sendmsg(fd, &raw const message, flags) })
 }
@@ -62,29 +72,12 @@ fn result(count: isize) -> io::Result<usize> {
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-struct Vectors {
-    vectors: [libc::iovec; 2],
-    count: usize,
-}
-
-impl Vectors {
-    fn new(part: Option<Part<'_>>, bytes: libc::iovec, part_first: bool) -> io::Result<Self> {
-        Ok(match part.map(|part| part.vector()).transpose()? {
-            None => Self { vectors: [bytes; 2], count: 1 },
-            Some(part) if bytes.iov_len == 0 => Self { vectors: [part; 2], count: 1 },
-            Some(part) if part_first => Self { vectors: [part, bytes], count: 2 },
-            Some(part) => Self { vectors: [bytes, part], count: 2 },
-        })
-    }
-
-    /// Valid as long as `self` is neither moved nor dropped.
-    fn message(&mut self) -> libc::msghdr {
-        // SAFETY: all bytes zero is a valid message without buffers: null pointers, lengths of 0.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_name, message.msg_control) = (null_mut(), null_mut());
-        (message.msg_iov, message.msg_iovlen) = (self.vectors.as_mut_ptr(), self.count);
-        message
-    }
+/// Valid as long as the vectors are neither moved nor dropped.
+fn message(vectors: &mut [libc::iovec; 2]) -> libc::msghdr {
+    // SAFETY: all bytes zero is a valid message without buffers: null pointers, lengths of 0.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
+    message
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod rig;
 mod ring;
 mod roundtrip;
 mod shmem;
+mod tcp;
 
 use clap::{Args, Subcommand};
 pub(crate) use plan::Mem;
@@ -46,6 +47,9 @@ pub(crate) enum PerfCommand {
     IdleQps(idle::IdleArgs),
     /// Calls on a symmetric heap: messages there and back, single calls, bandwidth, barriers
     Shmem(shmem::ShmemArgs),
+    /// Messages and one-sided writes over TCP sockets, into memory of a device or the host
+    #[command(subcommand)]
+    Tcp(tcp::TcpCommand),
     /// Posting alone, against a NIC that only consumes, beside raw 64-byte stores
     Issue(issue::IssueArgs),
 }
@@ -79,6 +83,7 @@ pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
         PerfCommand::Latency(args) => latency::run(args),
         PerfCommand::IdleQps(args) => idle::run(args),
         PerfCommand::Shmem(args) => shmem::run(args),
+        PerfCommand::Tcp(command) => tcp::run(command),
         PerfCommand::Issue(args) => issue::run(args),
     }
 }

@@ -6,3 +6,4 @@ mod conform;
 mod conform_far;
 mod network;
 mod run;
+mod tcp;

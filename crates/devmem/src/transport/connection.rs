@@ -68,10 +68,11 @@ impl Connection {
             Framing::Separate => "headers on a socket of their own",
         };
         format!(
-            "{sockets} sockets, chunks of {chunk} bytes; this end receives into {} ({}), the peer \
-             into {} ({})",
+            "{sockets} sockets, chunks of {chunk} bytes; this end receives into {} ({}), {}; the \
+             peer into {} ({})",
             near.receive,
             framing(receive),
+            near.receive.why(),
             far.receive,
             framing(send),
         )

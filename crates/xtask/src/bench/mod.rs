@@ -3,6 +3,8 @@
 
 mod ours;
 mod report;
+// The program measures beside UCX as well.
+#[path = "../../../cli/src/perf/tcp/ucx.rs"]
 mod ucx;
 
 use crate::figures::Within;

@@ -21,7 +21,7 @@ use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Pending, Region};
 /// Payload up to this length is copied behind its header.
 const GATHERED: usize = 8 << 10;
 /// Passes without anything to do after which lazy news are sent.
-const LAZY: u32 = 64;
+const LAZY: u32 = 256;
 /// Sockets other than the first are looked at in every so manyeth pass while nothing is expected.
 const SELDOM: u32 = 8;
 

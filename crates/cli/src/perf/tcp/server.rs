@@ -1,0 +1,105 @@
+//! The end that answers.
+
+use super::case::{
+    Answer, DEPTH, Request, Test, fill, numbers, pipeline, poison, remote, verify, wait_for,
+};
+use super::{LIMIT, ServerArgs, cpu, memory};
+use crate::local::LISTENING;
+use crate::print;
+use anyhow::{Context as _, Result};
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpverbs::devmem::transport::{Config, Connection, Endpoint, TransportError};
+use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
+use warpverbs::raw::mem::Access;
+
+/// Sockets of a connection at most: the client chooses how many.
+const SOCKETS: u16 = 64;
+
+pub(super) fn run(args: &ServerArgs) -> Result<()> {
+    let gpu = gpu::open(args.gpu.parse::<GpuChoice>()?)?;
+    let config = Config::default().sockets(SOCKETS).chunk(64 << 20);
+    let endpoint = Endpoint::new(config)?;
+    let mut listener = endpoint.listen(SocketAddr::new(args.bind, args.port))?;
+    print::line(format!("{LISTENING}{}", listener.address()))?;
+    let connection = listener.accept(&endpoint, Duration::from_secs(args.wait))?;
+    loop {
+        let request = match connection.wait_notification(LIMIT) {
+            Ok(request) => request,
+            Err(TransportError::Closed) => return Ok(connection.close(LIMIT)?),
+            Err(error) => return Err(error.into()),
+        };
+        let request: Request = serde_json::from_slice(&request).context("the client's request")?;
+        serve(&endpoint, &connection, &*gpu, &request)?;
+    }
+}
+
+fn serve(
+    endpoint: &Endpoint,
+    connection: &Connection,
+    gpu: &dyn Gpu,
+    request: &Request,
+) -> Result<()> {
+    let Request { test, bytes, iterations, .. } = *request;
+    // What an end polls is host memory.
+    let region = match test {
+        Test::WriteLatency => gpu.alloc(8, Place::Shared)?.region().clone(),
+        _ => memory(gpu, bytes)?,
+    };
+    let bandwidth = test == Test::MessageBandwidth;
+    let buffers = (0..if bandwidth { DEPTH } else { 0 }).map(|_| memory(gpu, bytes));
+    let buffers = buffers.collect::<Result<Vec<_>>>()?;
+    buffers.iter().try_for_each(poison)?;
+    if test == Test::WriteBandwidth {
+        poison(&region)?;
+    }
+    let registered = endpoint.register(&region, Access::REMOTE_WRITE)?;
+    let mut answer = Answer { memory: numbers(registered.remote()), cpu_s: 0.0 };
+    let say = |answer: &Answer| -> Result<()> {
+        connection.notify(&serde_json::to_vec(answer)?)?;
+        Ok(())
+    };
+    say(&answer)?;
+    let before = cpu::seconds();
+    // Comparing what came is not part of it.
+    let used = || cpu::seconds() - before;
+    answer.cpu_s = match test {
+        Test::MessageLatency => {
+            fill(&region)?;
+            let back = memory(gpu, bytes)?;
+            for _ in 0..iterations {
+                let received = connection.irecv(&back)?;
+                connection.wait(received, LIMIT)?;
+                connection.isend(&region)?;
+            }
+            let used = used();
+            verify(&back)?;
+            used
+        }
+        Test::WriteLatency => {
+            let (here, to) = (gpu.alloc(8, Place::Shared)?, remote(request.memory));
+            for n in 1..=iterations {
+                wait_for(connection, &region, n)?;
+                here.region().write(0, &n.to_ne_bytes())?;
+                connection.write(here.region(), to)?;
+            }
+            used()
+        }
+        Test::MessageBandwidth => {
+            pipeline(connection, iterations, |n| Ok(connection.irecv(&buffers[n % DEPTH])?))?;
+            connection.notify(b"complete")?;
+            let used = used();
+            for buffer in buffers.iter().take(iterations as usize) {
+                verify(buffer)?;
+            }
+            used
+        }
+        Test::WriteBandwidth => {
+            connection.wait_notification(LIMIT)?;
+            let used = used();
+            verify(&region)?;
+            used
+        }
+    };
+    say(&answer)
+}
