@@ -16,6 +16,10 @@ use warpverbs_mem::{Region, SmallBuf};
 /// Another thread that uses the connection may complete what this one sleeps for.
 const NAP: Duration = Duration::from_millis(10);
 
+/// Passes without anything to do after which a polling thread offers its core to others: the peer
+/// may be one of them.
+const PASSES: u32 = 32;
+
 /// Names an operation of a connection, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
@@ -236,7 +240,7 @@ impl Connection {
         mut done: impl FnMut(&mut Engine) -> Option<Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
         let began = Instant::now();
-        let mut idle_since = began;
+        let (mut idle_since, mut idle) = (began, 0u32);
         loop {
             let mut engine = self.lock();
             if let Some(result) = done(&mut engine) {
@@ -251,6 +255,7 @@ impl Connection {
             if now - began >= timeout {
                 return Err(TransportError::Timeout { what, waited: timeout });
             }
+            idle = if busy { 0 } else { idle.wrapping_add(1) };
             if busy {
                 idle_since = now;
             } else if now - idle_since >= self.spin {
@@ -258,6 +263,9 @@ impl Connection {
                 let interest = engine.interest();
                 drop(engine);
                 self.sleep(&interest, (timeout - (now - began)).min(NAP))?;
+            } else if idle.is_multiple_of(PASSES) {
+                drop(engine);
+                std::thread::yield_now();
             }
         }
     }
