@@ -12,10 +12,10 @@ use warpverbs_mem::{KeyError, MemError};
 #[non_exhaustive]
 pub enum TransportError {
     /// The peer refused the connection, or is something else.
-    #[error("handshake failed: {0}")]
+    #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
     /// The peer broke the protocol.
-    #[error("the peer broke the protocol: {0}")]
+    #[error("the peer broke the protocol")]
     Peer(#[from] PeerError),
     /// The peer says that this end broke the protocol, or that it failed itself.
     #[error("the peer gave up: {}", match .0 {
@@ -46,7 +46,7 @@ pub enum TransportError {
     #[error(transparent)]
     Post(#[from] PostError),
     /// The owner of the remote region refused the access.
-    #[error("the peer refused the access: {0}")]
+    #[error("the peer refused the access")]
     Refused(#[from] Refusal),
     /// A message is longer than the memory of its receive. It was discarded.
     #[error("a message of {len} bytes came for a receive of {capacity} bytes")]
@@ -57,10 +57,10 @@ pub enum TransportError {
         capacity: u64,
     },
     /// Memory of this end failed.
-    #[error("memory of this end: {0}")]
+    #[error("memory of this end failed")]
     Memory(#[from] MemError),
     /// A region was not registered.
-    #[error("not registered: {0}")]
+    #[error("not registered")]
     Register(#[from] KeyError),
     /// The system gave no random bytes.
     #[error("no random bytes for the name of a connection")]
