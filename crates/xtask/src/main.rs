@@ -9,6 +9,7 @@ mod fuzz;
 mod layouts;
 mod lint;
 mod nightly;
+mod nvshmem;
 mod vm;
 mod workspace;
 
@@ -36,6 +37,8 @@ enum Task {
     Vm(vm::Task),
     /// Measures UCX over TCP and this project beside each other, on this machine.
     BenchPeers(bench::Bench),
+    /// Measures NVSHMEM and this project beside each other, on two NVIDIA GPUs of this machine.
+    BenchNvshmem(nvshmem::Bench),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Task::Nightly(options) => nightly::run(&options),
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
+        Task::BenchNvshmem(bench) => nvshmem::run(&bench),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 use warpverbs_rendezvous::{Server, World};
 use warpverbs_shmem::ShmemError;
 
-/// Passes on what a rank and the store say, until the rank has said `pieces`. Returns its address.
-fn cutting(store: SocketAddr, pieces: usize) -> SocketAddr {
+/// Passes on what a rank and the store say, until the rank has said `pieces`, and does `then` before
+/// the rank is cut off. Returns its address.
+pub(crate) fn cutting(
+    store: SocketAddr,
+    pieces: usize,
+    then: impl FnOnce() + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -19,6 +24,7 @@ fn cutting(store: SocketAddr, pieces: usize) -> SocketAddr {
         let (mut from, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
         let replies = thread::spawn(move || std::io::copy(&mut from, &mut to));
         forward(&near, &far, pieces);
+        then();
         for stream in [&near, &far] {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -37,7 +43,7 @@ fn forward(mut near: &TcpStream, mut far: &TcpStream, pieces: usize) {
     }
 }
 
-fn make_and_grow(mut rank: Rank) -> Result<(), ShmemError> {
+pub(crate) fn make_and_grow(mut rank: Rank) -> Result<(), ShmemError> {
     let mut heap = rank.heap(&config())?;
     heap.grow(&mut rank.world)?;
     rank.meet_if_possible();
@@ -51,7 +57,7 @@ fn ends_after(server: &Server, pieces: usize) -> Option<[Result<(), ShmemError>;
         config.generation = pieces as u64;
         config.timeout = Duration::from_secs(5);
         if rank == 1 {
-            config.master_port = cutting(server.local_addr(), pieces).port();
+            config.master_port = cutting(server.local_addr(), pieces, || {}).port();
         }
         config
     });

@@ -2,6 +2,7 @@
 
 mod bad;
 mod cut;
+mod killed;
 mod limits;
 mod made;
 mod processes;

@@ -7,6 +7,8 @@ mod report;
 #[path = "../../../cli/src/perf/tcp/ucx.rs"]
 mod ucx;
 
+pub(crate) use ours::build;
+
 use crate::figures::Within;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;

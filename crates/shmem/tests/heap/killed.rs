@@ -1,0 +1,176 @@
+//! A rank that is a process of its own and is killed, with SIGKILL, while the heap is made, while it
+//! grows, and while kernels wait for it.
+
+use crate::cut::{cutting, make_and_grow};
+use crate::processes::{PART, rank_of_env, wait_for};
+use crate::ranks::{PATIENCE, Rank, config, serve, simt, world_config};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use warpverbs::kernels::{shm as k, shm_mail as m};
+use warpverbs_gpu::{Dim, Place, SafeKernel};
+use warpverbs_rendezvous::World;
+use warpverbs_shmem::{Heap, ShmemError, Signal, Sym, Team};
+use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
+
+/// What the process does: `grow` or `wait`.
+const ACT: &str = "SHMEM_TEST_ACT";
+const DIM: Dim = Dim::new(1, 64);
+
+/// The part of the process that is killed.
+#[test]
+fn part() {
+    let Ok(act) = std::env::var(ACT) else { return };
+    let mut rank = rank_of_env();
+    if act == "grow" {
+        // Fails if the other rank saw an end first.
+        let _ = make_and_grow(rank);
+        return;
+    }
+    let (heap, never, ..) = equipped(&mut rank);
+    rank.meet();
+    let status = KernelStatus::new(&rank.gpu).unwrap();
+    // Until it is killed.
+    let _ = wait_for(&rank, &heap, &never, (0, PATIENCE), &status).wait();
+}
+
+fn start(act: &str, port: u16) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "killed::part", "--nocapture"])
+        .env(PART, format!("1 2 {port}"))
+        .env(ACT, act)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn first_rank(port: u16) -> Option<Rank> {
+    // A killed process may not have joined.
+    let config = world_config(0, 2, port).timeout(Duration::from_secs(10));
+    let world = World::join(&config).ok()?;
+    Some(Rank { world, gpu: simt(), nic: None })
+}
+
+#[test]
+fn a_process_killed_while_the_heap_is_made_or_grows_is_named() {
+    let mut steps = Vec::new();
+    for pieces in (7..200).step_by(3) {
+        let server = serve();
+        let (send, receive) = mpsc::channel::<Child>();
+        let proxy = cutting(server.local_addr(), pieces, move || {
+            let mut child = receive.recv().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        send.send(start("grow", proxy.port())).unwrap();
+        let begun = Instant::now();
+        let Some(rank) = first_rank(server.local_addr().port()) else { continue };
+        println!("killed after {pieces}: joined after {:?}", begun.elapsed());
+        let ended = make_and_grow(rank);
+        assert!(begun.elapsed() < 2 * PATIENCE, "killed after {pieces}");
+        match ended {
+            // It had nothing more to say.
+            Ok(()) => break,
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("rank 1"), "killed after {pieces}: {text}");
+                if let ShmemError::Meet { step, .. } = error {
+                    steps.push(step);
+                }
+            }
+        }
+    }
+    steps.dedup();
+    println!("killed in {steps:?}");
+    // How many pieces a step takes is the system's choice.
+    assert!(steps.iter().any(|step| step.starts_with("grow")), "{steps:?}");
+    assert!(steps.iter().filter(|step| !step.starts_with("grow")).count() >= 2, "{steps:?}");
+}
+
+/// A heap with a signal that nobody raises, a team and a mailbox.
+fn equipped(rank: &mut Rank) -> (Heap, Sym<Signal>, Team, Sym<u64>) {
+    let mut heap = rank.heap(&config()).unwrap();
+    let world = &mut rank.world;
+    let never = heap.alloc_zeroed::<Signal>(world, 1).unwrap();
+    let team = heap.team(world, 0, 1, 2).unwrap();
+    let mailbox = heap.mail_block(world, 64, 1).unwrap();
+    (heap, never, team, mailbox)
+}
+
+/// Runs a kernel that waits for the killed rank for at most `limit`, and gives how that ended.
+fn run(
+    rank: &Rank,
+    (heap, team, mailbox): (&Heap, &Team, &Sym<u64>),
+    what: WaitFor,
+    limit: Duration,
+) -> Result<(), Outcome> {
+    let status = KernelStatus::new(&rank.gpu).unwrap();
+    let sent = rank.gpu.alloc(8, Place::Device).unwrap();
+    let ns = limit.as_nanos() as u64;
+    let meet = m::ShmMeet {
+        heap: heap.device(),
+        team_block: team.block().offset(),
+        first: 0,
+        stride: 1,
+        size: 2,
+        ns,
+        status: status.pointer(),
+    };
+    let mail = m::ShmLoneMail {
+        heap: heap.device(),
+        receives: u32::from(what == WaitFor::Mail),
+        r#box: mailbox.offset(),
+        bytes: 64,
+        log_slots: 1,
+        size: 64,
+        peer: 1,
+        ns,
+        sent: (&sent).into(),
+        status: status.pointer(),
+    };
+    let kernel: &dyn SafeKernel = if what == WaitFor::Barrier { &meet } else { &mail };
+    rank.gpu.launch(kernel, DIM, PATIENCE).unwrap().wait().unwrap();
+    Outcome::of(status.read().unwrap())
+}
+
+#[test]
+fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
+    for what in [WaitFor::Barrier, WaitFor::Mail, WaitFor::Credit] {
+        let server = serve();
+        let mut child = start("wait", server.local_addr().port());
+        let mut rank = first_rank(server.local_addr().port()).unwrap();
+        let (mut heap, _, team, mailbox) = equipped(&mut rank);
+        rank.meet();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Its memory stays: what is put there harms nobody.
+        let status = KernelStatus::new(&rank.gpu).unwrap();
+        let put = k::ShmPut {
+            heap: heap.device(),
+            group: 2,
+            to: mailbox.offset(),
+            from: mailbox.offset(),
+            bytes: 16,
+            pe: 1,
+            status: status.pointer(),
+        };
+        rank.gpu.launch(&put, DIM, PATIENCE).unwrap().wait().unwrap();
+        status.check(&[]).unwrap();
+        let heap_parts = (&heap, &team, &mailbox);
+        let ended = run(&rank, heap_parts, what, Duration::from_millis(300));
+        assert_eq!(ended, Err(Outcome::Timeout), "{what:?}");
+        let fault = heap.health().unwrap().fault.unwrap();
+        assert_eq!((fault.what, fault.peer), (what, Some(1)), "{fault}");
+        assert!(fault.to_string().contains("from rank 1"), "{fault}");
+        // Given up, it is waited for no more.
+        heap.mark_lost(1).unwrap();
+        let begun = Instant::now();
+        let ended = run(&rank, (&heap, &team, &mailbox), what, 4 * PATIENCE);
+        assert_eq!(ended, Err(Outcome::PeerLost), "{what:?}");
+        assert!(begun.elapsed() < PATIENCE);
+        // The store tells it as well.
+        let error = heap.grow(&mut rank.world).unwrap_err().to_string();
+        assert!(error.contains("rank 1"), "{error}");
+    }
+}

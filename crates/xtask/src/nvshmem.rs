@@ -1,0 +1,34 @@
+//! NVSHMEM beside this project: builds `warpverbs` and runs `crates/xtask/nvshmem/run.sh`, which needs
+//! no cargo itself.
+
+use crate::{bench, workspace};
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Options of `bench-nvshmem`.
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Calls or rounds of each row
+    #[arg(long, default_value_t = 2000)]
+    iters: u32,
+    /// A built `warpverbs`; otherwise it is built
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<()> {
+    let program = match &bench.program {
+        Some(program) => program.clone(),
+        None => bench::build()?,
+    };
+    let script = workspace::root()?.join("crates/xtask/nvshmem/run.sh");
+    let ended = Command::new(&script)
+        .arg(program)
+        .arg(bench.iters.to_string())
+        .status()
+        .with_context(|| script.display().to_string())?;
+    ensure!(ended.success(), "{} ended with {ended}", script.display());
+    Ok(())
+}
