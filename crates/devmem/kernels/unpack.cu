@@ -28,8 +28,10 @@ WV_KERNEL(unpack)(const vec16* ring, u64 first, u64 count, u64 mask, u32 each) {
     for (u32 k = 0; k < held; ++k) {
       const u64 lo = shfl(whole_warp(), own.lo, k);
       const u64 hi = shfl(whole_warp(), own.hi, k);
-      impl::copy(warp, reinterpret_cast<void*>(address_in(hi)),
-                 reinterpret_cast<const void*>(address_in(lo)), length_in(lo, hi));
+      // A fragment of 4 KiB is 8 packs for each lane; more in flight would take the registers of 512
+      // threads.
+      impl::copy_with<8>(warp, reinterpret_cast<void*>(address_in(hi)),
+                         reinterpret_cast<const void*>(address_in(lo)), length_in(lo, hi));
     }
   }
 }

@@ -1,7 +1,7 @@
 //! Ranges of memory that a process offers, as peers reach them.
 
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -239,8 +239,11 @@ fn start_owner(device: &str) -> (Child, Said) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = reader.by_ref().lines().map(Result::unwrap);
     let said = lines.find_map(|line| line.strip_prefix("> ").map(str::to_owned)).unwrap();
+    // The child goes on to print, and must find a reader.
+    child.stdout = Some(reader.into_inner());
     (child, serde_json::from_str(&said).unwrap())
 }
 

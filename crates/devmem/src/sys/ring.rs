@@ -13,7 +13,7 @@ pub const UNPACK_IMAGE: &Image = &unpack::IMAGE;
 /// Descriptors that a warp takes at a time at most: what its lanes load at once.
 pub(crate) const MOST_EACH: u32 = 32;
 
-/// Bytes of a descriptor, and how many are in 128 bytes, what a warp loads by one request.
+/// Bytes of a descriptor, and how many are in 128 bytes: batches begin where such a line does.
 const DESCRIPTOR: u64 = 16;
 const LINE: u64 = 128 / DESCRIPTOR;
 /// A long move is cut where the address to write is a multiple of this, so that many warps share it.
@@ -85,9 +85,10 @@ impl Ring {
         deadline: Duration,
     ) -> Result<Started, UnpackError> {
         let first = self.head.next_multiple_of(LINE);
-        let (count, reached) = self.check(moves, first)?;
+        let (descriptors, reached) = self.describe(moves, first)?;
+        let count = descriptors.len() as u64 / DESCRIPTOR;
         let end = first + count;
-        self.write(moves, first)?;
+        self.write(&descriptors, first)?;
         let ring =
             reached.iter().fold(KernelPtr::new(&self.memory), |ring, area| ring.reaching(area));
         let info = self.gpu.info();
@@ -96,28 +97,39 @@ impl Ring {
         // SAFETY: the kernel reads descriptors `first` to `end - 1`, modulo the length of the ring,
         // which `write` has just written. They name bytes inside of the buffers in `reached`, as
         // `addresses` has checked, and the launch holds these buffers. The ring's memory is this
-        // value's alone, and `check` saw that no other launch is reading these descriptors.
+        // value's alone, and `describe` saw that no other launch is reading these descriptors.
         let launch = unsafe { self.gpu.launch_unchecked(&kernel, dim, deadline) }?;
         self.head = end;
         Ok(Started { launch, end })
     }
 
-    /// Counts the descriptors, and lists the buffers that they reach.
-    fn check<'a>(
+    /// The bytes of the descriptors, if there is room for them from `first` on, and the buffers that
+    /// they reach.
+    fn describe<'a>(
         &self,
         moves: &[Resolved<'a>],
         first: u64,
-    ) -> Result<(u64, Vec<&'a Buffer>), UnpackError> {
+    ) -> Result<(Vec<u8>, Vec<&'a Buffer>), UnpackError> {
         let (mut count, mut reached) = (0u64, Vec::<&Buffer>::new());
+        let mut descriptors = Vec::with_capacity(moves.len() * DESCRIPTOR as usize);
         for next in moves {
-            let (_, to) = next.addresses()?;
+            let (mut from, mut to) = next.addresses()?;
             count = count.saturating_add((to % PIECE + next.len).div_ceil(PIECE));
+            if count > self.entries {
+                // Only counted: the error says how many there are.
+                continue;
+            }
+            let end = to + next.len;
+            while to < end {
+                let len = (PIECE - to % PIECE).min(end - to);
+                let [low, high, ..] = (len - 1).to_le_bytes().map(u64::from);
+                descriptors.extend((from | low << ADDRESS_BITS).to_ne_bytes());
+                descriptors.extend((to | high << ADDRESS_BITS).to_ne_bytes());
+                from += len;
+                to += len;
+            }
             for buffer in [next.from, next.to] {
-                // What is the same memory is kept alive by the one that is listed.
-                let same = |known: &&Buffer| {
-                    (known.kernel_addr(), known.len()) == (buffer.kernel_addr(), buffer.len())
-                };
-                if !reached.iter().any(same) {
+                if !reached.iter().any(|known| std::ptr::eq(*known, buffer)) {
                     reached.push(buffer);
                 }
             }
@@ -128,35 +140,15 @@ impl Ring {
         if first + count - self.tail > self.entries {
             return Err(UnpackError::Full);
         }
-        Ok((count, reached))
+        Ok((descriptors, reached))
     }
 
-    /// Writes descriptors, a line at a time.
-    fn write(&self, moves: &[Resolved<'_>], first: u64) -> Result<(), UnpackError> {
-        let (mut line, mut at) = (Vec::with_capacity((LINE * DESCRIPTOR) as usize), first);
-        for next in moves {
-            let (mut from, mut to) = next.addresses()?;
-            let end = to + next.len;
-            while to < end {
-                let len = (PIECE - to % PIECE).min(end - to);
-                let [low, high, ..] = (len - 1).to_le_bytes().map(u64::from);
-                line.extend((from | low << ADDRESS_BITS).to_ne_bytes());
-                line.extend((to | high << ADDRESS_BITS).to_ne_bytes());
-                if line.len() == line.capacity() {
-                    self.put(&mut at, &mut line)?;
-                }
-                from += len;
-                to += len;
-            }
-        }
-        self.put(&mut at, &mut line)
-    }
-
-    /// A line does not wrap, since `first` and the ring's length are multiples of it.
-    fn put(&self, at: &mut u64, line: &mut Vec<u8>) -> Result<(), UnpackError> {
-        self.memory.region().write(*at % self.entries * DESCRIPTOR, line)?;
-        *at += line.len() as u64 / DESCRIPTOR;
-        line.clear();
-        Ok(())
+    /// Writes descriptors from `first` on, in two parts where they pass the end of the ring.
+    fn write(&self, descriptors: &[u8], first: u64) -> Result<(), UnpackError> {
+        let at = first % self.entries;
+        let until_end = ((self.entries - at) * DESCRIPTOR) as usize;
+        let (here, around) = descriptors.split_at(until_end.min(descriptors.len()));
+        self.memory.region().write(at * DESCRIPTOR, here)?;
+        Ok(self.memory.region().write(0, around)?)
     }
 }
