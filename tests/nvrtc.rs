@@ -5,12 +5,14 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 15] = [
+const IMAGES: [&Image; 18] = [
     &kernels::conform::IMAGE,
     &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::interchange::IMAGE,
     &kernels::loopback::IMAGE,
+    &kernels::nixl::IMAGE,
+    &kernels::nixl_litmus::IMAGE,
     &kernels::perf::IMAGE,
     &kernels::progress::IMAGE,
     &kernels::selftest::IMAGE,
@@ -19,6 +21,7 @@ const IMAGES: [&Image; 15] = [
     &kernels::shm_litmus::IMAGE,
     &kernels::shm_mail::IMAGE,
     &kernels::shm_perf::IMAGE,
+    &kernels::simple_write::IMAGE,
     &kernels::stress::IMAGE,
     &kernels::waits::IMAGE,
 ];

@@ -108,6 +108,16 @@ pub enum Heap {}
 #[derive(Clone, Copy, Debug)]
 pub enum BlockList {}
 
+/// `wv::LocalView`, a table of an agent's own memory. There is no value of this type on the host: only
+/// [`local_view`](crate::views::local_view) gives out a pointer to one.
+#[derive(Clone, Copy, Debug)]
+pub enum LocalView {}
+
+/// `wv::RemoteView`, a table of peers' memory. There is no value of this type on the host: only
+/// [`remote_view`](crate::views::remote_view) gives out a pointer to one.
+#[derive(Clone, Copy, Debug)]
+pub enum RemoteView {}
+
 /// `wv::Local`: where a work request's data lies on the own side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]

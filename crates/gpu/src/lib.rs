@@ -17,9 +17,13 @@ mod no_cuda;
 mod open;
 mod pointer;
 pub mod simt;
+pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
-pub use args::{ArgBytes, BlockList, Element, Heap, KernelArg, Local, Qp, Remote, Status, Vec16};
+pub use args::{
+    ArgBytes, BlockList, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView,
+    Status, Vec16,
+};
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 pub use error::{GpuError, LaunchError};

@@ -6,7 +6,9 @@
 //           lanes wrote before the call is part of it. All get the same result.
 //   block   The same for all threads of the block.
 //
-// Any type with these members will do. `sync` and `any` order memory among the members.
+// Any type with these members will do. `sync`, `any` and `assemble` order memory among the members.
+// `assemble` starts a call: it is `sync`, and ends a launch on the SIMT device that some members of
+// a group do not make with the others.
 #pragma once
 
 #include "warpverbs/arch/arch.h"
@@ -17,6 +19,7 @@ struct Thread {
   WV_DEVICE u32 thread_rank() const { return 0; }
   WV_DEVICE u32 size() const { return 1; }
   WV_DEVICE void sync() const {}
+  WV_DEVICE void assemble() const {}
   // Rank 0's value, for everybody. T is a multiple of 4 bytes.
   template <class T>
   WV_DEVICE T broadcast(const T& value) const {
@@ -33,6 +36,7 @@ struct Warp {
   WV_DEVICE u32 thread_rank() const { return lane_id(); }
   WV_DEVICE u32 size() const { return popcount(whole_warp()); }
   WV_DEVICE void sync() const { sync_warp(whole_warp()); }
+  WV_DEVICE void assemble() const { sync(); }
   WV_DEVICE bool any(bool holds) const {
     sync_warp(whole_warp());
     return ballot(whole_warp(), holds) != 0;
@@ -47,6 +51,7 @@ struct Block {
   WV_DEVICE u32 thread_rank() const { return thread_index(); }
   WV_DEVICE u32 size() const { return block_size(); }
   WV_DEVICE void sync() const { sync_block(); }
+  WV_DEVICE void assemble() const { assemble_block(); }
   WV_DEVICE bool any(bool holds) const { return any_in_block(holds); }
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;

@@ -16,6 +16,20 @@ enum class reach : u8 {
   rdma = 2,    // through queue pairs
 };
 
+// What the caller of a template knows of a peer. `any` asks the tables; with the others the call is
+// smaller, and returns no_peer for a peer that is reached otherwise.
+namespace route {
+struct any {
+  static constexpr bool may_be_direct = true, may_be_rdma = true;
+};
+struct direct {
+  static constexpr bool may_be_direct = true, may_be_rdma = false;
+};
+struct rdma {
+  static constexpr bool may_be_direct = false, may_be_rdma = true;
+};
+}  // namespace route
+
 // One rank's heap as this rank reaches it.
 struct Peer {
   i64 delta;     // direct: what takes an address of the own heap to the peer's

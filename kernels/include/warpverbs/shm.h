@@ -27,19 +27,7 @@
 
 namespace wv {
 
-// First template argument of calls: what the caller knows of the peer. `any` asks the heap; with
-// the others the call is smaller, and returns no_peer for a peer that is reached otherwise.
-namespace route {
-struct any {
-  static constexpr bool may_be_direct = true, may_be_rdma = true;
-};
-struct direct {
-  static constexpr bool may_be_direct = true, may_be_rdma = false;
-};
-struct rdma {
-  static constexpr bool may_be_direct = false, may_be_rdma = true;
-};
-}  // namespace route
+// The first template argument of calls is what the caller knows of the peer; heap.h.
 
 // Copies `bytes` from `from` to `to` in the heap of rank `pe`; the source may be written again on
 // return if the peer is direct, else after `quiet`. The source is any memory if the peer is

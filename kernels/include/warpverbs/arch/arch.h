@@ -32,6 +32,12 @@ WV_DEVICE lane_mask whole_warp() {
   return lanes >= warp_size ? ~lane_mask{0} : lane_bit(lanes) - 1;
 }
 
+#if !defined(WV_ARCH_SIMT)
+// sync_block, at the start of a call that every thread of the block has to make. The SIMT device
+// ends the launch if some of them do not.
+WV_DEVICE void assemble_block() { sync_block(); }
+#endif
+
 // Flat number of the calling thread in the launch.
 WV_DEVICE u64 global_thread() { return u64{block_index()} * block_size() + thread_index(); }
 

@@ -132,3 +132,20 @@ T& shared(const void* key) {
 }  // namespace wv
 
 #include "warpverbs/arch/host_ops.h"
+
+namespace wv {
+// What fresh shared memory holds; crates/gpu/src/simt/block.rs.
+constexpr u32 shared_fill = 0xcdcdcdcd;
+
+// sync_block, at the start of a call that every thread of the block has to make; traps if some of
+// them do not.
+inline void assemble_block(site where = site::here()) {
+  // How many have come, in all calls so far. Lanes take turns: the sum needs no atomic.
+  WV_SHARED(u32, arrivals);
+  arrivals += 1;
+  sync_block(where);
+  if ((arrivals - shared_fill) % block_size() != 0) trap(where);
+  // The next call must not overtake a slow reader of this one.
+  sync_block(where);
+}
+}  // namespace wv

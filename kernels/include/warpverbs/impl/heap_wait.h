@@ -1,4 +1,5 @@
-// Waiting for a word of the heap that others change: bounded, and ended by the host's alarms.
+// Waiting for a word of a heap, or of other memory, that others change: bounded, and ended by the
+// host's alarms.
 #pragma once
 
 #include "warpverbs/impl/heap.h"
@@ -17,8 +18,12 @@ struct HeapDeadline {
   u64 ns;
   Deadline deadline;
 
+  // `usual`: nanoseconds of a call that names no timeout.
+  WV_DEVICE static HeapDeadline of(u64 usual, Timeout timeout) {
+    return {timeout.ns != 0 ? timeout.ns : usual, {0}};
+  }
   WV_DEVICE static HeapDeadline of(const Heap& heap, Timeout timeout) {
-    return {timeout.ns != 0 ? timeout.ns : fixed(heap.timeout_ns), {0}};
+    return of(fixed(heap.timeout_ns), timeout);
   }
   WV_DEVICE bool passed() {
     if (deadline.end != 0) return deadline.passed();
@@ -27,7 +32,19 @@ struct HeapDeadline {
   }
 };
 
-// What a wait on the heap is for, as the host is told if it fails.
+// What bounds a wait.
+struct Watch {
+  u64 state;   // HeapState, for the record of a wait that failed
+  u64 alarms;  // u32 for all waits, then one for each peer
+  u32 peers;
+  u64 base;    // offsets in the record count from here
+};
+WV_DEVICE Watch watch_of(const Heap& heap) {
+  return {fixed(heap.state), fixed(heap.alarms), fixed(heap.world), fixed(heap.base)};
+}
+WV_DEVICE Watch watch_of(const Watch& watch) { return watch; }
+
+// What a wait is for, for the record if it fails.
 struct HeapWait {
   wait_for what;
   u32 peer;
@@ -35,21 +52,25 @@ struct HeapWait {
   u64 expected;
 };
 
-WV_DEVICE void record_fault(const Heap& heap, const HeapWait& wait, Status status, u64 actual) {
-  HeapFault* fault = &at<HeapState>(fixed(heap.state))->fault;
+template <class Watched>
+WV_DEVICE void record_fault(const Watched& watched, const HeapWait& wait, Status status,
+                            u64 actual) {
+  const Watch watch = watch_of(watched);
+  HeapFault* fault = &at<HeapState>(watch.state)->fault;
   record_first(fault, status, wait.what, wait.expected, actual, [&] {
     store<order::relaxed, scope::system>(&fault->peer, wait.peer);
-    store<order::relaxed, scope::system>(&fault->offset, offset_in(heap, wait.word));
+    const u64 offset = reinterpret_cast<u64>(wait.word) - watch.base;
+    store<order::relaxed, scope::system>(&fault->offset, offset);
   });
 }
 
 // Why the host wants the wait to end, if it does. The words lie in host memory.
-WV_DEVICE Status alarm_of(const Heap& heap, u32 peer) {
-  const u32* alarms = at<const u32>(fixed(heap.alarms));
+WV_DEVICE Status alarm_of(const Watch& watch, u32 peer) {
+  const u32* alarms = at<const u32>(watch.alarms);
   if (load<order::relaxed, scope::system>(alarms + alarm_of_heap) != 0) {
     return Status::of(outcome::aborted);
   }
-  if (peer < fixed(heap.world) &&
+  if (peer < watch.peers &&
       load<order::relaxed, scope::system>(alarms + alarm_of_peer(peer)) != 0) {
     return Status::of(outcome::peer_lost);
   }
@@ -64,14 +85,15 @@ struct HeapPace {
   Backoff backoff;
 
   // One turn: gives way, or says why the wait must end.
-  WV_DEVICE Status next(const Heap& heap, u32 peer, HeapDeadline& deadline) {
+  template <class Watched>
+  WV_DEVICE Status next(const Watched& watched, u32 peer, HeapDeadline& deadline) {
     const bool eager = turn < eager_turns;
     turn += 1;
     if (!eager || turn % 16 == 0) {
       if (deadline.passed()) return Status::of(outcome::timeout);
     }
     if (turn % 256 == 0) {
-      const Status alarm = alarm_of(heap, peer);
+      const Status alarm = alarm_of(watch_of(watched), peer);
       if (!alarm.ok()) return alarm;
     }
     if (eager) give_way();
@@ -81,16 +103,16 @@ struct HeapPace {
 };
 
 // Until `look()`, which acquires, has returned what `holds` accepts.
-template <class Look, class Holds>
-WV_DEVICE Status await_word(const Heap& heap, const HeapWait& wait, HeapDeadline& deadline,
+template <class Watched, class Look, class Holds>
+WV_DEVICE Status await_word(const Watched& watched, const HeapWait& wait, HeapDeadline& deadline,
                             Look look, Holds holds) {
   HeapPace pace;
   for (;;) {
     const u64 actual = look();
     if (holds(actual)) return Status{};
-    const Status status = pace.next(heap, wait.peer, deadline);
+    const Status status = pace.next(watched, wait.peer, deadline);
     if (!status.ok()) {
-      record_fault(heap, wait, status, actual);
+      record_fault(watched, wait, status, actual);
       return status;
     }
   }

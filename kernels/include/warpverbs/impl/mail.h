@@ -165,7 +165,8 @@ WV_D WV_NOINLINE Status lines_by_rdma(const Heap& heap, const Peer* peer, const 
     return post_one<Each>(qp, op, unsignalled, deadline).status;
   }
   return post_range<Each>(qp, mlx5::opcode::rdma_write, near_range(heap, leaving), far, bytes,
-                          unsignalled, deadline);
+                          unsignalled, deadline)
+      .status;
 }
 
 template <class Route, class Coop, class Message>

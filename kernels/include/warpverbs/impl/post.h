@@ -30,7 +30,7 @@ WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags
 }
 
 // Every lane of the group posts its own Op, all of the same size, in the order of the lanes. Only
-// the last one is signalled, if anybody wants to be: its CQE says all.
+// the last one is signalled, if anybody wants to be: its CQE says all. All or none are `deferred`.
 template <class Lanes, class Op, class Until>
 WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Flags flags,
                               Until until) {
@@ -38,7 +38,8 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Fl
   const u32 each = op.wqebbs();
   const u32 total = each * group.count;
   Reserved r{};
-  if (group.leads()) r = reserve(qp, q, total, group.count == 1, flags, until);
+  const bool eager = group.count == 1 && !flags.has(deferred);
+  if (group.leads()) r = reserve(qp, q, total, eager, flags, until);
   const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
   if (base == no_base) return {Status{group.from_leader(r.status.code)}, each, 0};
   // The leader's acquire of `completed` before the other lanes' stores to the slots.
@@ -47,13 +48,16 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Fl
   const bool wanted = !flags.has(unsignalled);
   const bool any = group.any(wanted);
   const bool last = group.rank == group.count - 1;
-  if (last && !any && !must_signal(q, index, each)) {
+  // A quarter's end is always rung, so that those who wait for room find a CQE.
+  const bool defers = flags.has(deferred) && !must_signal(q, base, total);
+  if (last && (!any || defers) && !must_signal(q, index, each)) {
     // Before the release in publish; see tail_is_unsignalled.
     raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, base + total);
   }
   write_op(q, index, op, flags, any && last,
            lanes_fill_lines && group.count == warp_size);
-  publish(q, group, base, total, r.token);
+  if (defers) publish_deferred(q, group, base, total);
+  else publish(q, group, base, total, r.token);
   return {Status{}, each, index};
 }
 
@@ -85,7 +89,8 @@ WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Until until)
   constexpr u64 kind = Op::max_wqebbs * warp_size <= 64 ? 0 : u64{1} << 57;
   const u64 waits = flags.has(no_wait) ? 0 : u64{1} << 63;
   const u64 key = qp.state ^ kind ^ waits ^ u64{op.wqebbs()} << 58;
-  return with_group(key, patience_of(until), WV_SITE, [&](lane_mask together) {
+  const u64 rings = flags.has(deferred) ? u64{1} << 63 : 0;
+  return with_group(key, patience_of(until) ^ rings, WV_SITE, [&](lane_mask together) {
     return post_group(qp, together, op, flags, until);
   });
 }

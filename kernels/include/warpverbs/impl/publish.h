@@ -227,5 +227,26 @@ WV_DEVICE void publish(const Queue& q, const Lanes& group, u64 base, u64 n,
   if (group.from_leader(must_ring)) combine(q, group, group.from_leader(was) + 1);
 }
 
+// Makes [base, base + n) ready and leaves the ringing to whoever posts or waits next. Whoever takes
+// the token after the look at it here acquires that look, and so sees the bits. Whoever held it before
+// may have stopped in front of them with work of its own behind: then the token is held still, or its
+// holder's release of it shows that more is reserved, and this poster rings like any other.
+template <class Queue, class Lanes>
+WV_DEVICE void publish_deferred(const Queue& q, const Lanes& group, u64 base, u64 n) {
+  u32* word = &q.counters()->ring_token;
+  u32 was = 0;
+  u32 must_ring = 0;
+  group.sync();
+  if (group.leads()) {
+    mark_ready<order::release>(q, base, n);
+    was = fetch_add<order::acq_rel, scope::gpu>(word, 0u);
+    if (was != 0 || load<order::relaxed, scope::gpu>(&q.counters()->reserved) != base + n) {
+      was = fetch_add<order::acq_rel, scope::gpu>(word, 1u);
+      must_ring = was == 0 || was == token_offered;
+    }
+  }
+  if (group.from_leader(must_ring)) combine(q, group, group.from_leader(was) + 1);
+}
+
 }  // namespace impl
 }  // namespace wv

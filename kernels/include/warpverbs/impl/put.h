@@ -29,7 +29,8 @@ WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags 
   } else {
     coop.sync();
     if (ballot(whole_warp(), refused) != 0) return refuse(outcome::too_long);
-    return post_group(qp, whole_warp(), op, flags, timeout);
+    // One doorbell serves the warp anyway, and lanes might not agree.
+    return post_group(qp, whole_warp(), op, Flags{flags.bits & ~deferred.bits}, timeout);
   }
 }
 

@@ -36,10 +36,6 @@ struct Way {
   }
 };
 
-WV_DEVICE constexpr bool allows(route::any, reach) { return true; }
-WV_DEVICE constexpr bool allows(route::direct, reach r) { return r == reach::direct; }
-WV_DEVICE constexpr bool allows(route::rdma, reach r) { return r == reach::rdma; }
-
 template <class Route>
 WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
   const u64 stride = fixed(heap.stride);
@@ -49,7 +45,7 @@ WV_DEVICE Way way_to(const Heap& heap, u32 pe) {
   }
   const Peer* peer = peer_of(heap, pe);
   const reach route = peer == nullptr ? reach::none : fixed(peer->route);
-  if (route == reach::none || !allows(Route{}, route)) {
+  if (!allows(Route{}, route)) {
     return {Status::of(outcome::no_peer), false, 0, nullptr};
   }
   return {Status{}, route == reach::direct, static_cast<u64>(fixed(peer->delta)), peer};
@@ -98,10 +94,9 @@ WV_DEVICE bool signals_by_rdma(const Peer* peer) {
 
 // The queue pair of the calling block. Puts and signals of a block take the same one, which keeps
 // their order.
-WV_DEVICE const Qp& qp_of(const Peer* peer, u32 index) {
-  return *at<const Qp>(at<const u64>(fixed(peer->qps))[index]);
+WV_DEVICE const Qp& qp_to(const Peer* peer) {
+  return qp_of(fixed(peer->qps), block_index() % fixed(peer->qp_count));
 }
-WV_DEVICE const Qp& qp_to(const Peer* peer) { return qp_of(peer, block_index() % fixed(peer->qp_count)); }
 
 // A registered buffer is one segment.
 constexpr u32 log_window = 63;
@@ -130,13 +125,6 @@ WV_DEVICE Remote far_word(const Heap& heap, const Peer* peer, const void* own) {
   return {piece.addr, piece.key};
 }
 
-// `body` by one thread of the group, after what the members did; its status for all.
-template <class Coop, class Body>
-WV_DEVICE Status by_leader(const Coop& coop, Body body) {
-  coop.sync();
-  return once(coop, body);
-}
-
 // The bodies by RDMA, for the calling thread. Calls of their own, so that kernels whose peers are
 // direct keep the registers: posting takes three times as many as a copy.
 //
@@ -146,7 +134,8 @@ WV_D WV_NOINLINE Status move_by_rdma(const Heap& heap, const Peer* peer, mlx5::o
                                      const void* near, const void* far, u64 bytes, Flags flags,
                                      Timeout timeout) {
   return post_range<Each>(qp_to(peer), what, near_range(heap, near), far_range(heap, peer, far),
-                          bytes, flags, deadline_of(heap, timeout));
+                          bytes, flags, deadline_of(heap, timeout))
+      .status;
 }
 // WRITE of a range and a signal, which is alone if there are no bytes.
 template <bool Each, class Op>
@@ -155,7 +144,8 @@ WV_D WV_NOINLINE Status signal_by_rdma(const Heap& heap, const Peer* peer, const
                                        Flags flags, Timeout timeout) {
   return post_range_signal<Each>(qp_to(peer), near_range(heap, near), far_range(heap, peer, far),
                                  bytes, far_word(heap, peer, &at->remote), what, flags,
-                                 deadline_of(heap, timeout));
+                                 deadline_of(heap, timeout))
+      .status;
 }
 template <bool Each>
 WV_D WV_NOINLINE Status value_by_rdma(const Heap& heap, const Peer* peer, const void* far,
@@ -235,7 +225,7 @@ WV_DEVICE Status await_signal(const Heap& heap, const Signal* at, compare how, u
 // Waits, on one thread, until everything posted so far to `peer` is done.
 WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline) {
   for (u32 i = 0; i < fixed(peer->qp_count); ++i) {
-    const Qp& qp = qp_of(peer, i);
+    const Qp& qp = qp_of(fixed(peer->qps), i);
     const u64 upto = load<order::relaxed, scope::gpu>(&state_of(qp)->sq.reserved);
     const Status status = complete(qp, upto, deadline);
     if (!status.ok()) return status;
@@ -312,18 +302,11 @@ WV_DEVICE Status put_signal(const Coop& coop, const Heap& heap, void* to, const 
   if (!way.status.ok()) return way.status;
   if (!word.status.ok()) return word.status;
   if (Route::may_be_direct && way.direct) {
-    coop.sync();
-    if (bytes != 0) {
-      impl::copy(coop, way.at(to), from, bytes);
-      coop.sync();
-    }
     if (!Route::may_be_rdma || !impl::signals_by_rdma(word.peer)) {
-      if (coop.thread_rank() == 0) {
-        // Release, pairs with the acquire of read_signal: the members' puts, by their sync.
-        impl::signal_word<order::release>(&word.at(at)->direct, what);
-      }
+      impl::copy_and_signal(coop, way.at(to), from, bytes, &word.at(at)->direct, what);
       return Status{};
     }
+    impl::copy_together(coop, way.at(to), from, bytes);
   }
   if constexpr (Route::may_be_rdma) {
     const u64 left = way.direct ? 0 : bytes;
