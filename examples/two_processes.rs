@@ -1,0 +1,133 @@
+//! A target and an initiator in processes of their own. The target publishes metadata and descriptors
+//! at a TCP metadata server; the initiator READs two buffers, and WRITEs them back crossed.
+//!
+//! ```text
+//! two_processes
+//! ```
+
+mod agents;
+mod common;
+
+use agents::{Started, WAIT};
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
+use warpverbs::rendezvous::Client;
+
+/// Bytes of a buffer; each process has two.
+const BUFFER: u64 = 256;
+
+/// Two processes and a metadata server: READ, then a crossed WRITE
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    /// The part that this process plays; given by the process that starts both
+    #[arg(long, requires = "server", hide = true)]
+    role: Option<Role>,
+    /// Where the metadata server listens
+    #[arg(long, hide = true)]
+    server: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Role {
+    Target,
+    Initiator,
+}
+
+fn main() -> ExitCode {
+    common::main(|flags: Flags| match (flags.role, flags.server) {
+        (Some(Role::Target), Some(server)) => target(server),
+        (Some(Role::Initiator), Some(server)) => initiator(server),
+        _ => both(),
+    })
+}
+
+fn both() -> Result<()> {
+    println!("[main] Starting TCP metadata server...");
+    let server = agents::serve()?;
+    println!("[main] Starting target and initiator processes...");
+    let target = Started::new("target", server.local_addr(), &[])?;
+    let initiator = Started::new("initiator", server.local_addr(), &[])?;
+    initiator.end()?;
+    target.end()?;
+    println!("[main] ✓ Test Complete - Both processes succeeded!");
+    println!("passed: two buffers of {BUFFER} bytes read, and written back crossed");
+    Ok(())
+}
+
+fn connect(server: SocketAddr) -> Result<Client> {
+    agents::connect(&server.ip().to_string(), server.port())
+}
+
+/// Two buffers, one after the other: bytes of the first, bytes of the second.
+fn buffers(first: u8, second: u8) -> Vec<u8> {
+    let each = |byte: u8| (0..BUFFER as usize).map(move |i| byte.wrapping_add(i as u8));
+    each(first).chain(each(second)).collect()
+}
+
+fn target(server: SocketAddr) -> Result<()> {
+    println!("[target] Starting target process");
+    let agent = Agent::new("target", AgentConfig::default())?;
+    let memory = agent.register(buffers(10, 60), "buffers")?;
+    println!("[target] Memory registered");
+
+    let mut store = connect(server)?;
+    store.set("target_meta", &agent.metadata()?)?;
+    store.set("target_descs", &memory.blocks(0, BUFFER, 2)?.to_bytes())?;
+    println!("[target] Published metadata and xfer descriptors to TCP server");
+
+    println!("[target] Waiting for transfers...");
+    agent.wait_remote_done("initiator", b"UUID1", WAIT)?;
+    println!("[target] Transfer 1 done");
+    agent.wait_remote_done("initiator", b"UUID2", WAIT)?;
+    println!("[target] Transfer 2 done");
+    let mut found = vec![0; 2 * BUFFER as usize];
+    memory.read(0, &mut found)?;
+    common::compare(&buffers(60, 10), &found).context("after the WRITE")?;
+    // The initiator has seen that its last notification came before this memory goes.
+    store.get("initiator_done")?;
+    println!("[target] Target process complete");
+    Ok(())
+}
+
+fn initiator(server: SocketAddr) -> Result<()> {
+    println!("[initiator] Starting initiator process");
+    let agent = Agent::new("initiator", AgentConfig::default())?;
+    let memory = agent.register(vec![0; 2 * BUFFER as usize], "buffers")?;
+    println!("[initiator] Memory registered");
+
+    println!("[initiator] Waiting for target metadata...");
+    let mut store = connect(server)?;
+    let name = agent.load_metadata(&store.get("target_meta")?)?;
+    println!("[initiator] Loaded remote agent: {name}");
+    let remote = BlockList::from_bytes(&store.get("target_descs")?)?;
+    println!("[initiator] Successfully retrieved target descriptors");
+
+    println!("[initiator] Starting transfer 1 (READ)...");
+    let local = memory.blocks(0, BUFFER, 2)?;
+    let read = agent.initialize(Op::Read, &local, &remote)?;
+    let state = read.post(PostOptions::new().notify("UUID1"))?;
+    println!(
+        "[initiator] Initial transfer state: {}",
+        if state == State::Done { "DONE" } else { "PROC" }
+    );
+    read.wait(WAIT)?;
+    println!("[initiator] Transfer 1 done");
+    let mut found = vec![0; 2 * BUFFER as usize];
+    memory.read(0, &mut found)?;
+    common::compare(&buffers(10, 60), &found).context("after the READ")?;
+
+    println!("[initiator] Starting transfer 2 (WRITE)...");
+    let (local, remote) = (agent.prepare(&local)?, agent.prepare(&remote)?);
+    let write = agent.make(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
+    write.post(PostOptions::new().notify("UUID2"))?;
+    write.wait(WAIT)?;
+    println!("[initiator] Transfer 2 done");
+    store.set("initiator_done", b"")?;
+    store.close()?;
+    println!("[initiator] Initiator process complete");
+    Ok(())
+}
