@@ -18,7 +18,7 @@ const NAP: Duration = Duration::from_millis(10);
 
 /// Passes without anything to do after which a polling thread offers its core to others: the peer
 /// may be one of them.
-const PASSES: u32 = 32;
+const PASSES: u32 = 8;
 
 /// Names an operation of a connection, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
