@@ -9,6 +9,7 @@ mod rdma;
 mod root;
 mod shared;
 mod system;
+mod tcp;
 mod text;
 
 use anyhow::Context as _;
@@ -36,6 +37,8 @@ enum Topic {
         /// Another one
         to: String,
     },
+    /// What kernel and NICs lack for device-memory TCP, and the commands that set them up
+    Tcp,
 }
 
 /// Raised when a field is renamed or removed; new fields may come without.
@@ -60,10 +63,15 @@ struct Report {
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let root = Root::machine();
+    if let Some(Topic::Tcp) = args.topic {
+        let found = tcp::tcp(&root, SCHEMA);
+        let text = if args.json { json(&found)? } else { tcp::text(&found) };
+        return crate::print::line(text.trim_end());
+    }
     let report = report(&root);
     let text = match &args.topic {
         None if args.json => json(&report)?,
-        None => text::render(&report),
+        None | Some(Topic::Tcp) => text::render(&report),
         Some(Topic::Path { from, to }) => {
             let way = path::way(&root, &report, from, to)?;
             if args.json { json(&way)? } else { text::way(&way) }
@@ -146,6 +154,8 @@ mod tests {
         let mut found = BTreeSet::new();
         paths(&serde_json::to_value(report).unwrap(), "", &mut found);
         paths(&serde_json::to_value(way).unwrap(), "", &mut found);
+        let tcp = tcp::tcp(&Root::machine(), SCHEMA);
+        paths(&serde_json::to_value(tcp).unwrap(), "", &mut found);
         let missing: Vec<_> =
             found.iter().filter(|path| !document.contains(&format!("`{path}`"))).collect();
         assert!(found.len() > 30, "{found:?}");
