@@ -3,6 +3,7 @@
 use crate::events::{Channel, CqEvents};
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use crate::settings::Settings;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
-    QpState, RqConfig, Service, Srq, SrqConfig,
+    QpState, RqConfig, Service, Srq, SrqConfig, Step,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
@@ -23,6 +24,8 @@ const ROCE_PORT: u16 = 4791;
 const PAGE: u64 = 4096;
 /// Doorbell pages of an open device at most, and the bytes of its file.
 pub(crate) const MAX_UARS: u32 = 1 << 16;
+/// Steps of the NIC at most before a QP goes: other QPs may never let it be idle.
+const LAST_STEPS: u32 = 64;
 /// Rights that a QP or key gives to peers.
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
@@ -34,7 +37,8 @@ pub(crate) struct SoftDevice {
 
 impl SoftDevice {
     pub(crate) fn new(shared: Arc<SharedNic>) -> Self {
-        Self { shared, next_uar: AtomicU32::new(0) }
+        // Programs take page 0 for none.
+        Self { shared, next_uar: AtomicU32::new(1) }
     }
 
     /// How a peer with this GID is reached.
@@ -58,13 +62,36 @@ pub(crate) struct SoftCq {
     events: Option<Arc<CqEvents>>,
 }
 
+/// A QP.
+pub(crate) struct SoftQp {
+    qp: Qp,
+    shared: Arc<SharedNic>,
+}
+
+impl Drop for SoftQp {
+    /// A program may end as soon as it has seen the last completion: what the NIC owes the peer for
+    /// it, an acknowledgement perhaps, leaves before the QP goes.
+    fn drop(&mut self) {
+        for _ in 0..LAST_STEPS {
+            if matches!(self.shared.nic.step(), Step::Idle) {
+                break;
+            }
+        }
+        if Settings::get().verbose {
+            for violation in self.shared.nic.take_violations() {
+                eprintln!("warpverbs: {violation}");
+            }
+        }
+    }
+}
+
 impl Device for SoftDevice {
     type Pd = Pd;
     type Mr = Mr;
     type Channel = Arc<Channel>;
     type Cq = SoftCq;
     type Srq = Srq;
-    type Qp = Qp;
+    type Qp = SoftQp;
     type Uar = ();
 
     fn profile(&self) -> &Profile {
@@ -109,12 +136,12 @@ impl Device for SoftDevice {
         }
         let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
         let config = CqConfig {
-            cqe_size: CqeSize::B64,
-            mode: CqMode::Ring,
+            mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
             buf: region("CQ buffer", request.buf, 64 << request.log_size, true)?,
             dbr: region("CQ doorbell record", request.dbr, 8, true)?,
             ignore_overrun: request.ignore_overrun,
+            cqe_size: CqeSize::B64,
             notice: events.as_ref().map(CqEvents::notice),
         };
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
@@ -139,7 +166,11 @@ impl Device for SoftDevice {
         Ok((srq, number))
     }
 
-    fn create_qp(&self, request: &QpRequest, with: OpenQp<'_, Self>) -> Result<(Qp, u32), Refusal> {
+    fn create_qp(
+        &self,
+        request: &QpRequest,
+        with: OpenQp<'_, Self>,
+    ) -> Result<(SoftQp, u32), Refusal> {
         let rq = match (with.srq, request.rq) {
             (Some(srq), _) => RqConfig::Srq(srq.clone()),
             (None, Some((log_rq, log_stride))) => RqConfig::Own {
@@ -155,8 +186,6 @@ impl Device for SoftDevice {
             None => HostBuf::region(64).map_err(|error| refuse_region("SQ", &error))?,
         };
         let config = QpConfig {
-            service: Service::Connected,
-            user_index: None,
             send_cq: with.send_cq.cq.clone(),
             recv_cq: with.recv_cq.cq.clone(),
             sq,
@@ -166,21 +195,23 @@ impl Device for SoftDevice {
             announcement: Announcement::Record,
             on_send_error: OnSendError::StopAll,
             consume_only: false,
+            user_index: None,
+            service: if request.datagrams { Service::Datagram } else { Service::Connected },
         };
         let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
         let number = qp.qpn();
-        Ok((qp, number))
+        Ok((SoftQp { qp, shared: self.shared.clone() }, number))
     }
 
-    fn qp_state(&self, qp: &Qp) -> QpState {
-        qp.state()
+    fn qp_state(&self, qp: &SoftQp) -> QpState {
+        qp.qp.state()
     }
 
-    fn modify_qp(&self, qp: &Qp, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
+    fn modify_qp(&self, qp: &SoftQp, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
         let attrs = QpAttrs {
-            qkey: None,
             access: attrs.access.map(|access| Self::rights(access) & REMOTE),
             dest_qpn: attrs.dest_qpn,
+            qkey: attrs.qkey,
             path: attrs.dgid.map(|gid| self.path(gid)),
             mtu: attrs.mtu,
             rq_psn: attrs.rq_psn,
@@ -192,7 +223,7 @@ impl Device for SoftDevice {
             sq_psn: attrs.sq_psn,
             max_rd_atomic: attrs.max_rd_atomic,
         };
-        qp.modify(to, &attrs).map_err(|error| Refusal::invalid(error.to_string()))
+        qp.qp.modify(to, &attrs).map_err(|error| Refusal::invalid(error.to_string()))
     }
 
     /// QPs are found by their records, so nobody reads the page; it is there to be written.
@@ -219,11 +250,15 @@ impl Device for SoftDevice {
                     let why = format!("capabilities of kind {kind:#x} are not known");
                     return failed(Status::BadParameter, why, answer);
                 };
-                let Some(space) = answer.get_mut(0x10..0x1010) else {
+                let Some(space) = answer.get_mut(0x10..) else {
                     let why = format!("an answer of {} bytes", answer.len());
                     return failed(Status::BadOutputLength, why, answer);
                 };
-                capabilities(kind, space);
+                // A user may ask for the first part alone.
+                let mut all = [0; 0x1000];
+                capabilities(kind, &mut all);
+                let len = space.len().min(all.len());
+                space[..len].copy_from_slice(&all[..len]);
             }
             Command::QueryRoceAddress { index, .. } => {
                 let found = self.shared.profile.gids.get(usize::from(index));

@@ -40,7 +40,16 @@ static FILES: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The NIC's thread, which may hold what a call of the program waits for, is always inside.
+    static INSIDE: Cell<bool> = Cell::new(is_nics_own());
+}
+
+/// Whether this is a thread of a NIC, by its name.
+fn is_nics_own() -> bool {
+    let mut name = [0u8; 16];
+    // SAFETY: room for a name, which has at most 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name.starts_with(nic::THREAD.as_bytes())
 }
 
 /// Runs `work`, during which this thread's calls go to the C library as they are. `None` if it does

@@ -5,6 +5,7 @@
 
 use crate::faults;
 use crate::files::{self, inside};
+use crate::paths::moved;
 use crate::real::Real;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,7 +56,10 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mod
     if let Some(index) = unsafe { device(path) } {
         return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: a path, as the caller says.
+    let moved = unsafe { moved(path) };
+    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
+    // SAFETY: the caller's arguments, and a path that lives during the call.
     unsafe { (Real::get().open)(path, flags, mode) }
 }
 
@@ -67,7 +71,10 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::m
     if let Some(index) = unsafe { device(path) } {
         return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: a path, as the caller says.
+    let moved = unsafe { moved(path) };
+    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
+    // SAFETY: the caller's arguments, and a path that lives during the call.
     unsafe { (Real::get().open64)(path, flags, mode) }
 }
 
@@ -115,7 +122,10 @@ pub unsafe extern "C" fn stat(path: *const c_char, out: *mut libc::stat) -> c_in
         describe(index, out);
         return 0;
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: a path, as the caller says.
+    let moved = unsafe { moved(path) };
+    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
+    // SAFETY: the caller's arguments, and a path that lives during the call.
     unsafe { (Real::get().stat)(path, out) }
 }
 
@@ -159,7 +169,10 @@ pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     if unsafe { device(path) }.is_some() {
         return if mode & libc::X_OK == 0 { 0 } else { fail(libc::EACCES) };
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: a path, as the caller says.
+    let moved = unsafe { moved(path) };
+    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
+    // SAFETY: the caller's arguments, and a path that lives during the call.
     unsafe { (Real::get().access)(path, mode) }
 }
 

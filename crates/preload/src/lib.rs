@@ -6,7 +6,7 @@
 //! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
 //!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
-//! `device` the NIC behind them, `events` its channels, `memory` the program's memory,
+//! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC, `events` its channels, `memory` the program's memory,
 //! `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 mod device;
@@ -16,6 +16,7 @@ mod files;
 pub mod hooks;
 mod memory;
 mod nic;
+pub mod paths;
 mod real;
 mod record;
 mod settings;

@@ -16,6 +16,9 @@ const CONNECTX7: u32 = 4129;
 /// GUID of the first node: locally administered, with the letters "WV".
 const GUID: u64 = 0x0257_56ff_fe00_0001;
 
+/// How the names of the NICs' threads begin: "nic-" and that of the NIC.
+pub(crate) const THREAD: &str = "nic-mlx5_";
+
 /// A NIC with its thread and what it says about itself.
 pub(crate) struct SharedNic {
     pub(crate) nic: SoftNic,
@@ -46,7 +49,7 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     let config = Config {
         name: format!("mlx5_{index}"),
         max_qps: MAX_QPS,
-        link: LinkConfig::Udp(udp),
+        link: LinkConfig::Auto(udp),
         idle: idle(),
         ..Config::default()
     };

@@ -22,7 +22,7 @@ pub(crate) struct Real {
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// The next definition of `name` after this library's. Without it the program cannot go on.
-fn next(name: &CStr) -> *mut c_void {
+pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: `name` ends with a zero byte.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {

@@ -1,6 +1,8 @@
 //! What `warpverbs run` asks for, in one environment variable.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use warpverbs_rdma::Mtu;
@@ -10,7 +12,7 @@ use warpverbs_rdma::Mtu;
 const VARIABLE: &str = "WARPVERBS_RUN";
 
 /// What was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Devices.
     pub(crate) nics: u32,
@@ -22,13 +24,19 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
     /// Where calls are recorded.
     pub(crate) record: Option<PathBuf>,
+    /// The folder in place of `/sys`.
+    pub(crate) sysfs: Option<Vec<u8>>,
 }
 
 impl Settings {
     /// Those of this process; without the variable there is no device.
     pub(crate) fn get() -> &'static Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        SETTINGS.get_or_init(|| Self::parse(&std::env::var(VARIABLE).unwrap_or_default()))
+        SETTINGS.get_or_init(|| {
+            let settings = Self::parse(&std::env::var(VARIABLE).unwrap_or_default());
+            let sysfs = std::env::var_os("SYSFS_PATH").filter(|_| settings.nics > 0);
+            Self { sysfs: sysfs.map(OsString::into_vec), ..settings }
+        })
     }
 
     fn parse(text: &str) -> Self {
@@ -36,7 +44,7 @@ impl Settings {
             Some((text, file)) => (text, Some(file.into())),
             None => (text, None),
         };
-        let mut settings = Self { nics: 0, mtu: None, address: None, verbose: false, record };
+        let mut settings = Self { record, ..Self::default() };
         for part in text.split(',') {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             match name {
@@ -60,9 +68,8 @@ mod tests {
         let text = "nics=2,mtu=1024,address=10.0.0.1,verbose,record=/tmp/a,b";
         let (address, record) = (Some([10, 0, 0, 1].into()), Some("/tmp/a,b".into()));
         let mtu = Some(Mtu::B1024);
-        let expected = Settings { nics: 2, mtu, address, verbose: true, record };
+        let expected = Settings { nics: 2, mtu, address, verbose: true, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
-        let none = Settings { nics: 0, mtu: None, address: None, verbose: false, record: None };
-        assert_eq!(Settings::parse(""), none);
+        assert_eq!(Settings::parse(""), Settings::default());
     }
 }

@@ -61,10 +61,49 @@ assert asked(again) == "EINVAL", asked(again)
 print("done")
 "#;
 
+/// Paths of the kernel's own `sysfs`, where the machine has no device of this name.
+const PATHS: &str = r#"
+import os, sys
+
+root, sys_class = sys.argv[1], "/sys/class/infiniband"
+assert os.listdir(sys_class) == ["wv9"], os.listdir(sys_class)
+assert open(sys_class + "/wv9/board_id").read() == "here\n"
+assert os.path.exists(sys_class) and os.access(sys_class + "/wv9/board_id", os.R_OK)
+assert os.path.islink(sys_class + "/wv9/device")
+assert os.readlink(sys_class + "/wv9/device") == "../../../devices/function"
+assert open(sys_class + "/wv9/device/vendor").read() == "0x15b3\n"
+assert os.stat(sys_class + "/wv9").st_ino == os.stat(root + "/class/infiniband/wv9").st_ino
+assert os.listdir("/sys/class/infiniband_verbs") == []
+# Other names that begin so are not.
+assert not os.path.exists("/sys/class/infiniband-wv9") and os.path.exists("/sys/class")
+print("done")
+"#;
+
+#[test]
+fn paths_of_the_kernels_sysfs_lead_to_ours() {
+    let root = tempfile::tempdir().unwrap();
+    let class = root.path().join("class/infiniband");
+    for folder in ["class/infiniband/wv9", "class/infiniband_verbs", "class/infiniband-wv9"] {
+        std::fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    std::fs::create_dir_all(root.path().join("devices/function")).unwrap();
+    std::fs::write(root.path().join("devices/function/vendor"), "0x15b3\n").unwrap();
+    std::fs::write(class.join("wv9/board_id"), "here\n").unwrap();
+    std::os::unix::fs::symlink("../../../devices/function", class.join("wv9/device")).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", PATHS]).arg(root.path()).env("SYSFS_PATH", root.path());
+    succeeds(command);
+}
+
 #[test]
 fn descriptors_are_not_confused() {
     let mut command = Command::new("python3");
     command.args(["-c", PROGRAM]);
+    succeeds(command);
+}
+
+/// Runs Python with the library.
+fn succeeds(mut command: Command) {
     command.env("LD_PRELOAD", library()).env("WARPVERBS_RUN", "nics=1");
     let Ok(output) = command.output() else {
         return eprintln!("SKIPPED: needs python3");

@@ -89,6 +89,8 @@ pub struct CqRequest {
     pub dbr: u64,
     /// CQEs that were not consumed may be overwritten.
     pub ignore_overrun: bool,
+    /// Every CQE is written to the first entry.
+    pub collapsed: bool,
     /// What completion events carry.
     pub user_handle: u64,
 }
@@ -108,9 +110,11 @@ pub struct SrqRequest {
     pub user_index: u32,
 }
 
-/// A reliable connected QP to make.
+/// A QP to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpRequest {
+    /// Unreliable datagrams; a reliable connection otherwise.
+    pub datagrams: bool,
     /// Where the receive queue lies, and the send queue behind it.
     pub buf: u64,
     /// The doorbell record: receive counter and send counter, 32 bits each.
@@ -157,6 +161,7 @@ pub struct Attributes {
     pub dgid: Option<[u8; 16]>,
     pub mtu: Option<Mtu>,
     pub dest_qpn: Option<u32>,
+    pub qkey: Option<u32>,
     pub rq_psn: Option<u32>,
     pub sq_psn: Option<u32>,
     pub timeout: Option<u8>,

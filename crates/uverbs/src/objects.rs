@@ -18,6 +18,25 @@ pub(crate) enum Object<D: Device> {
     Srq(SrqObject<D>),
     Qp(Box<QpObject<D>>),
     Uar(UarObject<D>),
+    Umem(Umem),
+    /// The program puts the address itself into its WQEs.
+    Ah,
+}
+
+/// Memory of the program in which queues lie that mailboxes make.
+#[derive(Clone, Copy)]
+pub(crate) struct Umem {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+/// How an object was made.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Made {
+    /// Its number, by which mailboxes name it.
+    pub(crate) number: u32,
+    /// By a mailbox: verbs do not know its handle.
+    pub(crate) by_mailbox: bool,
 }
 
 pub(crate) struct SrqObject<D: Device> {
@@ -38,6 +57,7 @@ pub(crate) struct QpObject<D: Device> {
     /// Attributes as they were given last.
     pub(crate) attrs: ModifyQp,
     pub(crate) signals_all: bool,
+    pub(crate) datagrams: bool,
 }
 
 impl<D: Device> Object<D> {
@@ -51,16 +71,25 @@ impl<D: Device> Object<D> {
             Self::Srq(_) => Class::Srq,
             Self::Qp(_) => Class::Qp,
             Self::Uar(_) => Class::Uar,
+            Self::Umem(_) => Class::Umem,
+            Self::Ah => Class::Ah,
         }
     }
 }
 
 struct Entry<D: Device> {
     object: Object<D>,
+    made: Made,
     /// Objects that use this one.
     users: u32,
     /// Handles of objects that this one uses.
     uses: Vec<u32>,
+}
+
+impl<D: Device> Entry<D> {
+    fn class(&self) -> Class {
+        if self.made.by_mailbox { Class::DevxObj } else { self.object.class() }
+    }
 }
 
 /// All objects of a context. Handles are never used twice.
@@ -78,7 +107,12 @@ impl<D: Device> Default for Objects<D> {
 
 impl<D: Device> Objects<D> {
     /// Adds an object that uses those with the handles `uses`, and says its handle.
-    pub(crate) fn insert(&mut self, object: Object<D>, uses: &[u32]) -> Result<u32, Refusal> {
+    pub(crate) fn insert(
+        &mut self,
+        object: Object<D>,
+        made: Made,
+        uses: &[u32],
+    ) -> Result<u32, Refusal> {
         let handle = self.next;
         let next = handle.checked_add(1);
         self.next = next.ok_or(Refusal::new(Errno::ENOMEM, "every handle was used"))?;
@@ -87,7 +121,7 @@ impl<D: Device> Objects<D> {
                 entry.users += 1;
             }
         }
-        self.handles.insert(handle, Entry { object, users: 0, uses: uses.to_vec() });
+        self.handles.insert(handle, Entry { object, made, users: 0, uses: uses.to_vec() });
         Ok(handle)
     }
 
@@ -113,17 +147,23 @@ impl<D: Device> Objects<D> {
     fn find(&self, class: Class, name: u64) -> Result<&Object<D>, Refusal> {
         let id = u32::try_from(name).ok();
         let (found, errno) = match class.is_fd() {
-            true => (id.and_then(|fd| self.descriptors.get(&fd)), Errno::EBADF),
-            false => (id.and_then(|h| self.handles.get(&h)).map(|e| &e.object), Errno::ENOENT),
+            true => {
+                let found = id.and_then(|fd| self.descriptors.get(&fd));
+                (found.map(|object| (object, object.class())), Errno::EBADF)
+            }
+            false => {
+                let found = id.and_then(|h| self.handles.get(&h));
+                (found.map(|entry| (&entry.object, entry.class())), Errno::ENOENT)
+            }
         };
         match found {
             None => Err(Refusal::new(errno, format!("there is no object {name:#x}"))),
-            Some(object) if object.class() != class => {
+            Some((_, found)) if found != class && class != Class::Any => {
                 let errno = if class.is_fd() { Errno::EBADF } else { Errno::EINVAL };
-                let why = format!("{name:#x} is a {:?}, expected a {class:?}", object.class());
+                let why = format!("{name:#x} is a {found:?}, expected a {class:?}");
                 Err(Refusal::new(errno, why))
             }
-            Some(object) => Ok(object),
+            Some((object, _)) => Ok(object),
         }
     }
 
@@ -149,6 +189,28 @@ impl<D: Device> Objects<D> {
             }
         }
         Ok(entry.object)
+    }
+
+    /// The handle of the object with this number, however it was made.
+    pub(crate) fn numbered(&self, class: Class, number: u32) -> Option<u32> {
+        let is = |entry: &Entry<D>| entry.object.class() == class && entry.made.number == number;
+        self.handles.iter().find(|(_, entry)| is(entry)).map(|(handle, _)| *handle)
+    }
+
+    /// A CQ, however it was made.
+    pub(crate) fn any_cq(&self, handle: u32) -> Result<&D::Cq, Refusal> {
+        match self.find(Class::Any, handle.into())? {
+            Object::Cq(cq) => Ok(cq),
+            _ => Err(Refusal::invalid(format!("{handle:#x} is no CQ"))),
+        }
+    }
+
+    /// A QP, however it was made.
+    pub(crate) fn any_qp(&self, handle: u32) -> Result<&QpObject<D>, Refusal> {
+        match self.find(Class::Any, handle.into())? {
+            Object::Qp(qp) => Ok(qp),
+            _ => Err(Refusal::invalid(format!("{handle:#x} is no QP"))),
+        }
     }
 
     /// Whether there is a doorbell page of this number.
@@ -178,6 +240,7 @@ look_up! {
     cq: Cq -> D::Cq;
     srq: Srq -> SrqObject<D>;
     qp: Qp -> QpObject<D>;
+    umem: Umem -> Umem;
 }
 
 impl<D: Device> Objects<D> {

@@ -29,6 +29,7 @@ const fn refused(name: &'static str, id: u32) -> WriteCommand {
 pub(crate) mod id {
     pub(crate) const QUERY_DEVICE: u32 = 1;
     pub(crate) const ALLOC_PD: u32 = 3;
+    pub(crate) const CREATE_AH: u32 = 5;
     pub(crate) const REG_MR: u32 = 9;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(crate) const QUERY_QP: u32 = 25;
@@ -45,7 +46,7 @@ pub const WRITE_COMMANDS: &[WriteCommand] = &[
     refused("IB_USER_VERBS_CMD_QUERY_PORT", 2),
     command("IB_USER_VERBS_CMD_ALLOC_PD", id::ALLOC_PD, 8, 4),
     refused("IB_USER_VERBS_CMD_DEALLOC_PD", 4),
-    refused("IB_USER_VERBS_CMD_CREATE_AH", 5),
+    command("IB_USER_VERBS_CMD_CREATE_AH", id::CREATE_AH, 56, 4),
     refused("IB_USER_VERBS_CMD_MODIFY_AH", 6),
     refused("IB_USER_VERBS_CMD_QUERY_AH", 7),
     refused("IB_USER_VERBS_CMD_DESTROY_AH", 8),

@@ -1,5 +1,9 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
+mod conform;
+mod hosts;
+mod pyverbs;
+mod ucx;
 mod unmapped;
 
 use crate::common::{fails, program, text};
@@ -37,10 +41,18 @@ fn ready() -> bool {
     })
 }
 
-/// `warpverbs run` with the words of `line`.
+/// `warpverbs run` with the words of `line`, on the system's rdma-core or that of the folder which
+/// `WARPVERBS_RDMA_CORE` names.
 fn run(line: &str) -> Command {
     let mut command = program(&format!("run {line}"));
-    command.env("WARPVERBS_PRELOAD", library()).stdin(Stdio::null());
+    if let Some(folder) = std::env::var_os("WARPVERBS_RDMA_CORE").map(PathBuf::from) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
+        command.env("LD_LIBRARY_PATH", folder.join("lib"));
+        // Without its ending, which has the number of libibverbs' private interface.
+        command.env("IBV_DRIVERS", folder.join("lib/libmlx5"));
+    }
+    command.env("WARPVERBS_PRELOAD", library()).env_remove("WARPVERBS_LINK").stdin(Stdio::null());
     command
 }
 
@@ -83,10 +95,11 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Whether somebody listens on a port of TCP.
-fn is_listening(port: u16) -> bool {
+/// Whether somebody listens on a port of TCP in the network of this process.
+fn is_listening(process: u32, port: u16) -> bool {
     let wanted = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let table = format!("/proc/{process}/net/{table}");
         fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             words.get(1).is_some_and(|local| local.ends_with(&wanted))
@@ -97,10 +110,15 @@ fn is_listening(port: u16) -> bool {
 
 /// Starts the server of a pair of programs and waits until it listens.
 fn server(line: &str, port: u16) -> Child {
+    server_in(line, port, run)
+}
+
+/// As [`server`], started by `run`.
+fn server_in(line: &str, port: u16, run: impl Fn(&str) -> Command) -> Child {
     let mut command = run(&format!("--verbose -- {line} -p {port}"));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + PATIENCE;
-    while !is_listening(port) {
+    while !is_listening(child.id(), port) {
         let ended = child.try_wait().unwrap();
         if ended.is_some() || Instant::now() > end {
             kill(&mut child);
@@ -114,9 +132,24 @@ fn server(line: &str, port: u16) -> Child {
 
 /// Runs a program with itself in another process; what the client said.
 fn pair(line: &str) -> String {
+    pair_in(line, run)
+}
+
+/// As [`pair`], started by `run`.
+fn pair_in(line: &str, run: impl Fn(&str) -> Command) -> String {
+    pair_with(line, &run, &run, "localhost")
+}
+
+/// As [`pair`], each side started by its own, the server on `host`.
+fn pair_with(
+    line: &str,
+    server: impl Fn(&str) -> Command,
+    client: impl Fn(&str) -> Command,
+    host: &str,
+) -> String {
     let port = free_port();
-    let server = server(line, port);
-    let client = output(run(&format!("--verbose -- {line} -p {port} localhost")));
+    let server = server_in(line, port, server);
+    let client = output(client(&format!("--verbose -- {line} -p {port} {host}")));
     let server = finish(server);
     for (side, output) in [("client", &client), ("server", &server)] {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -152,6 +185,8 @@ fn two_processes_play_ping_pong() {
     pair("ibv_rc_pingpong -g 0 -n 20 -s 100000 -m 4096 -c");
     // Completion events instead of polling.
     pair("ibv_rc_pingpong -g 0 -n 200 -c -e");
+    let said = pair("ibv_ud_pingpong -g 0 -n 200");
+    assert!(said.contains("200 iters"), "{said}");
     let said = pair("ibv_srq_pingpong -g 0 -n 200 -q 4");
     assert!(said.contains("200 iters"), "{said}");
 }
@@ -169,9 +204,27 @@ fn perftest_measures() {
         "ib_atomic_bw -x 0 -n 100",
         "ib_send_bw -x 0 -n 100 --use-srq",
         "ib_send_bw -x 0 -n 100 -e",
+        "ib_write_bw -x 0 -n 20 -a",
+        "ib_write_lat -x 0 -n 20 -a",
+        "ib_read_lat -x 0 -n 100",
+        "ib_send_lat -x 0 -n 100",
+        "ib_atomic_lat -x 0 -n 100",
+        "ib_write_bw -x 0 -n 100 -b -l 4",
+        "ib_send_bw -c UD -x 0 -n 100",
+        // More QPs than doorbell registers: some share one.
+        "ib_read_bw -x 0 -n 20 -q 17",
+        "ib_send_bw -x 0 -n 20 -q 17 --use-srq",
+        "ib_write_bw -x 0 -n 5 -t 5 -q 600",
     ] {
         let said = pair(line);
         assert!(said.contains("#bytes"), "{line}: {said}");
+    }
+    // Datagrams, and shared memory without them, instead of what the two find out.
+    for link in ["udp", "shm"] {
+        for line in ["ib_write_bw -x 0 -n 100 -s 65536", "ib_atomic_lat -x 0 -n 100"] {
+            let said = pair_in(line, |line| run(&format!("--link {link} {line}")));
+            assert!(said.contains("#bytes"), "{line} over {link}: {said}");
+        }
     }
 }
 
@@ -187,7 +240,7 @@ fn a_peer_that_is_killed_ends_the_other() {
     let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The client has connected when the server listens no more.
     let end = Instant::now() + PATIENCE;
-    while is_listening(port) {
+    while is_listening(server.id(), port) {
         assert!(Instant::now() < end && client.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -202,10 +255,10 @@ fn what_is_not_modelled_is_refused_by_name() {
     if !ready() {
         return;
     }
-    let output = output(run("--verbose -- ibv_ud_pingpong -g 0"));
+    let output = output(run("--verbose -- ibv_uc_pingpong -g 0"));
     let stderr = text(&output.stderr);
     assert!(!output.status.success(), "{stderr}");
-    assert!(stderr.contains("mlx5_0: QP.CREATE: EOPNOTSUPP: a QP of type 4"), "{stderr}");
+    assert!(stderr.contains("mlx5_0: QP.CREATE: EOPNOTSUPP: a QP of type 3"), "{stderr}");
 }
 
 #[test]

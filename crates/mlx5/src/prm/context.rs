@@ -62,6 +62,8 @@ mailbox! {
         log_rq_stride: u32 = (0x08, 18, 16),
         no_sq: u32 = (0x08, 15, 15),
         log_sq_size: u32 = (0x08, 14, 11),
+        /// Clock of time stamps in CQEs: 0 free-running, 1 the default, 2 real time.
+        ts_format: u32 = (0x08, 7, 6),
         uar_page: u32 = (0x0c, 23, 0),
         user_index: u32 = (0x10, 23, 0),
         log_page_size: u32 = (0x14, 28, 24),

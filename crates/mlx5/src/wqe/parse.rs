@@ -4,7 +4,7 @@
 //! then segments left to right. Fields that an opcode does not use (`imm` of a WRITE, `compare`
 //! of a fetch-and-add, padding, what follows the last segment) may hold anything.
 
-use super::{EXTENDED, GRH, Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
+use super::{EXTENDED, Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
 use super::{Field, WqeViolation};
 use crate::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use crate::flags::Flags;
@@ -71,9 +71,9 @@ pub fn parse_datagram(raw: &[u8], at: Position) -> Result<Wqe<'_>, WqeViolation>
     let Ok((seg, body)) = DatagramSeg::ref_from_prefix(body) else {
         return Err(ds_outside(ctrl, 4, MAX_DS));
     };
-    let grh = seg.grh_gid_fl.get();
-    if seg.ext != EXTENDED || grh & GRH == 0 {
-        return Err(WqeViolation::AddressForm { ext: seg.ext, grh });
+    // RoCE has a GID in any case: libmlx5 leaves the bit that says so clear there.
+    if seg.ext != EXTENDED {
+        return Err(WqeViolation::AddressForm { ext: seg.ext });
     }
     zero(Field::AddressKey, seg.dc_key.get() & u64::from(u32::MAX))?;
     zero(Field::AddressReserved, u64::from(u32::from_be_bytes(seg.reserved)))?;

@@ -140,13 +140,11 @@ pub enum WqeViolation {
         /// Which data segment, from 0.
         sge: u8,
     },
-    /// The address vector of a datagram is not one of 48 bytes with a GID.
-    #[error("av.ext is {ext:#04x} and av.grh_gid_fl {grh:#010x}, expected 0x80 and bit 30")]
+    /// The address vector of a datagram is not one of 48 bytes.
+    #[error("av.ext is {ext:#04x}, expected 0x80")]
     AddressForm {
         /// First of the four bytes with the destination QP.
         ext: u8,
-        /// GRH bit, GID index and flow label.
-        grh: u32,
     },
     /// The result of an atomic is not as long as its word.
     #[error("data segment 0: byte_count is {value}, expected {expected} with {opcode}")]

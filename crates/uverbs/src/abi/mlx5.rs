@@ -42,6 +42,12 @@ super::structures! { MLX5_LAYOUTS:
     Mlx5AllocPdResp = mlx5_ib_alloc_pd_resp {
         pdn: u32,
     }
+    /// The Ethernet address behind an address handle.
+    Mlx5CreateAhResp = mlx5_ib_create_ah_resp {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
     /// Where a CQ lies.
     Mlx5CreateCq = mlx5_ib_create_cq {
         buf_addr: u64,

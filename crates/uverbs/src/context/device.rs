@@ -18,6 +18,8 @@ const MIN_ALLOC_UCONTEXT: usize = 32;
 const MAX_BFREGS: u32 = 512;
 /// Drivers' answer to QUERY_DEVICE is in UHW_OUT.
 const UHW_QUERY_DEVICE: u8 = 1;
+/// So is the Ethernet address of a new address handle.
+const UHW_CREATE_AH: u8 = 2;
 /// `eth_min_inline`: Ethernet headers need not lie in the WQE.
 const INLINE_NONE: u8 = 1;
 
@@ -27,6 +29,8 @@ const DEVICE_CAPS: u32 = 1 << 11 | 1 << 12;
 const GRH_REQUIRED: u8 = 1;
 /// `IB_UVERBS_GID_TYPE_ROCE_V2`.
 const ROCE_V2: u32 = 2;
+/// Address handles cost the device nothing.
+const MAX_AH: u32 = 1 << 24;
 /// Vendor of ConnectX devices, as an IEEE company number.
 const VENDOR: u32 = 0x02c9;
 
@@ -57,7 +61,7 @@ impl<D: Device> Context<D> {
             num_ports: 1,
             response_length: size_of::<AllocUcontextResp>() as u32,
             cqe_version: request.max_cqe_version.min(profile.cqe_version),
-            cmds_supp_uhw: UHW_QUERY_DEVICE,
+            cmds_supp_uhw: UHW_QUERY_DEVICE | UHW_CREATE_AH,
             eth_min_inline: INLINE_NONE,
             log_uar_size: 12,
             num_uars_per_page: 1,
@@ -261,6 +265,7 @@ fn device_limits(profile: &Profile) -> QueryDeviceResp {
         max_srq: profile.max_srq,
         max_srq_wr: profile.max_srq_wr,
         max_srq_sge: profile.max_sge,
+        max_ah: MAX_AH,
         max_pkeys: 1,
         local_ca_ack_delay: 16,
         phys_port_cnt: 1,

@@ -1,14 +1,15 @@
 //! One open device file.
 
 mod device;
+mod devx;
 mod modify;
 mod queues;
 mod write;
 
 use crate::call::{Call, VERBS_IOCTL};
 use crate::device::Device;
-use crate::objects::{Object, Objects};
-use crate::schema::{Access, DRIVER, Kind};
+use crate::objects::{Made, Object, Objects};
+use crate::schema::{Access, Class, DRIVER, Kind};
 use crate::{Errno, Refusal, UserMemory};
 
 /// One open device file, and the objects that were made through it. They go with it.
@@ -74,6 +75,12 @@ impl<D: Device> Context<D> {
             (5, 0) => self.create_srq(call)?,
             (16, 0) => self.open_async_channel(call)?,
             (DRIVER, DRIVER) => return self.command(call),
+            (DRIVER, 0x1001) => self.query_uar(call)?,
+            (DRIVER, 0x1002) => self.query_eqn(call)?,
+            (0x1001, DRIVER) => return self.create_by_mailbox(call),
+            (0x1001, 0x1002) => return self.modify_by_mailbox(call),
+            (0x1001, 0x1003) => return self.query_by_mailbox(call),
+            (0x1002, DRIVER) => self.reg_umem(call)?,
             (0x1008, DRIVER) => self.alloc_uar(call)?,
             _ => return self.destroy(call),
         }
@@ -92,7 +99,7 @@ impl<D: Device> Context<D> {
         };
         let object = self.objects.remove(class, call.handle(id).unwrap_or(u32::MAX))?;
         match object {
-            Object::Cq(cq) => {
+            Object::Cq(cq) if class == Class::Cq => {
                 let comp_events_reported = self.device.close_cq(&cq);
                 let answer =
                     crate::abi::DestroyCqResp { comp_events_reported, ..Default::default() };
@@ -121,8 +128,19 @@ impl<D: Device> Context<D> {
 
     /// Adds an object that a call has made.
     fn add(&mut self, call: &mut Call, object: Object<D>, uses: &[u32]) -> Result<u32, Refusal> {
-        let class = object.class();
-        let handle = self.objects.insert(object, uses)?;
+        self.add_made(call, object, Made::default(), uses)
+    }
+
+    /// Adds an object that has a number.
+    fn add_made(
+        &mut self,
+        call: &mut Call,
+        object: Object<D>,
+        made: Made,
+        uses: &[u32],
+    ) -> Result<u32, Refusal> {
+        let class = if made.by_mailbox { Class::DevxObj } else { object.class() };
+        let handle = self.objects.insert(object, made, uses)?;
         call.note_made(class, handle);
         Ok(handle)
     }

@@ -2,16 +2,13 @@
 
 use super::Context;
 use super::device::check_port;
-use super::write::legacy;
 use crate::Refusal;
 use crate::abi::ModifyQp;
 use crate::device::{Attributes, Device};
-use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition};
+use warpverbs_rdma::{AttrMask, DATAGRAM_TRANSITIONS, Mtu, QpState, TRANSITIONS, Transition};
 
 /// `IB_QP_STATE`: the new state is given.
 const STATE: u32 = 1;
-/// `IB_QP_QKEY`, which a reliable connection does not have.
-const QKEY: u32 = 1 << 6;
 /// `IB_QP_RATE_LIMIT`, of the extended command.
 const RATE_LIMIT: u32 = 1 << 25;
 /// Rights that a QP may grant: `IB_ACCESS_*`.
@@ -35,19 +32,17 @@ impl<D: Device> Context<D> {
     pub(super) fn change_qp(&mut self, request: &ModifyQp, rest: &[u8]) -> Result<(), Refusal> {
         check_rest(request.attr_mask, rest)?;
         let bits = request.attr_mask;
-        let Some(mask) = AttrMask::from_bits(bits & !(STATE | QKEY)) else {
+        let Some(mask) = AttrMask::from_bits(bits & !STATE) else {
             return Err(Refusal::unsupported(format!("attributes {bits:#x} are not all known")));
         };
-        if bits & QKEY != 0 {
-            return Err(Refusal::invalid("a reliable connection has no Q_Key"));
-        }
-        let qp = self.objects.qp(request.qp_handle).map_err(legacy)?;
+        let qp = self.objects.any_qp(request.qp_handle)?;
         let from = self.device.qp_state(&qp.qp);
         let to = if bits & STATE != 0 { state(request.qp_state)? } else { from };
         if mask.contains(AttrMask::CUR_STATE) && state(request.cur_qp_state)? != from {
             return Err(Refusal::invalid(format!("the QP is in {from}, not in the state given")));
         }
-        let allowed = Transition::find(from, to).and_then(|row| match to {
+        let table = if qp.datagrams { DATAGRAM_TRANSITIONS } else { TRANSITIONS };
+        let allowed = Transition::find_in(table, from, to).and_then(|row| match to {
             // They take nothing, and what is given along is passed over.
             QpState::Reset | QpState::Err => Ok(()),
             _ => row.check(mask),
@@ -95,6 +90,7 @@ impl<D: Device> Context<D> {
             dgid: given(AttrMask::PATH).then_some(request.dest.dgid),
             mtu,
             dest_qpn: given(AttrMask::DEST_QPN).then_some(request.dest_qp_num),
+            qkey: given(AttrMask::QKEY).then_some(request.qkey),
             rq_psn: given(AttrMask::RQ_PSN).then_some(request.rq_psn & 0xff_ffff),
             sq_psn: given(AttrMask::SQ_PSN).then_some(request.sq_psn & 0xff_ffff),
             timeout: given(AttrMask::TIMEOUT).then_some(request.timeout),
@@ -109,13 +105,18 @@ impl<D: Device> Context<D> {
 
     fn check_path(&self, request: &ModifyQp) -> Result<(), Refusal> {
         let path = &request.dest;
-        check_port(path.port_num.into())?;
-        if path.is_global == 0 {
+        self.check_route(path.port_num, path.is_global, path.sgid_index)
+    }
+
+    /// A path has a port, a GID of the peer, and one of the port's own.
+    pub(super) fn check_route(&self, port: u8, global: u8, gid: u8) -> Result<(), Refusal> {
+        check_port(port.into())?;
+        if global == 0 {
             return Err(Refusal::invalid("RoCE needs a GID of the peer (is_global is 0)"));
         }
         let gids = self.device.profile().gids.len();
-        if usize::from(path.sgid_index) >= gids {
-            return Err(Refusal::invalid(format!("own GID {} of {gids}", path.sgid_index)));
+        if usize::from(gid) >= gids {
+            return Err(Refusal::invalid(format!("own GID {gid} of {gids}")));
         }
         Ok(())
     }
@@ -143,5 +144,6 @@ fn merge(kept: &mut ModifyQp, given: &ModifyQp, mask: AttrMask) {
         SQ_PSN: sq_psn,
         MAX_DEST_RD_ATOMIC: max_dest_rd_atomic,
         DEST_QPN: dest_qp_num,
+        QKEY: qkey,
     }
 }

@@ -9,15 +9,16 @@ use crate::abi::{
 };
 use crate::call::Call;
 use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
-use crate::objects::{Object, QpObject, SrqObject};
+use crate::objects::{Made, Object, QpObject, SrqObject};
 use crate::schema::{UHW_IN, UHW_OUT};
 use zerocopy::IntoBytes;
 
 /// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`, `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
 const CQ_TIMESTAMPS: u64 = 1;
 const CQ_IGNORE_OVERRUN: u64 = 2;
-/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_SRQT_BASIC`.
+/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_QPT_UD`, `IB_UVERBS_SRQT_BASIC`.
 const QP_RC: u64 = 2;
+const QP_UD: u64 = 4;
 const SRQ_BASIC: u64 = 0;
 /// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`.
 const QP_SIGNAL_ALL: u64 = 1 << 12;
@@ -70,11 +71,13 @@ impl<D: Device> Context<D> {
             buf: driver.buf_addr,
             dbr: driver.db_addr,
             ignore_overrun: flags & CQ_IGNORE_OVERRUN != 0,
+            collapsed: false,
             user_handle: call.number(2),
         };
         let channel = call.handle(3).map(|fd| self.objects.channel(fd)).transpose()?;
         let (cq, cqn) = self.device.create_cq(&request, channel)?;
-        let handle = self.add(call, Object::Cq(cq), &[])?;
+        let made = Made { number: cqn, by_mailbox: false };
+        let handle = self.add_made(call, Object::Cq(cq), made, &[])?;
         call.answer(0, handle_bytes(handle));
         call.answer(6, (entries - 1).to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateCqResp { cqn, reserved: 0 }.as_bytes());
@@ -113,7 +116,8 @@ impl<D: Device> Context<D> {
         let pd_handle = call.handle(1).unwrap_or(u32::MAX);
         let (srq, srqn) = self.device.create_srq(self.objects.pd(pd_handle)?, &request)?;
         let object = Object::Srq(SrqObject { srq, max_wr: entries - 1, max_sge: sge });
-        let handle = self.add(call, object, &[pd_handle])?;
+        let made = Made { number: srqn, by_mailbox: false };
+        let handle = self.add_made(call, object, made, &[pd_handle])?;
         call.answer(0, handle_bytes(handle));
         call.answer(11, (entries - 1).to_ne_bytes());
         call.answer(12, sge.to_ne_bytes());
@@ -123,8 +127,10 @@ impl<D: Device> Context<D> {
     }
 
     pub(super) fn create_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        if call.number(9) != QP_RC {
-            let why = format!("a QP of type {}, only reliable connections (2)", call.number(9));
+        if !matches!(call.number(9), QP_RC | QP_UD) {
+            let kind = call.number(9);
+            let why =
+                format!("a QP of type {kind}, only reliable connections (2) and datagrams (4)");
             return Err(Refusal::unsupported(why));
         }
         let flags = call.flags(10, u64::from(u32::MAX))?;
@@ -146,10 +152,16 @@ impl<D: Device> Context<D> {
         let (qp, qpn) = self.device.create_qp(&request, with)?;
         let (cap, signals_all) = (request.cap, flags & QP_SIGNAL_ALL != 0);
         let attrs = ModifyQp::default();
-        let object = Object::Qp(Box::new(QpObject { qp, cap, attrs, signals_all }));
+        let datagrams = request.datagrams;
+        // QUERY_QP says how many receives there is room for, not how many were asked for.
+        let max_recv_wr = request.rq.map_or(cap.max_recv_wr, |(log, _)| 1 << log);
+        let kept = QpCap { max_recv_wr, ..cap };
+        let object =
+            Object::Qp(Box::new(QpObject { qp, cap: kept, attrs, signals_all, datagrams }));
         let uses: Vec<u32> =
             [Some(pd), Some(send_cq), Some(recv_cq), srq].into_iter().flatten().collect();
-        let handle = self.add(call, object, &uses)?;
+        let made = Made { number: qpn, by_mailbox: false };
+        let handle = self.add_made(call, object, made, &uses)?;
         call.answer(0, handle_bytes(handle));
         call.answer(13, cap.as_bytes());
         call.answer(14, qpn.to_ne_bytes());
@@ -189,7 +201,8 @@ impl<D: Device> Context<D> {
             }
         };
         let (buf, dbr, user_index) = (driver.buf_addr, driver.db_addr, driver.uidx);
-        Ok(QpRequest { buf, dbr, log_sq, rq, uar, user_index, cap })
+        let datagrams = call.number(9) == QP_UD;
+        Ok(QpRequest { datagrams, buf, dbr, log_sq, rq, uar, user_index, cap })
     }
 }
 

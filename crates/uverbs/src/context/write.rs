@@ -2,12 +2,13 @@
 
 use super::{Context, not_open};
 use crate::abi::{
-    AllocPdResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp, Mlx5ModifyQpResp, QueryQp,
-    QueryQpResp, QuerySrq, QuerySrqResp, RegMr, RegMrResp, take,
+    AllocPdResp, CreateAh, CreateAhResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp,
+    Mlx5CreateAhResp, Mlx5ModifyQpResp, ModifyQp, QueryQp, QueryQpResp, QuerySrq, QuerySrqResp,
+    RegMr, RegMrResp, take,
 };
 use crate::call::Call;
 use crate::device::{Device, MrRequest};
-use crate::objects::Object;
+use crate::objects::{Made, Object};
 use crate::schema::UHW_OUT;
 use crate::write::{WriteCommand, id};
 use crate::{Errno, Refusal};
@@ -43,6 +44,7 @@ impl<D: Device> Context<D> {
             }
             id::EX_QUERY_DEVICE => self.ex_query_device(call),
             id::ALLOC_PD => self.alloc_pd(call),
+            id::CREATE_AH => self.create_ah(call),
             id::REG_MR => self.reg_mr(call),
             id::CREATE_COMP_CHANNEL => self.create_comp_channel(call),
             id::MODIFY_QP => self.modify_qp(call, false),
@@ -56,9 +58,25 @@ impl<D: Device> Context<D> {
 
     fn alloc_pd(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (pd, pdn) = self.device.alloc_pd()?;
-        let pd_handle = self.add(call, Object::Pd(pd), &[])?;
+        let made = Made { number: pdn, by_mailbox: false };
+        let pd_handle = self.add_made(call, Object::Pd(pd), made, &[])?;
         call.answer(CORE_OUT, AllocPdResp { pd_handle }.as_bytes());
         call.answer(UHW_OUT, Mlx5AllocPdResp { pdn }.as_bytes());
+        Ok(())
+    }
+
+    fn create_ah(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let CreateAh { pd_handle, attr, .. } = take(call.bytes(0).unwrap_or(&[]));
+        self.check_route(attr.port_num, attr.is_global, attr.grh.sgid_index)?;
+        self.objects.pd(pd_handle).map_err(legacy)?;
+        let ah_handle = self.add(call, Object::Ah, &[pd_handle])?;
+        call.answer(CORE_OUT, CreateAhResp { ah_handle }.as_bytes());
+        let room = call.room(UHW_OUT).unwrap_or(0).min(size_of::<Mlx5CreateAhResp>());
+        let [.., a, b, c, d] = attr.grh.dgid;
+        // Nobody reads it: a locally administered address made of the GID.
+        let dmac = [2, 0, a, b, c, d];
+        let driver = Mlx5CreateAhResp { response_length: room as u32, dmac, ..Default::default() };
+        call.answer(UHW_OUT, &driver.as_bytes()[..room]);
         Ok(())
     }
 
@@ -91,7 +109,9 @@ impl<D: Device> Context<D> {
 
     fn modify_qp(&mut self, call: &mut Call, extended: bool) -> Result<(), Refusal> {
         let bytes = call.bytes(0).unwrap_or(&[]).to_vec();
-        self.change_qp(&take(&bytes), bytes.get(112..).unwrap_or(&[]))?;
+        let request: ModifyQp = take(&bytes);
+        self.objects.qp(request.qp_handle).map_err(legacy)?;
+        self.change_qp(&request, bytes.get(112..).unwrap_or(&[]))?;
         if extended {
             let response_length = size_of::<ExModifyQpResp>() as u32;
             let answer = ExModifyQpResp { response_length, ..Default::default() };
@@ -119,6 +139,7 @@ impl<D: Device> Context<D> {
             rq_psn: attrs.rq_psn,
             sq_psn: attrs.sq_psn,
             dest_qp_num: attrs.dest_qp_num,
+            qkey: attrs.qkey,
             qp_access_flags: attrs.qp_access_flags,
             pkey_index: attrs.pkey_index,
             qp_state: state,

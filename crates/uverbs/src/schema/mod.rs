@@ -46,7 +46,13 @@ pub enum Class {
     Xrcd,
     IndTable,
     AsyncEvent,
+    Ah,
     Uar,
+    Umem,
+    /// A CQ or QP that was made by a mailbox.
+    DevxObj,
+    /// Whatever has a handle.
+    Any,
 }
 
 impl Class {

@@ -70,7 +70,7 @@ pub const OBJECTS: &[Object] = &[
     Object { name: "UVERBS_OBJECT_CQ", id: 3, methods: CQ },
     Object { name: "UVERBS_OBJECT_QP", id: 4, methods: QP },
     Object { name: "UVERBS_OBJECT_SRQ", id: 5, methods: SRQ },
-    Object { name: "UVERBS_OBJECT_AH", id: 6, methods: &[refused("UVERBS_METHOD_AH_DESTROY", 0)] },
+    Object { name: "UVERBS_OBJECT_AH", id: 6, methods: AH },
     Object { name: "UVERBS_OBJECT_MR", id: 7, methods: MR },
     Object { name: "UVERBS_OBJECT_MW", id: 8, methods: &[refused("UVERBS_METHOD_MW_DESTROY", 0)] },
     Object {
@@ -113,25 +113,8 @@ pub const OBJECTS: &[Object] = &[
     },
     Object { name: "UVERBS_OBJECT_ASYNC_EVENT", id: 16, methods: ASYNC_EVENT },
     Object { name: "MLX5_IB_OBJECT_DEVX", id: DRIVER, methods: DEVX },
-    Object {
-        name: "MLX5_IB_OBJECT_DEVX_OBJ",
-        id: DRIVER + 1,
-        methods: &[
-            refused("MLX5_IB_METHOD_DEVX_OBJ_CREATE", DRIVER),
-            refused("MLX5_IB_METHOD_DEVX_OBJ_DESTROY", DRIVER + 1),
-            refused("MLX5_IB_METHOD_DEVX_OBJ_MODIFY", DRIVER + 2),
-            refused("MLX5_IB_METHOD_DEVX_OBJ_QUERY", DRIVER + 3),
-            refused("MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY", DRIVER + 4),
-        ],
-    },
-    Object {
-        name: "MLX5_IB_OBJECT_DEVX_UMEM",
-        id: DRIVER + 2,
-        methods: &[
-            refused("MLX5_IB_METHOD_DEVX_UMEM_REG", DRIVER),
-            refused("MLX5_IB_METHOD_DEVX_UMEM_DEREG", DRIVER + 1),
-        ],
-    },
+    Object { name: "MLX5_IB_OBJECT_DEVX_OBJ", id: DRIVER + 1, methods: DEVX_OBJ },
+    Object { name: "MLX5_IB_OBJECT_DEVX_UMEM", id: DRIVER + 2, methods: DEVX_UMEM },
     Object {
         name: "MLX5_IB_OBJECT_FLOW_MATCHER",
         id: DRIVER + 3,
@@ -335,6 +318,12 @@ const SRQ: &[Method] = &[
     ),
 ];
 
+const AH: &[Method] = &[method(
+    "UVERBS_METHOD_AH_DESTROY",
+    0,
+    &[object("UVERBS_ATTR_DESTROY_AH_HANDLE", 0, Class::Ah, Destroy)],
+)];
+
 const MR: &[Method] = &[
     refused("UVERBS_METHOD_DM_MR_REG", 0),
     method(
@@ -362,9 +351,78 @@ const DEVX: &[Method] = &[
             output_blob("MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT", DRIVER + 1, 16),
         ],
     ),
-    refused("MLX5_IB_METHOD_DEVX_QUERY_UAR", DRIVER + 1),
-    refused("MLX5_IB_METHOD_DEVX_QUERY_EQN", DRIVER + 2),
+    method(
+        "MLX5_IB_METHOD_DEVX_QUERY_UAR",
+        DRIVER + 1,
+        &[
+            input("MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX", DRIVER, 4),
+            output("MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX", DRIVER + 1, 4),
+        ],
+    ),
+    method(
+        "MLX5_IB_METHOD_DEVX_QUERY_EQN",
+        DRIVER + 2,
+        &[
+            input("MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC", DRIVER, 4),
+            output("MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN", DRIVER + 1, 4),
+        ],
+    ),
     refused("MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT", DRIVER + 3),
+];
+
+const DEVX_OBJ: &[Method] = &[
+    method(
+        "MLX5_IB_METHOD_DEVX_OBJ_CREATE",
+        DRIVER,
+        &[
+            object("MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE", DRIVER, Class::DevxObj, New),
+            blob("MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN", DRIVER + 1, 16),
+            output_blob("MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT", DRIVER + 2, 16),
+        ],
+    ),
+    method(
+        "MLX5_IB_METHOD_DEVX_OBJ_DESTROY",
+        DRIVER + 1,
+        &[object("MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE", DRIVER, Class::DevxObj, Destroy)],
+    ),
+    method(
+        "MLX5_IB_METHOD_DEVX_OBJ_MODIFY",
+        DRIVER + 2,
+        &[
+            object("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE", DRIVER, Class::Any, Use),
+            blob("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN", DRIVER + 1, 16),
+            output_blob("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT", DRIVER + 2, 16),
+        ],
+    ),
+    method(
+        "MLX5_IB_METHOD_DEVX_OBJ_QUERY",
+        DRIVER + 3,
+        &[
+            object("MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE", DRIVER, Class::Any, Use),
+            blob("MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN", DRIVER + 1, 16),
+            output_blob("MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT", DRIVER + 2, 16),
+        ],
+    ),
+    refused("MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY", DRIVER + 4),
+];
+
+const DEVX_UMEM: &[Method] = &[
+    method(
+        "MLX5_IB_METHOD_DEVX_UMEM_REG",
+        DRIVER,
+        &[
+            object("MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE", DRIVER, Class::Umem, New),
+            input("MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR", DRIVER + 1, 8),
+            input("MLX5_IB_ATTR_DEVX_UMEM_REG_LEN", DRIVER + 2, 8),
+            flags("MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS", DRIVER + 3),
+            output("MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID", DRIVER + 4, 4),
+        ],
+    ),
+    method(
+        "MLX5_IB_METHOD_DEVX_UMEM_DEREG",
+        DRIVER + 1,
+        &[object("MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE", DRIVER, Class::Umem, Destroy)],
+    ),
 ];
 
 const UAR: &[Method] = &[

@@ -2,6 +2,7 @@
 
 mod calls;
 mod common;
+mod devx;
 mod document;
 mod headers;
 mod queues;

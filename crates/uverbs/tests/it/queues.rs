@@ -122,6 +122,7 @@ fn a_cq_has_a_power_of_two_of_entries() {
         buf: 0xa000,
         dbr: 0xb000,
         ignore_overrun: false,
+        collapsed: false,
         user_handle: 77,
     };
     assert_eq!(program.model.seen.borrow().cq, Some(expected));
@@ -370,4 +371,29 @@ fn wrong_transitions_are_refused() {
     for state in [6, 0] {
         program.write_command(26, &modify(qp, RTR, state).1, 0, 0).unwrap();
     }
+}
+
+#[test]
+fn an_address_handle_has_a_route_and_an_ethernet_address() {
+    let mut program = Program::open();
+    let pd = program.pd();
+    let create = |program: &mut Program, pd: u32, global: u8, port: u8, gid: u8| {
+        let mut attr = [0; 32];
+        attr[..16].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|i| i as u8));
+        (attr[20], attr[29], attr[30]) = (gid, global, port);
+        let input = [longs(&[0, 0]), words(&[pd, 0]), attr.to_vec()].concat();
+        program.write_command(5, &input, 4, 16)
+    };
+    let (core, uhw) = create(&mut program, pd, 1, 1, 0).unwrap();
+    let ah = program.memory.word(core);
+    let driver: [u8; 16] = program.memory.get(uhw);
+    assert_eq!(driver[..10], [16, 0, 0, 0, 2, 0, 12, 13, 14, 15]);
+    for (pd, global, port, gid) in [(pd, 0, 1, 0), (pd, 1, 2, 0), (pd, 1, 1, 9), (99, 1, 1, 0)] {
+        let refusal = create(&mut program, pd, global, port, gid).unwrap_err();
+        assert_eq!(refusal.errno, Errno::EINVAL, "{refusal}");
+    }
+    assert_eq!(program.errno(&destroy(1, 0, pd)), Errno::EBUSY);
+    program.make(&destroy(6, 0, ah)).unwrap();
+    assert_eq!(program.errno(&destroy(6, 0, ah)), Errno::ENOENT);
+    program.make(&destroy(1, 0, pd)).unwrap();
 }

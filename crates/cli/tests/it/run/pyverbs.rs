@@ -1,0 +1,90 @@
+//! rdma-core's own tests, in Python, as Debian ships them with `python3-pyverbs`.
+
+use super::{output, ready, run};
+use crate::common::text;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const FOLDER: &str = "/usr/share/doc/rdma-core/tests";
+
+/// Modules of tests, and how many of each pass at least. The others are skipped, because of what the device
+/// does not claim or the machine does not have; none fails.
+const MODULES: &[(&str, usize)] = &[
+    ("test_addr", 3),
+    ("test_atomic", 7),
+    ("test_cq", 3),
+    ("test_cq_events", 2),
+    ("test_cqex", 4),
+    ("test_device", 12),
+    ("test_mlx5_cq", 3),
+    ("test_mlx5_devx", 1),
+    ("test_mlx5_raw_wqe", 1),
+    ("test_mlx5_uar", 1),
+    ("test_mr", 1),
+    ("test_parent_domain", 5),
+    ("test_pd", 4),
+    ("test_qp", 14),
+    ("test_qpex", 16),
+    ("test_relaxed_ordering", 2),
+];
+
+/// Copies the tests, which the package has compressed.
+fn unpack(to: &Path) {
+    let tests = to.join("tests");
+    fs::create_dir(&tests).unwrap();
+    for file in fs::read_dir(FOLDER).unwrap().flatten() {
+        fs::copy(file.path(), tests.join(file.file_name())).unwrap();
+        if file.path().extension().is_some_and(|extension| extension == "gz") {
+            let mut unzip = Command::new("gzip");
+            unzip.arg("-d").arg(tests.join(file.file_name()));
+            assert!(unzip.status().unwrap().success(), "{:?}", file.file_name());
+        }
+    }
+}
+
+/// Tests of `module` that pass, by the output of all.
+fn passed(said: &str, module: &str) -> usize {
+    let of = format!("(tests.{module}.");
+    // A test is a line with its name, perhaps one with its description, and the result behind it.
+    let (mut current, mut found) = (false, 0);
+    for line in said.lines() {
+        if line.starts_with("test_") {
+            current = line.contains(&of);
+        }
+        found += usize::from(current && line.ends_with(" ... ok"));
+    }
+    found
+}
+
+#[test]
+fn rdma_cores_own_tests_pass() {
+    if !ready() {
+        return;
+    }
+    let packages = Path::new("/usr/lib/python3/dist-packages");
+    if !["pyverbs", "scapy"].iter().all(|name| packages.join(name).exists()) {
+        let reason = "needs the packages python3-pyverbs and python3-scapy";
+        assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+        return eprintln!("SKIPPED: {reason}");
+    }
+    // Some systems install packages without their documentation.
+    if !Path::new(FOLDER).exists() {
+        return eprintln!("SKIPPED: needs {FOLDER}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    unpack(folder.path());
+    let mut command = run("--");
+    command.current_dir(folder.path()).arg("/usr/bin/python3").args([
+        "tests/run_tests.py",
+        "--dev",
+        "mlx5_0",
+    ]);
+    command.arg("-v").args(MODULES.iter().map(|(module, _)| format!("tests.{module}")));
+    let output = output(command);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for &(module, expected) in MODULES {
+        assert!(passed(&said, module) >= expected, "{module}, not {expected}: {said}");
+    }
+}

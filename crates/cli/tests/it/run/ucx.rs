@@ -1,0 +1,90 @@
+//! UCX's own benchmark over its transports of libibverbs, and Open MPI over UCX.
+
+use super::{output, pair_in, ready, run};
+use crate::common::text;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn is_here() -> bool {
+    let here = Path::new("/usr/bin/ucx_perftest").exists();
+    let reason = "needs the package ucx-utils";
+    assert!(here || std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+    if !here {
+        eprintln!("SKIPPED: {reason}");
+    }
+    here && ready()
+}
+
+/// Puts, gets, active messages and atomics: each is answered with as many iterations as were asked
+/// for.
+#[test]
+fn ucx_transports_exchange() {
+    if !is_here() {
+        return;
+    }
+    for test in [
+        "-x rc_verbs -t put_lat",
+        "-x rc_verbs -t put_bw -D zcopy -s 65536",
+        "-x rc_verbs -t get -D bcopy",
+        "-x rc_verbs -t am_lat",
+        "-x rc_verbs -t am_bw -D bcopy -s 4096",
+        "-x rc_verbs -t add_lat",
+        "-x rc_verbs -t fadd",
+        "-x ud_verbs -t am_lat",
+        "-x ud_verbs -t am_bw -D bcopy -s 2048",
+    ] {
+        measure(&format!("-d mlx5_0:1 {test}"));
+    }
+    // UCP finds its peer by datagrams, and goes on with connections.
+    for test in ["ucp_put_lat", "ucp_get", "tag_lat", "tag_bw -s 1000000"] {
+        measure(&format!("-t {test}"));
+    }
+}
+
+/// What UCX is to use.
+const SETTINGS: [(&str, &str); 3] = [
+    ("UCX_IB_GID_INDEX", "0"),
+    ("UCX_NET_DEVICES", "mlx5_0:1"),
+    ("UCX_TLS", "rc_verbs,ud_verbs,self"),
+];
+
+fn measure(test: &str) {
+    let line = format!("ucx_perftest -n 200 -w 10 {test}");
+    let said = pair_in(&line, |line| {
+        let mut command = run(line);
+        command.envs(SETTINGS);
+        command
+    });
+    assert!(said.contains("Final:"), "{test}: {said}");
+}
+
+/// Two ranks, whose messages of up to 1 MiB are compared.
+#[test]
+fn open_mpi_exchanges() {
+    if !is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ping_pong");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/mpi_ping_pong.c");
+    let mut compiler = Command::new("mpicc.openmpi");
+    let compiled = compiler.args(["-O1", "-o"]).arg(&program).arg(source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        let reason = "needs the packages openmpi-bin and libopenmpi-dev";
+        assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+        return eprintln!("SKIPPED: {reason}");
+    }
+    let inner = run("--");
+    let mut command = Command::new("mpirun.openmpi");
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", "2", "--mca", "pml", "ucx"]);
+    command.args(["--mca", "btl", "^openib"]).arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
+    let output = output({
+        command.arg(&program).envs(SETTINGS).stdin(Stdio::null());
+        command
+    });
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && stdout.contains("done"), "{stdout}{stderr}");
+}

@@ -1,0 +1,385 @@
+//! Memory and objects of firmware commands ("DevX"): umems, and CQs and QPs made by mailboxes.
+//!
+//! They are the objects that verbs make, reached by the numbers in mailboxes instead of handles.
+
+use super::{Context, handle_bytes};
+use crate::abi::{ModifyQp, QpCap};
+use crate::call::Call;
+use crate::device::{CqRequest, Device, OpenQp, QpRequest};
+use crate::objects::{Made, Object, QpObject, Umem};
+use crate::schema::{Class, DRIVER};
+use crate::{Errno, Refusal};
+use warpverbs_mlx5::prm::{
+    AddressPath, Command, CqContext, QpContext, Status, Transition, UmemBuffer,
+};
+use warpverbs_rdma::{AttrMask, QpState};
+
+/// Byte of an answer where the number of a new object is.
+const NUMBER: usize = 8;
+/// Byte of the answer of QUERY_QP where the context is.
+const QUERIED: usize = 0x18;
+/// Rights of a umem: `IB_ACCESS_*`, as of memory regions.
+const UMEM_RIGHTS: u64 = 0xf;
+/// `IB_QP_STATE`.
+const STATE: u32 = 1;
+/// Service of a QP context: reliable connection.
+const RC: u32 = 0;
+/// `rq_type`: an own queue, an SRQ, none.
+const RQ_OWN: u32 = 0;
+const RQ_SRQ: u32 = 1;
+const RQ_NONE: u32 = 3;
+
+/// A firmware command that fails: what its answer says, and why.
+struct Failure {
+    status: Status,
+    why: Refusal,
+}
+
+fn failure(status: Status, why: impl Into<std::borrow::Cow<'static, str>>) -> Failure {
+    Failure { status, why: Refusal::new(Errno::EREMOTEIO, why) }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.errno {
+            Errno::ENOMEM => Status::Limit,
+            _ => Status::BadParameter,
+        };
+        failure(status, refusal.why)
+    }
+}
+
+/// A number of log2, if the shift is possible.
+fn entries(what: &str, log: u32, max: u32) -> Result<u8, Failure> {
+    match 1u64.checked_shl(log) {
+        Some(entries) if entries <= u64::from(max) => Ok(log as u8),
+        _ => {
+            Err(failure(Status::BadParameter, format!("2^{log} entries of {what}, at most {max}")))
+        }
+    }
+}
+
+impl<D: Device> Context<D> {
+    pub(super) fn reg_umem(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let (start, len) = (call.number(DRIVER + 1), call.number(DRIVER + 2));
+        call.flags(DRIVER + 3, UMEM_RIGHTS)?;
+        if len == 0 || start.checked_add(len).is_none() {
+            return Err(Refusal::invalid(format!("{len:#x} bytes at {start:#x}")));
+        }
+        let handle = self.add(call, Object::Umem(Umem { start, len }), &[])?;
+        call.answer(DRIVER, handle_bytes(handle));
+        // Numbers of umems begin at 1.
+        call.answer(DRIVER + 4, (handle + 1).to_ne_bytes());
+        Ok(())
+    }
+
+    /// The handle of a umem, and the address of `bytes` bytes at `offset` in it.
+    fn umem(&self, id: u32, offset: u64, bytes: u64) -> Result<(u32, u64), Failure> {
+        let handle = id.wrapping_sub(1);
+        let Ok(Umem { start, len }) = self.objects.umem(handle) else {
+            return Err(failure(Status::BadResource, format!("there is no umem {id:#x}")));
+        };
+        match offset.checked_add(bytes) {
+            Some(end) if end <= *len => Ok((handle, start + offset)),
+            _ => {
+                let why = format!("{bytes:#x} bytes at {offset:#x} of a umem of {len:#x}");
+                Err(failure(Status::BadParameter, why))
+            }
+        }
+    }
+
+    /// The handle of an object that a mailbox names by its number.
+    fn numbered(&self, class: Class, number: u32) -> Result<u32, Failure> {
+        let missing = || failure(Status::BadResource, format!("there is no {class:?} {number:#x}"));
+        self.objects.numbered(class, number).ok_or_else(missing)
+    }
+
+    fn check_uar(&self, page: u32) -> Result<(), Failure> {
+        match self.objects.has_uar(page) {
+            true => Ok(()),
+            false => Err(failure(Status::BadParameter, format!("there is no page {page:#x}"))),
+        }
+    }
+
+    pub(super) fn query_eqn(&self, call: &mut Call) -> Result<(), Refusal> {
+        let (vector, vectors) = (call.word(DRIVER), self.device.profile().comp_vectors);
+        if vector >= vectors {
+            return Err(Refusal::invalid(format!("completion vector {vector} of {vectors}")));
+        }
+        call.answer(DRIVER + 1, eqn(vector).to_ne_bytes());
+        Ok(())
+    }
+
+    pub(super) fn query_uar(&self, call: &mut Call) -> Result<(), Refusal> {
+        let page = call.word(DRIVER);
+        if !self.objects.has_uar(page) {
+            return Err(Refusal::invalid(format!("there is no doorbell page {page:#x}")));
+        }
+        call.answer(DRIVER + 1, page.to_ne_bytes());
+        Ok(())
+    }
+
+    pub(super) fn create_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let mailbox = call.bytes(DRIVER + 1).unwrap_or(&[]);
+        let made = match parse(mailbox) {
+            Ok(Command::CreateCq { context, buffer }) => self.make_cq(&context, &buffer),
+            Ok(Command::CreateQp { context, buffer, .. }) => self.make_qp(&context, &buffer),
+            Ok(other) => Err(failure(Status::BadOpcode, format!("not modelled: {other:x?}"))),
+            Err(failed) => Err(failed),
+        };
+        let (object, number, uses) = answer_failure(call, DRIVER + 2, made)?;
+        let handle = self.add_made(call, object, Made { number, by_mailbox: true }, &uses)?;
+        call.answer(DRIVER, handle_bytes(handle));
+        let mut answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
+        if let Some(place) = answer.get_mut(NUMBER..NUMBER + 4) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+
+    fn make_cq(
+        &self,
+        context: &CqContext,
+        buffer: &UmemBuffer,
+    ) -> Result<(Object<D>, u32, Vec<u32>), Failure> {
+        let profile = self.device.profile();
+        let log_size = entries("the CQ", context.log_cq_size, profile.max_cqe)?;
+        let cqe_size = match context.cqe_size {
+            0 => 64,
+            1 => 128,
+            size => return Err(failure(Status::BadParameter, format!("CQEs of size {size}"))),
+        };
+        if buffer.valid == 0 || context.dbr_umem_valid == 0 {
+            return Err(failure(Status::BadParameter, "a CQ that does not lie in umems"));
+        }
+        if !(1..=profile.comp_vectors).contains(&context.c_eqn) {
+            return Err(failure(Status::BadResource, format!("there is no EQ {}", context.c_eqn)));
+        }
+        self.check_uar(context.uar_page)?;
+        let bytes = u64::from(cqe_size) << log_size;
+        let (buf_umem, buf) = self.umem(buffer.umem, buffer.offset, bytes)?;
+        let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 8)?;
+        let request = CqRequest {
+            log_size,
+            cqe_size,
+            buf,
+            dbr,
+            ignore_overrun: context.ignore_overrun != 0,
+            collapsed: context.collapsed != 0,
+            user_handle: 0,
+        };
+        let (cq, number) = self.device.create_cq(&request, None)?;
+        Ok((Object::Cq(cq), number, vec![buf_umem, dbr_umem]))
+    }
+
+    fn make_qp(
+        &self,
+        context: &QpContext,
+        buffer: &UmemBuffer,
+    ) -> Result<(Object<D>, u32, Vec<u32>), Failure> {
+        if context.service != RC {
+            let why = format!("a QP of service {}, only reliable connections", context.service);
+            return Err(failure(Status::BadParameter, why));
+        }
+        if buffer.valid == 0 || context.dbr_umem_valid == 0 {
+            return Err(failure(Status::BadParameter, "a QP that does not lie in umems"));
+        }
+        self.check_uar(context.uar_page)?;
+        let max = self.device.profile().max_qp_wr;
+        let log_sq = match context.no_sq {
+            0 => Some(entries("the send queue", context.log_sq_size, max)?),
+            _ => None,
+        };
+        let (mut rq, mut srq) = (None, None);
+        match context.rq_type {
+            // In units of 16 bytes.
+            RQ_OWN => {
+                let log = entries("the receive queue", context.log_rq_size, max)?;
+                rq = Some((log, context.log_rq_stride as u8 + 4));
+            }
+            RQ_SRQ => srq = Some(self.numbered(Class::Srq, context.srqn)?),
+            RQ_NONE => {}
+            kind => return Err(failure(Status::BadParameter, format!("receives of kind {kind}"))),
+        }
+        let bytes = rq.map_or(0, |(log, stride)| 1u64 << (log + stride))
+            + log_sq.map_or(0, |log| 64u64 << log);
+        let (buf_umem, buf) = self.umem(buffer.umem, buffer.offset, bytes)?;
+        let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 8)?;
+        let pd = self.numbered(Class::Pd, context.pd)?;
+        let send_cq = self.numbered(Class::Cq, context.cqn_send)?;
+        let recv_cq = self.numbered(Class::Cq, context.cqn_receive)?;
+        let (uar, user_index, cap) = (context.uar_page, context.user_index, QpCap::default());
+        let datagrams = false;
+        let request = QpRequest { datagrams, buf, dbr, log_sq, rq, uar, user_index, cap };
+        let with = OpenQp {
+            pd: self.objects.pd(pd)?,
+            send_cq: self.objects.any_cq(send_cq)?,
+            recv_cq: self.objects.any_cq(recv_cq)?,
+            srq: srq.map(|srq| self.objects.srq(srq)).transpose()?.map(|srq| &srq.srq),
+        };
+        let (qp, number) = self.device.create_qp(&request, with)?;
+        let attrs = ModifyQp::default();
+        let object =
+            Object::Qp(Box::new(QpObject { qp, cap, attrs, signals_all: false, datagrams }));
+        let uses = [Some(pd), Some(send_cq), Some(recv_cq), srq, Some(buf_umem), Some(dbr_umem)];
+        Ok((object, number, uses.into_iter().flatten().collect()))
+    }
+
+    pub(super) fn modify_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
+        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
+            let request = match command {
+                Command::ModifyQp { transition, qpn, options, context, path } => {
+                    self.check_number(handle, qpn)?;
+                    transition_request(transition, options, &context, &path)?
+                }
+                Command::QpToErr { qpn } => {
+                    self.check_number(handle, qpn)?;
+                    to_state(QpState::Err)
+                }
+                Command::QpToReset { qpn } => {
+                    self.check_number(handle, qpn)?;
+                    to_state(QpState::Reset)
+                }
+                other => return Err(failure(Status::BadOpcode, format!("{other:x?}"))),
+            };
+            let request = ModifyQp { qp_handle: handle, ..request };
+            Ok(self.change_qp(&request, &[])?)
+        });
+        answer_failure(call, DRIVER + 2, done)?;
+        let answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+
+    pub(super) fn query_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
+        let room = call.room(DRIVER + 2).unwrap_or(0);
+        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
+            let Command::QueryQp { qpn } = command else {
+                return Err(failure(Status::BadOpcode, format!("not modelled: {command:x?}")));
+            };
+            self.check_number(handle, qpn)?;
+            let mut answer = vec![0; room];
+            let Some(place) = answer.get_mut(QUERIED..QUERIED + QpContext::SIZE) else {
+                return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
+            };
+            let qp = self.objects.any_qp(handle)?;
+            context_of(self.device.qp_state(&qp.qp), &qp.attrs).emit(place);
+            Ok(answer)
+        });
+        let answer = answer_failure(call, DRIVER + 2, done)?;
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+
+    /// The object with this handle is the QP with this number.
+    fn check_number(&self, handle: u32, qpn: u32) -> Result<(), Failure> {
+        match self.numbered(Class::Qp, qpn)? == handle {
+            true => Ok(()),
+            false => Err(failure(Status::BadResource, format!("QP {qpn:#x} has another handle"))),
+        }
+    }
+}
+
+/// Number of the event queue of a completion vector.
+fn eqn(vector: u32) -> u32 {
+    vector + 1
+}
+
+fn parse(mailbox: &[u8]) -> Result<Command, Failure> {
+    Command::parse(mailbox).map_err(|error| failure(error.status(), error.to_string()))
+}
+
+/// Puts the status of a command that failed into its answer.
+fn answer_failure<T>(call: &mut Call, id: u16, done: Result<T, Failure>) -> Result<T, Refusal> {
+    done.map_err(|Failure { status, why }| {
+        let mut answer = vec![0; call.room(id).unwrap_or(0)];
+        status.emit(0, &mut answer);
+        call.answer(id, answer);
+        why
+    })
+}
+
+fn to_state(state: QpState) -> ModifyQp {
+    ModifyQp { attr_mask: STATE, qp_state: state as u8, ..Default::default() }
+}
+
+/// A transition as verbs ask for it. What the context has no field for is what a port has anyway.
+fn transition_request(
+    transition: Transition,
+    options: u32,
+    context: &QpContext,
+    path: &AddressPath,
+) -> Result<ModifyQp, Failure> {
+    // Which optional attributes are given is not looked at where a transition needs them anyway.
+    let optional = matches!(transition, Transition::InitToInit | Transition::RtsToRts);
+    if optional && options != 0 {
+        return Err(failure(Status::BadParameter, format!("options {options:#x} of a transition")));
+    }
+    let access = context.remote_write << 1 | context.remote_read << 2 | context.remote_atomic << 3;
+    let port = path.vhca_port_num as u8;
+    let mut request = ModifyQp { qp_access_flags: access, port_num: port, ..Default::default() };
+    let (state, mask) = match transition {
+        Transition::ResetToInit | Transition::InitToInit => {
+            request.pkey_index = path.pkey_index as u16;
+            (QpState::Init, AttrMask::ACCESS | AttrMask::PKEY_INDEX | AttrMask::PORT)
+        }
+        Transition::InitToRtr => {
+            request.dest.dgid[..8].copy_from_slice(&path.rgid_high.to_be_bytes());
+            request.dest.dgid[8..].copy_from_slice(&path.rgid_low.to_be_bytes());
+            request.dest.sgid_index = path.src_addr_index as u8;
+            request.dest.hop_limit = path.hop_limit as u8;
+            request.dest.traffic_class = path.tclass as u8;
+            (request.dest.is_global, request.dest.port_num) = (1, port);
+            request.path_mtu = context.mtu as u8;
+            request.dest_qp_num = context.remote_qpn;
+            request.rq_psn = context.next_receive_psn;
+            request.min_rnr_timer = context.min_rnr_nak as u8;
+            request.max_dest_rd_atomic = 1 << context.log_rra_max;
+            let peer = AttrMask::PATH | AttrMask::MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+            (QpState::Rtr, peer | AttrMask::MIN_RNR_TIMER | AttrMask::MAX_DEST_RD_ATOMIC)
+        }
+        Transition::RtrToRts => {
+            request.timeout = path.ack_timeout as u8;
+            request.retry_cnt = context.retry_count as u8;
+            request.rnr_retry = context.rnr_retry as u8;
+            request.sq_psn = context.next_send_psn;
+            request.max_rd_atomic = 1 << context.log_sra_max;
+            let retries = AttrMask::TIMEOUT | AttrMask::RETRY | AttrMask::RNR_RETRY;
+            (QpState::Rts, retries | AttrMask::SQ_PSN | AttrMask::MAX_RD_ATOMIC)
+        }
+        Transition::RtsToRts => (QpState::Rts, AttrMask::empty()),
+    };
+    (request.qp_state, request.attr_mask) = (state as u8, mask.bits() | STATE);
+    Ok(request)
+}
+
+/// The context that QUERY_QP answers.
+fn context_of(state: QpState, attrs: &ModifyQp) -> QpContext {
+    // Firmware numbers the two states of an unfinished send queue the other way round.
+    let state = match state {
+        QpState::Sqd => QpState::Sqe as u32,
+        QpState::Sqe => QpState::Sqd as u32,
+        state => state as u32,
+    };
+    let log = |count: u8| u32::from(count).max(1).ilog2();
+    QpContext {
+        state,
+        service: RC,
+        mtu: attrs.path_mtu.into(),
+        remote_qpn: attrs.dest_qp_num,
+        log_sra_max: log(attrs.max_rd_atomic),
+        log_rra_max: log(attrs.max_dest_rd_atomic),
+        retry_count: attrs.retry_cnt.into(),
+        rnr_retry: attrs.rnr_retry.into(),
+        min_rnr_nak: attrs.min_rnr_timer.into(),
+        next_send_psn: attrs.sq_psn,
+        next_receive_psn: attrs.rq_psn,
+        remote_write: attrs.qp_access_flags >> 1 & 1,
+        remote_read: attrs.qp_access_flags >> 2 & 1,
+        remote_atomic: attrs.qp_access_flags >> 3 & 1,
+        ..Default::default()
+    }
+}

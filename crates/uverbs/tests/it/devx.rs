@@ -1,0 +1,308 @@
+//! Objects that firmware commands make, and what they share with verbs.
+
+use crate::common::call::{Call, Program};
+use warpverbs_mlx5::prm::{
+    AddressPath, Command, CqContext, MAX_COMMAND, QpContext, Transition, UmemBuffer, opcode,
+};
+use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_uverbs::{CqRequest, Errno, QpRequest, Refusal};
+
+const DRIVER: u16 = 0x1000;
+/// Answers have room for the longest, that of QUERY_QP.
+const ROOM: u16 = 0x100;
+
+fn mailbox(command: &Command) -> Vec<u8> {
+    let mut bytes = [0; MAX_COMMAND];
+    let len = command.emit(&mut bytes);
+    bytes[..len].to_vec()
+}
+
+/// Registers a umem; its handle and number.
+fn umem(program: &mut Program, start: u64, len: u64) -> Result<(u32, u32), Refusal> {
+    let mut call = Call::new(0x1002, DRIVER);
+    call.handle(DRIVER, 0).number(DRIVER + 1, start, 8).number(DRIVER + 2, len, 8);
+    let id = call.number(DRIVER + 3, 1, 4).output(DRIVER + 4, 4).last();
+    program.make(&call)?;
+    Ok((program.data(0) as u32, program.memory.word(id)))
+}
+
+/// Makes a call of method `method` of DEVX_OBJ; where its answer is.
+fn object_call(
+    program: &mut Program,
+    method: u16,
+    handle: u32,
+    command: &Command,
+) -> (Result<(), Refusal>, u64) {
+    let mut call = Call::new(0x1001, DRIVER + method);
+    call.handle(DRIVER, handle.into()).input(&program.memory, DRIVER + 1, &mailbox(command));
+    let answer = call.output(DRIVER + 2, ROOM).last();
+    (program.make(&call), answer)
+}
+
+/// Makes an object; its handle and number, or the status in the answer.
+fn create(program: &mut Program, command: &Command) -> Result<(u32, u32), u8> {
+    let (made, answer) = object_call(program, 0, 0, command);
+    let bytes: [u8; 12] = program.memory.get(answer);
+    match made {
+        Ok(()) => {
+            let number = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+            Ok((program.data(0) as u32, number))
+        }
+        Err(refusal) => {
+            assert_eq!(refusal.errno, Errno::EREMOTEIO, "{refusal}");
+            Err(bytes[0])
+        }
+    }
+}
+
+fn modify(program: &mut Program, handle: u32, command: &Command) -> Result<(), u8> {
+    let (done, answer) = object_call(program, 2, handle, command);
+    let [status] = program.memory.get(answer);
+    done.map_err(|_| status)
+}
+
+fn destroy(program: &mut Program, object: u16, method: u16, handle: u32) -> Result<(), Errno> {
+    let mut call = Call::new(object, method);
+    call.handle(if object < DRIVER { 0 } else { DRIVER }, handle.into());
+    match object {
+        3 => drop(call.output(1, 8)),
+        4 => drop(call.output(1, 4)),
+        _ => {}
+    }
+    program.make(&call).map_err(|refusal| refusal.errno)
+}
+
+/// A program with a protection domain, a doorbell page, and a umem of 0x10000 bytes.
+struct Ready {
+    program: Program,
+    pd: u32,
+    pdn: u32,
+    page: u32,
+    umem: (u32, u32),
+}
+
+fn ready() -> Ready {
+    let mut program = Program::open();
+    let (core, uhw) = program.write_command(3, &[0; 8], 4, 4).unwrap();
+    let (pd, pdn) = (program.memory.word(core), program.memory.word(uhw));
+    let (_, page) = program.uar();
+    let umem = umem(&mut program, 0x7000_0000, 0x10000).unwrap();
+    Ready { program, pd, pdn, page, umem }
+}
+
+impl Ready {
+    fn cq(&self) -> (CqContext, UmemBuffer) {
+        let (dbr_umem_id, umem) = (self.umem.1, self.umem.1);
+        let context = CqContext {
+            dbr_umem_valid: 1,
+            dbr_umem_id,
+            dbr_addr: 0x40,
+            log_cq_size: 6,
+            uar_page: self.page,
+            c_eqn: 1,
+            ..Default::default()
+        };
+        (context, UmemBuffer { offset: 0x1000, umem, valid: 1 })
+    }
+
+    fn qp(&self, cqn: u32) -> (QpContext, UmemBuffer) {
+        let context = QpContext {
+            pd: self.pdn,
+            path_migration: 3,
+            log_rq_size: 5,
+            log_rq_stride: 1,
+            log_sq_size: 4,
+            uar_page: self.page,
+            user_index: 77,
+            cqn_send: cqn,
+            cqn_receive: cqn,
+            dbr_umem_valid: 1,
+            dbr_umem_id: self.umem.1,
+            dbr_addr: 0x80,
+            ts_format: 1,
+            ..Default::default()
+        };
+        (context, UmemBuffer { offset: 0x4000, umem: self.umem.1, valid: 1 })
+    }
+
+    fn create_cq(&mut self) -> (u32, u32) {
+        let (context, buffer) = self.cq();
+        create(&mut self.program, &Command::CreateCq { context, buffer }).unwrap()
+    }
+
+    fn create_qp(&mut self, cqn: u32) -> (u32, u32) {
+        let (context, buffer) = self.qp(cqn);
+        let path = AddressPath::default();
+        create(&mut self.program, &Command::CreateQp { context, path, buffer }).unwrap()
+    }
+}
+
+fn transition(transition: Transition, qpn: u32) -> Command {
+    let gid = u128::from_be_bytes(std::array::from_fn(|i| i as u8 + 1));
+    let (rgid_high, rgid_low) = ((gid >> 64) as u64, gid as u64);
+    let path = AddressPath {
+        vhca_port_num: 1,
+        rgid_high,
+        rgid_low,
+        hop_limit: 64,
+        ack_timeout: 14,
+        ..Default::default()
+    };
+    let context = QpContext {
+        remote_write: 1,
+        remote_read: 1,
+        mtu: 3,
+        log_msg_max: 30,
+        remote_qpn: 0x1234,
+        next_receive_psn: 5,
+        next_send_psn: 6,
+        min_rnr_nak: 12,
+        log_rra_max: 2,
+        log_sra_max: 3,
+        retry_count: 7,
+        rnr_retry: 6,
+        ..Default::default()
+    };
+    Command::ModifyQp { transition, qpn, options: 0, context, path }
+}
+
+#[test]
+fn queues_lie_in_umems() {
+    let mut r = ready();
+    let (_, cqn) = r.create_cq();
+    let expected = CqRequest {
+        log_size: 6,
+        cqe_size: 64,
+        buf: 0x7000_1000,
+        dbr: 0x7000_0040,
+        ignore_overrun: false,
+        collapsed: false,
+        user_handle: 0,
+    };
+    assert_eq!(r.program.model.seen.borrow().cq, Some(expected));
+    r.create_qp(cqn);
+    let expected = QpRequest {
+        datagrams: false,
+        buf: 0x7000_4000,
+        dbr: 0x7000_0080,
+        log_sq: Some(4),
+        rq: Some((5, 5)),
+        uar: r.page,
+        user_index: 77,
+        cap: Default::default(),
+    };
+    assert_eq!(r.program.model.seen.borrow().qp, Some(expected));
+}
+
+#[test]
+fn transitions_carry_what_verbs_carry() {
+    let mut r = ready();
+    let (cq, cqn) = r.create_cq();
+    let (qp, qpn) = r.create_qp(cqn);
+    let steps = [Transition::ResetToInit, Transition::InitToRtr, Transition::RtrToRts];
+    // Not in another order.
+    let early = transition(Transition::RtrToRts, qpn);
+    assert_eq!(modify(&mut r.program, qp, &early), Err(3));
+    for step in steps {
+        assert_eq!(modify(&mut r.program, qp, &transition(step, qpn)), Ok(()), "{step:?}");
+    }
+    let seen = r.program.model.seen.borrow().attrs.clone();
+    let states: Vec<QpState> = seen.iter().map(|(state, _)| *state).collect();
+    assert_eq!(states, [QpState::Init, QpState::Rtr, QpState::Rts]);
+    assert_eq!(seen[0].1.access, Some(6));
+    let rtr = seen[1].1;
+    assert_eq!((rtr.mtu, rtr.dest_qpn, rtr.rq_psn), (Some(Mtu::B1024), Some(0x1234), Some(5)));
+    assert_eq!((rtr.min_rnr_timer, rtr.max_dest_rd_atomic), (Some(12), Some(4)));
+    assert_eq!(rtr.dgid, Some(std::array::from_fn(|i| i as u8 + 1)));
+    let rts = seen[2].1;
+    assert_eq!((rts.timeout, rts.retry, rts.rnr_retry), (Some(14), Some(7), Some(6)));
+    assert_eq!((rts.sq_psn, rts.max_rd_atomic), (Some(6), Some(8)));
+    // QUERY_QP says the same again.
+    let (done, answer) = object_call(&mut r.program, 3, qp, &Command::QueryQp { qpn });
+    done.unwrap();
+    let bytes: [u8; 0x100] = r.program.memory.get(answer);
+    let rest = |at: usize, len: usize| bytes[0x18 + at..0x18 + at + len].to_vec();
+    // QpContext: state in the upper bits of word 0, remote QPN in word 0x14.
+    assert_eq!((rest(0, 1), rest(0x15, 3)), (vec![0x30], vec![0, 0x12, 0x34]));
+    assert_eq!(modify(&mut r.program, qp, &Command::QpToErr { qpn }), Ok(()));
+    assert_eq!(modify(&mut r.program, qp, &Command::QpToReset { qpn }), Ok(()));
+    // The CQ and the umem are in use until the QP is gone.
+    let umem = r.umem.0;
+    assert_eq!(destroy(&mut r.program, 0x1002, 0x1001, umem), Err(Errno::EBUSY));
+    assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, cq), Err(Errno::EBUSY));
+    for handle in [qp, cq] {
+        assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, handle), Ok(()));
+    }
+    assert_eq!(destroy(&mut r.program, 0x1002, 0x1001, umem), Ok(()));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_status() {
+    let mut r = ready();
+    let (context, buffer) = r.cq();
+    let bad = |status: u8, context: CqContext, buffer: UmemBuffer, r: &mut Ready| {
+        let made = create(&mut r.program, &Command::CreateCq { context, buffer });
+        assert_eq!(made, Err(status), "{context:x?} {buffer:x?}");
+    };
+    bad(5, context, UmemBuffer { umem: 0, ..buffer }, &mut r);
+    bad(5, context, UmemBuffer { umem: u32::MAX, ..buffer }, &mut r);
+    // The handle of the protection domain, and not of a umem.
+    bad(5, context, UmemBuffer { umem: r.pd + 1, ..buffer }, &mut r);
+    bad(3, context, UmemBuffer { offset: 0xf001, ..buffer }, &mut r);
+    bad(3, context, UmemBuffer { offset: u64::MAX, ..buffer }, &mut r);
+    bad(3, context, UmemBuffer { valid: 0, ..buffer }, &mut r);
+    bad(3, CqContext { dbr_addr: 0xfffc, ..context }, buffer, &mut r);
+    bad(3, CqContext { log_cq_size: 31, ..context }, buffer, &mut r);
+    bad(3, CqContext { cqe_size: 2, ..context }, buffer, &mut r);
+    bad(3, CqContext { uar_page: 99, ..context }, buffer, &mut r);
+    bad(5, CqContext { c_eqn: 9, ..context }, buffer, &mut r);
+    let (cq, cqn) = r.create_cq();
+    let (context, buffer) = r.qp(cqn);
+    let bad = |status: u8, context: QpContext, r: &mut Ready| {
+        let path = AddressPath::default();
+        let made = create(&mut r.program, &Command::CreateQp { context, path, buffer });
+        assert_eq!(made, Err(status), "{context:x?}");
+    };
+    bad(5, QpContext { pd: 0xff_ffff, ..context }, &mut r);
+    bad(5, QpContext { cqn_send: 0xff_ffff, ..context }, &mut r);
+    bad(5, QpContext { rq_type: 1, srqn: 1, ..context }, &mut r);
+    bad(3, QpContext { rq_type: 2, ..context }, &mut r);
+    bad(3, QpContext { service: 5, ..context }, &mut r);
+    bad(3, QpContext { log_sq_size: 15, log_rq_size: 15, ..context }, &mut r);
+    let (qp, qpn) = r.create_qp(cqn);
+    // Commands about another object than the handle's.
+    assert_eq!(modify(&mut r.program, cq, &Command::QpToErr { qpn }), Err(5));
+    assert_eq!(modify(&mut r.program, qp, &Command::QpToErr { qpn: cqn }), Err(5));
+    assert_eq!(modify(&mut r.program, qp, &Command::QueryQp { qpn }), Err(2));
+    let ends = Command::Destroy { opcode: opcode::DESTROY_QP, number: qpn };
+    assert_eq!(create(&mut r.program, &ends), Err(2));
+    assert_eq!(umem(&mut r.program, 8, 0).unwrap_err().errno, Errno::EINVAL);
+    assert_eq!(umem(&mut r.program, u64::MAX, 2).unwrap_err().errno, Errno::EINVAL);
+}
+
+#[test]
+fn verbs_do_not_take_objects_of_mailboxes() {
+    let mut r = ready();
+    let (cq, cqn) = r.create_cq();
+    let (qp, _) = r.create_qp(cqn);
+    assert_eq!(destroy(&mut r.program, 4, 1, qp), Err(Errno::EINVAL));
+    assert_eq!(destroy(&mut r.program, 3, 1, cq), Err(Errno::EINVAL));
+    assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, r.pd), Err(Errno::EINVAL));
+    let query = [[0; 8].as_slice(), &qp.to_ne_bytes(), &[0; 4]].concat();
+    assert_eq!(r.program.write_command(25, &query, 128, 0).unwrap_err().errno, Errno::EINVAL);
+}
+
+#[test]
+fn event_queues_and_pages_have_numbers() {
+    let mut r = ready();
+    let number = |method: u16, value: u32, r: &mut Ready| {
+        let mut call = Call::new(0x1000, DRIVER + method);
+        let at = call.number(DRIVER, value.into(), 4).output(DRIVER + 1, 4).last();
+        r.program.make(&call).map(|()| r.program.memory.word(at)).map_err(|refusal| refusal.errno)
+    };
+    assert_eq!(number(2, 0, &mut r), Ok(1));
+    assert_eq!(number(2, 1, &mut r), Err(Errno::EINVAL));
+    let page = r.page;
+    assert_eq!(number(1, page, &mut r), Ok(page));
+    assert_eq!(number(1, 77, &mut r), Err(Errno::EINVAL));
+}
