@@ -57,7 +57,8 @@ host() {
   ok "$cxx, headers one by one and kernels, for the SIMT device"
 }
 
-# A queue's fast path has no business in local memory; `mixed` keeps an array of its own there.
+# A queue's fast path has no business in local memory. Two kernels of tests may use it: `mixed` keeps an
+# array of its own there, and `shm_message` spills, because it has the calls of all groups and routes.
 cuda() {
   local arch=$1 file name
   rm -rf "$out/cuda" && mkdir "$out/cuda"
@@ -74,7 +75,7 @@ cuda() {
       /Used [0-9]+ registers/ {
         match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5, RLENGTH - 5)
         printf "   sm_%s %-18s %-16s %3d registers %3d bytes of stack\n", arch, file, name, registers, stack
-        if (stack + 0 > 0 && name != "mixed") bad = 1
+        if (stack + 0 > 0 && name != "mixed" && name != "shm_message") bad = 1
       }
       END { exit bad }' "$out/cuda/$name" || fail "nvcc sm_$arch: $file keeps something in local memory"
   done
@@ -88,6 +89,8 @@ orderings() {
     { fail "nvcc sm_$arch: check/orderings.cu"; return; }
   awk '
     /\.entry / { match($0, /\.entry [a-z0-9_]+/); print substr($0, RSTART + 7, RLENGTH - 7) }
+    # The definition of a function of wv::impl that is not inlined; its declaration has no list.
+    /^\.func.*\($/ { sub(/.*_ZN2wv4impl[0-9]+/, ""); sub(/E.*/, ""); print }
     {
       for (i = 1; i <= NF; i++) {
         op = $i; sub(/;$/, "", op)

@@ -13,6 +13,14 @@ struct Side {
   const RemoteView* peer;
 };
 
+// Not inlined: with copies of three groups twice over, the kernel would spill registers.
+template <class Coop>
+WV_D WV_NOINLINE Status put_half(Coop coop, Side side, u64 from, u64 bytes, Flags flags) {
+  return put(coop, LocalAt{side.own, 0, from}, RemoteAt{side.peer, 0, 0}, bytes,
+             on_channel(3, flags))
+      .status;
+}
+
 // Message passing, `rounds` times. Block 0 fills its source, puts half of it, without ringing if
 // `defer`, then the other half with the counter, and waits for the answer. Block 1 waits for the
 // counter, looks at all of it, and answers by an add.
@@ -37,9 +45,7 @@ WV_SAFE_KERNEL(nixl_message)(const LocalView* own_a, const RemoteView* b_from_a,
           store<order::relaxed, scope::gpu>(target + words + i, word_of(round, i));
         }
         const Flags flags = defer != 0 ? unsignalled | deferred : unsignalled;
-        result = put(coop, LocalAt{side.own, 0, all}, RemoteAt{side.peer, 0, 0}, half,
-                     on_channel(3, flags))
-                     .status;
+        result = put_half(coop, side, all, half, flags);
         if (result.ok()) {
           result = put_signal(coop, LocalAt{side.own, 0, all + half}, RemoteAt{side.peer, 0, half},
                               all - half, counter, 1, on_channel(3))

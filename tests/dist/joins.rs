@@ -159,7 +159,7 @@ fn a_port_in_use_is_said() {
     let job = Job::new("dist_write", 2, &[]);
     let mut second = job.command(1);
     second.args(["--udp-port", &port]);
-    let told = format!("cannot open a UDP link at 127.0.0.1:{port}");
+    let told = format!("cannot open a link at 127.0.0.1:{port}");
     all_fail(vec![job.start(0), Rank::start(second)], &[&told], SOON);
 }
 

@@ -8,11 +8,13 @@ mod unmapped;
 
 use crate::common::{fails, program, text};
 use std::fs;
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a program may take on a machine that is busy otherwise.
@@ -63,16 +65,34 @@ fn output(mut command: Command) -> Output {
 
 /// Waits for a program's end; one that does not end is killed, and the test fails.
 fn finish(mut child: Child) -> Output {
+    // Read meanwhile: a program that fills a pipe would wait for its reader.
+    let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
     let end = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
         if Instant::now() > end {
             kill(&mut child);
-            let output = child.wait_with_output().unwrap();
-            panic!("still running: {}{}", text(&output.stdout), text(&output.stderr));
+            child.wait().unwrap();
+            break None;
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
+    };
+    let [stdout, stderr] =
+        [stdout, stderr].map(|read| read.map_or_else(Vec::new, |read| read.join().unwrap()));
+    let Some(status) = status else {
+        panic!("still running: {}{}", text(&stdout), text(&stderr));
+    };
+    Output { status, stdout, stderr }
+}
+
+fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
 }
 
 /// Kills the program that `warpverbs run` waits for.
@@ -149,8 +169,9 @@ fn pair_with(
 ) -> String {
     let port = free_port();
     let server = server_in(line, port, server);
+    let server = std::thread::spawn(move || finish(server));
     let client = output(client(&format!("--verbose -- {line} -p {port} {host}")));
-    let server = finish(server);
+    let server = server.join().unwrap();
     for (side, output) in [("client", &client), ("server", &server)] {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{line}, {side}: {stdout}{stderr}");
@@ -214,7 +235,7 @@ fn perftest_measures() {
         // More QPs than doorbell registers: some share one.
         "ib_read_bw -x 0 -n 20 -q 17",
         "ib_send_bw -x 0 -n 20 -q 17 --use-srq",
-        "ib_write_bw -x 0 -n 5 -t 5 -q 600",
+        "ib_write_bw -x 0 -n 5 -t 5 -q 600 -s 4096",
     ] {
         let said = pair(line);
         assert!(said.contains("#bytes"), "{line}: {said}");

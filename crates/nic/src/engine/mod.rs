@@ -496,8 +496,4 @@ impl Core {
         self.doorbells.clear(slot);
         self.queues.cancel_pending(slot);
     }
-
-    pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
-        self.queues.diagnostics.events.pop()
-    }
 }

@@ -86,7 +86,11 @@ WV_DEVICE void copy_elements(u32 rank, u32 stride, const Elements& elements, u64
   for (; first + (round - stride) < count; first += round) {
     copy_round<InFlight, false>(elements, first, stride, count);
   }
-  if (first < count) copy_round<InFlight, true>(elements, first, stride, count);
+  // The rest in rounds of fewer, which are checked: all at once they would take too many registers.
+  constexpr u32 few = InFlight < 8 ? InFlight : 8;
+  for (; first < count; first += u64{stride} * few) {
+    copy_round<few, true>(elements, first, stride, count);
+  }
 }
 
 // Fewer than 16 bytes, at any alignment.
@@ -132,8 +136,8 @@ WV_DEVICE void copy_with(const Coop& coop, void* to_any, const void* from_any, u
 
 template <class Coop>
 WV_DEVICE void copy(const Coop& coop, void* to, const void* from, u64 bytes) {
-  // A warp has few lanes, and registers enough to keep more loads in flight than a block's.
-  copy_with<(Coop::max_size <= warp_size ? 16 : 8)>(coop, to, from, bytes);
+  // More in flight spill where a kernel has copies for several groups.
+  copy_with<8>(coop, to, from, bytes);
 }
 
 }  // namespace impl
