@@ -11,8 +11,8 @@ use warpverbs_transport::Device;
 /// Who copies where the peer's memory has an address in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyBy {
-    /// The CPU from host memory to host memory. Between memories of GPUs one launch for a list of
-    /// many blocks, the copy engine for few.
+    /// The CPU from host memory to host memory. Between memories of GPUs one launch for the
+    /// whole list.
     #[default]
     Auto,
     /// Kernels of the agent's device, one launch for a list. They must reach both memories.

@@ -1,7 +1,7 @@
 //! The peer's memory is at an address of this process: in the same process, or mapped.
 //!
 //! Who copies depends on the memory: the CPU from host memory to host memory; between memories that
-//! kernels reach one launch for a whole list of many blocks, and the copy engine for few.
+//! kernels reach one launch for the whole list; else a copy engine.
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::config::CopyBy;
@@ -19,8 +19,6 @@ use warpverbs_peer::Reason;
 
 /// Bytes that are copied between two looks at whether the transfer was cancelled.
 const STEP: u64 = 4 << 20;
-/// For no more pieces than this the copy engine is asked, one call for each.
-const FEW: usize = 2;
 
 struct Direct {
     place: Place,
@@ -75,9 +73,8 @@ impl Direct {
     ) -> Result<Started, AgentError> {
         let on_device = |buffer: &Buffer| buffer.region().kind() != Kind::Host;
         let by_kernel = match self.copy_by {
-            CopyBy::Auto => {
-                on_device(&part.local.buffer) && on_device(remote) && part.pieces.len() > FEW
-            }
+            // Between two H200s a kernel moves even one piece of 128 MiB faster: 354 GB/s beside 242.
+            CopyBy::Auto => on_device(&part.local.buffer) && on_device(remote),
             CopyBy::Kernel => true,
             CopyBy::Engine => false,
         };
