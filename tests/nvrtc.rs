@@ -1,6 +1,7 @@
 //! Every kernel of this package compiles for NVIDIA GPUs, and the compiler has nothing to say.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
@@ -61,28 +62,39 @@ fn all_images_are_in_the_list() {
 #[test]
 #[ignore = "needs NVRTC"]
 fn every_kernel_compiles_without_a_word_for_the_oldest_and_the_newest_architecture() {
-    let nvrtc = nvrtc().unwrap();
-    for image in IMAGES.into_iter().chain(OTHERS) {
-        // nvcc compiles for those between as well: kernels/check.sh.
-        for arch in ["sm_80", "sm_100"] {
-            let mut options = options(arch);
-            options.push("--ptxas-options=-v".to_owned());
-            let name = format!("{}.cu", image.name);
-            let compiled = nvrtc
-                .compile(image.source, &name, &options)
-                .unwrap_or_else(|failure| panic!("{arch}: {}\n{}", failure.what, failure.log));
-            let words: Vec<&str> = compiled
-                .log
-                .lines()
-                .filter(|line| !line.trim().is_empty())
-                .filter(|line| !line.contains("ptxas info") && !line.contains("bytes stack frame"))
-                .collect();
-            assert!(words.is_empty(), "{name} for {arch}:\n{}", words.join("\n"));
-            let usage = usage(&compiled.log);
-            for entry in image.entries {
-                let facts = usage.get(entry.name).expect("facts of every kernel");
-                println!("{} {arch} {}: {}", image.name, entry.name, facts.join("; "));
-            }
+    // nvcc compiles for those between as well: kernels/check.sh.
+    let both = |image| [(image, "sm_80"), (image, "sm_100")];
+    let left = Mutex::new(IMAGES.into_iter().chain(OTHERS).flat_map(both));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((image, arch)) = { left.lock().unwrap().next() } {
+                    compiles(image, arch);
+                }
+            });
         }
+    });
+}
+
+/// Without a warning; prints registers, stack and spills.
+fn compiles(image: &Image, arch: &str) {
+    let mut options = options(arch);
+    options.push("--ptxas-options=-v".to_owned());
+    let name = format!("{}.cu", image.name);
+    let compiled = nvrtc()
+        .unwrap()
+        .compile(image.source, &name, &options)
+        .unwrap_or_else(|failure| panic!("{arch}: {}\n{}", failure.what, failure.log));
+    let words: Vec<&str> = compiled
+        .log
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .filter(|line| !line.contains("ptxas info") && !line.contains("bytes stack frame"))
+        .collect();
+    assert!(words.is_empty(), "{name} for {arch}:\n{}", words.join("\n"));
+    let usage = usage(&compiled.log);
+    for entry in image.entries {
+        let facts = usage.get(entry.name).expect("facts of every kernel");
+        println!("{} {arch} {}: {}", image.name, entry.name, facts.join("; "));
     }
 }

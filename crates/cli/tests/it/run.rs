@@ -305,6 +305,7 @@ fn wrong_words_are_refused() {
         &["/nowhere.so", "cargo build -p warpverbs-preload"],
     );
     if ready() {
-        fails("run -- /nowhere/program", &["/nowhere/program"]);
+        let library = library().display().to_string();
+        fails(&format!("run --library {library} -- /nowhere/program"), &["/nowhere/program"]);
     }
 }

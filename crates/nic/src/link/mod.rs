@@ -192,6 +192,22 @@ pub enum LinkConfig {
     Auto(UdpConfig),
 }
 
+impl fmt::Display for LinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback => f.write_str("loopback"),
+            #[cfg(feature = "udp")]
+            Self::Udp(at) => write!(f, "RoCEv2 at {}", at.bind),
+            #[cfg(feature = "udp")]
+            Self::Shm(at) => write!(f, "RoCEv2 through shared memory at {}", at.bind),
+            #[cfg(feature = "udp")]
+            Self::Auto(at) => {
+                write!(f, "RoCEv2 at {}, through shared memory to this host's processes", at.bind)
+            }
+        }
+    }
+}
+
 #[cfg(feature = "udp")]
 impl LinkConfig {
     /// Where the link is, if there is one.

@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, LinkConfig, Mr, Mtu,
-    NicError, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, Service, SoftNic,
-    Srq, SrqConfig, StopWatcher,
+    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, Service, SoftNic, Srq,
+    SrqConfig, StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -61,18 +61,7 @@ impl Soft {
 
     fn info(&self) -> NicInfo {
         let Config { name, link, faults, capture, .. } = &self.config;
-        let mut description = "software NIC in this process, ".to_owned();
-        description += &match link {
-            #[cfg(feature = "udp")]
-            LinkConfig::Udp(at) => format!("RoCEv2 at {}", at.bind),
-            #[cfg(feature = "udp")]
-            LinkConfig::Shm(at) => format!("RoCEv2 through shared memory at {}", at.bind),
-            #[cfg(feature = "udp")]
-            LinkConfig::Auto(at) => {
-                format!("RoCEv2 at {}, through shared memory to this host's processes", at.bind)
-            }
-            LinkConfig::Loopback => "loopback".to_owned(),
-        };
+        let mut description = format!("software NIC in this process, {link}");
         if !faults.is_none() {
             description += &format!(", faults {faults}");
         }

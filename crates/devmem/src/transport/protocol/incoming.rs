@@ -302,6 +302,11 @@ impl Connection {
         let Entry::Occupied(mut entry) = self.incoming.entry((kind, id)) else { return Ok(()) };
         let incoming = entry.get_mut();
         incoming.announce(header)?;
+        if header.len == 0 && !is_new && kind != Kind::ReadReply {
+            // A transfer of no bytes has one chunk, which completed it. Reads are there before their
+            // reply, and no longer after it.
+            return Err(PeerError::Repeated { kind, id });
+        }
         if kind == Kind::Write && incoming.refusal.is_none() && !is_new {
             // The key may have been taken back since the first chunk.
             let checked = memory.check(header.key, header.addr, total, Need::Write);
