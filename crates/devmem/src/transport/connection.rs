@@ -15,6 +15,8 @@ use warpverbs_mem::{Region, SmallBuf};
 
 /// Another thread that uses the connection may complete what this one sleeps for.
 const NAP: Duration = Duration::from_millis(10);
+/// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
+const SERVING_NAP: Duration = Duration::from_millis(200);
 
 /// Passes without anything to do after which a polling thread offers its core to others: the peer
 /// may be one of them.
@@ -199,8 +201,8 @@ impl Connection {
         self.lock().progress()
     }
 
-    /// Serves the peer's reads and writes until `done` says so, which is asked after each step, or
-    /// until the peer closes the connection.
+    /// Serves the peer's reads and writes until `done` says so, which is asked after each step and
+    /// five times a second, or until the peer closes the connection.
     ///
     /// # Errors
     /// `done` was not true in time; the connection is over.
@@ -209,7 +211,7 @@ impl Connection {
         timeout: Duration,
         mut done: impl FnMut() -> bool,
     ) -> Result<(), TransportError> {
-        self.until("the end of serving", timeout, |engine| {
+        self.woken(SERVING_NAP, "the end of serving", timeout, |engine| {
             (done() || engine.peer_is_gone()).then_some(Ok(()))
         })
     }
@@ -232,9 +234,30 @@ impl Connection {
         self.until("the peer's goodbye", rest, |engine| engine.peer_is_gone().then_some(Ok(())))
     }
 
+    /// Ends the connection at once, for the peer midway. What is not complete fails, also where
+    /// another thread waits for it. On return no socket and no copy touches memory of this end; only
+    /// a copy engine that hangs may, and then the memory is kept.
+    pub fn abort(&self) {
+        self.lock().abort();
+        for socket in self.sockets.iter() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Moves bytes until `done` has a result: first by polling, then woken by the system.
     fn until<T>(
         &self,
+        what: &'static str,
+        timeout: Duration,
+        done: impl FnMut(&mut Engine) -> Option<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        self.woken(NAP, what, timeout, done)
+    }
+
+    /// As [`Connection::until`], and wakes by itself after `nap`.
+    fn woken<T>(
+        &self,
+        nap: Duration,
         what: &'static str,
         timeout: Duration,
         mut done: impl FnMut(&mut Engine) -> Option<Result<T, TransportError>>,
@@ -262,7 +285,7 @@ impl Connection {
                 engine.send_news()?;
                 let interest = engine.interest();
                 drop(engine);
-                self.sleep(&interest, (timeout - (now - began)).min(NAP))?;
+                self.sleep(&interest, (timeout - (now - began)).min(nap))?;
             } else if idle.is_multiple_of(PASSES) {
                 drop(engine);
                 std::thread::yield_now();

@@ -23,6 +23,9 @@ pub struct Config {
     /// Bytes asked of the system for the buffers of a socket, either direction; `None` leaves that
     /// to the system.
     pub buffer: Option<usize>,
+    /// What a listener wants to be told by who connects, and what this end tells listeners. Zeros,
+    /// the default, are known to everybody. It travels as it is: learn it by a safer connection.
+    pub secret: [u8; 16],
 }
 
 impl Default for Config {
@@ -30,7 +33,7 @@ impl Default for Config {
         // With one core, who polls keeps the peer from running.
         let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let spin = if alone { Duration::ZERO } else { Duration::from_micros(100) };
-        Self { offer: Offer::default(), spin, buffer: None }
+        Self { offer: Offer::default(), spin, buffer: None, secret: [0; 16] }
     }
 }
 
@@ -44,6 +47,12 @@ impl Config {
     /// With chunks of so many bytes.
     pub fn chunk(mut self, bytes: u32) -> Self {
         self.offer.chunk = bytes;
+        self
+    }
+
+    /// With a secret that both ends have to know.
+    pub fn secret(mut self, secret: [u8; 16]) -> Self {
+        self.secret = secret;
         self
     }
 
@@ -67,7 +76,7 @@ impl Endpoint {
     /// The offer breaks the limits of the handshake; the system gives no random bytes.
     pub fn new(config: Config) -> Result<Self, TransportError> {
         // What a peer would refuse is refused here.
-        Hello::decode(&first(config.offer).encode())?;
+        Hello::decode(&first(&config).encode())?;
         Ok(Self { keys: Keys::new()?, config })
     }
 
@@ -105,7 +114,7 @@ impl Endpoint {
         let offer = self.config.offer;
         let open = || self.open(address, deadline);
         let mut sockets = vec![open()?];
-        say(&mut sockets[0], &first(offer))?;
+        say(&mut sockets[0], &first(&self.config))?;
         let answer = self.answer(&mut sockets[0], deadline, timeout)?;
         let agreed = offer.agree(&answer.offer);
         for socket in 1..agreed.sockets {
@@ -184,8 +193,8 @@ impl Endpoint {
     }
 }
 
-fn first(offer: Offer) -> Hello {
-    Hello { stage: Stage::First, socket: 0, token: [0; 16], offer }
+fn first(config: &Config) -> Hello {
+    Hello { stage: Stage::First, socket: 0, token: config.secret, offer: config.offer }
 }
 
 /// A handshake message fits the empty buffer of a new socket.

@@ -26,6 +26,9 @@ pub enum TransportError {
     /// The peer closed the connection; nothing more comes from it.
     #[error("the peer closed the connection")]
     Closed,
+    /// A thread of this end has ended the connection.
+    #[error("this end has ended the connection")]
+    Aborted,
     /// A socket failed.
     #[error("{what}: {error}")]
     Socket {
@@ -81,7 +84,14 @@ pub enum TransportError {
 impl TransportError {
     /// Whether the connection is over.
     pub fn ends_connection(&self) -> bool {
-        matches!(self, Self::Peer(_) | Self::PeerGaveUp(_) | Self::Closed | Self::Socket { .. })
+        matches!(
+            self,
+            Self::Peer(_)
+                | Self::PeerGaveUp(_)
+                | Self::Closed
+                | Self::Aborted
+                | Self::Socket { .. }
+        )
     }
 
     pub(super) fn socket(what: &'static str) -> impl FnOnce(io::Error) -> Self {

@@ -6,9 +6,10 @@ use super::endpoint::Endpoint;
 use super::error::TransportError;
 use super::protocol::{HELLO, HandshakeError, Meeting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Sockets in the middle of their handshake message; more push out the oldest.
@@ -47,7 +48,7 @@ impl Listener {
         Ok(Self {
             listener,
             address,
-            meeting: Meeting::new(endpoint.config.offer),
+            meeting: Meeting::new(endpoint.config.offer, endpoint.config.secret),
             guests: VecDeque::new(),
             began: Instant::now(),
             last_refused: None,
@@ -57,6 +58,15 @@ impl Listener {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Ends [`Listener::accept`] from another thread.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn closer(&self) -> Result<Closer, TransportError> {
+        let listener = self.listener.try_clone();
+        listener.map(Closer).map_err(TransportError::socket("duplicating a listener"))
     }
 
     /// Why a socket was refused most recently. Refused sockets do not end [`Listener::accept`].
@@ -156,6 +166,18 @@ impl Listener {
         let mut interest = vec![PollFd::new(&self.listener, PollFlags::IN)];
         interest.extend(self.guests.iter().map(|g| PollFd::new(&g.stream, PollFlags::IN)));
         wait(&mut interest, most).map_err(TransportError::socket("waiting for a connection"))
+    }
+}
+
+/// Closes a [`Listener`] that another thread uses.
+#[derive(Debug)]
+pub struct Closer(TcpListener);
+
+impl Closer {
+    /// Nobody can connect any more: [`Listener::accept`] fails, also where it waits already.
+    pub fn close(&self) {
+        // Linux wakes who polls a listening socket that is shut down, and its `accept` fails.
+        let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }
 

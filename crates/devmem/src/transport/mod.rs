@@ -23,4 +23,4 @@ pub use connection::{Connection, Operation};
 pub use endpoint::{Config, Endpoint};
 pub use error::{SystemError, TransportError};
 pub use keys::{Registration, RemoteMemory};
-pub use listener::Listener;
+pub use listener::{Closer, Listener};

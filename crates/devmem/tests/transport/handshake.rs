@@ -5,8 +5,11 @@ use warpverbs_devmem::transport::protocol::{
     Ways,
 };
 
+/// What the listener wants to be told.
+const SECRET: [u8; 16] = [0xa5; 16];
+
 fn first(offer: Offer) -> [u8; HELLO] {
-    Hello { stage: Stage::First, socket: 0, token: [0; 16], offer }.encode()
+    Hello { stage: Stage::First, socket: 0, token: SECRET, offer }.encode()
 }
 
 fn join(socket: u16, token: [u8; 16]) -> [u8; HELLO] {
@@ -22,7 +25,7 @@ struct Listener {
 
 impl Listener {
     fn new(offer: Offer) -> Self {
-        Self { meeting: Meeting::new(offer), answers: Vec::new() }
+        Self { meeting: Meeting::new(offer, SECRET), answers: Vec::new() }
     }
 
     fn hello(
@@ -37,6 +40,20 @@ impl Listener {
         })?;
         Ok(met.map(|met| met.sockets))
     }
+}
+
+#[test]
+fn only_who_knows_the_secret_begins_a_connection() {
+    let mut listener = Listener::new(Offer { sockets: 1, ..Offer::default() });
+    let offer = Offer::default();
+    for wrong in [[0; 16], [0xa4; 16]] {
+        let hello = Hello { stage: Stage::First, socket: 0, token: wrong, offer };
+        let refused = listener.hello(&hello.encode(), "stranger");
+        assert_eq!(refused, Err(HandshakeError::UnknownToken));
+    }
+    // Nor does the secret lead to a connection that is being set up.
+    assert_eq!(listener.hello(&join(1, SECRET), "thief"), Err(HandshakeError::UnknownToken));
+    assert_eq!(listener.hello(&first(offer), "peer"), Ok(Some(vec!["peer"])));
 }
 
 #[test]

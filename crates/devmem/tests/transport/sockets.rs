@@ -374,3 +374,38 @@ fn nobody_there_and_nonsense_are_typed_errors() {
     let short = RemoteMemory::from_bytes(&[0; 19]).unwrap_err();
     assert_eq!(short, TransportError::NotRemoteMemory { len: 19, expected: 20 });
 }
+
+#[test]
+fn a_connection_that_another_thread_aborts_fails_what_waits_and_touches_nothing() {
+    let Pair { ends, near, far } = pair(&Config::default());
+    let memory = HostBuf::region(4 << 20).unwrap();
+    let registered = ends[1].register(&memory, Access::REMOTE_READ).unwrap();
+    let into = HostBuf::region(4 << 20).unwrap();
+    // Nobody serves it at the other end.
+    let read = near.read(&into, registered.remote()).unwrap();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| near.serve(LONG, || false));
+        near.abort();
+        assert_eq!(serving.join().unwrap(), Err(TransportError::Aborted));
+    });
+    assert_eq!(near.wait(read, LONG), Err(TransportError::Aborted));
+    assert_eq!(near.isend(&into).unwrap_err(), TransportError::Aborted);
+    let gone = far.serve(LONG, || false).unwrap_err();
+    assert!(gone.ends_connection(), "{gone}");
+    assert_eq!(bytes_of(&into), vec![0; 4 << 20]);
+}
+
+#[test]
+fn a_listener_is_closed_by_another_thread_while_it_waits() {
+    let endpoint = Endpoint::new(Config::default()).unwrap();
+    let mut listener = endpoint.listen(LOCAL).unwrap();
+    let closer = listener.closer().unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| listener.accept(&endpoint, LONG).map(drop));
+        closer.close();
+        let closed = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(closed, TransportError::Socket { what: "accepting", .. }), "{closed}");
+    });
+    assert!(began.elapsed() < LONG);
+}

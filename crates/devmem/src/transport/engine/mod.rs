@@ -421,6 +421,12 @@ impl Engine {
         }
     }
 
+    /// Fails everything, and waits for the copies that are under way.
+    pub(super) fn abort(&mut self) {
+        self.fail(TransportError::Aborted);
+        self.copies.clear();
+    }
+
     /// Nothing can be posted any more.
     pub(super) fn close(&mut self) {
         self.protocol.close();

@@ -1,8 +1,8 @@
 //! The handshake: one message of 64 bytes each way on every socket, little endian.
 //!
-//! The connecting end sends [`Stage::First`] on socket 0, learns a token from the answer, and sends
-//! [`Stage::Join`] with it on each further socket. The answer is [`Stage::Accepted`] or
-//! [`Stage::Refused`].
+//! The connecting end sends [`Stage::First`] with the listener's secret on socket 0, learns a token
+//! from the answer, and sends [`Stage::Join`] with it on each further socket. The answer is
+//! [`Stage::Accepted`] or [`Stage::Refused`].
 
 use super::agreed::{Agreed, Framing, LEAST_CHUNK, LEAST_WINDOW, MOST_CHUNK, MOST_SOCKETS};
 use std::fmt;
@@ -106,8 +106,8 @@ pub enum NotAccepted {
     /// The message breaks the rules of the handshake.
     #[error("the handshake message is malformed")]
     Malformed = 2,
-    /// No connection that is being set up has this token.
-    #[error("no connection being set up has this token")]
+    /// It is neither the listener's secret nor the token of a connection that is being set up.
+    #[error("neither the listener's secret nor a connection being set up has this token")]
     UnknownToken = 3,
     /// The connection has this socket.
     #[error("the connection has a socket of this number")]
@@ -153,8 +153,10 @@ pub enum HandshakeError {
         /// What was expected.
         expected: &'static str,
     },
-    /// A further socket of no connection.
-    #[error("no connection being set up has the token of this socket")]
+    /// A first socket without the listener's secret, or a further socket of no connection.
+    #[error(
+        "neither the listener's secret nor a connection being set up has the token of this socket"
+    )]
     UnknownToken,
     /// A socket whose number is taken.
     #[error("socket {socket} is there twice")]
@@ -218,7 +220,7 @@ pub struct Hello {
     pub stage: Stage,
     /// Number of the socket.
     pub socket: u16,
-    /// Names the connection.
+    /// Names the connection; the listener's secret in [`Stage::First`].
     pub token: [u8; 16],
     /// What its sender offers.
     pub offer: Offer,
@@ -343,7 +345,7 @@ impl Hello {
     }
 }
 
-fn bad(field: &'static str, value: u64, expected: &'static str) -> HandshakeError {
+pub(super) fn bad(field: &'static str, value: u64, expected: &'static str) -> HandshakeError {
     HandshakeError::BadField { field, value, expected }
 }
 
@@ -370,114 +372,6 @@ impl Offer {
             receive,
             send,
         }
-    }
-}
-
-/// Connections that are being set up at a listener, without its sockets: `S` stands for one.
-#[derive(Debug)]
-pub struct Meeting<S> {
-    offer: Offer,
-    pending: Vec<Pending<S>>,
-}
-
-#[derive(Debug)]
-struct Pending<S> {
-    token: [u8; 16],
-    since: u64,
-    peer: Offer,
-    sockets: Vec<Option<S>>,
-}
-
-/// A connection whose sockets are all there.
-#[derive(Debug)]
-pub struct Met<S> {
-    /// What was agreed.
-    pub agreed: Agreed,
-    /// What the peer offers.
-    pub peer: Offer,
-    /// Its sockets, in order.
-    pub sockets: Vec<S>,
-}
-
-/// Connections being set up at a time.
-const MOST_PENDING: usize = 64;
-
-impl<S> Meeting<S> {
-    /// Of a listener that offers this.
-    pub fn new(offer: Offer) -> Self {
-        Self { offer, pending: Vec::new() }
-    }
-
-    /// A socket has sent its handshake message. Returns the answer, which `reply` is given before
-    /// the connection is returned, if all of its sockets are there. `random` becomes the token of a
-    /// new connection; `now` is any clock.
-    ///
-    /// # Errors
-    /// The message was refused; `reply` was given the refusal.
-    pub fn hello(
-        &mut self,
-        bytes: &[u8; HELLO],
-        mut socket: S,
-        random: [u8; 16],
-        now: u64,
-        reply: impl FnOnce(&mut S, &[u8; HELLO]),
-    ) -> Result<Option<Met<S>>, HandshakeError> {
-        let found = Hello::decode(bytes).and_then(|hello| self.place(&hello, random, now));
-        let (stage, number, token, at) = match found {
-            Ok((at, number)) => (Stage::Accepted, number, self.pending[at].token, Ok(at)),
-            Err(error) => (Stage::Refused(error.reason()), 0, [0; 16], Err(error)),
-        };
-        let answer = Hello { stage, socket: number, token, offer: self.offer };
-        reply(&mut socket, &answer.encode());
-        let pending = &mut self.pending[at?];
-        pending.sockets[usize::from(number)] = Some(socket);
-        if pending.sockets.iter().any(Option::is_none) {
-            return Ok(None);
-        }
-        let Pending { peer, sockets, .. } = self.pending.swap_remove(at?);
-        let sockets = sockets.into_iter().flatten().collect();
-        Ok(Some(Met { agreed: self.offer.agree(&peer), peer, sockets }))
-    }
-
-    /// The connection to which a message belongs, and the number of the socket.
-    fn place(
-        &mut self,
-        hello: &Hello,
-        random: [u8; 16],
-        now: u64,
-    ) -> Result<(usize, u16), HandshakeError> {
-        match hello.stage {
-            Stage::First if hello.socket == 0 => {
-                if self.pending.len() == MOST_PENDING {
-                    return Err(HandshakeError::Busy { most: MOST_PENDING });
-                }
-                let sockets = self.offer.agree(&hello.offer).sockets;
-                let sockets = (0..sockets).map(|_| None).collect();
-                let (token, peer) = (random, hello.offer);
-                self.pending.push(Pending { token, since: now, peer, sockets });
-                Ok((self.pending.len() - 1, 0))
-            }
-            Stage::First => Err(bad("the first socket", hello.socket.into(), "0")),
-            Stage::Join => {
-                let at = self.pending.iter().position(|pending| pending.token == hello.token);
-                let at = at.ok_or(HandshakeError::UnknownToken)?;
-                let socket = hello.socket;
-                match self.pending[at].sockets.get(usize::from(socket)) {
-                    Some(None) => Ok((at, socket)),
-                    Some(Some(_)) => Err(HandshakeError::Duplicate { socket }),
-                    None => Err(bad("the socket", socket.into(), "less than the number agreed")),
-                }
-            }
-            found => {
-                let expected = "a first socket or a further one";
-                Err(HandshakeError::Unexpected { found, expected })
-            }
-        }
-    }
-
-    /// Gives up connections that began before `time`. Their sockets are dropped.
-    pub fn expire(&mut self, time: u64) {
-        self.pending.retain(|pending| pending.since >= time);
     }
 }
 

@@ -1,0 +1,115 @@
+//! The accepting end of the handshake.
+
+use super::agreed::Agreed;
+use super::hello::{HELLO, HandshakeError, Hello, Offer, Stage, bad};
+
+/// Connections that are being set up at a listener, without its sockets: `S` stands for one.
+#[derive(Debug)]
+pub struct Meeting<S> {
+    offer: Offer,
+    secret: [u8; 16],
+    pending: Vec<Pending<S>>,
+}
+
+#[derive(Debug)]
+struct Pending<S> {
+    token: [u8; 16],
+    since: u64,
+    peer: Offer,
+    sockets: Vec<Option<S>>,
+}
+
+/// A connection whose sockets are all there.
+#[derive(Debug)]
+pub struct Met<S> {
+    /// What was agreed.
+    pub agreed: Agreed,
+    /// What the peer offers.
+    pub peer: Offer,
+    /// Its sockets, in order.
+    pub sockets: Vec<S>,
+}
+
+/// Connections being set up at a time.
+const MOST_PENDING: usize = 64;
+
+impl<S> Meeting<S> {
+    /// Of a listener that offers this to peers that know `secret`, which is zeros where anybody may
+    /// connect.
+    pub fn new(offer: Offer, secret: [u8; 16]) -> Self {
+        Self { offer, secret, pending: Vec::new() }
+    }
+
+    /// A socket has sent its handshake message. Returns the answer, which `reply` is given before
+    /// the connection is returned, if all of its sockets are there. `random` becomes the token of a
+    /// new connection; `now` is any clock.
+    ///
+    /// # Errors
+    /// The message was refused; `reply` was given the refusal.
+    pub fn hello(
+        &mut self,
+        bytes: &[u8; HELLO],
+        mut socket: S,
+        random: [u8; 16],
+        now: u64,
+        reply: impl FnOnce(&mut S, &[u8; HELLO]),
+    ) -> Result<Option<Met<S>>, HandshakeError> {
+        let found = Hello::decode(bytes).and_then(|hello| self.place(&hello, random, now));
+        let (stage, number, token, at) = match found {
+            Ok((at, number)) => (Stage::Accepted, number, self.pending[at].token, Ok(at)),
+            Err(error) => (Stage::Refused(error.reason()), 0, [0; 16], Err(error)),
+        };
+        let answer = Hello { stage, socket: number, token, offer: self.offer };
+        reply(&mut socket, &answer.encode());
+        let pending = &mut self.pending[at?];
+        pending.sockets[usize::from(number)] = Some(socket);
+        if pending.sockets.iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        let Pending { peer, sockets, .. } = self.pending.swap_remove(at?);
+        let sockets = sockets.into_iter().flatten().collect();
+        Ok(Some(Met { agreed: self.offer.agree(&peer), peer, sockets }))
+    }
+
+    /// The connection to which a message belongs, and the number of the socket.
+    fn place(
+        &mut self,
+        hello: &Hello,
+        random: [u8; 16],
+        now: u64,
+    ) -> Result<(usize, u16), HandshakeError> {
+        match hello.stage {
+            Stage::First if hello.token != self.secret => Err(HandshakeError::UnknownToken),
+            Stage::First if hello.socket == 0 => {
+                if self.pending.len() == MOST_PENDING {
+                    return Err(HandshakeError::Busy { most: MOST_PENDING });
+                }
+                let sockets = self.offer.agree(&hello.offer).sockets;
+                let sockets = (0..sockets).map(|_| None).collect();
+                let (token, peer) = (random, hello.offer);
+                self.pending.push(Pending { token, since: now, peer, sockets });
+                Ok((self.pending.len() - 1, 0))
+            }
+            Stage::First => Err(bad("the first socket", hello.socket.into(), "0")),
+            Stage::Join => {
+                let at = self.pending.iter().position(|pending| pending.token == hello.token);
+                let at = at.ok_or(HandshakeError::UnknownToken)?;
+                let socket = hello.socket;
+                match self.pending[at].sockets.get(usize::from(socket)) {
+                    Some(None) => Ok((at, socket)),
+                    Some(Some(_)) => Err(HandshakeError::Duplicate { socket }),
+                    None => Err(bad("the socket", socket.into(), "less than the number agreed")),
+                }
+            }
+            found => {
+                let expected = "a first socket or a further one";
+                Err(HandshakeError::Unexpected { found, expected })
+            }
+        }
+    }
+
+    /// Gives up connections that began before `time`. Their sockets are dropped.
+    pub fn expire(&mut self, time: u64) {
+        self.pending.retain(|pending| pending.since >= time);
+    }
+}
