@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Dim, Element, Gpu, KernelPtr, Place, SafeKernel};
-use warpverbs::raw::nic::{
-    Clock, Config, DoorbellPolicy, EngineThread, SoftNic, Step, VirtualClock,
-};
+use warpverbs::raw::nic::{Clock, Config, DoorbellPolicy, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{
     Access, Context, CqMode, Device, Endpoint, EndpointConfig, MemoryRegion,
 };
@@ -50,16 +48,7 @@ impl World {
         };
         let nic = SoftNic::new(config).expect("NIC");
         let engine = nic.clone();
-        let stepper = move || match engine.step() {
-            Step::Busy(_) => true,
-            Step::Idle => match engine.next_timer() {
-                Some(wait) => {
-                    clock.advance(wait.max(Duration::from_nanos(1)));
-                    true
-                }
-                None => false,
-            },
-        };
+        let stepper = move || clock.drive(&engine);
         let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
         let device = connect_to(&nic);
         let what = format!("WARPVERBS_SIMT_SEED={seed:#x}, {policy:?}");

@@ -8,7 +8,7 @@ use warpverbs::gpu::{
     Buffer, Dim, Element, Gpu, GpuError, KernelPtr, LaunchError, LocalView, Place, Qp, RemoteView,
     SafeKernel, Status,
 };
-use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, Step, VirtualClock};
+use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, Outcome,
 };
@@ -60,16 +60,7 @@ fn device_and_nic(seed: Option<u64>) -> (Arc<dyn Gpu>, Device, Option<EngineThre
         Config { seed: Some(seed), clock: Clock::Virtual(clock.clone()), ..Config::default() };
     let nic = SoftNic::new(config).expect("NIC");
     let engine = nic.clone();
-    let stepper = move || match engine.step() {
-        Step::Busy(_) => true,
-        Step::Idle => match engine.next_timer() {
-            Some(wait) => {
-                clock.advance(wait.max(Duration::from_nanos(1)));
-                true
-            }
-            None => false,
-        },
-    };
+    let stepper = move || clock.drive(&engine);
     let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
     (Arc::new(simt.expect("SIMT device")), connect(nic), None)
 }

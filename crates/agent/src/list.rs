@@ -36,6 +36,12 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// It was registered, and is no longer.
+    pub(crate) fn deregistered(&self) -> AgentError {
+        let (owner, label) = (self.owner.to_string(), self.label.to_string());
+        AgentError::Deregistered { owner, label }
+    }
+
     /// Checks the last block of a run, which ends farthest.
     pub(crate) fn check(&self, run: &Run, index: usize) -> Result<(), AgentError> {
         let last = run.last();

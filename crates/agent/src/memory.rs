@@ -79,13 +79,8 @@ impl LocalMemory {
         // Acquire, pairs with `retire`.
         match self.live.load(Ordering::Acquire) {
             true => Ok(()),
-            false => Err(self.deregistered()),
+            false => Err(self.extent.deregistered()),
         }
-    }
-
-    pub(crate) fn deregistered(&self) -> AgentError {
-        let (owner, label) = (self.extent.owner.to_string(), self.extent.label.to_string());
-        AgentError::Deregistered { owner, label }
     }
 
     /// Its key dies now, unless a transfer of this agent needs it still.

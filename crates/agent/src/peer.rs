@@ -221,13 +221,8 @@ impl PeerMemory {
     pub(crate) fn check(&self) -> Result<(), AgentError> {
         match self.revoked.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(self.deregistered()),
+            true => Err(self.extent.deregistered()),
         }
-    }
-
-    pub(crate) fn deregistered(&self) -> AgentError {
-        let (owner, label) = (self.extent.owner.to_string(), self.extent.label.to_string());
-        AgentError::Deregistered { owner, label }
     }
 }
 

@@ -129,16 +129,24 @@ fn deregistered_memory_fails_one_transfer_and_the_next_has_new_queue_pairs() {
     assert_eq!(bytes(&ours), [2; 4096]);
 }
 
+const LONG: usize = 8 << 20;
+
+/// A READ of [`LONG`] bytes, blocks of 64 in reverse order, which takes a while; the memory that it
+/// fills, and that it reads.
+fn long_read(initiator: &Agent, target: &Agent) -> (Transfer, Registration, Registration) {
+    let theirs = target.register(pattern(LONG, 4), "cache").unwrap();
+    let ours = initiator.register(vec![0; LONG], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let reversed: Vec<u64> = (0..(LONG / 64) as u64).rev().map(|block| block * 64).collect();
+    let (into, from) =
+        (ours.blocks(0, 64, LONG / 64).unwrap(), theirs.blocks_at(&reversed, 64).unwrap());
+    (initiator.initialize(Op::Read, &into, &from).unwrap(), ours, theirs)
+}
+
 #[test]
 fn a_cancelled_transfer_ends_and_can_be_posted_again() {
     let (initiator, target) = agents();
-    let len = 8 << 20;
-    let theirs = target.register(pattern(len, 4), "cache").unwrap();
-    let ours = initiator.register(vec![0; len], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let (into, from) =
-        (ours.blocks(0, 64, len / 64).unwrap(), theirs.blocks_at(&reversed(len), 64).unwrap());
-    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    let (read, ours, _theirs) = long_read(&initiator, &target);
     read.post(PostOptions::new()).unwrap();
     read.cancel();
     let start = Instant::now();
@@ -149,29 +157,19 @@ fn a_cancelled_transfer_ends_and_can_be_posted_again() {
     assert_eq!(read.state(), State::Cancelled);
     assert!(matches!(read.wait(SOON), Err(AgentError::Cancelled)));
     // Nothing is touched any more.
-    ours.write(0, &vec![0xee; len]).unwrap();
+    ours.write(0, &vec![0xee; LONG]).unwrap();
     read.cancel();
     assert_eq!(read.state(), State::Cancelled);
     assert!(bytes(&ours).iter().all(|byte| *byte == 0xee));
     run(&read);
-    let expected: Vec<u8> = pattern(len, 4).chunks(64).rev().flatten().copied().collect();
+    let expected: Vec<u8> = pattern(LONG, 4).chunks(64).rev().flatten().copied().collect();
     assert!(bytes(&ours) == expected);
-}
-
-fn reversed(len: usize) -> Vec<u64> {
-    (0..len as u64 / 64).rev().map(|i| i * 64).collect()
 }
 
 #[test]
 fn a_deadline_ends_a_transfer_and_keeps_its_cause() {
     let (initiator, target) = agents();
-    let len = 8 << 20;
-    let theirs = target.register(pattern(len, 4), "cache").unwrap();
-    let ours = initiator.register(vec![0; len], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let (into, from) =
-        (ours.blocks(0, 64, len / 64).unwrap(), theirs.blocks_at(&reversed(len), 64).unwrap());
-    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    let (read, _ours, _theirs) = long_read(&initiator, &target);
     read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
     let late = read.wait(SOON).unwrap_err();
     assert!(late.to_string().contains("target ("), "{late}");

@@ -50,7 +50,7 @@ impl Path for Direct {
     ) -> Result<Started, AgentError> {
         match &self.place {
             Place::Here(owner) => {
-                let owner = owner.upgrade().ok_or_else(|| part.remote.deregistered())?;
+                let owner = owner.upgrade().ok_or_else(|| part.remote.extent.deregistered())?;
                 owner.check()?;
                 self.copy(op, part, &owner.buffer, None, cancel)
             }

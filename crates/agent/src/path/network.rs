@@ -169,7 +169,7 @@ impl Path for Network {
         };
         let agent = self.agent.upgrade().ok_or_else(ended)?;
         let pairs = peer.pairs.get(&agent, peer)?;
-        let key = part.local.key().ok_or_else(|| part.local.deregistered())?;
+        let key = part.local.key().ok_or_else(|| part.local.extent.deregistered())?;
         let chunks = part.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
         let mut flight = Work {
             peer: peer.clone(),

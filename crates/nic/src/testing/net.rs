@@ -130,7 +130,7 @@ impl Net {
         if self.clock.now() + wait > end {
             return false;
         }
-        self.clock.advance(wait.max(Duration::from_nanos(1)));
+        self.clock.expire(wait);
         true
     }
 

@@ -6,7 +6,7 @@ use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
     Buffer, Dim, Element, Gpu, Heap, KernelPtr, Local, Place, Qp, SafeKernel, Status,
 };
-use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, Step, VirtualClock};
+use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, Outcome,
 };
@@ -77,16 +77,7 @@ fn device_and_nic(pace: Pace) -> (Arc<dyn Gpu>, Device, Option<EngineThread>) {
         Config { seed: Some(seed), clock: Clock::Virtual(clock.clone()), ..Config::default() };
     let nic = SoftNic::new(config).expect("NIC");
     let engine = nic.clone();
-    let stepper = move || match engine.step() {
-        Step::Busy(_) => true,
-        Step::Idle => match engine.next_timer() {
-            Some(wait) => {
-                clock.advance(wait.max(Duration::from_nanos(1)));
-                true
-            }
-            None => false,
-        },
-    };
+    let stepper = move || clock.drive(&engine);
     let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
     (Arc::new(simt.expect("SIMT device")), connect(&nic), None)
 }

@@ -378,7 +378,7 @@ impl World {
             self.rest();
             // Peers that are never ready are asked for ever.
             let Some(wait) = self.nic.next_timer() else { break };
-            self.clock.advance(wait.max(Duration::from_nanos(1)));
+            self.clock.expire(wait);
         }
         for port in self.ports.iter_mut().flatten() {
             poll(port, true, u8::MAX, &mut self.outcome);
