@@ -36,6 +36,7 @@ pub use process::{Direction, Process, ProcessError, ProcessPiece};
 pub use region::{Backing, Kind, Region, scatter};
 pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};
 pub use ring::{
-    Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, SendRing,
+    Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, RegisterPage,
+    SendRing,
 };
 pub use share::{Share, ShareHandle, SharePiece};

@@ -210,6 +210,14 @@ impl CompletionRing {
         Ok(ring)
     }
 
+    /// Writes 64 bytes at `index`, which is masked, before the CQE that shows them is published.
+    pub fn write(&self, index: u64, bytes: &Block) {
+        let at = (index & self.mask) * 64;
+        for (i, word) in (0u64..).zip(bytes) {
+            self.words.store(at + i * 8, *word, Ordering::Relaxed);
+        }
+    }
+
     /// Writes the CQE at `index`, which is masked: the body first, then bytes 56..64, which carry
     /// the owner bit, as one release store. Pairs with the poller's acquire of that word.
     #[inline]
@@ -276,6 +284,41 @@ impl DoorbellPage {
         }
         let load = |i| self.words.load::<u64>(i as u64 * 8, Ordering::Relaxed);
         (slot..end).find(|&i| load(i) != seen[i])
+    }
+}
+
+/// A page of doorbell registers, laid out as mlx5's: 8-byte words, each by itself.
+#[derive(Debug)]
+pub struct RegisterPage(Words);
+
+impl RegisterPage {
+    /// Bytes of a page.
+    pub const BYTES: usize = 4096;
+    /// Registers of a page.
+    pub const REGISTERS: usize = 4;
+
+    /// The first [`Self::BYTES`] of `region`.
+    pub fn new(region: &Region) -> Result<Self, MemError> {
+        Words::new(region, Self::BYTES as u64, 8).map(Self)
+    }
+
+    /// The value of a register, of which there are [`Self::REGISTERS`]. Relaxed: [`Self::load`] it
+    /// if it is a new one.
+    #[inline(always)]
+    pub fn peek(&self, register: usize) -> u64 {
+        self.0.load(Self::offset(register), Ordering::Relaxed)
+    }
+
+    /// The same, bytes in memory order. Acquire, pairs with the poster's release of the doorbell:
+    /// the record that was written before it is visible.
+    #[inline]
+    pub fn load(&self, register: usize) -> [u8; 8] {
+        self.0.load::<u64>(Self::offset(register), Ordering::Acquire).to_ne_bytes()
+    }
+
+    #[inline(always)]
+    fn offset(register: usize) -> u64 {
+        0x800 + ((register & (Self::REGISTERS - 1)) as u64) * 0x100
     }
 }
 

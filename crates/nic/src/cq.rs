@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{CompletionRecord, CompletionRing, Region};
-use warpverbs_mlx5::cqe::{Cqe, Cqe64, owner_bit};
+use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 pub use warpverbs_mlx5::export::CqMode;
 
 /// Bytes of an entry of a CQ.
@@ -18,7 +18,7 @@ pub enum CqeSize {
     /// 64: the CQE alone.
     #[default]
     B64,
-    /// 128: the CQE is the second half; the first is not written.
+    /// 128: the CQE is the second half; the first is written only where payload goes into it.
     B128,
 }
 
@@ -29,6 +29,11 @@ impl CqeSize {
             Self::B64 => 64,
             Self::B128 => 128,
         }
+    }
+
+    /// Bytes of payload that an entry holds in place of memory.
+    pub(crate) fn payload(self) -> usize {
+        self.bytes() / 2
     }
 }
 
@@ -76,18 +81,26 @@ pub(crate) enum Due {
 }
 
 /// A CQE of a QP, and the send index that it makes known, if it is of a send queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) cqe: Cqe,
     /// Slot of the QP.
     pub(crate) slot: QpSlot,
     pub(crate) reports: Option<u64>,
     pub(crate) user_index: Option<u32>,
+    /// In place of memory.
+    pub(crate) payload: Option<Region>,
 }
 
 /// There was no room for a CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
+
+fn check_log_size(log_size: u8) -> Result<(), NicError> {
+    let (what, value, max) = ("log_size of a CQ", u64::from(log_size), 22);
+    let refused = NicError::OutOfRange { what, value, min: 0, max };
+    (value <= max).then_some(()).ok_or(refused)
+}
 
 /// The NIC's half of a CQ.
 #[derive(Debug)]
@@ -111,10 +124,7 @@ pub(crate) struct CompletionQueue {
 
 impl CompletionQueue {
     pub(crate) fn new(cqn: u32, config: &CqConfig) -> Result<Self, NicError> {
-        if config.log_size > 22 {
-            let value = u64::from(config.log_size);
-            return Err(NicError::OutOfRange { what: "log_size of a CQ", value, min: 0, max: 22 });
-        }
+        check_log_size(config.log_size)?;
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let wide = u8::from(config.cqe_size == CqeSize::B128);
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
@@ -138,9 +148,14 @@ impl CompletionQueue {
         })
     }
 
-    /// Writes a CQE now, of a QP with this user index.
+    /// Writes a CQE now, of a QP with this user index, with payload that fits.
     #[inline]
-    pub(crate) fn publish(&mut self, cqe: &Cqe, user_index: Option<u32>) -> Result<(), Overrun> {
+    pub(crate) fn publish(
+        &mut self,
+        cqe: &Cqe,
+        user_index: Option<u32>,
+        payload: Option<&Region>,
+    ) -> Result<(), Overrun> {
         if self.dead {
             return Ok(());
         }
@@ -153,11 +168,10 @@ impl CompletionQueue {
             let place = offset_of!(Cqe64, srqn_uidx);
             bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
         }
-        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
-        // The second half of an entry of 128 bytes.
-        let index = (index << self.wide) + u64::from(self.wide);
-        self.ring.publish(index, &zerocopy::transmute!(bytes));
-        self.produced += 1;
+        if let Some(payload) = payload {
+            self.add_payload(payload, &mut bytes);
+        }
+        self.write(bytes);
         if let Some(arm) = &mut self.arm {
             if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
                 arm.solicit(self.produced);
@@ -165,6 +179,66 @@ impl CompletionQueue {
             arm.look(&self.record, self.produced);
         }
         Ok(())
+    }
+
+    /// Goes on in the first 2^`log_size` entries of `buf`. The last CQE in the old ring says so;
+    /// the next one has the index after it. The consumer copies what it has not consumed. The old
+    /// ring is to be dropped after the lock.
+    pub(crate) fn resize(
+        &mut self,
+        log_size: u8,
+        buf: &Region,
+    ) -> Result<CompletionRing, NicError> {
+        if self.mode == CqMode::Collapsed {
+            return Err(NicError::CollapsedResize);
+        }
+        check_log_size(log_size)?;
+        self.read_consumed();
+        let (outstanding, from, to) =
+            (self.produced - self.consumed, 1 << self.log_size, 1u64 << log_size);
+        // The CQE that announces the new ring has a place in the old one and an index in both.
+        if self.dead || outstanding >= from || outstanding >= to {
+            return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
+        }
+        let cause = |cause| NicError::Memory { what: "CQ buffer", cause };
+        let ring = CompletionRing::new(buf, log_size + self.wide).map_err(cause)?;
+        self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
+        self.log_size = log_size;
+        // What is not consumed moves by one index, and so does the consumer. Until it writes its
+        // record, that is behind, which `read_consumed` takes for an index ahead.
+        self.consumed += 1;
+        Ok(std::mem::replace(&mut self.ring, ring))
+    }
+
+    /// Puts payload into the CQE, or into the half of the entry before it.
+    #[cold]
+    fn add_payload(&self, payload: &Region, cqe: &mut [u8; 64]) {
+        let mut first = [0; 64];
+        let len = payload.len().min(first.len());
+        // The memory is the NIC's own.
+        let _read = payload.read(0, &mut first[..len]);
+        if len <= 32 {
+            cqe[..32].copy_from_slice(&first[..32]);
+            cqe[63] |= CqeFormat::Inline32.bits();
+        } else {
+            self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
+            cqe[63] |= CqeFormat::Inline64.bits();
+        }
+    }
+
+    /// Where the next CQE goes, in blocks of 64 bytes.
+    #[inline]
+    fn index(&self) -> u64 {
+        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        // The second half of an entry of 128 bytes.
+        (index << self.wide) + u64::from(self.wide)
+    }
+
+    /// Writes the CQE at the producer index.
+    #[inline]
+    fn write(&mut self, bytes: [u8; 64]) {
+        self.ring.publish(self.index(), &zerocopy::transmute!(bytes));
+        self.produced += 1;
     }
 
     /// Looks whether the consumer has armed the CQ. `false`: it never does.
@@ -175,13 +249,17 @@ impl CompletionQueue {
     }
 
     /// Reads how far the consumer has come. An index ahead of the producer is ignored.
-    #[cold]
-    fn look_for_room(&mut self) -> Result<(), Overrun> {
+    fn read_consumed(&mut self) {
         let news = self.record.consumer().wrapping_sub(self.consumed as u32) & 0xff_ffff;
         let consumed = self.consumed + u64::from(news);
         if consumed <= self.produced {
             self.consumed = consumed;
         }
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), Overrun> {
+        self.read_consumed();
         if (self.produced - self.consumed) >> self.log_size != 0 {
             self.dead = true;
             return Err(Overrun);
@@ -200,12 +278,32 @@ pub(crate) struct CqInner {
     pub(crate) nic: Arc<Shared>,
     pub(crate) slot: CqSlot,
     pub(crate) cqn: u32,
+    pub(crate) cqe_size: CqeSize,
 }
 
 impl Cq {
     /// Number of the CQ, in events.
     pub fn cqn(&self) -> u32 {
         self.0.cqn
+    }
+
+    /// Goes on in another ring, of entries of the same size: `buf` is as [`CqConfig::buf`], and is
+    /// filled likewise. Returns once a CQE with the opcode "resized"
+    /// ([`CqeOpcode::ResizeCq`](warpverbs_mlx5::opcode::CqeOpcode)) is in the old ring, which is
+    /// not used any more. It takes an index, so the consumer moves each CQE before it from index
+    /// `i` of the old ring to `i + 1` of the new one, with the owner bit of that index, and goes on
+    /// at its consumer index + 1.
+    ///
+    /// # Errors
+    /// A size out of range or unsuitable memory; a collapsed CQ; one that has failed, or whose
+    /// CQEs, as far as its doorbell record says, do not leave room in both rings.
+    pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
+        let mut core = self.0.nic.lock_running()?;
+        let cq = core.queues.tables.cqs.live_mut(self.0.slot);
+        let old = cq.map(|cq| cq.resize(log_size, buf)).transpose()?;
+        drop(core);
+        drop(old);
+        Ok(())
     }
 }
 
@@ -267,7 +365,7 @@ mod tests {
                 solicited,
                 from: None,
             };
-            self.cq.publish(&cqe, None).unwrap();
+            self.cq.publish(&cqe, None, None).unwrap();
         }
 
         /// Arms as the consumer does, and looks often enough. Events so far.

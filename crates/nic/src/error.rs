@@ -47,6 +47,24 @@ pub enum NicError {
         /// How many there are.
         max: u64,
     },
+    /// CQEs that are not consumed leave no room in the old or the new ring of a CQ.
+    #[error(
+        "CQ {cqn} cannot go from {from} to {to} entries: {outstanding} CQEs are not consumed, \
+         or it has failed"
+    )]
+    CqFull {
+        /// The CQ.
+        cqn: u32,
+        /// CQEs that are not consumed.
+        outstanding: u64,
+        /// Entries of the old ring.
+        from: u64,
+        /// Entries of the new ring.
+        to: u64,
+    },
+    /// A collapsed CQ has one entry, whatever its size.
+    #[error("a collapsed CQ cannot be resized")]
+    CollapsedResize,
     /// An object of another NIC, or of another protection domain, was given.
     #[error("{what} belongs to another {owner}")]
     Foreign {
@@ -73,6 +91,9 @@ pub enum NicError {
         /// Asking for copies.
         what: &'static str,
     },
+    /// A CQE of a datagram has no place for payload.
+    #[error("a QP of datagrams cannot have payload in CQEs, which name the sender there")]
+    DatagramInCqe,
     /// Peers cannot be given rights to memory with a bounce buffer: the NIC does not see their
     /// accesses, so it would not copy.
     #[error(

@@ -30,6 +30,7 @@ mod stop;
 #[cfg(feature = "test-utils")]
 pub mod testing;
 mod thread;
+mod uar;
 mod violation;
 
 pub use arm::CompletionNotice;
@@ -49,12 +50,13 @@ pub use proxy_device::{
     SendList, Staging, receive_syndrome, translate_receive,
 };
 pub use qp::{
-    Announcement, AttrMask, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig, QpState,
-    RqConfig, Service, ack_timeout, rnr_delay,
+    Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,
+    QpInfo, QpState, RqConfig, ScatterToCqe, Service, ack_timeout, rnr_delay,
 };
 pub use srq::{Srq, SrqConfig};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use stop::StopWatcher;
 pub use thread::EngineThread;
+pub use uar::UarPage;
 pub use violation::{KeySide, QueueKind, Rule, Violation};
 pub use warpverbs_rdma::{AsyncEvent, Completion, Mtu, Status, TransitionError};

@@ -9,7 +9,7 @@ use crate::qp::{Qp, QpConfig};
 use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
 use crate::stop::Stop;
 use crate::thread::EngineThread;
-use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, StopWatcher, Violation};
+use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, StopWatcher, UarPage, Violation};
 use crossbeam::channel::Receiver;
 use crossbeam::utils::CachePadded;
 use rand::SeedableRng;
@@ -211,6 +211,12 @@ impl SoftNic {
         &self.0.doorbells
     }
 
+    /// Polls the doorbell registers of `page`, 4096 bytes of host memory: 8-byte words at 0x800,
+    /// 0x900, 0xa00 and 0xb00, as in mlx5's pages. For [`Announcement::Uar`](crate::Announcement).
+    pub fn add_uar(&self, page: &Region) -> Result<UarPage, NicError> {
+        self.0.add_uar(page)
+    }
+
     /// A new protection domain.
     pub fn alloc_pd(&self) -> Pd {
         let number = self.0.next_pd.fetch_add(1, Ordering::Relaxed);
@@ -283,7 +289,8 @@ impl SoftNic {
             core.queues.watch_arm(slot);
         }
         drop(core);
-        Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn })))
+        let cqe_size = config.cqe_size;
+        Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn, cqe_size })))
     }
 
     /// A new SRQ.
@@ -349,6 +356,13 @@ impl SoftNic {
     /// The oldest event not yet polled.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.0.lock().queues.diagnostics.events.pop()
+    }
+
+    /// Calls `handler` for every event from now on, and at once for those not yet polled;
+    /// [`Self::poll_event`] has none any more. A later handler replaces it. It is called with the
+    /// NIC's lock held: it must not wait, must not call the NIC and must not hold it.
+    pub fn on_event(&self, handler: impl Fn(AsyncEvent) + Send + 'static) {
+        self.0.lock().queues.diagnostics.events.hand_to(Box::new(handler));
     }
 
     /// The violations kept since the last call, oldest first.

@@ -47,6 +47,8 @@ slots! {
     CqSlot
     /// Slot of an SRQ.
     SrqSlot
+    /// Slot of a page of doorbell registers.
+    UarSlot
 }
 
 /// Objects by number. Numbers stay dense, so that what is scanned by number stays short.

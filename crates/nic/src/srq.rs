@@ -159,6 +159,11 @@ impl Srq {
             srq.limit = limit;
         }
     }
+
+    /// The limit that is armed; 0 without, and once its event was raised.
+    pub fn limit(&self) -> u16 {
+        self.0.nic.lock().queues.tables.srqs.live(self.0.slot).map_or(0, |srq| srq.limit)
+    }
 }
 
 impl Drop for SrqInner {

@@ -98,10 +98,11 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
 fn slices(nic: &Shared, core: &mut Core, mut idle: u32, spin: u32) -> u32 {
     for _ in 0..SLICES {
         idle = match core.step() {
+            Step::Busy(_) if core.looking => idle,
             Step::Busy(_) => 0,
             Step::Idle => idle.saturating_add(1),
         };
-        if idle > spin || nic.waiting.load(Ordering::Relaxed) != 0 {
+        if (idle > spin && !core.looking) || nic.waiting.load(Ordering::Relaxed) != 0 {
             break;
         }
         if idle > 0 {

@@ -11,7 +11,7 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
-    QpState, RqConfig, Service, Srq, SrqConfig, Step,
+    QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, Step,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
@@ -196,6 +196,7 @@ impl Device for SoftDevice {
             on_send_error: OnSendError::StopAll,
             consume_only: false,
             user_index: None,
+            scatter_to_cqe: ScatterToCqe::default(),
             service: if request.datagrams { Service::Datagram } else { Service::Connected },
         };
         let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;

@@ -96,6 +96,11 @@ impl Connection {
         self.state
     }
 
+    /// PSN of the next packet that is sent for the first time, and of the next one expected.
+    pub fn psns(&self) -> (Psn, Psn) {
+        (self.requester.next_psn(), self.responder.expected())
+    }
+
     /// Counters since the connection was made.
     pub const fn stats(&self) -> &Stats {
         &self.stats

@@ -13,11 +13,12 @@
 use core::fmt;
 
 /// State of a QP: the values of `enum ibv_qp_state`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_state")]
 #[repr(u8)]
 pub enum QpState {
     /// Nothing works.
+    #[default]
     Reset = 0,
     /// Receives may be posted; nothing is processed.
     Init = 1,

@@ -10,4 +10,4 @@ mod value;
 
 pub use layout::{CQE, Cqe64, CqeTail, ErrCqe, TAIL_OFFSET};
 pub use owner::{collapsed_index, owned_by_software, owner_bit};
-pub use value::{Cqe, CqeViolation, DatagramSource, ErrorSide, ReceivedKind};
+pub use value::{Cqe, CqeFormat, CqeViolation, DatagramSource, ErrorSide, ReceivedKind};

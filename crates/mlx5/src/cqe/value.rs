@@ -83,6 +83,29 @@ pub enum ErrorSide {
     Responder,
 }
 
+/// Where the payload of a completion is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CqeFormat {
+    /// In memory.
+    #[default]
+    Plain,
+    /// In the first 32 bytes of the CQE.
+    Inline32,
+    /// In the 64 bytes before the CQE, of an entry of 128.
+    Inline64,
+}
+
+impl CqeFormat {
+    /// Bits 3..2 of the CQE's last byte.
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::Plain => 0,
+            Self::Inline32 => 1 << 2,
+            Self::Inline64 => 2 << 2,
+        }
+    }
+}
+
 /// Why 64 bytes are not a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CqeViolation {
@@ -107,8 +130,16 @@ pub enum CqeViolation {
 }
 
 impl Cqe {
-    /// Decodes an entry that software owns.
+    /// Decodes an entry that software owns, whose payload is in memory.
     pub fn parse(raw: &[u8; CQE]) -> Result<Self, CqeViolation> {
+        match Self::parse_any(raw)? {
+            (value, CqeFormat::Plain) => Ok(value),
+            (_, format) => Err(CqeViolation::Format { format: format.bits() >> 2 }),
+        }
+    }
+
+    /// Decodes an entry that software owns, and says where its payload is.
+    pub fn parse_any(raw: &[u8; CQE]) -> Result<(Self, CqeFormat), CqeViolation> {
         let cqe: &Cqe64 = transmute_ref!(raw);
         let tail = cqe.tail;
         let (qpn, wqe_counter) = (tail.qpn.into(), tail.wqe_counter.get());
@@ -122,7 +153,8 @@ impl Cqe {
             byte_cnt,
             srqn,
             solicited: tail.solicited(),
-            from: (cqe.grh_sl >> 4 & 3 != 0)
+            // Payload may lie there.
+            from: (cqe.grh_sl >> 4 & 3 != 0 && tail.format() == 0)
                 .then(|| DatagramSource { qpn: cqe.rqpn.into(), ipv6: cqe.grh_sl & 3 == IPV6 }),
         };
         let error = |side| {
@@ -143,9 +175,18 @@ impl Cqe {
             opcode => return Err(CqeViolation::Opcode { opcode }),
         };
         match tail.format() {
-            0 => Ok(value),
+            0 => Ok((value, CqeFormat::Plain)),
+            1 => Ok((value, CqeFormat::Inline32)),
+            2 => Ok((value, CqeFormat::Inline64)),
             format => Err(CqeViolation::Format { format }),
         }
+    }
+
+    /// The last entry of a ring that was resized: the next one is in the new ring.
+    pub fn emit_resized(owner: bool) -> [u8; CQE] {
+        let opcode = CqeOpcode::ResizeCq;
+        let tail = CqeTail::new(opcode, SendOpcode::Nop, Qpn::default(), 0, owner);
+        transmute!(Cqe64 { tail, ..Cqe64::default() })
     }
 
     /// The bytes, with `owner` as owner bit; see [`super::owner_bit`].

@@ -180,6 +180,7 @@ impl RemoteAtomic {
     }
 }
 
-fn whole(region: &Region) -> Span<'_> {
+/// All of a short region.
+pub(crate) fn whole(region: &Region) -> Span<'_> {
     Span { region, offset: 0, len: region.len() as u32, proxy_lkey: None }
 }

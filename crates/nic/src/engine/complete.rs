@@ -38,15 +38,20 @@ impl Completer {
         let Some(q) = tables.sends.live_mut(slot) else { return };
         q.stats.send_cqes += 1;
         let (at, user_index) = (q.cq, q.user_index);
+        let payload = match cqe {
+            Cqe::Requester { wqe_counter, .. } => q.payload.take(wqe_counter),
+            _ => None,
+        };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
             q.reported = upto;
-            if cq.publish(&cqe, user_index) == Err(Overrun) {
+            if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Overrun) {
                 self.overrun.push(at);
             }
             return;
         }
-        self.hold(tables, time, at, Entry { cqe, slot, reports: Some(upto), user_index });
+        let entry = Entry { cqe, slot, reports: Some(upto), user_index, payload };
+        self.hold(tables, time, at, entry);
     }
 
     /// Writes a CQE of the receive queue in `slot`.
@@ -57,12 +62,17 @@ impl Completer {
         slot: QpSlot,
         cqe: Cqe,
     ) {
-        let Some(rq) = tables.receives.live(slot) else { return };
+        let Some(rq) = tables.receives.live_mut(slot) else { return };
         let (at, user_index) = (rq.cq, rq.user_index);
+        let payload = match cqe {
+            Cqe::Receive { wqe_counter, .. } => rq.payload.take(wqe_counter),
+            _ => None,
+        };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_some() || !cq.held.is_empty() {
-            self.hold(tables, time, at, Entry { cqe, slot, reports: None, user_index });
-        } else if cq.publish(&cqe, user_index) == Err(Overrun) {
+            let entry = Entry { cqe, slot, reports: None, user_index, payload };
+            self.hold(tables, time, at, entry);
+        } else if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Overrun) {
             self.overrun.push(at);
         }
     }
@@ -154,7 +164,8 @@ impl Completer {
                 {
                     q.reported = q.reported.max(upto);
                 }
-                if cq.publish(&held.entry.cqe, held.entry.user_index) == Err(Overrun) {
+                let Entry { cqe, user_index, payload, .. } = &held.entry;
+                if cq.publish(cqe, *user_index, payload.as_ref()) == Err(Overrun) {
                     self.overrun.push(slot);
                 }
             }

@@ -1,14 +1,65 @@
-//! Control calls: states of QPs, and counters.
+//! Control calls: making and removing QPs, their states, and counters.
 
 use super::tables::Tables;
 use super::{Core, POLLS, Released};
-use crate::qp::send::Executor;
+use crate::qp::receive::ReceiveQueue;
+use crate::qp::send::{Executor, SendQueue};
 use crate::qp::state::transition;
-use crate::qp::{QpAttrs, QpState};
-use crate::slots::QpSlot;
+use crate::qp::{QpAttrs, QpInfo, QpState};
+use crate::slots::{QpSlot, UarSlot};
 use crate::stats::{NicStats, QpStats};
-use crate::{AsyncEvent, ModifyError};
-use warpverbs_mem::Access;
+use crate::{AsyncEvent, ModifyError, NicError};
+use warpverbs_mem::{Access, Region, RegisterPage};
+
+impl Core {
+    /// A free QP number.
+    pub(crate) fn draw_qpn(&mut self) -> u32 {
+        self.queues.tables.draw_qpn(&mut self.doorbells.rng)
+    }
+
+    pub(crate) fn insert_qp(
+        &mut self,
+        send: SendQueue,
+        receive: ReceiveQueue,
+    ) -> Result<QpSlot, NicError> {
+        let source = send.source;
+        let datagrams = send.executor == Executor::Datagram;
+        let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
+        self.network.conns.datagram_qps += usize::from(datagrams);
+        self.doorbells.clear(slot);
+        self.doorbells.watch(slot, source);
+        Ok(slot)
+    }
+
+    pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
+        let stats = qp_stats(self, slot);
+        let datagrams = self.queues.executor(slot) == Executor::Datagram;
+        self.network.conns.datagram_qps -= usize::from(datagrams);
+        self.queues.diagnostics.past += stats;
+        let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
+        let _loopback = self.loopback.remove(slot);
+        self.cancel_pending(slot);
+        self.queues.schedule.remove(slot);
+        self.doorbells.forget(slot);
+        let _queues = self.queues.tables.remove_qp(slot);
+        Released { _queues, _end, _connection, _loopback, ..Released::default() }
+    }
+
+    pub(crate) fn add_uar(&mut self, page: &Region) -> Result<UarSlot, NicError> {
+        self.doorbells.uars.add(page)
+    }
+
+    /// No QP uses the page any more. Its memory.
+    pub(crate) fn remove_uar(&mut self, slot: UarSlot) -> Option<RegisterPage> {
+        self.doorbells.uars.remove(slot)
+    }
+
+    /// Nothing that was under way for the QP in `slot` is reported any more.
+    fn cancel_pending(&mut self, slot: QpSlot) {
+        self.doorbells.clear(slot);
+        self.queues.cancel_pending(slot);
+    }
+}
 
 /// Brings the QP in `slot` to another state.
 pub(crate) fn modify(
@@ -67,6 +118,20 @@ pub(crate) fn modify(
     }
     core.queues.enqueue(slot);
     Ok(released)
+}
+
+/// The QP in `slot` as it is now.
+pub(crate) fn query(core: &Core, slot: QpSlot) -> QpInfo {
+    let Some(q) = core.queues.tables.sends.live(slot) else { return QpInfo::default() };
+    let mut attrs = q.attrs;
+    if q.executor == Executor::Datagram {
+        attrs.sq_psn = attrs.sq_psn.and(Some(q.psn));
+    }
+    if let Some((next, expected)) = core.network.conns.psns(slot) {
+        attrs.sq_psn = attrs.sq_psn.and(Some(next));
+        attrs.rq_psn = attrs.rq_psn.and(Some(expected));
+    }
+    QpInfo { state: q.state, attrs, draining: q.state == QpState::Sqd && !q.drained }
 }
 
 /// The counters of the QP in `slot`.

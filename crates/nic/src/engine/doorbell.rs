@@ -1,9 +1,10 @@
 //! Polling doorbells, and how far each send queue is announced.
 
 use super::queues::Queues;
+use super::uar::Uars;
 use crate::config::{Config, DoorbellPolicy};
 use crate::qp::QpState;
-use crate::qp::send::{PendingDoorbell, SendQueue};
+use crate::qp::send::{PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
@@ -26,8 +27,9 @@ pub(crate) struct DoorbellScanner {
     polled: Vec<QpSlot>,
     /// QPs whose doorbells were rung last, newest first.
     hot: ArrayVec<QpSlot, HOT>,
+    pub(super) uars: Uars,
     policy: DoorbellPolicy,
-    record_polls: u32,
+    pub(super) record_polls: u32,
     watch_rewrites: bool,
     pub(super) rng: StdRng,
 }
@@ -40,6 +42,7 @@ impl DoorbellScanner {
             cursor: 0,
             polled: Vec::new(),
             hot: ArrayVec::new(),
+            uars: Uars::default(),
             policy: config.policy,
             record_polls: config.record_polls,
             watch_rewrites: config.watch_rewrites,
@@ -62,14 +65,19 @@ impl DoorbellScanner {
         self.hot.retain(|hot| *hot != slot);
     }
 
-    /// From now on the record of the QP in `slot` is polled.
-    pub(crate) fn poll_record_of(&mut self, slot: QpSlot) {
-        self.polled.push(slot);
+    /// From now on this makes work of the QP in `slot` known, in addition to its doorbell.
+    pub(crate) fn watch(&mut self, slot: QpSlot, source: Source) {
+        match source {
+            Source::Doorbell => {}
+            Source::Record => self.polled.push(slot),
+            Source::Uar { page, .. } => self.uars.join(page, slot),
+        }
     }
 
     /// The QP in `slot` is gone.
     pub(crate) fn forget(&mut self, slot: QpSlot) {
         self.polled.retain(|polled| *polled != slot);
+        self.uars.leave(slot);
     }
 
     #[inline]
@@ -119,7 +127,7 @@ impl DoorbellScanner {
     /// there is nothing else to do. Whether one was rung.
     #[inline]
     pub(crate) fn scan(&mut self, queues: &mut Queues) -> bool {
-        let mut rung = self.poll_records(queues) | self.scan_hot(queues);
+        let mut rung = self.poll_records(queues) | self.scan_uars(queues) | self.scan_hot(queues);
         let windows = self.seen.len().div_ceil(WINDOW);
         for _ in 0..windows {
             while let Some(slot) = self.scan_window() {
@@ -157,7 +165,7 @@ impl DoorbellScanner {
         rung
     }
 
-    fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+    pub(super) fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.live(slot) else { return false };
         // What the record says before RTS may be from before RESET.
         if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
@@ -216,7 +224,13 @@ impl DoorbellScanner {
     }
 
     /// Takes the record's index; waits for the record if it lags behind the doorbell.
-    fn announce_by_record(&self, queues: &mut Queues, slot: QpSlot, doorbell: u16, polls: u32) {
+    pub(super) fn announce_by_record(
+        &self,
+        queues: &mut Queues,
+        slot: QpSlot,
+        doorbell: u16,
+        polls: u32,
+    ) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let record = q.record.send();
         let lags = (doorbell.wrapping_sub(record) as i16) > 0;
@@ -273,6 +287,10 @@ impl DoorbellScanner {
             }
             PendingDoorbell::AwaitRecord { doorbell, polls: 0 } => {
                 q.pending_doorbell = PendingDoorbell::None;
+                if q.has_no_record() {
+                    self.announce(queues, slot, doorbell);
+                    return (true, true);
+                }
                 let rule = Rule::RecordBehindDoorbell { record: q.record.send(), doorbell };
                 queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
             }
@@ -288,7 +306,7 @@ impl DoorbellScanner {
 
     /// The send queue in `slot` is announced up to the 16-bit index `found`.
     #[inline]
-    fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
+    pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let before = q.posted;
         match extend(q, found) {

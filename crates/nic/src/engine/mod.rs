@@ -23,20 +23,20 @@ mod queues;
 mod report;
 mod schedule;
 mod tables;
+mod uar;
 
 pub(crate) use in_flight::InFlight;
 pub(crate) use proxy::SharedEnd;
 pub use schedule::Step;
 
 use crate::AsyncEvent;
-use crate::NicError;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::link::Link;
+use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue};
-use crate::qp::{Announcement, QpState};
 use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::violation::Log;
@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) network: Network,
     pub(crate) proxy: Proxy,
     slice_bytes: u64,
+    /// Only doorbell registers are still to be looked at before the engine is idle.
+    pub(crate) looking: bool,
     /// The WQEBBs of a long WQE.
     long: Box<[Block; 16]>,
 }
@@ -122,6 +124,7 @@ impl Core {
             network: Network::new(link),
             proxy: Proxy::default(),
             slice_bytes: config.slice_bytes,
+            looking: false,
             long: Box::new([[0; 8]; 16]),
         }
     }
@@ -159,8 +162,11 @@ impl Core {
             && (idle || self.queues.completer.steps.is_multiple_of(64))
             && self.doorbells.poll_watched(&mut self.queues);
         let counts_down = self.doorbells.is_recovering(&self.queues)
+            || self.doorbells.uars.has_due()
             || self.queues.completer.holds_by_steps(&self.queues.tables);
-        if idle && !recovered && !counts_down { Step::Idle } else { Step::Busy(done) }
+        let idle = idle && !recovered && !counts_down;
+        self.looking = idle && self.doorbells.uars.is_midway();
+        if idle && !self.looking { Step::Idle } else { Step::Busy(done) }
     }
 
     /// Time to the next timer, if one runs.
@@ -454,46 +460,5 @@ impl Core {
             }
         }
         any
-    }
-
-    /// A free QP number.
-    pub(crate) fn draw_qpn(&mut self) -> u32 {
-        self.queues.tables.draw_qpn(&mut self.doorbells.rng)
-    }
-
-    pub(crate) fn insert_qp(
-        &mut self,
-        send: SendQueue,
-        receive: ReceiveQueue,
-    ) -> Result<QpSlot, NicError> {
-        let announcement = send.announcement;
-        let datagrams = send.executor == Executor::Datagram;
-        let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
-        self.network.conns.datagram_qps += usize::from(datagrams);
-        self.doorbells.clear(slot);
-        if announcement == Announcement::Record {
-            self.doorbells.poll_record_of(slot);
-        }
-        Ok(slot)
-    }
-
-    pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
-        let stats = control::qp_stats(self, slot);
-        let datagrams = self.queues.executor(slot) == Executor::Datagram;
-        self.network.conns.datagram_qps -= usize::from(datagrams);
-        self.queues.diagnostics.past += stats;
-        let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
-        let _loopback = self.loopback.remove(slot);
-        self.cancel_pending(slot);
-        self.queues.schedule.remove(slot);
-        self.doorbells.forget(slot);
-        let _queues = self.queues.tables.remove_qp(slot);
-        Released { _queues, _end, _connection, _loopback, ..Released::default() }
-    }
-
-    /// Nothing that was under way for the QP in `slot` is reported any more.
-    fn cancel_pending(&mut self, slot: QpSlot) {
-        self.doorbells.clear(slot);
-        self.queues.cancel_pending(slot);
     }
 }

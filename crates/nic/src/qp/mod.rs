@@ -1,11 +1,13 @@
 //! QPs: reliable connections, and unreliable datagrams.
 
 mod attrs;
+pub(crate) mod payload;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod state;
 
 pub use attrs::{AttrMask, Path, QpAttrs, ack_timeout, rnr_delay};
+pub use payload::ScatterToCqe;
 pub use send::FirstError;
 pub use warpverbs_rdma::QpState;
 
@@ -16,9 +18,11 @@ use crate::pd::Pd;
 use crate::proxy_device::ProxyDevice;
 use crate::slots::QpSlot;
 use crate::srq::Srq;
+use crate::uar::UarPage;
 use crate::{ModifyError, NicError, QpStats};
+use payload::CqePayload;
 use receive::{OwnReceives, ReceiveQueue, Receives};
-use send::{Executor, PendingDoorbell, SendQueue};
+use send::{Executor, PendingDoorbell, SendQueue, Source};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing, Region, SendRing};
@@ -53,8 +57,21 @@ pub enum RqConfig {
     Srq(Srq),
 }
 
-/// What makes new work of a QP known.
+/// Whether a QP's poster writes doorbells, but no doorbell record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellOnly {
+    /// It does if the record stays 0 for
+    /// [`Config::record_polls`](crate::Config::record_polls) polls after its first doorbell.
+    #[default]
+    Detect,
+    /// It does not.
+    Never,
+    /// It does.
+    Always,
+}
+
+/// What makes new work of a QP known.
+#[derive(Clone, Debug, Default)]
 pub enum Announcement {
     /// Its doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells), under the
     /// [`DoorbellPolicy`](crate::DoorbellPolicy).
@@ -63,6 +80,15 @@ pub enum Announcement {
     /// Its doorbell record alone, which the NIC polls: for posters whose doorbells lie elsewhere,
     /// and may be shared by QPs.
     Record,
+    /// A register of a page, which QPs may share: a new value there makes the NIC look at the
+    /// doorbell record of the QP that it names, then at those of all QPs of the page. The record
+    /// counts, unless the QP has none.
+    Uar {
+        /// The page.
+        page: UarPage,
+        /// Whether the QP has no record.
+        doorbell_only: DoorbellOnly,
+    },
 }
 
 /// What a QP exchanges.
@@ -73,6 +99,19 @@ pub enum Service {
     Connected,
     /// Datagrams with any QP of this service. It needs a link and uses host memory.
     Datagram,
+}
+
+/// What [`Qp::query`] answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpInfo {
+    /// The state.
+    pub state: QpState,
+    /// The attributes as far as they were given since RESET. PSNs are those of the next packet
+    /// sent and of the next one expected, where packets are sent.
+    pub attrs: QpAttrs,
+    /// In SQD, work that was begun is still in flight.
+    pub draining: bool,
 }
 
 /// How a QP is made.
@@ -99,6 +138,8 @@ pub struct QpConfig {
     /// In the place of the SRQ's number in every CQE of the QP: CQEs of version 1. At most 24 bits;
     /// `None`: version 0.
     pub user_index: Option<u32>,
+    /// Short payload goes into CQEs in place of memory.
+    pub scatter_to_cqe: ScatterToCqe,
     /// The NIC reads no WQE: every announced WQEBB counts as one WQE that succeeded, and the newest
     /// gets a CQE. For measuring posters.
     pub consume_only: bool,
@@ -143,6 +184,9 @@ impl QpConfig {
         same("protection domain", &pd.0.nic)?;
         same("send CQ", &self.send_cq.0.nic)?;
         same("receive CQ", &self.recv_cq.0.nic)?;
+        if let Announcement::Uar { page, .. } = &self.announcement {
+            same("page of doorbell registers", &page.0.nic)?;
+        }
         if let RqConfig::Srq(srq) = &self.rq {
             same("SRQ", &srq.0.nic)?;
             if srq.0.pd.number() != pd.number() {
@@ -161,6 +205,14 @@ impl QpConfig {
         }
         if proxy_device.is_some() && self.service == Service::Datagram {
             return Err(NicError::NotProxied { what: "a QP of datagrams" });
+        }
+        if self.scatter_to_cqe != ScatterToCqe::default() {
+            if proxy_device.is_some() {
+                return Err(NicError::NotProxied { what: "payload in CQEs" });
+            }
+            if self.service == Service::Datagram {
+                return Err(NicError::DatagramInCqe);
+            }
         }
         if proxy_device.is_some() && self.consume_only {
             return Err(NicError::NotProxied { what: "a QP that only consumes" });
@@ -225,6 +277,10 @@ impl QpConfig {
             depth: 1 << self.log_sq,
             cq: self.send_cq.0.slot,
             user_index: self.user_index,
+            payload: CqePayload::new(
+                self.scatter_to_cqe.requests,
+                self.send_cq.0.cqe_size.payload(),
+            ),
             posted: 0,
             next: 0,
             retired: 0,
@@ -242,7 +298,13 @@ impl QpConfig {
             rnr_left: 0,
             attrs: QpAttrs::default(),
             local_hint: KeyHint::default(),
-            announcement: self.announcement,
+            source: match &self.announcement {
+                Announcement::Doorbell => Source::Doorbell,
+                Announcement::Record => Source::Record,
+                Announcement::Uar { page, doorbell_only } => {
+                    Source::Uar { page: page.0.slot, set: *doorbell_only, now: *doorbell_only }
+                }
+            },
             refused_record: None,
             pending_doorbell: PendingDoorbell::None,
             lose: 0,
@@ -274,6 +336,10 @@ impl QpConfig {
             generation: 0,
             cq: self.recv_cq.0.slot,
             user_index: self.user_index,
+            payload: CqePayload::new(
+                self.scatter_to_cqe.receives,
+                self.recv_cq.0.cqe_size.payload(),
+            ),
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),
             refuse: 0,
@@ -360,6 +426,15 @@ impl Qp {
             .sends
             .live(self.0.slot)
             .map_or(QpAttrs::default(), |q| q.attrs)
+    }
+
+    /// The QP as it is now.
+    pub fn query(&self) -> QpInfo {
+        let mut info = control::query(&self.0.nic.lock(), self.0.slot);
+        if self.0.nic.stopped().is_some() {
+            info.state = QpState::Err;
+        }
+        info
     }
 
     /// Counters.

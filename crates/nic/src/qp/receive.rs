@@ -1,6 +1,7 @@
 //! The receive side of a QP: what it grants to its peer, and where its receives come from.
 
 use super::QpState;
+use crate::qp::payload::CqePayload;
 use crate::qp::send::Executor;
 use crate::slots::{CqSlot, QpSlot, SrqSlot};
 use crate::violation::Rule;
@@ -91,6 +92,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) cq: CqSlot,
     /// In its CQEs.
     pub(crate) user_index: Option<u32>,
+    /// For CQEs in place of memory.
+    pub(crate) payload: CqePayload,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,
     /// A fault: so many messages still meet "receiver not ready".
@@ -122,6 +125,7 @@ impl ReceiveQueue {
             (own.taken, own.posted, own.broken) = (0, 0, false);
         }
         self.open.clear();
+        self.payload.clear();
         self.generation = self.generation.wrapping_add(1);
         self.refuse = 0;
         self.flushing = false;

@@ -1,8 +1,9 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
-use super::{Announcement, OnSendError, Path, QpAttrs, QpState};
+use super::payload::CqePayload;
+use super::{DoorbellOnly, OnSendError, Path, QpAttrs, QpState};
 use crate::engine::InFlight;
-use crate::slots::{CqSlot, QpSlot};
+use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
 use crate::violation::Rule;
 use std::collections::VecDeque;
@@ -33,6 +34,22 @@ pub(crate) enum PendingDoorbell {
     AwaitRecord {
         doorbell: u16,
         polls: u32,
+    },
+}
+
+/// What makes new work known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The QP's own doorbell.
+    Doorbell,
+    /// Its record, which is polled.
+    Record,
+    /// A register of this page.
+    Uar {
+        page: UarSlot,
+        /// Whether there is no record: as configured, and as known since RESET.
+        set: DoorbellOnly,
+        now: DoorbellOnly,
     },
 }
 
@@ -90,6 +107,8 @@ pub(crate) struct SendQueue {
     pub(crate) cq: CqSlot,
     /// In its CQEs.
     pub(crate) user_index: Option<u32>,
+    /// For CQEs in place of memory.
+    pub(crate) payload: CqePayload,
     /// Announced up to here.
     pub(crate) posted: u64,
     /// Started up to here.
@@ -120,7 +139,7 @@ pub(crate) struct SendQueue {
     pub(crate) rnr_left: u8,
     pub(crate) attrs: QpAttrs,
     pub(crate) local_hint: KeyHint,
-    pub(crate) announcement: Announcement,
+    pub(crate) source: Source,
     /// An invalid value of the polled record, which was reported.
     pub(crate) refused_record: Option<u16>,
     pub(crate) pending_doorbell: PendingDoorbell,
@@ -139,11 +158,27 @@ impl SendQueue {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
         (self.wake, self.deferred_error, self.first_error) = (None, None, None);
         self.refused_record = None;
+        if let Source::Uar { set, now, .. } = &mut self.source {
+            *now = *set;
+        }
         (self.pending_doorbell, self.lose, self.drained) = (PendingDoorbell::None, 0, false);
         self.attrs = QpAttrs::default();
         self.executor = self.executor.after_reset();
         self.restore_retries();
         self.in_flight.clear();
+        self.payload.clear();
+    }
+
+    /// A doorbell came, and no record with it. Whether that shows that there is none; from now on
+    /// doorbells count then.
+    pub(crate) fn has_no_record(&mut self) -> bool {
+        match &mut self.source {
+            Source::Uar { now, .. } if *now == DoorbellOnly::Detect => {
+                *now = DoorbellOnly::Always;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A request was answered: the retry counters start anew.

@@ -2,13 +2,14 @@
 
 use crate::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
-    QpConfig, RqConfig, Service, SoftNic, Srq,
+    QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
 use std::sync::atomic::Ordering;
 use warpverbs_mem::{HostBuf, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeFormat, CqeTail, ErrorSide, owned_by_software, owner_bit};
 use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
+use warpverbs_mlx5::opcode::CqeOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
@@ -50,6 +51,8 @@ pub struct PortConfig {
     pub cqe_size: CqeSize,
     /// In the CQEs.
     pub user_index: Option<u32>,
+    /// Payload in CQEs.
+    pub scatter_to_cqe: ScatterToCqe,
 }
 
 impl Default for PortConfig {
@@ -65,6 +68,7 @@ impl Default for PortConfig {
             service: Service::default(),
             cqe_size: CqeSize::default(),
             user_index: None,
+            scatter_to_cqe: ScatterToCqe::default(),
         }
     }
 }
@@ -79,6 +83,8 @@ struct Consumer {
     entry: usize,
     log_size: u8,
     ci: u64,
+    /// What the last CQE carried in place of memory, and what lies behind it.
+    payload: Vec<u8>,
 }
 
 impl Consumer {
@@ -95,21 +101,61 @@ impl Consumer {
             ignore_overrun: false,
             notice: None,
         };
-        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, entry, log_size, ci: 0 })
+        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, entry, log_size, ci: 0, payload: vec![] })
     }
 
-    fn poll(&mut self) -> Option<Cqe> {
-        let index = self.ci & ((1 << self.log_size) - 1);
-        let at = index * self.entry as u64 + (self.entry - 64) as u64;
+    /// Where the CQE at `index` is, in a ring of 2^`log_size` entries.
+    fn place(&self, index: u64, log_size: u8) -> u64 {
+        (index & ((1 << log_size) - 1)) * self.entry as u64 + (self.entry - 64) as u64
+    }
+
+    /// The CQE at `index`, if the NIC has written it.
+    fn peek(&self, index: u64) -> Option<[u8; 64]> {
+        let at = self.place(index, self.log_size);
         let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
-        if !owned_by_software(CqeTail::from_ne(tail), self.ci, self.log_size) {
+        if !owned_by_software(CqeTail::from_ne(tail), index, self.log_size) {
             return None;
         }
         let mut bytes = [0; 64];
         self.buf.read(at, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn poll(&mut self) -> Option<Cqe> {
+        let bytes = self.peek(self.ci)?;
+        let (cqe, format) = Cqe::parse_any(&bytes).ok()?;
+        self.payload = match format {
+            CqeFormat::Plain => Vec::new(),
+            CqeFormat::Inline32 => bytes[..32].to_vec(),
+            CqeFormat::Inline64 => {
+                let mut first = vec![0; 64];
+                self.buf.read(self.place(self.ci, self.log_size) - 64, &mut first).ok()?;
+                first
+            }
+        };
         self.ci += 1;
         self.dbr.atomic_u32(0).ok()?.store(set_ci_word(self.ci), Ordering::Release);
-        Cqe::parse(&bytes).ok()
+        Some(cqe)
+    }
+
+    /// What libmlx5 does: the CQEs of the old ring move by one index.
+    fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
+        let buf = host(self.entry << log_size)?;
+        self.cq.resize(log_size, &buf)?;
+        let mut index = self.ci;
+        loop {
+            let mut cqe = self.peek(index).expect("the old ring ends with a CQE of its own");
+            if CqeOpcode::from_nibble(cqe[63] >> 4) == CqeOpcode::ResizeCq {
+                break;
+            }
+            index += 1;
+            cqe[63] = cqe[63] & !1 | u8::from(owner_bit(index, log_size));
+            let at = self.place(index, log_size);
+            buf.write(at, &cqe).expect("the ring has the entry");
+        }
+        self.ci += 1;
+        (self.buf, self.log_size) = (buf, log_size);
+        Ok(())
     }
 }
 
@@ -176,7 +222,8 @@ impl Port {
         let qp = QpConfig {
             service: config.service,
             user_index: config.user_index,
-            announcement: config.announcement,
+            scatter_to_cqe: config.scatter_to_cqe,
+            announcement: config.announcement.clone(),
             send_cq: send.cq.clone(),
             recv_cq: recv.cq.clone(),
             sq: sq.clone(),
@@ -270,6 +317,12 @@ impl Port {
         cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
     }
 
+    /// Rings by a register of a page, with the first 8 bytes of the last WQE.
+    pub fn ring_register(&self, page: &Region, register: u64) {
+        let cell = page.atomic_u64(0x800 + register * 0x100).expect("a page has four registers");
+        cell.store(u64::from_ne_bytes(self.last), Ordering::Release);
+    }
+
     /// Puts a WQE, writes the record and rings; the WQE's index.
     pub fn post(
         &mut self,
@@ -313,6 +366,20 @@ impl Port {
     /// The next completion of a receive.
     pub fn poll_recv(&mut self) -> Option<Cqe> {
         self.recv.poll()
+    }
+
+    /// Goes on with a send CQ of 2^`log_size` entries.
+    ///
+    /// # Errors
+    /// The NIC's.
+    pub fn resize_send_cq(&mut self, log_size: u8) -> Result<(), NicError> {
+        self.send.resize(log_size)
+    }
+
+    /// The payload that the CQEs polled last carried in place of memory, of a send and of a receive:
+    /// 32 or 64 bytes, or none.
+    pub fn payload(&self) -> [&[u8]; 2] {
+        [&self.send.payload, &self.recv.payload]
     }
 
     /// What the send queue has reported since the last call: index, and syndrome of an error.

@@ -1,10 +1,16 @@
-//! Forms of completion queue entries: user indexes, and entries of 128 bytes.
+//! Forms of completion queue entries: user indexes, entries of 128 bytes, rings that are
+//! resized, payload in place of memory.
 
-use warpverbs_mlx5::cqe::Cqe;
+use crate::rng;
+use rand::RngExt;
+use warpverbs_mem::HostBuf;
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{FaultPlan, cable};
-use warpverbs_nic::testing::{Net, PortConfig, addresses, bytes, sge};
-use warpverbs_nic::{CqMode, CqeSize, NicError, QpAttrs};
+use warpverbs_nic::testing::{
+    Net, Pair, PairConfig, Port, PortConfig, addresses, bytes, local, remote, sge,
+};
+use warpverbs_nic::{CqMode, CqeSize, Mr, NicError, QpAttrs, ScatterToCqe, Service, Step};
 
 const INDEX: u32 = 0x0a_0b0c;
 
@@ -74,4 +80,153 @@ fn the_user_index_stands_in_every_completion() {
 fn a_user_index_has_24_bits() {
     let ports = PortConfig { user_index: Some(1 << 24), ..PortConfig::default() };
     assert!(matches!(net(&ports), Err(NicError::OutOfRange { what: "user index", .. })));
+}
+
+#[test]
+fn a_ring_is_resized_with_cqes_in_it() {
+    let (seed, mut rng) = rng();
+    for cqe_size in [CqeSize::B64, CqeSize::B128] {
+        let ports = PortConfig { cqe_size, log_cq: 3, ..PortConfig::default() };
+        let mut pair = Pair::new(PairConfig { a: ports, ..PairConfig::default() }).unwrap();
+        let (mut log_size, mut posted, mut polled) = (3, 0u64, 0u64);
+        for _ in 0..500 {
+            // The CQE that ends a ring has a place in it, too.
+            let room = (1 << log_size) - 1 - (posted - polled);
+            for _ in 0..rng.random_range(0..=room.min(9)) {
+                pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+                posted += 1;
+                pair.run();
+            }
+            for _ in 0..rng.random_range(0..=posted - polled) {
+                let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() else {
+                    panic!("CQE {polled} is lost, seed {seed}");
+                };
+                assert_eq!(wqe_counter, polled as u16, "seed {seed}");
+                polled += 1;
+            }
+            let to = rng.random_range(0..7);
+            match pair.a.resize_send_cq(to) {
+                Ok(()) => {
+                    assert!(posted - polled < 1 << to, "seed {seed}");
+                    log_size = to;
+                }
+                Err(NicError::CqFull { outstanding, .. }) => {
+                    assert!(outstanding >= 1 << to.min(log_size), "seed {seed}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_resized_says_why() {
+    let pair = Pair::new(PairConfig::default()).unwrap();
+    let cq = pair.a.send_cq();
+    let buf = HostBuf::region(64 << 4).unwrap();
+    let expected = |what| move |error: &NicError| matches!(error, NicError::Memory { what: found, .. } if *found == what);
+    assert!(cq.resize(5, &buf).is_err_and(|error| expected("CQ buffer")(&error)));
+    let (what, min, max) = ("log_size of a CQ", 0, 22);
+    assert_eq!(cq.resize(23, &buf), Err(NicError::OutOfRange { what, value: 23, min, max }));
+    let a = PortConfig { cq_mode: CqMode::Collapsed, ..PortConfig::default() };
+    let pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+    assert_eq!(pair.a.send_cq().resize(4, &buf), Err(NicError::CollapsedResize));
+}
+
+/// A READ, an atomic and a SEND of `len` bytes; what the CQEs of READ and SEND carried, and whether
+/// the bytes are in memory. `run` lets the NICs work.
+fn short_messages(
+    [a, b]: [(&mut Port, &Mr); 2],
+    len: usize,
+    run: &dyn Fn(),
+) -> [(Option<Vec<u8>>, bool); 2] {
+    let ((a, own), (b, far)) = (a, b);
+    let data: Vec<u8> = (1..=len as u8).collect();
+    far.region().write(0, &data).unwrap();
+    own.region().write(512, &data).unwrap();
+    own.region().write(1024, &[0; 128]).unwrap();
+    far.region().write(1024, &[0; 128]).unwrap();
+    let (into, from) = (sge(own, 1024, len as u32), remote(far, 0));
+    // The first has no CQE, so its bytes go into memory.
+    let unsignaled = sge(own, 2048, len as u32);
+    own.region().write(2048, &[0; 128]).unwrap();
+    a.post_wqe(|buf, at| WqeBuilder::read(buf, at, from).sge(unsignaled));
+    a.post_wqe(|buf, at| WqeBuilder::read(buf, at, from).sge(into).signaled());
+    run();
+    assert!(
+        matches!(a.poll_send(), Some(Cqe::Requester { byte_cnt, .. }) if byte_cnt == len as u32)
+    );
+    assert_eq!(bytes(own.region(), 2048, len), data);
+    let carried = |payload: &[u8]| {
+        let (data, rest) = payload.split_at_checked(len)?;
+        assert!(rest.iter().all(|byte| *byte == 0));
+        Some(data.to_vec())
+    };
+    let read = (carried(a.payload()[0]), bytes(own.region(), 1024, len) == data);
+    b.post_recv(&[sge(far, 1024, 3), sge(far, 1027, 125)]);
+    let message = sge(own, 512, len as u32);
+    a.post_wqe(|buf, at| WqeBuilder::send_imm(buf, at, 7).sge(message).signaled());
+    run();
+    let kind = ReceivedKind::SendImm(7);
+    let cqe = b.poll_recv();
+    let told = Some(len as u32);
+    let byte_cnt = |cqe| match cqe {
+        Some(Cqe::Receive { kind: found, byte_cnt, .. }) if found == kind => Some(byte_cnt),
+        _ => None,
+    };
+    assert_eq!(byte_cnt(cqe), told, "{cqe:?}");
+    assert!(a.poll_send().is_some());
+    let sent = (carried(b.payload()[1]), bytes(far.region(), 1024, len) == data);
+    [read, sent].map(|(found, there)| (found.inspect(|found| assert_eq!(*found, data)), there))
+}
+
+#[test]
+fn short_payload_is_in_the_cqe_and_not_in_memory() {
+    let scatter_to_cqe = ScatterToCqe { requests: true, receives: true };
+    for (cqe_size, most) in [(CqeSize::B64, 32), (CqeSize::B128, 64)] {
+        let ports = PortConfig { cqe_size, scatter_to_cqe, log_cq: 3, ..PortConfig::default() };
+        let mut pair =
+            Pair::new(PairConfig { a: ports.clone(), b: ports.clone(), ..PairConfig::default() })
+                .unwrap();
+        let mut net = net(&ports).unwrap();
+        for len in [1, 8, 31, 32, 33, 40, 63, 64, 65, 100] {
+            let Pair { nic, a, b, mr_a, mr_b, .. } = &mut pair;
+            let run = || while nic.step() != Step::Idle {};
+            let here = short_messages([(a, mr_a), (b, mr_b)], len, &run);
+            let (a, b) = (&mut net.a, &mut net.b);
+            let run = || {
+                for _ in 0..100 {
+                    a.nic.step();
+                    b.nic.step();
+                }
+            };
+            let there = short_messages([(&mut a.port, &a.mr), (&mut b.port, &b.mr)], len, &run);
+            for found in here.into_iter().chain(there) {
+                assert_eq!((found.0.is_some(), found.1), (len <= most, len > most), "{len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_result_of_an_atomic_is_in_the_cqe() {
+    let scatter_to_cqe = ScatterToCqe { requests: true, receives: false };
+    let ports = PortConfig { scatter_to_cqe, ..PortConfig::default() };
+    let mut net = net(&ports).unwrap();
+    net.b.mr.region().write(8, &40u64.to_ne_bytes()).unwrap();
+    let (to, result) = (remote(&net.b.mr, 8), local(&net.a.mr, 0));
+    net.a.port.post_wqe(|buf, at| WqeBuilder::fetch_add(buf, at, to, 2, result).signaled());
+    net.run();
+    assert!(net.a.port.poll_send().is_some());
+    assert_eq!(net.a.port.payload()[0][..8], 40u64.to_ne_bytes());
+    assert_eq!(bytes(net.a.mr.region(), 0, 8), [0; 8]);
+    assert_eq!(bytes(net.b.mr.region(), 8, 8), 42u64.to_ne_bytes());
+}
+
+#[test]
+fn payload_in_cqes_is_for_connected_qps() {
+    let scatter_to_cqe = ScatterToCqe { requests: true, receives: true };
+    let service = Service::Datagram;
+    let ports = PortConfig { service, scatter_to_cqe, ..PortConfig::default() };
+    assert!(matches!(net(&ports), Err(NicError::DatagramInCqe)));
 }

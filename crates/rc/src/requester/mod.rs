@@ -104,6 +104,11 @@ impl Requester {
         Some(Completion::Request { id: entry.request.id, result: Err(status) })
     }
 
+    /// PSN of the next packet that is sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.psn(self.high)
+    }
+
     /// Whether the connection has failed here.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed

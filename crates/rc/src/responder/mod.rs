@@ -56,6 +56,11 @@ impl Responder {
         }
     }
 
+    /// PSN of the next new request.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     /// Whether the connection has failed here.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
     Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, Service, SoftNic, Srq,
-    SrqConfig, StopWatcher,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
+    SoftNic, Srq, SrqConfig, StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -118,6 +118,7 @@ impl Running {
         let config = QpConfig {
             service: Service::Connected,
             user_index: None,
+            scatter_to_cqe: ScatterToCqe::default(),
             send_cq: cqs[0].clone(),
             recv_cq: cqs[1].clone(),
             sq: spec.sq.clone(),

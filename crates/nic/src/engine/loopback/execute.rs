@@ -5,7 +5,7 @@
 //! handed to the QP's copy queue, which keeps the order.
 
 use crate::engine::access::{self, Receive, Refusal, Spans, check_initiator, gather_own};
-use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
+use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic, whole};
 use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
 use crate::engine::in_flight::{Delivery, Stop, local};
 use crate::engine::report::Report;
@@ -15,7 +15,7 @@ use crate::slots::{QpSlot, Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
-use warpverbs_mem::{Access, KeyTable, Kind, Span};
+use warpverbs_mem::{Access, KeyTable, Kind, Region, SmallBuf, Span};
 use warpverbs_mlx5::cqe::ReceivedKind;
 use warpverbs_mlx5::num::Lkey;
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -57,7 +57,7 @@ pub(super) fn execute(
     if wqe.flags.fence.waits_for_reads() && q.in_flight.iter().any(|flight| flight.reads) {
         return Err(Stop::Drain);
     }
-    let solicited = wqe.flags.solicited;
+    let (solicited, signaled) = (wqe.flags.solicited, wqe.flags.completion.is_signaled());
     match wqe.op {
         Op::Write { remote, payload, imm } => {
             let (remote, kind) = (Some(remote), imm.map(ReceivedKind::WriteImm));
@@ -73,16 +73,18 @@ pub(super) fn execute(
         }
         // A datagram QP's executor takes these.
         Op::SendTo { .. } => Err(Stop::NoAnswer),
-        Op::Read { remote, local } => read(env, q, remote, local),
+        Op::Read { remote, local } => read(env, q, remote, local, signaled),
         Op::CompareSwap { remote, compare, swap, result } => {
-            atomic(env, q, remote, Amo::compare_swap(compare, swap), result)
+            atomic(env, q, remote, Amo::compare_swap(compare, swap), (result, signaled))
         }
-        Op::FetchAdd { remote, add, result } => atomic(env, q, remote, Amo::fetch_add(add), result),
+        Op::FetchAdd { remote, add, result } => {
+            atomic(env, q, remote, Amo::fetch_add(add), (result, signaled))
+        }
         Op::MaskedCompareSwap { remote, operands, result } => {
-            atomic(env, q, remote, operands.into(), result)
+            atomic(env, q, remote, operands.into(), (result, signaled))
         }
         Op::MaskedFetchAdd { remote, operands, result } => {
-            atomic(env, q, remote, operands.into(), result)
+            atomic(env, q, remote, operands.into(), (result, signaled))
         }
         Op::Nop => Ok(Executed::default()),
         Op::LocalInval { rkey } => {
@@ -209,12 +211,21 @@ fn message(
     };
     let room = receive.as_ref().filter(|_| remote.is_none());
     access::check_length(len, room).map_err(refused)?;
+    let inline;
     let mut to = Spans::new();
     if let Some(remote) = remote {
+        inline = None;
         to.extend(access::check_rkey(keys, rq, remote, len, needed).map_err(refused)?);
     } else if let Some(Receive { index, sges, .. }) = receive {
         access::check_scatter(keys, rq, env.srqs, index, sges.iter(), 0..len, &mut to)
             .map_err(refused)?;
+        inline = rq.payload.takes(len).then(|| SmallBuf::region(len as usize));
+        if let Some(inline) = &inline {
+            to.clear();
+            to.push(whole(inline));
+        }
+    } else {
+        inline = None;
     }
     let index = receive.map_or(0, |receive| receive.index);
     if let Some(ReceivedKind::SendInvalidate(rkey)) = kind {
@@ -224,6 +235,7 @@ fn message(
     let granted = || {
         let to = match (remote, &receive) {
             (Some(remote), _) => remote_grant(peer_pd, remote, len, needed),
+            (None, Some(_)) if inline.is_some() => vec![],
             (None, Some(receive)) => {
                 let right = (receive_pd, KeySide::Receive, Access::LOCAL_WRITE);
                 grants(right, receive.sges.iter(), len)
@@ -238,6 +250,9 @@ fn message(
         let (index, link) = receive.place();
         let limit = access::take(rq, env.srqs, index, link);
         env.reports.extend(limit.map(Report::Event));
+        if let Some(inline) = inline.clone() {
+            rq.payload.keep(index, inline);
+        }
         delivery(rq, index, kind, len, solicited)
     });
     Ok(Executed { upto, delivery, ..Executed::default() })
@@ -260,11 +275,17 @@ fn read(
     q: &mut SendQueue,
     remote: Remote,
     sges: Sges<'_>,
+    signaled: bool,
 ) -> Result<Executed, Stop> {
     let (keys, len) = (&*env.keys, sges.byte_len());
     check_initiator(q)?;
+    let inline = (signaled && q.payload.takes(len)).then(|| SmallBuf::region(len as usize));
     let mut to = Spans::new();
     gather_own(keys, q, &sges, Access::LOCAL_WRITE, &mut to)?;
+    if let Some(inline) = &inline {
+        to.clear();
+        to.push(whole(inline));
+    }
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
     access::check_op_valid(rq, Access::REMOTE_READ).map_err(refused)?;
@@ -273,11 +294,19 @@ fn read(
     let (right, peer_pd) = ((q.pd, KeySide::Local, Access::LOCAL_WRITE), rq.pd);
     let granted = || {
         let from = remote_grant(peer_pd, remote, len, Access::REMOTE_READ);
-        [from, grants(right, sges.iter(), len)]
+        [from, if inline.is_some() { vec![] } else { grants(right, sges.iter(), len) }]
     };
     let how = (keys, &mut *env.copies, env.slice);
     let upto = start(how, q, Source::Spans(from.as_slice()), &to, len, granted)?;
+    keep(q, inline.as_ref());
     Ok(Executed { upto, brought: len as u32, ..Executed::default() })
+}
+
+/// The payload of the WQE that starts is for its CQE.
+fn keep(q: &mut SendQueue, inline: Option<&Region>) {
+    if let Some(inline) = inline {
+        q.payload.keep(q.next, inline.clone());
+    }
 }
 
 fn atomic(
@@ -285,13 +314,16 @@ fn atomic(
     q: &mut SendQueue,
     remote: Remote,
     amo: Amo,
-    result: Sge,
+    (result, signaled): (Sge, bool),
 ) -> Result<Executed, Stop> {
     let (keys, size) = (&*env.keys, amo.size());
     check_initiator(q)?;
+    let inline =
+        (signaled && q.payload.takes(size.into())).then(|| SmallBuf::region(size as usize));
     let result = keys
         .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, size, Access::LOCAL_WRITE)
         .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
+    let result = inline.as_ref().map_or(result, whole);
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
     let needed = Access::REMOTE_ATOMIC;
@@ -307,6 +339,7 @@ fn atomic(
         let old = amo.on_host(target.region, target.offset)?;
         let (how, len) = ((keys, &mut *env.copies, u64::MAX), u64::from(size));
         let upto = start(how, q, old.as_source(), &[result], len, || [vec![], vec![]])?;
+        keep(q, inline.as_ref());
         return Ok(Executed { upto, brought: size, ..Executed::default() });
     }
     if !env.atomics.is_free() {
@@ -314,6 +347,7 @@ fn atomic(
     }
     let atomic = Box::new(RemoteAtomic::start(amo, &target, Some(&result), env.copies, ())?);
     env.atomics.take(q.slot);
+    keep(q, inline.as_ref());
     let upto = Some(env.copies.next());
     Ok(Executed { upto, brought: size, delivery: None, atomic: Some(atomic) })
 }

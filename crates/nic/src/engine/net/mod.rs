@@ -67,6 +67,8 @@ struct Posted {
     /// Index of its WQE.
     index: u64,
     outgoing: Outgoing,
+    /// What it brings goes into its CQE.
+    inline: bool,
 }
 
 /// The requests of a connection in the order in which they were posted. The identity of each is its

@@ -97,7 +97,9 @@ fn start(
             local(Rule::NoReadResources { attr: "max_rd_atomic" })
         }
     })?;
-    end.requests.push(Posted { index: q.next, outgoing });
+    let inline =
+        brought > 0 && wqe.flags.completion.is_signaled() && q.payload.takes(brought.into());
+    end.requests.push(Posted { index: q.next, outgoing, inline });
     conns.enqueue(q.slot);
     Ok(Started { away: true, brought, delivery: None })
 }

@@ -13,9 +13,9 @@ use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, Kind, MemError, Span, scatter};
+use warpverbs_mem::{Access, Kind, MemError, SmallBuf, Span, scatter};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
-use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Psn, Qpn, Transport, Udp, icrc};
+use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Position, Psn, Qpn, Transport, Udp, icrc};
 
 impl Network {
     /// Takes datagrams from the link; how many.
@@ -138,7 +138,12 @@ impl Connections {
         }
         let bounced = host.bounce.is_some();
         let mut placed = Ok(());
-        if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
+        let inline = matches!(place, Place::Receive { .. })
+            && bth.opcode.position() == Position::Only
+            && host.rq.payload.takes(len.into());
+        if inline {
+            host.rq.payload.keep(host.receive_in_use.index, SmallBuf::of(payload));
+        } else if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
             let mtu = conn.config().mtu;
             let into = || {
                 let full = len as usize == mtu.bytes();
@@ -181,6 +186,9 @@ impl Connections {
         let Tables { sends, keys, .. } = tables;
         let (Some(q), Some(end)) = (sends.live_mut(slot), self.end_mut(slot)) else { return };
         let Some(posted) = end.requests.get(id) else { return };
+        if posted.inline {
+            return q.payload.keep(posted.index, SmallBuf::of(bytes));
+        }
         let sges = posted.outgoing.sges().iter().copied();
         let (mut spans, hint) = (Spans::new(), &mut q.local_hint);
         let found = gather_range(keys, hint, q.pd, sges, range, Access::LOCAL_WRITE, &mut spans);

@@ -168,6 +168,12 @@ impl Connections {
         self.end(slot).map(|end| end.conn.stats())
     }
 
+    /// PSN of the next new packet of a connection, and of the next one expected.
+    pub(crate) fn psns(&self, slot: QpSlot) -> Option<(u32, u32)> {
+        let (next, expected) = self.end(slot)?.conn.psns();
+        Some((next.get(), expected.get()))
+    }
+
     /// The QP in `slot` is in ERR: so is its connection. What it held is flushed.
     pub(in crate::engine) fn fail(&mut self, slot: QpSlot) {
         if let Some(end) = self.end_mut(slot) {

@@ -26,8 +26,8 @@ pub(crate) struct PortSetup {
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
     pub(crate) receives: Receives,
-    /// Bit 0: collapsed send CQ; bit 1: only sends stop; bit 2, if all others are set: consume
-    /// only.
+    /// Bit 0: collapsed send CQ; bit 1: only sends stop; bits 2 to 5: what announces work; bit 6:
+    /// CQEs of 128 bytes; bit 7: payload in CQEs. All from bit 2 on: consume only.
     pub(crate) flags: u8,
 }
 

@@ -13,10 +13,11 @@ use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::num::{MAX_WQE, WqeIndex};
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_nic::DoorbellOnly::Detect;
 use warpverbs_nic::testing::{Port, PortConfig, Receives as From, bytes};
 use warpverbs_nic::{
-    Announcement, Clock, Config, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd, QpAttrs,
-    QpState, SoftNic, Srq, SrqConfig, Step, VirtualClock,
+    Announcement, Clock, Config, CqeSize, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd,
+    QpAttrs, QpState, ScatterToCqe, Service, SoftNic, Srq, SrqConfig, Step, UarPage, VirtualClock,
 };
 
 const GUARD: u8 = 0xc3;
@@ -79,6 +80,8 @@ pub(crate) struct World {
     srq: Option<Srq>,
     srq_buf: Region,
     srq_dbr: Region,
+    uar: UarPage,
+    registers: Region,
     copiers: [Arc<LazyCopier>; 2],
     /// A copy engine failed: errors without violation are possible.
     broken: bool,
@@ -132,6 +135,8 @@ impl World {
         let count = memory.len();
         let keys = Keys { memory, mrs: vec![None; count], numbers: vec![0; count] };
         let (srq_buf, srq_dbr) = (SmallBuf::region(64 << SRQ_LOG), SmallBuf::region(16));
+        let registers = HostBuf::region(4096).unwrap();
+        let uar = nic.add_uar(&registers).unwrap();
         let mut world = Self {
             nic,
             clock,
@@ -142,6 +147,8 @@ impl World {
             srq: None,
             srq_buf,
             srq_dbr,
+            uar,
+            registers,
             copiers,
             broken: false,
             outcome: Outcome::default(),
@@ -159,6 +166,7 @@ impl World {
             Receives::Shared => From::Shared(self.shared()),
             Receives::None => From::None,
         };
+        let carries = setup.flags & 0x80 != 0;
         let config = PortConfig {
             log_sq: setup.log_sq % 6,
             log_cq: setup.log_cq % 6,
@@ -170,11 +178,13 @@ impl World {
             },
             announcement: match setup.flags & 0x3c {
                 0x24 => Announcement::Record,
+                0x28 => Announcement::Uar { page: self.uar.clone(), doorbell_only: Detect },
                 _ => Announcement::Doorbell,
             },
-            service: warpverbs_nic::Service::Connected,
-            cqe_size: warpverbs_nic::CqeSize::B64,
-            user_index: None,
+            cqe_size: if setup.flags & 0x40 == 0 { CqeSize::B64 } else { CqeSize::B128 },
+            scatter_to_cqe: ScatterToCqe { requests: carries, receives: carries },
+            user_index: (setup.flags & 0xc0 == 0xc0).then_some(7),
+            service: Service::Connected,
             consume_only: setup.flags & 0xfc == 0xfc,
         };
         Port::new(&self.nic, &self.pds[0], &config).unwrap()
@@ -351,6 +361,8 @@ impl World {
                     value[4..7].copy_from_slice(&port.qp.qpn().to_be_bytes()[1..]);
                 }
                 port.ring_bytes(value);
+                let register = u64::from(value[0] & 3);
+                self.registers.write(0x800 + register * 0x100, &value).unwrap();
             }
             Op::Ahead { ahead, .. } => {
                 let next = port.posted.wrapping_add_signed((*ahead).into());
@@ -364,6 +376,9 @@ impl World {
             Op::Scribble { receive, at, byte, .. } => {
                 let ring = if *receive { &port.rq } else { &port.sq };
                 ring.write(u64::from(*at) % ring.len() as u64, &[*byte]).unwrap();
+            }
+            Op::Poll { receives: false, times: times @ 0xf0.., .. } => {
+                let _refused = port.resize_send_cq(times % 8);
             }
             Op::Poll { receives, times, .. } => poll(port, *receives, *times, &mut self.outcome),
             Op::Fault { fault, .. } => switch_on(&self.nic, port, *fault),

@@ -1,0 +1,227 @@
+//! Pages of doorbell registers that QPs share.
+//!
+//! In plain memory a register keeps its last value only, so a changed one is no more than a
+//! wake-up: the record of the QP that it names is looked at, then those of all QPs of the page,
+//! a few in each slice. Each slice looks at one register of each page, so four slices see all; the
+//! records of the QPs that were rung last are looked at in every slice.
+
+use super::doorbell::DoorbellScanner;
+use super::queues::Queues;
+use crate::NicError;
+use crate::qp::send::{PendingDoorbell, Source};
+use crate::qp::{DoorbellOnly, QpState};
+use crate::slots::{QpSlot, Slot, UarSlot};
+use arrayvec::ArrayVec;
+use std::collections::VecDeque;
+use warpverbs_mem::{Region, RegisterPage};
+use warpverbs_mlx5::doorbell::Doorbell;
+
+/// Pages of which one slice looks at a register.
+const WINDOW: usize = 64;
+/// Records that one slice looks at because a register changed.
+const RECORDS: usize = 16;
+/// QPs whose records are looked at in every slice.
+const HOT: usize = 8;
+/// Pages of a NIC at most.
+const MAX_PAGES: usize = 1 << 16;
+
+/// The QPs of a page, and how many of their records are still to be looked at.
+#[derive(Debug, Default)]
+struct Members {
+    qps: Vec<QpSlot>,
+    next: usize,
+    due: usize,
+}
+
+/// All pages, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Uars {
+    pages: Vec<Option<RegisterPage>>,
+    members: Vec<Members>,
+    /// Values last seen, by register and page.
+    seen: [Vec<u64>; RegisterPage::REGISTERS],
+    /// The register whose turn it is, and the first page of this slice.
+    register: usize,
+    page: usize,
+    /// Pages with records to be looked at.
+    due: VecDeque<UarSlot>,
+    /// QPs that were rung last, newest first.
+    hot: ArrayVec<QpSlot, HOT>,
+}
+
+impl Uars {
+    /// What the registers hold by now announces nothing.
+    pub(super) fn add(&mut self, page: &Region) -> Result<UarSlot, NicError> {
+        let cause = |cause| NicError::Memory { what: "page of doorbell registers", cause };
+        let page = RegisterPage::new(page).map_err(cause)?;
+        let free = self.pages.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.pages.len());
+        if at >= MAX_PAGES {
+            let (what, max) = ("pages of doorbell registers", MAX_PAGES as u64);
+            return Err(NicError::Exhausted { what, max });
+        }
+        if free.is_none() {
+            self.pages.push(None);
+            self.members.push(Members::default());
+            self.seen.iter_mut().for_each(|seen| seen.push(0));
+        }
+        for (register, seen) in self.seen.iter_mut().enumerate() {
+            seen[at] = page.peek(register);
+        }
+        self.pages[at] = Some(page);
+        Ok(UarSlot(at as u32))
+    }
+
+    pub(super) fn remove(&mut self, slot: UarSlot) -> Option<RegisterPage> {
+        self.due.retain(|due| *due != slot);
+        *self.members.get_mut(slot.at())? = Members::default();
+        self.pages.get_mut(slot.at())?.take()
+    }
+
+    pub(super) fn join(&mut self, page: UarSlot, qp: QpSlot) {
+        if let Some(members) = self.members.get_mut(page.at()) {
+            members.qps.push(qp);
+        }
+    }
+
+    pub(super) fn leave(&mut self, qp: QpSlot) {
+        self.members.iter_mut().for_each(|members| members.qps.retain(|member| *member != qp));
+        self.hot.retain(|hot| *hot != qp);
+    }
+
+    /// Records are still to be looked at.
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// The slices since all registers were seen last have seen a part of them.
+    pub(super) fn is_midway(&self) -> bool {
+        self.register != 0 || self.page != 0
+    }
+
+    /// The next page of this slice whose register has a new value, and the value.
+    #[inline]
+    fn next_change(&mut self, end: usize) -> Option<(UarSlot, [u8; 8])> {
+        let (register, from) = (self.register, self.page);
+        let (pages, seen) = (&self.pages[from..end], &mut self.seen[register][from..end]);
+        let changed = |(page, seen): (&Option<RegisterPage>, &u64)| {
+            page.as_ref().is_some_and(|page| page.peek(register) != *seen)
+        };
+        let Some(at) = pages.iter().zip(seen.iter()).position(changed) else {
+            self.page = end;
+            return None;
+        };
+        self.page = from + at + 1;
+        let bytes = pages[at].as_ref()?.load(register);
+        seen[at] = u64::from_ne_bytes(bytes);
+        Some((UarSlot((from + at) as u32), bytes))
+    }
+
+    /// The slice has looked at its pages.
+    fn end_slice(&mut self) {
+        if self.page == self.pages.len() {
+            (self.page, self.register) = (0, (self.register + 1) % RegisterPage::REGISTERS);
+        }
+    }
+
+    fn heat(&mut self, qp: QpSlot) {
+        if self.hot.first() != Some(&qp) {
+            self.hot.retain(|hot| *hot != qp);
+            self.hot.truncate(HOT - 1);
+            self.hot.insert(0, qp);
+        }
+    }
+
+    /// All records of the page are to be looked at, beginning where the last look has ended.
+    fn look_at_all(&mut self, slot: UarSlot) {
+        let Some(members) = self.members.get_mut(slot.at()) else { return };
+        if members.due == 0 && members.qps.len() > 1 {
+            self.due.push_back(slot);
+        }
+        members.due = if members.qps.len() > 1 { members.qps.len() } else { 0 };
+    }
+
+    /// The next QP whose record is to be looked at.
+    fn next_due(&mut self) -> Option<QpSlot> {
+        let members = self.members.get_mut(self.due.front()?.at())?;
+        members.due = members.due.saturating_sub(1);
+        if members.due == 0 {
+            self.due.pop_front();
+        }
+        members.next = (members.next + 1) % members.qps.len().max(1);
+        members.qps.get(members.next).copied()
+    }
+}
+
+impl DoorbellScanner {
+    /// Looks at one register of each page, and at the records that are due. Whether work was
+    /// announced.
+    #[inline]
+    pub(super) fn scan_uars(&mut self, queues: &mut Queues) -> bool {
+        if self.uars.pages.is_empty() { false } else { self.scan_pages(queues) }
+    }
+
+    fn scan_pages(&mut self, queues: &mut Queues) -> bool {
+        let mut rung = false;
+        for i in 0..HOT {
+            let Some(&slot) = self.uars.hot.get(i) else { break };
+            rung |= self.look(queues, slot);
+        }
+        let end = (self.uars.page + WINDOW).min(self.uars.pages.len());
+        while let Some((page, bytes)) = self.uars.next_change(end) {
+            rung |= self.ring_register(queues, page, bytes);
+        }
+        self.uars.end_slice();
+        for _ in 0..RECORDS {
+            let Some(slot) = self.uars.next_due() else { break };
+            if self.look(queues, slot) {
+                rung = true;
+                self.uars.heat(slot);
+            }
+        }
+        rung
+    }
+
+    /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something.
+    fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+        let by_record =
+            queues.tables.sends.live(slot).is_some_and(|q| {
+                !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
+            });
+        by_record && self.poll_record(queues, slot)
+    }
+
+    /// A register of `page` has a new value.
+    fn ring_register(&mut self, queues: &mut Queues, page: UarSlot, bytes: [u8; 8]) -> bool {
+        self.uars.look_at_all(page);
+        let bell = Doorbell::parse(bytes);
+        // Whatever else the value is, others may have been overwritten by it.
+        let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn().get()) else { return false };
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
+        let Source::Uar { page: own, now, .. } = q.source else { return false };
+        if own != page || matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return false;
+        }
+        let (next, before) = (bell.next().0, q.posted);
+        self.uars.heat(slot);
+        if now == DoorbellOnly::Always {
+            q.stats.doorbells += 1;
+            self.announce(queues, slot, next);
+            return true;
+        }
+        if self.poll_record(queues, slot) {
+            return true;
+        }
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
+        let no_record = before == 0 && q.record.send() == 0 && next != 0;
+        if now == DoorbellOnly::Detect && no_record {
+            let polls = match q.pending_doorbell {
+                PendingDoorbell::AwaitRecord { polls, .. } => polls,
+                _ => self.record_polls,
+            };
+            q.pending_doorbell = PendingDoorbell::AwaitRecord { doorbell: next, polls };
+            queues.schedule.watch(slot);
+        }
+        false
+    }
+}

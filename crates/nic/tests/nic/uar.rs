@@ -1,0 +1,259 @@
+//! QPs whose doorbells are registers of pages, which they share.
+
+use crate::rng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt};
+use std::sync::atomic::Ordering;
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::testing::{Pair, PortConfig, bytes, connect, remote};
+use warpverbs_nic::{
+    Announcement, Clock, Config, DoorbellOnly, NicError, QpAttrs, QpState, SoftNic, Step,
+    VirtualClock,
+};
+
+struct Rig {
+    nic: SoftNic,
+    clock: VirtualClock,
+    page: Region,
+    announcement: Announcement,
+}
+
+impl Rig {
+    fn new(doorbell_only: DoorbellOnly) -> Self {
+        let clock = VirtualClock::new();
+        let config = Config { clock: Clock::Virtual(clock.clone()), ..Config::default() };
+        let nic = SoftNic::new(Config { record_polls: 50, max_qps: 2048, ..config }).unwrap();
+        let page = HostBuf::region(4096).unwrap();
+        let announcement = Announcement::Uar { page: nic.add_uar(&page).unwrap(), doorbell_only };
+        Self { nic, clock, page, announcement }
+    }
+
+    /// The first QP of the pair rings by the page.
+    fn pair(&self) -> Pair {
+        let announcement = self.announcement.clone();
+        let a = PortConfig { announcement, log_sq: 4, ..PortConfig::default() };
+        let (b, clock) = (PortConfig::default(), self.clock.clone());
+        Pair::on(self.nic.clone(), clock, &a, &b, QpAttrs::default()).unwrap()
+    }
+
+    /// Slices until the NIC is idle, twice: it is once it has seen all registers, the first of
+    /// them perhaps before this call.
+    fn run(&self) -> u32 {
+        let slices = || (0..100_000).take_while(|_| matches!(self.nic.step(), Step::Busy(_)));
+        (slices().count() + slices().count()) as u32
+    }
+
+    /// What another QP, or anything else, leaves in a register.
+    fn overwrite(&self, register: u64, value: u64) {
+        self.page.atomic_u64(0x800 + register * 0x100).unwrap().store(value, Ordering::Release);
+    }
+}
+
+/// Puts a signalled inline WRITE of `value` to the start of the peer's memory.
+fn put(pair: &mut Pair, value: u64) {
+    let to = remote(&pair.mr_b, 0);
+    let build = |buf: &mut _, at| {
+        WqeBuilder::write(buf, at, to)
+            .inline(&value.to_ne_bytes())
+            .signaled()
+            .finish()
+            .map(<[u8]>::len)
+    };
+    pair.a.put(build).unwrap();
+}
+
+fn value(pair: &Pair) -> u64 {
+    u64::from_ne_bytes(bytes(pair.mr_b.region(), 0, 8).try_into().unwrap())
+}
+
+fn done(pair: &mut Pair) -> usize {
+    pair.a.sent().into_iter().filter(|(_, error)| error.is_none()).count()
+}
+
+#[test]
+fn every_register_is_a_doorbell_and_indexes_wrap() {
+    let rig = Rig::new(DoorbellOnly::Never);
+    let mut pair = rig.pair();
+    for round in 1..70_000u64 {
+        put(&mut pair, round);
+        pair.a.record();
+        pair.a.ring_register(&rig.page, round % 4);
+        rig.run();
+        assert_eq!((value(&pair), done(&mut pair)), (round, 1), "round {round}");
+    }
+    assert!(rig.nic.take_violations().is_empty());
+}
+
+#[test]
+fn a_doorbell_that_was_overwritten_is_found_by_its_record() {
+    let rig = Rig::new(DoorbellOnly::Detect);
+    let mut pairs: Vec<Pair> = (0..600).map(|_| rig.pair()).collect();
+    for round in 1..4 {
+        for pair in &mut pairs {
+            put(pair, round);
+            pair.a.record();
+            pair.a.ring_register(&rig.page, 1);
+        }
+        // A register names one QP; the others follow, 16 of them in a slice.
+        let slices = rig.run();
+        assert!((600 / 16..60).contains(&slices), "{slices} slices");
+        for pair in &mut pairs {
+            assert_eq!((value(pair), done(pair)), (round, 1));
+        }
+    }
+    // Whatever lies in the register then, it is a reason to look.
+    put(&mut pairs[17], 9);
+    pairs[17].a.record();
+    rig.overwrite(3, u64::MAX);
+    rig.run();
+    assert_eq!(value(&pairs[17]), 9);
+    assert!(rig.nic.take_violations().is_empty());
+}
+
+#[test]
+fn nothing_is_lost_whoever_overwrites_whom() {
+    let (seed, mut rng) = rng();
+    let rig = Rig::new(DoorbellOnly::Detect);
+    let mut pairs: Vec<Pair> = (0..40).map(|_| rig.pair()).collect();
+    let (mut posted, mut reported) = (vec![0u64; pairs.len()], vec![0; pairs.len()]);
+    for round in 0..3000u64 {
+        for _ in 0..rng.random_range(0..6) {
+            let i = rng.random_range(0..pairs.len());
+            let free = 16 - (posted[i] - reported[i]);
+            let count = rng.random_range(0..=free.min(3));
+            for _ in 0..count {
+                posted[i] += 1;
+                put(&mut pairs[i], posted[i]);
+            }
+            // A doorbell's value comes once only, as its index does.
+            if count > 0 {
+                pairs[i].a.record();
+                pairs[i].a.ring_register(&rig.page, rng.random_range(0..4));
+            }
+            (0..rng.random_range(0..3)).for_each(|_| _ = rig.nic.step());
+        }
+        if rng.random_ratio(1, 8) {
+            rig.overwrite(rng.random_range(0..4), rng.next_u64());
+        }
+        if rng.random_ratio(1, 4) {
+            rig.run();
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                assert_eq!(value(pair), posted[i], "QP {i}, round {round}, seed {seed}");
+            }
+        }
+        for (pair, reported) in pairs.iter_mut().zip(&mut reported) {
+            *reported += done(pair) as u64;
+        }
+    }
+    assert!(rig.nic.take_violations().is_empty(), "seed {seed}");
+}
+
+#[test]
+fn a_poster_without_records_is_recognised() {
+    let rig = Rig::new(DoorbellOnly::Detect);
+    let (mut bare, mut usual) = (rig.pair(), rig.pair());
+    put(&mut bare, 1);
+    bare.a.ring_register(&rig.page, 0);
+    (0..40).for_each(|_| _ = rig.nic.step());
+    assert_eq!(value(&bare), 0, "the record may still come");
+    rig.run();
+    assert_eq!((value(&bare), done(&mut bare)), (1, 1));
+    for round in 2..100 {
+        put(&mut bare, round);
+        bare.a.ring_register(&rig.page, 0);
+        (0..5).for_each(|_| _ = rig.nic.step());
+        assert_eq!((value(&bare), done(&mut bare)), (round, 1), "without delay");
+    }
+    // One whose record has moved once goes by its record.
+    put(&mut usual, 1);
+    usual.a.record();
+    usual.a.ring_register(&rig.page, 0);
+    rig.run();
+    put(&mut usual, 2);
+    usual.a.ring_register(&rig.page, 0);
+    (0..1000).for_each(|_| _ = rig.nic.step());
+    assert_eq!(value(&usual), 1);
+    usual.a.record();
+    rig.run();
+    assert_eq!(value(&usual), 2);
+    // After RESET it is not known any more.
+    for qp in [&bare.a.qp, &bare.b.qp] {
+        qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    }
+    connect(&bare.a, bare.b.qp.qpn(), QpAttrs::default());
+    connect(&bare.b, bare.a.qp.qpn(), QpAttrs::default());
+    bare.a.posted = 0;
+    put(&mut bare, 7);
+    bare.a.record();
+    bare.a.ring_register(&rig.page, 2);
+    rig.run();
+    assert_eq!(value(&bare), 7);
+    assert!(rig.nic.take_violations().is_empty());
+}
+
+#[test]
+fn a_poster_without_records_may_say_so() {
+    let rig = Rig::new(DoorbellOnly::Always);
+    let mut pair = rig.pair();
+    put(&mut pair, 1);
+    // The record lies: NVSHMEM's writes the half of the receive queue.
+    pair.a.dbr.write(4, &[0xff; 4]).unwrap();
+    pair.a.ring_register(&rig.page, 3);
+    (0..5).for_each(|_| _ = rig.nic.step());
+    assert_eq!((value(&pair), done(&mut pair)), (1, 1));
+    let rig = Rig::new(DoorbellOnly::Never);
+    let mut pair = rig.pair();
+    put(&mut pair, 1);
+    pair.a.ring_register(&rig.page, 3);
+    (0..1000).for_each(|_| _ = rig.nic.step());
+    assert_eq!(value(&pair), 0);
+}
+
+#[test]
+fn random_values_announce_nothing() {
+    let (seed, mut rng) = rng();
+    let rig = Rig::new(DoorbellOnly::Detect);
+    let pairs: Vec<Pair> = (0..3).map(|_| rig.pair()).collect();
+    for _ in 0..10_000 {
+        let pair = pairs.choose(&mut rng).unwrap();
+        let value = match rng.random_range(0..4) {
+            // A doorbell of the QP at the other end, which does not ring by this page.
+            0 => u64::from(pair.b.qp.qpn()).to_be() | rng.random_range(0..0xff_ffff),
+            _ => rng.next_u64(),
+        };
+        rig.overwrite(rng.random_range(0..4), value);
+        rig.nic.step();
+    }
+    for pair in &pairs {
+        assert_eq!((pair.a.qp.state(), value(pair)), (QpState::Rts, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn pages_are_checked_and_go_with_their_last_qp() {
+    let rig = Rig::new(DoorbellOnly::Detect);
+    let short = rig.nic.add_uar(&HostBuf::region(2048).unwrap());
+    assert!(matches!(short, Err(NicError::Memory { what: "page of doorbell registers", .. })));
+    let other = Rig::new(DoorbellOnly::Detect);
+    let config = PortConfig { announcement: other.announcement, ..PortConfig::default() };
+    let foreign =
+        Pair::on(rig.nic.clone(), rig.clock.clone(), &config, &config, QpAttrs::default());
+    assert!(matches!(foreign, Err(NicError::Foreign { .. })), "{foreign:?}");
+    let mut pair = rig.pair();
+    let Rig { nic, page, announcement, .. } = rig;
+    drop(announcement);
+    put(&mut pair, 3);
+    pair.a.record();
+    pair.a.ring_register(&page, 0);
+    pair.run();
+    assert_eq!(value(&pair), 3);
+    drop(pair);
+    // The next page has the slot; what its registers hold already is nothing new.
+    page.write(0x800, &[1; 8]).unwrap();
+    let again = nic.add_uar(&page).unwrap();
+    let slices = (0..9).take_while(|_| nic.step() == Step::Busy(0)).count();
+    assert!(slices < 4, "each sees one of four registers");
+    drop(again);
+    assert_eq!(nic.stats().stale_slots, 0);
+}
