@@ -1,7 +1,14 @@
-// For kernels that are told at launch who calls.
+// For kernels whose launch says which ranks its blocks are, and who calls.
 #pragma once
 
 #include "warpverbs/coop.h"
+#include "warpverbs/heap.h"
+
+// The heap of one block. A test runs several ranks as blocks of one launch, so that a seed interleaves
+// them, or each rank as a launch of its own in its own process.
+struct Member {
+  const wv::Heap* heap;
+};
 
 // Calls `body` with the group that `group` names: 0 thread 0 of the block, 1 its first warp, 2 all of it.
 template <class Body>

@@ -31,9 +31,9 @@ WV_SAFE_KERNEL(shm_put)(const Heap* heap, u32 group, u64 to, u64 from, u64 bytes
 }
 
 // The same through each route that the caller may name: 1 direct, 2 rdma.
-WV_SAFE_KERNEL(shm_put_by)(const Heap* heap, u32 route, u64 to, u64 from, u64 bytes, u32 pe,
-                           Status* status WV_COUNT(1)) {
-  by_group(static_cast<u32>(caller::block), status, [&](const auto& coop) {
+WV_SAFE_KERNEL(shm_put_by)(const Heap* heap, u32 group, u32 route, u64 to, u64 from, u64 bytes,
+                           u32 pe, Status* status WV_COUNT(1)) {
+  by_group(group, status, [&](const auto& coop) {
     u8* target = at_offset<u8>(*heap, to);
     const u8* source = at_offset<u8>(*heap, from);
     const Status put_status =
@@ -108,6 +108,15 @@ WV_SAFE_KERNEL(shm_wait)(const Heap* heap, u32 group, u64 signal, u32 how, u64 v
   by_group(group, status, [&](const auto& coop) {
     return wait_signal(coop, *heap, at_offset<Signal>(*heap, signal), static_cast<compare>(how),
                        value, within_ns(ns), from);
+  });
+}
+
+// The same for `count` signals, one behind the other from `signal` on.
+WV_SAFE_KERNEL(shm_wait_each)(const Heap* heap, u32 group, u64 signal, u32 count, u32 how, u64 value,
+                              u64 ns, u32 from, Status* status WV_COUNT(1)) {
+  by_group(group, status, [&](const auto& coop) {
+    const auto at = [&](u32 i) { return at_offset<Signal>(*heap, signal + u64{i} * sizeof(Signal)); };
+    return wait_each(coop, *heap, count, at, static_cast<compare>(how), value, within_ns(ns), from);
   });
 }
 

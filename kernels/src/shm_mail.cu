@@ -1,14 +1,10 @@
-// Tests of barriers and mail on the symmetric heap: ranks are blocks of one launch. wrong[0] counts
-// what a rank saw and should not have seen.
+// Tests of barriers and mail on the symmetric heap: block b is the rank of members[b]. wrong[0]
+// counts what a rank saw and should not have seen.
 #include "members.h"
 #include "warpverbs/barrier.h"
 #include "warpverbs/mail.h"
 
 using namespace wv;
-
-struct Member {
-  const Heap* heap;
-};
 
 WV_DEVICE void count_wrong(u64* wrong, bool is_wrong) {
   if (is_wrong) (void)fetch_add<order::relaxed, scope::gpu>(wrong, 1);
@@ -39,13 +35,13 @@ WV_DEVICE Status meet_rounds(const Coop& coop, const Heap& heap, const Team& tea
   return status;
 }
 
-// Block b is member b of the team. light: sync in place of barrier.
+// Members are ranks of a team of `size`. light: sync in place of barrier.
 WV_SAFE_KERNEL(shm_barrier)(const Member* members WV_COUNT(grid_blocks), u32 group, u64 team_block,
-                            u32 first, u32 stride, u64 words, u32 rounds, u32 light,
+                            u32 first, u32 stride, u32 size, u64 words, u32 rounds, u32 light,
                             u64* wrong WV_COUNT(1), Status* status WV_COUNT(1)) {
   const Heap& heap = *members[block_index()].heap;
   if (words % 8 != 0 || !in_heap(heap, at_offset<u8>(heap, words), u64{heap.world} * 8)) return;
-  const Team team{team_block, first, stride, grid_size(), 0};
+  const Team team{team_block, first, stride, size, 0};
   by_members(group, [&](const auto& coop) {
     keep_first(status, meet_rounds(coop, heap, team, words, rounds, light, wrong));
   });
@@ -104,35 +100,37 @@ WV_DEVICE Status read_letters(const Coop& coop, Mail& mail, u8* desk, u32 count,
   return status;
 }
 
-// Block 0 is rank a, which sends `count` messages of all lengths up to `bytes`; block 1 is rank b,
-// which reads them, by mail_try_recv if look != 0. `desk`: bytes + 8 of each heap, 8-byte aligned.
-// skip: messages of earlier launches.
-WV_SAFE_KERNEL(shm_letters)(const Heap* a, const Heap* b, u32 group, u64 box, u32 bytes,
-                            u32 log_slots, u32 log_period, u64 desk, u32 count, u64 skip, u32 look,
-                            u64* wrong WV_COUNT(1), Status* status WV_COUNT(1)) {
-  if (block_index() > 1) return;
-  const Heap& heap = block_index() == 0 ? *a : *b;
+// Rank `sender` sends `count` messages of all lengths up to `bytes` to rank `receiver`, which reads
+// them, by mail_try_recv if look != 0; other members do nothing. `desk`: bytes + 8 of each heap,
+// 8-byte aligned. skip: messages of earlier launches.
+WV_SAFE_KERNEL(shm_letters)(const Member* members WV_COUNT(grid_blocks), u32 sender, u32 receiver,
+                            u32 group, u64 box, u32 bytes, u32 log_slots, u32 log_period, u64 desk,
+                            u32 count, u64 skip, u32 look, u64* wrong WV_COUNT(1),
+                            Status* status WV_COUNT(1)) {
+  const Heap& heap = *members[block_index()].heap;
+  const bool sends = heap.rank == sender;
   u8* place = at_offset<u8>(heap, desk);
-  if (desk % 8 != 0 || !in_heap(heap, place, u64{bytes} + 8)) return;
+  if ((!sends && heap.rank != receiver) || desk % 8 != 0 ||
+      !in_heap(heap, place, u64{bytes} + 8)) {
+    return;
+  }
   const Mailbox mailbox{box, bytes, static_cast<u8>(log_slots), static_cast<u8>(log_period), 0};
   by_members(group, [&](const auto& coop) {
-    const bool sends = block_index() == 0;
-    Mail mail = mail_open(coop, heap, mailbox, sends ? b->rank : no_rank, sends ? no_rank : a->rank);
+    Mail mail = mail_open(coop, heap, mailbox, sends ? receiver : no_rank, sends ? no_rank : sender);
     const Status result = sends ? post_letters(coop, heap, mail, place, count, skip)
                                 : read_letters(coop, mail, place, count, skip, look, wrong);
     keep_first(status, result.ok() ? mail_close(coop, mail) : result);
   });
 }
 
-// Values round a ring of ranks: each adds its rank and passes on; rank 0 begins. Block b is rank b.
+// Values round a ring of all ranks: each adds its rank and passes on; rank 0 begins.
 WV_SAFE_KERNEL(shm_round)(const Member* members WV_COUNT(grid_blocks), u32 group, u64 box,
                           u32 rounds, u64* wrong WV_COUNT(1), Status* status WV_COUNT(1)) {
   const Heap& heap = *members[block_index()].heap;
-  const u32 world = grid_size(), me = block_index();
-  const u32 next = members[(me + 1) % world].heap->rank;
-  const u32 last = members[(me + world - 1) % world].heap->rank;
+  const u32 world = heap.world, me = heap.rank;
   by_members(group, [&](const auto& coop) {
-    Mail mail = mail_open(coop, heap, Mailbox{box, 8, 2, 4, 0}, next, last);
+    Mail mail = mail_open(coop, heap, Mailbox{box, 8, 2, 4, 0}, (me + 1) % world,
+                          (me + world - 1) % world);
     Status result = mail.status;
     u64 sum = 0;
     for (u32 round = 0; round < rounds && result.ok(); ++round) {

@@ -116,6 +116,19 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
             "test --release -p warpverbs-agent --test kills",
         )
     });
+    all.push(Campaign {
+        env: vec![("WARPVERBS_SHMEM_CELLS", "all".into())],
+        ..Campaign::new(
+            "shmem matrix",
+            "all cells".into(),
+            "test --release -p warpverbs-shmem --test heap matrix::every_call_between_processes",
+        )
+    });
+    all.push(Campaign::seeded(
+        "shmem litmus",
+        runs.div_ceil(1000),
+        "test --release -p warpverbs-shmem --test device litmus",
+    ));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);

@@ -1,7 +1,7 @@
 //! Barriers of teams: nobody leaves before everybody has come, and what was put before is there.
 
 use crate::ranks::{Pace, Ranks, Routes, pointer, seeds};
-use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_mail as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::TEAM_BLOCK_BYTES;
@@ -12,15 +12,15 @@ const WORDS: u64 = 2048;
 /// `members` ranks from `first` on, `stride` apart, meet a few times.
 fn meet(ranks: &Ranks, (first, stride, members): (u32, u32, u32), group: u32, light: u32) {
     let wrong = ranks.buffer(8);
-    let member = |i: u32| k::Member { heap: ranks.heaps[(first + i * stride) as usize].clone() };
-    let list: Vec<_> = (0..members).map(member).collect();
-    let list = KernelPtr::upload(&*ranks.gpu, &list).expect("members");
+    let of = (0..members).map(|i| (first + i * stride) as usize);
+    let list = ranks.members(of, |heap| k::Member { heap });
     ranks.run(Dim::new(members, 40), |status| k::ShmBarrier {
         members: list,
         group,
         team_block: BLOCK,
         first,
         stride,
+        size: members,
         words: WORDS,
         rounds: 3,
         light,

@@ -13,11 +13,12 @@ fn ranks(routes: Routes, seed: u64) -> Ranks {
     Ranks::new(3, 1 << 13, routes, Pace::Seeded(seed))
 }
 
-/// Three ranks by each route, with calls of a thread, a warp and a block, under each seed.
-fn under_seeds(first: u64, count: u64, check: impl Fn(&Ranks, u32)) {
+/// Three ranks by each route, with calls of a thread, a warp and a block, under each seed, which
+/// also says which rank begins.
+fn under_seeds(first: u64, count: u64, check: impl Fn(&Ranks, u32, u32)) {
     for seed in seeds(first, count) {
         for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
-            check(&ranks(routes, seed), group);
+            check(&ranks(routes, seed), group, (seed % 3) as u32);
         }
     }
 }
@@ -28,12 +29,12 @@ fn none_wrong(ranks: &Ranks, wrong: &warpverbs::gpu::Buffer) {
 
 #[test]
 fn a_signal_brings_all_earlier_puts_along() {
-    under_seeds(0x100, 12, |ranks, group| {
+    under_seeds(0x100, 12, |ranks, group, turn| {
         let wrong = ranks.buffer(8);
-        let [a, b, _] = &ranks.heaps[..] else { unreachable!("three ranks") };
-        ranks.run(Dim::new(2, 40), |status| k::ShmMessage {
-            a: a.clone(),
-            b: b.clone(),
+        let members = ranks.members(0..3, |heap| k::Member { heap });
+        ranks.run(Dim::new(3, 40), |status| k::ShmMessage {
+            members,
+            turn,
             group,
             data: DATA,
             words: WORDS,
@@ -48,13 +49,12 @@ fn a_signal_brings_all_earlier_puts_along() {
 
 #[test]
 fn what_a_signaller_has_made_sure_of_a_third_rank_sees() {
-    under_seeds(0x200, 12, |ranks, group| {
+    under_seeds(0x200, 12, |ranks, group, turn| {
         let wrong = ranks.buffer(8);
-        let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
+        let members = ranks.members(0..3, |heap| k::Member { heap });
         ranks.run(Dim::new(3, 40), |status| k::ShmChain {
-            a: a.clone(),
-            b: b.clone(),
-            c: c.clone(),
+            members,
+            turn,
             group,
             data: DATA,
             words: WORDS,
@@ -69,13 +69,12 @@ fn what_a_signaller_has_made_sure_of_a_third_rank_sees() {
 
 #[test]
 fn signals_behind_one_fence_bring_the_puts_to_each_rank_along() {
-    under_seeds(0x300, 8, |ranks, group| {
+    under_seeds(0x300, 8, |ranks, group, turn| {
         let wrong = ranks.buffer(8);
-        let [a, b, c] = &ranks.heaps[..] else { unreachable!("three ranks") };
+        let members = ranks.members(0..3, |heap| k::Member { heap });
         ranks.run(Dim::new(3, 40), |status| k::ShmFan {
-            a: a.clone(),
-            b: b.clone(),
-            c: c.clone(),
+            members,
+            turn,
             group,
             data: DATA,
             words: WORDS,

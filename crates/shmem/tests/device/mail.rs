@@ -2,7 +2,7 @@
 //! wait.
 
 use crate::ranks::{Pace, Ranks, Routes, pointer, seeds};
-use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_mail as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::mail_block_bytes;
@@ -21,10 +21,11 @@ fn letters(
 ) {
     let wrong = ranks.buffer(8);
     for skip in (0..count).step_by(each as usize) {
-        let (a, b) = (ranks.heaps[0].clone(), ranks.heaps[1].clone());
+        let members = ranks.members([0, 1], |heap| k::Member { heap });
         ranks.run(Dim::new(2, 40), |status| k::ShmLetters {
-            a,
-            b,
+            members,
+            sender: 0,
+            receiver: 1,
             group,
             r#box: BOX,
             bytes,
@@ -65,10 +66,11 @@ fn long_messages_arrive() {
         let size = BOX + mail_block_bytes(bytes, 1) + (1 << 17);
         let ranks = Ranks::new(2, size as usize, routes, Pace::Real);
         let wrong = ranks.buffer(8);
-        let (a, b) = (ranks.heaps[0].clone(), ranks.heaps[1].clone());
+        let members = ranks.members([0, 1], |heap| k::Member { heap });
         ranks.run(Dim::new(2, 64), |status| k::ShmLetters {
-            a,
-            b,
+            members,
+            sender: 0,
+            receiver: 1,
             group: 2,
             r#box: BOX + (1 << 17),
             bytes,
@@ -92,9 +94,7 @@ fn values_go_round_a_ring() {
             for group in [0, 1, 2] {
                 let ranks = Ranks::new(4, 1 << 15, routes, Pace::Seeded(seed));
                 let wrong = ranks.buffer(8);
-                let members = ranks.heaps.iter().map(|heap| k::Member { heap: heap.clone() });
-                let members: Vec<_> = members.collect();
-                let members = KernelPtr::upload(&*ranks.gpu, &members).expect("members");
+                let members = ranks.members(0..4, |heap| k::Member { heap });
                 ranks.run(Dim::new(4, 40), |status| k::ShmRound {
                     members,
                     group,

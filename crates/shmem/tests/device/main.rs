@@ -9,5 +9,7 @@ mod mail;
 mod misuse;
 mod model;
 mod moves;
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod ranks;
 mod signals;

@@ -97,9 +97,17 @@ fn a_route_that_is_not_the_ranks_is_refused() {
     for (routes, route) in [(Routes::Direct, 2), (Routes::Rdma, 1)] {
         let ranks = Ranks::new(2, BYTES as usize, routes, Pace::Seeded(2));
         let heap = ranks.heaps[0].clone();
-        let (to, from, bytes, pe) = (0, 64, 8, 1);
-        let outcome =
-            ranks.launch(DIM, |status| k::ShmPutBy { heap, route, to, from, bytes, pe, status });
+        let (group, to, from, bytes, pe) = (2, 0, 64, 8, 1);
+        let outcome = ranks.launch(DIM, |status| k::ShmPutBy {
+            heap,
+            group,
+            route,
+            to,
+            from,
+            bytes,
+            pe,
+            status,
+        });
         assert_eq!(outcome, Err(Outcome::NoPeer), "{}", ranks.what);
     }
 }

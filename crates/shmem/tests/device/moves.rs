@@ -1,7 +1,8 @@
 //! put, get, put_value and put_signal: every group, size and alignment, all bytes of all ranks
 //! compared after each call.
 
-use crate::model::{Model, Numbers};
+use crate::model::Model;
+use crate::numbers::Numbers;
 use crate::ranks::{Pace, Ranks, Routes, seeds};
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm as k;
@@ -211,7 +212,17 @@ fn a_named_route_does_the_same() {
         let mut run = Run::new(2, 1 << 12, routes, Pace::Seeded(9), 9);
         let (to, from, bytes) = (5, (1 << 12) + 3, 1000);
         let heap = run.ranks.heaps[0].clone();
-        run.ranks.run(DIM, |status| k::ShmPutBy { heap, route, to, from, bytes, pe: 1, status });
+        let group = 2;
+        run.ranks.run(DIM, |status| k::ShmPutBy {
+            heap,
+            group,
+            route,
+            to,
+            from,
+            bytes,
+            pe: 1,
+            status,
+        });
         run.model.copy((0, from), (1, to), bytes as usize);
         run.model.compare(&run.ranks, "put by a named route");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
-    Buffer, Dim, Element, Gpu, Heap, KernelPtr, Local, Place, Qp, SafeKernel, Status,
+    Buffer, Dim, Element, Gpu, Heap, KernelArg, KernelPtr, Local, Place, Qp, SafeKernel, Status,
 };
 use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{
@@ -171,6 +171,16 @@ impl Ranks {
         self.gpu.alloc(len, Place::Shared).expect("memory")
     }
 
+    /// For kernels that run these ranks as blocks; `member` makes what an image has for one.
+    pub(crate) fn members<M: KernelArg>(
+        &self,
+        of: impl IntoIterator<Item = usize>,
+        member: fn(KernelPtr<Heap>) -> M,
+    ) -> KernelPtr<M> {
+        let members: Vec<_> = of.into_iter().map(|rank| member(self.heaps[rank].clone())).collect();
+        KernelPtr::upload(&*self.gpu, &members).expect("members")
+    }
+
     pub(crate) fn fill(&self, rank: usize, offset: u64, data: &[u8]) {
         self.gpu.write(&self.memory[rank], offset, data).expect("write");
     }
@@ -231,13 +241,18 @@ pub(crate) fn pointer<T: Element>(buffer: &Buffer) -> KernelPtr<T> {
     KernelPtr::new(buffer)
 }
 
-/// The seeds of a test: `count` of them from `first` on, or the one in `WARPVERBS_SIMT_SEED`.
+/// The seeds of a test: `count` of them from `first` on, or as many as `WARPVERBS_RUNS` says, or the
+/// one in `WARPVERBS_SIMT_SEED`.
 pub(crate) fn seeds(first: u64, count: u64) -> Vec<u64> {
     match std::env::var("WARPVERBS_SIMT_SEED") {
         Ok(text) => {
             let digits = text.trim_start_matches("0x");
             vec![u64::from_str_radix(digits, 16).expect("WARPVERBS_SIMT_SEED: hexadecimal")]
         }
-        Err(_) => (first..first + count).collect(),
+        Err(_) => {
+            let runs = std::env::var("WARPVERBS_RUNS").ok();
+            let runs = runs.map(|runs| runs.parse().expect("WARPVERBS_RUNS: a number"));
+            (first..first + runs.unwrap_or(count)).collect()
+        }
     }
 }

@@ -157,3 +157,68 @@ fn every_rank_gets_its_own_of_many_signals() {
         }
     }
 }
+
+const MANY: u32 = 70;
+
+/// Waits of rank 0 until each of `MANY` signals is at least `value`.
+fn wait_each(ranks: &Ranks, group: u32, value: u64, ns: u64) -> Result<(), Outcome> {
+    let heap = ranks.heaps[0].clone();
+    ranks.launch(DIM, |status| k::ShmWaitEach {
+        heap,
+        group,
+        signal: SIGNAL,
+        count: MANY,
+        how: 2,
+        value,
+        ns,
+        from: 1,
+        status,
+    })
+}
+
+/// More signals than members, so that each of these looks at several.
+#[test]
+fn a_wait_for_many_signals_ends_when_the_last_has_come() {
+    for routes in [Routes::Direct, Routes::Rdma] {
+        for group in [0, 1, 2] {
+            let ranks = Ranks::new(2, 1 << 12, routes, Pace::Seeded(9));
+            for i in 0..MANY {
+                // One word or the other; the last one wants 1.
+                let value = 5 - u64::from(i + 1 == MANY);
+                let at = SIGNAL + 16 * u64::from(i) + 8 * u64::from(i % 2);
+                ranks.fill(0, at, &value.to_le_bytes());
+            }
+            assert_eq!(wait_each(&ranks, group, 4, 0), Ok(()), "{}", ranks.what);
+            assert_eq!(wait_each(&ranks, group, 5, 1_000_000), Err(Outcome::Timeout));
+            let fault = ranks.fault(0);
+            let last = SIGNAL + 16 * u64::from(MANY - 1);
+            assert_eq!((fault.offset, fault.expected, fault.actual), (last, 5, 4), "{fault:?}");
+            let signaller = ranks.heaps[1].clone();
+            ranks.run(DIM, |status| k::ShmSignalEach {
+                heap: signaller,
+                group,
+                signal: last,
+                value: 1,
+                first: 0,
+                count: 1,
+                status,
+            });
+            assert_eq!(wait_each(&ranks, group, 5, 0), Ok(()), "{}", ranks.what);
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_many_signals_that_has_begun_sees_them_come() {
+    for group in [0, 1, 2] {
+        let ranks = Ranks::new(2, 1 << 12, Routes::Direct, Pace::Real);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait_each(&ranks, group, 3, 60_000_000_000));
+            // From the last to the first, in halves.
+            for (i, value) in (0..MANY).rev().flat_map(|i| [(i, 1u64), (i, 3)]) {
+                ranks.fill(0, SIGNAL + 16 * u64::from(i), &value.to_le_bytes());
+            }
+            assert_eq!(waiting.join().expect("the wait"), Ok(()));
+        });
+    }
+}

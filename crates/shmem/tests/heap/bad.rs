@@ -1,8 +1,10 @@
 //! What is refused, on all ranks alike.
 
 use crate::ranks::{PATIENCE, SIZE, config, ranks};
+use serde_json::{Value, json};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use warpverbs_peer::{Exporter, Introduction};
 use warpverbs_shmem::{AllocError, Heap, HeapConfig, RoutePolicy, ShmemError};
 
 /// The errors of three ranks, which must all say the same.
@@ -50,6 +52,35 @@ fn one_ranks_failure_is_everybodys_with_its_cause() {
         let text = other.to_string();
         assert!(matches!(other, ShmemError::Step { step: "introduce", rank: 1, .. }), "{text}");
         assert!(text.contains("size is \"0\", expected 1 to 2^46 bytes"), "{text}");
+    }
+}
+
+/// Rank 1 is another version, or no heap at all.
+#[test]
+fn other_versions_are_named() {
+    let hello = |introduction: Introduction| {
+        json!({"Ok": {
+            "layout": "0 of warpverbs 0.0.1", "sizes": [SIZE, SIZE], "qps": 1, "queue_pairs": false,
+            "routes": "auto", "introduction": introduction, "id": 1
+        }})
+    };
+    let rows: [(&(dyn Fn(Introduction) -> Value + Sync), _); 2] = [
+        (&hello, "rank 1 has 0 of warpverbs 0.0.1"),
+        (&|_| json!("greetings"), "step \"introduce\" failed on rank 1: it sent something else"),
+    ];
+    for (hello, expected) in rows {
+        let seen = ranks(2, |rank| {
+            if rank.number() == 0 {
+                let error = rank.heap(&config()).unwrap_err().to_string();
+                return Some(error);
+            }
+            let exporter = Exporter::start(&*rank.gpu).unwrap();
+            let hello = hello(exporter.introduction().clone()).to_string();
+            rank.world.exchange("shmem/introduce", hello.as_bytes()).unwrap();
+            None
+        });
+        let text = seen[0].as_ref().unwrap();
+        assert!(text.contains(expected), "{text}");
     }
 }
 

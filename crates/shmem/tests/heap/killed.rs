@@ -2,9 +2,9 @@
 //! grows, and while kernels wait for it.
 
 use crate::cut::{cutting, make_and_grow};
-use crate::processes::{PART, rank_of_env, wait_for};
+use crate::processes::{self, rank_of_env, wait_for};
 use crate::ranks::{PATIENCE, Rank, config, serve, simt, world_config};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use warpverbs::kernels::{shm as k, shm_mail as m};
@@ -35,14 +35,7 @@ fn part() {
 }
 
 fn start(act: &str, port: u16) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "killed::part", "--nocapture"])
-        .env(PART, format!("1 2 {port}"))
-        .env(ACT, act)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    processes::start("killed::part", (1, 2, port), &[(ACT, act)])
 }
 
 fn first_rank(port: u16) -> Option<Rank> {

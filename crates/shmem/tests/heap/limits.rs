@@ -1,11 +1,10 @@
 //! A rank that may have few file descriptors: whatever is refused to it, all come to the same end.
 
-use crate::processes::{PART, rank_of_env};
+use crate::processes::{PART, rank_of_env, said, start};
 use crate::ranks::{PATIENCE, Rank, SIZE, serve};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use warpverbs_shmem::{Heap, HeapConfig, Route};
 
@@ -47,30 +46,15 @@ fn grown(rank: &mut Rank, heap: &mut Heap) -> String {
     outcome.map_or_else(|error| format!("; not grown: {error}"), |()| String::new())
 }
 
-fn said(child: Child) -> String {
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    let line = text.lines().find_map(|line| line.strip_prefix("> "));
-    line.unwrap_or_else(|| panic!("{text}")).to_owned()
-}
-
 #[test]
 fn descriptors_that_run_out_make_another_route_or_one_error_for_all() {
     let (mut refused, mut not_grown) = (0, 0);
     for more in 0..60 {
         let (server, begun) = (serve(), Instant::now());
         let port = server.local_addr().port();
-        let start = |rank: u32| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "limits::part", "--nocapture"])
-                .env(PART, format!("{rank} 2 {port}"))
-                .env(MORE, more.to_string())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
-        };
-        let [first, second] = [start(0), start(1)].map(said);
+        let more = more.to_string();
+        let child = |rank| start("limits::part", (rank, 2, port), &[(MORE, &*more)]);
+        let [first, second] = [child(0), child(1)].map(said);
         println!("{more} more: {first} | {second}");
         assert!(begun.elapsed() < PATIENCE);
         if first.starts_with("refused") || second.starts_with("refused") {

@@ -5,6 +5,9 @@ mod cut;
 mod killed;
 mod limits;
 mod made;
+mod matrix;
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod processes;
 mod ranks;
 mod registered;

@@ -1,15 +1,15 @@
 //! Ranks as processes: kernels of each write into the memory of the others, by every route.
 
 use crate::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::kernels::shm as k;
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};
 use warpverbs_rendezvous::World;
-use warpverbs_shmem::{Heap, HeapConfig, ROUTE_ENV, Route, Signal, Sym};
+pub(crate) use warpverbs_shmem::ROUTE_ENV;
+use warpverbs_shmem::{Heap, HeapConfig, Route, Signal, Sym};
 use warpverbs_transport::{Context, KernelStatus};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.
@@ -21,7 +21,7 @@ const AT_LEAST: u32 = 2;
 const BLOCK: u32 = 2;
 
 /// `simt`, or `cuda` for the GPU of the rank's number.
-const GPU: &str = "SHMEM_TEST_GPU";
+pub(crate) const GPU: &str = "SHMEM_TEST_GPU";
 /// Bytes of the heap.
 const BYTES: &str = "SHMEM_TEST_BYTES";
 
@@ -66,7 +66,10 @@ fn ring(rank: &mut Rank) {
     let bytes = std::env::var(BYTES).map_or(SIZE, |bytes| bytes.parse().unwrap());
     let config = HeapConfig::new(bytes).deadline(PATIENCE).qps_per_peer(2);
     let mut heap = rank.heap(&config).unwrap();
-    println!("\n{}\n> {}", heap.report(), routes(&heap));
+    let policy = std::env::var(ROUTE_ENV).unwrap();
+    let report = heap.report().to_string();
+    assert!(report.contains(&format!("from the environment: {ROUTE_ENV}={policy}")), "{report}");
+    println!("\n{report}\n> {}", routes(&heap));
     let signals = heap.alloc_zeroed::<Signal>(&mut rank.world, 4).unwrap();
     for (round, len) in [(0, 4099), (1, SIZE + 77)] {
         if round == 1 {
@@ -189,34 +192,43 @@ fn processes(count: u32, policy: &str) -> Vec<String> {
     processes_on("simt", SIZE, count, policy)
 }
 
+/// Starts `test` of this program as a process that is a rank: its number, how many there are, and
+/// the store's port.
+pub(crate) fn start(
+    test: &str,
+    (rank, count, port): (u32, u32, u16),
+    env: &[(&str, &str)],
+) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(PART, format!("{rank} {count} {port}"));
+    command.envs(env.iter().copied()).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// How it ended, and all that it printed.
+pub(crate) fn output(child: Child) -> (ExitStatus, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (status, text.concat())
+}
+
+/// The line that a process which succeeded began with `> `.
+pub(crate) fn said(child: Child) -> String {
+    let (status, text) = output(child);
+    assert!(status.success(), "{status}: {text}");
+    println!("{text}");
+    let line = text.lines().find_map(|line| line.strip_prefix("> "));
+    line.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
 /// Runs `count` processes, and gives what each printed of its routes.
 fn processes_on(gpu: &str, bytes: u64, count: u32, policy: &str) -> Vec<String> {
-    let server = serve();
+    let (server, bytes) = (serve(), bytes.to_string());
     let port = server.local_addr().port();
-    let start = |rank: u32| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::part", "--nocapture"])
-            .env(PART, format!("{rank} {count} {port}"))
-            .env(ROUTE_ENV, policy)
-            .env(GPU, gpu)
-            .env(BYTES, bytes.to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap()
-    };
-    let children: Vec<_> = (0..count).map(start).collect();
-    let end = |mut child: Child| {
-        let mut text = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        let status = child.wait().unwrap();
-        assert!(status.success(), "{status}: {text}");
-        assert!(text.contains(&format!("from the environment: {ROUTE_ENV}={policy}")), "{text}");
-        println!("{text}");
-        let line = text.lines().find_map(|line| line.strip_prefix("> "));
-        line.unwrap_or_else(|| panic!("{text}")).to_owned()
-    };
-    children.into_iter().map(end).collect()
+    let env = [(ROUTE_ENV, policy), (GPU, gpu), (BYTES, &*bytes)];
+    let children = (0..count).map(|rank| start("processes::part", (rank, count, port), &env));
+    let children: Vec<_> = children.collect();
+    children.into_iter().map(said).collect()
 }
 
 #[test]
