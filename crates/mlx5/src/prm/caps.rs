@@ -1,6 +1,7 @@
-//! Capabilities that the software device claims. What is claimed gets used, so the least is.
+//! Capabilities, and those that the software device claims. What is claimed gets used, so the least
+//! is.
 
-use super::Field;
+use super::field::mailbox;
 
 /// Kinds of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,63 +39,82 @@ impl CapabilityKind {
     }
 }
 
-/// A capability that is claimed.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// Where it is.
-    pub field: Field,
-    /// What is claimed.
-    pub value: u32,
+mailbox! {
+    /// [`CapabilityKind::General`], as far as it is used.
+    GeneralCaps, 0x1000 {
+        hca_cap_2: u32 = (0x04, 31, 31),
+        log_max_srq_sz: u32 = (0x10, 31, 24),
+        log_max_qp_sz: u32 = (0x10, 23, 16),
+        log_max_qp: u32 = (0x10, 4, 0),
+        log_max_cq_sz: u32 = (0x18, 23, 16),
+        log_max_cq: u32 = (0x18, 4, 0),
+        log_max_mkey: u32 = (0x1c, 21, 16),
+        /// 8 << value entries.
+        gid_table_size: u32 = (0x2c, 15, 0),
+        /// 0: InfiniBand, 1: Ethernet.
+        port_type: u32 = (0x34, 9, 8),
+        num_ports: u32 = (0x34, 7, 0),
+        log_max_msg: u32 = (0x38, 28, 24),
+        roce: u32 = (0x40, 2, 2),
+        atomic: u32 = (0x40, 1, 1),
+        rc: u32 = (0x44, 0, 0),
+        uar_4k: u32 = (0x48, 31, 31),
+        bf: u32 = (0x4c, 31, 31),
+        log_bf_reg_size: u32 = (0x4c, 20, 16),
+        num_lag_ports: u32 = (0x4c, 3, 0),
+        max_wqe_sz_sq: u32 = (0x50, 15, 0),
+        max_wqe_sz_rq: u32 = (0x54, 15, 0),
+    }
+    /// [`CapabilityKind::Atomic`], as far as it is used.
+    AtomicCaps, 0x1000 {
+        /// 1: results of 8 bytes come in the host's byte order.
+        req_8b_endianness_mode: u32 = (0x08, 31, 30),
+        supported_8b_endianness_mode_1: u32 = (0x08, 25, 25),
+        /// Bits 0 to 3: compare-swap, fetch-add, and both with masks.
+        operations: u32 = (0x10, 15, 0),
+        /// Sizes in bytes, a bit each, on reliable connections.
+        size_qp: u32 = (0x14, 15, 0),
+    }
 }
 
-const fn claim(name: &'static str, at: u16, high: u8, low: u8, value: u32) -> Claim {
-    Claim { field: Field { name, at, high, low }, value }
-}
+/// What the software device claims of [`CapabilityKind::General`].
+pub const GENERAL: GeneralCaps = GeneralCaps {
+    hca_cap_2: 1,
+    log_max_srq_sz: 15,
+    log_max_qp_sz: 15,
+    log_max_qp: 16,
+    log_max_cq_sz: 22,
+    log_max_cq: 20,
+    log_max_mkey: 20,
+    gid_table_size: 0,
+    port_type: 1,
+    num_ports: 1,
+    log_max_msg: 30,
+    roce: 1,
+    atomic: 1,
+    rc: 1,
+    uar_4k: 1,
+    bf: 1,
+    log_bf_reg_size: 9,
+    num_lag_ports: 1,
+    max_wqe_sz_sq: 1024,
+    max_wqe_sz_rq: 512,
+};
 
-/// [`CapabilityKind::General`].
-pub const GENERAL: &[Claim] = &[
-    claim("hca_cap_2", 0x04, 31, 31, 1),
-    claim("log_max_srq_sz", 0x10, 31, 24, 15),
-    claim("log_max_qp_sz", 0x10, 23, 16, 15),
-    claim("log_max_qp", 0x10, 4, 0, 16),
-    claim("log_max_cq_sz", 0x18, 23, 16, 22),
-    claim("log_max_cq", 0x18, 4, 0, 20),
-    claim("log_max_mkey", 0x1c, 21, 16, 20),
-    // 8 << value entries.
-    claim("gid_table_size", 0x2c, 15, 0, 0),
-    claim("port_type", 0x34, 9, 8, 1),
-    claim("num_ports", 0x34, 7, 0, 1),
-    claim("log_max_msg", 0x38, 28, 24, 30),
-    claim("roce", 0x40, 2, 2, 1),
-    claim("atomic", 0x40, 1, 1, 1),
-    claim("rc", 0x44, 0, 0, 1),
-    claim("uar_4k", 0x48, 31, 31, 1),
-    claim("bf", 0x4c, 31, 31, 1),
-    claim("log_bf_reg_size", 0x4c, 20, 16, 9),
-    claim("num_lag_ports", 0x4c, 3, 0, 1),
-    claim("max_wqe_sz_sq", 0x50, 15, 0, 1024),
-    claim("max_wqe_sz_rq", 0x54, 15, 0, 512),
-];
-
-/// [`CapabilityKind::Atomic`].
-pub const ATOMIC: &[Claim] = &[
-    // Results of 8 bytes come in the host's byte order.
-    claim("req_8B_endianness_mode", 0x08, 31, 30, 1),
-    claim("supported_8B_endianness_mode_1", 0x08, 25, 25, 1),
-    // Compare-swap, fetch-add, and both with masks.
-    claim("atomic_operations", 0x10, 15, 0, 0xf),
+/// What the software device claims of [`CapabilityKind::Atomic`].
+pub const ATOMIC: AtomicCaps = AtomicCaps {
+    req_8b_endianness_mode: 1,
+    supported_8b_endianness_mode_1: 1,
+    operations: 0xf,
     // 4 and 8 bytes.
-    claim("atomic_size_qp", 0x14, 15, 0, 0xc),
-];
+    size_qp: 0xc,
+};
 
 /// Writes the capabilities of a kind into `out`, 0x1000 bytes of zeros.
 pub fn capabilities(kind: CapabilityKind, out: &mut [u8]) {
-    let claims = match kind {
-        CapabilityKind::General => GENERAL,
-        CapabilityKind::Atomic => ATOMIC,
-        _ => &[],
-    };
-    for claim in claims {
-        claim.field.set(out, claim.value.into());
+    match kind {
+        CapabilityKind::General => GENERAL.emit(out),
+        CapabilityKind::Atomic => ATOMIC.emit(out),
+        _ => {}
     }
 }

@@ -30,6 +30,13 @@ pub mod opcode {
     pub const DESTROY_RMP: u16 = 0x90e;
 }
 
+/// Byte of an answer where the number of a new object is: bits 23 to 0 of the word.
+pub const ANSWER_NUMBER: usize = 8;
+/// Byte of the answer to QUERY_HCA_CAP where the capabilities are.
+pub const ANSWER_CAPABILITIES: usize = 0x10;
+/// Byte of the answer to QUERY_QP where the context is.
+pub const ANSWER_QP_CONTEXT: usize = 0x18;
+
 /// Bytes of the longest command, without translations of a memory key.
 pub const MAX_COMMAND: usize = 0x118;
 
@@ -289,7 +296,8 @@ impl Command {
         Ok(Self::ModifyQp { transition, qpn, options, context, path })
     }
 
-    fn opcode(&self) -> u16 {
+    /// Its number.
+    pub fn opcode(&self) -> u16 {
         match *self {
             Self::QueryHcaCap { .. } => op::QUERY_HCA_CAP,
             Self::QueryRoceAddress { .. } => op::QUERY_ROCE_ADDRESS,
@@ -302,6 +310,31 @@ impl Command {
             Self::CreateRmp { .. } => op::CREATE_RMP,
             Self::CreateMkey { .. } => op::CREATE_MKEY,
             Self::Destroy { opcode, .. } => opcode,
+        }
+    }
+
+    /// Its name in the manual.
+    pub fn name(&self) -> &'static str {
+        match self.opcode() {
+            op::QUERY_HCA_CAP => "QUERY_HCA_CAP",
+            op::CREATE_MKEY => "CREATE_MKEY",
+            op::DESTROY_MKEY => "DESTROY_MKEY",
+            op::CREATE_CQ => "CREATE_CQ",
+            op::DESTROY_CQ => "DESTROY_CQ",
+            op::CREATE_QP => "CREATE_QP",
+            op::DESTROY_QP => "DESTROY_QP",
+            op::RST2INIT_QP => "RST2INIT_QP",
+            op::INIT2RTR_QP => "INIT2RTR_QP",
+            op::RTR2RTS_QP => "RTR2RTS_QP",
+            op::RTS2RTS_QP => "RTS2RTS_QP",
+            op::TO_ERR_QP => "2ERR_QP",
+            op::TO_RST_QP => "2RST_QP",
+            op::QUERY_QP => "QUERY_QP",
+            op::INIT2INIT_QP => "INIT2INIT_QP",
+            op::QUERY_ROCE_ADDRESS => "QUERY_ROCE_ADDRESS",
+            op::CREATE_RMP => "CREATE_RMP",
+            op::DESTROY_RMP => "DESTROY_RMP",
+            _ => "command",
         }
     }
 

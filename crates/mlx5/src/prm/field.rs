@@ -37,10 +37,10 @@ impl Field {
     fn word(self, bytes: &[u8]) -> u64 {
         let at = usize::from(self.at);
         let len = if self.high > 31 { 8 } else { 4 };
-        bytes.iter().skip(at).take(len).fold(0, |word, byte| word << 8 | u64::from(*byte))
+        (0..len).fold(0, |word, i| word << 8 | u64::from(bytes.get(at + i).copied().unwrap_or(0)))
     }
 
-    /// Its value in `bytes`, which reach to its word.
+    /// Its value in `bytes`; those that are missing are zero.
     pub fn get(self, bytes: &[u8]) -> u64 {
         self.word(bytes) >> self.low & self.mask()
     }
@@ -114,10 +114,16 @@ macro_rules! mailbox {
                 let len = bytes.len().min($size);
                 whole[..len].copy_from_slice(&bytes[..len]);
                 super::field::check(stringify!($name), Self::FIELDS, &whole)?;
+                Ok(Self::read(&whole))
+            }
+
+            /// The values in `bytes`, as a device's answer has them: bits that no field has are passed
+            /// over, and values that are missing are zero.
+            pub fn read(bytes: &[u8]) -> Self {
                 let mut fields = Self::FIELDS.iter();
                 // In the order of the declaration, which is that of the members.
-                let mut next = || fields.next().map_or(0, |field| field.get(&whole));
-                Ok(Self { $($field: next() as $ty,)* })
+                let mut next = || fields.next().map_or(0, |field| field.get(bytes));
+                Self { $($field: next() as $ty,)* }
             }
 
             /// Puts the values into `bytes`, which are at least [`Self::SIZE`].

@@ -200,13 +200,15 @@ fn what_is_no_command_is_refused_with_its_place() {
 /// No two fields of a mailbox share a bit, and all lie inside.
 #[test]
 fn fields_are_disjoint() {
-    let all: [(&str, usize, &[Field]); 6] = [
+    let all: [(&str, usize, &[Field]); 8] = [
         ("CQ", CqContext::SIZE, CqContext::FIELDS),
         ("QP", QpContext::SIZE, QpContext::FIELDS),
         ("path", AddressPath::SIZE, AddressPath::FIELDS),
         ("RMP", RmpContext::SIZE, RmpContext::FIELDS),
         ("key", MkeyContext::SIZE, MkeyContext::FIELDS),
         ("address", RoceAddress::SIZE, RoceAddress::FIELDS),
+        ("general", GeneralCaps::SIZE, GeneralCaps::FIELDS),
+        ("atomic", AtomicCaps::SIZE, AtomicCaps::FIELDS),
     ];
     for (name, size, fields) in all {
         let mut bytes = vec![0; size];
@@ -267,6 +269,23 @@ fn a_status_is_the_first_byte_of_an_answer() {
     assert_eq!(answer[..8], [5, 0, 0, 0, 0, 0, 0x12, 0x34]);
     Status::Ok.emit(0, &mut answer[..4]);
     assert_eq!(answer[0], 5, "no room");
+    assert_eq!(Status::parse(&answer), (Some(Status::BadResource), 0x1234));
+    assert_eq!(
+        Status::parse(&[0x10, 0, 0, 0, 1, 0, 0, 2]),
+        (Some(Status::BadQpState), 0x0100_0002)
+    );
+    assert_eq!(Status::parse(&[0xee; 8]), (None, 0xeeee_eeee));
+    assert_eq!(Status::parse(&[5; 7]), (None, 0));
+}
+
+/// A device's answer has bits that are not known here.
+#[test]
+fn answers_are_read_whatever_else_is_in_them() {
+    let caps = GeneralCaps::read(&[0xff; 0x1000]);
+    assert_eq!((caps.log_max_qp_sz, caps.rc, caps.port_type), (0xff, 1, 3));
+    assert!(GeneralCaps::parse(&[0xff; 0x1000]).is_err());
+    assert_eq!(AtomicCaps::read(&[0xff; 9]).req_8b_endianness_mode, 3);
+    assert_eq!(AtomicCaps::read(&[0xff; 9]).operations, 0, "beyond the answer");
 }
 
 proptest! {

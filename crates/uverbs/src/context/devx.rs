@@ -10,14 +10,11 @@ use crate::objects::{Made, Object, QpObject, Umem};
 use crate::schema::{Class, DRIVER};
 use crate::{Errno, Refusal};
 use warpverbs_mlx5::prm::{
-    AddressPath, Command, CqContext, QpContext, Status, Transition, UmemBuffer,
+    ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, Status,
+    Transition, UmemBuffer,
 };
 use warpverbs_rdma::{AttrMask, QpState};
 
-/// Byte of an answer where the number of a new object is.
-const NUMBER: usize = 8;
-/// Byte of the answer of QUERY_QP where the context is.
-const QUERIED: usize = 0x18;
 /// Rights of a umem: `IB_ACCESS_*`, as of memory regions.
 const UMEM_RIGHTS: u64 = 0xf;
 /// `IB_QP_STATE`.
@@ -131,7 +128,7 @@ impl<D: Device> Context<D> {
         let handle = self.add_made(call, object, Made { number, by_mailbox: true }, &uses)?;
         call.answer(DRIVER, handle_bytes(handle));
         let mut answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
-        if let Some(place) = answer.get_mut(NUMBER..NUMBER + 4) {
+        if let Some(place) = answer.get_mut(ANSWER_NUMBER..ANSWER_NUMBER + 4) {
             place.copy_from_slice(&number.to_be_bytes());
         }
         call.answer(DRIVER + 2, answer);
@@ -262,7 +259,9 @@ impl<D: Device> Context<D> {
             };
             self.check_number(handle, qpn)?;
             let mut answer = vec![0; room];
-            let Some(place) = answer.get_mut(QUERIED..QUERIED + QpContext::SIZE) else {
+            let Some(place) =
+                answer.get_mut(ANSWER_QP_CONTEXT..ANSWER_QP_CONTEXT + QpContext::SIZE)
+            else {
                 return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
             };
             let qp = self.objects.any_qp(handle)?;
