@@ -21,6 +21,8 @@
 //! # }
 //! ```
 //!
+//! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands.
+//!
 //! What an object stands on stays alive while the object does, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
 //! work requests are plain numbers: the device checks them against what is registered.
@@ -29,6 +31,7 @@
 //! that are polled field by field and QPs that are posted to in batches; `odp` for memory that is not
 //! pinned; `migration` for alternate paths.
 
+pub mod mlx5dv;
 pub mod result;
 mod safe;
 pub mod sys;

@@ -44,7 +44,7 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl CallError {
-    fn last(call: &'static str) -> Self {
+    pub(crate) fn last(call: &'static str) -> Self {
         Self { call, errno: Errno::last() }
     }
 

@@ -71,7 +71,7 @@ impl Context {
         self.inner.device.verbs()
     }
 
-    pub(super) fn api(&self) -> &'static sys::Api {
+    pub(crate) fn api(&self) -> &'static sys::Api {
         self.verbs().api()
     }
 

@@ -135,7 +135,7 @@ impl Device {
         Context::open(self)
     }
 
-    pub(super) fn ptr(&self) -> NonNull<sys::ibv_device> {
+    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_device> {
         self.ptr
     }
 }

@@ -119,6 +119,9 @@ pub enum VerbsError {
         /// The direct ways, and why they were not taken.
         tried: String,
     },
+    /// Something of libmlx5's own interface failed.
+    #[error(transparent)]
+    Mlx5(#[from] Box<crate::mlx5dv::Mlx5Error>),
     /// A QP did not change its state or attributes.
     #[error(transparent)]
     Modify(#[from] Box<ModifyError>),

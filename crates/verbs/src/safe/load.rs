@@ -12,7 +12,7 @@ pub const LIBRARY_ENV: &str = "WARPVERBS_LIBIBVERBS";
 
 const LIBRARY: &str = "libibverbs.so.1";
 
-/// Why libibverbs cannot be used. The program works without it, with the software NIC.
+/// Why a library of rdma-core cannot be used. The program works without it, with the software NIC.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -34,7 +34,7 @@ pub enum LoadError {
         reason: String,
     },
     /// A function that this crate needs is missing.
-    #[error("{file} has no {symbol} of version {version}; rdma-core 15 or newer is needed")]
+    #[error("{file} has no {symbol} of version {version}; rdma-core {needed} or newer is needed")]
     TooOld {
         /// The file.
         file: String,
@@ -42,6 +42,8 @@ pub enum LoadError {
         symbol: &'static str,
         /// The version of it that is needed.
         version: &'static str,
+        /// The first rdma-core that has all that is needed.
+        needed: u32,
     },
 }
 
@@ -81,7 +83,7 @@ impl Verbs {
             return Ok(Self { library });
         }
         // SAFETY: forwarded to the caller.
-        let api = unsafe { Api::load(file) }.map_err(|failure| explain(file, failure))?;
+        let api = unsafe { Api::load(file) }.map_err(|failure| explain(file, 15, failure))?;
         let library = Box::leak(Box::new(Library { api, file: file.to_owned() }));
         loaded.insert(file.to_owned(), library);
         Ok(Self { library })
@@ -126,10 +128,11 @@ impl Verbs {
     }
 }
 
-fn explain(file: &str, failure: LoadFailure) -> LoadError {
+/// Why the library `file` of rdma-core `needed` or newer did not load.
+pub(crate) fn explain(file: &str, needed: u32, failure: LoadFailure) -> LoadError {
     let file = file.to_owned();
     match failure {
-        LoadFailure::Symbol(symbol, version) => LoadError::TooOld { file, symbol, version },
+        LoadFailure::Symbol(symbol, version) => LoadError::TooOld { file, symbol, version, needed },
         // The same words about another file mean that something the library needs is missing.
         LoadFailure::Library(words)
             if words.starts_with(&format!("{file}:"))

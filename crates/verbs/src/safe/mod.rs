@@ -39,6 +39,7 @@ pub use device::{Device, Transport};
 pub use error::{Offer, VerbsError};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
 pub use gpu::{GpuWays, NotRegistered, Registered, peer_module};
+pub(crate) use load::explain;
 pub use load::{LIBRARY_ENV, LoadError, Verbs};
 pub use mr::{Mr, Registration};
 #[cfg(feature = "odp")]

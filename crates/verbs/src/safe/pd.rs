@@ -50,7 +50,7 @@ impl Pd {
         &self.inner.context
     }
 
-    pub(super) fn ptr(&self) -> NonNull<sys::ibv_pd> {
+    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_pd> {
         self.inner.ptr
     }
 

@@ -1,58 +1,75 @@
-//! The exported functions, found at run time by name and version.
+//! Functions of libraries, found at run time by name and version; and those of libibverbs.
 
 use super::bindings::*;
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
-/// Why libibverbs cannot be used.
+/// Why a library cannot be used.
 #[derive(Debug)]
 pub enum LoadFailure {
     /// The loader's words.
     Library(String),
-    /// A function that every libibverbs of the last ten years has is not there.
+    /// A function that is needed is not there, in this version.
     Symbol(&'static str, &'static str),
 }
 
-macro_rules! verbs_api {
-    (
+/// Declares a structure of functions that are found at run time by name and version. With `checked`,
+/// a signature that differs from the generated declaration does not compile.
+macro_rules! functions {
+    (checked $(#[$doc:meta])* $api:ident
         required { $($version:literal fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)* }
         optional { $($oversion:literal fn $opt:ident($($oarg:ident: $oty:ty),*) $(-> $oret:ty)?;)* }
     ) => {
-        // A signature that differs from the generated declaration does not compile. The constants
-        // are never used, so nothing is linked.
+        // The constants are never used, so nothing is linked.
         $(const _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = super::bindings::$name;)*
         $(const _: unsafe extern "C" fn($($oty),*) $(-> $oret)? = super::bindings::$opt;)*
 
-        /// The functions of one loaded libibverbs. Those of newer versions may be absent.
+        $crate::sys::functions! { $(#[$doc])* $api
+            required { $($version fn $name($($arg: $ty),*) $(-> $ret)?;)* }
+            optional { $($oversion fn $opt($($oarg: $oty),*) $(-> $oret)?;)* }
+        }
+    };
+    ($(#[$doc:meta])* $api:ident
+        required { $($version:literal fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)* }
+        optional { $($oversion:literal fn $opt:ident($($oarg:ident: $oty:ty),*) $(-> $oret:ty)?;)* }
+    ) => {
+        $(#[$doc])*
         #[allow(missing_docs)]
         #[derive(Debug)]
-        pub struct Api {
+        pub struct $api {
             $(pub $name: unsafe extern "C" fn($($ty),*) $(-> $ret)?,)*
             $(pub $opt: Option<unsafe extern "C" fn($($oty),*) $(-> $oret)?>,)*
         }
 
-        impl Api {
+        impl $api {
+            /// Loads the library `name`, a file name for the loader's search or a path. It stays loaded:
+            /// libibverbs and its drivers do not survive being unloaded.
+            ///
             /// # Safety
-            /// `library` must be a handle of a loaded libibverbs that is never unloaded.
-            unsafe fn from_handle(library: *mut c_void) -> Result<Self, LoadFailure> {
+            /// The file must be the library that these functions are of, or behave as it does.
+            pub unsafe fn load(name: &str) -> Result<Self, $crate::sys::LoadFailure> {
+                // SAFETY: forwarded to the caller.
+                let library = unsafe { $crate::sys::open(name) }?;
                 Ok(Self {
                     $($name: {
-                        let found = find(library, stringify!($name), $version)
-                            .ok_or(LoadFailure::Symbol(stringify!($name), $version))?;
+                        let found = $crate::sys::find(library, stringify!($name), $version).ok_or(
+                            $crate::sys::LoadFailure::Symbol(stringify!($name), $version),
+                        )?;
                         // SAFETY: the library's function of this name and version, whose signature
-                        // is the one declared (checked above); it stays loaded, says the caller.
+                        // is the one declared (checked by the compiler, or by a test that compares
+                        // it with the C header); it is never unloaded.
                         unsafe {
                             std::mem::transmute::<
-                                *mut c_void,
+                                *mut std::ffi::c_void,
                                 unsafe extern "C" fn($($ty),*) $(-> $ret)?,
                             >(found)
                         }
                     },)*
-                    $($opt: find(library, stringify!($opt), $oversion).map(|found| {
+                    $($opt: $crate::sys::find(library, stringify!($opt), $oversion).map(|found| {
                         // SAFETY: as above.
                         unsafe {
                             std::mem::transmute::<
-                                *mut c_void,
+                                *mut std::ffi::c_void,
                                 unsafe extern "C" fn($($oty),*) $(-> $oret)?,
                             >(found)
                         }
@@ -62,8 +79,12 @@ macro_rules! verbs_api {
         }
     };
 }
+pub(crate) use functions;
 
-verbs_api! {
+functions! {
+    checked
+    /// The functions of one loaded libibverbs. Those of newer versions may be absent.
+    Api
     required {
         "IBVERBS_1.1" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
         "IBVERBS_1.1" fn ibv_free_device_list(list: *mut *mut ibv_device);
@@ -96,6 +117,8 @@ verbs_api! {
         "IBVERBS_1.1" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
         "IBVERBS_1.1" fn ibv_query_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int, init: *mut ibv_qp_init_attr) -> c_int;
         "IBVERBS_1.1" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+        "IBVERBS_1.1" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+        "IBVERBS_1.1" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
     }
     optional {
         // rdma-core 26.
@@ -110,27 +133,23 @@ verbs_api! {
     }
 }
 
-impl Api {
-    /// Loads the library `name`, a file name for the loader's search or a path. It stays loaded:
-    /// libibverbs and its drivers do not survive being unloaded.
-    ///
-    /// # Safety
-    /// The file must be libibverbs, or behave as it does.
-    pub unsafe fn load(name: &str) -> Result<Self, LoadFailure> {
-        // SAFETY: initialisers of libibverbs may run on any thread.
-        let library = unsafe { libloading::os::unix::Library::new(name) }.map_err(|error| {
-            // The loader's own words are the source of `libloading`'s error.
-            let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-            LoadFailure::Library(words)
-        })?;
-        // SAFETY: the handle is never closed.
-        unsafe { Self::from_handle(library.into_raw()) }
-    }
+/// Opens a library for good.
+///
+/// # Safety
+/// Its initialisers may run on this thread.
+pub(crate) unsafe fn open(name: &str) -> Result<*mut c_void, LoadFailure> {
+    // SAFETY: forwarded to the caller.
+    let library = unsafe { libloading::os::unix::Library::new(name) }.map_err(|error| {
+        // The loader's own words are the source of `libloading`'s error.
+        let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        LoadFailure::Library(words)
+    })?;
+    Ok(library.into_raw())
 }
 
 /// A versioned symbol. The header's inline functions and structures belong to one version of each
 /// function; which one a plain `dlsym` finds is up to the library.
-fn find(library: *mut c_void, name: &str, version: &str) -> Option<*mut c_void> {
+pub(crate) fn find(library: *mut c_void, name: &str, version: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     #[cfg_attr(not(target_env = "gnu"), allow(unused_variables))]
     let version = CString::new(version).ok()?;

@@ -23,6 +23,7 @@ mod inline;
 mod zeroed;
 
 pub use api::{Api, LoadFailure};
+pub(crate) use api::{find, functions, open};
 pub use bindings::*;
 #[cfg(feature = "extended")]
 pub use extended::*;

@@ -53,7 +53,7 @@ impl Path {
         Self { port, dlid, sl: 0, src_path_bits: 0, static_rate: 0, global: None }
     }
 
-    pub(super) fn to_raw(self) -> sys::ibv_ah_attr {
+    pub(crate) fn to_raw(self) -> sys::ibv_ah_attr {
         let route = self.global.unwrap_or(GlobalRoute {
             dgid: Gid::default(),
             sgid_index: 0,

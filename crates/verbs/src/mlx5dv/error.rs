@@ -1,0 +1,113 @@
+//! What can go wrong, with a line of advice where something can be done about it.
+
+use crate::{CallError, LoadError};
+use nix::errno::Errno;
+use std::fmt;
+use thiserror::Error;
+use warpverbs_mlx5::prm::Status;
+
+/// A call of libmlx5 that failed, or that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Mlx5Error {
+    /// libmlx5 cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The device is not one of libmlx5's.
+    #[error("{device} is not an mlx5 device")]
+    NotMlx5 {
+        /// The device.
+        device: String,
+    },
+    /// A call failed.
+    #[error("{call}{}", advice(call))]
+    Call {
+        /// The call.
+        call: CallError,
+    },
+    /// A firmware command failed.
+    #[error("{command} failed: {answer}{}", advice_on(*errno, answer))]
+    Command {
+        /// Its name in the manual.
+        command: &'static str,
+        /// What the kernel reported.
+        errno: Errno,
+        /// What the firmware answered.
+        answer: Answer,
+    },
+    /// The memory is not host memory.
+    #[error("queues in {kind} memory cannot be given to the device: only host memory can")]
+    NotHostMemory {
+        /// Where it lies.
+        kind: String,
+    },
+}
+
+/// What the firmware answered to a command that it refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status' byte.
+    pub code: u8,
+    /// The status, if its value is known.
+    pub status: Option<Status>,
+    /// A number whose meaning the firmware's vendor knows.
+    pub syndrome: u32,
+}
+
+impl Answer {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let (status, syndrome) = Status::parse(bytes);
+        Self { code: bytes.first().copied().unwrap_or(0), status, syndrome }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, status, syndrome } = self;
+        match status {
+            Some(Status::Ok) => f.write_str("the kernel refused it before the firmware saw it"),
+            Some(status) => write!(f, "status {code:#x} ({status:?}), syndrome {syndrome:#010x}"),
+            None => write!(f, "status {code:#x}, syndrome {syndrome:#010x}"),
+        }
+    }
+}
+
+fn advice(call: &CallError) -> &'static str {
+    match call.errno {
+        Errno::ENOMEM => {
+            "; locked memory may be limited: `ulimit -l unlimited`, for a container --ulimit memlock=-1"
+        }
+        errno => on_errno(errno),
+    }
+}
+
+/// The kernel answers EREMOTEIO where the firmware has said why.
+fn advice_on(errno: Errno, answer: &Answer) -> &'static str {
+    match answer.status {
+        None | Some(Status::Ok) => on_errno(errno),
+        Some(Status::BadOpcode | Status::BadParameter | Status::BadInputLength) => {
+            "; the firmware may be too old for it: compare its version (ibv_devinfo) with the newest"
+        }
+        Some(Status::Limit | Status::NoResources) => {
+            "; the device has no more of these objects: see `rdma resource show`"
+        }
+        Some(_) => "",
+    }
+}
+
+fn on_errno(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EPERM | Errno::EACCES => {
+            "; DevX needs the right to use the device's node, and for some commands CAP_NET_RAW"
+        }
+        // The kernel's answer in a context without a number for DevX users.
+        Errno::EINVAL => {
+            "; if all commands fail so, the firmware allows no DevX: set its option UCTX_EN \
+             (`mlxconfig -d DEVICE set UCTX_EN=1`), then reset the device"
+        }
+        Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::EPROTONOSUPPORT => {
+            "; DevX needs Linux 4.19 and libmlx5 of rdma-core 22"
+        }
+        _ => "",
+    }
+}

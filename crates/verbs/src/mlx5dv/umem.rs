@@ -1,0 +1,75 @@
+//! Memory in which objects of firmware commands lie.
+
+use super::devx::Devx;
+use super::error::Mlx5Error;
+use super::sys::mlx5dv_devx_umem;
+use crate::{CallError, sys};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use warpverbs_mem::{Kind, Region};
+
+/// Memory that the device reads and writes on behalf of queues in it, whatever keys say. It stays
+/// alive until the device has given it up.
+pub struct Umem {
+    ptr: NonNull<mlx5dv_devx_umem>,
+    id: u32,
+    devx: Devx,
+    // Dropped by hand, and never if the device does not give the memory up.
+    region: ManuallyDrop<Region>,
+}
+
+// SAFETY: libmlx5 allows the use of a umem from any thread.
+unsafe impl Send for Umem {}
+// SAFETY: as above; ours is only read.
+unsafe impl Sync for Umem {}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: registered, and given back once, here.
+        let code = unsafe { (self.devx.api().mlx5dv_devx_umem_dereg)(self.ptr.as_ptr()) };
+        match code {
+            // SAFETY: the device has given the memory up; dropped once, here.
+            0 => unsafe { ManuallyDrop::drop(&mut self.region) },
+            code => tracing::error!(umem = ?self, code, "still registered, so never freed"),
+        }
+    }
+}
+
+impl fmt::Debug for Umem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Umem({:#x}, {:?})", self.id, *self.region)
+    }
+}
+
+impl Umem {
+    /// Registers host memory.
+    pub fn register(devx: &Devx, region: &Region) -> Result<Self, Mlx5Error> {
+        if region.kind() != Kind::Host {
+            return Err(Mlx5Error::NotHostMemory { kind: region.kind().to_string() });
+        }
+        let context = devx.context().ptr().as_ptr();
+        let (addr, len) = (region.addr() as *mut _, region.len());
+        let access = sys::IBV_ACCESS_LOCAL_WRITE;
+        // SAFETY: a live context; the region stays allocated while `Umem` holds it.
+        let ptr = unsafe { (devx.api().mlx5dv_devx_umem_reg)(context, addr, len, access) };
+        let Some(ptr) = NonNull::new(ptr) else {
+            return Err(Mlx5Error::Call { call: CallError::last("mlx5dv_devx_umem_reg") });
+        };
+        // SAFETY: a live umem.
+        let id = unsafe { ptr.as_ref() }.umem_id;
+        Ok(Self { ptr, id, devx: devx.clone(), region: ManuallyDrop::new(region.clone()) })
+    }
+
+    /// Its number, which mailboxes name.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where `part` begins in it, if it lies in it.
+    pub fn offset_of(&self, part: &Region) -> Option<u64> {
+        let offset = part.addr().checked_sub(self.region.addr())?;
+        let end = offset.checked_add(part.len() as u64)?;
+        (end <= self.region.len() as u64).then_some(offset)
+    }
+}
