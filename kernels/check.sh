@@ -37,38 +37,56 @@ ok() {
   if [ $failed = 0 ]; then echo "ok: $1"; fi
 }
 
+# Calls `compile FILE LOG` for each file, as many at once as there are cores. LOG gets what it prints, which
+# is shown if it fails. Fills `broken` with the files that failed. What `compile` uses must be exported.
+each() {
+  logs=$out/logs
+  rm -rf "$logs" && mkdir "$logs"
+  export -f compile
+  # shellcheck disable=SC2016
+  printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -I{} bash -c '
+    log=$1/$(tr / _ <<<"$2"); compile "$2" "$log" >"$log" 2>&1 || touch "$log.failed"' each "$logs" {}
+  broken=()
+  local file log
+  for file in "$@"; do
+    log=$logs/$(tr / _ <<<"$file")
+    [ ! -e "$log.failed" ] || { cat "$log"; broken+=("$file"); }
+  done
+}
+
 # Each public header by itself, then each kernel file.
 host() {
-  local cxx=$1 header file
+  local file
+  export cxx=$1
   command -v "$cxx" >/dev/null || { skip "$cxx is not here: kernels not compiled for the SIMT device with it"; return; }
-  local flags=(-std=c++20 -Wall -Wextra -Werror -Wno-unused-function -Iinclude -fsyntax-only -x c++)
-  for header in include/warpverbs/*.h include/warpverbs/mlx5/*.h; do
-    echo "#include \"${header#include/}\"" >"$out/one.cc"
-    "$cxx" "${flags[@]}" "$out/one.cc" || fail "$cxx: $header is not complete by itself"
-  done
-  for file in "${sources[@]}"; do
-    "$cxx" "${flags[@]}" "$file" || fail "$cxx: $file"
-  done
+  export flags="-std=c++20 -Wall -Wextra -Werror -Wno-unused-function -Iinclude -fsyntax-only -x c++"
+  compile() { "$cxx" $flags -include "$1" /dev/null; }
+  each include/warpverbs/*.h include/warpverbs/mlx5/*.h
+  for file in "${broken[@]}"; do fail "$cxx: $file is not complete by itself"; done
+  compile() { "$cxx" $flags "$1"; }
+  each "${sources[@]}"
+  for file in "${broken[@]}"; do fail "$cxx: $file"; done
   # An immediate is not taken for flags.
   printf '%s\n' '#include "warpverbs/put.h"' 'wv::Posted f(const wv::Qp& q, wv::u32 imm) {' \
     '  (void)imm; return wv::put(wv::thread, q, wv::Local{}, wv::Remote{}, 8, FLAGS); }' >"$out/flags.cc"
-  "$cxx" "${flags[@]}" -DFLAGS=wv::fenced "$out/flags.cc" || fail "$cxx: flags are refused"
-  "$cxx" "${flags[@]}" -DFLAGS=imm "$out/flags.cc" 2>/dev/null && fail "$cxx: an integer is taken for flags"
+  "$cxx" $flags -DFLAGS=wv::fenced "$out/flags.cc" || fail "$cxx: flags are refused"
+  "$cxx" $flags -DFLAGS=imm "$out/flags.cc" 2>/dev/null && fail "$cxx: an integer is taken for flags"
   ok "$cxx, headers one by one and kernels, for the SIMT device"
 }
 
 # A queue's fast path has no business in local memory. Two kernels of tests may use it: `mixed` keeps an
 # array of its own there, and `shm_message` spills, because it has the calls of all groups and routes.
 cuda() {
-  local arch=$1 file name
-  rm -rf "$out/cuda" && mkdir "$out/cuda"
-  # A log for each file, as many compilers at once as there are cores.
-  printf '%s\0' "${sources[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c 'name=$(basename "$1"); "$2" -cubin -arch="sm_$3" \
-    -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v -o "$4/$name.cubin" "$1" >"$4/$name" 2>&1 ||
-    touch "$4/$name.failed"' sh {} "$NVCC" "$arch" "$out/cuda"
+  local file log
+  export arch=$1 NVCC
+  compile() {
+    "$NVCC" -cubin -arch="sm_$arch" -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v -o "$2.cubin" "$1"
+  }
+  each "${sources[@]}"
+  for file in "${broken[@]}"; do fail "nvcc sm_$arch: $file"; done
   for file in "${sources[@]}"; do
-    name=$(basename "$file")
-    [ ! -e "$out/cuda/$name.failed" ] || { cat "$out/cuda/$name"; fail "nvcc sm_$arch: $file"; continue; }
+    log=$logs/$(tr / _ <<<"$file")
+    [ ! -e "$log.failed" ] || continue
     awk -v file="$file" -v arch="$arch" '
       /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
       /bytes stack frame/ { stack = $0; sub(/^ */, "", stack); sub(/ bytes stack frame.*/, "", stack) }
@@ -77,7 +95,7 @@ cuda() {
         printf "   sm_%s %-18s %-16s %3d registers %3d bytes of stack\n", arch, file, name, registers, stack
         if (stack + 0 > 0 && name != "mixed" && name != "shm_message") bad = 1
       }
-      END { exit bad }' "$out/cuda/$name" || fail "nvcc sm_$arch: $file keeps something in local memory"
+      END { exit bad }' "$log" || fail "nvcc sm_$arch: $file keeps something in local memory"
   done
   ok "nvcc sm_$arch"
 }
@@ -132,16 +150,18 @@ sass() {
 }
 
 hip() {
-  local arch=$1 file
+  local file
+  export arch=$1 CLANG
   if ! echo | "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -E - >/dev/null 2>&1; then
     skip "$CLANG does not know $arch"
     return
   fi
-  for file in "${sources[@]}"; do
-    [ "$file" = src/faults.cu ] && continue
-    "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 -O2 -Wall \
-      -Wno-unused-function -Iinclude -S -o "$out/kernel.s" "$file" || fail "$CLANG $arch: $file"
-  done
+  compile() {
+    [ "$1" = src/faults.cu ] || "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 \
+      -O2 -Wall -Wno-unused-function -Iinclude -S -o "$2.s" "$1"
+  }
+  each "${sources[@]}"
+  for file in "${broken[@]}"; do fail "$CLANG $arch: $file"; done
   ok "$CLANG $arch"
 }
 
