@@ -1,118 +1,113 @@
-//! A stream over TCP whose payload the kernel puts into a dmabuf. Needs an interface that can do it,
-//! and root.
+//! Messages, writes and reads whose payload the kernel puts into a dmabuf. Needs an interface that can
+//! do it, and root.
 //!
 //! ```text
-//! device_memory server INTERFACE PORT BYTES     # on one host
-//! device_memory client HOST PORT BYTES          # on another
+//! device_memory server INTERFACE:QUEUE PORT BYTES     # on one host
+//! device_memory client HOST PORT BYTES                # on another
 //! ```
 //!
-//! The server binds host memory (`/dev/udmabuf`) to receive queue 0, accepts one connection, compares
-//! every byte where the kernel put it, returns every token, and counts where the bytes were.
+//! The server binds host memory (`/dev/udmabuf`) to the queue and accepts one connection. The client
+//! sends a message and writes to memory of the server, which then reads memory of the client, all of
+//! so many bytes; the server compares every byte, and counts where the kernel put them.
 
 use std::error::Error;
-use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
-use std::time::{Duration, Instant};
-use warpverbs_devmem::kernel::{Binding, HostDmabuf, Interface, Netdev};
-use warpverbs_devmem::receive::{DeviceReceiver, Limits};
-use warpverbs_devmem::{Fragment, Received, Receiver as _, Source};
-use warpverbs_gpu::Buffer;
-use warpverbs_mem::HostBuf;
+use std::net::ToSocketAddrs as _;
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_devmem::UnpackConfig;
+use warpverbs_devmem::transport::{
+    BoundQueues, Config, Connection, DeviceMemory, Endpoint, PayloadSockets as _, Queues,
+    RemoteMemory,
+};
+use warpverbs_gpu::Gpu;
+use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
+use warpverbs_mem::{Access, HostBuf, Region};
 
-/// Smaller than the stream: pages have to be used again.
+/// Shorter than what is sent: pages have to be used again.
 const DMABUF: u64 = 8 << 20;
-const LANDING: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(100);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-fn byte_at(position: u64) -> u8 {
-    (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as u8
+/// What the three transfers carry.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+fn byte_at(seed: u64, position: u64) -> u8 {
+    ((position + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as u8
 }
 
-fn client(host: &str, port: u16, bytes: u64) -> Result<(), Failure> {
-    let mut stream = TcpStream::connect((host, port))?;
-    let mut at = 0;
-    while at < bytes {
-        // Pieces of many lengths, so that packets are not all full.
-        let len = (at % 77_777 + 1).min(bytes - at);
-        let piece: Vec<u8> = (at..at + len).map(byte_at).collect();
-        stream.write_all(&piece)?;
-        at += len;
-    }
-    println!("sent {bytes} bytes");
-    Ok(())
+fn filled(seed: u64, len: usize) -> Result<Region, Failure> {
+    let bytes: Vec<u8> = (0..len as u64).map(|at| byte_at(seed, at)).collect();
+    let region = HostBuf::region(len)?;
+    region.write(0, &bytes)?;
+    Ok(region)
 }
 
-/// Bytes and fragments by kind: in the dmabuf, linear, plain.
-#[derive(Debug, Default)]
-struct Counts {
-    bytes: [u64; 3],
-    fragments: [u64; 3],
+fn compare(what: &str, seed: u64, region: &Region) -> Result<(), Failure> {
+    let mut found = vec![0; region.len()];
+    region.read(0, &mut found)?;
+    let wrong = (0..).zip(&found).find(|(at, found)| byte_at(seed, *at) != **found);
+    wrong.map_or(Ok(()), |(at, _)| Err(format!("byte {at} of the {what} is wrong").into()))
 }
 
-fn check(receiver: &DeviceReceiver, fragment: &Fragment) -> Result<(), Failure> {
-    let memory = receiver.memory(fragment.source).ok_or("memory of a fragment")?;
-    let mut found = vec![0; fragment.len as usize];
-    memory.region().read(fragment.offset, &mut found)?;
-    let wrong = (fragment.at..).zip(&found).find(|(at, found)| byte_at(*at) != **found);
-    wrong.map_or(Ok(()), |(at, _)| Err(format!("byte {at} is wrong: {fragment:?}").into()))
+/// Tells the peer of memory, and learns of the peer's.
+fn exchange(connection: &Connection, memory: RemoteMemory) -> Result<RemoteMemory, Failure> {
+    connection.notify(&memory.to_bytes())?;
+    Ok(RemoteMemory::from_bytes(&connection.wait_notification(LIMIT)?)?)
 }
 
-fn receive(receiver: &mut DeviceReceiver) -> Result<Counts, Failure> {
-    let (start, mut counts, mut held) = (Instant::now(), Counts::default(), Vec::new());
-    loop {
-        let end = match receiver.receive(LANDING as u64, &mut held)? {
-            Received::Bytes(_) => false,
-            Received::WouldBlock => {
-                std::thread::sleep(Duration::from_micros(100));
-                false
-            }
-            Received::End => true,
-        };
-        for fragment in &held {
-            check(receiver, fragment)?;
-            let kind = match fragment.source {
-                Source::Dmabuf(_) => 0,
-                Source::Linear => 1,
-                Source::Plain => 2,
-            };
-            counts.bytes[kind] += fragment.len;
-            counts.fragments[kind] += 1;
-        }
-        receiver.give_back(&held)?;
-        held.clear();
-        if end {
-            receiver.return_tokens()?;
-            return Ok(counts);
-        }
-        if start.elapsed() > LIMIT {
-            return Err(format!("no end after {LIMIT:?}: {counts:?}").into());
-        }
-    }
+fn client(host: &str, port: u16, len: usize) -> Result<(), Failure> {
+    let endpoint = Endpoint::new(Config::default().sockets(3))?;
+    let address = (host, port).to_socket_addrs()?.next().ok_or("no address")?;
+    let connection = endpoint.connect(address, LIMIT)?;
+    let readable = filled(SEEDS[2], len)?;
+    let readable = endpoint.register(&readable, Access::REMOTE_READ)?;
+    let remote = exchange(&connection, readable.remote())?;
+    let sent = connection.isend(&filled(SEEDS[0], len)?)?;
+    let written = connection.write(&filled(SEEDS[1], len)?, remote)?;
+    connection.notify(b"written")?;
+    connection.wait(sent, LIMIT)?;
+    connection.wait(written, LIMIT)?;
+    // The server reads meanwhile.
+    connection.wait_notification(LIMIT)?;
+    Ok(connection.close(LIMIT)?)
 }
 
-fn server(interface: &str, port: u16, bytes: u64) -> Result<(), Failure> {
-    let memory = HostDmabuf::new(DMABUF)?;
-    let interface = Interface::named(interface)?;
-    let binding: Binding = Netdev::open()?.bind_receive(&interface, &[0], memory.as_fd())?;
-    println!("bound {DMABUF} bytes to queue 0 of {} as dmabuf {}", interface.name, binding.id());
+fn server(queues: &Queues, port: u16, len: usize) -> Result<(), Failure> {
+    let gpu: Arc<dyn Gpu> = Arc::new(SimtDevice::new(SimtConfig::default())?);
+    let bound = BoundQueues::bind(queues, &gpu, DMABUF)?;
+    println!("bound: {}", bound.describe());
     // Once more is refused, with advice.
-    let refusal = Netdev::open()?.bind_receive(&interface, &[0], memory.as_fd()).err();
-    println!("again: {}", refusal.ok_or("a queue was bound twice")?);
-    let refusal = Netdev::open()?.bind_receive(&interface, &[9], memory.as_fd()).err();
+    let again = BoundQueues::bind(queues, &gpu, DMABUF).err();
+    println!("again: {}", again.ok_or("a queue was bound twice")?);
+    let absent = Queues { numbers: vec![9], ..queues.clone() };
+    let refusal = BoundQueues::bind(&absent, &gpu, DMABUF).err();
     println!("queue 9: {}", refusal.ok_or("a queue that is not there was bound")?);
-    let (stream, peer) = TcpListener::bind(("0.0.0.0", port))?.accept()?;
-    let landing = Buffer::of_region(HostBuf::region(LANDING)?);
-    let mut receiver = DeviceReceiver::new(stream.into(), landing, Limits::default());
-    receiver.bind(binding.id(), memory.memory().clone());
-    let counts = receive(&mut receiver)?;
-    let ledger = receiver.incoming().ledger();
-    println!("{bytes} bytes from {peer}, compared: {counts:?}");
-    println!("tokens held: {}, not returned: {}", ledger.held(), ledger.unreturned());
-    if counts.bytes.iter().sum::<u64>() != bytes || counts.bytes[0] < bytes / 2 {
-        return Err("bytes are missing, or not in device memory".into());
+    let unpack = UnpackConfig { way: warpverbs_devmem::Way::from_env()?, ..Default::default() };
+    let device = DeviceMemory { sockets: Arc::new(bound), gpu, unpack };
+    let endpoint = Endpoint::receiving_into(Config::default().sockets(3), device)?;
+    let mut listener = endpoint.listen(([0, 0, 0, 0], port).into())?;
+    println!("listening at {}", listener.address());
+    let connection = listener.accept(&endpoint, LIMIT)?;
+    println!("{}", connection.explain());
+    let [message, writable, read] = [(); 3].map(|()| HostBuf::region(len));
+    let (message, writable, read) = (message?, writable?, read?);
+    let registered = endpoint.register(&writable, Access::REMOTE_WRITE)?;
+    let received = connection.irecv(&message)?;
+    let remote = exchange(&connection, registered.remote())?;
+    connection.wait(received, LIMIT)?;
+    compare("message", SEEDS[0], &message)?;
+    connection.wait_notification(LIMIT)?;
+    compare("write", SEEDS[1], &writable)?;
+    let reading = connection.read(&read, remote)?;
+    connection.wait(reading, LIMIT)?;
+    compare("read", SEEDS[2], &read)?;
+    let (placed, peer) = (connection.placed(), connection.peer()?);
+    println!("a message, a write and a read of {len} bytes from {peer}, compared: {placed}");
+    connection.notify(b"read")?;
+    connection.close(LIMIT)?;
+    if placed.device < 2 * len as u64 {
+        return Err("too few bytes were in device memory".into());
     }
     Ok(())
 }
@@ -120,11 +115,11 @@ fn server(interface: &str, port: u16, bytes: u64) -> Result<(), Failure> {
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, place, port, bytes] = arguments.as_slice() else {
-        return Err("usage: device_memory server INTERFACE|client HOST PORT BYTES".into());
+        return Err("usage: device_memory server INTERFACE:QUEUE|client HOST PORT BYTES".into());
     };
     let (port, bytes) = (port.parse()?, bytes.parse()?);
     match role.as_str() {
-        "server" => server(place, port, bytes),
+        "server" => server(&place.parse()?, port, bytes),
         "client" => client(place, port, bytes),
         other => Err(format!("no role is called {other:?}").into()),
     }

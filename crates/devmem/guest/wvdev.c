@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Test-only: two network interfaces, wvdev0 and wvdev1, joined by a wire in memory. Each has one
- * receive queue, whose page pool may be given a dmabuf: device-memory TCP without a NIC.
+ * Test-only: two network interfaces, wvdev0 and wvdev1, joined by a wire in memory. Each has two
+ * receive queues, whose page pools may be given a dmabuf: device-memory TCP without a NIC. Flows of
+ * TCP over IPv4 are steered by rules of ethtool; all else goes to queue 0.
  *
  * A packet that is sent is split behind its TCP header: the headers go to the linear part of the
  * received packet, the payload to pages of the receiver's pool. The "device" reaches such a page by
@@ -25,16 +26,25 @@
 #define POOL_SIZE 1024
 #define BACKLOG 512
 
+#define QUEUES 2
+#define RULES 16
+
+struct wv_dev;
+
 struct wv_queue {
+	struct wv_dev *dev;
+	struct napi_struct napi;
+	struct sk_buff_head arrived; /* as sent, not yet split */
 	struct page_pool *pool;
 };
 
 struct wv_dev {
 	struct net_device *net;
 	struct wv_dev *peer;
-	struct napi_struct napi;
-	struct sk_buff_head arrived; /* as sent, not yet split */
-	struct wv_queue queue;
+	struct wv_queue queues[QUEUES];
+	struct ethtool_rx_flow_spec rules[RULES];
+	bool taken[RULES];
+	spinlock_t lock; /* of the rules */
 	u8 split;
 };
 
@@ -47,17 +57,18 @@ module_param(linear_bytes, uint, 0644);
 static struct platform_device *parent;
 static struct wv_dev *devs[2];
 
-static struct page_pool *wv_pool(struct net_device *net, struct napi_struct *napi)
+static struct page_pool *wv_pool(struct net_device *net, int idx)
 {
+	struct wv_dev *dev = netdev_priv(net);
 	struct page_pool_params params = {
 		.pool_size = POOL_SIZE,
 		.nid = NUMA_NO_NODE,
 		.dev = net->dev.parent,
-		.napi = napi,
+		.napi = &dev->queues[idx].napi,
 		.dma_dir = DMA_FROM_DEVICE,
 		.max_len = PAGE_SIZE,
 		.netdev = net,
-		.queue_idx = 0,
+		.queue_idx = idx,
 		.flags = PP_FLAG_DMA_MAP | PP_FLAG_DMA_SYNC_DEV |
 			 PP_FLAG_ALLOW_UNREADABLE_NETMEM,
 	};
@@ -67,46 +78,45 @@ static struct page_pool *wv_pool(struct net_device *net, struct napi_struct *nap
 
 static int wv_queue_mem_alloc(struct net_device *net, void *mem, int idx)
 {
-	struct wv_dev *dev = netdev_priv(net);
-	struct wv_queue *queue = mem;
+	struct page_pool **pool = mem;
 
-	queue->pool = wv_pool(net, &dev->napi);
-	if (!IS_ERR(queue->pool))
-		return 0;
-	return PTR_ERR(queue->pool);
+	*pool = wv_pool(net, idx);
+	return PTR_ERR_OR_ZERO(*pool);
 }
 
 static void wv_queue_mem_free(struct net_device *net, void *mem)
 {
-	struct wv_queue *queue = mem;
+	struct page_pool **pool = mem;
 
-	page_pool_destroy(queue->pool);
+	page_pool_destroy(*pool);
 }
 
 static int wv_queue_start(struct net_device *net, void *mem, int idx)
 {
 	struct wv_dev *dev = netdev_priv(net);
+	struct wv_queue *queue = &dev->queues[idx];
 
-	dev->queue = *(struct wv_queue *)mem;
-	napi_enable(&dev->napi);
-	napi_schedule(&dev->napi);
+	queue->pool = *(struct page_pool **)mem;
+	napi_enable(&queue->napi);
+	napi_schedule(&queue->napi);
 	return 0;
 }
 
 static int wv_queue_stop(struct net_device *net, void *mem, int idx)
 {
 	struct wv_dev *dev = netdev_priv(net);
+	struct wv_queue *queue = &dev->queues[idx];
 
-	napi_disable(&dev->napi);
+	napi_disable(&queue->napi);
 	/* The pool is freed when the next one is polled already. */
-	page_pool_disable_direct_recycling(dev->queue.pool);
-	*(struct wv_queue *)mem = dev->queue;
-	dev->queue.pool = NULL;
+	page_pool_disable_direct_recycling(queue->pool);
+	*(struct page_pool **)mem = queue->pool;
+	queue->pool = NULL;
 	return 0;
 }
 
 static const struct netdev_queue_mgmt_ops wv_queue_ops = {
-	.ndo_queue_mem_size = sizeof(struct wv_queue),
+	.ndo_queue_mem_size = sizeof(struct page_pool *),
 	.ndo_queue_mem_alloc = wv_queue_mem_alloc,
 	.ndo_queue_mem_free = wv_queue_mem_free,
 	.ndo_queue_start = wv_queue_start,
@@ -148,15 +158,50 @@ static void *wv_page(netmem_ref netmem)
 	return phys_to_virt(page_pool_get_dma_addr_netmem(netmem));
 }
 
+/* The queue to which a rule steers the packet. */
+static unsigned int wv_steer(struct wv_dev *dev, struct sk_buff *skb)
+{
+	struct tcphdr tcp, *tcph;
+	struct iphdr ip, *iph;
+	unsigned int queue = 0, i;
+
+	if (skb->protocol != htons(ETH_P_IP))
+		return 0;
+	iph = skb_header_pointer(skb, ETH_HLEN, sizeof(ip), &ip);
+	if (!iph || iph->protocol != IPPROTO_TCP)
+		return 0;
+	tcph = skb_header_pointer(skb, ETH_HLEN + iph->ihl * 4, sizeof(tcp), &tcp);
+	if (!tcph)
+		return 0;
+	spin_lock_bh(&dev->lock);
+	for (i = 0; i < RULES; i++) {
+		struct ethtool_tcpip4_spec *is = &dev->rules[i].h_u.tcp_ip4_spec;
+		struct ethtool_tcpip4_spec *mask = &dev->rules[i].m_u.tcp_ip4_spec;
+
+		if (dev->taken[i] && !((iph->saddr ^ is->ip4src) & mask->ip4src) &&
+		    !((iph->daddr ^ is->ip4dst) & mask->ip4dst) &&
+		    !((tcph->source ^ is->psrc) & mask->psrc) &&
+		    !((tcph->dest ^ is->pdst) & mask->pdst))
+			queue = dev->rules[i].ring_cookie;
+	}
+	spin_unlock_bh(&dev->lock);
+	return queue;
+}
+
 /* The packet as a NIC with header split would deliver it; NULL if a page is missing. */
-static struct sk_buff *wv_split(struct wv_dev *dev, struct sk_buff *sent)
+static struct sk_buff *wv_split(struct wv_queue *queue, struct sk_buff *sent)
 {
 	static unsigned int count;
+	struct wv_dev *dev = queue->dev;
 	unsigned int head = wv_headers(sent), at;
 	struct sk_buff *skb;
 
-	if (linear_every && sent->len > head && ++count % linear_every == 0)
-		head += min(linear_bytes, sent->len - head);
+	/*
+	 * Never all of it: Linux 6.12 refuses to receive from a merged packet (GRO) of which one part
+	 * has fragments in device memory and another has no fragments at all.
+	 */
+	if (linear_every && sent->len - head > linear_bytes && ++count % linear_every == 0)
+		head += linear_bytes;
 	/*
 	 * Not of page fragments: when packets are merged, the kernel would make a fragment of such a
 	 * head's payload, and refuse the mixture of that and device memory.
@@ -168,7 +213,7 @@ static struct sk_buff *wv_split(struct wv_dev *dev, struct sk_buff *sent)
 	skb_copy_bits(sent, 0, skb_put(skb, head), head);
 	for (at = head; at < sent->len;) {
 		unsigned int len = min_t(unsigned int, sent->len - at, PAGE_SIZE);
-		netmem_ref netmem = page_pool_alloc_netmem(dev->queue.pool, GFP_ATOMIC);
+		netmem_ref netmem = page_pool_alloc_netmem(queue->pool, GFP_ATOMIC);
 
 		if (!netmem) {
 			skb_mark_for_recycle(skb);
@@ -182,32 +227,32 @@ static struct sk_buff *wv_split(struct wv_dev *dev, struct sk_buff *sent)
 	skb_mark_for_recycle(skb);
 	skb->ip_summed = CHECKSUM_UNNECESSARY;
 	skb->protocol = eth_type_trans(skb, dev->net);
-	skb_record_rx_queue(skb, 0);
+	skb_record_rx_queue(skb, queue - dev->queues);
 	return skb;
 }
 
 static int wv_poll(struct napi_struct *napi, int budget)
 {
-	struct wv_dev *dev = container_of(napi, struct wv_dev, napi);
+	struct wv_queue *queue = container_of(napi, struct wv_queue, napi);
 	int done = 0;
 
 	while (done < budget) {
-		struct sk_buff *sent = skb_dequeue(&dev->arrived), *skb;
+		struct sk_buff *sent = skb_dequeue(&queue->arrived), *skb;
 
 		if (!sent)
 			break;
-		skb = wv_split(dev, sent);
+		skb = wv_split(queue, sent);
 		consume_skb(sent);
 		if (skb)
 			napi_gro_receive(napi, skb);
 		else
-			dev->net->stats.rx_dropped++;
+			queue->dev->net->stats.rx_dropped++;
 		done++;
 	}
 	if (done < budget)
 		napi_complete_done(napi, done);
 	/* One may have come after the last look. */
-	if (done < budget && !skb_queue_empty(&dev->arrived))
+	if (done < budget && !skb_queue_empty(&queue->arrived))
 		napi_schedule(napi);
 	return done;
 }
@@ -215,28 +260,37 @@ static int wv_poll(struct napi_struct *napi, int budget)
 static netdev_tx_t wv_xmit(struct sk_buff *skb, struct net_device *net)
 {
 	struct wv_dev *dev = netdev_priv(net), *peer = dev->peer;
+	struct wv_queue *queue = &peer->queues[wv_steer(peer, skb)];
 
-	if (!netif_running(peer->net) || skb_queue_len(&peer->arrived) >= BACKLOG) {
+	if (!netif_running(peer->net) || skb_queue_len(&queue->arrived) >= BACKLOG) {
 		net->stats.tx_dropped++;
 		kfree_skb(skb);
 		return NETDEV_TX_OK;
 	}
 	/* The checksum is not filled in: the wire does not fail. */
 	skb_orphan(skb);
-	skb_queue_tail(&peer->arrived, skb);
-	napi_schedule(&peer->napi);
+	skb_queue_tail(&queue->arrived, skb);
+	napi_schedule(&queue->napi);
 	return NETDEV_TX_OK;
 }
 
 static int wv_open(struct net_device *net)
 {
 	struct wv_dev *dev = netdev_priv(net);
-	struct page_pool *pool = wv_pool(net, &dev->napi);
+	int i;
 
-	if (IS_ERR(pool))
-		return PTR_ERR(pool);
-	dev->queue.pool = pool;
-	napi_enable(&dev->napi);
+	for (i = 0; i < QUEUES; i++) {
+		struct page_pool *pool = wv_pool(net, i);
+
+		if (IS_ERR(pool)) {
+			while (i--)
+				page_pool_destroy(dev->queues[i].pool);
+			return PTR_ERR(pool);
+		}
+		dev->queues[i].pool = pool;
+	}
+	for (i = 0; i < QUEUES; i++)
+		napi_enable(&dev->queues[i].napi);
 	netif_carrier_on(net);
 	netif_start_queue(net);
 	return 0;
@@ -245,12 +299,17 @@ static int wv_open(struct net_device *net)
 static int wv_stop(struct net_device *net)
 {
 	struct wv_dev *dev = netdev_priv(net);
+	int i;
 
 	netif_stop_queue(net);
-	napi_disable(&dev->napi);
-	skb_queue_purge(&dev->arrived);
-	page_pool_destroy(dev->queue.pool);
-	dev->queue.pool = NULL;
+	for (i = 0; i < QUEUES; i++) {
+		struct wv_queue *queue = &dev->queues[i];
+
+		napi_disable(&queue->napi);
+		skb_queue_purge(&queue->arrived);
+		page_pool_destroy(queue->pool);
+		queue->pool = NULL;
+	}
 	return 0;
 }
 
@@ -280,7 +339,56 @@ static int wv_set_ringparam(struct net_device *net, struct ethtool_ringparam *ri
 	return 0;
 }
 
+static int wv_get_rxnfc(struct net_device *net, struct ethtool_rxnfc *info, u32 *locations)
+{
+	struct wv_dev *dev = netdev_priv(net);
+	unsigned int i, count = 0;
+
+	switch (info->cmd) {
+	case ETHTOOL_GRXRINGS:
+		info->data = QUEUES;
+		return 0;
+	case ETHTOOL_GRXCLSRLCNT:
+	case ETHTOOL_GRXCLSRLALL:
+		for (i = 0; i < RULES; i++) {
+			if (!dev->taken[i])
+				continue;
+			if (info->cmd == ETHTOOL_GRXCLSRLALL && count < info->rule_cnt)
+				locations[count] = i;
+			count++;
+		}
+		info->rule_cnt = count;
+		info->data = RULES;
+		return 0;
+	}
+	return -EOPNOTSUPP;
+}
+
+static int wv_set_rxnfc(struct net_device *net, struct ethtool_rxnfc *info)
+{
+	struct wv_dev *dev = netdev_priv(net);
+	struct ethtool_rx_flow_spec *rule = &info->fs;
+	bool insert = info->cmd == ETHTOOL_SRXCLSRLINS;
+
+	if (!insert && info->cmd != ETHTOOL_SRXCLSRLDEL)
+		return -EOPNOTSUPP;
+	if (rule->location >= RULES)
+		return -EINVAL;
+	if (insert && rule->flow_type != TCP_V4_FLOW)
+		return -EOPNOTSUPP;
+	if (insert && rule->ring_cookie >= QUEUES)
+		return -EINVAL;
+	spin_lock_bh(&dev->lock);
+	dev->taken[rule->location] = insert;
+	if (insert)
+		dev->rules[rule->location] = *rule;
+	spin_unlock_bh(&dev->lock);
+	return 0;
+}
+
 static const struct ethtool_ops wv_ethtool_ops = {
+	.get_rxnfc = wv_get_rxnfc,
+	.set_rxnfc = wv_set_rxnfc,
 	.supported_ring_params = ETHTOOL_RING_USE_TCP_DATA_SPLIT,
 	.get_ringparam = wv_get_ringparam,
 	.set_ringparam = wv_set_ringparam,
@@ -289,16 +397,16 @@ static const struct ethtool_ops wv_ethtool_ops = {
 
 static struct wv_dev *wv_make(int number)
 {
-	struct net_device *net = alloc_etherdev(sizeof(struct wv_dev));
+	struct net_device *net = alloc_etherdev_mqs(sizeof(struct wv_dev), 1, QUEUES);
 	struct wv_dev *dev;
-	int error;
+	int error, i;
 
 	if (!net)
 		return ERR_PTR(-ENOMEM);
 	dev = netdev_priv(net);
 	dev->net = net;
 	dev->split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
-	skb_queue_head_init(&dev->arrived);
+	spin_lock_init(&dev->lock);
 	snprintf(net->name, IFNAMSIZ, "wvdev%d", number);
 	SET_NETDEV_DEV(net, &parent->dev);
 	eth_hw_addr_random(net);
@@ -308,7 +416,11 @@ static struct wv_dev *wv_make(int number)
 	net->features |= NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_HIGHDMA | NETIF_F_RXCSUM;
 	net->hw_features |= net->features;
 	net->max_mtu = 9000;
-	netif_napi_add(net, &dev->napi, wv_poll);
+	for (i = 0; i < QUEUES; i++) {
+		dev->queues[i].dev = dev;
+		skb_queue_head_init(&dev->queues[i].arrived);
+		netif_napi_add(net, &dev->queues[i].napi, wv_poll);
+	}
 	error = register_netdev(net);
 	if (error) {
 		free_netdev(net);

@@ -1,18 +1,17 @@
 //! Device-memory TCP: payload goes from the network into GPU memory over plain Ethernet.
 //!
 //! ```text
-//!  socket ──▶ Receiver ──▶ fragments ──▶ Descriptors ──▶ Unpacker ──▶ registered memory
+//!  socket ──▶ DeviceReceiver ──▶ fragments ──▶ Moves ──▶ Unpacker ──▶ registered memory
 //!                ▲        (where the bytes lie now)      (where they go)      │
 //!                └────────────── give_back: tokens, landing memory ◀──────────┘ ticket complete
 //! ```
 //!
-//! * A [`Receiver`] turns the bytes that a socket received into [`Fragment`]s: a scatter list in
-//!   stream order. A fragment lies in a dmabuf of device memory, or in the receiver's pinned
+//! * A [`DeviceReceiver`] turns the bytes that a socket received into [`Fragment`]s: a scatter list
+//!   in stream order. A fragment lies in a dmabuf of device memory, or in the receiver's pinned
 //!   *landing memory* on the host, where the kernel put bytes that it could not leave in device
 //!   memory. All three kinds ([`Source`]) occur in one stream, and all are normal.
-//!   A receiver over ordinary TCP (the fallback) reports every byte as [`Source::Plain`].
-//! * The transport knows which part of the stream belongs where. It states that as [`Move`]s, from
-//!   a [`Place`] in one area of memory to a place in another; [`Moves`] merges neighbours.
+//! * The [`transport`] knows which part of the stream belongs where. It states that as [`Move`]s,
+//!   from a [`Place`] in one area of memory to a place in another; [`Moves`] merges neighbours.
 //! * An [`Unpacker`] executes batches of moves, by copy engine, by the host or by a kernel
 //!   ([`Way`]), and completes them in order: [`Ticket`].
 //! * When a ticket is complete, the fragments that it moved are given back to their receiver, in any
@@ -20,7 +19,7 @@
 //!
 //! On a device-memory socket every byte of the stream may land in device memory. Headers that the
 //! host has to read therefore travel on a socket of their own; the payload sockets carry payload
-//! only, and a header names the socket and the position in its stream ([`Fragment::at`]).
+//! only, and headers say what comes next on each of them.
 
 #![deny(unsafe_code)]
 
@@ -31,7 +30,7 @@ mod sys;
 pub mod transport;
 pub mod unpack;
 
-pub use receive::{Fragment, ReceiveError, Received, Receiver, Source};
+pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
 pub use sys::UNPACK_IMAGE;
 pub use unpack::{
     AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,

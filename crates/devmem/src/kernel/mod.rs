@@ -1,17 +1,19 @@
 //! The kernel's side: which interfaces can receive into device memory, binding a dmabuf to their
-//! queues, header split, and what to do about each refusal.
+//! queues, header split, steering of flows, and what to do about each refusal.
 
 mod advice;
 mod ethtool;
 mod host_dmabuf;
 mod netdev;
 mod netlink;
+mod steering;
 
 pub use advice::Refusal;
 pub use ethtool::{Ethtool, Rings};
 pub use host_dmabuf::HostDmabuf;
 pub use netdev::{Binding, Netdev, Operation};
 pub use netlink::NetlinkError;
+pub use steering::{Steering, SteeringRefusal};
 
 use std::io;
 

@@ -1,20 +1,61 @@
 //! A receiver over a socket of the kernel's device-memory TCP.
 
-use super::abi::{Announcement, MSG_SOCK_DEVMEM};
-use super::{Fragment, Incoming, Limits, Message, ReceiveError, Received, Receiver, Source};
+use super::abi::{Announcement, DmabufToken, MSG_SOCK_DEVMEM};
+use super::{Fragment, Incoming, Limits, Message, ReceiveError, Received, Source, Span};
 use crate::sys;
-use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use warpverbs_gpu::Buffer;
+use warpverbs_mem::Region;
 use zerocopy::IntoBytes as _;
 
 /// Fragments that one `recvmsg` announces at most.
 const FRAGMENTS: usize = 1024;
 
-/// Receives from a connected TCP socket whose packets may be in device memory. On a queue without a
+/// What a `recvmsg` returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Got {
+    /// Bytes of the stream; 0 at its end.
+    pub bytes: usize,
+    /// Bytes of control data.
+    pub control: usize,
+    /// Control data was cut off.
+    pub truncated: bool,
+}
+
+/// The system calls of a device-memory socket. A connected TCP socket implements them; tests put a
+/// model of the kernel in its place.
+pub trait DeviceSocket: Send {
+    /// `recvmsg(MSG_SOCK_DEVMEM | MSG_DONTWAIT)` into `span` of host memory, with control data into
+    /// `control`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn receive(&mut self, memory: &Region, span: Span, control: &mut [u64]) -> io::Result<Got>;
+
+    /// `setsockopt(SO_DEVMEM_DONTNEED)`. Returns how many tokens were freed.
+    ///
+    /// # Errors
+    /// The system's.
+    fn return_tokens(&mut self, ranges: &[DmabufToken]) -> io::Result<u32>;
+}
+
+impl DeviceSocket for TcpStream {
+    fn receive(&mut self, memory: &Region, span: Span, control: &mut [u64]) -> io::Result<Got> {
+        let flags = MSG_SOCK_DEVMEM | libc::MSG_DONTWAIT;
+        sys::receive(self.as_fd(), memory, span, control, flags)
+    }
+
+    fn return_tokens(&mut self, ranges: &[DmabufToken]) -> io::Result<u32> {
+        sys::set_option(self.as_fd(), libc::SO_DEVMEM_DONTNEED, ranges.as_bytes())
+    }
+}
+
+/// The receiving side of one stream whose packets may be in device memory. On a queue without a
 /// binding, or over loopback, every byte is [`Source::Plain`].
 pub struct DeviceReceiver {
-    socket: OwnedFd,
+    socket: Box<dyn DeviceSocket>,
     incoming: Incoming,
     landing: Buffer,
     dmabufs: Vec<(u32, Buffer)>,
@@ -24,11 +65,11 @@ pub struct DeviceReceiver {
 impl DeviceReceiver {
     /// `landing` is pinned host memory, which the kernel copies to what it cannot leave in device
     /// memory. Its length bounds what one call receives, in device memory too.
-    pub fn new(socket: OwnedFd, landing: Buffer, limits: Limits) -> Self {
+    pub fn new(socket: impl DeviceSocket + 'static, landing: Buffer, limits: Limits) -> Self {
         let limits = Limits { landing: landing.len() as u64, ..limits };
         let control = vec![0; FRAGMENTS * Announcement::BYTES / size_of::<u64>()];
         let (incoming, dmabufs) = (Incoming::new(limits), Vec::new());
-        Self { socket, incoming, landing, dmabufs, control }
+        Self { socket: Box::new(socket), incoming, landing, dmabufs, control }
     }
 
     /// Fragments may be in `memory`, whose dmabuf the kernel has bound under `id`. The binding itself
@@ -39,39 +80,22 @@ impl DeviceReceiver {
         self.dmabufs.push((id, memory));
     }
 
-    /// Returns all tokens to the kernel whose fragments have been given back.
+    /// Receives what is there, at most `most` bytes, and appends its fragments to `into`, in stream
+    /// order and without gaps. Never waits.
     ///
     /// # Errors
-    /// The kernel refused them.
-    pub fn return_tokens(&mut self) -> Result<(), ReceiveError> {
-        loop {
-            let batch = self.incoming.batch();
-            if batch.is_empty() {
-                return Ok(());
-            }
-            let option = (libc::SO_DEVMEM_DONTNEED, batch.as_bytes());
-            let freed = sys::set_option(self.socket.as_fd(), option.0, option.1);
-            let call = "setsockopt(SO_DEVMEM_DONTNEED)";
-            self.incoming.returned(freed.map_err(|cause| ReceiveError::Socket { call, cause })?)?;
-        }
-    }
-
-    /// Tokens and position in the stream.
-    pub fn incoming(&self) -> &Incoming {
-        &self.incoming
-    }
-}
-
-impl Receiver for DeviceReceiver {
-    fn receive(&mut self, most: u64, into: &mut Vec<Fragment>) -> Result<Received, ReceiveError> {
+    /// The connection failed, or the kernel reported something that cannot be.
+    pub fn receive(
+        &mut self,
+        most: u64,
+        into: &mut Vec<Fragment>,
+    ) -> Result<Received, ReceiveError> {
         let span = self.incoming.room(most);
         if span.len == 0 {
             return Ok(Received::WouldBlock);
         }
-        let flags = MSG_SOCK_DEVMEM | libc::MSG_DONTWAIT;
-        let (socket, landing) = (self.socket.as_fd(), self.landing.region());
         let got = loop {
-            match sys::receive(socket, landing, span, &mut self.control, flags) {
+            match self.socket.receive(self.landing.region(), span, &mut self.control) {
                 Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
                 result => break result,
             }
@@ -93,7 +117,8 @@ impl Receiver for DeviceReceiver {
         }
     }
 
-    fn memory(&self, source: Source) -> Option<&Buffer> {
+    /// The memory that offsets of fragments from this source count in.
+    pub fn memory(&self, source: Source) -> Option<&Buffer> {
         match source {
             Source::Linear | Source::Plain => Some(&self.landing),
             Source::Dmabuf(id) => {
@@ -102,20 +127,34 @@ impl Receiver for DeviceReceiver {
         }
     }
 
-    fn give_back(&mut self, fragments: &[Fragment]) -> Result<(), ReceiveError> {
+    /// Takes back the memory of fragments, or of parts of them, that have been unpacked. In any
+    /// order; tokens are collected and returned to the kernel many at a time.
+    ///
+    /// # Errors
+    /// The kernel refused tokens, or a fragment was not received here or was given back before.
+    pub fn give_back(&mut self, fragments: &[Fragment]) -> Result<(), ReceiveError> {
         self.incoming.give_back(fragments)?;
         if self.incoming.is_due() { self.return_tokens() } else { Ok(()) }
     }
-}
 
-impl AsFd for DeviceReceiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Returns all tokens to the kernel whose fragments have been given back.
+    ///
+    /// # Errors
+    /// The kernel refused them.
+    pub fn return_tokens(&mut self) -> Result<(), ReceiveError> {
+        loop {
+            let batch = self.incoming.batch();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let call = "setsockopt(SO_DEVMEM_DONTNEED)";
+            let freed = self.socket.return_tokens(batch);
+            self.incoming.returned(freed.map_err(|cause| ReceiveError::Socket { call, cause })?)?;
+        }
     }
-}
 
-impl AsRawFd for DeviceReceiver {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    /// Tokens and position in the stream.
+    pub fn incoming(&self) -> &Incoming {
+        &self.incoming
     }
 }

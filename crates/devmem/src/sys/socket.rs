@@ -1,22 +1,13 @@
 //! System calls on sockets for which no safe wrapper exists: received bytes go to registered memory,
 //! a `setsockopt` that returns a number, and sends whose address is an offset.
 
-use crate::receive::Span;
 use crate::receive::abi::CmsgHeader;
+use crate::receive::{Got, Span};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr;
 use warpverbs_mem::{Kind, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// What a `recvmsg` returned.
-pub(crate) struct Got {
-    pub(crate) bytes: usize,
-    /// Bytes of control data.
-    pub(crate) control: usize,
-    /// Control data was cut off.
-    pub(crate) truncated: bool,
-}
 
 /// `struct sock_extended_err`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

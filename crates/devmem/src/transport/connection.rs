@@ -1,5 +1,6 @@
 //! A connection, as programs use it.
 
+use super::device::Payload;
 use super::endpoint::left;
 use super::engine::{Class, Engine, Interest};
 use super::error::TransportError;
@@ -42,6 +43,7 @@ pub struct Connection {
     sockets: Arc<[TcpStream]>,
     agreed: Agreed,
     offers: [Offer; 2],
+    why: Arc<str>,
     spin: Duration,
 }
 
@@ -52,8 +54,14 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(engine: Engine, agreed: Agreed, offers: [Offer; 2], spin: Duration) -> Self {
-        Self { sockets: engine.sockets(), engine: Mutex::new(engine), agreed, offers, spin }
+    pub(super) fn new(
+        engine: Engine,
+        agreed: Agreed,
+        offers: [Offer; 2],
+        why: Arc<str>,
+        spin: Duration,
+    ) -> Self {
+        Self { sockets: engine.sockets(), engine: Mutex::new(engine), agreed, offers, why, spin }
     }
 
     fn lock(&self) -> MutexGuard<'_, Engine> {
@@ -65,7 +73,7 @@ impl Connection {
         &self.agreed
     }
 
-    /// How each end receives, in one line.
+    /// How each end receives, and why this one does so, in one line.
     pub fn explain(&self) -> String {
         let [near, far] = self.offers;
         let Agreed { sockets, chunk, receive, send, .. } = self.agreed;
@@ -78,10 +86,16 @@ impl Connection {
              peer into {} ({})",
             near.receive,
             framing(receive),
-            near.receive.why(),
+            self.why,
             far.receive,
             framing(send),
         )
+    }
+
+    /// Where the kernel put the payload received so far. Nothing is counted at an end that receives
+    /// into host memory.
+    pub fn placed(&self) -> Payload {
+        self.lock().placed().unwrap_or_default()
     }
 
     /// Where the peer is.

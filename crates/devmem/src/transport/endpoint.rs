@@ -1,15 +1,19 @@
 //! Where connections begin.
 
 use super::connection::Connection;
-use super::engine::Engine;
+use super::device::{BoundQueues, DeviceMemory, Queues};
+use super::engine::{Device, Engine};
 use super::error::TransportError;
 use super::keys::{Keys, Registration};
 use super::listener::Listener;
-use super::protocol::{HELLO, Hello, Met, Offer, Stage};
+use super::protocol::{HELLO, Hello, Met, Offer, ReceiveWay, Stage, Ways};
+use crate::unpack::UnpackConfig;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warpverbs_gpu::Gpu;
 use warpverbs_mem::{Access, Region};
 
 /// How an endpoint behaves.
@@ -67,17 +71,67 @@ impl Config {
 pub struct Endpoint {
     pub(super) keys: Keys,
     pub(super) config: Config,
+    device: Option<DeviceMemory>,
+    /// Why connections receive as they do.
+    why: Arc<str>,
 }
 
+/// Why connections receive into host memory unless something else was asked for.
+const FALLBACK: &str = "the fallback: no receive queue was named";
+
 impl Endpoint {
-    /// An endpoint without connections.
+    /// An endpoint without connections, which will receive into host memory.
     ///
     /// # Errors
     /// The offer breaks the limits of the handshake; the system gives no random bytes.
     pub fn new(config: Config) -> Result<Self, TransportError> {
         // What a peer would refuse is refused here.
         Hello::decode(&first(&config).encode())?;
-        Ok(Self { keys: Keys::new()?, config })
+        Ok(Self { keys: Keys::new()?, config, device: None, why: FALLBACK.into() })
+    }
+
+    /// An endpoint whose connections receive into device memory.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::new`].
+    pub fn receiving_into(config: Config, device: DeviceMemory) -> Result<Self, TransportError> {
+        let Offer { sockets, .. } = config.offer;
+        let receive = ReceiveWay::DeviceMemory;
+        let can = Ways::of(&[receive, ReceiveWay::Host]);
+        // Headers take a socket of their own.
+        let sockets = if sockets == 1 { 2 } else { sockets };
+        let offer = Offer { sockets, can, receive, ..config.offer };
+        let why = device.sockets.describe().into();
+        Ok(Self { device: Some(device), why, ..Self::new(Config { offer, ..config })? })
+    }
+
+    /// Binds `bytes` of `gpu`'s memory to `queues`, if there are any; connections receive into it, or
+    /// else into host memory. [`Endpoint::why`] says which, and why.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::new`]. What keeps queues from being bound is no error.
+    pub fn choose(
+        config: Config,
+        queues: Option<&Queues>,
+        bytes: u64,
+        gpu: &Arc<dyn Gpu>,
+        unpack: UnpackConfig,
+    ) -> Result<Self, TransportError> {
+        let Some(queues) = queues else { return Self::new(config) };
+        match BoundQueues::bind(queues, gpu, bytes) {
+            Ok(bound) => {
+                let device = DeviceMemory { sockets: Arc::new(bound), gpu: gpu.clone(), unpack };
+                Self::receiving_into(config, device)
+            }
+            Err(why) => {
+                Ok(Self { why: format!("the fallback: {why}").into(), ..Self::new(config)? })
+            }
+        }
+    }
+
+    /// Why connections receive as they do, in one line.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 
     /// Lets peers that know the key access `region` as [`Access::REMOTE_READ`] and
@@ -133,8 +187,16 @@ impl Endpoint {
 
     pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Connection, TransportError> {
         let (agreed, peer) = (met.agreed, met.peer);
-        let engine = Engine::new(met, self.keys.clone())?;
-        Ok(Connection::new(engine, agreed, [self.config.offer, peer], self.config.spin))
+        let device = self.device.as_ref().map(|device| {
+            let receivers = met.sockets[1..].iter().map(|socket| device.sockets.receiver(socket));
+            let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, TransportError>(Device::new(device.gpu.clone(), device.unpack, receivers))
+        });
+        let engine = Engine::new(met, self.keys.clone(), device.transpose()?)?;
+        // By now it is known whether flows are steered.
+        let why = self.device.as_ref().map(|device| device.sockets.describe().into());
+        let (offers, why) = ([self.config.offer, peer], why.unwrap_or_else(|| self.why.clone()));
+        Ok(Connection::new(engine, agreed, offers, why, self.config.spin))
     }
 
     fn open(&self, address: SocketAddr, deadline: Instant) -> Result<TcpStream, TransportError> {

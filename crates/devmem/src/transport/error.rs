@@ -1,6 +1,8 @@
 //! What can go wrong with a connection.
 
 use super::protocol::{Goodbye, HandshakeError, PeerError, PostError, Refusal};
+use crate::receive::ReceiveError;
+use crate::unpack::UnpackError;
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -37,6 +39,9 @@ pub enum TransportError {
         /// The system's error.
         error: SystemError,
     },
+    /// Received bytes could not be brought from device memory to where they belong.
+    #[error("device-memory receive: {0}")]
+    Device(String),
     /// It was not done in time. It may still be done later.
     #[error("{what} was not complete after {waited:?}")]
     Timeout {
@@ -91,12 +96,39 @@ impl TransportError {
                 | Self::Closed
                 | Self::Aborted
                 | Self::Socket { .. }
+                | Self::Device(_)
         )
     }
 
     pub(super) fn socket(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Socket { what, error: error.into() }
     }
+}
+
+impl From<ReceiveError> for TransportError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Socket { call, cause } => Self::socket(call)(cause),
+            error => Self::Device(causes(&error)),
+        }
+    }
+}
+
+impl From<UnpackError> for TransportError {
+    fn from(error: UnpackError) -> Self {
+        Self::Device(causes(&error))
+    }
+}
+
+/// An error and its causes in one line.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        line += &format!(": {cause}");
+        next = cause.source();
+    }
+    line
 }
 
 /// An error of the operating system, which can be compared and copied.

@@ -12,6 +12,7 @@
 //! is filled through pinned bounce buffers, while the next chunk is received into another one.
 
 mod connection;
+mod device;
 mod endpoint;
 mod engine;
 mod error;
@@ -20,6 +21,9 @@ mod listener;
 pub mod protocol;
 
 pub use connection::{Connection, Operation};
+pub use device::{
+    BoundQueues, DeviceMemory, Payload, PayloadSockets, QUEUES_ENV, Queues, UnknownQueues,
+};
 pub use endpoint::{Config, Endpoint};
 pub use error::{SystemError, TransportError};
 pub use keys::{Registration, RemoteMemory};

@@ -2,8 +2,9 @@
 //! documented.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
-use warpverbs_devmem::kernel::{Ethtool, Interface, Netdev, NetlinkError, Operation};
+use warpverbs_devmem::kernel::{Ethtool, Interface, Netdev, NetlinkError, Operation, Steering};
 
 /// The family, or a line that says why the test ends here.
 fn netdev() -> Option<Netdev> {
@@ -42,6 +43,17 @@ fn interfaces_without_device_memory_refuse_with_advice() {
 
 fn netdev_again() -> Netdev {
     Netdev::open().expect("as before")
+}
+
+#[test]
+fn loopback_steers_no_flows_and_says_what_would_help() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("TCP");
+    let loopback = Interface::named("lo").expect("loopback");
+    let line = Steering::of(&socket, &loopback, 1).expect_err("it has no rules").to_string();
+    println!("{line}");
+    let known = ["CAP_NET_ADMIN", "ethtool -K lo ntuple on"];
+    assert!(known.iter().any(|part| line.contains(part)) && !line.contains('\n'), "{line}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use warpverbs_devmem::receive::{DeviceReceiver, Limits};
 use warpverbs_devmem::send::{Outgoing, SendError, ZerocopySender};
-use warpverbs_devmem::{Fragment, Received, Receiver as _, Source};
+use warpverbs_devmem::{Fragment, Received, Source};
 use warpverbs_gpu::Buffer;
 use warpverbs_mem::HostBuf;
 
@@ -41,7 +41,7 @@ fn bytes_sent_without_copies_arrive_in_landing_memory() {
     from.write(0, &sent).expect("written");
     let mut sender = ZerocopySender::new(OwnedFd::from(client), Outgoing::Host(from)).expect("TCP");
     let landing = host(256 << 10);
-    let mut receiver = DeviceReceiver::new(server.into(), landing.clone(), Limits::default());
+    let mut receiver = DeviceReceiver::new(server, landing.clone(), Limits::default());
     let (mut offset, mut calls, mut found) = (0, 0, Vec::new());
     let mut fragments: Vec<Fragment> = Vec::new();
     within("all bytes arrive", || {
@@ -87,7 +87,7 @@ fn sends_from_a_dmabuf_that_is_not_bound_are_refused() {
 #[test]
 fn a_reset_is_an_error_of_the_socket() {
     let (client, server) = pair();
-    let mut receiver = DeviceReceiver::new(server.into(), host(4096), Limits::default());
+    let mut receiver = DeviceReceiver::new(server, host(4096), Limits::default());
     let socket = socket2::SockRef::from(&client);
     socket.set_linger(Some(Duration::ZERO)).expect("linger");
     drop(client);

@@ -32,7 +32,9 @@ impl Run {
         let mut incoming = Incoming::new(limits);
         incoming.bind(DMABUF_ID + 1, 1);
         incoming.bind(DMABUF_ID, (pages * PAGE) as u64);
-        let kernel = Kernel::new(rng.random(), pages, total);
+        let mut kernel = Kernel::new(rng.random(), pages);
+        kernel.send(&bytes_at(0, total as usize));
+        kernel.ended = true;
         let landing = vec![0; LANDING];
         Self { rng, kernel, incoming, landing, holding: Vec::new(), kinds: [0; 3], calls: 0 }
     }
@@ -85,8 +87,12 @@ impl Run {
     }
 
     fn check(&self, fragment: &Fragment) {
-        let memory = if fragment.source.is_host() { &self.landing } else { &self.kernel.dmabuf };
-        let bytes = &memory[fragment.offset as usize..][..fragment.len as usize];
+        let (start, len) = (fragment.offset as usize, fragment.len as usize);
+        let mut bytes = vec![0; len];
+        match fragment.source.is_host() {
+            true => bytes.copy_from_slice(&self.landing[start..start + len]),
+            false => self.kernel.dmabuf.read(start as u64, &mut bytes).unwrap(),
+        }
         assert!(bytes == bytes_at(fragment.at, bytes.len()), "{fragment:?}");
     }
 
@@ -204,8 +210,9 @@ fn a_spoilt_message_touches_nothing_outside_and_loses_no_token() {
             }
         }
         for fragment in &run.holding {
-            let memory = if fragment.source.is_host() { &run.landing } else { &run.kernel.dmabuf };
-            assert!(fragment.offset + fragment.len <= memory.len() as u64);
+            let (landing, dmabuf) = (run.landing.len(), run.kernel.dmabuf.len());
+            let size = if fragment.source.is_host() { landing } else { dmabuf };
+            assert!(fragment.offset + fragment.len <= size as u64);
         }
         assert!(run.incoming.ledger().unreturned() <= words as u64);
     }

@@ -104,8 +104,6 @@ impl Engine {
         let at = usize::from(socket);
         let due_len = due.map_or(0, |due| due.len);
         let behind = match due {
-            // Without headers on this socket, nobody knows what follows.
-            Some(_) if self.separate_payload(socket) => 0,
             Some(_) if due_len > LONG => BEHIND,
             _ => SCRATCH,
         };
@@ -177,7 +175,7 @@ impl Engine {
     }
 
     /// The memory of a transfer; `None` if it is refused by now.
-    fn target(&mut self, due: &Due) -> Result<Option<Region>, MemError> {
+    pub(super) fn target(&mut self, due: &Due) -> Result<Option<Region>, MemError> {
         let total = due.total as usize;
         let buffer = || match total {
             0..=4096 => Ok(SmallBuf::region(total)),

@@ -1,8 +1,12 @@
 //! A connection over its sockets. Never waits and keeps no time; whoever calls does.
 
 mod bounce;
+mod copies;
+mod device;
 mod inbound;
 mod outbound;
+
+pub(super) use device::Device;
 
 use super::error::TransportError;
 use super::keys::Keys;
@@ -10,13 +14,14 @@ use super::protocol::{
     Connection as Protocol, Event, Framing, Goodbye, Kind, Met, Payload, PeerError, Refusal, Source,
 };
 use bounce::Bounce;
+use copies::{Copying, Then};
 use inbound::Inbound;
 use outbound::Outbound;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Pending, Region};
+use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Region};
 
 /// Payload up to this length is copied behind its header.
 const GATHERED: usize = 8 << 10;
@@ -41,20 +46,6 @@ struct Operation {
     result: Option<Result<u64, TransportError>>,
 }
 
-/// A copy between a bounce buffer and memory of a device.
-struct Copying {
-    copy: Pending,
-    then: Then,
-}
-
-/// What follows a copy.
-enum Then {
-    /// Bytes of a chunk are where they belong.
-    Place { kind: Kind, id: u64, len: u64, buffer: Region },
-    /// A message that came before its receive is where it belongs.
-    Deliver(u64),
-}
-
 /// What the caller should wait for.
 pub(super) struct Interest {
     /// A copy engine is at work: look again soon.
@@ -75,6 +66,8 @@ pub(super) struct Engine {
     notes: FxHashMap<u64, Region>,
     notifications: VecDeque<Vec<u8>>,
     bounce: Bounce,
+    /// What receives payload, unless the sockets themselves do.
+    device: Option<Device>,
     copies: VecDeque<Copying>,
     waste: Region,
     zeros: Option<Region>,
@@ -87,7 +80,11 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(met: Met<TcpStream>, keys: Keys) -> Result<Self, TransportError> {
+    pub(super) fn new(
+        met: Met<TcpStream>,
+        keys: Keys,
+        device: Option<Device>,
+    ) -> Result<Self, TransportError> {
         let count = met.sockets.len();
         Ok(Self {
             protocol: Protocol::new(met.agreed),
@@ -100,6 +97,7 @@ impl Engine {
             notes: FxHashMap::default(),
             notifications: VecDeque::new(),
             bounce: Bounce::default(),
+            device,
             copies: VecDeque::new(),
             waste: HostBuf::region(64 << 10)?,
             zeros: None,
@@ -114,6 +112,11 @@ impl Engine {
 
     pub(super) fn sockets(&self) -> Arc<[TcpStream]> {
         self.sockets.clone()
+    }
+
+    /// Where payload was put; `None` if the sockets receive by themselves.
+    pub(super) fn placed(&self) -> Option<super::device::Payload> {
+        self.device.as_ref().map(|device| device.placed)
     }
 
     pub(super) fn fault(&self) -> Result<(), TransportError> {
@@ -170,8 +173,18 @@ impl Engine {
             return self.fault.clone();
         }
         let from_peer = matches!(class, Class::Receive | Class::Write | Class::Read);
-        let over = self.peer_finished && self.copies.is_empty();
-        (from_peer && over).then_some(TransportError::Closed)
+        (from_peer && self.has_all()).then_some(TransportError::Closed)
+    }
+
+    /// Whether everything that the peer ever sent is where it belongs. Its goodbye may come before
+    /// payload on other sockets.
+    fn has_all(&self) -> bool {
+        let moving = self.device.as_ref().is_some_and(Device::is_moving);
+        let mut sockets = 0..self.sockets.len() as u16;
+        self.peer_finished
+            && self.copies.is_empty()
+            && !moving
+            && sockets.all(|socket| self.protocol.is_finished(socket))
     }
 
     pub(super) fn take_notification(&mut self) -> Option<Vec<u8>> {
@@ -190,13 +203,19 @@ impl Engine {
 
     fn pass(&mut self) -> Result<(), TransportError> {
         self.passes = self.passes.wrapping_add(1);
-        let mut busy = self.finish_copies();
-        let all = self.protocol.expects_payload() || self.passes.is_multiple_of(SELDOM);
+        let mut busy = self.finish_copies()?;
+        let all = self.protocol.expects_payload()
+            || self.peer_finished
+            || self.passes.is_multiple_of(SELDOM);
         let count = if all { self.sockets.len() as u16 } else { 1 };
         let mut received = false;
         for socket in 0..count {
-            received |= self.receive(socket)?;
+            received |= match self.device {
+                Some(_) if socket != 0 => self.receive_fragments(socket)?,
+                _ => self.receive(socket)?,
+            };
         }
+        busy |= self.unpack()?;
         self.handle_events();
         busy |= received;
         // Answers wait for one pass, so that they travel with what the program sends next.
@@ -206,6 +225,12 @@ impl Engine {
             self.handle_events();
         }
         self.idle = if busy { 0 } else { self.idle.saturating_add(1) };
+        if self.idle == 1
+            && let Some(device) = &mut self.device
+        {
+            // Other connections may wait for these pages.
+            device.return_tokens()?;
+        }
         if !busy && (self.idle >= LAZY || self.protocol.is_urgent()) {
             self.send_news()?;
         }
@@ -294,36 +319,6 @@ impl Engine {
         self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
     }
 
-    /// Whether only payload comes on this socket, with its headers on another one.
-    fn separate_payload(&self, socket: u16) -> bool {
-        self.protocol.agreed().receive == Framing::Separate && socket != 0
-    }
-
-    fn finish_copies(&mut self) -> bool {
-        let before = self.copies.len();
-        while let Some(first) = self.copies.front() {
-            let outcome = match first.copy.is_done() {
-                Ok(false) => break,
-                Ok(true) => None,
-                Err(error) => Some(error),
-            };
-            let Some(Copying { then, .. }) = self.copies.pop_front() else { break };
-            let failed = outcome.is_some();
-            self.memory_error = self.memory_error.take().or(outcome);
-            match then {
-                Then::Deliver(id) => self.protocol.delivered(id, failed),
-                Then::Place { kind, id, len, buffer } => {
-                    match failed {
-                        false => self.protocol.placed(kind, id, len),
-                        true => self.protocol.misplaced(kind, id, len),
-                    }
-                    self.bounce.give_back(buffer);
-                }
-            }
-        }
-        self.copies.len() != before
-    }
-
     fn handle_events(&mut self) {
         while let Some(event) = self.protocol.poll_event() {
             let refused = |refusal: Refusal| Err(TransportError::Refused(refusal));
@@ -375,20 +370,6 @@ impl Engine {
         }
     }
 
-    /// Copies a message that came before its receive.
-    fn deliver(&mut self, id: u64, len: u64) {
-        let buffer = self.unbuffer(Kind::Message, id);
-        let Some(memory) = self.memory_of(Class::Receive, id) else { return };
-        match bounce::start(&memory, 0, &buffer, 0, len as usize) {
-            Ok(None) => self.protocol.delivered(id, false),
-            Ok(Some(copy)) => self.copies.push_back(Copying { copy, then: Then::Deliver(id) }),
-            Err(error) => {
-                self.memory_error.get_or_insert(error);
-                self.protocol.delivered(id, true);
-            }
-        }
-    }
-
     /// Ends the connection. The peer is told why, as far as that is possible at once.
     pub(super) fn fail(&mut self, error: TransportError) {
         if self.fault.is_some() {
@@ -425,6 +406,9 @@ impl Engine {
     pub(super) fn abort(&mut self) {
         self.fail(TransportError::Aborted);
         self.copies.clear();
+        if let Some(device) = self.device.take() {
+            device.finish();
+        }
     }
 
     /// Nothing can be posted any more.
@@ -439,13 +423,19 @@ impl Engine {
 
     /// Whether the peer has said goodbye and all its sockets have ended.
     pub(super) fn peer_is_gone(&self) -> bool {
-        self.peer_finished && self.inbound.iter().all(|inbound| inbound.ended)
+        self.has_all() && self.inbound.iter().all(|inbound| inbound.ended)
     }
 
     pub(super) fn interest(&self) -> Interest {
-        let copying = self.outbound.iter().any(Outbound::is_copying);
+        let moving = self.device.as_ref().is_some_and(Device::is_moving);
+        let copying = moving || self.outbound.iter().any(Outbound::is_copying);
         let halves = self.inbound.iter().zip(&self.outbound);
-        let sockets = halves.map(|(inbound, outbound)| (!inbound.ended, outbound.blocked));
+        let sockets = halves.enumerate().map(|(socket, (inbound, outbound))| {
+            // Payload that is not announced yet waits in its socket.
+            let due = self.protocol.announced(socket as u16) != 0;
+            let more = !inbound.ended && (due || self.device.is_none() || socket == 0);
+            (more, outbound.blocked)
+        });
         Interest { soon: copying || !self.copies.is_empty(), sockets: sockets.collect() }
     }
 }

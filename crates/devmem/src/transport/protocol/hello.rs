@@ -36,15 +36,6 @@ impl ReceiveWay {
     /// From the best to the one that works everywhere.
     pub const ALL: [Self; 3] = [Self::DeviceMemory, Self::ZeroCopy, Self::Host];
 
-    /// Why an end receives in this way.
-    pub fn why(self) -> &'static str {
-        match self {
-            Self::DeviceMemory => "a queue of the NIC is bound to device memory",
-            Self::ZeroCopy => "a queue of the NIC is bound to memory of this program",
-            Self::Host => "the fallback: no queue of a NIC is bound to device memory",
-        }
-    }
-
     fn bit(self) -> u8 {
         1 << (self as u8)
     }

@@ -111,12 +111,14 @@ pub(super) struct Inlet {
     header: [u8; HEADER],
     have: usize,
     due: VecDeque<Due>,
+    /// Bytes of all in `due`.
+    announced: u64,
     goodbye: bool,
 }
 
 impl Default for Inlet {
     fn default() -> Self {
-        Self { header: [0; HEADER], have: 0, due: VecDeque::new(), goodbye: false }
+        Self { header: [0; HEADER], have: 0, due: VecDeque::new(), announced: 0, goodbye: false }
     }
 }
 
@@ -171,6 +173,17 @@ impl Connection {
         self.inlets[usize::from(socket)].due.front().copied()
     }
 
+    /// Bytes of payload that are due on `socket`.
+    pub fn announced(&self, socket: u16) -> u64 {
+        self.inlets[usize::from(socket)].announced
+    }
+
+    /// Whether the peer sends nothing more on `socket`, and all of it was read.
+    pub fn is_finished(&self, socket: u16) -> bool {
+        let inlet = &self.inlets[usize::from(socket)];
+        inlet.goodbye && inlet.announced == 0
+    }
+
     /// Whether payload is due on any socket, or a transfer is incomplete.
     pub fn expects_payload(&self) -> bool {
         self.incomplete != 0
@@ -179,14 +192,15 @@ impl Connection {
     /// Says that the first `count` bytes that are due on `socket` were read from it. They count once
     /// [`Connection::placed`] says that they are where they belong.
     pub fn taken(&mut self, socket: u16, count: u64) {
-        let due = &mut self.inlets[usize::from(socket)].due;
-        if let Some(first) = due.front_mut() {
+        let inlet = &mut self.inlets[usize::from(socket)];
+        if let Some(first) = inlet.due.front_mut() {
             debug_assert!(count <= first.len);
             first.offset += count;
             first.len -= count;
             if first.len == 0 {
-                due.pop_front();
+                inlet.due.pop_front();
             }
+            inlet.announced -= count;
         }
     }
 
@@ -217,7 +231,7 @@ impl Connection {
     pub fn ended(&self, socket: u16) -> Result<(), PeerError> {
         let inlet = &self.inlets[usize::from(socket)];
         let header = if inlet.have == 0 { 0 } else { (HEADER - inlet.have) as u64 };
-        let missing = header + inlet.due.iter().map(|due| due.len).sum::<u64>();
+        let missing = header + inlet.announced;
         match inlet.goodbye && missing == 0 {
             true => Ok(()),
             false => Err(PeerError::ClosedMidway { socket, missing }),
@@ -323,7 +337,9 @@ impl Connection {
         if header.len != 0 {
             let (offset, len) = (header.offset, u64::from(header.len));
             let due = Due { kind, id, total, target, offset, len };
-            self.inlets[usize::from(header.socket)].due.push_back(due);
+            let inlet = &mut self.inlets[usize::from(header.socket)];
+            inlet.announced += len;
+            inlet.due.push_back(due);
         } else {
             // An empty transfer is complete as soon as it is announced.
             self.placed(kind, id, 0);

@@ -59,7 +59,9 @@ impl<S> Meeting<S> {
             Ok((at, number)) => (Stage::Accepted, number, self.pending[at].token, Ok(at)),
             Err(error) => (Stage::Refused(error.reason()), 0, [0; 16], Err(error)),
         };
-        let answer = Hello { stage, socket: number, token, offer: self.offer };
+        // The number of sockets agreed may exceed that offered.
+        let sockets = self.offer.sockets.max(number + 1);
+        let answer = Hello { stage, socket: number, token, offer: Offer { sockets, ..self.offer } };
         reply(&mut socket, &answer.encode());
         let pending = &mut self.pending[at?];
         pending.sockets[usize::from(number)] = Some(socket);

@@ -5,10 +5,11 @@
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
+use warpverbs_mem::{HostBuf, Region};
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const DMABUF_ID: u32 = 7;
-const EAGAIN: i32 = 11;
+pub(crate) const EAGAIN: i32 = 11;
 const EFAULT: i32 = 14;
 const EINVAL: i32 = 22;
 const ETOOSMALL: i32 = 525;
@@ -55,15 +56,20 @@ pub(crate) struct Got {
 
 pub(crate) struct Kernel {
     rng: StdRng,
-    pub(crate) dmabuf: Vec<u8>,
+    pub(crate) dmabuf: Region,
     /// Of each page: fragments in packets and tokens.
     references: Vec<u32>,
     pub(crate) tokens: BTreeMap<u32, usize>,
     packets: VecDeque<Skb>,
+    /// Sent by the peer, and not yet in a packet.
+    pub(crate) wire: VecDeque<u8>,
+    /// The peer sends nothing more.
+    pub(crate) ended: bool,
     arrived: u64,
-    total: u64,
     /// Tokens returned that nobody holds.
     pub(crate) unknown: u32,
+    /// Fragments in the dmabuf that were announced.
+    pub(crate) announced: u64,
     /// Packets that no page was free for.
     pub(crate) starved: u64,
     /// The connection is reset when so many bytes have arrived.
@@ -73,16 +79,18 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(seed: u64, pages: usize, total: u64) -> Self {
+    pub(crate) fn new(seed: u64, pages: usize) -> Self {
         Self {
             rng: StdRng::seed_from_u64(seed),
-            dmabuf: vec![0; pages * PAGE],
+            dmabuf: HostBuf::region(pages * PAGE).unwrap(),
             references: vec![0; pages],
             tokens: BTreeMap::new(),
             packets: VecDeque::new(),
+            wire: VecDeque::new(),
+            ended: false,
             arrived: 0,
-            total,
             unknown: 0,
+            announced: 0,
             starved: 0,
             reset_at: None,
             partial: false,
@@ -93,9 +101,19 @@ impl Kernel {
         self.tokens.is_empty() && self.references.iter().all(|references| *references == 0)
     }
 
+    /// The peer sends more.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.wire.extend(bytes);
+    }
+
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        self.arrived += len as u64;
+        self.wire.drain(..len).collect()
+    }
+
     /// The next packet arrives, if there are pages for it.
     pub(crate) fn arrive(&mut self) {
-        let left = (self.total - self.arrived) as usize;
+        let left = self.wire.len();
         if left == 0 {
             return;
         }
@@ -111,40 +129,31 @@ impl Kernel {
             self.starved += u64::from(free.len() < wanted);
             return;
         }
-        let position = self.arrived + linear as u64;
-        let mut skb = Skb {
-            readable: false,
-            linear: bytes_at(self.arrived, linear),
-            frags: Vec::new(),
-            read: 0,
-        };
+        let linear = self.take(linear);
+        let mut skb = Skb { readable: false, linear, frags: Vec::new(), read: 0 };
         // Some rings hand out pages in order, others do not.
         let in_order = self.rng.random_bool(0.5);
         let whole = self.rng.random_bool(0.5);
-        let mut end = position;
         for _ in 0..wanted {
             let pick = if in_order { 0 } else { self.rng.random_range(0..free.len()) };
             let page = free.remove(pick);
             let offset = if whole { 0 } else { self.rng.random_range(0..PAGE) };
             let most = if whole { PAGE } else { self.rng.random_range(1..=PAGE - offset) };
-            let len = most.min((self.total - end) as usize);
+            let len = most.min(self.wire.len());
             if len == 0 {
                 break;
             }
-            let at = page * PAGE + offset;
-            self.dmabuf[at..at + len].copy_from_slice(&bytes_at(end, len));
+            let bytes = self.take(len);
+            self.dmabuf.write((page * PAGE + offset) as u64, &bytes).unwrap();
             self.references[page] += 1;
             skb.frags.push(Frag { page, offset, len });
-            end += len as u64;
         }
-        self.arrived = end;
         self.packets.push_back(skb);
     }
 
     fn arrive_readable(&mut self, left: usize) {
         let len = self.rng.random_range(1..9000).min(left);
-        let linear = bytes_at(self.arrived, len);
-        self.arrived += len as u64;
+        let linear = self.take(len);
         self.packets.push_back(Skb { readable: true, linear, frags: Vec::new(), read: 0 });
     }
 
@@ -154,7 +163,7 @@ impl Kernel {
             return Err(ECONNRESET);
         }
         if self.packets.is_empty() {
-            let done = self.arrived == self.total;
+            let done = self.ended && self.wire.is_empty();
             return if done { Ok(Got { bytes: 0, control: Vec::new() }) } else { Err(EAGAIN) };
         }
         let mut call = Call { iov_at: 0, control: Vec::new(), room };
@@ -228,6 +237,7 @@ impl Kernel {
                     return if sent > 0 { Ok(sent) } else { Err(ETOOSMALL) };
                 }
                 self.tokens.insert(token, frag.page);
+                self.announced += 1;
                 self.references[frag.page] += 1;
                 sent += len;
             }
@@ -257,7 +267,7 @@ impl Kernel {
                         freed += 1;
                         // Whoever reads it later reads something else.
                         if self.references[page] == 0 {
-                            self.dmabuf[page * PAGE..][..PAGE].fill(0xdd);
+                            self.dmabuf.write((page * PAGE) as u64, &[0xdd; PAGE]).unwrap();
                         }
                     }
                     None => self.unknown += 1,
