@@ -82,6 +82,32 @@ fn kv_blocks_arrive_in_their_places() {
     fails("kv_blocks", &["--gpu", "simt", "--blocks", "0"], &["--blocks 0"]);
 }
 
+#[test]
+fn stream_backpressure_shows_credits_and_stalls() {
+    for path in ["auto", "tcp"] {
+        let flags = ["--messages", "60", "--bytes", "3000", "--slots", "8", "--delay-us", "500"];
+        let stdout = printed("stream_backpressure", &[&flags[..], &["--path", path]].concat());
+        let of = |what: &str| {
+            let line = stdout.lines().find(|line| line.contains(&format!("[sender] {what} ")));
+            line.unwrap_or_else(|| panic!("{what}: {stdout}")).to_owned()
+        };
+        assert!(of("one-shot transfers").contains("GB/s"), "{stdout}");
+        assert!(of("stream").contains(" credits, "), "{stdout}");
+        let slow = of("slow receiver");
+        let number = |before: &str| -> u64 {
+            let words: Vec<_> = slow.split_whitespace().collect();
+            let at = words.iter().position(|word| word.starts_with(before)).expect(before);
+            words[at - 1].parse().expect("a number")
+        };
+        // Beyond the 8 messages for which there was room at once, in quarters of the ring or singly.
+        assert!((26..=60).contains(&number("credits")) && number("stalls") > 0, "{stdout}");
+        assert_eq!(stdout.matches("SHA-256").count(), 3, "{stdout}");
+    }
+    fails("stream_backpressure", &["--messages", "0"], &["--messages is 0"]);
+    fails("stream_backpressure", &["--slots", "0"], &["--slots is 0"]);
+    fails("stream_backpressure", &["--bytes", "0"], &["--bytes is 0"]);
+}
+
 /// A process that ends with the test.
 struct Process(Child);
 

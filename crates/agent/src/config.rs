@@ -31,6 +31,9 @@ pub struct AgentConfig {
     pub(crate) gpu: Option<Arc<dyn Gpu>>,
     pub(crate) nic: Option<Device>,
     pub(crate) queue_pairs: usize,
+    pub(crate) tcp_sockets: u16,
+    pub(crate) tcp_port: u16,
+    pub(crate) silence: Duration,
     pub(crate) window: u32,
     pub(crate) require: Option<PathKind>,
     pub(crate) without: Vec<PathKind>,
@@ -47,6 +50,9 @@ impl Default for AgentConfig {
             gpu: None,
             nic: None,
             queue_pairs: 2,
+            tcp_sockets: 2,
+            tcp_port: 0,
+            silence: Duration::from_secs(30),
             window: 64,
             require: None,
             without: Vec::new(),
@@ -94,7 +100,7 @@ impl AgentConfig {
         Self { gpu: Some(gpu.clone()), ..self }
     }
 
-    /// The NIC that reaches peers of other hosts; without one there is no path to them.
+    /// The NIC that reaches peers of other hosts; without one they are reached by TCP.
     #[must_use]
     pub fn nic(self, nic: &Device) -> Self {
         Self { nic: Some(nic.clone()), ..self }
@@ -104,6 +110,27 @@ impl AgentConfig {
     #[must_use]
     pub fn queue_pairs(self, count: usize) -> Self {
         Self { queue_pairs: count, ..self }
+    }
+
+    /// TCP sockets to each peer that no better path reaches, 1 to 64; the smaller number of both
+    /// ends counts.
+    #[must_use]
+    pub fn tcp_sockets(self, count: u16) -> Self {
+        Self { tcp_sockets: count, ..self }
+    }
+
+    /// The port at which peers without a better path connect, by default a free one. It is opened,
+    /// at the address of [`AgentConfig::listen`], when the first of them asks for it.
+    #[must_use]
+    pub fn tcp_port(self, port: u16) -> Self {
+        Self { tcp_port: port, ..self }
+    }
+
+    /// A connected peer whose agent gives no sign of life for so long is lost; 30 s by default. It
+    /// is asked for one after a quarter of that, so agents that have nothing to say need not.
+    #[must_use]
+    pub fn silence(self, longest: Duration) -> Self {
+        Self { silence: longest, ..self }
     }
 
     /// Notifications of one peer that wait to be taken by this side, 1 to 65536. A sender that has
@@ -143,10 +170,15 @@ impl AgentConfig {
         };
         let pairs = self.queue_pairs;
         field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
+        let sockets = self.tcp_sockets;
+        field("tcp_sockets", sockets.into(), (1..=64).contains(&sockets), "1 to 64")?;
         let window = self.window;
         field("notification_window", window.into(), (1..=65536).contains(&window), "1 to 65536")?;
         let millis = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
-        field("deadline", millis, !self.deadline.is_zero(), "more than 0 ms")
+        field("deadline", millis, !self.deadline.is_zero(), "more than 0 ms")?;
+        let silence = u64::try_from(self.silence.as_millis()).unwrap_or(u64::MAX);
+        let day = 24 * 3600 * 1000;
+        field("silence", silence, (1..=day).contains(&silence), "1 ms to 24 hours")
     }
 }
 

@@ -146,8 +146,8 @@ pub enum AgentError {
     /// The call needs a transfer that was posted.
     #[error("the transfer has not been posted")]
     NotPosted,
-    /// The transfer was cancelled. Blocks may have been moved in part.
-    #[error("the transfer was cancelled")]
+    /// The transfer was cancelled, and blocks may have been moved in part; or the stream was.
+    #[error("it was cancelled")]
     Cancelled,
     /// Time is up. What was asked for may have happened in part.
     #[error("{what}: not done after {after:?}")]
@@ -164,6 +164,26 @@ pub enum AgentError {
         len: usize,
         /// What is wrong.
         why: String,
+    },
+    /// The other end of a stream has given it up.
+    #[error("stream {stream:?}: {peer} has given it up: {why}")]
+    GivenUp {
+        /// The stream's name.
+        stream: String,
+        /// The other end.
+        peer: String,
+        /// What it said.
+        why: String,
+    },
+    /// A message that is longer than a slot of its stream.
+    #[error("a message of {len} bytes, stream {stream:?} takes at most {most}")]
+    Message {
+        /// The stream's name.
+        stream: String,
+        /// Its length.
+        len: u64,
+        /// The length of a slot.
+        most: u64,
     },
     /// Bytes from elsewhere are not what they should be.
     #[error(transparent)]
@@ -225,6 +245,7 @@ impl AgentError {
             Self::Stale { .. }
             | Self::PeerLost { .. }
             | Self::Refused { .. }
+            | Self::GivenUp { .. }
             | Self::Deregistered { .. }
             | Self::Encoding(_)
             | Self::Path { .. } => ErrorKind::BadPeer,

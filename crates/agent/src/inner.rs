@@ -5,8 +5,10 @@ use crate::list::{Extent, Owner};
 use crate::memory::{LocalMemory, Memory};
 use crate::metadata::{Contact, Content, Generation, Metadata, check_name, random};
 use crate::path::network::Answering;
+use crate::path::tcp::Serving;
 use crate::path::{Pair, Route};
 use crate::peer::{Peer, PeerMemory};
+use crate::stream::Offered;
 use crate::{AgentConfig, AgentError};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +36,8 @@ pub(crate) struct Inner {
     news_lock: Mutex<()>,
     pub(crate) control: Control,
     pub(crate) answering: Answering,
+    pub(crate) serving: Serving,
+    pub(crate) streams: Offered,
 }
 
 /// The agents of this process.
@@ -90,6 +94,8 @@ impl Inner {
             news_lock: Mutex::new(()),
             control,
             answering: Answering::default(),
+            serving: Serving::default(),
+            streams: Offered::default(),
         };
         let inner = Arc::new(inner);
         agents().insert(inner.owner.to_string(), Arc::downgrade(&inner));
@@ -289,8 +295,11 @@ impl Inner {
     pub(crate) fn close(&self) {
         agents().remove(&self.owner.to_string());
         self.control.stop();
+        self.serving.close();
         // Where there was no thread.
         self.take_memories();
+        let (owner, why) = (self.owner.to_string(), "this agent has ended".to_owned());
+        self.streams.close(&AgentError::PeerLost { peer: owner, why });
         let peers =
             std::mem::take(&mut *self.peers.write().unwrap_or_else(PoisonError::into_inner));
         for peer in peers.values() {

@@ -65,11 +65,13 @@ mod kernel_access;
 mod list;
 mod memory;
 mod metadata;
+mod options;
 mod path;
 mod peer;
 mod prepared;
 #[doc(hidden)]
 pub mod raw;
+mod stream;
 mod transfer;
 
 pub use agent::Agent;
@@ -83,9 +85,11 @@ pub use kernel_access::KernelAccess;
 pub use list::{BlockList, Owner, Run};
 pub use memory::{Memory, Registration};
 pub use metadata::Generation;
+pub use options::PostOptions;
 pub use path::{Estimate, Explanation, PathKind};
 pub use peer::RemoteMemory;
 pub use prepared::Prepared;
-pub use transfer::{Completion, Op, PostOptions, State, Telemetry, Transfer};
+pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
+pub use transfer::{Completion, Op, State, Telemetry, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;

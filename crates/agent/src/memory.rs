@@ -4,9 +4,11 @@ use crate::AgentError;
 use crate::inner::Inner;
 use crate::list::{BlockList, Extent};
 use crate::metadata::MemoryInfo;
+use crate::path::tcp::Serving;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use warpverbs_devmem::transport::Registration as TcpKey;
 use warpverbs_gpu::Buffer;
 use warpverbs_mem::{Region, VecBuf};
 use warpverbs_peer::Exported;
@@ -57,13 +59,15 @@ pub(crate) struct LocalMemory {
     live: AtomicBool,
     /// What peers reach it by, until it is deregistered.
     exported: Mutex<Option<Exported>>,
+    /// Its key for TCP connections, once a peer has asked for it.
+    tcp: Mutex<Option<TcpKey>>,
 }
 
 impl LocalMemory {
     pub(crate) fn new(extent: Extent, exported: Exported) -> Self {
         let buffer = exported.buffer().clone();
         let exported = Mutex::new(Some(exported));
-        Self { extent, buffer, live: AtomicBool::new(true), exported }
+        Self { extent, buffer, live: AtomicBool::new(true), exported, tcp: Mutex::default() }
     }
 
     fn exported(&self) -> MutexGuard<'_, Option<Exported>> {
@@ -93,6 +97,17 @@ impl LocalMemory {
         self.exported().as_ref().and_then(|exported| exported.region().cloned())
     }
 
+    /// The key by which peers read and write it over TCP, as it travels.
+    pub(crate) fn tcp_key(&self, serving: &Serving) -> Result<Vec<u8>, String> {
+        let mut key = self.tcp.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: `Kept::new` finds the key, or this call finds the end of the registration.
+        self.check().map_err(|error| error.to_string())?;
+        if key.is_none() {
+            *key = Some(serving.register(self.region())?);
+        }
+        Ok(key.as_ref().map_or_else(Vec::new, |key| key.remote().to_bytes().to_vec()))
+    }
+
     /// For peers, unless it has been deregistered.
     pub(crate) fn info(&self) -> Option<MemoryInfo> {
         let region = self.region();
@@ -103,6 +118,30 @@ impl LocalMemory {
             place: region.kind().into(),
             offer: self.exported().as_ref()?.offer().clone(),
         })
+    }
+}
+
+/// Deregistered memory. The peers that could touch it hold it, each until it has said that it does
+/// not any more.
+pub(crate) struct Kept {
+    memory: Arc<LocalMemory>,
+    /// With the last of them it ends, though transfers of this agent may hold the memory.
+    _tcp: Option<TcpKey>,
+}
+
+impl Kept {
+    /// Of memory that is retired.
+    pub(crate) fn new(memory: &Arc<LocalMemory>) -> Arc<Self> {
+        let tcp = memory.tcp.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Arc::new(Self { memory: memory.clone(), _tcp: tcp })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.memory.extent.id
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.memory.extent.label
     }
 }
 

@@ -6,6 +6,7 @@ use crate::inner::Inner;
 use crate::list::{BlockList, Extent, Owner};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Place};
 use crate::path::network::{Pairs, Poster};
+use crate::path::tcp::Sockets;
 use crate::path::{EXCLUDED, PathKind, Route};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
@@ -31,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) pairs: Pairs,
     /// Those that kernels post to.
     pub(crate) kernel_pairs: Pairs,
+    /// The TCP sockets to it.
+    pub(crate) sockets: Sockets,
 }
 
 /// What is known of a peer's memory.
@@ -52,6 +55,7 @@ impl Peer {
             link: Mutex::default(),
             pairs: Pairs::new(Poster::Host),
             kernel_pairs: Pairs::new(Poster::Kernels),
+            sockets: Sockets::default(),
         }
     }
 
@@ -146,6 +150,7 @@ impl Peer {
     /// Ends its use. The first reason stays.
     pub(crate) fn lose(&self, why: AgentError) {
         let _ = self.gone.set(why.clone());
+        self.sockets.close();
         for memory in self.known().memories.values() {
             memory.revoke();
         }

@@ -14,6 +14,7 @@ use crate::metadata::Metadata;
 pub fn any_bytes(data: &[u8]) {
     let Some((&cut, data)) = data.split_first() else { return };
     list(data);
+    crate::stream::any_bytes(cut, data);
     let _ = Metadata::from_bytes(data, b"");
     let body = |format: Format| format.frame(data.to_vec()).unwrap_or_default();
     list(&body(crate::list::FORMAT));

@@ -1,8 +1,10 @@
 //! Transfers: posted, watched, posted again.
 
 use crate::AgentError;
+use crate::control::frame::Frame;
 use crate::control::link::{Link, Receipt};
 use crate::inner::Inner;
+use crate::options::PostOptions;
 use crate::path::{Estimate, Flight, PathKind, Started};
 use crate::prepared::Plan;
 use std::fmt;
@@ -41,34 +43,6 @@ impl State {
     /// Whether the transfer is over, until it is posted again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
-    }
-}
-
-/// What a post asks for besides the blocks.
-#[derive(Clone, Debug, Default)]
-pub struct PostOptions {
-    deadline: Option<Duration>,
-    notification: Option<Vec<u8>>,
-}
-
-impl PostOptions {
-    /// The blocks alone, within the agent's deadline.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The transfer fails unless it is done within this time.
-    #[must_use]
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline: Some(deadline), ..self }
-    }
-
-    /// The peer gets this notification, of at most
-    /// [`AgentConfig::MAX_NOTIFICATION`](crate::AgentConfig::MAX_NOTIFICATION) bytes, when all
-    /// blocks are in place. The transfer is done when the peer has it.
-    #[must_use]
-    pub fn notify(self, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { notification: Some(bytes.into()), ..self }
     }
 }
 
@@ -136,6 +110,8 @@ enum Notice {
     Later(Arc<Link>, Vec<u8>),
     /// On its way.
     Sent(Arc<Link>, Arc<Receipt>),
+    /// To be sent when all blocks are in place; nothing is confirmed.
+    Then(Arc<Link>, Frame<'static>),
 }
 
 #[derive(Clone, Copy)]
@@ -366,6 +342,9 @@ impl Shared {
         if let Some(bytes) = options.notification {
             run.notice = Notice::Later(agent.connect(&self.plan.peer, deadline)?, bytes);
         }
+        if let Some(frame) = options.then {
+            run.notice = Notice::Then(agent.connect(&self.plan.peer, deadline)?, frame);
+        }
         for part in &self.plan.parts {
             match part.route.path.start(self.op, &self.plan.peer, part, &self.cancel)? {
                 Started::Done => {}
@@ -432,6 +411,11 @@ impl Shared {
         }
         match &run.notice {
             Notice::Sent(link, receipt) => receipt.poll(link),
+            Notice::Then(link, frame) => {
+                link.send(frame);
+                run.notice = Notice::None;
+                Ok(true)
+            }
             _ => Ok(true),
         }
     }

@@ -7,11 +7,22 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PostOptions, Registration, Transfer};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, Transfer,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 const LEN: u64 = 64 << 10;
 const SURVIVOR: &str = "AGENT_SURVIVOR";
+/// Set where everything goes over TCP.
+const OVER_TCP: &str = "AGENT_OVER_TCP";
+
+fn config(over_tcp: bool) -> AgentConfig {
+    match over_tcp {
+        true => AgentConfig::default().require(PathKind::Tcp),
+        false => AgentConfig::default().without(PathKind::Tcp),
+    }
+}
 
 /// Lists of many blocks in reverse, so that a transfer takes a while.
 fn blocks(len: u64) -> Vec<u64> {
@@ -43,7 +54,8 @@ fn reachable(
 fn victim() {
     let Ok(address) = std::env::var(SURVIVOR) else { return };
     let address: SocketAddr = address.parse().unwrap();
-    let agent = Agent::new("victim", AgentConfig::default()).unwrap();
+    let over_tcp = std::env::var_os(OVER_TCP).is_some();
+    let agent = Agent::new("victim", config(over_tcp)).unwrap();
     let memory = [
         agent.register(vec![1; LEN as usize], "private").unwrap(),
         agent.alloc(LEN, "shared").unwrap(),
@@ -65,9 +77,12 @@ fn victim() {
 struct Victim(Child);
 
 impl Victim {
-    fn start(address: SocketAddr) -> Self {
+    fn start(address: SocketAddr, over_tcp: bool) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "victim", "--nocapture"]).env(SURVIVOR, address.to_string());
+        if over_tcp {
+            command.env(OVER_TCP, "1");
+        }
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -122,15 +137,22 @@ fn whoever_is_killed_is_missed_and_replaced_and_leaves_nothing() {
     let trials = number("WARPVERBS_KILLS").unwrap_or(200);
     println!("WARPVERBS_TEST_SEED={seed} WARPVERBS_KILLS={trials}");
     let mut random = SmallRng::seed_from_u64(seed);
-    let agent = Agent::new("survivor", AgentConfig::default()).unwrap();
+    campaign(&mut random, trials, false);
+    campaign(&mut random, trials / 8, true);
+}
+
+fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
+    let agent = Agent::new("survivor", config(over_tcp)).unwrap();
     let memory = [
         agent.register(vec![2; LEN as usize], "private").unwrap(),
         agent.alloc(LEN, "shared").unwrap(),
     ];
-    let before = kept();
+    let (descriptors, mappings) = kept();
+    // What peers connect to stays open: the listener, and the descriptor that closes it.
+    let before = (descriptors + if over_tcp { 2 } else { 0 }, mappings);
     let mut reached = 0;
     for trial in 0..trials {
-        let mut victim = Victim::start(agent.address());
+        let mut victim = Victim::start(agent.address(), over_tcp);
         // From before it has an agent until long after the first transfers.
         let life = Duration::from_micros(random.random_range(0..40_000));
         let start = Instant::now();
@@ -159,7 +181,7 @@ fn whoever_is_killed_is_missed_and_replaced_and_leaves_nothing() {
     println!("{reached} of {trials} were killed among transfers");
 
     // One more lives, and all is well.
-    let victim = Victim::start(agent.address());
+    let victim = Victim::start(agent.address(), over_tcp);
     let start = Instant::now();
     let done = loop {
         let write = make(&agent, &memory[1], "victim", "shared");

@@ -153,11 +153,13 @@ proptest! {
         static CPU: OnceLock<Sides> = OnceLock::new();
         static KERNEL: OnceLock<Sides> = OnceLock::new();
         static NETWORK: OnceLock<Sides> = OnceLock::new();
+        static TCP: OnceLock<Sides> = OnceLock::new();
         static NIC: OnceLock<warpverbs_transport::Device> = OnceLock::new();
         check(&CPU, &AgentConfig::default, &case);
         check(&KERNEL, &|| AgentConfig::default().copy_by(CopyBy::Kernel), &case);
         let nic = NIC.get_or_init(|| Context::new().unwrap().open("soft").unwrap());
         let network = || AgentConfig::default().nic(nic).require(PathKind::Network);
         check(&NETWORK, &network, &case);
+        check(&TCP, &|| AgentConfig::default().require(PathKind::Tcp), &case);
     }
 }

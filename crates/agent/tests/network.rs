@@ -1,10 +1,12 @@
-//! Transfers through queue pairs of the software NIC, between two agents of one process that are
-//! denied every other path.
+//! Transfers through queue pairs of the software NIC and over TCP, between two agents of one process
+//! that are denied every other path.
 
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
 };
+use warpverbs_mem::Region;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::Context;
 
@@ -32,6 +34,14 @@ fn apart() -> (Agent, Agent) {
     (agent("initiator"), agent("target"))
 }
 
+fn over_tcp() -> (Agent, Agent) {
+    let agent = |name| {
+        let config = AgentConfig::default().require(PathKind::Tcp).tcp_sockets(3);
+        Agent::new(name, config).unwrap()
+    };
+    (agent("initiator"), agent("target"))
+}
+
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }
@@ -49,12 +59,14 @@ fn run(transfer: &Transfer) {
 
 #[test]
 fn more_blocks_than_a_queue_takes_go_both_ways() {
-    for (initiator, target) in [agents(), apart()] {
-        blocks_go_both_ways(&initiator, &target);
+    for (path, (initiator, target)) in
+        [(PathKind::Network, agents()), (PathKind::Network, apart()), (PathKind::Tcp, over_tcp())]
+    {
+        blocks_go_both_ways(&initiator, &target, path);
     }
 }
 
-fn blocks_go_both_ways(initiator: &Agent, target: &Agent) {
+fn blocks_go_both_ways(initiator: &Agent, target: &Agent, path: PathKind) {
     const BLOCK: u64 = 48;
     const COUNT: u64 = 5000;
     let len = (BLOCK * COUNT) as usize;
@@ -69,7 +81,7 @@ fn blocks_go_both_ways(initiator: &Agent, target: &Agent) {
     run(&read);
     let telemetry = read.telemetry().unwrap();
     assert_eq!(telemetry.descriptors as u64, COUNT);
-    assert_eq!(telemetry.paths, [PathKind::Network]);
+    assert_eq!(telemetry.paths, [path]);
     let expected: Vec<u8> =
         pattern(len, 1).chunks(BLOCK as usize).rev().flatten().copied().collect();
     assert!(bytes(&ours) == expected);
@@ -106,27 +118,37 @@ fn a_long_piece_is_spread_and_measured() {
 }
 
 #[test]
-fn deregistered_memory_fails_one_transfer_and_the_next_has_new_queue_pairs() {
-    let (initiator, target) = agents();
-    let (gone, stays) = (
-        target.register(vec![1; 4096], "gone").unwrap(),
-        target.register(vec![2; 4096], "stays").unwrap(),
-    );
-    let ours = initiator.register(vec![0; 4096], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let into = ours.blocks(0, 4096, 1).unwrap();
-    let read = |memory: &Registration| {
-        initiator.initialize(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
-    };
-    let (first, second) = (read(&gone), read(&stays));
-    run(&first);
-    run(&second);
-    drop(gone);
-    let failed = first.post(PostOptions::new()).and_then(|_| first.wait(SOON)).unwrap_err();
-    let why = failed.to_string();
-    assert!(matches!(failed, AgentError::Deregistered { .. } | AgentError::Path { .. }), "{why}");
-    run(&second);
-    assert_eq!(bytes(&ours), [2; 4096]);
+fn deregistered_memory_fails_one_transfer_and_the_next_works() {
+    for (initiator, target) in [agents(), over_tcp()] {
+        let (gone, stays) = (
+            target.register(vec![1; 4096], "gone").unwrap(),
+            target.register(vec![2; 4096], "stays").unwrap(),
+        );
+        let ours = initiator.register(vec![0; 4096], "ours").unwrap();
+        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        let into = ours.blocks(0, 4096, 1).unwrap();
+        let read = |memory: &Registration| {
+            initiator.initialize(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
+        };
+        let (first, second) = (read(&gone), read(&stays));
+        run(&first);
+        run(&second);
+        drop(gone);
+        // Until the initiator has heard of it, the target keeps memory that TCP leads to.
+        let failed = loop {
+            match first.post(PostOptions::new()).and_then(|_| first.wait(SOON)) {
+                Ok(_) => std::thread::yield_now(),
+                Err(failed) => break failed,
+            }
+        };
+        let why = failed.to_string();
+        assert!(
+            matches!(failed, AgentError::Deregistered { .. } | AgentError::Path { .. }),
+            "{why}"
+        );
+        run(&second);
+        assert_eq!(bytes(&ours), [2; 4096]);
+    }
 }
 
 const LONG: usize = 8 << 20;
@@ -145,55 +167,115 @@ fn long_read(initiator: &Agent, target: &Agent) -> (Transfer, Registration, Regi
 
 #[test]
 fn a_cancelled_transfer_ends_and_can_be_posted_again() {
-    let (initiator, target) = agents();
-    let (read, ours, _theirs) = long_read(&initiator, &target);
-    read.post(PostOptions::new()).unwrap();
-    read.cancel();
-    let start = Instant::now();
-    while !read.state().is_terminal() {
-        assert!(start.elapsed() < SOON);
-        std::thread::yield_now();
+    for (initiator, target) in [agents(), over_tcp()] {
+        let (read, ours, _theirs) = long_read(&initiator, &target);
+        read.post(PostOptions::new()).unwrap();
+        read.cancel();
+        let start = Instant::now();
+        while !read.state().is_terminal() {
+            assert!(start.elapsed() < SOON);
+            std::thread::yield_now();
+        }
+        assert_eq!(read.state(), State::Cancelled);
+        assert!(matches!(read.wait(SOON), Err(AgentError::Cancelled)));
+        // Nothing is touched any more.
+        ours.write(0, &vec![0xee; LONG]).unwrap();
+        read.cancel();
+        assert_eq!(read.state(), State::Cancelled);
+        assert!(bytes(&ours).iter().all(|byte| *byte == 0xee));
+        run(&read);
+        let expected: Vec<u8> = pattern(LONG, 4).chunks(64).rev().flatten().copied().collect();
+        assert!(bytes(&ours) == expected);
     }
-    assert_eq!(read.state(), State::Cancelled);
-    assert!(matches!(read.wait(SOON), Err(AgentError::Cancelled)));
-    // Nothing is touched any more.
-    ours.write(0, &vec![0xee; LONG]).unwrap();
-    read.cancel();
-    assert_eq!(read.state(), State::Cancelled);
-    assert!(bytes(&ours).iter().all(|byte| *byte == 0xee));
-    run(&read);
-    let expected: Vec<u8> = pattern(LONG, 4).chunks(64).rev().flatten().copied().collect();
-    assert!(bytes(&ours) == expected);
 }
 
 #[test]
 fn a_deadline_ends_a_transfer_and_keeps_its_cause() {
-    let (initiator, target) = agents();
-    let (read, _ours, _theirs) = long_read(&initiator, &target);
-    read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
-    let late = read.wait(SOON).unwrap_err();
-    assert!(late.to_string().contains("target ("), "{late}");
-    assert!(matches!(read.error(), Some(AgentError::Timeout { .. })));
-    assert_eq!(read.state(), State::Failed);
-    run(&read);
-    assert!(read.error().is_none());
+    for (initiator, target) in [agents(), over_tcp()] {
+        let (read, _ours, _theirs) = long_read(&initiator, &target);
+        read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
+        let late = read.wait(SOON).unwrap_err();
+        assert!(late.to_string().contains("target ("), "{late}");
+        assert!(matches!(read.error(), Some(AgentError::Timeout { .. })));
+        assert_eq!(read.state(), State::Failed);
+        run(&read);
+        assert!(read.error().is_none());
+    }
 }
 
 #[test]
-fn without_a_nic_no_path_is_left_and_all_reasons_are_given() {
-    let (initiator, target) = ["a", "b"]
-        .map(|name| {
-            Agent::new(name, AgentConfig::default().without(PathKind::SameProcess)).unwrap()
-        })
-        .into();
-    let theirs = target.register(vec![0; 8], "theirs").unwrap();
-    let ours = initiator.register(vec![0; 8], "ours").unwrap();
+fn without_a_nic_tcp_is_left_and_without_that_all_reasons_are_given() {
+    let config = || AgentConfig::default().without(PathKind::SameProcess);
+    let target = Agent::new("b", config()).unwrap();
+    let initiator = Agent::new("a", config()).unwrap();
+    let _theirs = target.register(vec![0; 1 << 20], "theirs").unwrap();
+    let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
-    let none = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
-    for why in ["same process: excluded", "mapped memory: ", "is this one", "network: no NIC"] {
-        assert!(none.contains(why), "{why} in {none}");
+    let remote = initiator.remote("b", "theirs").unwrap();
+    let tcp = initiator.explain(&ours, &remote).unwrap();
+    assert_eq!(tcp.path, PathKind::Tcp, "{tcp}");
+    assert!(tcp.by.contains("2 sockets") && tcp.by.contains("the fallback"), "{tcp}");
+    assert!(tcp.rate.is_some(), "{tcp}");
+    assert!(tcp.to_string().contains("network: no NIC"), "{tcp}");
+
+    let reasons = ["same process: excluded", "mapped memory: ", "is this one", "network: no NIC"];
+    // Either end may not want TCP.
+    for (own, others, why) in [
+        (config().without(PathKind::Tcp), config(), "TCP: excluded by the configuration"),
+        (config(), config().without(PathKind::Tcp), "refuses: excluded by the configuration"),
+    ] {
+        let target = Agent::new("b", others).unwrap();
+        let initiator = Agent::new("c", own).unwrap();
+        let theirs = target.register(vec![0; 8], "theirs").unwrap();
+        let ours = initiator.register(vec![0; 8], "ours").unwrap();
+        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
+        let none = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
+        for why in reasons.into_iter().chain([why]) {
+            assert!(none.contains(why), "{why} in {none}");
+        }
     }
+}
+
+/// Memory of a GPU, as far as a path can tell: only its copy engine reaches the bytes.
+#[test]
+fn memory_that_only_a_copy_engine_reaches_goes_over_tcp() {
+    let (initiator, target) = over_tcp();
+    let copier = std::sync::Arc::new(LazyCopier::default());
+    copier.pace(3);
+    let len = (3 << 20) + 5;
+    let device = || LazyMemory::regions(len, 0, &copier).unwrap();
+    let ((ours, here), (theirs, there)) = (device(), device());
+    let _theirs = target.register(theirs, "theirs").unwrap();
+    let ours = initiator.register(ours, "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let seen = |region: &Region| {
+        let mut bytes = vec![0; len];
+        region.read(0, &mut bytes).unwrap();
+        bytes
+    };
+    // In two pieces, of which one goes in chunks by several sockets.
+    let at = [(0, 5), (5, len as u64 - 5)];
+    let remote = initiator.remote("target", "theirs").unwrap();
+    let lists =
+        at.map(|(at, len)| (ours.blocks(at, len, 1).unwrap(), remote.blocks(at, len, 1).unwrap()));
+    let both = |op| {
+        for (local, remote) in &lists {
+            run(&initiator.initialize(op, local, remote).unwrap());
+        }
+    };
+    here.write(0, &pattern(len, 6)).unwrap();
+    both(Op::Write);
+    assert!(seen(&there) == pattern(len, 6));
+    there.write(0, &pattern(len, 7)).unwrap();
+    both(Op::Read);
+    assert!(seen(&here) == pattern(len, 7));
+    // One that the engine is in the middle of is waited for when it is ended.
+    let read = initiator.initialize(Op::Read, &lists[1].0, &lists[1].1).unwrap();
+    read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
+    assert!(read.wait(SOON).is_err());
+    assert!(seen(&here) == pattern(len, 7));
+    both(Op::Write);
 }
 
 /// Wakes the thread that waits.
@@ -208,30 +290,31 @@ impl std::task::Wake for Unpark {
 #[test]
 fn a_transfer_is_awaited_without_a_runtime() {
     use std::task::{Context, Poll, Waker};
-    let (initiator, target) = agents();
-    let theirs = target.register(pattern(1 << 20, 4), "cache").unwrap();
-    let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let lists = (ours.blocks(0, 64, 16384).unwrap(), theirs.blocks(0, 64, 16384).unwrap());
-    let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
-    let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
-    let await_it = || {
-        let mut context = Context::from_waker(&waker);
-        let mut completion = std::pin::pin!(read.completion());
-        loop {
-            match completion.as_mut().poll(&mut context) {
-                Poll::Ready(over) => return over,
-                // Nobody but the control thread looks at the transfer meanwhile.
-                Poll::Pending => std::thread::park_timeout(SOON),
+    for (initiator, target) in [agents(), over_tcp()] {
+        let theirs = target.register(pattern(1 << 20, 4), "cache").unwrap();
+        let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
+        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        let lists = (ours.blocks(0, 64, 16384).unwrap(), theirs.blocks(0, 64, 16384).unwrap());
+        let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+        let await_it = || {
+            let mut context = Context::from_waker(&waker);
+            let mut completion = std::pin::pin!(read.completion());
+            loop {
+                match completion.as_mut().poll(&mut context) {
+                    Poll::Ready(over) => return over,
+                    // Nobody but the control thread looks at the transfer meanwhile.
+                    Poll::Pending => std::thread::park_timeout(SOON),
+                }
             }
+        };
+        assert!(matches!(await_it(), Err(AgentError::NotPosted)));
+        for _ in 0..20 {
+            read.post(PostOptions::new()).unwrap();
+            assert_eq!(await_it().unwrap(), State::Done);
         }
-    };
-    assert!(matches!(await_it(), Err(AgentError::NotPosted)));
-    for _ in 0..20 {
-        read.post(PostOptions::new()).unwrap();
-        assert_eq!(await_it().unwrap(), State::Done);
+        assert!(bytes(&ours) == pattern(1 << 20, 4));
     }
-    assert!(bytes(&ours) == pattern(1 << 20, 4));
 }
 
 #[test]

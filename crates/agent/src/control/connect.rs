@@ -136,6 +136,7 @@ impl Blocking {
                 }
                 // This connection touches no memory.
                 Frame::Revoke { id } => self.send(&Frame::Revoked { id })?,
+                Frame::Ping => self.send(&Frame::Pong)?,
                 other => return Err(self.unexpected(&other)),
             }
         }

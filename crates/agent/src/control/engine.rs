@@ -1,12 +1,14 @@
 //! The control thread of an agent.
 
-use super::frame::{Decoder, Frame, MAGIC, Service, VERSION, proof};
+use super::alive::{Alive, Due};
+use super::answer::answer;
+use super::frame::{Decoder, Frame, MAGIC, VERSION, proof};
 use super::inbox::Notification;
 use super::link::{Link, lost};
 use super::lock;
-use crate::AgentError;
 use crate::inner::Inner;
 use crate::list::Owner;
+use crate::memory::Kept;
 use crate::metadata::random;
 use crate::peer::Peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,6 +56,7 @@ struct Session {
     until: Option<Instant>,
     /// The other end has closed.
     ended: bool,
+    alive: Alive,
 }
 
 pub(super) struct Engine {
@@ -84,6 +87,7 @@ impl Engine {
             role: Role::Outbound { peer, busy: Vec::new() },
             until: None,
             ended: false,
+            alive: Alive::new(Instant::now()),
         }));
     }
 
@@ -99,7 +103,8 @@ impl Engine {
         if settling {
             return Some(SETTLE);
         }
-        let first = self.sessions.iter().filter_map(|session| session.until).min()?;
+        let silence = self.inner.config.silence;
+        let first = self.sessions.iter().filter_map(|session| session.look_at(silence)).min()?;
         Some(first.saturating_duration_since(Instant::now()))
     }
 
@@ -182,6 +187,7 @@ impl Engine {
                 role: Role::Stranger,
                 until: Some(Instant::now() + HANDSHAKE),
                 ended: false,
+                alive: Alive::new(Instant::now()),
             });
         }
     }
@@ -194,13 +200,13 @@ impl Engine {
             transfer.abort(ended());
         }
         self.adopt();
-        let memories = self.inner.take_memories();
+        let memories: Vec<_> = self.inner.take_memories().iter().map(Kept::new).collect();
         for session in &mut self.sessions {
             match &session.role {
                 Role::Outbound { peer, .. } => peer.lose(ended()),
                 Role::Inbound { .. } => {
                     let mut kept = lock(&session.link.revoking);
-                    kept.extend(memories.iter().map(|memory| (memory.extent.id, memory.clone())));
+                    kept.extend(memories.iter().map(|memory| (memory.id(), memory.clone())));
                 }
                 _ => session.ended = true,
             }
@@ -221,7 +227,7 @@ impl Engine {
             // The peer may still write there: this memory is never given up.
             let kept = std::mem::take(&mut *lock(&session.link.revoking));
             for (_, memory) in kept {
-                tracing::warn!(label = %memory.extent.label, "a peer may still use this memory");
+                tracing::warn!(label = %memory.label(), "a peer may still use this memory");
                 std::mem::forget(memory);
             }
         }
@@ -229,6 +235,11 @@ impl Engine {
 }
 
 impl Session {
+    /// By when to look at it though nothing arrives.
+    fn look_at(&self, silence: Duration) -> Option<Instant> {
+        self.until.or_else(|| (!self.link.is_lost()).then(|| self.alive.until(silence)))
+    }
+
     /// Closes it if it is over: one made here when it is lost and nothing is copied by its means any
     /// more, another when the other end has closed.
     fn is_closed(&self) -> bool {
@@ -253,6 +264,7 @@ impl Session {
                 Ok(0) => self.end(inner, "its connection ended"),
                 Ok(_) if self.link.is_lost() => {}
                 Ok(count) => {
+                    self.alive.heard(Instant::now());
                     self.decoder.feed(&bytes[..count]);
                     self.receive(inner);
                 }
@@ -294,7 +306,13 @@ impl Session {
                 peer.lose(error.clone());
                 error
             }
-            Role::Greeted { from, .. } | Role::Inbound { from } => lost(from, why),
+            Role::Inbound { from } => {
+                if !self.link.is_lost() {
+                    inner.serving.forget(from);
+                }
+                lost(from, why)
+            }
+            Role::Greeted { from, .. } => lost(from, why),
             Role::Stranger => lost(&inner.owner, why),
         };
         if matches!(self.role, Role::Stranger | Role::Greeted { .. }) {
@@ -310,10 +328,19 @@ impl Session {
     }
 
     /// What needs no news: times that have run out, copies that have ended.
-    fn settle(&mut self, inner: &Inner) {
+    fn settle(&mut self, inner: &Arc<Inner>) {
         // Of a connection that another thread has made, the first frames may be here already.
         if self.until.is_some_and(|until| until <= Instant::now()) {
             self.end(inner, "it has not shown the token in time");
+        }
+        let silence = inner.config.silence;
+        if matches!(self.role, Role::Inbound { .. } | Role::Outbound { .. }) && !self.link.is_lost()
+        {
+            match self.alive.look(Instant::now(), silence) {
+                Due::Nothing => {}
+                Due::Ask => self.link.send(&Frame::Ping),
+                Due::Lost => self.silent(inner, silence),
+            }
         }
         let link = &self.link;
         if let Role::Outbound { peer, busy } = &mut self.role {
@@ -324,6 +351,14 @@ impl Session {
                 }
                 !idle
             });
+        }
+    }
+
+    /// The peer has not answered. What arrived since the last look counts.
+    fn silent(&mut self, inner: &Arc<Inner>, silence: Duration) {
+        self.serve(inner);
+        if self.alive.look(Instant::now(), silence) == Due::Lost {
+            self.lose(inner, &format!("it has given no sign of life for {silence:?}"));
         }
     }
 
@@ -360,7 +395,7 @@ impl Session {
                 Ok(())
             }
             (Role::Inbound { from }, Frame::Call { number, service, bytes }) => {
-                let answer = answer(inner, from, service, &bytes);
+                let answer = answer(inner, &self.link, from, service, &bytes);
                 let answer = answer.map(Into::into).map_err(Into::into);
                 self.link.send(&Frame::Reply { number, answer });
                 Ok(())
@@ -379,6 +414,15 @@ impl Session {
                 let owned = answer.map(|bytes| bytes.into_owned());
                 self.link.answer(number, owned.map_err(|why| why.into_owned()));
                 Ok(())
+            }
+            (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
+                self.link.send(&Frame::Pong);
+                Ok(())
+            }
+            // What arrives, whatever it is, is a sign of life.
+            (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Pong) => Ok(()),
+            (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Stream { id, event }) => {
+                self.link.streams.event(id, event)
             }
             (Role::Outbound { .. }, Frame::Refused { why }) => Err(format!("it refuses: {why}")),
             (_, frame) => Err(format!("an unexpected message, {frame:.60?}")),
@@ -421,19 +465,5 @@ impl Session {
         self.decoder.trusted = true;
         self.until = None;
         self.role = Role::Inbound { from };
-    }
-}
-
-fn answer(
-    inner: &Arc<Inner>,
-    from: &Owner,
-    service: Service,
-    bytes: &[u8],
-) -> Result<Vec<u8>, String> {
-    let say = |error: AgentError| error.to_string();
-    match service {
-        Service::Fetch => inner.full_metadata().map_err(say),
-        Service::Load => inner.load(bytes, Some(from)).map(|_| Vec::new()).map_err(say),
-        Service::Pairs => inner.answering.accept(inner, from, bytes),
     }
 }

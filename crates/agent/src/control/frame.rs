@@ -2,6 +2,7 @@
 
 use crate::Generation;
 use crate::list::Owner;
+use crate::stream::Event;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ const LONGEST: usize = 256 << 20;
 /// The longest frame of anybody else.
 const LONGEST_STRANGER: usize = 4096;
 /// Of the protocol.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// A message. Both ends of a connection may send any that fits its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,12 @@ pub(crate) enum Frame<'a> {
     Call { number: u64, service: Service, bytes: Cow<'a, [u8]> },
     /// Its answer.
     Reply { number: u64, answer: Result<Cow<'a, [u8]>, Cow<'a, str>> },
+    /// Asks for a sign of life.
+    Ping,
+    /// A sign of life.
+    Pong,
+    /// News of a stream.
+    Stream { id: u64, event: Event<'a> },
 }
 
 /// What can be asked of an agent.
@@ -51,6 +58,12 @@ pub(crate) enum Service {
     Load,
     /// To connect queue pairs.
     Pairs,
+    /// To accept TCP connections.
+    Tcp,
+    /// The key of memory for TCP connections.
+    TcpKey,
+    /// To send to a stream.
+    Stream,
 }
 
 pub(crate) const MAGIC: [u8; 4] = *b"WVAC";
@@ -133,6 +146,14 @@ mod tests {
             Frame::Revoke { id: 9 },
             Frame::Revoked { id: 9 },
             Frame::Call { number: 1, service: Service::Fetch, bytes: b""[..].into() },
+            Frame::Ping,
+            Frame::Pong,
+            Frame::Stream { id: 3, event: Event::Filled { number: 1 << 40, len: 4096 } },
+            Frame::Stream { id: 3, event: Event::End { count: 9 } },
+            Frame::Stream { id: 3, event: Event::Room { limit: 12 } },
+            Frame::Stream { id: 3, event: Event::Ended },
+            Frame::Stream { id: 3, event: Event::NotTaken },
+            Frame::Stream { id: 3, event: Event::GivenUp { why: "no more".into() } },
             Frame::Reply { number: 1, answer: Ok(b"yes"[..].into()) },
             Frame::Reply { number: 2, answer: Err("no".into()) },
         ]

@@ -3,7 +3,8 @@
 use super::frame::{Frame, Service};
 use super::wake::Wake;
 use crate::list::Owner;
-use crate::memory::LocalMemory;
+use crate::memory::Kept;
+use crate::stream::Streams;
 use crate::{AgentConfig, AgentError};
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -28,7 +29,9 @@ pub(crate) struct Link {
     calls: Mutex<Calls>,
     answered: Condvar,
     /// Memory that the peer may still touch though it is deregistered.
-    pub(crate) revoking: Mutex<HashMap<u32, Arc<LocalMemory>>>,
+    pub(crate) revoking: Mutex<HashMap<u32, Arc<Kept>>>,
+    /// Streams whose news travel here.
+    pub(crate) streams: Streams,
 }
 
 /// Notifications on their way to the peer.
@@ -94,6 +97,7 @@ impl Link {
             calls: Mutex::default(),
             answered: Condvar::new(),
             revoking: Mutex::default(),
+            streams: Streams::default(),
         }
     }
 
@@ -109,6 +113,7 @@ impl Link {
     /// Ends all that waits for the peer. The first reason stays.
     pub(crate) fn lose(&self, why: AgentError) {
         let _ = self.lost.set(why);
+        self.streams.lose(&self.why());
         let mut notices = lock(&self.notices);
         let waiting: Vec<_> = notices.waiting.drain(..).map(|(_, receipt)| receipt).collect();
         for receipt in waiting.into_iter().chain(notices.sent.drain().map(|(_, receipt)| receipt)) {
@@ -273,9 +278,9 @@ impl Link {
     }
 
     /// Has the peer say when it does not touch `memory` any more, which is kept until then.
-    pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
-        lock(&self.revoking).insert(memory.extent.id, memory.clone());
-        self.send(&Frame::Revoke { id: memory.extent.id });
+    pub(crate) fn revoke(&self, memory: &Arc<Kept>) {
+        lock(&self.revoking).insert(memory.id(), memory.clone());
+        self.send(&Frame::Revoke { id: memory.id() });
     }
 
     pub(crate) fn revoked(&self, id: u32) {

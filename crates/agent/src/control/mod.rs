@@ -10,9 +10,12 @@
 //!                               ◀──────   Revoke: memory was deregistered
 //!   Revoked, once A copies nothing there ─▶   the memory is given up
 //! ```
-//! The end of a connection says that the peer, or its agent, has ended. A connection is closed only
-//! after the last copy by which its maker touches the other's memory.
+//! Both ask a silent other end for a sign of life (Ping, Pong). The end of a connection says that the
+//! peer, or its agent, has ended. A connection is closed only after the last copy by which its maker
+//! touches the other's memory.
 
+mod alive;
+mod answer;
 mod connect;
 mod engine;
 pub(crate) mod frame;
@@ -24,7 +27,7 @@ pub(crate) use connect::{fetch, load};
 pub use inbox::Notification;
 
 use crate::inner::Inner;
-use crate::memory::LocalMemory;
+use crate::memory::{Kept, LocalMemory};
 use crate::peer::Peer;
 use crate::transfer::Shared;
 use crate::{AgentConfig, AgentError};
@@ -134,7 +137,8 @@ impl Control {
 
     /// Memory is no longer registered: it is kept until no peer touches it any more.
     pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
-        lock(&self.inbound).iter().for_each(|link| link.revoke(memory));
+        let kept = Kept::new(memory);
+        lock(&self.inbound).iter().for_each(|link| link.revoke(&kept));
     }
 }
 

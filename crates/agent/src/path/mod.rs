@@ -4,6 +4,7 @@ mod direct;
 mod explain;
 pub(crate) mod network;
 mod process;
+pub(crate) mod tcp;
 
 pub use explain::{Estimate, Explanation};
 
@@ -33,11 +34,14 @@ pub enum PathKind {
     ProcessCopy,
     /// Queue pairs of a NIC.
     Network,
+    /// TCP sockets, into device memory where the peer's NIC can.
+    Tcp,
 }
 
 impl PathKind {
     /// All of them, the best first.
-    pub const ALL: [Self; 4] = [Self::SameProcess, Self::Mapped, Self::ProcessCopy, Self::Network];
+    pub const ALL: [Self; 5] =
+        [Self::SameProcess, Self::Mapped, Self::ProcessCopy, Self::Network, Self::Tcp];
 }
 
 impl fmt::Display for PathKind {
@@ -47,6 +51,7 @@ impl fmt::Display for PathKind {
             Self::Mapped => "mapped memory",
             Self::ProcessCopy => "process copy",
             Self::Network => "network",
+            Self::Tcp => "TCP",
         })
     }
 }
@@ -116,6 +121,7 @@ impl Pair<'_> {
             PathKind::Mapped => direct::mapped(self),
             PathKind::ProcessCopy => process::process_copy(self),
             PathKind::Network => network::network(self),
+            PathKind::Tcp => tcp::tcp(self),
         }
     }
 

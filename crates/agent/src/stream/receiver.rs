@@ -1,0 +1,359 @@
+//! The receiving end of a stream.
+
+use super::account::{Account, Next};
+use super::{End, Event, Offer, Stop, StreamConfig, StreamStop, Wish, lock};
+use crate::control::frame::Frame;
+use crate::control::link::Link;
+use crate::inner::Inner;
+use crate::list::Owner;
+use crate::metadata::Content;
+use crate::{Agent, AgentError, Registration};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use warpverbs_gpu::Buffer;
+
+/// Streams of an agent that wait for their senders, by name.
+#[derive(Default)]
+pub(crate) struct Offered(Mutex<HashMap<Arc<str>, Arc<Incoming>>>);
+
+impl Offered {
+    /// A peer wants to send to a stream: an [`Offer`], or nothing if there is none of this name.
+    pub(crate) fn open(
+        &self,
+        inner: &Inner,
+        link: &Arc<Link>,
+        from: &Owner,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let Wish { id, name } = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let found = lock(&self.0).remove(&*name);
+        let attach = |incoming: Arc<Incoming>| {
+            let ring = incoming.ring.memory().info().into_iter().collect();
+            let metadata = inner.tell(Content::Partial, ring);
+            let metadata = metadata.map_err(|error| error.to_string())?;
+            link.streams.insert(id, &incoming);
+            let sender = Sender { link: link.clone(), owner: from.clone(), id };
+            lock(&incoming.state).sender = Some(sender);
+            let (slots, slot_bytes) = (incoming.slots, incoming.slot_bytes);
+            Ok::<_, String>(Offer { slots, slot_bytes, memory: incoming.ring.id(), metadata })
+        };
+        let offer = found.map(attach).transpose()?;
+        postcard::to_stdvec(&offer).map_err(|error: postcard::Error| error.to_string())
+    }
+
+    /// The agent ends.
+    pub(crate) fn close(&self, why: &AgentError) {
+        let waiting = std::mem::take(&mut *lock(&self.0));
+        waiting.values().for_each(|incoming| incoming.lose(why));
+    }
+}
+
+/// What the program, the messages it holds and the connection share.
+struct Incoming {
+    agent: Weak<Inner>,
+    /// Itself, to be offered again.
+    this: Weak<Self>,
+    name: Arc<str>,
+    slots: u32,
+    slot_bytes: u64,
+    ring: Registration,
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+struct State {
+    account: Account,
+    sender: Option<Sender>,
+    /// Why nothing more arrives.
+    over: Option<AgentError>,
+}
+
+struct Sender {
+    link: Arc<Link>,
+    owner: Owner,
+    /// The stream's number on this connection.
+    id: u64,
+}
+
+impl Incoming {
+    fn send(&self, state: &State, event: Event<'static>) {
+        if let Some(Sender { link, id, .. }) = &state.sender {
+            link.send(&Frame::Stream { id: *id, event });
+        }
+    }
+
+    /// Tells the sender of room, if it is time.
+    fn raise(&self, state: &mut State) {
+        if state.over.is_none()
+            && let Some(limit) = state.account.raise()
+        {
+            self.send(state, Event::Room { limit });
+        }
+    }
+
+    fn give_up(&self, why: AgentError, said: &'static str) {
+        let mut state = lock(&self.state);
+        if state.over.is_none() && !state.account.is_over() {
+            state.over = Some(why);
+            self.send(&state, Event::GivenUp { why: said.into() });
+        }
+        let sender = state.sender.take();
+        drop(state);
+        self.news.notify_all();
+        if let Some(Sender { link, id, .. }) = sender {
+            link.streams.remove(id);
+        }
+    }
+}
+
+impl Incoming {
+    /// Its sender has not taken it up: offers it to another.
+    fn offer_again(&self) -> Result<(), String> {
+        let (Some(agent), Some(this)) = (self.agent.upgrade(), self.this.upgrade()) else {
+            return Ok(());
+        };
+        let mut waiting = lock(&agent.streams.0);
+        let mut state = lock(&self.state);
+        if state.account.is_used() {
+            return Err("an offer is not taken up that was".to_owned());
+        }
+        if let Some(Sender { link, id, .. }) = state.sender.take() {
+            link.streams.remove(id);
+        }
+        // Unless its receiver was dropped, or has offered another one of this name.
+        if state.over.is_none() {
+            waiting.entry(self.name.clone()).or_insert(this);
+        }
+        Ok(())
+    }
+}
+
+impl End for Incoming {
+    fn event(&self, event: Event<'_>) -> Result<(), String> {
+        if event == Event::NotTaken {
+            return self.offer_again();
+        }
+        let mut state = lock(&self.state);
+        match event {
+            Event::Filled { number, len } => state.account.filled(number, len)?,
+            Event::End { count } => {
+                state.account.end(count)?;
+                self.send(&state, Event::Ended);
+            }
+            Event::GivenUp { why } => {
+                let peer = state.sender.as_ref().map(|sender| sender.owner.to_string());
+                let (stream, peer) = (self.name.to_string(), peer.unwrap_or_default());
+                state.over.get_or_insert(AgentError::GivenUp { stream, peer, why: why.into() });
+            }
+            other => return Err(format!("{other:.60?} to its receiver")),
+        }
+        self.raise(&mut state);
+        drop(state);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    fn lose(&self, why: &AgentError) {
+        lock(&self.state).over.get_or_insert(why.clone());
+        self.news.notify_all();
+    }
+}
+
+impl Stop for Incoming {
+    fn stop(&self) {
+        self.give_up(AgentError::Cancelled, "it was cancelled");
+    }
+}
+
+/// The receiving end of a stream: messages in order, each once. Dropping it tells the sender.
+pub struct StreamReceiver {
+    incoming: Arc<Incoming>,
+}
+
+impl StreamReceiver {
+    pub(super) fn new(agent: &Agent, name: &str, config: StreamConfig) -> Result<Self, AgentError> {
+        let bytes = config.bytes()?;
+        let label = format!("stream {name}");
+        let ring = match config.memory {
+            None => agent.alloc(bytes, &label)?,
+            Some(memory) => agent.register(memory, &label)?,
+        };
+        if ring.len() < bytes {
+            return Err(AgentError::Config {
+                field: "memory",
+                value: format!("{} bytes", ring.len()),
+                expected: "the bytes of all slots",
+            });
+        }
+        let inner = agent.inner();
+        let (slots, slot_bytes) = (config.slots, config.slot_bytes);
+        let account = Account::new(slots.into(), slot_bytes);
+        let state = Mutex::new(State { account, sender: None, over: None });
+        let (name, news) = (Arc::<str>::from(name), Condvar::new());
+        let incoming = Arc::new_cyclic(|this| Incoming {
+            agent: Arc::downgrade(inner),
+            this: this.clone(),
+            name: name.clone(),
+            slots,
+            slot_bytes,
+            ring,
+            state,
+            news,
+        });
+        let mut waiting = lock(&inner.streams.0);
+        if waiting.contains_key(&name) {
+            return Err(AgentError::Config {
+                field: "name",
+                value: format!("{name:?}"),
+                expected: "one that no stream without a sender has",
+            });
+        }
+        waiting.insert(name, incoming.clone());
+        drop(waiting);
+        Ok(Self { incoming })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.incoming.name
+    }
+
+    /// The sender, once there is one.
+    pub fn sender(&self) -> Option<Owner> {
+        lock(&self.incoming.state).sender.as_ref().map(|sender| sender.owner.clone())
+    }
+
+    /// Waits for the next message; nothing after the end of the stream. What arrived before a sender
+    /// was lost is given before the error is.
+    ///
+    /// # Errors
+    /// None came in time; the sender was lost or has given up, each with its name; it was stopped.
+    pub fn recv(&mut self, timeout: Duration) -> Result<Option<Message>, AgentError> {
+        let incoming = &self.incoming;
+        let start = Instant::now();
+        let mut state = lock(&incoming.state);
+        loop {
+            match state.account.take() {
+                Next::Message { number, len } => {
+                    let at = number % u64::from(incoming.slots) * incoming.slot_bytes;
+                    return Ok(Some(Message { incoming: incoming.clone(), number, at, len }));
+                }
+                Next::End => return Ok(None),
+                Next::Nothing => {}
+            }
+            if let Some(why) = &state.over {
+                return Err(why.clone());
+            }
+            let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
+            let Some(left) = left else {
+                let from = match &state.sender {
+                    Some(sender) => format!(" of {}", sender.owner),
+                    None => " of any sender".to_owned(),
+                };
+                let what = format!("a message of stream {:?}{from}", incoming.name);
+                return Err(AgentError::Timeout { what, after: timeout });
+            };
+            let waited = incoming.news.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends the stream from another thread.
+    pub fn stopper(&self) -> StreamStop {
+        StreamStop(self.incoming.clone())
+    }
+}
+
+impl Drop for StreamReceiver {
+    fn drop(&mut self) {
+        let incoming = &self.incoming;
+        // First, so that it is not offered again.
+        incoming.give_up(AgentError::Cancelled, "its receiver was dropped");
+        if let Some(agent) = incoming.agent.upgrade() {
+            let mut waiting = lock(&agent.streams.0);
+            let own = waiting.get(&incoming.name).is_some_and(|other| Arc::ptr_eq(other, incoming));
+            let removed = own.then(|| waiting.remove(&incoming.name));
+            // The ring must not be deregistered under the lock.
+            drop(waiting);
+            drop(removed);
+        }
+    }
+}
+
+impl fmt::Debug for StreamReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Incoming { name, slots, slot_bytes, .. } = &*self.incoming;
+        write!(f, "StreamReceiver({name:?}, {slots} slots of {slot_bytes} bytes)")
+    }
+}
+
+/// A message in its slot of the ring. Dropping it gives the slot back. Messages may be kept and dropped
+/// in any order, but slots are used in turn: the one that comes after the oldest message that is kept
+/// by as many as there are slots has to wait for it.
+pub struct Message {
+    incoming: Arc<Incoming>,
+    number: u64,
+    at: u64,
+    len: u64,
+}
+
+impl Message {
+    /// Its number; the first is 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes, for kernels and for copies by the host; not to be used after the message is
+    /// dropped, when others take their place.
+    ///
+    /// # Errors
+    /// None, unless the ring's memory is broken.
+    pub fn buffer(&self) -> Result<Buffer, AgentError> {
+        let ring = self.incoming.ring.buffer();
+        Ok(ring.slice(self.at, self.len as usize)?)
+    }
+
+    /// Copies bytes out, from `offset` on; waits for the GPU's copy engine if it is its memory.
+    ///
+    /// # Errors
+    /// The range is not inside the message, or the copy engine failed.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
+        Ok(self.buffer()?.region().read_through(offset, out)?)
+    }
+
+    /// A copy of all bytes.
+    ///
+    /// # Errors
+    /// The copy engine failed.
+    pub fn to_vec(&self) -> Result<Vec<u8>, AgentError> {
+        let mut bytes = vec![0; self.len as usize];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let mut state = lock(&self.incoming.state);
+        state.account.give_back(self.number);
+        self.incoming.raise(&mut state);
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({} of {:?}, {} bytes)", self.number, self.incoming.name, self.len)
+    }
+}

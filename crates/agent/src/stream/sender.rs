@@ -1,0 +1,490 @@
+//! The sending end of a stream.
+
+use super::{End, Event, MOST_SLOTS, Offer, Stop, StreamStop, Wish, lock};
+use crate::control::frame::{Frame, Service};
+use crate::control::link::Link;
+use crate::inner::Inner;
+use crate::list::BlockList;
+use crate::path::PathKind;
+use crate::peer::Peer;
+use crate::{Agent, AgentError, Op, PostOptions, Registration, RemoteMemory, State, Transfer};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use warpverbs_mem::HostBuf;
+
+/// Bytes of messages on their way at most, but at least two messages.
+const STAGING: u64 = 16 << 20;
+/// Between two questions whether the peer offers the stream: from the first to the longest.
+const ASK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+
+/// What a sender has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamStats {
+    /// Messages sent.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often the receiver has given back slots.
+    pub credits: u64,
+    /// Messages that had to wait for the receiver to give back a slot.
+    pub stalls: u64,
+    /// How long they have waited in all.
+    pub stalled: Duration,
+}
+
+/// What the program and the connection share.
+struct Outgoing {
+    id: u64,
+    name: String,
+    /// For errors.
+    peer: String,
+    slots: u64,
+    link: Arc<Link>,
+    state: Mutex<Shared>,
+    news: Condvar,
+}
+
+struct Shared {
+    /// The number of the next message.
+    next: u64,
+    /// Messages below this number may be sent.
+    limit: u64,
+    /// The receiver was told of the end.
+    end_said: bool,
+    /// And has all messages.
+    ended: bool,
+    /// Why nothing more can be sent.
+    over: Option<AgentError>,
+    credits: u64,
+    /// Changes with all of the above, and when a transfer ends.
+    changes: u64,
+}
+
+impl Outgoing {
+    fn change(&self, change: impl FnOnce(&mut Shared) -> Result<(), String>) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        change(&mut state)?;
+        state.changes += 1;
+        drop(state);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Ends it, and says so to the receiver. The first reason stays.
+    fn give_up(&self, why: &AgentError) {
+        let _ = self.change(|state| {
+            if state.over.is_none() && !state.ended {
+                state.over = Some(why.clone());
+                let event = Event::GivenUp { why: why.to_string().into() };
+                self.link.send(&Frame::Stream { id: self.id, event });
+            }
+            Ok(())
+        });
+    }
+
+    fn check(state: &Shared) -> Result<(), AgentError> {
+        state.over.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl End for Outgoing {
+    fn event(&self, event: Event<'_>) -> Result<(), String> {
+        self.change(|state| match event {
+            Event::Room { limit } => {
+                let most = state.next + self.slots;
+                if limit <= state.limit || limit > most {
+                    return Err(format!(
+                        "room up to {limit}, expected {} to {most}",
+                        state.limit + 1
+                    ));
+                }
+                state.limit = limit;
+                state.credits += 1;
+                Ok(())
+            }
+            Event::Ended if state.end_said => {
+                state.ended = true;
+                Ok(())
+            }
+            Event::GivenUp { why } => {
+                let (stream, peer) = (self.name.clone(), self.peer.clone());
+                state.over.get_or_insert(AgentError::GivenUp { stream, peer, why: why.into() });
+                Ok(())
+            }
+            other => Err(format!("{other:.60?} to its sender")),
+        })
+    }
+
+    fn lose(&self, why: &AgentError) {
+        let _ = self.change(|state| {
+            state.over.get_or_insert(why.clone());
+            Ok(())
+        });
+    }
+}
+
+impl Stop for Outgoing {
+    fn stop(&self) {
+        self.give_up(&AgentError::Cancelled);
+    }
+}
+
+/// A transfer of the stream has ended.
+impl Wake for Outgoing {
+    fn wake(self: Arc<Self>) {
+        let _ = self.change(|_| Ok(()));
+    }
+}
+
+/// A message on its way, and what it was made for: it is posted again for messages of this length in
+/// this slot.
+struct Posted {
+    slot: u64,
+    len: u64,
+    transfer: Transfer,
+}
+
+/// The sending end of a stream, for one thread at a time. Dropping it before
+/// [`StreamSender::finish`] tells the receiver that messages are missing.
+pub struct StreamSender {
+    agent: Weak<Inner>,
+    outgoing: Arc<Outgoing>,
+    waker: Waker,
+    slot_bytes: u64,
+    ring: RemoteMemory,
+    /// Where messages lie until they are in the receiver's memory, one after the other.
+    staging: Registration,
+    /// For each place in `staging`, what was posted last.
+    posted: Vec<Option<Posted>>,
+    path: PathKind,
+    stats: StreamStats,
+}
+
+impl StreamSender {
+    pub(super) fn new(
+        agent: &Agent,
+        peer: &str,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, AgentError> {
+        let (start, inner) = (Instant::now(), agent.inner());
+        let peer = inner.peer(peer)?;
+        let link = inner.connect(&peer, timeout)?;
+        let (id, offer) = ask(&link, &peer.owner, name, start, timeout)?;
+        let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
+        if !(1..=MOST_SLOTS).contains(&offer.slots) || offer.slot_bytes == 0 {
+            let (slots, bytes) = (offer.slots, offer.slot_bytes);
+            return Err(refused(format!("it offers {slots} slots of {bytes} bytes")));
+        }
+        let slots = u64::from(offer.slots);
+        let outgoing = Arc::new(Outgoing {
+            id,
+            name: name.to_owned(),
+            peer: peer.owner.to_string(),
+            slots,
+            link: link.clone(),
+            state: Mutex::new(Shared {
+                next: 0,
+                limit: slots,
+                end_said: false,
+                ended: false,
+                over: None,
+                credits: 0,
+                changes: 0,
+            }),
+            news: Condvar::new(),
+        });
+        link.streams.insert(id, &outgoing);
+        if link.is_lost() {
+            outgoing.lose(&link.why());
+        }
+        let made = Self::open(agent, &peer, outgoing.clone(), &offer);
+        made.inspect_err(|why| outgoing.give_up(why))
+    }
+
+    /// Takes an offer up.
+    fn open(
+        agent: &Agent,
+        peer: &Arc<Peer>,
+        outgoing: Arc<Outgoing>,
+        offer: &Offer,
+    ) -> Result<Self, AgentError> {
+        let inner = agent.inner();
+        let Offer { slot_bytes, memory, ref metadata, .. } = *offer;
+        inner.load(metadata, Some(&peer.owner))?;
+        let ring = RemoteMemory(peer.memory(memory)?);
+        let slots = outgoing.slots;
+        if slots.checked_mul(slot_bytes).is_none_or(|bytes| bytes > ring.len()) {
+            let why = format!("{slots} slots of {slot_bytes} bytes in {} bytes", ring.len());
+            return Err(AgentError::Refused { peer: peer.owner.to_string(), why });
+        }
+        // No more than the ring.
+        let depth = (STAGING / slot_bytes).clamp(slots.min(2), slots);
+        let bytes = (depth * slot_bytes) as usize;
+        let staging = agent.register(HostBuf::region(bytes)?, "staging of a stream")?;
+        let path = inner.route(staging.memory(), peer, &ring.0)?.kind;
+        Ok(Self {
+            agent: Arc::downgrade(inner),
+            waker: outgoing.clone().into(),
+            outgoing,
+            slot_bytes,
+            ring,
+            staging,
+            posted: (0..depth).map(|_| None).collect(),
+            path,
+            stats: StreamStats::default(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.outgoing.name
+    }
+
+    /// Slots of the receiver's ring.
+    pub fn slots(&self) -> u64 {
+        self.outgoing.slots
+    }
+
+    /// Bytes of the longest message.
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// By which path messages go.
+    pub fn path(&self) -> PathKind {
+        self.path
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> StreamStats {
+        StreamStats { credits: lock(&self.outgoing.state).credits, ..self.stats }
+    }
+
+    /// Sends a message, of no more bytes than a slot: longer ones are for the program to split, as
+    /// only it knows where. Its bytes are taken over on return; they may still be on their way. Waits
+    /// while the receiver has no free slot.
+    ///
+    /// # Errors
+    /// It is too long, or there was no room in time: nothing was sent, and the call may be repeated.
+    /// Anything else ends the stream: the receiver is lost or has given up, each with its name; it
+    /// was stopped; a transfer has failed.
+    pub fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
+        let len = bytes.len() as u64;
+        if len > self.slot_bytes {
+            let (stream, most) = (self.name().to_owned(), self.slot_bytes);
+            return Err(AgentError::Message { stream, len, most });
+        }
+        let start = Instant::now();
+        let number = self.wait_for_slot(start, timeout)?;
+        let at = (number % self.posted.len() as u64) as usize;
+        self.wait_for_transfer(at, start, timeout)?;
+        lock(&self.outgoing.state).next += 1;
+        if let Err(why) = self.post(at, number, bytes) {
+            // That the receiver has given up, or is lost, is the cause, if it is known.
+            self.outgoing.give_up(&why);
+            return Outgoing::check(&lock(&self.outgoing.state));
+        }
+        self.stats.messages += 1;
+        self.stats.bytes += len;
+        Ok(())
+    }
+
+    /// Ends the stream, and waits until the receiver's agent has all messages, whether or not they
+    /// have been taken.
+    ///
+    /// # Errors
+    /// It does not confirm in time, which may be waited for again; otherwise as for
+    /// [`StreamSender::send`].
+    pub fn finish(&mut self, timeout: Duration) -> Result<(), AgentError> {
+        let start = Instant::now();
+        for at in 0..self.posted.len() {
+            self.wait_for_transfer(at, start, timeout)?;
+        }
+        let mut state = lock(&self.outgoing.state);
+        if !state.end_said && state.over.is_none() {
+            state.end_said = true;
+            let event = Event::End { count: state.next };
+            self.outgoing.link.send(&Frame::Stream { id: self.outgoing.id, event });
+        }
+        drop(state);
+        self.wait(start, timeout, |state| state.ended.then_some(()))
+    }
+
+    /// Ends the stream from another thread.
+    pub fn stopper(&self) -> StreamStop {
+        StreamStop(self.outgoing.clone())
+    }
+
+    /// The number of the next message, when there is a slot for it.
+    fn wait_for_slot(&mut self, start: Instant, timeout: Duration) -> Result<u64, AgentError> {
+        let state = lock(&self.outgoing.state);
+        if state.end_said {
+            return Err(AgentError::Config {
+                field: "stream",
+                value: "finished".into(),
+                expected: "one that goes on",
+            });
+        }
+        let stalled = state.next >= state.limit && state.over.is_none();
+        drop(state);
+        let room = |state: &Shared| (state.next < state.limit).then_some(state.next);
+        let number = self.wait(start, timeout, room);
+        if stalled {
+            self.stats.stalls += u64::from(number.is_ok());
+            self.stats.stalled += start.elapsed();
+        }
+        number
+    }
+
+    /// Waits until `done` has a result or the stream is over.
+    fn wait<T>(
+        &self,
+        start: Instant,
+        timeout: Duration,
+        done: impl Fn(&Shared) -> Option<T>,
+    ) -> Result<T, AgentError> {
+        let outgoing = &*self.outgoing;
+        let mut state = lock(&outgoing.state);
+        loop {
+            if let Some(over) = &state.over {
+                return Err(over.clone());
+            }
+            if let Some(done) = done(&state) {
+                return Ok(done);
+            }
+            let left = self.left(start, timeout)?;
+            let waited = outgoing.news.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn left(&self, start: Instant, timeout: Duration) -> Result<Duration, AgentError> {
+        let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
+        let what = || format!("stream {:?} to {}", self.name(), self.ring.owner());
+        left.ok_or_else(|| AgentError::Timeout { what: what(), after: timeout })
+    }
+
+    /// Waits until the message before, at this place of the staging memory, has left.
+    fn wait_for_transfer(
+        &self,
+        at: usize,
+        start: Instant,
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        let Some(Posted { transfer, .. }) = &self.posted[at] else { return Ok(()) };
+        loop {
+            let seen = lock(&self.outgoing.state).changes;
+            let mut end = transfer.completion();
+            match Pin::new(&mut end).poll(&mut Context::from_waker(&self.waker)) {
+                Poll::Ready(Ok(_)) => return Ok(()),
+                Poll::Ready(Err(error)) => {
+                    // The loss of the peer is the cause, if it is lost.
+                    self.outgoing.give_up(&error);
+                    return Outgoing::check(&lock(&self.outgoing.state));
+                }
+                Poll::Pending => {}
+            }
+            // Whatever happens now, the number of changes is another.
+            self.wait(start, timeout, |state| (state.changes != seen).then_some(()))?;
+        }
+    }
+
+    fn post(&mut self, at: usize, number: u64, bytes: &[u8]) -> Result<(), AgentError> {
+        let (slot, len) = (number % self.outgoing.slots, bytes.len() as u64);
+        let event = Event::Filled { number, len };
+        let frame = Frame::Stream { id: self.outgoing.id, event };
+        if bytes.is_empty() {
+            self.outgoing.link.send(&frame);
+            return Ok(());
+        }
+        let staged = at as u64 * self.slot_bytes;
+        self.staging.write(staged, bytes)?;
+        let place = &mut self.posted[at];
+        if place.as_ref().is_none_or(|posted| (posted.slot, posted.len) != (slot, len)) {
+            let ended = || AgentError::PeerLost {
+                peer: self.ring.owner().to_string(),
+                why: "this agent has ended".to_owned(),
+            };
+            let agent = self.agent.upgrade().ok_or_else(ended)?;
+            let from = self.staging.blocks(staged, len, 1)?;
+            let to = self.ring.blocks(slot * self.slot_bytes, len, 1)?;
+            let transfer = initialize(&agent, &from, &to)?;
+            *place = Some(Posted { slot, len, transfer });
+        }
+        match place {
+            Some(posted) => posted.transfer.post(PostOptions::new().then(frame)).map(|_: State| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn initialize(
+    agent: &Arc<Inner>,
+    from: &BlockList,
+    to: &BlockList,
+) -> Result<Transfer, AgentError> {
+    use crate::prepared::{Plan, Prepared, Select};
+    let (from, to) = (Prepared::new(agent, from)?, Prepared::new(agent, to)?);
+    let plan = Plan::new(agent, (&from, Select::All), (&to, Select::All))?;
+    Ok(Transfer::new(agent, Op::Write, plan))
+}
+
+/// Asks a peer for its stream until it offers it.
+fn ask(
+    link: &Link,
+    peer: &dyn fmt::Display,
+    name: &str,
+    start: Instant,
+    timeout: Duration,
+) -> Result<(u64, Offer), AgentError> {
+    let [mut pause, longest] = ASK;
+    let late = || {
+        let what = format!("opening stream {name:?} of {peer}");
+        AgentError::Timeout { what, after: timeout }
+    };
+    let refused = |error: postcard::Error| AgentError::Refused {
+        peer: peer.to_string(),
+        why: format!("its offer of a stream is none: {error}"),
+    };
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        let id = link.streams.number();
+        let wish = postcard::to_stdvec(&Wish { id, name: name.into() }).map_err(refused)?;
+        let answer = link.call(peer, Service::Stream, &wish, left);
+        let bytes = answer.map_err(|error| match error {
+            AgentError::Timeout { .. } => {
+                link.send(&Frame::Stream { id, event: Event::NotTaken });
+                late()
+            }
+            error => error,
+        })?;
+        if let Some(offer) = postcard::from_bytes(&bytes).map_err(refused)? {
+            return Ok((id, offer));
+        }
+        let left = timeout.saturating_sub(start.elapsed());
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(longest);
+    }
+}
+
+impl Drop for StreamSender {
+    fn drop(&mut self) {
+        let outgoing = &self.outgoing;
+        // What is under way ends before the receiver is told.
+        self.posted.clear();
+        outgoing.give_up(&AgentError::Cancelled);
+        outgoing.link.streams.remove(outgoing.id);
+    }
+}
+
+impl fmt::Debug for StreamSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, owner, slots) = (self.name(), self.ring.owner(), self.slots());
+        write!(f, "StreamSender({name:?} of {owner}, {slots} slots of {} bytes)", self.slot_bytes)
+    }
+}
