@@ -206,6 +206,33 @@ pub trait Gpu: Send + Sync {
         unsafe { self.launch_unchecked(kernel, dim, deadline) }
     }
 
+    /// As [`Gpu::launch`], for a kernel whose blocks wait for each other, or for those of other ranks
+    /// that wait for each of them.
+    ///
+    /// # Errors
+    /// [`GpuError::NotResident`] if the blocks do not all run at once, which other launches beside
+    /// it may still keep them from.
+    fn launch_resident(
+        &self,
+        kernel: &dyn SafeKernel,
+        dim: Dim,
+        deadline: Duration,
+    ) -> Result<Launch, GpuError> {
+        let (blocks, threads) = (dim.blocks(), dim.threads());
+        let most = self.resident_blocks(kernel, dim)?;
+        if blocks > most {
+            let kernel = kernel.entry().name;
+            return Err(GpuError::NotResident { kernel, blocks, threads, most });
+        }
+        self.launch(kernel, dim, deadline)
+    }
+
+    /// How many blocks of this shape the device runs at once, if it runs nothing else.
+    ///
+    /// # Errors
+    /// The device cannot run the kernel in this shape.
+    fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError>;
+
     /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.
     fn arena(&self, len: u64) -> Result<Arena, ArenaError>;
 

@@ -64,6 +64,21 @@ pub enum GpuError {
         /// What would do.
         expected: &'static str,
     },
+    /// Blocks that wait for each other do not all run at once.
+    #[error(
+        "launch of {kernel}: {blocks} blocks wait for each other, and the device holds {most} of this \
+         kernel with {threads} threads at once"
+    )]
+    NotResident {
+        /// Kernel name.
+        kernel: &'static str,
+        /// Blocks of the launch.
+        blocks: u32,
+        /// Threads of each.
+        threads: u32,
+        /// Blocks that the device holds while nothing else runs.
+        most: u32,
+    },
     /// A kernel would touch more elements than a pointer has.
     #[error("launch of {kernel}: it touches {touched} elements of `{parameter}`, which has {len}")]
     TooShort {

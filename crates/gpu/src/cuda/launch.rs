@@ -88,13 +88,23 @@ impl CudaLaunch {
 
 /// Takes room for a launch; waits for copies that it would keep from landing.
 fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Claim, GpuError> {
+    let fitting = fitting(context, function, dim)?;
+    context.occupancy().claim(footprint(dim.blocks(), context.multiprocessors(), fitting))
+}
+
+/// Blocks of this shape that run at once on one multiprocessor. A context is current.
+pub(super) fn fitting(
+    context: &'static Context,
+    function: Function,
+    dim: Dim,
+) -> Result<u32, GpuError> {
     let (driver, threads) = (context.driver(), dim.threads() as i32);
     let mut fitting = 0;
     // SAFETY: the pointer is to a live local; a loaded function; a context is current.
     unsafe {
         driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, function.raw, threads, 0)
     }?;
-    context.occupancy().claim(footprint(dim.blocks(), context.multiprocessors(), fitting as u32))
+    Ok(fitting as u32)
 }
 
 fn check(

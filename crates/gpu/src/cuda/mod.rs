@@ -56,6 +56,7 @@ use crate::{GpuError, Image, Kernel};
 use context::Context;
 use heap::Piece;
 use launch::{CudaLaunch, Streams};
+use module::Function;
 use pinned::{Pinned, SharedMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -198,6 +199,21 @@ struct HostMapping {
 
 impl Mapping for HostMapping {}
 
+impl CudaDevice {
+    /// The loaded function of a kernel.
+    fn function(&self, kernel: &dyn Kernel) -> Result<Function, GpuError> {
+        let functions = self.context.modules().get(self.context, kernel.image(), &self.cache)?;
+        let name = kernel.entry().name;
+        let function = functions.get(name).ok_or(GpuError::BadEntry {
+            kernel: name,
+            what: "functions of this name in its image",
+            declared: 1,
+            compiled: 0,
+        })?;
+        Ok(*function)
+    }
+}
+
 impl Gpu for CudaDevice {
     fn info(&self) -> &GpuInfo {
         &self.info
@@ -264,22 +280,22 @@ impl Gpu for CudaDevice {
         self.context.modules().get(self.context, image, &self.cache).map(drop)
     }
 
+    fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError> {
+        let function = self.function(kernel)?;
+        let _entered = self.context.enter()?;
+        let each = launch::fitting(self.context, function, dim)?;
+        Ok(each.saturating_mul(self.context.multiprocessors()))
+    }
+
     unsafe fn launch_unchecked(
         &self,
         kernel: &dyn Kernel,
         dim: Dim,
         deadline: Duration,
     ) -> Result<Launch, GpuError> {
-        let functions = self.context.modules().get(self.context, kernel.image(), &self.cache)?;
-        let name = kernel.entry().name;
-        let function = functions.get(name).ok_or(GpuError::BadEntry {
-            kernel: name,
-            what: "functions of this name in its image",
-            declared: 1,
-            compiled: 0,
-        })?;
+        let function = self.function(kernel)?;
         // SAFETY: handed on to the caller.
-        let launch = unsafe { CudaLaunch::start(&self.streams, *function, kernel, dim) }?;
+        let launch = unsafe { CudaLaunch::start(&self.streams, function, kernel, dim) }?;
         Ok(Launch::new(Box::new(launch), deadline))
     }
 

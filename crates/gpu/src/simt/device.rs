@@ -102,6 +102,11 @@ impl Gpu for SimtDevice {
         Ok(())
     }
 
+    fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError> {
+        dim.check(kernel.entry().name, 1024)?;
+        Ok(self.config.resident_lanes / dim.threads())
+    }
+
     unsafe fn launch_unchecked(
         &self,
         kernel: &dyn Kernel,

@@ -1,6 +1,7 @@
 //! Barriers of teams: nobody leaves before everybody has come, and what was put before is there.
 
 use crate::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_mail as k;
 use warpverbs::transport::Outcome;
@@ -131,4 +132,37 @@ fn teams_that_cannot_be_are_refused() {
     for block in [BLOCK + 8, (1 << 12) - TEAM_BLOCK_BYTES + 16, u64::MAX - 15] {
         assert_eq!(alone(&ranks, (1, 1, 2), block), Err(Outcome::BadAddress), "{block:#x}");
     }
+}
+
+/// A barrier of blocks that do not all run would wait for ever.
+#[test]
+fn a_grid_that_does_not_fit_is_refused_before_it_starts() {
+    let ranks = Ranks::new(12, 1 << 12, Routes::Direct, Pace::Seeded(8));
+    let barrier = |members: u32, threads: u32| {
+        let wrong = ranks.buffer(8);
+        let list = ranks.members(0..members as usize, |heap| k::Member { heap });
+        let status = ranks.buffer(4);
+        let kernel = k::ShmBarrier {
+            members: list,
+            group: 0,
+            team_block: BLOCK,
+            first: 0,
+            stride: 1,
+            size: members,
+            words: WORDS,
+            rounds: 1,
+            light: 0,
+            wrong: pointer(&wrong),
+            status: pointer(&status),
+        };
+        let deadline = Duration::from_secs(60);
+        ranks.gpu.launch_resident(&kernel, Dim::new(members, threads), deadline)
+    };
+    // The device holds 8192 lanes.
+    let refused = barrier(9, 1024).err().expect("9216 lanes").to_string();
+    let expected = "launch of shm_barrier: 9 blocks wait for each other, and the device holds 8 of \
+                    this kernel with 1024 threads at once";
+    assert_eq!(refused, expected);
+    assert!(ranks.heaps.iter().enumerate().all(|(i, _)| ranks.bytes(i).iter().all(|b| *b == 0)));
+    barrier(8, 1024).expect("8192 lanes").wait().expect("the barrier");
 }
