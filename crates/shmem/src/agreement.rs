@@ -25,7 +25,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// The calls of one rank, as the others are told of them.
+/// The calls of one rank, as it sends them to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct History {
     /// How many.

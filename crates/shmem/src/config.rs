@@ -84,6 +84,7 @@ pub struct HeapConfig {
     pub(crate) timeout: Duration,
     pub(crate) qps: u32,
     pub(crate) queue_pairs: bool,
+    pub(crate) shared: bool,
 }
 
 impl HeapConfig {
@@ -97,6 +98,7 @@ impl HeapConfig {
             timeout: Duration::from_secs(5),
             qps: 1,
             queue_pairs: false,
+            shared: true,
         }
     }
 
@@ -130,6 +132,13 @@ impl HeapConfig {
     /// [registered](crate::Heap::register) buffers that cannot be mapped.
     pub fn queue_pairs(self, wanted: bool) -> Self {
         Self { queue_pairs: wanted, ..self }
+    }
+
+    /// Whether other ranks of the machine may map this rank's memory. If not, or if the driver shares no
+    /// memory of the device, it comes from the device's ordinary allocator, this rank is reached by
+    /// RDMA alone and reaches others so, and the heap does not grow. Ranks may differ.
+    pub fn shared(self, shared: bool) -> Self {
+        Self { shared, ..self }
     }
 
     /// With the environment's overrides, each of which is also given as text.

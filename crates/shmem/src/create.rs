@@ -1,21 +1,22 @@
 //! Making a heap: steps that all ranks take together.
 //!
-//! | step | what each rank does | what the others get |
+//! | step | what each rank does | what it sends to the others |
 //! |---|---|---|
-//! | introduce | looks at itself, starts to listen for those who want its descriptors | settings, identity, address |
+//! | introduce | starts its descriptor server | settings, identity, address |
 //! | offer | reserves addresses, commits its memory | the ticket of its memory |
-//! | attach | maps the others' memory, has a kernel write a word into each | the words |
-//! | probe | looks for the words in its own memory | which of them are there |
+//! | attach | maps the other ranks' memory and writes a word into each by a kernel | the words |
+//! | probe | reads the words back from its own memory | which of them it found |
 //! | register | registers its memory with its NIC, makes queue pairs | keys and handles |
 //! | connect | connects the queue pairs, makes what its kernels are given | that it is ready |
 //!
-//! Who attached and whose word was seen, everybody knows after the fourth step; so all come to the
-//! same routes, and take the last two steps alike.
+//! After the fourth step all ranks know which mappings work. They all derive the same routes from
+//! that, and take the last two steps or not together.
 
+use crate::heap::Parts;
 use crate::local::{Local, reserved};
 use crate::remote::{Offer, Remote};
 use crate::steps::{Steps, agree};
-use crate::{Allocator, Heap, HeapConfig, RoutePolicy, ShmemError};
+use crate::{Heap, HeapConfig, RoutePolicy, ShmemError};
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -25,14 +26,18 @@ use warpverbs_peer::{Decision, Exporter, Introduction, Reason, Route, Ticket, lo
 use warpverbs_rendezvous::World;
 use warpverbs_transport::Device;
 
-/// Version of the heap's layout and of what ranks tell each other.
-const LAYOUT: &str = concat!("1 of warpverbs ", env!("CARGO_PKG_VERSION"));
+/// Version of the heap's layout and of the messages that create it.
+const LAYOUT: &str = concat!("2 of warpverbs ", env!("CARGO_PKG_VERSION"));
 
-/// What a rank says of itself first.
+/// The first message of a rank.
 #[derive(Serialize, Deserialize)]
 struct Hello {
     layout: String,
+    /// Requested size and largest size, and the least size of a segment on this device.
     sizes: (u64, u64),
+    granule: u64,
+    /// Why its memory is not shared, if it is not.
+    plain: Option<Reason>,
     qps: u32,
     queue_pairs: bool,
     routes: String,
@@ -41,9 +46,9 @@ struct Hello {
     id: u64,
 }
 
-/// What all ranks know of each other's ways by loads and stores.
+/// Which ranks reach which by loads and stores; the same on all ranks.
 pub(crate) struct Routes {
-    /// `direct[a][b]`: a's kernels reach b so.
+    /// `direct[a][b]`: kernels of rank a load from and store to the memory of rank b.
     direct: Vec<Vec<bool>>,
 }
 
@@ -102,15 +107,27 @@ impl Heap {
 
 impl Making<'_> {
     fn introduce(&self) -> Result<(Exporter, Hello), ShmemError> {
-        let granule = self.gpu.arena(1)?.granule();
-        let sizes = self.config.sizes(granule.max(reserved(self.world)).next_power_of_two())?;
+        let (granule, plain) = match self.config.shared.then(|| self.gpu.arena(1)) {
+            Some(Ok(arena)) => (arena.granule(), None),
+            Some(Err(why)) => (1, Some(Reason::new("sharing memory of the device", why))),
+            None => (1, Some(Reason::new("sharing memory", "not wanted: HeapConfig::shared"))),
+        };
+        let granule = granule.max(reserved(self.world)).next_power_of_two();
+        let sizes = self.config.sizes(1)?;
         load_probe(&**self.gpu)?;
         let exporter = Exporter::start(&**self.gpu).map_err(ShmemError::Descriptors)?;
-        let introduction = exporter.introduction().clone();
-        let (qps, routes) = (self.config.qps, self.config.routes.to_string());
-        let id = rand::rng().next_u64();
-        let (layout, queue_pairs) = (LAYOUT.to_owned(), self.config.queue_pairs);
-        Ok((exporter, Hello { layout, sizes, qps, queue_pairs, routes, introduction, id }))
+        let hello = Hello {
+            layout: LAYOUT.to_owned(),
+            sizes,
+            granule,
+            plain,
+            qps: self.config.qps,
+            queue_pairs: self.config.queue_pairs,
+            routes: self.config.routes.to_string(),
+            introduction: exporter.introduction().clone(),
+            id: rand::rng().next_u64(),
+        };
+        Ok((exporter, hello))
     }
 
     fn agree(&self, hellos: &[Hello]) -> Result<(), ShmemError> {
@@ -135,11 +152,16 @@ impl Making<'_> {
         exporter: Exporter,
         hellos: Vec<Hello>,
     ) -> Result<Heap, ShmemError> {
-        let ((size, limit), id) = (hellos[0].sizes, hellos[0].id);
-        let gpu = &**self.gpu;
-        let introductions = hellos.into_iter().map(|hello| hello.introduction).collect();
-        let local = Local::new(gpu, self.rank, limit, exporter, introductions);
-        let offered = local.and_then(|mut local| local.commit(0, size).map(|t| (local, t)));
+        let (id, gpu) = (hellos[0].id, &**self.gpu);
+        let granule = hellos.iter().map(|hello| hello.granule).max().unwrap_or(1);
+        let size = hellos[0].sizes.0.max(granule);
+        let most = hellos[0].sizes.1.max(size);
+        let ranks = hellos.into_iter().map(|hello| (hello.introduction, hello.plain));
+        let (introductions, plain): (Vec<_>, Vec<_>) = ranks.unzip();
+        // All ranks' memory grows or none does.
+        let limit = if plain.iter().all(Option::is_none) { most } else { size };
+        let local = Local::new(gpu, self.rank, limit, plain, exporter, introductions);
+        let offered = local.and_then(|mut local| local.commit(gpu, 0, size).map(|t| (local, t)));
         let (mut local, tickets) = steps.end_with("offer", offered)?;
         let (decisions, words) = self.attach(&mut local, &tickets);
         let words = steps.end("attach", Ok(words))?;
@@ -163,22 +185,22 @@ impl Making<'_> {
         let heap = remote.and_then(|remote| {
             let state = gpu.alloc(size_of::<crate::layout::HeapState>(), Place::Device)?;
             let alarms = gpu.alloc(4 * (1 + self.world as usize), Place::Shared)?;
-            let reserved = reserved(self.world);
-            Heap::assemble(crate::heap::Parts {
+            let parts = Parts {
                 id,
                 rank: self.rank,
                 gpu: self.gpu.clone(),
-                allocator: Allocator::new(reserved, size, limit),
-                sizes: (size, limit),
                 config: self.config.clone(),
-                overrides: self.overrides.clone(),
-                local,
+                size,
+                log_segment: size.ilog2() as u8,
                 remote,
+                local,
                 routes,
-                decisions,
+                windows: Vec::new(),
                 state,
                 alarms,
-            })
+            };
+            let overrides = self.overrides.clone();
+            Heap::new(parts, reserved(self.world), limit, overrides, decisions)
         });
         let (mut heap, _) = steps.end_with("connect", heap.map(|heap| (heap, ())))?;
         heap.times = std::mem::take(&mut steps.times);
@@ -186,17 +208,22 @@ impl Making<'_> {
         Ok(heap)
     }
 
-    /// Maps what can be mapped; for each rank the decision so far, and the word that was written.
-    fn attach(&self, local: &mut Local, tickets: &[Ticket]) -> (Vec<Decision>, Vec<Option<u64>>) {
+    /// Maps the memory of other ranks where possible. For each rank the route, which the probe may
+    /// still change, and the word that was written.
+    fn attach(
+        &self,
+        local: &mut Local,
+        tickets: &[Option<Ticket>],
+    ) -> (Vec<Decision>, Vec<Option<u64>>) {
         let (mut decisions, mut words) = (Vec::new(), Vec::new());
-        // The others wait twice as long.
+        // Other ranks wait for this step until the whole deadline.
         let deadline = Instant::now() + self.config.deadline / 2;
         for (rank, ticket) in (0..).zip(tickets) {
             let (decision, word) = match rank == self.rank {
                 true => {
                     (Decision { route: Route::Own, by: String::new(), not_better: vec![] }, None)
                 }
-                false => self.attach_one(local, rank, ticket, deadline),
+                false => self.attach_one(local, rank, ticket.as_ref(), deadline),
             };
             decisions.push(decision);
             words.push(word);
@@ -208,7 +235,7 @@ impl Making<'_> {
         &self,
         local: &mut Local,
         rank: u32,
-        ticket: &Ticket,
+        ticket: Option<&Ticket>,
         deadline: Instant,
     ) -> (Decision, Option<u64>) {
         let refused = |not_better| (decision(Route::Rdma, not_better), None);
@@ -237,7 +264,7 @@ impl Making<'_> {
         }
     }
 
-    /// Which of the words are there, on all ranks.
+    /// Reads back the words of other ranks, and derives the routes of all.
     fn probe(
         &self,
         steps: &mut Steps<'_>,
@@ -302,7 +329,9 @@ impl Making<'_> {
         })?;
         let qps = (self.config.qps, self.config.timeout);
         let mut remote = Remote::new(self.gpu, device, self.rank, &wanted, qps)?;
-        remote.register(&local.segments()[0])?;
+        if let Some(memory) = local.newest() {
+            remote.register(memory)?;
+        }
         Ok(Some(remote))
     }
 }

@@ -26,11 +26,11 @@ pub enum ShmemError {
         what: &'static str,
         /// The lowest rank.
         rank: u32,
-        /// What it has.
+        /// Its value.
         value: String,
         /// Another rank.
         other: u32,
-        /// What that one has.
+        /// The value of that rank.
         other_value: String,
     },
     /// Two ranks did not make the same calls.
@@ -92,10 +92,12 @@ pub enum ShmemError {
         size: u64,
     },
     /// The heap has its largest size.
-    #[error("the heap has {size} bytes, all that max_size allows")]
+    #[error("the heap has {size} bytes and does not grow: {why}")]
     Full {
         /// Bytes.
         size: u64,
+        /// What keeps it from growing.
+        why: String,
     },
     /// There are not enough addresses.
     #[error(

@@ -1,7 +1,6 @@
 //! A heap that grows: every rank adds a segment and attaches the others', or none does.
 
 use crate::agreement::History;
-use crate::heap::Tables;
 use crate::steps::Steps;
 use crate::{Heap, ShmemError};
 use serde::{Deserialize, Serialize};
@@ -9,11 +8,11 @@ use std::time::Instant;
 use warpverbs_peer::{Reason, Ticket};
 use warpverbs_rendezvous::World;
 
-/// What a rank has for the others.
+/// The message of a rank that has added a segment.
 #[derive(Serialize, Deserialize)]
 struct Grown {
     history: History,
-    ticket: Ticket,
+    ticket: Option<Ticket>,
     /// The key of the new segment, where there is RDMA.
     region: Option<Vec<u8>>,
 }
@@ -26,14 +25,17 @@ impl Heap {
     /// The same on all ranks, if they all still run. The heap is then as it was before.
     pub fn grow(&mut self, world: &mut World) -> Result<(), ShmemError> {
         // On all ranks, which have the same.
-        if self.size >= self.limit {
-            return Err(ShmemError::Full { size: self.size });
+        if self.parts.size >= self.limit {
+            let (size, parts) = (self.parts.size, &self.parts);
+            let plain = (0..self.world() as usize).find_map(|rank| parts.local.plain_of(rank));
+            let why = plain.map_or_else(|| "max_size".to_owned(), |why| why.to_string());
+            return Err(ShmemError::Full { size, why });
         }
-        let before = self.local.segments().len();
+        let before = self.parts.local.segments();
         let grown = self.try_grow(world, before);
         if grown.is_err() {
-            self.local.give_up(before);
-            if let Some(remote) = &mut self.remote {
+            self.parts.local.give_up(before);
+            if let Some(remote) = &mut self.parts.remote {
                 remote.give_up(before);
             }
         }
@@ -41,26 +43,26 @@ impl Heap {
     }
 
     fn try_grow(&mut self, world: &mut World, index: usize) -> Result<(), ShmemError> {
-        let mut steps = Steps::new(world, Some(self.id), self.config.deadline);
+        let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
         let all = steps.end("grow: offer", self.offer())?;
         let histories: Vec<_> = all.iter().map(|grown| grown.history.clone()).collect();
         self.agreed(&histories)?;
         let attached = self.attach(&all, index);
         steps.end("grow: attach", attached)?;
-        let size = 2 * self.size;
-        let uploaded = Tables { size, ..self.tables() }.upload(&*self.gpu);
-        let uploaded = uploaded.map(|uploaded| (uploaded, ()));
-        let ((exported, own), _) = steps.end_with("grow: switch", uploaded)?;
-        (self.exported, self.own) = (exported, own);
+        let size = 2 * self.parts.size;
+        let uploaded = self.parts.upload(size).map(|uploaded| (uploaded, ()));
+        let (uploaded, _) = steps.end_with("grow: switch", uploaded)?;
+        self.switch(uploaded);
         self.enlarge(size);
         self.times.append(&mut steps.times);
         Ok(())
     }
 
     fn offer(&mut self) -> Result<Grown, ShmemError> {
-        let ticket = self.local.commit(self.size, self.size)?;
-        let newest = self.local.segments().last();
-        let region = match (&mut self.remote, newest) {
+        let parts = &mut self.parts;
+        let ticket = parts.local.commit(&*parts.gpu, parts.size, parts.size)?;
+        let newest = parts.local.newest();
+        let region = match (&mut parts.remote, newest) {
             (Some(remote), Some(segment)) => Some(remote.register(segment)?),
             _ => None,
         };
@@ -68,22 +70,23 @@ impl Heap {
     }
 
     fn attach(&mut self, all: &[Grown], index: usize) -> Result<(), ShmemError> {
-        // The others wait twice as long.
-        let deadline = Instant::now() + self.config.deadline / 2;
+        // Other ranks wait for this step until the whole deadline.
+        let deadline = Instant::now() + self.parts.config.deadline / 2;
         for (rank, grown) in all.iter().enumerate() {
-            if let (Some(remote), Some(region)) = (&mut self.remote, &grown.region) {
+            if let (Some(remote), Some(region)) = (&mut self.parts.remote, &grown.region) {
                 remote.learn(rank, region)?;
             }
-            if self.local.mapped[rank].is_none() {
+            if self.parts.local.mapped[rank].is_none() {
                 continue;
             }
-            let attached = self.local.attach(rank, self.size, &grown.ticket, deadline);
+            let attached =
+                self.parts.local.attach(rank, self.parts.size, grown.ticket.as_ref(), deadline);
             let attached = attached.map_err(|why| ShmemError::Config {
                 field: "segment",
                 value: format!("{index} of rank {rank}"),
                 expected: format!("one that is mapped as those before it: {}", Reason::list(&why)),
             })?;
-            if let Some(mapped) = &mut self.local.mapped[rank] {
+            if let Some(mapped) = &mut self.parts.local.mapped[rank] {
                 mapped.push(attached.segment);
             }
         }

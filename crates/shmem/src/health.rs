@@ -52,7 +52,7 @@ pub struct HeapHealth {
 }
 
 impl HeapHealth {
-    /// Nothing has gone wrong so far.
+    /// No wait has failed, no rank is lost, and all queue pairs are in order.
     pub fn is_ok(&self) -> bool {
         let Self { aborted, lost, fault, queue_pairs } = self;
         !aborted && lost.is_empty() && fault.is_none() && queue_pairs.is_empty()
@@ -77,13 +77,13 @@ impl fmt::Display for HeapHealth {
 }
 
 impl Heap {
-    /// Looks at the heap and at its queue pairs.
+    /// Reads the state of the heap and of its queue pairs.
     ///
     /// # Errors
-    /// The device or the NIC cannot be asked.
+    /// The device or the NIC refuses.
     pub fn health(&self) -> Result<HeapHealth, ShmemError> {
         let mut fault = HeapFault::default();
-        self.gpu.read(&self.state, 0, fault.as_mut_bytes())?;
+        self.parts.gpu.read(&self.parts.state, 0, fault.as_mut_bytes())?;
         // A fault that is being written counts when it is complete.
         let fault = (fault.claim == 2).then(|| HeapFaultReport {
             outcome: Outcome::from_code(fault.status),
@@ -95,7 +95,7 @@ impl Heap {
             thread: fault.thread,
         });
         let lost = (0..).zip(&self.lost).filter_map(|(rank, lost)| lost.then_some(rank));
-        let pairs = self.remote.as_ref().map(|remote| remote.health()).transpose()?;
+        let pairs = self.parts.remote.as_ref().map(|remote| remote.health()).transpose()?;
         let (aborted, queue_pairs) = (self.aborted, pairs.unwrap_or_default());
         Ok(HeapHealth { aborted, lost: lost.collect(), fault, queue_pairs })
     }
@@ -103,30 +103,30 @@ impl Heap {
     /// Ends every wait of this rank's kernels on the heap, now and later.
     ///
     /// # Errors
-    /// The device or the NIC cannot be told.
+    /// The device or the NIC refuses.
     pub fn abort(&mut self) -> Result<(), ShmemError> {
         self.aborted = true;
         self.raise(ALARM_OF_HEAP)?;
-        match &self.remote {
+        match &self.parts.remote {
             Some(remote) => (0..self.lost.len()).try_for_each(|rank| remote.abort(rank)),
             None => Ok(()),
         }
     }
 
-    /// Gives a rank up: waits of this rank's kernels for it end, now and later. Its memory stays
+    /// Marks a rank as lost: waits of this rank's kernels for it end, now and later. Its memory stays
     /// mapped, so that stores to it do no harm.
     ///
     /// # Errors
-    /// There is no such rank, or the device or the NIC cannot be told.
+    /// There is no such rank, or the device or the NIC refuses.
     pub fn mark_lost(&mut self, rank: u32) -> Result<(), ShmemError> {
         let world = self.world();
         let lost = self.lost.get_mut(rank as usize).ok_or(ShmemError::Rank { rank, world })?;
         *lost = true;
         self.raise(ALARM_OF_HEAP + 1 + rank as usize)?;
-        self.remote.as_ref().map_or(Ok(()), |remote| remote.abort(rank as usize))
+        self.parts.remote.as_ref().map_or(Ok(()), |remote| remote.abort(rank as usize))
     }
 
     fn raise(&self, alarm: usize) -> Result<(), ShmemError> {
-        Ok(self.gpu.write(&self.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
+        Ok(self.parts.gpu.write(&self.parts.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
     }
 }

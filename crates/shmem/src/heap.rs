@@ -18,79 +18,54 @@ use warpverbs_rendezvous::World;
 
 /// Memory at the same offsets on every rank, which kernels of all ranks reach.
 ///
-/// It is made by [`Heap::create`] on all ranks together. [`Heap::alloc`] and [`Heap::free`] wait for
-/// nobody: every rank makes the same calls in the same order, which [`Heap::agree`] checks.
-/// Dropping it waits for nobody either. The memory lives on while a launch that was given
+/// [`Heap::create`] makes it on all ranks together. [`Heap::alloc`] and [`Heap::free`] do not
+/// communicate: every rank makes the same calls in the same order, which [`Heap::agree`] checks.
+/// Dropping it does not communicate either. The memory lives on while a launch that was given
 /// [`Heap::device`] runs, and on other ranks as long as they have it mapped; work by RDMA that still
 /// comes for it is refused.
 pub struct Heap {
-    pub(crate) id: u64,
-    pub(crate) rank: u32,
-    pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) config: HeapConfig,
+    pub(crate) parts: Parts,
+    /// What kernels are given, and all of the own memory.
+    pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
+    own: Buffer,
     overrides: Vec<String>,
     allocator: Allocator,
     pub(crate) history: History,
-    /// Bytes now, and at most.
-    pub(crate) size: u64,
+    /// Bytes that it may grow to.
     pub(crate) limit: u64,
-    log_segment: u8,
-    /// What kernels are given.
-    pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
-    /// All of the own memory.
-    pub(crate) own: Buffer,
-    // The queue pairs end before their memory does.
-    pub(crate) remote: Option<Remote>,
-    pub(crate) local: Local,
-    pub(crate) routes: Routes,
     decisions: Vec<Decision>,
-    /// The user's own buffers, before what reaches them.
-    pub(crate) windows: Vec<Window>,
     pub(crate) next_window: u64,
-    pub(crate) state: Buffer,
-    pub(crate) alarms: Buffer,
     pub(crate) lost: Vec<bool>,
     pub(crate) aborted: bool,
     pub(crate) times: Vec<(&'static str, Duration)>,
 }
 
-/// What a heap is made of.
+/// What the tables for kernels are made of.
 pub(crate) struct Parts {
     pub(crate) id: u64,
     pub(crate) rank: u32,
     pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) allocator: Allocator,
-    pub(crate) sizes: (u64, u64),
     pub(crate) config: HeapConfig,
-    pub(crate) overrides: Vec<String>,
-    pub(crate) local: Local,
+    /// Bytes of each rank's heap.
+    pub(crate) size: u64,
+    /// Of the first segment.
+    pub(crate) log_segment: u8,
+    // The queue pairs end before their memory does.
     pub(crate) remote: Option<Remote>,
+    pub(crate) local: Local,
     pub(crate) routes: Routes,
-    pub(crate) decisions: Vec<Decision>,
+    /// The user's own buffers, before what reaches them.
+    pub(crate) windows: Vec<Window>,
     pub(crate) state: Buffer,
     pub(crate) alarms: Buffer,
 }
 
-/// What the tables for kernels are made of.
-pub(crate) struct Tables<'a> {
-    pub(crate) rank: u32,
-    pub(crate) size: u64,
-    pub(crate) log_segment: u8,
-    pub(crate) timeout: Duration,
-    pub(crate) local: &'a Local,
-    pub(crate) remote: Option<&'a Remote>,
-    pub(crate) routes: &'a Routes,
-    pub(crate) windows: &'a [Window],
-    pub(crate) state: &'a Buffer,
-    pub(crate) alarms: &'a Buffer,
-}
+/// What kernels are given, and the own memory.
+pub(crate) type Uploaded = (KernelPtr<warpverbs_gpu::Heap>, Buffer);
 
-impl Tables<'_> {
-    /// What kernels are given, and the own memory.
-    pub(crate) fn upload(
-        &self,
-        gpu: &dyn Gpu,
-    ) -> Result<(KernelPtr<warpverbs_gpu::Heap>, Buffer), ShmemError> {
+impl Parts {
+    /// Makes the tables of a heap of `size` bytes.
+    pub(crate) fn upload(&self, size: u64) -> Result<Uploaded, ShmemError> {
         let own = self.local.memory()?;
         let world = self.local.mapped.len();
         let ranks = (0..world).map(|rank| {
@@ -100,89 +75,58 @@ impl Tables<'_> {
             };
             Ok(Rank {
                 direct: memory.as_ref().map(KernelPtr::new),
-                rdma: self.remote.and_then(|remote| remote.route(rank)),
+                rdma: self.remote.as_ref().and_then(|remote| remote.route(rank)),
                 shared_atomics: self.routes.is_shared(rank),
             })
         });
         let export = Export {
             rank: self.rank,
             ranks: ranks.collect::<Result<_, ShmemError>>()?,
-            bytes: self.size,
+            bytes: size,
             log_segment: self.log_segment,
-            segments: self.remote.map(Remote::segments).unwrap_or_default(),
+            segments: self.remote.as_ref().map(Remote::segments).unwrap_or_default(),
             windows: self.windows.iter().map(Window::export).collect(),
-            state: KernelPtr::new(self.state),
-            alarms: KernelPtr::new(self.alarms),
-            timeout: self.timeout,
+            state: KernelPtr::new(&self.state),
+            alarms: KernelPtr::new(&self.alarms),
+            timeout: self.config.timeout,
         };
-        Ok((export.upload(gpu)?, own))
+        Ok((export.upload(&*self.gpu)?, own))
     }
 }
 
 impl Heap {
-    pub(crate) fn assemble(parts: Parts) -> Result<Self, ShmemError> {
-        let Parts { id, rank, gpu, allocator, sizes: (size, limit), config, overrides, .. } = parts;
-        let Parts { local, remote, routes, decisions, state, alarms, .. } = parts;
-        let log_segment = size.ilog2() as u8;
-        let tables = Tables {
-            rank,
-            size,
-            log_segment,
-            timeout: config.timeout,
-            local: &local,
-            remote: remote.as_ref(),
-            routes: &routes,
-            windows: &[],
-            state: &state,
-            alarms: &alarms,
-        };
-        let (exported, own) = tables.upload(&*gpu)?;
-        let lost = vec![false; decisions.len()];
+    pub(crate) fn new(
+        parts: Parts,
+        reserved: u64,
+        limit: u64,
+        overrides: Vec<String>,
+        decisions: Vec<Decision>,
+    ) -> Result<Self, ShmemError> {
+        let (exported, own) = parts.upload(parts.size)?;
         Ok(Self {
-            id,
-            rank,
-            gpu,
-            config,
-            overrides,
-            allocator,
-            history: History::default(),
-            size,
-            limit,
-            log_segment,
+            allocator: Allocator::new(reserved, parts.size, limit),
+            parts,
             exported,
             own,
-            remote,
-            local,
-            routes,
+            overrides,
+            history: History::default(),
+            limit,
+            lost: vec![false; decisions.len()],
             decisions,
-            windows: Vec::new(),
             next_window: 0,
-            state,
-            alarms,
-            lost,
             aborted: false,
             times: Vec::new(),
         })
     }
 
-    pub(crate) fn tables(&self) -> Tables<'_> {
-        Tables {
-            rank: self.rank,
-            size: self.size,
-            log_segment: self.log_segment,
-            timeout: self.config.timeout,
-            local: &self.local,
-            remote: self.remote.as_ref(),
-            routes: &self.routes,
-            windows: &self.windows,
-            state: &self.state,
-            alarms: &self.alarms,
-        }
+    /// Kernels are given this from now on.
+    pub(crate) fn switch(&mut self, (exported, own): Uploaded) {
+        (self.exported, self.own) = (exported, own);
     }
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.parts.rank
     }
 
     /// How many ranks.
@@ -192,7 +136,7 @@ impl Heap {
 
     /// Bytes of each rank's heap.
     pub fn bytes(&self) -> u64 {
-        self.size
+        self.parts.size
     }
 
     /// How each rank is reached, in order.
@@ -214,7 +158,8 @@ impl Heap {
         self.alloc_aligned(len, 256)
     }
 
-    /// As [`Heap::alloc`], aligned to `align` bytes: a power of two up to 2 MiB.
+    /// As [`Heap::alloc`], at a multiple of `align` bytes from the heap's start: a power of two up to
+    /// 2 MiB. On the host SIMT device, addresses are aligned to 4096 bytes at most.
     ///
     /// # Errors
     /// As [`Heap::alloc`].
@@ -237,7 +182,7 @@ impl Heap {
         let offset = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
         // What failed is a call as well: it must fail on all ranks.
         self.history.add(format!("alloc {bytes} bytes, align {align}"), site);
-        Ok(Sym::new(self.id, offset?, len))
+        Ok(Sym::new(self.parts.id, offset?, len))
     }
 
     /// Gives a place back. Every rank makes the same call, after no rank uses it any more.
@@ -253,7 +198,7 @@ impl Heap {
 
     fn own_place<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
         let offset = place.offset();
-        if place.heap != self.id {
+        if place.heap != self.parts.id {
             return Err(ShmemError::OtherHeap { offset });
         }
         Ok(())
@@ -264,7 +209,7 @@ impl Heap {
     /// # Errors
     /// [`ShmemError::Order`] names two ranks and where in the program their calls begin to differ.
     pub fn agree(&mut self, world: &mut World) -> Result<(), ShmemError> {
-        let mut steps = Steps::new(world, Some(self.id), self.config.deadline);
+        let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
         let all = steps.end("agree", Ok(self.history.clone()))?;
         self.agreed(&all)
     }
@@ -291,7 +236,7 @@ impl Heap {
     /// It is of another heap.
     pub fn local<T: Element>(&self, place: &Sym<T>) -> Result<Buffer, ShmemError> {
         self.own_place(place)?;
-        let (offset, len, size) = (place.offset(), place.bytes(), self.size);
+        let (offset, len, size) = (place.offset(), place.bytes(), self.parts.size);
         let outside = |_| ShmemError::Outside { offset, len, size };
         self.own.slice(offset, len as usize).map_err(outside)
     }
@@ -311,10 +256,10 @@ impl Heap {
         if rank >= world {
             return Err(ShmemError::Rank { rank, world });
         }
-        if rank == self.rank {
+        if rank == self.parts.rank {
             return Ok(Some(own));
         }
-        let memory = self.local.memory_of(rank as usize)?;
+        let memory = self.parts.local.memory_of(rank as usize)?;
         let (offset, len) = (place.offset(), own.len());
         let slice =
             |memory: Buffer| memory.slice(offset, len).map_err(warpverbs_gpu::GpuError::from);
@@ -326,12 +271,12 @@ impl Heap {
     /// # Errors
     /// It is of another heap, or shorter than `data`.
     pub fn write<T: Element>(&self, place: &Sym<T>, data: &[u8]) -> Result<(), ShmemError> {
-        Ok(self.gpu.write(&self.part(place, data.len())?, 0, data)?)
+        Ok(self.parts.gpu.write(&self.part(place, data.len())?, 0, data)?)
     }
 
     /// Zeroes a place of the own heap.
     pub(crate) fn clear<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
-        Ok(self.gpu.zero(&self.local(place)?)?)
+        Ok(self.parts.gpu.zero(&self.local(place)?)?)
     }
 
     /// Copies bytes out of a place of the own heap.
@@ -339,7 +284,7 @@ impl Heap {
     /// # Errors
     /// It is of another heap, or shorter than `out`.
     pub fn read<T: Element>(&self, place: &Sym<T>, out: &mut [u8]) -> Result<(), ShmemError> {
-        Ok(self.gpu.read(&self.part(place, out.len())?, 0, out)?)
+        Ok(self.parts.gpu.read(&self.part(place, out.len())?, 0, out)?)
     }
 
     fn part<T: Element>(&self, place: &Sym<T>, len: usize) -> Result<Buffer, ShmemError> {
@@ -350,47 +295,49 @@ impl Heap {
         self.local(place)
     }
 
-    /// What it is made of, and how every rank is reached.
+    /// Its sizes and settings, and the route to every rank.
     pub fn report(&self) -> HeapReport {
         let peers = self.decisions.iter().enumerate().map(|(rank, route)| {
-            let identity = self.local.identity(rank);
+            let identity = self.parts.local.identity(rank);
             PeerReport {
                 rank: rank as u32,
                 host: identity.host.clone(),
                 pid: identity.pid,
                 gpu: identity.gpu.clone(),
                 route: route.clone(),
-                shared_atomics: self.routes.is_shared(rank),
+                shared_atomics: self.parts.routes.is_shared(rank),
                 lost: self.lost[rank],
             }
         });
         HeapReport {
-            rank: self.rank,
-            heap: self.id,
-            bytes: self.size,
+            rank: self.parts.rank,
+            heap: self.parts.id,
+            bytes: self.parts.size,
             max_bytes: self.limit,
             free_bytes: self.allocator.free_bytes(),
             allocations: self.allocator.count(),
-            segments: self.local.segments().len(),
+            segments: self.parts.local.segments(),
             base: self.own.kernel_addr(),
-            reserved: self.local.arena().1,
-            routes: self.config.routes.to_string(),
+            reserved: self.parts.local.reserved_bytes(),
+            plain: self.parts.local.plain_of(self.parts.rank as usize),
+            routes: self.parts.config.routes.to_string(),
             overrides: self.overrides.clone(),
-            nic: self.remote.as_ref().map(Remote::describe),
+            nic: self.parts.remote.as_ref().map(Remote::describe),
             peers: peers.collect(),
             steps: self.times.clone(),
         }
     }
 
+    /// The heap has `size` bytes now.
     pub(crate) fn enlarge(&mut self, size: u64) {
-        self.size = size;
+        self.parts.size = size;
         self.allocator.grow(size);
     }
 }
 
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rank, world, bytes) = (self.rank, self.world(), self.size);
-        write!(f, "Heap({:016x}, rank {rank} of {world}, {bytes} bytes)", self.id)
+        let (rank, world, bytes) = (self.parts.rank, self.world(), self.parts.size);
+        write!(f, "Heap({:016x}, rank {rank} of {world}, {bytes} bytes)", self.parts.id)
     }
 }

@@ -1,9 +1,9 @@
 //! The own memory, and that of other ranks where it is mapped here.
 
-use crate::ShmemError;
+use crate::{MOST_ALIGN, ShmemError};
 use rand::Rng;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Arena, Buffer, Gpu, Segment};
+use warpverbs_gpu::{Arena, ArenaError, Buffer, Gpu, GpuError, Place, Segment};
 use warpverbs_peer::{
     Attached, Exporter, Identity, Introduction, Reason, Ticket, attach, read_back, write_word,
 };
@@ -17,58 +17,74 @@ pub(crate) fn reserved(world: u32) -> u64 {
     (PROBES + 8 * u64::from(world)).next_multiple_of(4096)
 }
 
-/// All memory of the heap that this rank's kernels reach by loads and stores.
+/// The own memory.
+enum Own {
+    /// In segments, which other ranks of this machine map.
+    Shared { segments: Vec<Segment>, tickets: Vec<Ticket> },
+    /// One buffer that nobody else maps.
+    Plain(Option<Buffer>),
+}
+
+/// All memory of the heap that this rank's kernels load from and store to.
 pub(crate) struct Local {
     rank: u32,
-    own: Identity,
+    identity: Identity,
     exporter: Exporter,
-    arena: Arena,
+    /// None if the own memory is plain.
+    arena: Option<Arena>,
     /// From one rank's memory to the next.
     stride: u64,
     /// The place of each rank in the arena; None if it is on another machine.
     slots: Vec<Option<u64>>,
     introductions: Vec<Introduction>,
-    segments: Vec<Segment>,
-    tickets: Vec<Ticket>,
-    /// Segments by rank; None for the own one as well.
+    /// Why the memory of each rank is not shared, if it is not.
+    plain: Vec<Option<Reason>>,
+    own: Own,
+    /// Segments by rank; None for a rank that is not mapped and for this one.
     pub(crate) mapped: Vec<Option<Vec<Segment>>>,
 }
 
 impl Local {
-    /// Reserves addresses for all ranks of this machine, `stride` bytes for each.
+    /// Reserves addresses for all ranks of this machine, `stride` bytes for each, unless `plain` says
+    /// why memory of this rank is not shared.
     pub(crate) fn new(
         gpu: &dyn Gpu,
         rank: u32,
         stride: u64,
+        plain: Vec<Option<Reason>>,
         exporter: Exporter,
         introductions: Vec<Introduction>,
     ) -> Result<Self, ShmemError> {
-        let own = introductions[rank as usize].identity.clone();
+        let identity = introductions[rank as usize].identity.clone();
         let mut count = 0;
         let slots: Vec<_> = introductions
             .iter()
             .map(|peer| {
-                let place = own.may_share(&peer.identity).is_ok().then_some(count);
+                let place = identity.may_share(&peer.identity).is_ok().then_some(count);
                 count += u64::from(place.is_some());
                 place
             })
             .collect();
         let ranks = count.max(1);
-        let arena = gpu
-            .arena(ranks.saturating_mul(stride))
-            .map_err(|cause| ShmemError::Addresses { ranks, max_size: stride, cause })?;
+        let (arena, own) = if plain[rank as usize].is_some() {
+            (None, Own::Plain(None))
+        } else {
+            let arena = gpu.arena(ranks.saturating_mul(stride));
+            let arena =
+                arena.map_err(|cause| ShmemError::Addresses { ranks, max_size: stride, cause })?;
+            (Some(arena), Own::Shared { segments: Vec::new(), tickets: Vec::new() })
+        };
         let mapped = introductions.iter().map(|_| None).collect();
-        let (segments, tickets) = (Vec::new(), Vec::new());
         Ok(Self {
             rank,
-            own,
+            identity,
             exporter,
             arena,
             stride,
             slots,
             introductions,
-            segments,
-            tickets,
+            plain,
+            own,
             mapped,
         })
     }
@@ -77,21 +93,38 @@ impl Local {
         self.slots.get(rank).copied().flatten().unwrap_or(0) * self.stride
     }
 
-    /// Commits `[at, at + len)` of the own heap, to be fetched by the others.
-    pub(crate) fn commit(&mut self, at: u64, len: u64) -> Result<Ticket, ShmemError> {
-        let segment = self.arena.commit(self.offset(self.rank as usize) + at, len)?;
-        let fd = segment.export()?;
-        let ticket = self.exporter.offer(fd, len).map_err(ShmemError::Descriptors)?;
-        self.segments.push(segment);
-        self.tickets.push(ticket.clone());
-        Ok(ticket)
+    /// Commits `[at, at + len)` of this rank's memory. The ticket lets other ranks map it; there is
+    /// none for memory that is not shared.
+    pub(crate) fn commit(
+        &mut self,
+        gpu: &dyn Gpu,
+        at: u64,
+        len: u64,
+    ) -> Result<Option<Ticket>, ShmemError> {
+        let offset = self.offset(self.rank as usize) + at;
+        match (&self.arena, &mut self.own) {
+            (Some(arena), Own::Shared { segments, tickets }) => {
+                let segment = arena.commit(offset, len)?;
+                let ticket = self.exporter.offer(segment.export()?, len);
+                let ticket = ticket.map_err(ShmemError::Descriptors)?;
+                segments.push(segment);
+                tickets.push(ticket.clone());
+                Ok(Some(ticket))
+            }
+            (_, own) => {
+                *own = Own::Plain(Some(aligned(gpu, len)?));
+                Ok(None)
+            }
+        }
     }
 
-    /// Gives up the segment that was committed last, and what was attached beside it.
+    /// Releases the segments from number `index` on, and those of other ranks beside them.
     pub(crate) fn give_up(&mut self, index: usize) {
-        self.segments.truncate(index);
-        for ticket in self.tickets.drain(index..) {
-            self.exporter.withdraw(&ticket);
+        if let Own::Shared { segments, tickets } = &mut self.own {
+            segments.truncate(index);
+            for ticket in tickets.drain(index.min(tickets.len())..) {
+                self.exporter.withdraw(&ticket);
+            }
         }
         for mapped in self.mapped.iter_mut().flatten() {
             mapped.truncate(index);
@@ -103,11 +136,22 @@ impl Local {
         &self,
         rank: usize,
         at: u64,
-        ticket: &Ticket,
+        ticket: Option<&Ticket>,
         deadline: Instant,
     ) -> Result<Attached, Vec<Reason>> {
-        let peer = &self.introductions[rank];
-        attach(&self.arena, self.offset(rank) + at, &self.own, peer, ticket, deadline)
+        match (&self.arena, ticket) {
+            (Some(arena), Some(ticket)) => {
+                let peer = &self.introductions[rank];
+                attach(arena, self.offset(rank) + at, &self.identity, peer, ticket, deadline)
+            }
+            _ => Err([rank, self.rank as usize].iter().filter_map(|&r| self.plain_of(r)).collect()),
+        }
+    }
+
+    /// Why a rank's memory is not shared, if it is not.
+    pub(crate) fn plain_of(&self, rank: usize) -> Option<Reason> {
+        let why = self.plain[rank].as_ref()?;
+        Some(Reason::new(format!("memory of rank {rank}"), why))
     }
 
     /// Writes a random word into another rank's memory, and returns it.
@@ -127,28 +171,46 @@ impl Local {
     /// Whether the word that `rank` wrote is in the own memory.
     pub(crate) fn probed(&self, gpu: &dyn Gpu, rank: u32, value: u64) -> Result<(), String> {
         let at = PROBES + 8 * u64::from(rank);
-        read_back(gpu, self.segments[0].buffer(), at, value).map_err(|error| error.to_string())
+        let own = self.newest().ok_or("no memory")?;
+        read_back(gpu, own, at, value).map_err(|error| error.to_string())
     }
 
-    /// The own segments.
-    pub(crate) fn segments(&self) -> &[Segment] {
-        &self.segments
+    /// The own segment that was committed last.
+    pub(crate) fn newest(&self) -> Option<&Buffer> {
+        match &self.own {
+            Own::Shared { segments, .. } => segments.last().map(Segment::buffer),
+            Own::Plain(memory) => memory.as_ref(),
+        }
+    }
+
+    /// How many segments this rank has.
+    pub(crate) fn segments(&self) -> usize {
+        match &self.own {
+            Own::Shared { segments, .. } => segments.len(),
+            Own::Plain(memory) => usize::from(memory.is_some()),
+        }
     }
 
     /// All of the own memory.
     pub(crate) fn memory(&self) -> Result<Buffer, ShmemError> {
-        Ok(self.arena.join(&self.segments)?)
+        Ok(match (&self.arena, &self.own) {
+            (Some(arena), Own::Shared { segments, .. }) => arena.join(segments)?,
+            (_, Own::Plain(Some(memory))) => memory.clone(),
+            _ => return Err(ArenaError::Apart { index: 0 }.into()),
+        })
     }
 
     /// All of another rank's memory, if it is mapped here.
     pub(crate) fn memory_of(&self, rank: usize) -> Result<Option<Buffer>, ShmemError> {
-        let mapped = self.mapped[rank].as_ref();
-        Ok(mapped.map(|mapped| self.arena.join(mapped)).transpose()?)
+        Ok(match (&self.arena, &self.mapped[rank]) {
+            (Some(arena), Some(mapped)) => Some(arena.join(mapped)?),
+            _ => None,
+        })
     }
 
-    /// First address of the arena, and its length in bytes.
-    pub(crate) fn arena(&self) -> (u64, u64) {
-        (self.arena.addr(), self.arena.len())
+    /// Bytes of addresses that are reserved.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.arena.as_ref().map_or(0, Arena::len)
     }
 
     /// Offers memory of this process.
@@ -163,4 +225,13 @@ impl Local {
     pub(crate) fn identity(&self, rank: usize) -> &Identity {
         &self.introductions[rank].identity
     }
+}
+
+/// Memory of the device's ordinary allocator, at a multiple of [`MOST_ALIGN`] as an arena's is.
+fn aligned(gpu: &dyn Gpu, len: u64) -> Result<Buffer, ShmemError> {
+    let too_large = |_| ShmemError::Arena(ArenaError::TooLarge { len, total: usize::MAX as u64 });
+    let len = usize::try_from(len).map_err(too_large)?;
+    let all = gpu.alloc(len.saturating_add(MOST_ALIGN as usize), Place::Device)?;
+    let start = all.kernel_addr().next_multiple_of(MOST_ALIGN) - all.kernel_addr();
+    Ok(all.slice(start, len).map_err(GpuError::from)?)
 }

@@ -64,7 +64,7 @@ impl Window {
     }
 }
 
-/// What a rank tells the others.
+/// The message of a rank that registers a buffer.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     history: History,
@@ -81,7 +81,7 @@ impl Heap {
     /// Launches that are given [`Heap::device`] from then on reach it.
     ///
     /// # Errors
-    /// The same on all ranks: lengths that differ, or who does not reach whom and why. Nothing is
+    /// The same on all ranks: lengths that differ, or a rank that cannot reach another, and why. Nothing is
     /// registered then.
     #[track_caller]
     pub fn register(
@@ -93,7 +93,7 @@ impl Heap {
         self.history.add("register a buffer".to_owned(), Location::caller());
         let id = self.next_window;
         self.next_window += 1;
-        let mut steps = Steps::new(world, Some(self.id), self.config.deadline);
+        let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
         let offered = self.offer_buffer(buffer).map(|exported| {
             let offer = Offer { history: self.history.clone(), range: exported.offer().clone() };
             (exported, offer)
@@ -104,22 +104,22 @@ impl Heap {
         agree("length of the buffer", offers.iter().map(|offer| offer.range.len()))?;
         let reached = self.reach_buffers(&offers);
         let uploaded = reached.and_then(|ranges| {
-            self.windows.push(Window { id, exported, ranges });
-            self.tables().upload(&*self.gpu)
+            self.parts.windows.push(Window { id, exported, ranges });
+            self.parts.upload(self.parts.size)
         });
         let switched = steps.end_with("register buffer: switch", uploaded.map(|new| (new, ())));
         match switched {
-            Ok(((exported, own), _)) => (self.exported, self.own) = (exported, own),
+            Ok((uploaded, _)) => self.switch(uploaded),
             Err(error) => {
-                self.windows.retain(|window| window.id != id);
+                self.parts.windows.retain(|window| window.id != id);
                 return Err(error);
             }
         }
         let own = || Decision { route: Route::Own, by: String::new(), not_better: Vec::new() };
-        let window = self.windows.iter().find(|window| window.id == id);
+        let window = self.parts.windows.iter().find(|window| window.id == id);
         let ranges = window.map(|window| &*window.ranges).unwrap_or_default().iter();
         let routes = ranges.map(|range| range.as_ref().map_or_else(own, |r| r.decision().clone()));
-        let (heap, routes) = (self.id, routes.collect());
+        let (heap, routes) = (self.parts.id, routes.collect());
         Ok(Registered { heap, id, buffer: buffer.clone(), routes })
     }
 
@@ -134,13 +134,13 @@ impl Heap {
         world: &mut World,
         registered: Registered,
     ) -> Result<(), ShmemError> {
-        let found = self.windows.iter().position(|window| window.id == registered.id);
+        let found = self.parts.windows.iter().position(|window| window.id == registered.id);
         let gone = || ShmemError::OtherHeap { offset: registered.buffer.kernel_addr() };
-        let at = found.filter(|_| registered.heap == self.id).ok_or_else(gone);
-        let mut steps = Steps::new(world, Some(self.id), self.config.deadline);
+        let at = found.filter(|_| registered.heap == self.parts.id).ok_or_else(gone);
+        let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
         let (at, _) = steps.end_with("unregister buffer", at.map(|at| (at, ())))?;
-        let window = self.windows.remove(at);
-        (self.exported, self.own) = self.tables().upload(&*self.gpu)?;
+        let window = self.parts.windows.remove(at);
+        self.switch(self.parts.upload(self.parts.size)?);
         drop(window);
         Ok(())
     }
@@ -150,20 +150,20 @@ impl Heap {
             let (field, value) = ("buffer", "0 bytes".to_owned());
             return Err(ShmemError::Config { field, value, expected: "1 byte or more".to_owned() });
         }
-        let region = match &self.remote {
+        let region = match &self.parts.remote {
             Some(remote) => Some(Arc::new(remote.register_buffer(buffer)?)),
             None => None,
         };
-        Ok(self.local.exporter().export(buffer.clone(), region))
+        Ok(self.parts.local.exporter().export(buffer.clone(), region))
     }
 
     fn reach_buffers(&self, offers: &[Offer]) -> Result<Vec<Option<RemoteRange>>, ShmemError> {
-        // The others wait twice as long.
-        let deadline = Instant::now() + self.config.deadline / 2;
-        let own = self.local.identity(self.rank as usize);
+        // Other ranks wait for this step until the whole deadline.
+        let deadline = Instant::now() + self.parts.config.deadline / 2;
+        let own = self.parts.local.identity(self.parts.rank as usize);
         let mut ranges = Vec::with_capacity(offers.len());
         for (rank, offer) in offers.iter().enumerate() {
-            if rank == self.rank as usize {
+            if rank == self.parts.rank as usize {
                 ranges.push(None);
                 continue;
             }
@@ -172,14 +172,15 @@ impl Heap {
                 Route::Direct => Ok(()),
                 _ => Err(Reason::new("loads and stores", format!("the heap: {}", heap.explain()))),
             };
-            let peer = self.local.introduction(rank);
-            let range = reach(&*self.gpu, own, peer, &offer.range, direct, deadline);
-            let posts = self.remote.as_ref().is_some_and(|remote| remote.route(rank).is_some());
+            let peer = self.parts.local.introduction(rank);
+            let range = reach(&*self.parts.gpu, own, peer, &offer.range, direct, deadline);
+            let posts =
+                self.parts.remote.as_ref().is_some_and(|remote| remote.route(rank).is_some());
             if range.mapped().is_none() && !(posts && range.region().is_some()) {
                 let lacks = if posts { "" } else { "; the heap has no queue pairs to it" };
                 return Err(ShmemError::Config {
                     field: "buffer",
-                    value: format!("of rank {rank}, for rank {}", self.rank),
+                    value: format!("of rank {rank}, for rank {}", self.parts.rank),
                     expected: format!(
                         "one that is mapped or reached by RDMA: {}{lacks}",
                         range.decision().explain()

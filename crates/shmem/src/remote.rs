@@ -4,13 +4,13 @@ use crate::{RdmaRoute, ShmemError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Buffer, Gpu, Local, Remote as Place, Segment};
+use warpverbs_gpu::{Buffer, Gpu, Local, Remote as Place};
 use warpverbs_transport::{
     Access, Device, Endpoint, EndpointConfig, EndpointHandle, Error, HandleError, Health,
     MemoryRegion, RemoteRegion,
 };
 
-/// What a rank tells the others of its queue pairs and keys, as versioned bytes.
+/// Queue pairs and keys of a rank for the other ranks, as versioned bytes.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Of each segment.
@@ -19,7 +19,7 @@ pub(crate) struct Offer {
     handles: Vec<Vec<Vec<u8>>>,
 }
 
-/// The ways by RDMA.
+/// The RDMA routes.
 pub(crate) struct Remote {
     rank: u32,
     device: Device,
@@ -54,31 +54,31 @@ impl Remote {
         Ok(Self { rank, device: device.clone(), endpoints, regions: Vec::new(), theirs })
     }
 
-    /// Lets NICs reach an own segment.
-    pub(crate) fn register(&mut self, segment: &Segment) -> Result<Vec<u8>, ShmemError> {
+    /// Registers a segment of this rank.
+    pub(crate) fn register(&mut self, segment: &Buffer) -> Result<Vec<u8>, ShmemError> {
         let access = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_ATOMIC;
-        let region = self.device.register(segment.buffer().clone(), access)?;
+        let region = self.device.register(segment.clone(), access)?;
         let bytes = region.remote().to_bytes();
         self.regions.push(region);
         Ok(bytes)
     }
 
-    /// Lets NICs reach a buffer of the user's.
+    /// Registers a buffer of the user's.
     pub(crate) fn register_buffer(&self, buffer: &Buffer) -> Result<MemoryRegion, ShmemError> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         Ok(self.device.register(buffer.clone(), access)?)
     }
 
-    /// Gives up what was registered as segment `index` or later.
+    /// Deregisters segment `index` and all later ones.
     pub(crate) fn give_up(&mut self, index: usize) {
         self.regions.truncate(index);
         self.theirs.iter_mut().for_each(|theirs| theirs.truncate(index));
     }
 
-    /// What to tell the others.
+    /// For the other ranks.
     pub(crate) fn offer(&self) -> Offer {
         let handles = self.endpoints.iter();
         let bytes = |endpoint: &Endpoint| endpoint.handle().to_bytes();
@@ -88,7 +88,7 @@ impl Remote {
         }
     }
 
-    /// Connects every queue pair, and takes the keys of whoever is reached.
+    /// Connects every queue pair, and stores the keys of all ranks.
     pub(crate) fn connect(&mut self, offers: &[Offer]) -> Result<(), ShmemError> {
         let own = self.rank as usize;
         for (peer, endpoints) in self.endpoints.iter().enumerate() {
@@ -121,7 +121,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Takes the key of another rank's next segment.
+    /// Stores the key of another rank's next segment.
     pub(crate) fn learn(&mut self, peer: usize, region: &[u8]) -> Result<(), ShmemError> {
         let region = RemoteRegion::from_bytes(region);
         let region = region.map_err(|error: HandleError| ShmemError::Nic(error.into()))?;
@@ -134,7 +134,7 @@ impl Remote {
         self.regions.iter().map(|region| region.local().into()).collect()
     }
 
-    /// The way to a rank, if there is one.
+    /// The RDMA route to a rank, if there is one.
     pub(crate) fn route(&self, peer: usize) -> Option<RdmaRoute> {
         let endpoints = &self.endpoints[peer];
         let half = if peer == self.rank as usize { endpoints.len() / 2 } else { endpoints.len() };
@@ -148,7 +148,7 @@ impl Remote {
         Ok(self.endpoints[peer].iter().try_for_each(Endpoint::abort)?)
     }
 
-    /// Of the queue pairs that are not well, with the rank they lead to.
+    /// The queue pairs that are not in order, each with its peer.
     pub(crate) fn health(&self) -> Result<Vec<(u32, Health)>, ShmemError> {
         let mut bad = Vec::new();
         for (rank, endpoints) in (0..).zip(&self.endpoints) {

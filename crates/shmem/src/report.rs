@@ -1,9 +1,9 @@
-//! What a heap is made of, for people and for programs.
+//! The report on a heap, as text and as JSON.
 
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
-use warpverbs_peer::Decision;
+use warpverbs_peer::{Decision, Reason};
 
 /// How one rank's heap is reached.
 #[derive(Clone, Debug, Serialize)]
@@ -21,7 +21,7 @@ pub struct PeerReport {
     pub route: Decision,
     /// Whether fetching atomics on it go by RDMA, because some rank reaches it so.
     pub shared_atomics: bool,
-    /// Whether it was given up.
+    /// Whether it was marked as lost.
     pub lost: bool,
 }
 
@@ -47,6 +47,8 @@ pub struct HeapReport {
     pub base: u64,
     /// Address space reserved for all ranks of this machine, bytes.
     pub reserved: u64,
+    /// Why the own memory is not shared with other ranks of this machine, if it is not.
+    pub plain: Option<Reason>,
     /// Which routes may be taken.
     pub routes: String,
     /// Settings that came from the environment.
@@ -78,6 +80,9 @@ impl fmt::Display for HeapReport {
             self.allocations,
             self.free_bytes,
         )?;
+        if let Some(why) = &self.plain {
+            writeln!(f, "reached by RDMA alone, and does not grow: {why}")?;
+        }
         writeln!(f, "routes: {}", self.routes)?;
         for set in &self.overrides {
             writeln!(f, "from the environment: {set}")?;

@@ -35,7 +35,7 @@ impl<'a> Steps<'a> {
         announced.map_err(|cause| self.not_met("identity", cause))
     }
 
-    /// Ends a step: gives the others what this rank has made of it, and takes theirs. If some rank
+    /// Ends a step: exchanges this rank's result for those of all ranks. If some rank
     /// failed, all get the error of the lowest one that did.
     pub(crate) fn end<T: Serialize + DeserializeOwned>(
         &mut self,

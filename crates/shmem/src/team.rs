@@ -111,7 +111,7 @@ impl Heap {
     ) -> Result<Sym<T>, ShmemError> {
         let place = self.alloc_at::<T>(len, 256, Location::caller());
         let cleared = place.and_then(|place| self.clear(&place).map(|()| place));
-        // Whoever has no room says so, too: all fail alike.
+        // A rank without room takes part as well: all ranks fail in the same way.
         self.agree(world)?;
         cleared
     }

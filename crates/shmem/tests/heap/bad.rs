@@ -60,8 +60,8 @@ fn one_ranks_failure_is_everybodys_with_its_cause() {
 fn other_versions_are_named() {
     let hello = |introduction: Introduction| {
         json!({"Ok": {
-            "layout": "0 of warpverbs 0.0.1", "sizes": [SIZE, SIZE], "qps": 1, "queue_pairs": false,
-            "routes": "auto", "introduction": introduction, "id": 1
+            "layout": "0 of warpverbs 0.0.1", "sizes": [SIZE, SIZE], "granule": 4096, "plain": null,
+            "qps": 1, "queue_pairs": false, "routes": "auto", "introduction": introduction, "id": 1
         }})
     };
     let rows: [(&(dyn Fn(Introduction) -> Value + Sync), _); 2] = [

@@ -1,6 +1,6 @@
 //! Heaps that come to be.
 
-use crate::processes::wait_for;
+use crate::processes::{put_to_next, wait_for};
 use crate::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::time::Duration;
 use warpverbs_gpu::Launch;
@@ -214,4 +214,54 @@ fn a_rank_that_is_given_up_and_an_abort_show_in_the_health() {
         assert!(heap.report().peers[other as usize].lost);
         rank.meet();
     });
+}
+
+/// Memory that nobody maps, of all ranks or of one: everything goes by RDMA there, with the reason.
+#[test]
+fn memory_that_is_not_shared_is_reached_by_rdma() {
+    for plain in [vec![0, 1, 2], vec![1]] {
+        let shared = |rank: u32| !plain.contains(&rank);
+        let reports = ranks(3, |rank| {
+            let config = config().shared(shared(rank.number()));
+            let mut heap = rank.heap(&config).unwrap();
+            let (me, last) = (heap.rank(), (heap.rank() + 2) % 3);
+            let place = heap.alloc_aligned::<u8>(16, 4096).unwrap();
+            let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap();
+            assert_eq!(heap.local(&place).unwrap().kernel_addr() % 4096, 0);
+            let from = place.slice(8, 8).unwrap();
+            heap.write(&from, &[100 + me as u8; 8]).unwrap();
+            rank.meet();
+            put_to_next(rank, &heap, (&from, &place), &signal, last);
+            let mut seen = [0; 16];
+            heap.read(&place, &mut seen).unwrap();
+            let expected = [[100 + last as u8; 8], [100 + me as u8; 8]];
+            assert_eq!(seen, *expected.as_flattened());
+            let size = heap.bytes();
+            let full = heap.grow(&mut rank.world).unwrap_err().to_string();
+            let expected = format!("the heap has {size} bytes and does not grow: memory of rank ");
+            assert!(full.starts_with(&expected) && full.contains("not wanted"), "{full}");
+            rank.meet();
+            heap.report()
+        });
+        for (own, report) in reports.iter().enumerate() {
+            let text = report.to_string();
+            let own_shared = shared(own as u32);
+            assert_eq!(text.contains("reached by RDMA alone, and does not grow"), !own_shared);
+            for (rank, peer) in report.peers.iter().enumerate().filter(|(rank, _)| *rank != own) {
+                let direct = own_shared && shared(rank as u32);
+                assert_eq!(peer.route.route == Route::Direct, direct, "{own} to {rank}: {text}");
+                let why = peer.route.explain();
+                assert_eq!(why.contains("not wanted: HeapConfig::shared"), !direct, "{why}");
+            }
+        }
+    }
+    let seen = ranks(2, |rank| {
+        rank.nic = None;
+        rank.heap(&config().shared(false)).unwrap_err().to_string()
+    });
+    assert!(
+        seen[0].contains("memory of rank") && seen[0].contains("no NIC was given"),
+        "{}",
+        seen[0]
+    );
 }

@@ -120,7 +120,8 @@ fn buffer(rank: &Rank, len: usize) -> warpverbs_gpu::Buffer {
     rank.gpu.alloc(len, warpverbs_gpu::Place::Device).unwrap()
 }
 
-fn put_to_next(
+/// Puts to the next rank by a kernel, and waits for what the rank `last` puts here.
+pub(crate) fn put_to_next(
     rank: &Rank,
     heap: &Heap,
     (from, to): (&Sym<u8>, &Sym<u8>),
