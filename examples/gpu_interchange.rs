@@ -1,15 +1,18 @@
 //! One buffer from one GPU to another, step by step: a kernel writes the WQE, rings the doorbell
-//! and polls the completion; a kernel on the other side checks every byte.
+//! and polls the completion; a kernel on the other side checks every byte. With `--path shmem` both
+//! GPUs are ranks of a symmetric heap, and put to each other.
 
 mod common;
+#[path = "interchange/shmem.rs"]
+mod shmem;
 
 use anyhow::{Result, bail, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use common::{Common, DEADLINE, MAX_BYTES, Session, check_bytes, words};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
+use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
 use warpverbs::raw::verbs::{self, PortState, Verbs};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
@@ -29,6 +32,15 @@ struct Flags {
     /// Sending and receiving GPU: A,B, each a number or a name as --gpu takes
     #[arg(long, value_name = "A,B")]
     gpus: Option<String>,
+    /// What carries it: queue pairs, or a symmetric heap, by loads and stores where possible
+    #[arg(long, value_enum, default_value_t = Path::Qp)]
+    path: Path,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Path {
+    Qp,
+    Shmem,
 }
 
 /// Grid of the kernels that fill and verify.
@@ -51,7 +63,6 @@ fn run(flags: Flags) -> Result<()> {
         Some(names) => session.two_gpus(names)?,
         None => [session.gpu.clone(), session.gpu.clone()],
     };
-    let name = |gpu: &Arc<dyn Gpu>| format!("{} #{}", gpu.info().name, gpu.info().ordinal);
     let way = format!("from {} to {}", name(&sender), name(&receiver));
     session.say(&format!("  {way}"))?;
 
@@ -71,6 +82,10 @@ fn run(flags: Flags) -> Result<()> {
         IMAGE.entries.len(),
         start.elapsed()
     ))?;
+
+    if flags.path == Path::Shmem {
+        return shmem::run(session, &[sender, receiver], bytes, value);
+    }
 
     session.say("Step 4: Creating endpoints...")?;
     let config = |gpu| EndpointConfig::for_gpu(gpu).timeout(DEADLINE);
@@ -99,7 +114,7 @@ fn run(flags: Flags) -> Result<()> {
         .say("Step 7: Launching the kernel that posts the transfer, and one that verifies it...")?;
     let time = transfer(&session, &sender, &near, &src, &dst)?;
 
-    verify(&receiver, &dst, value)?;
+    verify(&receiver, dst.buffer(), value)?;
     session.say(&format!("  All {bytes} bytes verified with value {value}"))?;
 
     session.say("Step 8: Cleaning up...")?;
@@ -110,6 +125,11 @@ fn run(flags: Flags) -> Result<()> {
     session.fact("value", value);
     session.fact("seconds", time.as_secs_f64());
     session.passed(&format!("{bytes} bytes went {way}"))
+}
+
+/// A device as it is told of.
+fn name(gpu: &Arc<dyn Gpu>) -> String {
+    format!("{} #{}", gpu.info().name, gpu.info().ordinal)
 }
 
 /// Ports of RDMA devices that are up, and the software NIC's own.
@@ -153,9 +173,9 @@ fn transfer(
 }
 
 /// Has a kernel of `gpu` compare every byte.
-fn verify(gpu: &Arc<dyn Gpu>, region: &MemoryRegion, value: u8) -> Result<()> {
+fn verify(gpu: &Arc<dyn Gpu>, buffer: &Buffer, value: u8) -> Result<()> {
     let count = gpu.alloc(8, Place::Device)?;
-    let (data, bytes) = (KernelPtr::new(region.buffer()), region.len() as u64);
+    let (data, bytes) = (KernelPtr::new(buffer), buffer.len() as u64);
     let kernel = Verify { data, bytes, value, wrong: KernelPtr::new(&count) };
     gpu.launch(&kernel, GRID, DEADLINE)?.wait()?;
     let [wrong] = words(gpu, &count)?;

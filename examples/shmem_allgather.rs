@@ -9,23 +9,14 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use clap::Parser;
-use dist::heap::{Exchange, HeapFlags, Part, compare, pattern, read};
+use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmAllgather;
 use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
 
-/// Every rank gets the bytes of all ranks
-#[derive(Parser)]
-#[command(version)]
-struct Flags {
-    #[command(flatten)]
-    flags: HeapFlags,
-}
-
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.flags.run::<Allgather>())
+    dist::heap::main::<Allgather>()
 }
 
 struct Allgather {
@@ -36,17 +27,19 @@ struct Allgather {
 
 impl Exchange for Allgather {
     const NAME: &'static str = "shmem_allgather";
+    const ABOUT: &'static str = "Every rank gets the bytes of all ranks";
     const MOST: u64 = 1 << 28;
+    type Flags = NoFlags;
 
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("every rank has the bytes of all {ranks}")
     }
 
-    fn heap_bytes(ranks: u64, most: u64) -> u64 {
+    fn heap_bytes(_: &NoFlags, ranks: u64, most: u64) -> u64 {
         (ranks + 1) * most
     }
 
-    fn new(heap: &mut Heap, most: u64) -> Result<Self> {
+    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
         let all = heap.alloc(u64::from(heap.world()) * most)?;
         Ok(Self { all, own: heap.alloc(most)?, team: heap.alloc(TEAM_BLOCK_BYTES)? })
     }

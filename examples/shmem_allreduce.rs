@@ -10,23 +10,14 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use clap::Parser;
-use dist::heap::{Exchange, HeapFlags, Part, compare, pattern, read};
+use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmAllreduce;
 use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
 
-/// Every rank gets the sums of all ranks' words
-#[derive(Parser)]
-#[command(version)]
-struct Flags {
-    #[command(flatten)]
-    flags: HeapFlags,
-}
-
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.flags.run::<Allreduce>())
+    dist::heap::main::<Allreduce>()
 }
 
 struct Allreduce {
@@ -53,17 +44,19 @@ fn sums(ranks: u32, round: u64, bytes: u64) -> Vec<u8> {
 
 impl Exchange for Allreduce {
     const NAME: &'static str = "shmem_allreduce";
+    const ABOUT: &'static str = "Every rank gets the sums of all ranks' words";
     const MOST: u64 = 1 << 28;
+    type Flags = NoFlags;
 
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("every rank has the sums of all {ranks}")
     }
 
-    fn heap_bytes(ranks: u64, most: u64) -> u64 {
+    fn heap_bytes(_: &NoFlags, ranks: u64, most: u64) -> u64 {
         2 * (most + 16 * ranks)
     }
 
-    fn new(heap: &mut Heap, most: u64) -> Result<Self> {
+    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
         let ranks = u64::from(heap.world());
         let bytes = 8 * part_words(most, ranks) * ranks;
         let team = heap.alloc(TEAM_BLOCK_BYTES)?;

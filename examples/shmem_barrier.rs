@@ -10,24 +10,15 @@ mod common;
 mod dist;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
-use dist::heap::{Exchange, HeapFlags, Part, read};
+use dist::heap::{Exchange, NoFlags, Part, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{KernelPtr, Place};
 use warpverbs::kernels::shm_coll::ShmRounds;
 use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
 
-/// Ranks meet in a symmetric heap
-#[derive(Parser)]
-#[command(version)]
-struct Flags {
-    #[command(flatten)]
-    flags: HeapFlags,
-}
-
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.flags.run::<Rounds>())
+    dist::heap::main::<Rounds>()
 }
 
 struct Rounds {
@@ -37,17 +28,19 @@ struct Rounds {
 
 impl Exchange for Rounds {
     const NAME: &'static str = "shmem_barrier";
+    const ABOUT: &'static str = "Ranks meet in a symmetric heap";
     const MOST: u64 = 1 << 20;
+    type Flags = NoFlags;
 
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("nobody of {ranks} left before everybody had come")
     }
 
-    fn heap_bytes(ranks: u64, _: u64) -> u64 {
+    fn heap_bytes(_: &NoFlags, ranks: u64, _: u64) -> u64 {
         8 * ranks
     }
 
-    fn new(heap: &mut Heap, _: u64) -> Result<Self> {
+    fn new(_: &NoFlags, heap: &mut Heap, _: u64) -> Result<Self> {
         let words = heap.alloc(8 * u64::from(heap.world()))?;
         Ok(Self { words, team: heap.alloc(TEAM_BLOCK_BYTES)? })
     }

@@ -10,23 +10,14 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use clap::Parser;
-use dist::heap::{Exchange, HeapFlags, Part, compare, pattern, read};
+use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmRing;
 use warpverbs::shmem::{Heap, Signal, Sym};
 
-/// Ranks put round a ring in a symmetric heap
-#[derive(Parser)]
-#[command(version)]
-struct Flags {
-    #[command(flatten)]
-    flags: HeapFlags,
-}
-
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.flags.run::<Ring>())
+    dist::heap::main::<Ring>()
 }
 
 struct Ring {
@@ -37,17 +28,19 @@ struct Ring {
 
 impl Exchange for Ring {
     const NAME: &'static str = "shmem_ring";
+    const ABOUT: &'static str = "Ranks put round a ring in a symmetric heap";
     const MOST: u64 = 1 << 30;
+    type Flags = NoFlags;
 
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("every byte at {ranks} ranks as its neighbour put it")
     }
 
-    fn heap_bytes(_: u64, most: u64) -> u64 {
+    fn heap_bytes(_: &NoFlags, _: u64, most: u64) -> u64 {
         2 * most
     }
 
-    fn new(heap: &mut Heap, most: u64) -> Result<Self> {
+    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
         Ok(Self { to: heap.alloc(most)?, from: heap.alloc(most)?, signal: heap.alloc(1)? })
     }
 

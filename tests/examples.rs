@@ -26,6 +26,28 @@ fn interchange_goes_between_two_devices() {
     passes("gpu_interchange", &["--gpus", "simt,simt"]);
 }
 
+/// The heap's segments are memory that both devices map; forced, queue pairs carry the same.
+#[test]
+fn interchange_goes_by_a_symmetric_heap() {
+    for (route, reached) in [("auto", "direct"), ("rdma", "rdma (loads and stores: forced")] {
+        let mut command = example("gpu_interchange");
+        command.args(["--gpu", "simt", "--nic", "soft", "--gpus", "0,1", "--path", "shmem"]);
+        command.args(["--bytes", "70001"]).env("WARPVERBS_SHMEM_ROUTE", route);
+        let out = command.output().expect("the example runs");
+        let stdout = text(&out.stdout);
+        assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
+        for step in 1..=8 {
+            assert!(stdout.contains(&format!("Step {step}: ")), "step {step} is not in {stdout}");
+        }
+        let reached = format!("rank 1 is reached: {reached}");
+        for said in [&*reached, "All 70001 bytes verified with value 42", "and as many back"] {
+            assert!(stdout.contains(said), "{said:?} is not in {stdout}");
+        }
+    }
+    // One device, which maps its own memory once more.
+    passes("gpu_interchange", &["--path", "shmem"]);
+}
+
 #[test]
 fn interchange_refuses_what_it_cannot_do() {
     fails("gpu_interchange", &["--gpu", "simt", "--bytes", "0"], &["--bytes", "0"]);
@@ -33,6 +55,7 @@ fn interchange_refuses_what_it_cannot_do() {
     fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0"], &["--gpus"]);
     fails("gpu_interchange", &["--gpu", "simt", "--gpus", "0,abacus"], &["--gpus", "abacus"]);
     fails("gpu_interchange", &["--gpu", "simt", "--bytes", "99999999999999"], &["--bytes"]);
+    fails("gpu_interchange", &["--gpu", "simt", "--path", "mail"], &["--path", "qp, shmem"]);
 }
 
 /// A file that does not fit into memory several times over is carried in parts.

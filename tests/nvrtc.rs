@@ -6,7 +6,7 @@ use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels;
 
-const IMAGES: [&Image; 18] = [
+const IMAGES: [&Image; 19] = [
     &kernels::conform::IMAGE,
     &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
@@ -22,6 +22,7 @@ const IMAGES: [&Image; 18] = [
     &kernels::shm_litmus::IMAGE,
     &kernels::shm_mail::IMAGE,
     &kernels::shm_perf::IMAGE,
+    &kernels::shm_pipeline::IMAGE,
     &kernels::simple_write::IMAGE,
     &kernels::stress::IMAGE,
     &kernels::waits::IMAGE,

@@ -249,7 +249,12 @@ fn print(mut out: impl Write, line: &str) -> Result<()> {
 
 /// Parses the flags, runs the example, and tells the cause if it failed.
 pub(crate) fn main<T: Parser>(example: impl FnOnce(T) -> Result<()>) -> ExitCode {
-    match example(T::parse()) {
+    end(example(T::parse()))
+}
+
+/// Ends an example, and tells the cause if it failed.
+pub(crate) fn end(outcome: Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);

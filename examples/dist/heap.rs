@@ -3,9 +3,11 @@
 use super::rank::Rank;
 use super::table::{Row, Table};
 use super::{Job, Sizes};
+use crate::common;
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use sha2::{Digest as _, Sha256};
+use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::shmem::{Heap, Sym};
@@ -32,14 +34,29 @@ pub(crate) struct HeapFlags {
 pub(crate) trait Exchange: Sized {
     /// The example's name.
     const NAME: &'static str;
+    /// One line of its help.
+    const ABOUT: &'static str;
     /// Bytes of the largest size.
     const MOST: u64;
-    /// What is found at the ranks, if all went well.
-    fn verdict(ranks: u32) -> String;
+    /// Its flags beside those of all.
+    type Flags: Args;
+    /// What all ranks must agree on of these flags.
+    ///
+    /// # Errors
+    /// A flag is out of range.
+    fn plan(_: &Self::Flags) -> Result<String> {
+        Ok(String::new())
+    }
     /// Bytes of the heap for sizes up to `most`.
-    fn heap_bytes(ranks: u64, most: u64) -> u64;
+    fn heap_bytes(flags: &Self::Flags, ranks: u64, most: u64) -> u64;
     /// Allocates its places, on all ranks alike.
-    fn new(heap: &mut Heap, most: u64) -> Result<Self>;
+    fn new(flags: &Self::Flags, heap: &mut Heap, most: u64) -> Result<Self>;
+    /// What is found at the ranks, if all went well.
+    fn verdict(&self, ranks: u32) -> String;
+    /// How often one launch moves what the size says.
+    fn operations(&self) -> u64 {
+        1
+    }
     /// One launch, the `round`-th from 1, and the comparison; the time of the launch.
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration>;
     /// What has arrived.
@@ -53,45 +70,68 @@ pub(crate) struct Part<'a, 'r> {
     pub(crate) dim: Dim,
 }
 
-impl HeapFlags {
-    /// A table of all sizes, which rank 0 prints.
-    pub(crate) fn run<E: Exchange>(&self) -> Result<()> {
-        self.sizes.check(E::MOST)?;
-        super::within("--iters", self.iters.into(), 1, 1_000_000)?;
-        super::within("--threads", self.threads.into(), 32, 512)?;
-        ensure!(self.threads.is_multiple_of(32), "--threads is no multiple of 32");
-        let hash = if self.sha256 { " --sha256" } else { "" };
-        let plan = format!("{} {} -n {}{hash}", E::NAME, self.sizes.plan(), self.iters);
-        super::run(&self.job, &plan, |rank| self.rows::<E>(rank))
-    }
+/// Flags of an example that needs no more.
+#[derive(Args)]
+pub(crate) struct NoFlags {}
 
-    fn rows<E: Exchange>(&self, rank: &mut Rank<'_>) -> Result<(Table, String)> {
-        let ranks = rank.world_size();
-        let most = self.sizes.end;
-        let mut heap = rank.heap(E::heap_bytes(ranks.into(), most) + (1 << 16))?;
-        let work = E::new(&mut heap, most)?;
-        let mut table = Table::new(rank.session, rank.is_first())?;
-        let mut part = Part { rank, heap, dim: Dim::new(1, self.threads) };
-        let mut round = 0;
-        for size in self.sizes.all() {
-            let mut time = Duration::ZERO;
-            for _ in 0..self.iters {
-                round += 1;
-                time += work.launch(&mut part, round, size)?;
-                // Nobody writes what another has not yet compared.
-                part.rank.barrier("row")?;
-            }
-            let time = part.rank.slowest(time)?;
-            let sha256 = match self.sha256 {
-                true => Some(part.digest(&work.arrived(&part.heap, size)?)?),
-                false => None,
-            };
-            let count = u64::from(self.iters);
-            table.push(part.rank.session, Row { op: None, size, time, count, sha256 })?;
+/// All flags of such an example.
+#[derive(Parser)]
+#[command(version)]
+struct Flags<F: Args> {
+    #[command(flatten)]
+    common: HeapFlags,
+    #[command(flatten)]
+    own: F,
+}
+
+/// Runs an example: a table of all sizes, which rank 0 prints.
+pub(crate) fn main<E: Exchange>() -> ExitCode {
+    let command = Flags::<E::Flags>::command().name(E::NAME).about(E::ABOUT);
+    let matches = command.get_matches();
+    let flags = Flags::<E::Flags>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    common::end(run::<E>(&flags.common, &flags.own))
+}
+
+fn run<E: Exchange>(flags: &HeapFlags, own: &E::Flags) -> Result<()> {
+    flags.sizes.check(E::MOST)?;
+    super::within("--iters", flags.iters.into(), 1, 1_000_000)?;
+    super::within("--threads", flags.threads.into(), 32, 512)?;
+    ensure!(flags.threads.is_multiple_of(32), "--threads is no multiple of 32");
+    let hash = if flags.sha256 { " --sha256" } else { "" };
+    let (sizes, plan) = (flags.sizes.plan(), E::plan(own)?);
+    let plan = format!("{} {sizes} -n {}{plan}{hash}", E::NAME, flags.iters);
+    super::run(&flags.job, &plan, |rank| rows::<E>(flags, own, rank))
+}
+
+fn rows<E: Exchange>(
+    flags: &HeapFlags,
+    own: &E::Flags,
+    rank: &mut Rank<'_>,
+) -> Result<(Table, String)> {
+    let (ranks, most) = (rank.world_size(), flags.sizes.end);
+    let mut heap = rank.heap(E::heap_bytes(own, ranks.into(), most) + (1 << 16))?;
+    let work = E::new(own, &mut heap, most)?;
+    let mut table = Table::new(rank.session, rank.is_first())?;
+    let mut part = Part { rank, heap, dim: Dim::new(1, flags.threads) };
+    let mut round = 0;
+    for size in flags.sizes.all() {
+        let mut time = Duration::ZERO;
+        for _ in 0..flags.iters {
+            round += 1;
+            time += work.launch(&mut part, round, size)?;
+            // Nobody writes what another has not yet compared.
+            part.rank.barrier("row")?;
         }
-        let what = format!("{}, {} sizes", E::verdict(ranks), table.len());
-        Ok((table, what))
+        let time = part.rank.slowest(time)?;
+        let sha256 = match flags.sha256 {
+            true => Some(part.digest(&work.arrived(&part.heap, size)?)?),
+            false => None,
+        };
+        let count = u64::from(flags.iters) * work.operations();
+        table.push(part.rank.session, Row { op: None, size, time, count, sha256 })?;
     }
+    let what = format!("{}, {} sizes", work.verdict(ranks), table.len());
+    Ok((table, what))
 }
 
 impl Part<'_, '_> {

@@ -136,7 +136,8 @@ impl<'r> Rank<'r> {
         Ok(heap)
     }
 
-    /// Runs a kernel on the heap to its end, or until a rank is lost. How long it took.
+    /// Runs a kernel on the heap to its end, or until a rank is lost; all its blocks must run at once,
+    /// since other ranks' wait for them. How long it took.
     pub(crate) fn run_on(
         &mut self,
         heap: &mut Heap,
@@ -146,7 +147,7 @@ impl<'r> Rank<'r> {
         let status = KernelStatus::new(&self.session.gpu)?;
         let (begun, mut looked) = (Instant::now(), Instant::now());
         let kernel = kernel(status.pointer());
-        let mut launch = self.session.gpu.launch(&*kernel, dim, 2 * DEADLINE)?;
+        let mut launch = self.session.gpu.launch_resident(&*kernel, dim, 2 * DEADLINE)?;
         while !launch.is_done()? {
             if looked.elapsed() > LOOK {
                 looked = Instant::now();

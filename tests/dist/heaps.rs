@@ -1,8 +1,9 @@
 //! Examples on a symmetric heap, whose ranks are reached in every way.
 
-use crate::common::{example, text};
+use crate::common::{example, fails, passes, text};
 
-const NAMES: [&str; 4] = ["shmem_ring", "shmem_barrier", "shmem_allgather", "shmem_allreduce"];
+const NAMES: [&str; 5] =
+    ["shmem_ring", "shmem_barrier", "shmem_allgather", "shmem_allreduce", "shmem_pipeline"];
 
 fn pass(name: &str, procs: &str, route: &str) -> Vec<String> {
     let mut command = example(name);
@@ -15,6 +16,9 @@ fn pass(name: &str, procs: &str, route: &str) -> Vec<String> {
     let out = command.output().expect("the example runs");
     let (told, why) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success() && told.contains("2 sizes"), "{name} {route}: {told}{why}");
+    if name == "shmem_pipeline" {
+        assert!(told.contains("at once") && told.contains("as one after the other"), "{told}");
+    }
     told.lines().filter_map(|line| Some(line.split_once("sha256 ")?.1.to_owned())).collect()
 }
 
@@ -27,4 +31,13 @@ fn every_route_gives_the_same() {
             assert!(all[0] == all[1] && all[0] == all[2], "{name} of {procs}: {all:?}");
         }
     }
+}
+
+#[test]
+fn streams_are_within_bounds() {
+    for (streams, cause) in [("0", "expected 1 to 32"), ("33", "expected 1 to 32")] {
+        fails("shmem_pipeline", &["--procs", "2", "--streams", streams], &["--streams", cause]);
+    }
+    let last = passes("shmem_pipeline", &["--procs", "2", "--streams", "1", "-e", "64", "-n", "1"]);
+    assert!(last.contains("every item of 1 streams through 2 ranks"), "{last}");
 }

@@ -1,0 +1,173 @@
+//! Ranks in a row: each GPU makes of what the last one gave it what the next one gets. Several streams
+//! of items are under way at once, each worked on by a block of every rank; what that gains over one
+//! stream after the other is printed at the end. The size is that of an item, rounded up to 8 bytes.
+//!
+//! ```text
+//! shmem_pipeline --procs 3
+//! shmem_pipeline --rank R --world-size N --master-addr HOST --master-port PORT     (or a launcher)
+//! ```
+
+mod common;
+mod dist;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use dist::heap::{Exchange, Part, compare, read};
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::time::Duration;
+use warpverbs::gpu::Dim;
+use warpverbs::kernels::shm_pipeline::ShmPipeline;
+use warpverbs::shmem::{Heap, Signal, Sym};
+
+/// Items of each stream in a launch.
+const ITEMS: u64 = 8;
+
+#[derive(Args)]
+struct Streams {
+    /// Streams of items, a block for each
+    #[arg(long, default_value_t = 4)]
+    streams: u32,
+}
+
+fn main() -> ExitCode {
+    dist::heap::main::<Pipeline>()
+}
+
+struct Pipeline {
+    places: Sym<u8>,
+    signals: Sym<Signal>,
+    streams: u32,
+    /// Of all launches: one stream after the other, and all at once.
+    times: Cell<[Duration; 2]>,
+}
+
+fn words(size: u64) -> u64 {
+    size.div_ceil(8)
+}
+
+/// What the last of `ranks` makes of an item.
+fn item(stream: u64, item: u64, words: u64, ranks: u32) -> Vec<u8> {
+    let word = |i: u64| {
+        let first = (stream << 48 ^ item << 32 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let last = (0..ranks).fold(first, |word, rank| {
+            let mixed = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed.wrapping_add(u64::from(rank))
+        });
+        last.to_le_bytes()
+    };
+    (0..words).flat_map(word).collect()
+}
+
+impl Pipeline {
+    /// The results of one stream, on the last rank.
+    fn results(&self, heap: &Heap, stream: u64, words: u64) -> Result<Vec<u8>> {
+        let start = 8 * words * (stream * (4 + ITEMS) + 4);
+        read(heap, &self.places.slice(start, 8 * words * ITEMS)?, 8 * words * ITEMS)
+    }
+
+    /// `blocks` streams from `first` on.
+    fn streams(
+        &self,
+        part: &mut Part<'_, '_>,
+        (first, blocks): (u64, u32),
+        words: u64,
+        before: u64,
+    ) -> Result<Duration> {
+        let (base, signals) = (self.places.offset(), self.signals.offset());
+        let (heap, streams) = (part.heap.device(), self.streams.into());
+        let dim = Dim::new(blocks, part.dim.threads());
+        part.rank.run_on(&mut part.heap, dim, |status| {
+            let items = ITEMS;
+            Box::new(ShmPipeline {
+                heap,
+                base,
+                signals,
+                streams,
+                first,
+                words,
+                items,
+                before,
+                status,
+            })
+        })
+    }
+
+    /// The last rank has all items of all streams.
+    fn check(&self, heap: &Heap, words: u64, before: u64) -> Result<()> {
+        if heap.rank() + 1 < heap.world() {
+            return Ok(());
+        }
+        for stream in 0..self.streams.into() {
+            let found = self.results(heap, stream, words)?;
+            for (n, found) in (before + 1..).zip(found.chunks(8 * words as usize)) {
+                let expected = item(stream, n, words, heap.world());
+                compare(&format!("item {n} of stream {stream}"), found, &expected)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Exchange for Pipeline {
+    const NAME: &'static str = "shmem_pipeline";
+    const ABOUT: &'static str = "Each GPU produces what the next one consumes";
+    const MOST: u64 = 1 << 24;
+    type Flags = Streams;
+
+    fn plan(flags: &Streams) -> Result<String> {
+        ensure!(
+            (1..=32).contains(&flags.streams),
+            "--streams is {}, expected 1 to 32",
+            flags.streams
+        );
+        Ok(format!(" --streams {}", flags.streams))
+    }
+
+    fn heap_bytes(flags: &Streams, _: u64, most: u64) -> u64 {
+        u64::from(flags.streams) * ((4 + ITEMS) * 8 * words(most) + 32)
+    }
+
+    fn new(flags: &Streams, heap: &mut Heap, most: u64) -> Result<Self> {
+        let (streams, times) = (flags.streams, Cell::default());
+        let each = (4 + ITEMS) * 8 * words(most);
+        let places = heap.alloc(u64::from(streams) * each)?;
+        Ok(Self { places, signals: heap.alloc(2 * u64::from(streams))?, streams, times })
+    }
+
+    fn verdict(&self, ranks: u32) -> String {
+        let [apart, together] = self.times.get().map(|time| time.as_secs_f64());
+        let (streams, gain) = (self.streams, apart / together);
+        format!(
+            "every item of {streams} streams through {ranks} ranks; at once {gain:.2} times as \
+             fast as one after the other"
+        )
+    }
+
+    fn operations(&self) -> u64 {
+        u64::from(self.streams) * ITEMS
+    }
+
+    fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {
+        let (words, before) = (words(size), 2 * ITEMS * (round - 1));
+        let mut apart = Duration::ZERO;
+        for stream in 0..self.streams.into() {
+            apart += self.streams(part, (stream, 1), words, before)?;
+            // The next stream begins when this one has come through.
+            part.rank.barrier("stream")?;
+        }
+        self.check(&part.heap, words, before)?;
+        part.rank.barrier("checked")?;
+        let together = self.streams(part, (0, self.streams), words, before + ITEMS)?;
+        self.check(&part.heap, words, before + ITEMS)?;
+        let [apart, all] = [part.rank.slowest(apart)?, part.rank.slowest(together)?];
+        let [a, b] = self.times.get();
+        self.times.set([a + apart, b + all]);
+        Ok(together)
+    }
+
+    fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
+        let results = (0..self.streams.into()).map(|s| self.results(heap, s, words(size)));
+        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+    }
+}
