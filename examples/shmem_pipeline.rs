@@ -1,6 +1,7 @@
-//! Ranks in a row: each GPU makes of what the last one gave it what the next one gets. Several streams
-//! of items are under way at once, each worked on by a block of every rank; what that gains over one
-//! stream after the other is printed at the end. The size is that of an item, rounded up to 8 bytes.
+//! A chain of ranks: each GPU transforms the items that the previous one puts into its memory, and
+//! puts the results into the memory of the next. Several streams of items are in flight at once,
+//! each with a block of every rank; the last line compares that with one stream after the other.
+//! The size is that of an item, rounded up to 8 bytes.
 //!
 //! ```text
 //! shmem_pipeline --procs 3

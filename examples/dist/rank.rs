@@ -136,8 +136,8 @@ impl<'r> Rank<'r> {
         Ok(heap)
     }
 
-    /// Runs a kernel on the heap to its end, or until a rank is lost; all its blocks must run at once,
-    /// since other ranks' wait for them. How long it took.
+    /// Runs a kernel on the heap to its end, or until a rank is lost. All its blocks must run at
+    /// once, because blocks of other ranks wait for them. Returns how long it took.
     pub(crate) fn run_on(
         &mut self,
         heap: &mut Heap,

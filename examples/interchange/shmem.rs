@@ -1,5 +1,5 @@
-//! The same by a symmetric heap of two ranks, a thread and a GPU each: one kernel on either side, which
-//! puts to the other, signals, and waits.
+//! The transfer through a symmetric heap of two ranks, each a thread with a GPU: one kernel on
+//! either side puts to the other, signals, and waits.
 
 use super::{GRID, verify};
 use crate::common::{DEADLINE, Session};

@@ -1,6 +1,6 @@
-// Kernel of the example shmem_pipeline: ranks in a row, each of which turns what the last one gives
-// it into what the next one gets. Block b works on stream `first` + b. Places are offsets; signals
-// are zero before the first launch.
+// Kernel of the example shmem_pipeline: a chain of ranks, each of which transforms the items that it
+// gets from the previous one and puts them to the next. Block b works on stream `first` + b. Places
+// are offsets; signals are zero before the first launch.
 #include "warpverbs/shm.h"
 
 using namespace wv;
@@ -29,7 +29,7 @@ WV_DEVICE Stream stream_at(const Heap& heap, u64 base, u64 signals, u64 stream, 
   return {in, in + 2 * words, in + 4 * words, arrived, arrived + 1};
 }
 
-// Items before + 1 to before + items of the stream: the ranks keep two of them under way at each step.
+// Items before + 1 to before + items of the stream. Up to two of them are in flight to each rank.
 WV_DEVICE Status pipeline(const Heap& heap, const Stream& s, u64 stream, u64 words, u64 items,
                           u64 before) {
   const bool is_first = heap.rank == 0, is_last = heap.rank + 1 == heap.world;

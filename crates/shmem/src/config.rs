@@ -134,9 +134,9 @@ impl HeapConfig {
         Self { queue_pairs: wanted, ..self }
     }
 
-    /// Whether other ranks of the machine may map this rank's memory. If not, or if the driver shares no
-    /// memory of the device, it comes from the device's ordinary allocator, this rank is reached by
-    /// RDMA alone and reaches others so, and the heap does not grow. Ranks may differ.
+    /// Whether other ranks of the machine may map this rank's memory. If not, or if the driver cannot
+    /// share memory of the device, the memory comes from the device's ordinary allocator, all routes
+    /// to and from this rank are RDMA, and the heap cannot grow. Ranks may differ in this.
     pub fn shared(self, shared: bool) -> Self {
         Self { shared, ..self }
     }
