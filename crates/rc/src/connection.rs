@@ -58,6 +58,7 @@ impl Turn {
     const FIRST: Turn = Turn { responses: false, left: Turn::PACKETS };
 
     /// A packet left, a response or not.
+    #[inline]
     fn took(&mut self, response: bool) {
         if self.responses != response {
             *self = Turn { responses: response, left: Turn::PACKETS };
@@ -191,6 +192,7 @@ impl Connection {
     ///
     /// # Errors
     /// The request is malformed, the queue is full, or the connection is not started.
+    #[inline]
     pub fn post(&mut self, request: Request) -> Result<(), PostError> {
         match self.state {
             State::ReadyToReceive => Err(PostError::NotStarted),
@@ -205,6 +207,7 @@ impl Connection {
 
     /// The peer's last credits were zero: call [`receive_available`](Self::receive_available) once
     /// there is a receive.
+    #[inline]
     pub fn awaits_receives(&self) -> bool {
         self.responder.awaits_receives()
     }
@@ -220,6 +223,7 @@ impl Connection {
 
     /// A packet for this connection: the address, the partition and the ICRC were checked, and
     /// the extension headers are those of the opcode. `payload_len` is without pad.
+    #[inline]
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -242,11 +246,13 @@ impl Connection {
     }
 
     /// Changes [`Config::window_bytes`]: what receivers can hold is shared with other connections.
+    #[inline]
     pub fn limit_bytes(&mut self, bytes: u64) {
         self.requester.limit_bytes(bytes);
     }
 
     /// Whether packets are sent and not answered.
+    #[inline]
     pub fn is_outstanding(&self) -> bool {
         self.requester.is_outstanding()
     }
@@ -297,6 +303,7 @@ impl Connection {
 
     /// As [`poll_transmit`](Self::poll_transmit), of requests alone: all that there is unless the
     /// connection [`has_responses`](Self::has_responses).
+    #[inline]
     pub fn poll_request(&mut self, now: Instant) -> Option<Transmit> {
         if !self.state.sends() {
             return None;
@@ -311,21 +318,25 @@ impl Connection {
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); `None` is never.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.requester.retry.next_timer()
     }
 
     /// The next request or receive that is done.
+    #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.responder.poll_completion().or_else(|| self.requester.poll_completion())
     }
 
+    #[inline]
     fn on(&mut self, event: Event) -> Result<(), Refused> {
         self.state = self.state.after(event)?;
         Ok(())
     }
 
     /// Brings the state up to date with both halves: either's failure is the connection's.
+    #[inline]
     fn settle(&mut self) {
         let failed = self.requester.has_failed() || self.responder.has_failed();
         if failed && self.on(Event::Fail).is_ok() {

@@ -42,6 +42,7 @@ pub enum Payload {
 
 impl Payload {
     /// Bytes.
+    #[inline]
     pub const fn len(&self) -> u32 {
         match *self {
             Payload::Empty => 0,

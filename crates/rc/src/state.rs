@@ -99,6 +99,7 @@ impl State {
     ///
     /// # Errors
     /// A pair that is not in the table.
+    #[inline]
     pub fn after(self, event: Event) -> Result<State, Refused> {
         (TRANSITIONS.iter())
             .find(|row| row.event == event && row.from.contains(&self))
@@ -107,11 +108,13 @@ impl State {
     }
 
     /// Whether requests of the peer are answered.
+    #[inline]
     pub const fn responds(self) -> bool {
         !matches!(self, State::Error)
     }
 
     /// Whether requests are sent, if only those begun.
+    #[inline]
     pub const fn sends(self) -> bool {
         matches!(self, State::ReadyToSend | State::Draining)
     }

@@ -23,11 +23,13 @@ impl Mtu {
     pub const ALL: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
 
     /// The MTU in bytes.
+    #[inline]
     pub const fn bytes(self) -> usize {
         128 << self as u8
     }
 
     /// The MTU of exactly so many bytes.
+    #[inline]
     pub const fn from_bytes(bytes: usize) -> Option<Mtu> {
         match bytes {
             256 => Some(Mtu::B256),

@@ -36,11 +36,13 @@ layout!(Header, Bth, 12);
 
 impl Header {
     /// The pad count, 0 to 3.
+    #[inline]
     pub const fn pad_count(&self) -> u8 {
         self.flags >> 4 & 3
     }
 
     /// The transport header version.
+    #[inline]
     pub const fn version(&self) -> u8 {
         self.flags & 0xf
     }
@@ -81,6 +83,7 @@ pub struct Repr {
 
 impl Repr {
     /// A header with the default partition, migrated, and every other flag clear.
+    #[inline]
     pub const fn new(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Repr {
         Repr {
             opcode,
@@ -99,6 +102,7 @@ impl Repr {
     ///
     /// # Errors
     /// A transport version other than 0, or an opcode that is not in the table.
+    #[inline]
     pub fn parse(header: &Header) -> Result<Repr, ParseError> {
         if header.version() != 0 {
             return Err(ParseError::Version { found: header.version() });
@@ -119,6 +123,7 @@ impl Repr {
     }
 
     /// Writes a header for a payload of `payload_len` bytes.
+    #[inline]
     pub fn emit(&self, payload_len: usize, out: &mut Header) {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let pad = crate::payload::pad_count(payload_len);

@@ -15,6 +15,7 @@ pub trait Layout: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if `bytes` is shorter than the header.
+    #[inline]
     fn view(bytes: &[u8]) -> Result<(&Self, &[u8]), ParseError> {
         Self::ref_from_prefix(bytes).map_err(|_| Self::truncated(bytes.len()))
     }
@@ -23,12 +24,14 @@ pub trait Layout: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if `bytes` is shorter than the header.
+    #[inline]
     fn view_mut(bytes: &mut [u8]) -> Result<(&mut Self, &mut [u8]), ParseError> {
         let have = bytes.len();
         Self::mut_from_prefix(bytes).map_err(|_| Self::truncated(have))
     }
 
     #[doc(hidden)]
+    #[inline]
     fn truncated(have: usize) -> ParseError {
         ParseError::Truncated { header: Self::NAME, need: Self::LEN, have }
     }
@@ -54,12 +57,14 @@ pub struct U24([u8; 3]);
 
 impl U24 {
     /// The low 24 bits of `value`.
+    #[inline]
     pub const fn from_low_bits(value: u32) -> U24 {
         let [_, a, b, c] = value.to_be_bytes();
         U24([a, b, c])
     }
 
     /// The value, below 2^24.
+    #[inline]
     pub const fn get(self) -> u32 {
         let [a, b, c] = self.0;
         u32::from_be_bytes([0, a, b, c])

@@ -41,11 +41,13 @@ pub enum Position {
 
 impl Position {
     /// First or only.
+    #[inline]
     pub const fn begins(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
 
     /// Last or only.
+    #[inline]
     pub const fn ends(self) -> bool {
         matches!(self, Position::Last | Position::Only)
     }
@@ -94,6 +96,7 @@ impl HeaderSet {
     }
 
     /// Their length in bytes.
+    #[inline]
     pub const fn len(self) -> usize {
         match self {
             HeaderSet::Empty => 0,
@@ -145,6 +148,7 @@ macro_rules! opcodes {
             pub const ALL: &[Opcode] = &[$(Opcode::$opcode),*];
 
             /// The opcode of a byte, or `None` if it is reserved or of another service.
+            #[inline]
             pub const fn from_byte(byte: u8) -> Option<Opcode> {
                 match byte {
                     $($byte => Some(Opcode::$opcode),)*
@@ -152,6 +156,7 @@ macro_rules! opcodes {
                 }
             }
 
+            #[inline]
             const fn row(self) -> &'static Row {
                 match self {
                     $(Opcode::$opcode => &Row {
@@ -197,6 +202,7 @@ opcodes! {
 
 impl Opcode {
     /// The byte in the BTH.
+    #[inline]
     pub const fn byte(self) -> u8 {
         self as u8
     }
@@ -207,26 +213,31 @@ impl Opcode {
     }
 
     /// What it is part of.
+    #[inline]
     pub const fn operation(self) -> Operation {
         self.row().operation
     }
 
     /// Where in the message it stands.
+    #[inline]
     pub const fn position(self) -> Position {
         self.row().position
     }
 
     /// The extension headers it carries.
+    #[inline]
     pub const fn headers(self) -> HeaderSet {
         self.row().headers
     }
 
     /// How much payload it carries.
+    #[inline]
     pub const fn payload(self) -> PayloadRule {
         self.row().payload
     }
 
     /// Whether it travels from responder to requester.
+    #[inline]
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation(),
@@ -235,11 +246,13 @@ impl Opcode {
     }
 
     /// Whether it carries immediate data.
+    #[inline]
     pub const fn has_immediate(self) -> bool {
         matches!(self.headers(), HeaderSet::Imm | HeaderSet::RethImm | HeaderSet::DethImm)
     }
 
     /// Whether it is of the unreliable datagram service; all others are of reliable connection.
+    #[inline]
     pub const fn is_datagram(self) -> bool {
         self.byte() >> 5 == 3
     }

@@ -60,6 +60,7 @@ impl PayloadRule {
     ///
     /// # Errors
     /// The rule that is broken.
+    #[inline]
     pub const fn check(self, len: usize, mtu: Mtu) -> Result<(), PayloadError> {
         match self {
             PayloadRule::Absent if len != 0 => Err(PayloadError::Unexpected { len }),
@@ -76,6 +77,7 @@ impl PayloadRule {
     ///
     /// # Errors
     /// The rule that is broken on every path.
+    #[inline]
     pub const fn check_any_mtu(self, len: usize) -> Result<(), PayloadError> {
         match (self, Mtu::from_bytes(len)) {
             (PayloadRule::Full, None) => Err(PayloadError::NotAnMtu { len }),
@@ -86,6 +88,7 @@ impl PayloadRule {
 }
 
 /// Bytes, 0 to 3, that bring `len` to a multiple of four.
+#[inline]
 pub const fn pad_count(len: usize) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }

@@ -33,11 +33,13 @@ pub struct Repr {
 
 impl Repr {
     /// Reads a header; every bit pattern has a meaning.
+    #[inline]
     pub fn parse(header: &Header) -> Repr {
         Repr { va: header.va.get(), rkey: Rkey(header.rkey.get()), dma_len: header.dma_len.get() }
     }
 
     /// Writes a header.
+    #[inline]
     pub fn emit(&self, out: &mut Header) {
         *out = Header {
             va: U64::new(self.va),

@@ -23,33 +23,39 @@ macro_rules! serial {
             }
 
             /// The low 24 bits of `value`.
+            #[inline]
             pub const fn from_low_bits(value: u32) -> Self {
                 Self(value & MASK)
             }
 
             /// The number, below 2^24.
+            #[inline]
             pub const fn get(self) -> u32 {
                 self.0
             }
 
             /// Steps forward from `earlier` to `self`, 0 to 2^24 − 1.
+            #[inline]
             pub const fn steps_from(self, earlier: Self) -> u32 {
                 self.0.wrapping_sub(earlier.0) & MASK
             }
 
             /// The shorter signed way from `other` to `self`, −2^23 to 2^23 − 1: positive if
             /// `self` is later.
+            #[inline]
             pub const fn offset_from(self, other: Self) -> i32 {
                 // Moved to the top so that bit 23 becomes the sign.
                 (self.0.wrapping_sub(other.0) << (32 - BITS)) as i32 >> (32 - BITS)
             }
 
             /// Whether `self` lies in the half of the circle behind `other`.
+            #[inline]
             pub const fn is_before(self, other: Self) -> bool {
                 self.offset_from(other) < 0
             }
 
             /// Whether `self` is one of the `len` numbers beginning at `start`.
+            #[inline]
             pub const fn is_in_window(self, start: Self, len: u32) -> bool {
                 self.steps_from(start) < len
             }
@@ -57,12 +63,14 @@ macro_rules! serial {
 
         impl Add<u32> for $name {
             type Output = Self;
+            #[inline]
             fn add(self, steps: u32) -> Self {
                 Self::from_low_bits(self.0.wrapping_add(steps))
             }
         }
 
         impl AddAssign<u32> for $name {
+            #[inline]
             fn add_assign(&mut self, steps: u32) {
                 *self = *self + steps;
             }
@@ -70,6 +78,7 @@ macro_rules! serial {
 
         impl Sub<u32> for $name {
             type Output = Self;
+            #[inline]
             fn sub(self, steps: u32) -> Self {
                 Self::from_low_bits(self.0.wrapping_sub(steps))
             }

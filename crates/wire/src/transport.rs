@@ -61,6 +61,7 @@ pub enum Extension {
 
 impl Extension {
     /// Which headers these are.
+    #[inline]
     pub const fn headers(&self) -> HeaderSet {
         match self {
             Extension::Empty => HeaderSet::Empty,
@@ -80,6 +81,7 @@ impl Extension {
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if a header does not fit.
+    #[inline]
     pub fn parse(set: HeaderSet, bytes: &[u8]) -> Result<(Extension, &[u8]), ParseError> {
         Ok(match set {
             HeaderSet::Empty => (Extension::Empty, bytes),
@@ -129,6 +131,7 @@ impl Extension {
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if a header does not fit.
+    #[inline]
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseError> {
         match self {
             Extension::Empty => Ok(out),
@@ -163,6 +166,7 @@ fn put_imm<'a>(imm: &ImmDt, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseErro
     Ok(rest)
 }
 
+#[inline]
 fn put_reth<'a>(reth: &Reth, out: &'a mut [u8]) -> Result<&'a mut [u8], ParseError> {
     let (header, rest) = reth::Header::view_mut(out)?;
     reth.emit(header);
@@ -199,6 +203,7 @@ impl<'a> Transport<'a> {
     /// # Errors
     /// Truncation, transport version, opcode, partition key, pad and alignment; reserved bits if
     /// asked for.
+    #[inline]
     pub fn parse(ib: &'a [u8], checks: &Checks) -> Result<Transport<'a>, ParseError> {
         let (header, rest) = bth::Header::view(ib)?;
         let bth = Bth::parse(header)?;
@@ -249,6 +254,7 @@ impl<'a> Transport<'a> {
     }
 
     /// Bytes from BTH to pad for these extension headers and so much payload.
+    #[inline]
     pub const fn len_with(ext: &Extension, payload_len: usize) -> usize {
         bth::Header::LEN + ext.headers().len() + payload_len + pad_count(payload_len) as usize
     }
@@ -258,6 +264,7 @@ impl<'a> Transport<'a> {
     /// # Errors
     /// A buffer of another length, extension headers that are not the opcode's, or a payload that
     /// no path MTU permits. Nothing is written then.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<(), EmitError> {
         let payload = Self::emit_around(&self.bth, &self.ext, self.payload.len(), out)?;
         out[payload].copy_from_slice(self.payload);
@@ -269,6 +276,7 @@ impl<'a> Transport<'a> {
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
+    #[inline]
     pub fn emit_around(
         bth: &Bth,
         ext: &Extension,

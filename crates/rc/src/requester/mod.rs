@@ -73,6 +73,7 @@ impl Requester {
     }
 
     //= [conn.post]
+    #[inline]
     pub(crate) fn post(&mut self, request: Request) -> Result<(), PostError> {
         let Request { op, len, .. } = request;
         if len > MAX_MESSAGE {
@@ -91,6 +92,7 @@ impl Requester {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
         if let Some(entry) = self.queue.pop_done() {
             return Some(Completion::Request { id: entry.request.id, result: Ok(()) });
@@ -110,6 +112,7 @@ impl Requester {
     }
 
     /// Whether the connection has failed here.
+    #[inline]
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
@@ -237,6 +240,7 @@ impl Requester {
     }
 
     /// The next packet that may be sent now.
+    #[inline]
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -261,6 +265,7 @@ impl Requester {
     }
 
     /// The checks of whether a packet of `entry` may leave, each one blocking until an answer.
+    #[inline]
     fn may_send(&self, entry: &Entry, draining: bool) -> bool {
         let begins = self.cursor == entry.first;
         self.check_drain(begins, draining)
@@ -273,25 +278,30 @@ impl Requester {
     }
 
     //= [conn.drain]
+    #[inline]
     fn check_drain(&self, begins: bool, draining: bool) -> bool {
         !(draining && begins && self.cursor >= self.high)
     }
 
+    #[inline]
     fn check_not_failing(&self, entry: &Entry) -> bool {
         self.pending_failure.is_none_or(|(id, _)| id != entry.request.id)
     }
 
     //= [req.fence]
+    #[inline]
     fn check_fence(&self, entry: &Entry, begins: bool) -> bool {
         !(entry.request.fence && begins && self.rd_atomic > 0)
     }
 
     //= [req.max-rd-atomic]
+    #[inline]
     fn check_rd_atomic(&self, entry: &Entry) -> bool {
         !entry.request.op.is_rd_atomic() || self.rd_atomic < u32::from(self.config.max_rd_atomic)
     }
 
     //= [req.probe]
+    #[inline]
     fn check_probe(&self) -> bool {
         self.probe.is_none() || self.cursor == self.una
     }
@@ -299,6 +309,7 @@ impl Requester {
     /// Beyond the limit of bytes one may go that asks for an acknowledgement, if none did: the
     /// limit may have become smaller.
     //= [req.window]
+    #[inline]
     fn check_window(&self, entry: &Entry) -> bool {
         let next = self.next_position(entry);
         let fits = self.in_flight + self.cost(entry, self.cursor, next) <= self.window.bytes();
@@ -307,11 +318,13 @@ impl Requester {
     }
 
     /// What the packets of `entry` in `from..to` cost the receiver of their payload.
+    #[inline]
     fn cost(&self, entry: &Entry, from: u64, to: u64) -> u64 {
         (to - from) * (u64::from(entry.request.len.min(self.mtu)) + Config::PACKET_OVERHEAD)
     }
 
     /// Whether another packet as those of `entry` must wait for an answer after `next`.
+    #[inline]
     fn fills_window(&self, entry: &Entry, next: u64) -> bool {
         let after = self.in_flight + self.cost(entry, self.cursor, next + 1);
         after > self.window.bytes() || next - self.una >= u64::from(self.config.window)
@@ -322,6 +335,7 @@ impl Requester {
         self.retry.modify(config);
     }
 
+    #[inline]
     pub(crate) fn limit_bytes(&mut self, bytes: u64) {
         self.window.limit = bytes;
     }
@@ -335,16 +349,19 @@ impl Requester {
     /// One packet beyond the limit may go when nothing else is in flight: its answer brings new
     /// credits.
     //= [req.credits]
+    #[inline]
     fn check_credits(&self, entry: &Entry) -> bool {
         self.cursor < self.high || self.cursor == self.una || !self.is_beyond_limit(entry)
     }
 
+    #[inline]
     fn is_beyond_limit(&self, entry: &Entry) -> bool {
         entry.request.op.needs_receive()
             && self.limit.is_some_and(|limit| limit.is_before(entry.ssn))
     }
 
     /// The position after the packet at the cursor, or after the responses it asks for.
+    #[inline]
     fn next_position(&self, entry: &Entry) -> u64 {
         match entry.request.op {
             Op::Read(_) => self.chunk_end(entry, self.cursor),
@@ -355,6 +372,7 @@ impl Requester {
     /// Asks for an acknowledgement where nothing later would bring one: at the end of what can be
     /// sent now, and every [`Config::ack_interval`] packets.
     //= [req.ack-request]
+    #[inline]
     fn check_ack_request(&self, entry: &Entry, next: u64, draining: bool) -> bool {
         let ends = next == entry.end();
         let following = if ends { self.queue.following() } else { Some(entry) };
@@ -371,6 +389,7 @@ impl Requester {
             || self.fills_window(entry, next)
     }
 
+    #[inline]
     fn sent(&mut self, now: Instant, entry: &Entry, next: u64, ack: bool, stats: &mut Stats) {
         stats.requests_sent += 1;
         let again = self.cursor < self.high;
@@ -391,6 +410,7 @@ impl Requester {
     }
 
     //= [req.psn]
+    #[inline]
     fn psn(&self, position: u64) -> Psn {
         self.config.sq_psn + (position % u64::from(Psn::MODULUS)) as u32
     }
@@ -411,6 +431,7 @@ impl Requester {
 
 /// Headers and payload of the packet of `entry` at position `at`; `next` is the position after it.
 //= [req.segment]
+#[inline]
 fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, Payload) {
     let Request { id, op, len, .. } = entry.request;
     let offset = u64::from(entry.packets_before(at)) * u64::from(mtu);

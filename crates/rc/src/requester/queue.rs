@@ -23,11 +23,13 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// One past its last position.
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
     }
 
     /// Packets before `position`, which is one of its own or its end.
+    #[inline]
     pub(crate) fn packets_before(&self, position: u64) -> u32 {
         (position - self.first) as u32
     }
@@ -74,11 +76,13 @@ impl SendQueue {
         }
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.depth as usize
     }
 
     /// Takes a request that was checked; the queue is not full.
+    #[inline]
     pub(crate) fn push(&mut self, request: Request) {
         let packets = match request.op.is_atomic() {
             true => 1,
@@ -102,6 +106,7 @@ impl SendQueue {
     }
 
     /// The oldest entry that is not complete.
+    #[inline]
     pub(crate) fn head(&self) -> Option<&Entry> {
         self.entries.get(self.done)
     }
@@ -113,11 +118,13 @@ impl SendQueue {
     }
 
     /// The entry to send from next.
+    #[inline]
     pub(crate) fn current(&self) -> Option<&Entry> {
         self.entries.get(self.at)
     }
 
     /// The entry after the current one.
+    #[inline]
     pub(crate) fn following(&self) -> Option<&Entry> {
         self.entries.get(self.at + 1)
     }
@@ -139,6 +146,7 @@ impl SendQueue {
     }
 
     /// The current entry is sent to its end.
+    #[inline]
     pub(crate) fn step(&mut self) {
         self.at += 1;
     }
@@ -161,6 +169,7 @@ impl SendQueue {
     }
 
     /// The head is complete.
+    #[inline]
     pub(crate) fn finish_head(&mut self) {
         if let Some(Entry { request: Request { op, len, .. }, split: false, .. }) = self.head()
             && let Op::Write(Remote { addr: va, rkey }) | Op::WriteImm(Remote { addr: va, rkey }, _) =
@@ -174,6 +183,7 @@ impl SendQueue {
     }
 
     /// The oldest complete entry, once.
+    #[inline]
     pub(crate) fn pop_done(&mut self) -> Option<Entry> {
         self.done = self.done.checked_sub(1)?;
         self.at -= 1;

@@ -19,10 +19,12 @@ enum Timer {
 struct Timers([Option<Instant>; 3]);
 
 impl Timers {
+    #[inline]
     fn set(&mut self, timer: Timer, at: Option<Instant>) {
         self.0[timer as usize] = at;
     }
 
+    #[inline]
     fn get(&self, timer: Timer) -> Option<Instant> {
         self.0[timer as usize]
     }
@@ -109,6 +111,7 @@ impl Retry {
         self.timers.next()
     }
 
+    #[inline]
     pub(crate) fn waits_for_receive(&self) -> bool {
         self.timers.get(Timer::Rnr).is_some()
     }
@@ -119,6 +122,7 @@ impl Retry {
 
     /// A request left that is to be answered; `sampled` is the position after it if its round
     /// trip can be measured.
+    #[inline]
     pub(crate) fn on_sent(&mut self, now: Instant, sampled: Option<u64>) {
         if let (Some(position), None) = (sampled, self.sample) {
             self.sample = Some((position, now));

@@ -28,6 +28,7 @@ impl Shown {
     }
 
     /// Whether a WRITE of `len` bytes to `va` stays within what is known.
+    #[inline]
     pub(crate) fn covers(&self, rkey: Rkey, va: u64, len: u32) -> bool {
         let end = va.checked_add(len.into());
         let inside = |(known, from, to): &(Rkey, u64, u64)| {

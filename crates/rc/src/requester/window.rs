@@ -22,6 +22,7 @@ impl Window {
         Self { limit: config.window_bytes, packet, bytes: u64::MAX }
     }
 
+    #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.limit.min(self.bytes)
     }
@@ -33,6 +34,7 @@ impl Window {
     }
 
     /// `cost` was answered: a packet more for each window.
+    #[inline]
     pub(crate) fn grow(&mut self, cost: u64) {
         if self.bytes < self.limit {
             let more = u128::from(cost) * u128::from(self.packet) / u128::from(self.bytes.max(1));

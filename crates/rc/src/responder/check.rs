@@ -98,6 +98,7 @@ impl Refusal {
 
 impl Responder {
     //= [resp.psn]
+    #[inline]
     pub(crate) fn check_psn(&self, psn: Psn) -> PsnCheck {
         match psn.offset_from(self.expected) {
             0 => PsnCheck::Expected,
@@ -107,6 +108,7 @@ impl Responder {
     }
 
     /// All checks of an expected packet.
+    #[inline]
     pub(crate) fn judge(
         &self,
         inbound: &Inbound<'_>,
@@ -123,6 +125,7 @@ impl Responder {
     /// First and only packets begin a message, middle and last ones continue one of their kind
     /// (9.7.4.1.3).
     //= [resp.op-sequence]
+    #[inline]
     fn check_op_seq(&self, opcode: Opcode) -> Result<(), Refusal> {
         let begins = opcode.position().begins();
         let fits = match self.message {
@@ -136,6 +139,7 @@ impl Responder {
     /// A receive for a message that consumes one, a place to remember a READ or an atomic
     /// (9.7.4.1.4), and room for what the packet causes here.
     //= [resp.resource] [resp.overrun]
+    #[inline]
     fn check_resource(
         &self,
         inbound: &Inbound<'_>,
@@ -161,6 +165,7 @@ impl Responder {
 
     /// The payload fits the opcode, the path MTU and what the message announced (9.7.4.1.6).
     //= [resp.length]
+    #[inline]
     fn check_length(
         &self,
         inbound: &Inbound<'_>,
@@ -198,6 +203,7 @@ impl Responder {
         Ok(Accepted::Send { receive, offset })
     }
 
+    #[inline]
     fn check_write_length(
         &self,
         inbound: &Inbound<'_>,
@@ -230,6 +236,7 @@ fn posted_receive(host: &mut impl Host) -> Result<Receive, Refusal> {
 
 /// The connection grants this kind of request (9.7.4.1.3).
 //= [resp.op-valid]
+#[inline]
 fn check_op_valid(opcode: Opcode, host: &impl Host) -> Result<(), Refusal> {
     let need = match opcode.operation() {
         Operation::Write => Need::Write,
@@ -240,6 +247,7 @@ fn check_op_valid(opcode: Opcode, host: &impl Host) -> Result<(), Refusal> {
     if host.allows(need) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
+#[inline]
 fn checked_range(reth: &Reth) -> Result<Range, Refusal> {
     match reth.dma_len {
         0..=MAX_MESSAGE => Ok(Range { rkey: reth.rkey, va: reth.va, len: reth.dma_len }),
@@ -263,6 +271,7 @@ fn check_alignment(operation: Operation, eth: &AtomicEth) -> Result<Accepted, Re
 /// Keys of what is named by the peer, of the receive, and the key to invalidate (9.7.4.1.5). A
 /// request of no bytes needs no key.
 //= [resp.rkey] [resp.zero-length]
+#[inline]
 fn check_rkey(
     inbound: &Inbound<'_>,
     accepted: &Accepted,
@@ -300,6 +309,7 @@ fn check_rkey(
     }
 }
 
+#[inline]
 pub(crate) fn check_range(range: Range, need: Need, host: &mut impl Host) -> Result<(), Denied> {
     let Range { rkey, va, len } = range;
     match len {

@@ -18,6 +18,7 @@ impl Completed {
         Self(VecDeque::with_capacity(CAPACITY + RESERVE))
     }
 
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.0.len() < CAPACITY
     }

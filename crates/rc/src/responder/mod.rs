@@ -62,11 +62,13 @@ impl Responder {
     }
 
     /// Whether the connection has failed here.
+    #[inline]
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// Whether there is no response to be sent.
+    #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.responses.is_empty()
     }
@@ -93,6 +95,7 @@ impl Responder {
         self.fail();
     }
 
+    #[inline]
     pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
         self.completed.pop()
     }
@@ -106,6 +109,7 @@ impl Responder {
     }
 
     /// A request of the peer.
+    #[inline]
     pub(crate) fn handle_request(
         &mut self,
         bth: &Bth,
@@ -192,6 +196,7 @@ impl Responder {
     }
 
     //= [resp.execute-once]
+    #[inline]
     fn execute(
         &mut self,
         inbound: &Inbound<'_>,
@@ -250,6 +255,7 @@ impl Responder {
         }
     }
 
+    #[inline]
     fn execute_write(
         &mut self,
         inbound: &Inbound<'_>,
@@ -310,6 +316,7 @@ impl Responder {
     }
 
     //= [resp.msn]
+    #[inline]
     fn end_message(&mut self) {
         self.message = Message::None;
         self.msn += 1;

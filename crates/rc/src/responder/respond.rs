@@ -62,6 +62,7 @@ impl Responses {
         Self { queue: VecDeque::with_capacity(capacity + RESERVE), capacity, rd_atomic: 0 }
     }
 
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.capacity
     }
@@ -72,12 +73,14 @@ impl Responses {
         self.rd_atomic
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Everything up to `psn` is acknowledged, by a response that is not yet sent if possible.
     //= [resp.coalesce]
+    #[inline]
     pub(crate) fn acknowledge(&mut self, psn: Psn, msn: Msn) {
         match self.queue.back_mut() {
             Some(Response::Ack { psn: last, msn: last_msn }) => (*last, *last_msn) = (psn, msn),
