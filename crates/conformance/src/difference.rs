@@ -22,23 +22,9 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         case: "masked_atomics",
         side: Which::A,
-        kind: Kind::SoftNetwork,
-        device: "",
-        reason: "RoCEv2 has no packet for extended atomics; the NIC refuses the work request",
-    },
-    Difference {
-        case: "masked_atomics",
-        side: Which::A,
         kind: Kind::Verbs,
         device: "",
         reason: "libibverbs has no request for extended atomics; the work request is refused",
-    },
-    Difference {
-        case: "kernel_masked_atomics",
-        side: Which::A,
-        kind: Kind::SoftNetwork,
-        device: "",
-        reason: "RoCEv2 has no packet for extended atomics; the NIC refuses the work request",
     },
     Difference {
         case: "kernel_masked_atomics",

@@ -302,6 +302,23 @@ impl RegisterPage {
         Words::new(region, Self::BYTES as u64, 8).map(Self)
     }
 
+    /// The first of `pages` whose register differs from `seen`, which has a value for each. Four
+    /// are looked at with one branch. Relaxed: [`Self::load`] it then.
+    #[inline]
+    pub fn find_change(pages: &[Self], register: usize, seen: &[u64]) -> Option<usize> {
+        const GROUP: usize = 4;
+        let differs = |(page, old): (&Self, &u64)| page.peek(register) ^ old;
+        let (groups, _) = pages.as_chunks::<GROUP>();
+        let (old, _) = seen.as_chunks::<GROUP>();
+        let same = groups.iter().zip(old).take_while(|(group, old)| {
+            let all = group.iter().zip(*old).map(differs);
+            all.fold(0, |found, more| found | more) == 0
+        });
+        let from = same.count() * GROUP;
+        let rest = pages[from..].iter().zip(&seen[from..]);
+        rest.map(differs).position(|found| found != 0).map(|at| from + at)
+    }
+
     /// The value of a register, of which there are [`Self::REGISTERS`]. Relaxed: [`Self::load`] it
     /// if it is a new one.
     #[inline(always)]

@@ -45,10 +45,7 @@ fn shared(rounds: usize, qps: usize) -> Outcome<()> {
     let (page, memory) = page(&nic)?;
     let announcement = Announcement::Uar { page, doorbell_only: DoorbellOnly::Detect };
     let ports = PortConfig { announcement, ..PortConfig::default() };
-    let pair = || {
-        let peer = PortConfig::default();
-        Pair::on(nic.clone(), VirtualClock::new(), &ports, &peer, QpAttrs::default())
-    };
+    let pair = || Pair::on(nic.clone(), VirtualClock::new(), &ports, &ports, QpAttrs::default());
     let mut pairs: Vec<Pair> = (0..qps).map(|_| pair()).collect::<Result<_, _>>()?;
     let mut done = 0;
     for at in 0..rounds {

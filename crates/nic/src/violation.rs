@@ -190,12 +190,6 @@ pub enum Rule {
         /// The GID.
         gid: [u8; 16],
     },
-    /// The operation has no packet: extended atomics, on a QP whose peer is on the network.
-    #[error("{opcode:?} has no packet, and the QP's peer is on the network")]
-    NoPacket {
-        /// The opcode.
-        opcode: SendOpcode,
-    },
     /// The operation is none that another device could execute: extended atomics and LOCAL_INVAL,
     /// on a proxied QP.
     #[error("{opcode:?} cannot be executed by another device")]
@@ -261,7 +255,7 @@ impl Rule {
             Self::NotAllowed { .. } => "qp.access",
             Self::CopyFailed { .. } => "mr.kind",
             Self::DatagramAddress { .. } => "av.rgid",
-            Self::NoPacket { .. } | Self::NotProxied { .. } => "ctrl.opcode",
+            Self::NotProxied { .. } => "ctrl.opcode",
             Self::KeyNotProxied { .. } | Self::Bounced { .. } => "data.lkey",
             Self::DeviceLimit { .. } | Self::DeviceRefused { .. } => "proxy device",
             Self::NoReadResources { attr } => attr,
@@ -283,7 +277,6 @@ impl Rule {
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
             | Self::DatagramAddress { .. }
-            | Self::NoPacket { .. }
             | Self::NotProxied { .. }
             | Self::DeviceLimit { .. }
             | Self::DeviceRefused { .. }

@@ -22,10 +22,10 @@ pub struct Receive {
     pub room: u64,
 }
 
-/// An atomic to be done on 8 bytes of memory, once.
+/// An atomic to be done on a word of memory, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// Virtual address, a multiple of 8, checked.
+    /// Virtual address, a multiple of the word's size, checked.
     pub va: u64,
     /// Key of the region, checked.
     pub rkey: Rkey,
@@ -48,6 +48,23 @@ pub enum AtomicOp {
         /// The summand.
         add: u64,
     },
+    /// With masks. The operands are the payload of the packet, as long as they must be.
+    Extended {
+        /// Compare and swap; else fetch and add.
+        compare_swap: bool,
+        /// Bytes of the word, 4 or 8.
+        size: u8,
+    },
+}
+
+impl Atomic {
+    /// Bytes of the word.
+    pub const fn size(&self) -> u32 {
+        match self.op {
+            AtomicOp::Extended { size, .. } => size as u32,
+            _ => 8,
+        }
+    }
 }
 
 /// The host refuses. It records the reason itself; the peer gets only the kind of NAK.

@@ -15,8 +15,11 @@ pub struct Request {
     pub id: WrId,
     /// What to do.
     pub op: Op,
-    /// Bytes of payload, up to [`MAX_MESSAGE`]; atomics have 8.
+    /// Bytes of payload, up to [`MAX_MESSAGE`]; atomics have 8, extended ones their operands.
     pub len: u32,
+    /// An atomic with masks, on a word of so many bytes, 4 or 8. Its operands are its payload, not
+    /// those in `op`: four words of a compare and swap, two of a fetch and add.
+    pub extended: Option<u8>,
     /// Begin only when all READs and atomics before it are complete.
     pub fence: bool,
     /// It raises an event at a receiver that waits for solicited completions.
@@ -25,6 +28,11 @@ pub struct Request {
 
 /// The longest message (vol. 1, 9.7.1).
 pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Bytes of the operands of an extended atomic on a word of `size` bytes.
+pub(crate) const fn operands(compare_swap: bool, size: u32) -> u32 {
+    if compare_swap { 4 * size } else { 2 * size }
+}
 
 /// Why a request was not accepted. The caller's fault, nothing has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,8 +49,8 @@ pub enum PostError {
         /// Bytes.
         len: u32,
     },
-    /// An atomic of another length than 8.
-    #[error("atomic of {len} bytes, expected 8")]
+    /// An atomic of another length than 8, or an extended one with other operands than it needs.
+    #[error("atomic of {len} bytes, expected 8, or all operands of an extended one")]
     AtomicLength {
         /// Bytes.
         len: u32,
@@ -56,8 +64,15 @@ pub enum PostError {
 }
 
 impl Request {
+    /// Bytes that an atomic has as payload.
+    pub(crate) const fn atomic_len(&self) -> u32 {
+        match (self.extended, self.op) {
+            (None, _) => 8,
+            (Some(size), op) => operands(matches!(op, Op::CompareSwap { .. }), size as u32),
+        }
+    }
     /// A request without fence and not solicited.
     pub const fn new(id: WrId, op: Op, len: u32) -> Request {
-        Request { id, op, len, fence: false, solicited: false }
+        Request { id, op, len, extended: None, fence: false, solicited: false }
     }
 }

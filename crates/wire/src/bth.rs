@@ -1,6 +1,6 @@
 //! Base transport header, 12 bytes (vol. 1, 9.2).
 
-use zerocopy::byteorder::network_endian::U16;
+use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::layout;
@@ -109,6 +109,8 @@ impl Repr {
         }
         let opcode =
             Opcode::from_byte(header.opcode).ok_or(ParseError::Opcode { found: header.opcode })?;
+        // As words, each loaded at once; the cast to 24 bits drops the byte before the number.
+        let [_, qpn, psn]: [U32; 3] = zerocopy::transmute!(*header);
         Ok(Repr {
             opcode,
             solicited: header.flags & SOLICITED != 0,
@@ -116,9 +118,9 @@ impl Repr {
             pkey: Pkey(header.pkey.get()),
             fecn: header.resv8a & FECN != 0,
             becn: header.resv8a & BECN != 0,
-            dest_qpn: Qpn::from_low_bits(header.dest_qpn.get()),
+            dest_qpn: Qpn::from_low_bits(qpn.get()),
             ack_request: header.ack_resv7 & ACK_REQUEST != 0,
-            psn: Psn::from_low_bits(header.psn.get()),
+            psn: Psn::from_low_bits(psn.get()),
         })
     }
 
@@ -127,15 +129,16 @@ impl Repr {
     pub fn emit(&self, payload_len: usize, out: &mut Header) {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let pad = crate::payload::pad_count(payload_len);
-        *out = Header {
-            opcode: self.opcode.byte(),
-            flags: bit(self.solicited, SOLICITED) | bit(self.migrated, MIGRATED) | pad << 4,
-            pkey: U16::new(self.pkey.0),
-            resv8a: bit(self.fecn, FECN) | bit(self.becn, BECN),
-            dest_qpn: U24::from_low_bits(self.dest_qpn.get()),
-            ack_resv7: bit(self.ack_request, ACK_REQUEST),
-            psn: U24::from_low_bits(self.psn.get()),
-        };
+        let flags = bit(self.solicited, SOLICITED) | bit(self.migrated, MIGRATED) | pad << 4;
+        let congestion = bit(self.fecn, FECN) | bit(self.becn, BECN);
+        let top = |byte: u8| u32::from(byte) << 24;
+        // As words, each stored at once.
+        let words = [
+            top(self.opcode.byte()) | u32::from(flags) << 16 | u32::from(self.pkey.0),
+            top(congestion) | self.dest_qpn.get(),
+            top(bit(self.ack_request, ACK_REQUEST)) | self.psn.get(),
+        ];
+        *out = zerocopy::transmute!(words.map(U32::new));
     }
 }
 

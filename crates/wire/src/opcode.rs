@@ -1,5 +1,5 @@
 //! The one table of opcodes of reliable connection and unreliable datagram (vol. 1, table 38
-//! "OpCode field").
+//! "OpCode field"), and two of the range for manufacturers, which only this project understands.
 
 use core::fmt;
 
@@ -20,9 +20,9 @@ pub enum Operation {
     Acknowledge,
     /// Answer to an atomic.
     AtomicAcknowledge,
-    /// Compare and swap of 8 bytes.
+    /// Compare and swap, of 8 bytes unless it is an extended one.
     CompareSwap,
-    /// Fetch and add of 8 bytes.
+    /// Fetch and add, likewise.
     FetchAdd,
 }
 
@@ -198,6 +198,8 @@ opcodes! {
     SendOnlyInvalidate = 0x17, "SEND Only with Invalidate", Send, Only, Ieth, Any;
     DatagramSend       = 0x64, "SEND Only (datagram)", Send, Only, Deth, Any;
     DatagramSendImm    = 0x65, "SEND Only with Immediate (datagram)", Send, Only, DethImm, Any;
+    ExtendedCompareSwap = 0xd3, "Extended CmpSwap", CompareSwap, Only, Reth, Any;
+    ExtendedFetchAdd   = 0xd4, "Extended FetchAdd", FetchAdd, Only, Reth, Any;
 }
 
 impl Opcode {
@@ -258,6 +260,15 @@ impl Opcode {
     }
 }
 
+impl Opcode {
+    /// Whether it is of the range for manufacturers: an atomic on 4 or 8 bytes with masks. `dma_len`
+    /// is the size of the word; the payload are its operands, big-endian words of that size:
+    /// compare, its mask, swap and its mask, or the summand and the boundary of its fields.
+    pub const fn is_extended(self) -> bool {
+        self.byte() >> 6 == 3
+    }
+}
+
 impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -271,7 +282,8 @@ mod tests {
     #[test]
     fn bytes_map_one_to_one() {
         let known: Vec<u8> = (0..=255).filter(|b| Opcode::from_byte(*b).is_some()).collect();
-        let expected: Vec<u8> = (0x00..=0x14).chain(0x16..=0x17).chain(0x64..=0x65).collect();
+        let expected: Vec<u8> =
+            [0x00..=0x14, 0x16..=0x17, 0x64..=0x65, 0xd3..=0xd4].into_iter().flatten().collect();
         assert_eq!(known, expected);
         for (opcode, byte) in Opcode::ALL.iter().zip(expected) {
             assert_eq!(opcode.byte(), byte);
@@ -293,6 +305,7 @@ mod tests {
             assert!(name.contains(position), "{name}");
             assert_eq!(op.has_immediate(), name.contains("Immediate"), "{name}");
             assert_eq!(op.is_datagram(), name.contains("datagram"), "{name}");
+            assert_eq!(op.is_extended(), name.contains("Extended"), "{name}");
             let deth = op.headers().headers().contains(&HeaderName::Deth);
             assert_eq!(op.is_datagram(), deth, "{name}");
             assert_eq!(op.headers() == HeaderSet::Ieth, name.contains("Invalidate"), "{name}");

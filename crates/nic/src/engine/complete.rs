@@ -126,8 +126,10 @@ impl Completer {
     /// Looks at the arm words of all CQs that may be armed.
     #[inline]
     pub(super) fn look_at_arms(&mut self, tables: &mut Tables) {
-        // The CQ may be gone, or another have its place.
-        self.armed.retain(|slot| tables.cqs.get_mut(*slot).is_some_and(|cq| cq.look_at_arm()));
+        if !self.armed.is_empty() {
+            // The CQ may be gone, or another have its place.
+            self.armed.retain(|slot| tables.cqs.get_mut(*slot).is_some_and(|cq| cq.look_at_arm()));
+        }
     }
 
     /// The CQs that overran since the last call.

@@ -40,8 +40,10 @@ impl Core {
         let _loopback = self.loopback.remove(slot);
         self.cancel_pending(slot);
         self.queues.schedule.remove(slot);
-        self.doorbells.forget(slot);
         let _queues = self.queues.tables.remove_qp(slot);
+        if let Some((q, _)) = &_queues {
+            self.doorbells.forget(slot, q.source);
+        }
         Released { _queues, _end, _connection, _loopback, ..Released::default() }
     }
 

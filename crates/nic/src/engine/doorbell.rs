@@ -23,6 +23,8 @@ pub(crate) struct DoorbellScanner {
     page: DoorbellPage,
     seen: Vec<u64>,
     cursor: usize,
+    /// QPs that ring doorbells of this page.
+    dense: usize,
     /// QPs whose records are polled.
     polled: Vec<QpSlot>,
     /// QPs whose doorbells were rung last, newest first.
@@ -40,6 +42,7 @@ impl DoorbellScanner {
             page,
             seen: Vec::new(),
             cursor: 0,
+            dense: 0,
             polled: Vec::new(),
             hot: ArrayVec::new(),
             uars: Uars::default(),
@@ -65,19 +68,22 @@ impl DoorbellScanner {
         self.hot.retain(|hot| *hot != slot);
     }
 
-    /// From now on this makes work of the QP in `slot` known, in addition to its doorbell.
+    /// From now on this makes work of the QP in `slot` known.
     pub(crate) fn watch(&mut self, slot: QpSlot, source: Source) {
         match source {
-            Source::Doorbell => {}
+            Source::Doorbell => self.dense += 1,
             Source::Record => self.polled.push(slot),
             Source::Uar { page, .. } => self.uars.join(page, slot),
         }
     }
 
     /// The QP in `slot` is gone.
-    pub(crate) fn forget(&mut self, slot: QpSlot) {
-        self.polled.retain(|polled| *polled != slot);
-        self.uars.leave(slot);
+    pub(crate) fn forget(&mut self, slot: QpSlot, source: Source) {
+        match source {
+            Source::Doorbell => self.dense -= 1,
+            Source::Record => self.polled.retain(|polled| *polled != slot),
+            Source::Uar { page, .. } => self.uars.leave(page, slot),
+        }
     }
 
     #[inline]
@@ -128,7 +134,8 @@ impl DoorbellScanner {
     #[inline]
     pub(crate) fn scan(&mut self, queues: &mut Queues) -> bool {
         let mut rung = self.poll_records(queues) | self.scan_uars(queues) | self.scan_hot(queues);
-        let windows = self.seen.len().div_ceil(WINDOW);
+        let elsewhere = self.dense == 0 && !self.uars.is_empty();
+        let windows = if elsewhere { 0 } else { self.seen.len().div_ceil(WINDOW) };
         for _ in 0..windows {
             while let Some(slot) = self.scan_window() {
                 rung = true;

@@ -161,12 +161,16 @@ impl Core {
         let recovered = !self.queues.schedule.watched.is_empty()
             && (idle || self.queues.completer.steps.is_multiple_of(64))
             && self.doorbells.poll_watched(&mut self.queues);
-        let counts_down = self.doorbells.is_recovering(&self.queues)
-            || self.doorbells.uars.has_due()
-            || self.queues.completer.holds_by_steps(&self.queues.tables);
-        let idle = idle && !recovered && !counts_down;
+        let idle = idle && !recovered && !self.counts_down();
         self.looking = idle && self.doorbells.uars.is_midway();
         if idle && !self.looking { Step::Idle } else { Step::Busy(done) }
+    }
+
+    /// Something is due after more slices.
+    fn counts_down(&self) -> bool {
+        self.doorbells.is_recovering(&self.queues)
+            || self.doorbells.uars.has_due()
+            || self.queues.completer.holds_by_steps(&self.queues.tables)
     }
 
     /// Time to the next timer, if one runs.

@@ -13,7 +13,7 @@ use crate::qp::{DoorbellOnly, QpState};
 use crate::slots::{QpSlot, Slot, UarSlot};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
-use warpverbs_mem::{Region, RegisterPage};
+use warpverbs_mem::{Region, RegisterPage, SmallBuf};
 use warpverbs_mlx5::doorbell::Doorbell;
 
 /// Pages of which one slice looks at a register.
@@ -36,8 +36,9 @@ struct Members {
 /// All pages, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Uars {
-    pages: Vec<Option<RegisterPage>>,
-    members: Vec<Members>,
+    /// A page that was removed has an empty one in its place, so that looking needs no check.
+    pages: Vec<RegisterPage>,
+    members: Vec<Option<Members>>,
     /// Values last seen, by register and page.
     seen: [Vec<u64>; RegisterPage::REGISTERS],
     /// The register whose turn it is, and the first page of this slice.
@@ -45,8 +46,9 @@ pub(crate) struct Uars {
     page: usize,
     /// Pages with records to be looked at.
     due: VecDeque<UarSlot>,
-    /// QPs that were rung last, newest first.
+    /// QPs that were rung last, and which of them makes room for the next.
     hot: ArrayVec<QpSlot, HOT>,
+    oldest: usize,
 }
 
 impl Uars {
@@ -54,39 +56,56 @@ impl Uars {
     pub(super) fn add(&mut self, page: &Region) -> Result<UarSlot, NicError> {
         let cause = |cause| NicError::Memory { what: "page of doorbell registers", cause };
         let page = RegisterPage::new(page).map_err(cause)?;
-        let free = self.pages.iter().position(Option::is_none);
+        let free = self.members.iter().position(Option::is_none);
         let at = free.unwrap_or(self.pages.len());
         if at >= MAX_PAGES {
             let (what, max) = ("pages of doorbell registers", MAX_PAGES as u64);
             return Err(NicError::Exhausted { what, max });
         }
-        if free.is_none() {
-            self.pages.push(None);
-            self.members.push(Members::default());
-            self.seen.iter_mut().for_each(|seen| seen.push(0));
-        }
         for (register, seen) in self.seen.iter_mut().enumerate() {
+            seen.resize(seen.len().max(at + 1), 0);
             seen[at] = page.peek(register);
         }
-        self.pages[at] = Some(page);
+        match free {
+            Some(at) => self.pages[at] = page,
+            None => {
+                self.pages.push(page);
+                self.members.push(None);
+            }
+        }
+        self.members[at] = Some(Members::default());
         Ok(UarSlot(at as u32))
     }
 
+    /// The page's memory.
     pub(super) fn remove(&mut self, slot: UarSlot) -> Option<RegisterPage> {
         self.due.retain(|due| *due != slot);
-        *self.members.get_mut(slot.at())? = Members::default();
-        self.pages.get_mut(slot.at())?.take()
+        self.members.get_mut(slot.at())?.take()?;
+        let empty = RegisterPage::new(&SmallBuf::region(RegisterPage::BYTES)).ok()?;
+        self.seen.iter_mut().for_each(|seen| seen[slot.at()] = 0);
+        Some(std::mem::replace(&mut self.pages[slot.at()], empty))
+    }
+
+    fn members(&mut self, page: UarSlot) -> Option<&mut Members> {
+        self.members.get_mut(page.at())?.as_mut()
     }
 
     pub(super) fn join(&mut self, page: UarSlot, qp: QpSlot) {
-        if let Some(members) = self.members.get_mut(page.at()) {
+        if let Some(members) = self.members(page) {
             members.qps.push(qp);
         }
     }
 
-    pub(super) fn leave(&mut self, qp: QpSlot) {
-        self.members.iter_mut().for_each(|members| members.qps.retain(|member| *member != qp));
+    pub(super) fn leave(&mut self, page: UarSlot, qp: QpSlot) {
+        if let Some(members) = self.members(page) {
+            members.qps.retain(|member| *member != qp);
+        }
         self.hot.retain(|hot| *hot != qp);
+        self.oldest = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
     }
 
     /// Records are still to be looked at.
@@ -104,15 +123,12 @@ impl Uars {
     fn next_change(&mut self, end: usize) -> Option<(UarSlot, [u8; 8])> {
         let (register, from) = (self.register, self.page);
         let (pages, seen) = (&self.pages[from..end], &mut self.seen[register][from..end]);
-        let changed = |(page, seen): (&Option<RegisterPage>, &u64)| {
-            page.as_ref().is_some_and(|page| page.peek(register) != *seen)
-        };
-        let Some(at) = pages.iter().zip(seen.iter()).position(changed) else {
+        let Some(at) = RegisterPage::find_change(pages, register, seen) else {
             self.page = end;
             return None;
         };
         self.page = from + at + 1;
-        let bytes = pages[at].as_ref()?.load(register);
+        let bytes = pages[at].load(register);
         seen[at] = u64::from_ne_bytes(bytes);
         Some((UarSlot((from + at) as u32), bytes))
     }
@@ -124,32 +140,46 @@ impl Uars {
         }
     }
 
+    /// The QP's record is looked at in every slice.
     fn heat(&mut self, qp: QpSlot) {
-        if self.hot.first() != Some(&qp) {
-            self.hot.retain(|hot| *hot != qp);
-            self.hot.truncate(HOT - 1);
-            self.hot.insert(0, qp);
+        if self.hot.contains(&qp) {
+            return;
         }
+        match self.hot.get_mut(self.oldest) {
+            Some(oldest) => *oldest = qp,
+            None => self.hot.push(qp),
+        }
+        self.oldest = (self.oldest + 1) % HOT;
     }
 
     /// All records of the page are to be looked at, beginning where the last look has ended.
     fn look_at_all(&mut self, slot: UarSlot) {
-        let Some(members) = self.members.get_mut(slot.at()) else { return };
-        if members.due == 0 && members.qps.len() > 1 {
+        let Some(members) = self.members(slot) else { return };
+        let (before, all) = (members.due, members.qps.len());
+        // A QP by itself is the one that is named.
+        members.due = if all > 1 { all } else { 0 };
+        if before == 0 && members.due > 0 {
             self.due.push_back(slot);
         }
-        members.due = if members.qps.len() > 1 { members.qps.len() } else { 0 };
     }
 
     /// The next QP whose record is to be looked at.
     fn next_due(&mut self) -> Option<QpSlot> {
-        let members = self.members.get_mut(self.due.front()?.at())?;
-        members.due = members.due.saturating_sub(1);
-        if members.due == 0 {
+        let page = *self.due.front()?;
+        let Some(members) = self.members(page).filter(|members| members.due > 0) else {
+            self.due.pop_front();
+            return None;
+        };
+        members.due -= 1;
+        members.next += 1;
+        if members.next >= members.qps.len() {
+            members.next = 0;
+        }
+        let (qp, is_last) = (members.qps.get(members.next).copied(), members.due == 0);
+        if is_last {
             self.due.pop_front();
         }
-        members.next = (members.next + 1) % members.qps.len().max(1);
-        members.qps.get(members.next).copied()
+        qp
     }
 }
 
@@ -158,7 +188,7 @@ impl DoorbellScanner {
     /// announced.
     #[inline]
     pub(super) fn scan_uars(&mut self, queues: &mut Queues) -> bool {
-        if self.uars.pages.is_empty() { false } else { self.scan_pages(queues) }
+        if self.uars.is_empty() { false } else { self.scan_pages(queues) }
     }
 
     fn scan_pages(&mut self, queues: &mut Queues) -> bool {
@@ -183,12 +213,12 @@ impl DoorbellScanner {
     }
 
     /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something.
+    #[inline]
     fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
-        let by_record =
-            queues.tables.sends.live(slot).is_some_and(|q| {
-                !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
-            });
-        by_record && self.poll_record(queues, slot)
+        let Some(q) = queues.tables.sends.get(slot) else { return false };
+        q.record.send() != q.posted as u16
+            && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
+            && self.poll_record(queues, slot)
     }
 
     /// A register of `page` has a new value.

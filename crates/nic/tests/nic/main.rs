@@ -13,6 +13,7 @@ mod hostile;
 mod long_messages;
 mod model;
 mod network;
+mod network_atomics;
 mod network_bounce;
 mod network_bounce_ends;
 mod network_faults;

@@ -3,17 +3,18 @@
 
 pub(crate) mod queue;
 pub(crate) mod retry;
+mod segment;
 mod shown;
 mod window;
 
 use queue::{Entry, SendQueue};
 use retry::{Due, Retry};
-use warpverbs_wire::{AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Reth};
+use segment::segment;
+use warpverbs_wire::{Bth, Msn, Psn};
 use window::Window;
 
 use crate::{
-    Completion, Config, Instant, MAX_MESSAGE, Op, Payload, PostError, Remote, Request, Stats,
-    Status, Transmit, WrId,
+    Completion, Config, Instant, MAX_MESSAGE, Op, PostError, Request, Stats, Status, Transmit, WrId,
 };
 
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Requester {
         if len > MAX_MESSAGE {
             return Err(PostError::TooLong { len });
         }
-        if op.is_atomic() && len != 8 {
+        if op.is_atomic() && len != request.atomic_len() {
             return Err(PostError::AtomicLength { len });
         }
         if op.is_rd_atomic() && self.config.max_rd_atomic == 0 {
@@ -250,30 +251,37 @@ impl Requester {
         if self.retry.waits_for_receive() {
             return None;
         }
-        let entry = *self.queue.current()?;
-        if !self.may_send(&entry, draining) {
+        let entry = self.queue.current()?;
+        let next = self.next_position(entry);
+        let cost = self.cost(entry, self.cursor, next);
+        if !self.may_send(entry, next, cost, draining) {
             return None;
         }
-        let next = self.next_position(&entry);
-        let ack_request = self.check_ack_request(&entry, next, draining);
-        let (opcode, ext, payload) = segment(&entry, self.cursor, next, self.mtu);
+        let ack_request = self.check_ack_request(entry, next, draining);
+        let (opcode, ext, payload) = segment(entry, self.cursor, next, self.mtu);
+        let ends = next == entry.end();
         let mut bth = Bth::new(opcode, self.config.dest_qpn, self.psn(self.cursor));
         bth.ack_request = ack_request;
-        bth.solicited = entry.request.solicited && next == entry.end();
-        self.sent(now, &entry, next, ack_request, stats);
+        bth.solicited = entry.request.solicited && ends;
+        self.rd_atomic += u32::from(entry.request.op.is_rd_atomic());
+        self.in_flight += cost;
+        if ends {
+            self.queue.step();
+        }
+        self.sent(now, next, ack_request, stats);
         Some(Transmit { bth, ext, payload })
     }
 
     /// The checks of whether a packet of `entry` may leave, each one blocking until an answer.
     #[inline]
-    fn may_send(&self, entry: &Entry, draining: bool) -> bool {
+    fn may_send(&self, entry: &Entry, next: u64, cost: u64, draining: bool) -> bool {
         let begins = self.cursor == entry.first;
         self.check_drain(begins, draining)
             && self.check_not_failing(entry)
             && self.check_fence(entry, begins)
             && self.check_rd_atomic(entry)
             && self.check_probe()
-            && self.check_window(entry)
+            && self.check_window(next, cost)
             && self.check_credits(entry)
     }
 
@@ -310,9 +318,8 @@ impl Requester {
     /// limit may have become smaller.
     //= [req.window]
     #[inline]
-    fn check_window(&self, entry: &Entry) -> bool {
-        let next = self.next_position(entry);
-        let fits = self.in_flight + self.cost(entry, self.cursor, next) <= self.window.bytes();
+    fn check_window(&self, next: u64, cost: u64) -> bool {
+        let fits = self.in_flight + cost <= self.window.bytes();
         let must_go = self.cursor == self.una || self.since_ack > 0;
         (fits || must_go) && next - self.una <= u64::from(self.config.window)
     }
@@ -390,18 +397,13 @@ impl Requester {
     }
 
     #[inline]
-    fn sent(&mut self, now: Instant, entry: &Entry, next: u64, ack: bool, stats: &mut Stats) {
+    fn sent(&mut self, now: Instant, next: u64, ack: bool, stats: &mut Stats) {
         stats.requests_sent += 1;
         let again = self.cursor < self.high;
         stats.resent += u64::from(again);
         self.since_ack = if ack { 0 } else { self.since_ack + 1 };
-        self.rd_atomic += u32::from(entry.request.op.is_rd_atomic());
-        self.in_flight += self.cost(entry, self.cursor, next);
         self.cursor = next;
         self.high = self.high.max(next);
-        if next == entry.end() {
-            self.queue.step();
-        }
         self.retry.on_sent(now, (ack && !again).then_some(next));
     }
 
@@ -426,76 +428,5 @@ impl Requester {
     /// Whether a response repeats the last acknowledgement.
     pub(crate) fn is_last_answered(&self, psn: Psn) -> bool {
         psn + 1 == self.psn(self.una)
-    }
-}
-
-/// Headers and payload of the packet of `entry` at position `at`; `next` is the position after it.
-//= [req.segment]
-#[inline]
-fn segment(entry: &Entry, at: u64, next: u64, mtu: u32) -> (Opcode, Extension, Payload) {
-    let Request { id, op, len, .. } = entry.request;
-    let offset = u64::from(entry.packets_before(at)) * u64::from(mtu);
-    let end = (u64::from(entry.packets_before(next)) * u64::from(mtu)).min(u64::from(len));
-    let piece = (end - offset) as u32;
-    let (begins, ends) = (at == entry.first, next == entry.end());
-    let reth = |va: u64, rkey, dma_len| Reth { va, rkey, dma_len };
-    let (opcode, ext) = match op {
-        //= [req.read-split]
-        Op::Read(Remote { addr: va, rkey }) => {
-            let reth = reth(va.wrapping_add(offset), rkey, piece);
-            return (Opcode::ReadRequest, Extension::Reth(reth), Payload::Empty);
-        }
-        Op::CompareSwap { remote: Remote { addr: va, rkey }, swap, compare } => {
-            let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
-            return (Opcode::CompareSwap, Extension::Atomic(atomic), Payload::Empty);
-        }
-        Op::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
-            let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
-            return (Opcode::FetchAdd, Extension::Atomic(atomic), Payload::Empty);
-        }
-        Op::Send => (send_opcode(begins, ends), Extension::Empty),
-        Op::SendImm(imm) if ends => {
-            let opcode = if begins { Opcode::SendOnlyImm } else { Opcode::SendLastImm };
-            (opcode, Extension::Imm(ImmDt { data: imm }))
-        }
-        Op::SendInvalidate(rkey) if ends => {
-            let opcode =
-                if begins { Opcode::SendOnlyInvalidate } else { Opcode::SendLastInvalidate };
-            (opcode, Extension::Ieth(Ieth { rkey }))
-        }
-        Op::SendImm(_) | Op::SendInvalidate(_) => (send_opcode(begins, ends), Extension::Empty),
-        Op::WriteImm(Remote { addr: va, rkey }, imm) if ends => {
-            let imm = ImmDt { data: imm };
-            match begins {
-                true => (Opcode::WriteOnlyImm, Extension::RethImm(reth(va, rkey, len), imm)),
-                false => (Opcode::WriteLastImm, Extension::Imm(imm)),
-            }
-        }
-        //= [req.write-split]
-        Op::Write(Remote { addr: va, rkey }) if entry.split => {
-            (Opcode::WriteOnly, Extension::Reth(reth(va.wrapping_add(offset), rkey, piece)))
-        }
-        Op::Write(Remote { addr: va, rkey }) | Op::WriteImm(Remote { addr: va, rkey }, _) => {
-            match (begins, ends) {
-                (true, true) => (Opcode::WriteOnly, Extension::Reth(reth(va, rkey, len))),
-                (true, false) => (Opcode::WriteFirst, Extension::Reth(reth(va, rkey, len))),
-                (false, false) => (Opcode::WriteMiddle, Extension::Empty),
-                (false, true) => (Opcode::WriteLast, Extension::Empty),
-            }
-        }
-    };
-    let payload = match piece {
-        0 => Payload::Empty,
-        len => Payload::Request { id, offset: offset as u32, len },
-    };
-    (opcode, ext, payload)
-}
-
-fn send_opcode(begins: bool, ends: bool) -> Opcode {
-    match (begins, ends) {
-        (true, true) => Opcode::SendOnly,
-        (true, false) => Opcode::SendFirst,
-        (false, false) => Opcode::SendMiddle,
-        (false, true) => Opcode::SendLast,
     }
 }

@@ -6,6 +6,7 @@ use warpverbs_wire::{AtomicEth, Bth, Extension, Opcode, Operation, Psn, Reth, Rk
 
 use super::Responder;
 use crate::host::{Atomic, AtomicOp, Denied, Host, Need, Receive};
+use crate::request::operands;
 use crate::{MAX_MESSAGE, Status};
 
 /// A request packet.
@@ -181,6 +182,9 @@ impl Responder {
                 Ok(Accepted::Read { range })
             }
             (operation, Extension::Atomic(eth)) => check_alignment(operation, &eth),
+            (operation @ (Operation::CompareSwap | Operation::FetchAdd), Extension::Reth(reth)) => {
+                check_extended(operation == Operation::CompareSwap, &reth, inbound.len)
+            }
             // Headers that are not the opcode's do not come out of a parser.
             _ => Err(Refusal::Invalid),
         }
@@ -268,6 +272,18 @@ fn check_alignment(operation: Operation, eth: &AtomicEth) -> Result<Accepted, Re
     Ok(Accepted::Atomic(Atomic { va, rkey, op }))
 }
 
+/// An extended atomic has a word of 4 or 8 bytes, aligned, and all operands.
+//= [resp.extended-atomic]
+fn check_extended(compare_swap: bool, reth: &Reth, len: u32) -> Result<Accepted, Refusal> {
+    let Reth { va, rkey, dma_len: size } = *reth;
+    let fits = matches!(size, 4 | 8) && va.is_multiple_of(size.into());
+    if !fits || len != operands(compare_swap, size) {
+        return Err(Refusal::Invalid);
+    }
+    let op = AtomicOp::Extended { compare_swap, size: size as u8 };
+    Ok(Accepted::Atomic(Atomic { va, rkey, op }))
+}
+
 /// Keys of what is named by the peer, of the receive, and the key to invalidate (9.7.4.1.5). A
 /// request of no bytes needs no key.
 //= [resp.rkey] [resp.zero-length]
@@ -302,8 +318,8 @@ fn check_rkey(
         Accepted::Read { range } => {
             check_range(range, Need::Read, host).map_err(|Denied| Refusal::Access { receive: None })
         }
-        Accepted::Atomic(Atomic { va, rkey, .. }) => {
-            check_range(Range { rkey, va, len: 8 }, Need::Atomic, host)
+        Accepted::Atomic(atomic @ Atomic { va, rkey, .. }) => {
+            check_range(Range { rkey, va, len: atomic.size() }, Need::Atomic, host)
                 .map_err(|Denied| Refusal::Access { receive: None })
         }
     }

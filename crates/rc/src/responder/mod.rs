@@ -335,7 +335,7 @@ impl Responder {
                 self.responses.acknowledge(self.expected - 1, self.msn);
             }
             (Operation::ReadRequest, Extension::Reth(reth)) => self.replay_read(bth.psn, &reth),
-            (_, Extension::Atomic(_)) => {
+            (Operation::CompareSwap | Operation::FetchAdd, _) => {
                 if let Some(original) = self.replays.original(bth.psn) {
                     self.responses.repeat_atomic(bth.psn, self.msn, original);
                 }

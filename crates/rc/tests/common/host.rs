@@ -61,6 +61,8 @@ pub(crate) fn apply(op: AtomicOp, original: u64) -> u64 {
         AtomicOp::CompareSwap { compare, swap } if compare == original => swap,
         AtomicOp::CompareSwap { .. } => original,
         AtomicOp::FetchAdd { add } => original.wrapping_add(add),
+        // These hosts see no payload: as if no bit took part.
+        AtomicOp::Extended { .. } => original,
     }
 }
 

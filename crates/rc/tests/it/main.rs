@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod extended;
 mod goodput;
 mod hostile;
 mod limits;

@@ -42,7 +42,8 @@ fn scapy_builds_the_same_bytes() {
     let mut generator = Generator::new();
     let mut lines = Vec::new();
     for version in [Version::V4, Version::V6] {
-        for &opcode in Opcode::ALL {
+        // Extended atomics are this project's own.
+        for &opcode in Opcode::ALL.iter().filter(|opcode| !opcode.is_extended()) {
             lines.extend((0..8).map(|_| hex(&generator.next(sample_of(version, opcode)).bytes())));
         }
     }

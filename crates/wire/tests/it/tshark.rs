@@ -14,7 +14,8 @@ fn tshark_finds_the_same_fields_for_every_opcode() {
     let mut generator = Generator::new();
     let mut samples = Vec::new();
     for version in [Version::V4, Version::V6] {
-        for &opcode in Opcode::ALL {
+        // Extended atomics are this project's own.
+        for &opcode in Opcode::ALL.iter().filter(|opcode| !opcode.is_extended()) {
             samples.extend((0..4).map(|_| generator.next(sample_of(version, opcode))));
         }
     }

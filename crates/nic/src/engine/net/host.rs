@@ -30,6 +30,8 @@ pub(super) struct Responder<'a, 's> {
     pub(super) reports: &'a mut Vec<Report>,
     /// An atomic has no answer yet.
     pub(super) not_yet: bool,
+    /// Of the packet, for operands of an atomic.
+    pub(super) payload: &'s [u8],
     /// The range that was checked last: where the payload of the packet goes.
     pub(super) checked: &'s mut Spans<'a>,
 }
@@ -147,11 +149,16 @@ impl Host for Responder<'_, '_> {
     }
 
     fn atomic(&mut self, atomic: &Atomic) -> Result<Option<u64>, Denied> {
-        let Atomic { va, rkey, op } = *atomic;
-        let span = self.range(rkey, va, 8, Need::Atomic).map_err(|refusal| self.deny(refusal))?;
+        let (Atomic { va, rkey, op }, size) = (*atomic, atomic.size());
+        let span =
+            self.range(rkey, va, size, Need::Atomic).map_err(|refusal| self.deny(refusal))?;
         let amo = match op {
             AtomicOp::CompareSwap { compare, swap } => Amo::compare_swap(compare, swap),
             AtomicOp::FetchAdd { add } => Amo::fetch_add(add),
+            AtomicOp::Extended { compare_swap, size } => {
+                // The connection has checked how many operands there are.
+                Amo::from_operands(compare_swap, size, self.payload).ok_or(Denied)?
+            }
         };
         // An atomic has bytes, so there is a span.
         let Some(span) = span else { return Err(Denied) };
@@ -163,7 +170,7 @@ impl Host for Responder<'_, '_> {
         done.map_err(|error| match error {
             // The address is aligned, the region may not be.
             MemError::Misaligned { .. } => {
-                self.deny(Refusal::Invalid(Rule::AtomicAlignment { addr: va, size: 8 }))
+                self.deny(Refusal::Invalid(Rule::AtomicAlignment { addr: va, size }))
             }
             _ => {
                 let rule = Rule::CopyFailed { kind: span.region.kind() };

@@ -49,13 +49,24 @@ enum Outgoing {
     Bytes(Box<[u8]>),
     One(Sge),
     Many(Box<[Sge]>),
+    /// Operands of an extended atomic; its result goes to the entry.
+    Operands(Box<[u8]>, Sge),
 }
 
 impl Outgoing {
+    /// Memory whose bytes are sent.
+    fn sent(&self) -> &[Sge] {
+        match self {
+            Self::Operands(..) => &[],
+            _ => self.sges(),
+        }
+    }
+
+    /// Memory whose bytes are sent, or that a response goes to.
     fn sges(&self) -> &[Sge] {
         match self {
             Self::Bytes(_) => &[],
-            Self::One(sge) => std::slice::from_ref(sge),
+            Self::One(sge) | Self::Operands(_, sge) => std::slice::from_ref(sge),
             Self::Many(sges) => sges,
         }
     }
@@ -362,6 +373,9 @@ impl Connections {
 
     /// Looks for receives that were posted since a peer was refused for lack of one.
     fn poll_receives(&mut self, tables: &mut Tables) {
+        if self.awaiting_receives.is_empty() {
+            return;
+        }
         let mut awaiting_receives = std::mem::take(&mut self.awaiting_receives);
         awaiting_receives.retain(|&slot| {
             let source = tables.receives.get(slot).map(|rq| &rq.source);

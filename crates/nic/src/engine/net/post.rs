@@ -5,14 +5,19 @@
 use super::bounce::Pool;
 use super::{Connections, End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_own};
+use crate::engine::atomic::Amo;
 use crate::engine::in_flight::{Started, Stop, local};
 use crate::engine::tables::Tables;
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
+use warpverbs_mlx5::num::MAX_MESSAGE;
 use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sge, Sges, Wqe};
 use warpverbs_rc::{Op as NetOp, PostError, Request};
+
+/// Bytes of a single segment that need no more checks than its key's.
+const MAX_PIECE: u32 = MAX_MESSAGE as u32;
 
 /// What of a WQE the connection needs.
 struct Posting {
@@ -21,6 +26,8 @@ struct Posting {
     outgoing: Outgoing,
     /// Bytes for the CQE.
     brought: u32,
+    /// Bytes of the word of an extended atomic.
+    extended: Option<u8>,
 }
 
 /// What a request's own memory is checked with.
@@ -34,6 +41,12 @@ impl Own<'_> {
     /// The requester's own segments are its own, and reached by the CPU or through bounce buffers.
     #[inline]
     fn check(&mut self, q: &mut SendQueue, sges: &Sges<'_>, needed: Access) -> Result<(), Stop> {
+        // The usual case, without a list of pieces.
+        if let Some(Sge { addr, len: len @ 1..=MAX_PIECE, lkey }) = sges.single() {
+            let found = self.keys.lookup(&mut q.local_hint, q.pd, lkey.0, addr, len, needed);
+            let key = |error| local(Rule::Key { side: KeySide::Local, segment: 0, error });
+            return self.reach(&found.map_err(key)?);
+        }
         let mut spans = Spans::new();
         gather_own(self.keys, q, sges, needed, &mut spans)?;
         spans.iter().try_for_each(|span| self.reach(span))
@@ -76,12 +89,13 @@ fn start(
     let Connections { ends, pool, .. } = conns;
     let end = ends.get_mut(q.slot.at()).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
     let mut own = Own { keys, end, pool };
-    let Posting { op, len, outgoing, brought } = posting(&mut own, q, wqe)?;
+    let Posting { op, len, outgoing, brought, extended } = posting(&mut own, q, wqe)?;
     let end = own.end;
     let request = Request {
         id: end.requests.next(),
         op,
         len,
+        extended,
         fence: wqe.flags.fence.waits_for_reads(),
         solicited: wqe.flags.solicited,
     };
@@ -125,7 +139,8 @@ fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Postin
             check_initiator(q)?;
             own.check(q, &local, Access::LOCAL_WRITE)?;
             let len = local.byte_len() as u32;
-            Ok(Posting { op: NetOp::Read(remote), len, outgoing: kept(&local), brought: len })
+            let (op, outgoing) = (NetOp::Read(remote), kept(&local));
+            Ok(Posting { op, len, outgoing, brought: len, extended: None })
         }
         Op::CompareSwap { remote, compare, swap, result } => {
             atomic(own, q, NetOp::CompareSwap { remote, compare, swap }, result)
@@ -133,8 +148,15 @@ fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Postin
         Op::FetchAdd { remote, add, result } => {
             atomic(own, q, NetOp::FetchAdd { remote, add }, result)
         }
-        // Extended atomics have no packet.
-        _ => Err(local(Rule::NoPacket { opcode: wqe.op.opcode() })),
+        Op::MaskedCompareSwap { remote, operands, result } => {
+            let op = NetOp::CompareSwap { remote, compare: 0, swap: 0 };
+            extended(own, q, op, &operands.into(), result)
+        }
+        Op::MaskedFetchAdd { remote, operands, result } => {
+            extended(own, q, NetOp::FetchAdd { remote, add: 0 }, &operands.into(), result)
+        }
+        // Datagrams, NOP and LOCAL_INVAL do not come here.
+        Op::SendTo { .. } | Op::Nop | Op::LocalInval { .. } => Err(Stop::NoAnswer),
     }
 }
 
@@ -151,18 +173,41 @@ fn sending(
             kept(sges)
         }
     };
-    Ok(Posting { op, len: payload.byte_len() as u32, outgoing, brought: 0 })
+    let len = payload.byte_len() as u32;
+    Ok(Posting { op, len, outgoing, brought: 0, extended: None })
 }
 
 fn atomic(own: &mut Own<'_>, q: &mut SendQueue, op: NetOp, result: Sge) -> Result<Posting, Stop> {
+    let result = result_of(own, q, Sge { len: 8, ..result })?;
+    Ok(Posting { op, len: 8, outgoing: Outgoing::One(result), brought: 8, extended: None })
+}
+
+/// An atomic with masks, in a packet of this project's own.
+fn extended(
+    own: &mut Own<'_>,
+    q: &mut SendQueue,
+    op: NetOp,
+    amo: &Amo,
+    result: Sge,
+) -> Result<Posting, Stop> {
+    let size = amo.size();
+    let result = result_of(own, q, Sge { len: size, ..result })?;
+    let operands = amo.operands();
+    let len = operands.len() as u32;
+    let outgoing = Outgoing::Operands(operands.into(), result);
+    Ok(Posting { op, len, outgoing, brought: size, extended: Some(size as u8) })
+}
+
+/// Where the result of an atomic goes, checked.
+fn result_of(own: &mut Own<'_>, q: &mut SendQueue, result: Sge) -> Result<Sge, Stop> {
     check_initiator(q)?;
-    let result = Sge { len: 8, ..result };
+    let Sge { addr, len, lkey } = result;
     let span = own
         .keys
-        .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, 8, Access::LOCAL_WRITE)
+        .lookup(&mut q.local_hint, q.pd, lkey.0, addr, len, Access::LOCAL_WRITE)
         .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
     own.reach(&span)?;
-    Ok(Posting { op, len: 8, outgoing: Outgoing::One(result), brought: 8 })
+    Ok(result)
 }
 
 fn kept(sges: &Sges<'_>) -> Outgoing {

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use warpverbs_mem::{Access, Kind, MemError, SmallBuf, Span, scatter};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
-use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Position, Psn, Qpn, Transport, Udp, icrc};
+use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Position, Psn, Transport, Udp, icrc};
 
 impl Network {
     /// Takes datagrams from the link; how many.
@@ -34,28 +34,51 @@ impl Connections {
     fn arrived(&mut self, tables: &mut Tables, now: u64, arrival: Arrival<'_>) {
         self.stats.received += 1;
         self.stats.received_bytes += arrival.bytes.len() as u64;
-        let opened = self.open(arrival);
-        let Ok(arrived) = opened.inspect_err(|error| self.stats.count(error)) else { return };
-        let slot = tables.by_qpn.get(&arrived.dest_qpn().get()).copied();
-        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
-            let packet = match &arrived {
-                Arrived::Packet(packet) => Some(packet),
-                Arrived::Reserved(..) => None,
-            };
-            return self.arrived_unconnected(tables, slot, arrival.from, packet);
+        let from = arrival.from;
+        let ib = match self.open(arrival) {
+            Ok(ib) => ib,
+            Err(error) => return self.stats.count(&error),
         };
-        if end.peer.ip() != arrival.from.ip() {
+        let packet = match Transport::parse(ib, &Checks::CONFORMING) {
+            Ok(packet) => packet,
+            Err(error) => return self.arrived_unparsed(tables, from, ib, &error),
+        };
+        let slot = tables.by_qpn.get(&packet.bth.dest_qpn.get()).copied();
+        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
+            return self.arrived_unconnected(tables, slot, from, Some(&packet));
+        };
+        if end.peer.ip() != from.ip() {
             self.stats.wrong_source += 1;
             return;
         }
-        match arrived {
-            Arrived::Packet(packet) => {
-                if !self.handle(tables, slot, now, &packet, Turn::InOrder) {
-                    self.park(slot, &packet);
-                }
-            }
-            Arrived::Reserved(_, psn) => self.take_reserved(tables, slot, psn),
+        if !self.handle(tables, slot, now, &packet, Turn::InOrder) {
+            self.park(slot, &packet);
         }
+        self.enqueue(slot);
+    }
+
+    /// A packet that is none, unless its opcode is a reserved one of this service: the connection
+    /// answers that.
+    #[cold]
+    fn arrived_unparsed(
+        &mut self,
+        tables: &mut Tables,
+        from: SocketAddr,
+        ib: &[u8],
+        error: &ParseError,
+    ) {
+        let Some((qpn, psn)) = Transport::reserved(ib, Checks::CONFORMING.pkey) else {
+            return self.stats.count(error);
+        };
+        let slot = tables.by_qpn.get(&qpn.get()).copied();
+        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
+            return self.arrived_unconnected(tables, slot, from, None);
+        };
+        if end.peer.ip() != from.ip() {
+            self.stats.wrong_source += 1;
+            return;
+        }
+        self.take_reserved(tables, slot, psn);
         self.enqueue(slot);
     }
 
@@ -102,6 +125,7 @@ impl Connections {
             atomics,
             reports,
             not_yet: false,
+            payload: &[],
             checked,
         };
         Some((conn, host))
@@ -122,6 +146,7 @@ impl Connections {
         let mut checked = Spans::new();
         let Some((conn, mut host)) = self.host(tables, slot, &mut checked) else { return true };
         let len = payload.len() as u32;
+        host.payload = payload;
         if let Some(bounce) = host.bounce {
             if bounce.is_parked() && turn == Turn::InOrder {
                 return false;
@@ -165,7 +190,10 @@ impl Connections {
                 self.bring(tables, slot, id, start..start + u64::from(len), payload);
             }
             Place::Original { id, value } => {
-                self.bring(tables, slot, id, 0..8, Returned::eight(value).bytes());
+                let posted = self.end(slot).and_then(|end| end.requests.get(id));
+                let result = posted.and_then(|posted| posted.outgoing.sges().first());
+                let size = result.map_or(8, |result| result.len);
+                self.bring(tables, slot, id, 0..size.into(), Returned::of(value, size).bytes());
             }
         }
         if bounced {
@@ -249,44 +277,20 @@ pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
     Rule::CopyFailed { kind }
 }
 
-/// What a datagram holds.
-enum Arrived<'a> {
-    Packet(Transport<'a>),
-    /// A reserved opcode of this service: destination and PSN.
-    Reserved(Qpn, Psn),
-}
-
-impl Arrived<'_> {
-    fn dest_qpn(&self) -> Qpn {
-        match self {
-            Self::Packet(packet) => packet.bth.dest_qpn,
-            Self::Reserved(qpn, _) => *qpn,
-        }
-    }
-}
-
 impl Connections {
-    /// ICRC, opcode, partition and lengths.
-    fn open<'a>(&mut self, arrival: Arrival<'a>) -> Result<Arrived<'a>, ParseError> {
-        let ib = match arrival.seal {
-            Seal::Absent => icrc::split(arrival.bytes)?.0,
-            Seal::Exact(id) => self.envelope(arrival.from, id)?.open(arrival.bytes)?,
+    /// What is inside of the ICRC, which is checked.
+    fn open<'a>(&mut self, arrival: Arrival<'a>) -> Result<&'a [u8], ParseError> {
+        match arrival.seal {
+            Seal::Absent => Ok(icrc::split(arrival.bytes)?.0),
+            Seal::Exact(id) => self.envelope(arrival.from, id)?.open(arrival.bytes),
             Seal::HiddenId => {
                 let envelope = self.envelope(arrival.from, self.hidden.guess())?;
                 let (ib, explained) = envelope.open_any_id(arrival.bytes)?;
                 if let Ip::V4(ip) = explained.ip {
                     self.hidden.learn(ip.id);
                 }
-                ib
+                Ok(ib)
             }
-        };
-        let checks = Checks::CONFORMING;
-        match Transport::parse(ib, &checks) {
-            Ok(packet) => Ok(Arrived::Packet(packet)),
-            Err(error) => match Transport::reserved(ib, checks.pkey) {
-                Some((qpn, psn)) => Ok(Arrived::Reserved(qpn, psn)),
-                None => Err(error),
-            },
         }
     }
 }

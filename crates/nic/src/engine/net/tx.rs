@@ -12,7 +12,7 @@ use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, QueueKind, Rule, Violation};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, KeyHint, KeyTable, Kind};
+use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind};
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
@@ -310,7 +310,12 @@ pub(super) fn request_spans<'k>(
 ) -> Result<(), Option<Rule>> {
     let sges = sges.iter().copied();
     gather_range(keys, hint, pd, sges, range, Access::empty(), spans)
-        .map_err(|(segment, error)| Some(Rule::Key { side: KeySide::Local, segment, error }))
+        .map_err(|(segment, error)| Some(own_key(segment, error)))
+}
+
+/// A segment of the requester's own names memory that it may not use.
+fn own_key(segment: u8, error: AccessError) -> Rule {
+    Rule::Key { side: KeySide::Local, segment, error }
 }
 
 /// The bytes from `offset` of a request's payload. `None` as error: no rule was broken.
@@ -321,15 +326,22 @@ fn gather_request(
     offset: u32,
     out: &mut [u8],
 ) -> Result<(), Option<Rule>> {
-    let mut hint = std::mem::take(&mut q.local_hint);
     let (pd, start) = (q.pd, offset as usize);
     let sges = match posted.ok_or(None)? {
-        Outgoing::Bytes(bytes) => {
+        Outgoing::Bytes(bytes) | Outgoing::Operands(bytes, _) => {
             out.copy_from_slice(bytes.get(start..start + out.len()).ok_or(None)?);
             return Ok(());
         }
-        outgoing => outgoing.sges(),
+        // The usual case, without a list of pieces.
+        Outgoing::One(Sge { addr, lkey, .. }) => {
+            let (at, len) = (addr.wrapping_add(offset.into()), out.len() as u32);
+            let found = keys.lookup(&mut q.local_hint, pd, lkey.0, at, len, Access::empty());
+            let span = found.map_err(|error| Some(own_key(0, error)))?;
+            return span.region.read(span.offset, out).map_err(|_| None);
+        }
+        outgoing => outgoing.sent(),
     };
+    let mut hint = std::mem::take(&mut q.local_hint);
     let (range, mut spans) = (start as u64..(start + out.len()) as u64, Spans::new());
     let gathered = request_spans((keys, &mut hint, pd), sges, range, &mut spans);
     q.local_hint = hint;

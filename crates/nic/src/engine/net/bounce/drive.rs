@@ -127,7 +127,7 @@ impl Connections {
                 let range = u64::from(offset)..u64::from(offset) + u64::from(len);
                 let mut hint = std::mem::take(&mut q.local_hint);
                 let posted = self.end(slot).and_then(|end| end.requests.get(id));
-                let sges = posted.map_or(&[][..], |posted| posted.outgoing.sges());
+                let sges = posted.map_or(&[][..], |posted| posted.outgoing.sent());
                 let found = request_spans((keys, &mut hint, q.pd), sges, range, &mut spans);
                 q.local_hint = hint;
                 found.map_err(|rule| Some((id, rule)))
