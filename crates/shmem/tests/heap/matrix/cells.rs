@@ -115,7 +115,7 @@ fn is_valid(row: Row) -> bool {
     let Cell { world, routes, size, .. } = cell(row);
     match call {
         Call::Chain => world > 2,
-        // Extended atomics, for which RoCEv2 and so the software NIC between processes have no packet.
+        // Extended atomics: not in the table for routes by RDMA.
         Call::Exchange => routes == "direct",
         Call::FetchAdd | Call::CompareExchange => routes == "direct" || size == 8,
         _ => true,
