@@ -32,9 +32,6 @@ pub enum RecvViolation {
         /// Its key.
         lkey: u32,
     },
-    /// A reserved byte of the SRQ's link is not zero.
-    #[error("reserved bytes of the SRQ link segment are not zero")]
-    Reserved,
 }
 
 /// Why a receive WQE could not be built.
@@ -73,16 +70,13 @@ pub fn parse(raw: &[u8]) -> Result<Sges<'_>, RecvViolation> {
     }
 }
 
-/// Checks and decodes the SRQ WQE in `raw`: the index its link names, and its entries.
+/// Checks and decodes the SRQ WQE in `raw`: the index its link names, and its entries. The other
+/// bytes of the link segment are not looked at: libraries keep state of their own there.
 #[inline]
 pub fn parse_srq(raw: &[u8]) -> Result<(u16, Sges<'_>), RecvViolation> {
     let size = RecvViolation::Size { available: raw.len(), min: 2 * SEGMENT };
     let (next, rest) = SrqNextSeg::ref_from_prefix(raw).map_err(|_| size)?;
     let segs = segments(rest).ok_or(size)?;
-    let blank = SrqNextSeg { next_wqe_index: next.next_wqe_index, ..SrqNextSeg::default() };
-    if *next != blank {
-        return Err(RecvViolation::Reserved);
-    }
     Ok((next.next_wqe_index.get(), list(segs)?))
 }
 

@@ -53,7 +53,7 @@ pub use qp::{
     Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,
     QpInfo, QpState, RqConfig, ScatterToCqe, Service, ack_timeout, rnr_delay,
 };
-pub use srq::{Srq, SrqConfig};
+pub use srq::{Srq, SrqConfig, SrqOrder};
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use stop::StopWatcher;
 pub use thread::EngineThread;

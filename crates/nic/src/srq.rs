@@ -11,10 +11,21 @@ use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::wqe::Sges;
 
-/// How an SRQ is made. WQEs are linked through their first segment, beginning with WQE 0; the
-/// NIC takes them in the order of the links.
+/// The order in which the WQEs of an SRQ are taken, beginning with WQE 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SrqOrder {
+    /// Each names the next in its first segment.
+    #[default]
+    Linked,
+    /// By their numbers. Their first segment is not read.
+    Ring,
+}
+
+/// How an SRQ is made.
 #[derive(Clone, Debug)]
 pub struct SrqConfig {
+    /// The order of its WQEs.
+    pub order: SrqOrder,
     /// 2^`log_size` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory.
     pub buf: Region,
     /// log2 of the number of WQEs, 0 to 15.
@@ -30,6 +41,7 @@ pub struct SrqConfig {
 pub(crate) struct SharedReceiveQueue {
     pub(crate) srqn: u32,
     pub(crate) pd: u32,
+    order: SrqOrder,
     ring: ReceiveRing,
     record: QueueRecord,
     /// Number of the WQE that is taken next.
@@ -61,6 +73,7 @@ impl SharedReceiveQueue {
         Ok(Self {
             srqn,
             pd,
+            order: config.order,
             ring,
             record,
             head: 0,
@@ -86,10 +99,14 @@ impl SharedReceiveQueue {
         }
         let (link, sges) = recv::parse_srq(self.ring.load(u64::from(self.head), scratch))?;
         let depth = self.ring.depth();
-        if u64::from(link) >= depth {
+        let next = match self.order {
+            SrqOrder::Linked => u64::from(link),
+            SrqOrder::Ring => (u64::from(self.head) + 1) % depth,
+        };
+        if next >= depth {
             return Err(Rule::SrqLink { found: link, depth });
         }
-        Ok(Some((self.head, link, sges)))
+        Ok(Some((self.head, next as u16, sges)))
     }
 
     /// Receives posted and not taken.

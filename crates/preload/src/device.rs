@@ -1,21 +1,21 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
-use crate::events::{Channel, CqEvents};
+use crate::events::{Channel, CqEvents, Report, completions};
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
 use crate::settings::Settings;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use warpverbs_mem::{Access, HostBuf};
+use std::sync::{Arc, OnceLock};
+use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
-    QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, Step,
+    QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, SrqOrder, Step,
 };
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Errno, MrRequest, OpenQp, Profile, QpRequest, Refusal,
-    SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
+    QpRequest, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// Port of RoCEv2.
@@ -24,7 +24,7 @@ const ROCE_PORT: u16 = 4791;
 const PAGE: u64 = 4096;
 /// Doorbell pages of an open device at most, and the bytes of its file.
 pub(crate) const MAX_UARS: u32 = 1 << 16;
-/// Steps of the NIC at most before a QP goes: other QPs may never let it be idle.
+/// Steps of the NIC at most that a call makes: other QPs may never let it be idle.
 const LAST_STEPS: u32 = 64;
 /// Rights that a QP or key gives to peers.
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
@@ -60,6 +60,7 @@ impl SoftDevice {
 pub(crate) struct SoftCq {
     cq: Cq,
     events: Option<Arc<CqEvents>>,
+    cqe_size: CqeSize,
 }
 
 /// A QP.
@@ -68,15 +69,20 @@ pub(crate) struct SoftQp {
     shared: Arc<SharedNic>,
 }
 
+/// Executes what was posted so far, as far as a few steps go.
+fn finish_work(shared: &SharedNic) {
+    for _ in 0..LAST_STEPS {
+        if matches!(shared.nic.step(), Step::Idle) {
+            break;
+        }
+    }
+}
+
 impl Drop for SoftQp {
     /// A program may end as soon as it has seen the last completion: what the NIC owes the peer for
     /// it, an acknowledgement perhaps, leaves before the QP goes.
     fn drop(&mut self) {
-        for _ in 0..LAST_STEPS {
-            if matches!(self.shared.nic.step(), Step::Idle) {
-                break;
-            }
-        }
+        finish_work(&self.shared);
         if Settings::get().verbose {
             for violation in self.shared.nic.take_violations() {
                 eprintln!("warpverbs: {violation}");
@@ -93,6 +99,7 @@ impl Device for SoftDevice {
     type Srq = Srq;
     type Qp = SoftQp;
     type Uar = ();
+    type Report = Report;
 
     fn profile(&self) -> &Profile {
         &self.shared.profile
@@ -130,32 +137,61 @@ impl Device for SoftDevice {
         request: &CqRequest,
         channel: Option<&Arc<Channel>>,
     ) -> Result<(SoftCq, u32), Refusal> {
-        if request.cqe_size != 64 {
-            let why = format!("CQEs of {} bytes, only 64 are modelled", request.cqe_size);
-            return Err(Refusal::unsupported(why));
-        }
+        let cqe_size = if request.cqe_size == 128 { CqeSize::B128 } else { CqeSize::B64 };
+        let cqn: Arc<OnceLock<u32>> = Arc::default();
         let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
         let config = CqConfig {
             mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
-            buf: region("CQ buffer", request.buf, 64 << request.log_size, true)?,
+            buf: cq_buffer(request.buf, cqe_size, request.log_size)?,
             dbr: region("CQ doorbell record", request.dbr, 8, true)?,
             ignore_overrun: request.ignore_overrun,
-            cqe_size: CqeSize::B64,
-            notice: events.as_ref().map(CqEvents::notice),
+            cqe_size,
+            notice: match request.reported {
+                true => Some(completions(self.shared.events.clone(), cqn.clone())),
+                false => events.as_ref().map(CqEvents::notice),
+            },
         };
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
-        let number = cq.cqn();
-        Ok((SoftCq { cq, events }, number))
+        let number = *cqn.get_or_init(|| cq.cqn());
+        Ok((SoftCq { cq, events, cqe_size }, number))
     }
 
     fn close_cq(&self, cq: &SoftCq) -> u32 {
         cq.events.as_ref().map_or(0, |events| events.close())
     }
 
+    fn resize_cq(&self, cq: &SoftCq, request: &ResizeRequest) -> Result<(), Refusal> {
+        if request.cqe_size as usize != cq.cqe_size.bytes() {
+            let (new, old) = (request.cqe_size, cq.cqe_size.bytes());
+            return Err(Refusal::invalid(format!("CQEs of {new} bytes, the CQ has {old}")));
+        }
+        let buf = cq_buffer(request.buf, cq.cqe_size, request.log_size)?;
+        // A ring that is too small for completions of work posted before is refused.
+        finish_work(&self.shared);
+        cq.cq.resize(request.log_size, &buf).map_err(refuse_nic)
+    }
+
+    fn report(&self, source: EventSource, channel: &Arc<Channel>, form: EventForm) -> Report {
+        self.shared.events.report(source, channel.clone(), form)
+    }
+
+    fn close_report(&self, report: &Report) -> u32 {
+        report.close()
+    }
+
+    fn set_srq_limit(&self, srq: &Srq, limit: u16) {
+        srq.set_limit(limit);
+    }
+
+    fn srq_limit(&self, srq: &Srq) -> u16 {
+        srq.limit()
+    }
+
     fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(Srq, u32), Refusal> {
         let bytes = 1 << (request.log_size + request.log_stride);
         let config = SrqConfig {
+            order: if request.ring { SrqOrder::Ring } else { SrqOrder::Linked },
             buf: region("SRQ buffer", request.buf, bytes, true)?,
             log_size: request.log_size,
             log_stride: request.log_stride,
@@ -195,8 +231,11 @@ impl Device for SoftDevice {
             announcement: Announcement::Record,
             on_send_error: OnSendError::StopAll,
             consume_only: false,
-            user_index: None,
-            scatter_to_cqe: ScatterToCqe::default(),
+            user_index: request.user_index,
+            scatter_to_cqe: ScatterToCqe {
+                requests: request.scatter_requests,
+                receives: request.scatter_receives,
+            },
             service: if request.datagrams { Service::Datagram } else { Service::Connected },
         };
         let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
@@ -276,6 +315,10 @@ impl Device for SoftDevice {
         }
         Ok(())
     }
+}
+
+fn cq_buffer(buf: u64, cqe_size: CqeSize, log_size: u8) -> Result<Region, Refusal> {
+    region("CQ buffer", buf, (cqe_size.bytes() as u64) << log_size, true)
 }
 
 fn roce_address(gid: [u8; 16]) -> RoceAddress {

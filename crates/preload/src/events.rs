@@ -1,10 +1,15 @@
 //! Channels of events: pairs of sockets, of which the program has one.
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_nic::CompletionNotice;
-use warpverbs_uverbs::{Errno, Refusal};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use warpverbs_nic::{AsyncEvent, CompletionNotice};
+use warpverbs_uverbs::{Errno, EventForm, EventSource, Refusal};
+
+/// Bytes of a message at most: a cookie and an event of firmware.
+const LONGEST: usize = 72;
 
 /// One channel. The program reads whole messages from its end.
 pub(crate) struct Channel {
@@ -30,20 +35,98 @@ impl Channel {
         send(self.ours.as_raw_fd(), message, flags).is_ok()
     }
 
-    /// Takes back the messages that the program has not read and that are `message`; how many.
-    fn take_back(&self, message: &[u8; 8]) -> u32 {
-        let (mut taken, mut others, mut bytes) = (0, Vec::new(), [0; 8]);
-        while recv(self.theirs.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) == Ok(8) {
-            match bytes == *message {
+    /// Takes back the messages that the program has not read and that begin with `start`; how many.
+    fn take_back(&self, start: &[u8]) -> u32 {
+        let (mut taken, mut others, mut bytes) = (0, Vec::new(), [0; LONGEST]);
+        while let Ok(len @ 1..) = recv(self.theirs.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)
+        {
+            match bytes[..len].starts_with(start) {
                 true => taken += 1,
-                false => others.push(bytes),
+                false => others.push((bytes, len)),
             }
         }
         // There is room: they were there before.
-        for other in others {
-            self.send(&other);
+        for (other, len) in others {
+            self.send(&other[..len]);
         }
         taken
+    }
+}
+
+/// Who is told of asynchronous events, by what they are about.
+#[derive(Default)]
+pub(crate) struct Router {
+    reports: Mutex<BTreeMap<EventSource, Vec<Arc<Sink>>>>,
+}
+
+/// One form of events, and their channel.
+struct Sink {
+    channel: Arc<Channel>,
+    form: EventForm,
+    sent: AtomicU32,
+}
+
+/// Events that a program asked for; no more of them come when it is dropped.
+pub(crate) struct Report {
+    router: Arc<Router>,
+    source: EventSource,
+    sink: Arc<Sink>,
+}
+
+impl Router {
+    pub(crate) fn report(
+        self: &Arc<Self>,
+        source: EventSource,
+        channel: Arc<Channel>,
+        form: EventForm,
+    ) -> Report {
+        let sink = Arc::new(Sink { channel, form, sent: AtomicU32::new(0) });
+        self.lock().entry(source).or_default().push(sink.clone());
+        Report { router: self.clone(), source, sink }
+    }
+
+    /// Writes an event to all channels that want it. `false`: one has no room.
+    pub(crate) fn deliver(&self, event: AsyncEvent) -> bool {
+        let Some(source) = EventSource::of(&event) else { return true };
+        let mut delivered = true;
+        for sink in self.lock().get(&source).into_iter().flatten() {
+            let Some(message) = sink.form.message(&event) else { continue };
+            let sent = sink.channel.send(&message);
+            sink.sent.fetch_add(sent.into(), Ordering::Relaxed);
+            delivered &= sent;
+        }
+        delivered
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EventSource, Vec<Arc<Sink>>>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Report {
+    /// Nothing is sent any more; how many events the program has read.
+    pub(crate) fn close(&self) -> u32 {
+        let mut reports = self.router.lock();
+        if let Some(sinks) = reports.get_mut(&self.source) {
+            sinks.retain(|sink| !Arc::ptr_eq(sink, &self.sink));
+            if sinks.is_empty() {
+                reports.remove(&self.source);
+            }
+        }
+        // Messages of either form begin with the program's own number of the object.
+        let (EventForm::Verbs { element: name } | EventForm::Mlx5 { cookie: name, .. }) =
+            self.sink.form;
+        let sent = self.sink.sent.swap(0, Ordering::Relaxed);
+        match sent {
+            0 => 0,
+            sent => sent - self.sink.channel.take_back(&name.to_ne_bytes()).min(sent),
+        }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -85,6 +168,14 @@ impl CqEvents {
     }
 }
 
+/// The completions of a CQ whose program may subscribe to them. Its number is known later.
+pub(crate) fn completions(router: Arc<Router>, cqn: Arc<OnceLock<u32>>) -> CompletionNotice {
+    CompletionNotice::new(move || match cqn.get() {
+        Some(&cqn) => router.deliver(AsyncEvent::Completion { cqn }),
+        None => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +200,43 @@ mod tests {
         assert!(a.notify(), "a closed CQ has nothing to deliver");
         assert_eq!(next(), 8);
         assert_eq!(b.close(), 1);
+        close(fd as i32).unwrap();
+    }
+
+    #[test]
+    fn events_go_to_those_who_asked() {
+        let (channel, fd) = Channel::open().unwrap();
+        let (router, channel) = (Arc::new(Router::default()), Arc::new(channel));
+        let verbs = |element| EventForm::Verbs { element };
+        let of_qp = router.report(EventSource::Qp(5), channel.clone(), verbs(50));
+        let kinds = vec![0x13];
+        let form = EventForm::Mlx5 { cookie: 60, kinds, omit_data: true };
+        let firmware = router.report(EventSource::Qp(5), channel.clone(), form);
+        let of_srq = router.report(EventSource::Srq(5), channel, verbs(70));
+        for event in [
+            AsyncEvent::LastWqeReached { qpn: 5 },
+            AsyncEvent::SqDrained { qpn: 5 },
+            AsyncEvent::SqDrained { qpn: 6 },
+            AsyncEvent::SrqLimit { srqn: 5 },
+            AsyncEvent::CqError { cqn: 5 },
+        ] {
+            assert!(router.deliver(event));
+        }
+        // SAFETY: the program's end, which this test is to close.
+        let program = unsafe { BorrowedFd::borrow_raw(fd as i32) };
+        let next = || {
+            let mut bytes = [0; LONGEST];
+            let len = read(program, &mut bytes).unwrap();
+            (len, bytes[0], bytes[8])
+        };
+        assert_eq!((next(), next()), ((16, 50, 16), (8, 60, 0)));
+        // One of two was read; the other is not seen any more.
+        assert_eq!(of_qp.close(), 1);
+        assert_eq!(next(), (16, 70, 15));
+        assert_eq!((firmware.close(), of_srq.close()), (1, 1));
+        assert!(router.lock().is_empty());
+        assert!(router.deliver(AsyncEvent::SqDrained { qpn: 5 }));
+        assert_eq!(of_qp.close(), 0);
         close(fd as i32).unwrap();
     }
 

@@ -1,5 +1,6 @@
 //! The NICs of this process, one for each device, made when a device is first opened.
 
+use crate::events::Router;
 use crate::faults;
 use crate::settings::Settings;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,6 +25,7 @@ pub(crate) struct SharedNic {
     pub(crate) nic: SoftNic,
     pub(crate) profile: Profile,
     pub(crate) address: IpAddr,
+    pub(crate) events: Arc<Router>,
     _engine: EngineThread,
 }
 
@@ -56,11 +58,20 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     let mut config = config.with_env()?;
     config.capture = config.capture.map(|path| own_file(&path, index));
     let nic = SoftNic::new(config)?;
+    if settings.verbose {
+        let link = nic.describe_link().unwrap_or_default();
+        eprintln!("warpverbs: mlx5_{index}: {link}");
+    }
     let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
     faults::install();
     let engine = faults::unblocked(|| nic.spawn())?;
     let profile = profile(index, address, mtu);
-    Ok(SharedNic { nic, profile, address, _engine: engine })
+    let events = Arc::new(Router::default());
+    let router = events.clone();
+    nic.on_event(move |event| {
+        router.deliver(event);
+    });
+    Ok(SharedNic { nic, profile, address, events, _engine: engine })
 }
 
 /// Programs poll their CQs without end. Where two of them and their NICs do not have a core each, a
@@ -107,7 +118,7 @@ fn profile(index: u32, address: IpAddr, mtu: Mtu) -> Profile {
         max_srq: 1 << 20,
         max_srq_wr: 1 << 15,
         comp_vectors: 1,
-        cqe_version: 0,
+        cqe_version: 1,
         port: Port { max_mtu: mtu, active_mtu: mtu, max_msg_sz: 1 << 30 },
         gids: vec![Gid { gid, ifindex: interface_of(address) }],
     }

@@ -2,6 +2,7 @@
 
 use crate::Refusal;
 use crate::abi::QpCap;
+use crate::event::{EventForm, EventSource};
 use warpverbs_rdma::{Mtu, QpState};
 
 /// What the device says about itself.
@@ -93,11 +94,26 @@ pub struct CqRequest {
     pub collapsed: bool,
     /// What completion events carry.
     pub user_handle: u64,
+    /// Completions may be asked for by [`Device::report`].
+    pub reported: bool,
+}
+
+/// Another ring for a CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeRequest {
+    /// log2 of the number of CQEs.
+    pub log_size: u8,
+    /// Bytes of a CQE, which must be as before.
+    pub cqe_size: u32,
+    /// Where the CQEs lie.
+    pub buf: u64,
 }
 
 /// An SRQ to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqRequest {
+    /// Receives are taken by their numbers, instead of in the order of their links.
+    pub ring: bool,
     /// log2 of the number of receives.
     pub log_size: u8,
     /// log2 of the bytes of a receive.
@@ -106,8 +122,6 @@ pub struct SrqRequest {
     pub buf: u64,
     /// The doorbell record: 32 bits.
     pub dbr: u64,
-    /// What CQEs carry with CQE version 1.
-    pub user_index: u32,
 }
 
 /// A QP to make.
@@ -125,8 +139,12 @@ pub struct QpRequest {
     pub rq: Option<(u8, u8)>,
     /// Number of the doorbell page.
     pub uar: u32,
-    /// What CQEs carry with CQE version 1.
-    pub user_index: u32,
+    /// What CQEs carry in place of the number of an SRQ: CQE version 1.
+    pub user_index: Option<u32>,
+    /// Results of requests that ask for a CQE go into it, if they fit.
+    pub scatter_requests: bool,
+    /// Messages go into their CQE, if they fit.
+    pub scatter_receives: bool,
     /// Limits that the program asked for.
     pub cap: QpCap,
 }
@@ -209,6 +227,8 @@ pub trait Device {
     type Qp;
     /// A doorbell page.
     type Uar;
+    /// Events that the program asked for. Dropped, there are no more.
+    type Report;
 
     /// What the device says about itself.
     fn profile(&self) -> &Profile;
@@ -238,8 +258,24 @@ pub trait Device {
     /// How many completion events of the CQ the program has read. None comes after this call.
     fn close_cq(&self, cq: &Self::Cq) -> u32;
 
+    /// Goes on in another ring, and says so by the last CQE of the old one.
+    fn resize_cq(&self, cq: &Self::Cq, request: &ResizeRequest) -> Result<(), Refusal>;
+
+    /// From now on, events of `source` that `form` wants are written to `channel`.
+    fn report(&self, source: EventSource, channel: &Self::Channel, form: EventForm)
+    -> Self::Report;
+
+    /// How many events the program has read. None comes after this call.
+    fn close_report(&self, report: &Self::Report) -> u32;
+
     /// A new SRQ, and its number.
     fn create_srq(&self, pd: &Self::Pd, request: &SrqRequest) -> Result<(Self::Srq, u32), Refusal>;
+
+    /// Raises an event once when fewer receives are left; 0 for never.
+    fn set_srq_limit(&self, srq: &Self::Srq, limit: u16);
+
+    /// The limit that has raised no event yet.
+    fn srq_limit(&self, srq: &Self::Srq) -> u16;
 
     /// A new QP in RESET, and its number.
     fn create_qp(

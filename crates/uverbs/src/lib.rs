@@ -15,6 +15,7 @@ mod call;
 mod context;
 mod device;
 mod errno;
+mod event;
 mod memory;
 mod objects;
 mod refusal;
@@ -24,10 +25,11 @@ mod write;
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
 pub use context::Context;
 pub use device::{
-    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, SrqRequest,
-    Uar, UarKind,
+    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, ResizeRequest,
+    SrqRequest, Uar, UarKind,
 };
 pub use errno::Errno;
+pub use event::{EventForm, EventSource};
 pub use memory::UserMemory;
 pub use refusal::Refusal;
 pub use write::{WRITE_COMMANDS, WriteCommand};

@@ -2,6 +2,7 @@
 
 use crate::abi::{ModifyQp, QpCap};
 use crate::device::Device;
+use crate::event::EventSource;
 use crate::schema::{Access, Class};
 use crate::{Errno, Refusal};
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ pub(crate) enum Object<D: Device> {
     #[allow(dead_code, reason = "kept alive")]
     Mr(D::Mr),
     CompChannel(D::Channel),
-    #[allow(dead_code, reason = "kept alive")]
     AsyncEvent(D::Channel),
+    DevxEvents(DevxChannel<D>),
     Cq(D::Cq),
     Srq(SrqObject<D>),
     Qp(Box<QpObject<D>>),
@@ -37,6 +38,14 @@ pub(crate) struct Made {
     pub(crate) number: u32,
     /// By a mailbox: verbs do not know its handle.
     pub(crate) by_mailbox: bool,
+}
+
+pub(crate) struct DevxChannel<D: Device> {
+    pub(crate) channel: D::Channel,
+    /// Messages are the cookie alone.
+    pub(crate) omit_data: bool,
+    /// Subscriptions to events of the device.
+    pub(crate) reports: Vec<D::Report>,
 }
 
 pub(crate) struct SrqObject<D: Device> {
@@ -67,6 +76,7 @@ impl<D: Device> Object<D> {
             Self::Mr(_) => Class::Mr,
             Self::CompChannel(_) => Class::CompChannel,
             Self::AsyncEvent(_) => Class::AsyncEvent,
+            Self::DevxEvents(_) => Class::DevxEvents,
             Self::Cq(_) => Class::Cq,
             Self::Srq(_) => Class::Srq,
             Self::Qp(_) => Class::Qp,
@@ -84,6 +94,14 @@ struct Entry<D: Device> {
     users: u32,
     /// Handles of objects that this one uses.
     uses: Vec<u32>,
+    /// What the program is told of its events.
+    reports: Vec<D::Report>,
+}
+
+/// An object that was taken out.
+pub(crate) struct Removed<D: Device> {
+    pub(crate) object: Object<D>,
+    pub(crate) reports: Vec<D::Report>,
 }
 
 impl<D: Device> Entry<D> {
@@ -121,7 +139,8 @@ impl<D: Device> Objects<D> {
                 entry.users += 1;
             }
         }
-        self.handles.insert(handle, Entry { object, made, users: 0, uses: uses.to_vec() });
+        let (uses, reports) = (uses.to_vec(), Vec::new());
+        self.handles.insert(handle, Entry { object, made, users: 0, uses, reports });
         Ok(handle)
     }
 
@@ -179,7 +198,7 @@ impl<D: Device> Objects<D> {
     }
 
     /// Takes an object out, unless another uses it.
-    pub(crate) fn remove(&mut self, class: Class, handle: u32) -> Result<Object<D>, Refusal> {
+    pub(crate) fn remove(&mut self, class: Class, handle: u32) -> Result<Removed<D>, Refusal> {
         self.check_unused(class, handle.into())?;
         let none = || Refusal::new(Errno::ENOENT, format!("there is no object {handle:#x}"));
         let entry = self.handles.remove(&handle).ok_or_else(none)?;
@@ -188,7 +207,34 @@ impl<D: Device> Objects<D> {
                 entry.users -= 1;
             }
         }
-        Ok(entry.object)
+        Ok(Removed { object: entry.object, reports: entry.reports })
+    }
+
+    /// Whose events an object raises.
+    pub(crate) fn source(&self, handle: u32) -> Option<EventSource> {
+        let entry = self.handles.get(&handle)?;
+        let number = entry.made.number;
+        match entry.object {
+            Object::Cq(_) => Some(EventSource::Cq(number)),
+            Object::Srq(_) => Some(EventSource::Srq(number)),
+            Object::Qp(_) => Some(EventSource::Qp(number)),
+            _ => None,
+        }
+    }
+
+    /// Adds a report of an object's events, which goes with it.
+    pub(crate) fn add_report(&mut self, handle: u32, report: D::Report) {
+        if let Some(entry) = self.handles.get_mut(&handle) {
+            entry.reports.push(report);
+        }
+    }
+
+    /// The channel of asynchronous events with this descriptor.
+    pub(crate) fn devx_channel(&mut self, fd: u32) -> Option<&mut DevxChannel<D>> {
+        match self.descriptors.get_mut(&fd) {
+            Some(Object::DevxEvents(channel)) => Some(channel),
+            _ => None,
+        }
     }
 
     /// The handle of the object with this number, however it was made.
@@ -202,6 +248,14 @@ impl<D: Device> Objects<D> {
         match self.find(Class::Any, handle.into())? {
             Object::Cq(cq) => Ok(cq),
             _ => Err(Refusal::invalid(format!("{handle:#x} is no CQ"))),
+        }
+    }
+
+    /// An SRQ, however it was made.
+    pub(crate) fn any_srq(&self, handle: u32) -> Result<&D::Srq, Refusal> {
+        match self.find(Class::Any, handle.into())? {
+            Object::Srq(srq) => Ok(&srq.srq),
+            _ => Err(Refusal::invalid(format!("{handle:#x} is no SRQ"))),
         }
     }
 
@@ -237,6 +291,7 @@ macro_rules! look_up {
 look_up! {
     pd: Pd -> D::Pd;
     channel: CompChannel -> D::Channel;
+    async_channel: AsyncEvent -> D::Channel;
     cq: Cq -> D::Cq;
     srq: Srq -> SrqObject<D>;
     qp: Qp -> QpObject<D>;

@@ -32,8 +32,10 @@ pub(crate) mod id {
     pub(crate) const CREATE_AH: u32 = 5;
     pub(crate) const REG_MR: u32 = 9;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
+    pub(crate) const RESIZE_CQ: u32 = 19;
     pub(crate) const QUERY_QP: u32 = 25;
     pub(crate) const MODIFY_QP: u32 = 26;
+    pub(crate) const MODIFY_SRQ: u32 = 33;
     pub(crate) const QUERY_SRQ: u32 = 34;
     pub(crate) const EX_QUERY_DEVICE: u32 = super::EXTENDED | 1;
     pub(crate) const EX_MODIFY_QP: u32 = super::EXTENDED | 26;
@@ -60,7 +62,7 @@ pub const WRITE_COMMANDS: &[WriteCommand] = &[
     refused("IB_USER_VERBS_CMD_DEALLOC_MW", 16),
     command("IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL", id::CREATE_COMP_CHANNEL, 8, 4),
     refused("IB_USER_VERBS_CMD_CREATE_CQ", 18),
-    refused("IB_USER_VERBS_CMD_RESIZE_CQ", 19),
+    command("IB_USER_VERBS_CMD_RESIZE_CQ", id::RESIZE_CQ, 16, 8),
     refused("IB_USER_VERBS_CMD_DESTROY_CQ", 20),
     refused("IB_USER_VERBS_CMD_POLL_CQ", 21),
     refused("IB_USER_VERBS_CMD_PEEK_CQ", 22),
@@ -74,7 +76,7 @@ pub const WRITE_COMMANDS: &[WriteCommand] = &[
     refused("IB_USER_VERBS_CMD_ATTACH_MCAST", 30),
     refused("IB_USER_VERBS_CMD_DETACH_MCAST", 31),
     refused("IB_USER_VERBS_CMD_CREATE_SRQ", 32),
-    refused("IB_USER_VERBS_CMD_MODIFY_SRQ", 33),
+    command("IB_USER_VERBS_CMD_MODIFY_SRQ", id::MODIFY_SRQ, 16, 0),
     command("IB_USER_VERBS_CMD_QUERY_SRQ", id::QUERY_SRQ, 16, 16),
     refused("IB_USER_VERBS_CMD_DESTROY_SRQ", 35),
     refused("IB_USER_VERBS_CMD_POST_SRQ_RECV", 36),

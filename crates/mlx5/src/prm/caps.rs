@@ -55,6 +55,7 @@ mailbox! {
         port_type: u32 = (0x34, 9, 8),
         num_ports: u32 = (0x34, 7, 0),
         log_max_msg: u32 = (0x38, 28, 24),
+        cqe_version: u32 = (0x3c, 3, 0),
         roce: u32 = (0x40, 2, 2),
         atomic: u32 = (0x40, 1, 1),
         rc: u32 = (0x44, 0, 0),
@@ -64,6 +65,7 @@ mailbox! {
         num_lag_ports: u32 = (0x4c, 3, 0),
         max_wqe_sz_sq: u32 = (0x50, 15, 0),
         max_wqe_sz_rq: u32 = (0x54, 15, 0),
+        log_max_rmp: u32 = (0x70, 28, 24),
     }
     /// [`CapabilityKind::Atomic`], as far as it is used.
     AtomicCaps, 0x1000 {
@@ -90,6 +92,7 @@ pub const GENERAL: GeneralCaps = GeneralCaps {
     port_type: 1,
     num_ports: 1,
     log_max_msg: 30,
+    cqe_version: 1,
     roce: 1,
     atomic: 1,
     rc: 1,
@@ -99,6 +102,7 @@ pub const GENERAL: GeneralCaps = GeneralCaps {
     num_lag_ports: 1,
     max_wqe_sz_sq: 1024,
     max_wqe_sz_rq: 512,
+    log_max_rmp: 16,
 };
 
 /// What the software device claims of [`CapabilityKind::Atomic`].

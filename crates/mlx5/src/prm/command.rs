@@ -38,7 +38,7 @@ pub const ANSWER_CAPABILITIES: usize = 0x10;
 pub const ANSWER_QP_CONTEXT: usize = 0x18;
 
 /// Bytes of the longest command, without translations of a memory key.
-pub const MAX_COMMAND: usize = 0x118;
+pub const MAX_COMMAND: usize = 0x110;
 
 /// Why a mailbox is no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -220,7 +220,7 @@ fn length(opcode: u16) -> Option<usize> {
         op::CREATE_CQ | op::CREATE_QP | op::CREATE_MKEY => 0x110,
         op::RST2INIT_QP | op::INIT2INIT_QP | op::INIT2RTR_QP => 0x110,
         op::RTR2RTS_QP | op::RTS2RTS_QP => 0x110,
-        op::CREATE_RMP => MAX_COMMAND,
+        op::CREATE_RMP => 0x110,
         _ => return None,
     })
 }

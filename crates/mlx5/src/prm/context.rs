@@ -89,6 +89,10 @@ mailbox! {
         rq_type: u32 = (0xac, 26, 24),
         srqn: u32 = (0xac, 23, 0),
         sq_wqebb_counter: u32 = (0xb4, 31, 16),
+        /// Payload in CQEs of requests: 0 none, 0x11 up to 32 bytes, 0x22 up to 64.
+        cs_req: u32 = (0xc4, 15, 8),
+        /// The same of receives: 0, 1 or 2.
+        cs_res: u32 = (0xc4, 7, 0),
         dbr_umem_valid: u32 = (0xd0, 28, 28),
         dbr_umem_id: u32 = (0xe4, 31, 0),
     }

@@ -21,13 +21,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct SrqNextSeg {
-    /// Zero.
+    /// Software's own.
     pub reserved0: [u8; 2],
     /// Index of the next free WQE: software's own free list.
     pub next_wqe_index: U16<BE>,
-    /// Zero unless WQEs are signed.
+    /// Of signed WQEs.
     pub signature: u8,
-    /// Zero.
+    /// Software's own.
     pub reserved1: [u8; 11],
 }
 

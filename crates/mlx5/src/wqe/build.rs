@@ -273,12 +273,12 @@ impl<'b> WqeBuilder<'b> {
         self.segment(&DataSeg::from(sge))
     }
 
-    /// Adds the payload itself, once and instead of entries. It is copied into the WQE.
+    /// Adds the payload or its beginning, once and before entries. It is copied into the WQE.
     pub fn inline(mut self, payload: &[u8]) -> Self {
         if self.takes != Takes::PointersOrInline {
             return self.refuse(PayloadKind::Inline);
         }
-        self.takes = Takes::Nothing;
+        self.takes = Takes::Pointers;
         let Some(room) = self.reserve(inline_segments(payload.len())) else { return self };
         let (header, rest) = self.buf[room].split_at_mut(size_of::<InlineHeader>());
         let byte_count = payload.len() as u32 | INLINE_BIT;

@@ -11,9 +11,9 @@ pub use warpverbs_rdma::{Remote, Sge};
 
 use crate::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use crate::flags::Flags;
-use crate::num::{Lkey, Qpn, Rkey, WqeIndex, wqebbs};
+use crate::num::{Lkey, Qpn, Rkey, SEGMENT, WqeIndex, wqebbs};
 use crate::opcode::SendOpcode;
-use crate::segment::{DataSeg, DatagramSeg, RaddrSeg};
+use crate::segment::{DataSeg, DatagramSeg, InlineHeader, RaddrSeg, inline_segments};
 
 /// Where a WQE stands: the QP whose ring it is in and the index of its first WQEBB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,6 +323,43 @@ pub enum Payload<'a> {
     Inline(&'a [u8]),
     /// In local memory. Empty for a message of no bytes.
     Sges(Sges<'a>),
+    /// First in the WQE, then in local memory.
+    Mixed(Mixed<'a>),
+}
+
+impl PartialEq for Mixed<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.inline(), self.local()) == (other.inline(), other.local())
+    }
+}
+
+/// One inline segment and pointer segments behind it, checked and still in the WQE's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixed<'a> {
+    /// From behind the inline header on.
+    bytes: &'a [u8],
+    inline: u32,
+    local: u32,
+}
+
+impl<'a> Mixed<'a> {
+    /// The first `inline` of `bytes`, and pointer segments from the next whole segment on, which
+    /// passed every check.
+    pub(crate) const fn checked(bytes: &'a [u8], inline: u32, local: &Sges<'_>) -> Self {
+        Self { bytes, inline, local: local.bytes as u32 }
+    }
+
+    /// The bytes in the WQE.
+    pub fn inline(&self) -> &'a [u8] {
+        &self.bytes[..self.inline as usize]
+    }
+
+    /// The rest of the message.
+    pub fn local(&self) -> Sges<'a> {
+        let behind = inline_segments(self.inline as usize) * SEGMENT - size_of::<InlineHeader>();
+        let (segs, _) = self.bytes[behind..].as_chunks::<SEGMENT>();
+        Sges { segs: zerocopy::transmute_ref!(segs), bytes: self.local.into() }
+    }
 }
 
 impl Payload<'_> {
@@ -332,6 +369,7 @@ impl Payload<'_> {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
             Self::Sges(sges) => sges.byte_len(),
+            Self::Mixed(mixed) => mixed.inline as u64 + mixed.local as u64,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! then segments left to right. Fields that an opcode does not use (`imm` of a WRITE, `compare`
 //! of a fetch-and-add, padding, what follows the last segment) may hold anything.
 
-use super::{EXTENDED, Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
+use super::{EXTENDED, Mixed, Op, Payload, Position, Remote, SendWith, Sge, Sges, Wqe};
 use super::{Field, WqeViolation};
 use crate::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use crate::flags::Flags;
@@ -270,7 +270,8 @@ fn raddr<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<(Remote, &'a [u8]), WqeVi
     Ok((Remote::from(seg), rest))
 }
 
-/// Pointer segments, or one inline segment that fills the rest exactly.
+/// Pointer segments, or one inline segment that fills the rest exactly or has pointer segments
+/// behind it.
 // Always: as `parse`.
 #[inline(always)]
 fn payload<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Payload<'a>, WqeViolation> {
@@ -290,12 +291,29 @@ fn inline<'a>(ctrl: &CtrlSeg, length: u32, bytes: &'a [u8]) -> Result<Payload<'a
         Some(payload) if segments * SEGMENT == bytes.len() + size_of::<InlineHeader>() => {
             Ok(Payload::Inline(payload))
         }
-        _ => {
-            let before = ctrl.ds as usize - (bytes.len() + size_of::<InlineHeader>()) / SEGMENT;
-            let expected = (before + segments) as u32;
-            Err(WqeViolation::InlineLength { length, ds: ctrl.ds, expected })
+        Some(_) if segments * SEGMENT < bytes.len() + size_of::<InlineHeader>() => {
+            mixed(length, bytes).ok_or_else(|| inline_length(ctrl, length, bytes))
         }
+        _ => Err(inline_length(ctrl, length, bytes)),
     }
+}
+
+/// An inline segment of `length` bytes that has pointer segments behind it. `None`: it has not.
+#[cold]
+fn mixed(length: u32, bytes: &[u8]) -> Option<Payload<'_>> {
+    let behind = inline_segments(length as usize) * SEGMENT - size_of::<InlineHeader>();
+    let (segs, _) = bytes.get(behind..)?.as_chunks::<SEGMENT>();
+    let local = sge_list(transmute_ref!(segs)).ok()?;
+    // The length of a message has 31 bits, which the executor checks; here its sum must not wrap.
+    let fits = u32::try_from(local.byte_len()).is_ok();
+    fits.then(|| Payload::Mixed(Mixed::checked(bytes, length, &local)))
+}
+
+#[cold]
+fn inline_length(ctrl: &CtrlSeg, length: u32, bytes: &[u8]) -> WqeViolation {
+    let before = ctrl.ds as usize - (bytes.len() + size_of::<InlineHeader>()) / SEGMENT;
+    let expected = (before + inline_segments(length as usize)) as u32;
+    WqeViolation::InlineLength { length, ds: ctrl.ds, expected }
 }
 
 /// Pointer segments to the end of `body`, which is a whole number of segments.

@@ -66,6 +66,7 @@ fn rebuild<'b>(buf: &'b mut [u8], at: Position, wqe: &Wqe<'_>) -> &'b [u8] {
     let bytes = |builder: WqeBuilder<'b>, payload: &Payload<'_>| match payload {
         Payload::Inline(bytes) => builder.inline(bytes),
         Payload::Sges(list) => entries(builder, list),
+        Payload::Mixed(mixed) => entries(builder.inline(mixed.inline()), &mixed.local()),
     };
     let builder = match &wqe.op {
         Op::Nop => WqeBuilder::nop(buf, at),

@@ -240,12 +240,14 @@ fn capabilities_are_where_their_readers_look() {
         (0x1c, 0x0014_0000),
         (0x34, 0x0000_0101),
         (0x38, 0x1e00_0000),
+        (0x3c, 0x0000_0001),
         (0x40, 0x0000_0006),
         (0x44, 0x0000_0001),
         (0x48, 0x8000_0000),
         (0x4c, 0x8009_0001),
         (0x50, 0x0000_0400),
         (0x54, 0x0000_0200),
+        (0x70, 0x1000_0000),
     ];
     for at in (0..0x1000).step_by(4) {
         let value = expected.iter().find(|(place, _)| *place == at).map_or(0, |(_, value)| *value);

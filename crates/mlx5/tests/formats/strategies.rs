@@ -25,6 +25,7 @@ pub(crate) enum Request {
 pub(crate) enum Bytes {
     Inline(Vec<u8>),
     Sges(Vec<Sge>),
+    Mixed(Vec<u8>, Vec<Sge>),
 }
 
 impl Request {
@@ -70,6 +71,9 @@ impl Bytes {
         match self {
             Self::Inline(bytes) => builder.inline(bytes),
             Self::Sges(sges) => sges.iter().fold(builder, |builder, sge| builder.sge(*sge)),
+            Self::Mixed(bytes, sges) => {
+                sges.iter().fold(builder.inline(bytes), |b, sge| b.sge(*sge))
+            }
         }
     }
 }
@@ -93,9 +97,12 @@ fn local() -> impl Strategy<Value = Local> + Clone {
     (any::<u64>(), any::<u32>()).prop_map(|(addr, lkey)| Local { addr, lkey: Lkey(lkey) })
 }
 
+fn sge(len: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Sge> + Clone {
+    (local(), len).prop_map(|(l, len)| Sge { addr: l.addr, len, lkey: l.lkey })
+}
+
 fn sges(max: usize) -> impl Strategy<Value = Vec<Sge>> {
-    let len = prop_oneof![1..10_000u32, Just(1), Just(i32::MAX as u32)];
-    let sge = (local(), len).prop_map(|(l, len)| Sge { addr: l.addr, len, lkey: l.lkey });
+    let sge = sge(prop_oneof![1..10_000u32, Just(1), Just(i32::MAX as u32)]);
     prop_oneof![vec(sge.clone(), 0..4), vec(sge, 0..=max)]
 }
 
@@ -105,6 +112,8 @@ fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
         sges(max).prop_map(Bytes::Sges),
         prop_oneof![vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..=max * 16 - 4)]
             .prop_map(Bytes::Inline),
+        (vec(any::<u8>(), 0..40), vec(sge(1..1u32 << 20), 1..8))
+            .prop_map(|(bytes, sges)| Bytes::Mixed(bytes, sges)),
     ]
 }
 

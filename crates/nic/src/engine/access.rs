@@ -12,13 +12,15 @@ use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, QueueKind, Rule};
 use arrayvec::ArrayVec;
 use std::ops::Range;
-use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Span};
+use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind, Span};
 use warpverbs_mlx5::num::{MAX_MESSAGE, Rkey};
 use warpverbs_mlx5::recv;
-use warpverbs_mlx5::wqe::{Remote, Sge, Sges};
+use warpverbs_mlx5::wqe::{Mixed, Remote, Sge, Sges};
 
 /// Segments of a receive at most; a WQE has fewer.
 pub(crate) const MAX_PIECES: usize = 64;
+/// Bytes at most of a message that begins in its WQE and goes on in memory.
+const MAX_MIXED: u64 = 1 << 20;
 /// Pieces of memory, in order: at most as many as a WQE has segments.
 pub(crate) type Spans<'a> = ArrayVec<Span<'a>, MAX_PIECES>;
 
@@ -300,6 +302,33 @@ pub(crate) fn gather_own<'k>(
     check_message(sges.byte_len())?;
     gather(keys, &mut q.local_hint, q.pd, sges, sges.byte_len(), needed, out)
         .map_err(|(segment, error)| local(Rule::Key { side: KeySide::Local, segment, error }))
+}
+
+/// The bytes of a message whose beginning lies in the WQE, put together: such messages are short.
+pub(crate) fn gather_mixed(
+    keys: &KeyTable,
+    q: &mut SendQueue,
+    mixed: &Mixed<'_>,
+) -> Result<Vec<u8>, Stop> {
+    let (inline, rest) = (mixed.inline(), mixed.local());
+    let len = inline.len() as u64 + rest.byte_len();
+    if len > MAX_MIXED {
+        return Err(local(Rule::MessageLength { len, max: MAX_MIXED }));
+    }
+    let mut spans = Spans::new();
+    gather_own(keys, q, &rest, Access::empty(), &mut spans)?;
+    let mut bytes = Vec::with_capacity(len as usize);
+    bytes.extend_from_slice(inline);
+    for span in &spans {
+        if span.region.kind() != Kind::Host {
+            let kind = span.region.kind();
+            return Err(local(Rule::CopyFailed { kind }));
+        }
+        let at = bytes.len();
+        bytes.resize(at + span.len as usize, 0);
+        span.region.read(span.offset, &mut bytes[at..])?;
+    }
+    Ok(bytes)
 }
 
 /// READs and atomics need initiator depth, and no more of them may be under way than that.

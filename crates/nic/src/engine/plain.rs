@@ -47,6 +47,7 @@ pub(super) fn plain_write<'a>(
     }
     let source = match payload {
         Payload::Inline(bytes) => Source::Inline(bytes),
+        Payload::Mixed(_) => return None,
         Payload::Sges(sges) => {
             let sge = sges.single()?;
             let (key, right) = (sge.lkey.0, Access::empty());

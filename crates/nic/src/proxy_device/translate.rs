@@ -142,6 +142,7 @@ impl SendList {
         bounds: Bounds<'_>,
         memory: &mut impl OwnMemory,
     ) -> Result<bool, Box<Rule>> {
+        let opcode = op.opcode();
         let (op, payload) = match *op {
             Op::Write { remote, payload, imm } => match imm {
                 None => (rdma::Op::Write(remote), payload),
@@ -166,6 +167,8 @@ impl SendList {
         };
         match payload {
             Payload::Sges(sges) => self.add_sges(op, (id, flags), sges.iter(), bounds, memory),
+            // The other device's requests have one or the other.
+            Payload::Mixed(_) => broken(Rule::NotProxied { opcode }),
             Payload::Inline(bytes) => {
                 bounds.check_inline(bytes)?;
                 self.push(WorkRequest { id, op, data: Data::Inline(bytes), flags });

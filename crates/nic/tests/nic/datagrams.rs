@@ -9,7 +9,7 @@ use warpverbs_mlx5::wqe::{Destination, WqeBuilder, WqeViolation};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::testing::{Host, PortConfig, Receives, addresses, bytes, sge};
 use warpverbs_nic::{
-    Config, ModifyError, QpAttrs, QpState, Rule, Service, SoftNic, SrqConfig, Step,
+    Config, ModifyError, QpAttrs, QpState, Rule, Service, SoftNic, SrqConfig, SrqOrder, Step,
 };
 use warpverbs_wire::{Layout, ipv4, ipv6};
 
@@ -88,9 +88,12 @@ fn datagrams_arrive_behind_their_ip_header() {
             let data = pattern(len);
             a.mr.region().write(0, &data).unwrap();
             b.port.post_recv(&[sge(&b.mr, 0, 20), sge(&b.mr, 1000, 20), sge(&b.mr, 2000, 4096)]);
-            let (peer, from) = (to(&b), sge(&a.mr, 0, len as u32));
+            // The last two begin in the WQE.
+            let head = if len < 100 { 0 } else { 13 };
+            let (peer, from) = (to(&b), sge(&a.mr, head as u64, (len - head) as u32));
             a.port.post_wqe(|buf, at| {
                 let wqe = WqeBuilder::send_imm_to(buf, at, peer, 7 + nth as u32).signaled();
+                let wqe = if head == 0 { wqe } else { wqe.inline(&data[..head]) };
                 if len == 0 { wqe } else { wqe.sge(from) }
             });
             rest(&a, &b);
@@ -142,7 +145,13 @@ fn a_datagram_without_a_receive_is_lost() {
     let (mut a, b) = pair();
     let memory = |len| warpverbs_mem::HostBuf::region(len).unwrap();
     let (buf, dbr) = (memory(64 * 4), memory(64));
-    let config = SrqConfig { buf: buf.clone(), log_size: 2, log_stride: 6, dbr: dbr.clone() };
+    let config = SrqConfig {
+        order: SrqOrder::Linked,
+        buf: buf.clone(),
+        log_size: 2,
+        log_stride: 6,
+        dbr: dbr.clone(),
+    };
     let srq = b.nic.create_srq(&b.pd, &config).unwrap();
     let shared = PortConfig { receives: Receives::Shared(srq), ..ports() };
     let mut b =

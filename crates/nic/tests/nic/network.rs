@@ -80,6 +80,15 @@ fn every_operation((mut a, mut b): (Host, Host)) -> [String; 2] {
         succeeded(cqe, SendOpcode::RdmaWrite);
         assert_eq!(bytes(&there, 100, len), data, "WRITE of {len}");
 
+        let (rest, to) = (sge(&a.mr, 1, len as u32 - 1), remote(&b.mr, 100));
+        there.fill(100, len, 0).unwrap();
+        let cqe = done(&mut a, &mut b, |buf, at| {
+            let wqe = WqeBuilder::write(buf, at, to).inline(&data[..1]).signaled();
+            if len == 1 { wqe } else { wqe.sge(rest) }
+        });
+        succeeded(cqe, SendOpcode::RdmaWrite);
+        assert_eq!(bytes(&there, 100, len), data, "WRITE of {len}, in part from the WQE");
+
         let (back, source) = (sge(&a.mr, 30_000, len as u32), remote(&b.mr, 100));
         let cqe =
             done(&mut a, &mut b, |buf, at| WqeBuilder::read(buf, at, source).sge(back).signaled());

@@ -61,6 +61,29 @@ fn write_gathers() {
     assert_eq!(bytes(pair.mr_b.region(), 0, 13), b"\0threetwoone\0");
 }
 
+/// UCX puts its headers into the WQE, and the user's bytes are taken from memory.
+#[test]
+fn a_message_may_begin_in_the_wqe() {
+    let mut pair = pair();
+    pair.mr_a.region().write(0, b"onetwo").unwrap();
+    let (one, two) = (sge(&pair.mr_a, 0, 3), sge(&pair.mr_a, 3, 3));
+    let to = remote(&pair.mr_b, 1);
+    let index = pair.a.post_wqe(|b, at| {
+        WqeBuilder::write(b, at, to).inline(b"a long head, ").sge(two).sge(one).signaled()
+    });
+    pair.run();
+    assert_sent(&mut pair, SendOpcode::RdmaWrite, index, 0);
+    assert_eq!(bytes(pair.mr_b.region(), 0, 21), b"\0a long head, twoone\0");
+    // Longer than any header.
+    let long = sge(&pair.mr_a, 0, 1 << 20);
+    pair.a.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"x").sge(long).signaled());
+    pair.run();
+    assert!(matches!(pair.a.poll_send(), Some(Cqe::Error { .. })));
+    let violations = pair.nic.take_violations();
+    let rule = warpverbs_nic::Rule::MessageLength { len: (1 << 20) + 1, max: 1 << 20 };
+    assert_eq!(violations[0].rule, rule);
+}
+
 #[test]
 fn write_inline_over_two_wqebbs() {
     let mut pair = pair();

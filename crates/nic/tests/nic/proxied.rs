@@ -11,7 +11,8 @@ use warpverbs_nic::testing::{
     local, sge,
 };
 use warpverbs_nic::{
-    AsyncEvent, ModifyError, NicError, Path, ProxyLimits, QpAttrs, QpState, Rule, SrqConfig, Status,
+    AsyncEvent, ModifyError, NicError, Path, ProxyLimits, QpAttrs, QpState, Rule, SrqConfig,
+    SrqOrder, Status,
 };
 
 fn pair() -> ProxiedPair {
@@ -359,7 +360,13 @@ fn shared_receives_go_to_the_devices_shared_queue() {
     let far = device.srq();
     let (buf, dbr) = (HostBuf::region(8 * 64), HostBuf::region(64));
     let (buf, dbr) = (buf.unwrap(), dbr.unwrap());
-    let config = SrqConfig { buf: buf.clone(), log_size: 3, log_stride: 6, dbr: dbr.clone() };
+    let config = SrqConfig {
+        order: SrqOrder::Linked,
+        buf: buf.clone(),
+        log_size: 3,
+        log_stride: 6,
+        dbr: dbr.clone(),
+    };
     let srq = nic.create_proxied_srq(pd, &config, Box::new(far.clone())).unwrap();
     srq.set_limit(2);
     let config = PortConfig { receives: Receives::Shared(srq.clone()), ..PortConfig::default() };

@@ -13,7 +13,9 @@ use warpverbs_nic::testing::{
     FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
     local, sge,
 };
-use warpverbs_nic::{Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, Status, Step};
+use warpverbs_nic::{
+    Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, SrqOrder, Status, Step,
+};
 
 /// A pair, and 4 KiB of a GPU: its key, its bytes, its engine and its bounce buffer.
 struct Rig {
@@ -195,7 +197,13 @@ fn receives_of_an_srq_are_copied_too() {
     let mut rig = rig();
     let host = || HostBuf::region(4096).unwrap();
     let (buf, dbr) = (host(), host());
-    let config = SrqConfig { buf: buf.clone(), log_size: 2, log_stride: 5, dbr: dbr.clone() };
+    let config = SrqConfig {
+        order: SrqOrder::Linked,
+        buf: buf.clone(),
+        log_size: 2,
+        log_stride: 5,
+        dbr: dbr.clone(),
+    };
     let device_srq = rig.pair.device.srq();
     let nic = &rig.pair.nic;
     let srq = nic.create_proxied_srq(&rig.pair.pd, &config, Box::new(device_srq.clone())).unwrap();

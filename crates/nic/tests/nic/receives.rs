@@ -9,7 +9,9 @@ use warpverbs_mlx5::recv::build_srq;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{Pair, PairConfig, Port, PortConfig, Receives, bytes, connect, sge};
-use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, QueueKind, Rule, Srq, SrqConfig, rnr_delay};
+use warpverbs_nic::{
+    AsyncEvent, QpAttrs, QpState, QueueKind, Rule, Srq, SrqConfig, SrqOrder, rnr_delay,
+};
 
 fn rnr(retries: u8) -> Pair {
     let attrs = QpAttrs { rnr_retry: Some(retries), min_rnr_timer: Some(14), ..QpAttrs::default() };
@@ -87,8 +89,13 @@ struct TestSrq {
 }
 
 fn srq(pair: &Pair) -> TestSrq {
+    srq_in(pair, SrqOrder::Linked)
+}
+
+fn srq_in(pair: &Pair, order: SrqOrder) -> TestSrq {
     let (buf, dbr) = (HostBuf::region(512).unwrap(), HostBuf::region(64).unwrap());
-    let config = SrqConfig { buf: buf.clone(), log_size: 3, log_stride: 6, dbr: dbr.clone() };
+    let config =
+        SrqConfig { order, buf: buf.clone(), log_size: 3, log_stride: 6, dbr: dbr.clone() };
     TestSrq { srq: pair.nic.create_srq(&pair.pd, &config).unwrap(), buf, dbr, posted: 0 }
 }
 
@@ -152,6 +159,27 @@ fn an_srq_is_taken_in_the_order_of_its_links() {
     shared.post(&pair, 7, 0, 24);
     pair.run_for(Duration::from_secs(1));
     assert!(matches!(left.poll_recv(), Some(Cqe::Receive { wqe_counter: 7, .. })));
+}
+
+#[test]
+fn an_srq_may_be_a_ring() {
+    let mut pair = rnr(7);
+    let mut shared = srq_in(&pair, SrqOrder::Ring);
+    let left = port_on(&pair, &shared);
+    connect(&left, pair.a.qp.qpn(), QpAttrs::default());
+    pair.a.qp.modify(warpverbs_nic::QpState::Reset, &QpAttrs::default()).unwrap();
+    connect(&pair.a, left.qp.qpn(), QpAttrs::default());
+    let mut left = left;
+    // Once around and on; links lead nowhere.
+    for round in 0..11u16 {
+        shared.post(&pair, round % 8, 0xffff, 0);
+        pair.a.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"ring"));
+        pair.run();
+        let Some(Cqe::Receive { wqe_counter, .. }) = left.poll_recv() else {
+            panic!("{round}: nothing received")
+        };
+        assert_eq!(wqe_counter, round % 8);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
     Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
-    SoftNic, Srq, SrqConfig, StopWatcher,
+    SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -252,6 +252,7 @@ impl Nic for SoftDevice {
 
 pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
     SrqConfig {
+        order: SrqOrder::Linked,
         buf: spec.buf.clone(),
         log_size: spec.log_depth,
         log_stride: spec.log_stride,

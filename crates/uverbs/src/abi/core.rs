@@ -287,6 +287,30 @@ super::structures! { CORE_LAYOUTS:
         sq_sig_all: u8,
         reserved: [u8; 5],
     }
+    /// Gives a CQ another ring.
+    ResizeCq = ib_uverbs_resize_cq {
+        response: u64,
+        cq_handle: u32,
+        cqe: u32,
+    }
+    /// Size of a CQ's new ring.
+    ResizeCqResp = ib_uverbs_resize_cq_resp {
+        cqe: u32,
+        reserved: u32,
+    }
+    /// Changes limits of an SRQ.
+    ModifySrq = ib_uverbs_modify_srq {
+        srq_handle: u32,
+        attr_mask: u32,
+        max_wr: u32,
+        srq_limit: u32,
+    }
+    /// An asynchronous event.
+    AsyncEventDesc = ib_uverbs_async_event_desc {
+        element: u64,
+        event_type: u32,
+        reserved: u32,
+    }
     /// Asks for limits of an SRQ.
     QuerySrq = ib_uverbs_query_srq {
         response: u64,

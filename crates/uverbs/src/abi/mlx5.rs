@@ -60,6 +60,13 @@ super::structures! { MLX5_LAYOUTS:
         reserved0: u16,
         reserved1: u32,
     }
+    /// Where a CQ's new ring lies.
+    Mlx5ResizeCq = mlx5_ib_resize_cq {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
     /// Number of a CQ.
     Mlx5CreateCqResp = mlx5_ib_create_cq_resp {
         cqn: u32,
@@ -137,6 +144,8 @@ pub const LIB_CAP_DYN_UAR: u64 = 2;
 pub const UCONTEXT_DEVX: u32 = 1;
 /// Flag of [`Mlx5CreateQp`]: completions may carry received data.
 pub const QP_FLAG_SCATTER_CQE: u32 = 1 << 1;
+/// Flag of [`Mlx5CreateQp`]: so may those of queues whose size the library did not choose.
+pub const QP_FLAG_ALLOW_SCATTER_CQE: u32 = 1 << 8;
 /// Flag of [`Mlx5CreateQp`]: `bfreg_index` is the number of a doorbell page.
 pub const QP_FLAG_UAR_PAGE_INDEX: u32 = 1 << 10;
 /// Flag of [`Mlx5CreateCq`]: `uar_page_index` is valid.

@@ -36,7 +36,7 @@ const VENDOR: u32 = 0x02c9;
 
 impl<D: Device> Context<D> {
     pub(super) fn get_context(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        if self.open {
+        if self.cqe_version.is_some() {
             return Err(Refusal::invalid("the context is open already"));
         }
         let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
@@ -47,6 +47,7 @@ impl<D: Device> Context<D> {
         let request: AllocUcontext = take(bytes);
         check_ucontext(&request)?;
         let profile = self.device.profile();
+        let cqe_version = request.max_cqe_version.min(profile.cqe_version);
         let answer = AllocUcontextResp {
             qp_tab_size: 1 << 18,
             bf_reg_size: 512,
@@ -60,7 +61,7 @@ impl<D: Device> Context<D> {
             max_srq_recv_wr: profile.max_srq_wr,
             num_ports: 1,
             response_length: size_of::<AllocUcontextResp>() as u32,
-            cqe_version: request.max_cqe_version.min(profile.cqe_version),
+            cqe_version,
             cmds_supp_uhw: UHW_QUERY_DEVICE | UHW_CREATE_AH,
             eth_min_inline: INLINE_NONE,
             log_uar_size: 12,
@@ -71,7 +72,7 @@ impl<D: Device> Context<D> {
         call.answer(0, vectors.to_ne_bytes());
         call.answer(1, [0; 8]);
         call.answer(UHW_OUT, answer.as_bytes());
-        self.open = true;
+        self.cqe_version = Some(cqe_version);
         Ok(())
     }
 
@@ -165,13 +166,6 @@ impl<D: Device> Context<D> {
         }
         call.answer(2, table);
         call.answer(3, count.to_ne_bytes());
-        Ok(())
-    }
-
-    pub(super) fn open_async_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let (channel, fd) = self.device.open_async_channel()?;
-        self.add_fd(call, Object::AsyncEvent(channel), fd);
-        call.answer(0, handle_bytes(fd));
         Ok(())
     }
 

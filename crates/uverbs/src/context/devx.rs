@@ -1,17 +1,18 @@
 //! Memory and objects of firmware commands ("DevX"): umems, and CQs and QPs made by mailboxes.
 //!
 //! They are the objects that verbs make, reached by the numbers in mailboxes instead of handles.
+//! Queues lie in umems whether the mailbox says so or not: the kernel sets those bits itself.
 
 use super::{Context, handle_bytes};
 use crate::abi::{ModifyQp, QpCap};
 use crate::call::Call;
-use crate::device::{CqRequest, Device, OpenQp, QpRequest};
-use crate::objects::{Made, Object, QpObject, Umem};
+use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
+use crate::objects::{Made, Object, QpObject, SrqObject, Umem};
 use crate::schema::{Class, DRIVER};
 use crate::{Errno, Refusal};
 use warpverbs_mlx5::prm::{
-    ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, Status,
-    Transition, UmemBuffer,
+    ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, RmpContext,
+    Status, Transition, UmemBuffer,
 };
 use warpverbs_rdma::{AttrMask, QpState};
 
@@ -25,6 +26,14 @@ const RC: u32 = 0;
 const RQ_OWN: u32 = 0;
 const RQ_SRQ: u32 = 1;
 const RQ_NONE: u32 = 3;
+/// Options of a transition, and the right of peers (`IB_ACCESS_*`) that each gives: READs, atomics,
+/// WRITEs.
+const RIGHTS: [(u32, u32); 3] = [(1 << 1, 1 << 2), (1 << 2, 1 << 3), (1 << 3, 1 << 1)];
+/// Of a receive memory pool: a list or a ring of WQEs, and its one state.
+const WQ_RING: u32 = 1;
+const RMP_READY: u32 = 1;
+/// A receive has at most 2^10 bytes.
+const MAX_LOG_STRIDE: u32 = 10;
 
 /// A firmware command that fails: what its answer says, and why.
 struct Failure {
@@ -121,6 +130,7 @@ impl<D: Device> Context<D> {
         let made = match parse(mailbox) {
             Ok(Command::CreateCq { context, buffer }) => self.make_cq(&context, &buffer),
             Ok(Command::CreateQp { context, buffer, .. }) => self.make_qp(&context, &buffer),
+            Ok(Command::CreateRmp { context }) => self.make_rmp(&context),
             Ok(other) => Err(failure(Status::BadOpcode, format!("not modelled: {other:x?}"))),
             Err(failed) => Err(failed),
         };
@@ -147,9 +157,6 @@ impl<D: Device> Context<D> {
             1 => 128,
             size => return Err(failure(Status::BadParameter, format!("CQEs of size {size}"))),
         };
-        if buffer.valid == 0 || context.dbr_umem_valid == 0 {
-            return Err(failure(Status::BadParameter, "a CQ that does not lie in umems"));
-        }
         if !(1..=profile.comp_vectors).contains(&context.c_eqn) {
             return Err(failure(Status::BadResource, format!("there is no EQ {}", context.c_eqn)));
         }
@@ -165,9 +172,35 @@ impl<D: Device> Context<D> {
             ignore_overrun: context.ignore_overrun != 0,
             collapsed: context.collapsed != 0,
             user_handle: 0,
+            reported: true,
         };
         let (cq, number) = self.device.create_cq(&request, None)?;
         Ok((Object::Cq(cq), number, vec![buf_umem, dbr_umem]))
+    }
+
+    /// A receive memory pool is an SRQ; its WQEs may also be a ring.
+    fn make_rmp(&self, context: &RmpContext) -> Result<(Object<D>, u32, Vec<u32>), Failure> {
+        if context.wq_type > WQ_RING || context.state != RMP_READY {
+            let why = format!("a pool of type {} in state {}", context.wq_type, context.state);
+            return Err(failure(Status::BadParameter, why));
+        }
+        let max = self.device.profile().max_srq_wr;
+        let log_size = entries("the pool", context.log_size, max)?;
+        if !(5..=MAX_LOG_STRIDE).contains(&context.log_stride) {
+            let why = format!("receives of 2^{} bytes, expected 2^5 to 2^10", context.log_stride);
+            return Err(failure(Status::BadParameter, why));
+        }
+        let log_stride = context.log_stride as u8;
+        let bytes = 1u64 << (log_size + log_stride);
+        let (buf_umem, buf) = self.umem(context.wq_umem_id, context.wq_umem_offset, bytes)?;
+        let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 4)?;
+        let pd = self.numbered(Class::Pd, context.pd)?;
+        let ring = context.wq_type == WQ_RING;
+        let request = SrqRequest { ring, log_size, log_stride, buf, dbr };
+        let (srq, number) = self.device.create_srq(self.objects.pd(pd)?, &request)?;
+        let (max_wr, max_sge) = (1 << log_size, (1 << log_stride) / 16 - 1);
+        let object = Object::Srq(SrqObject { srq, max_wr, max_sge });
+        Ok((object, number, vec![pd, buf_umem, dbr_umem]))
     }
 
     fn make_qp(
@@ -179,8 +212,9 @@ impl<D: Device> Context<D> {
             let why = format!("a QP of service {}, only reliable connections", context.service);
             return Err(failure(Status::BadParameter, why));
         }
-        if buffer.valid == 0 || context.dbr_umem_valid == 0 {
-            return Err(failure(Status::BadParameter, "a QP that does not lie in umems"));
+        if !matches!(context.cs_req, 0 | 0x11 | 0x22) || context.cs_res > 2 {
+            let why = format!("payload in CQEs as {:#x}, {:#x}", context.cs_req, context.cs_res);
+            return Err(failure(Status::BadParameter, why));
         }
         self.check_uar(context.uar_page)?;
         let max = self.device.profile().max_qp_wr;
@@ -206,14 +240,26 @@ impl<D: Device> Context<D> {
         let pd = self.numbered(Class::Pd, context.pd)?;
         let send_cq = self.numbered(Class::Cq, context.cqn_send)?;
         let recv_cq = self.numbered(Class::Cq, context.cqn_receive)?;
-        let (uar, user_index, cap) = (context.uar_page, context.user_index, QpCap::default());
+        let (uar, cap) = (context.uar_page, QpCap::default());
+        let user_index = self.user_index(context.user_index);
         let datagrams = false;
-        let request = QpRequest { datagrams, buf, dbr, log_sq, rq, uar, user_index, cap };
+        let request = QpRequest {
+            datagrams,
+            buf,
+            dbr,
+            log_sq,
+            rq,
+            uar,
+            user_index,
+            scatter_requests: context.cs_req != 0,
+            scatter_receives: context.cs_res != 0,
+            cap,
+        };
         let with = OpenQp {
             pd: self.objects.pd(pd)?,
             send_cq: self.objects.any_cq(send_cq)?,
             recv_cq: self.objects.any_cq(recv_cq)?,
-            srq: srq.map(|srq| self.objects.srq(srq)).transpose()?.map(|srq| &srq.srq),
+            srq: srq.map(|srq| self.objects.any_srq(srq)).transpose()?,
         };
         let (qp, number) = self.device.create_qp(&request, with)?;
         let attrs = ModifyQp::default();
@@ -229,7 +275,8 @@ impl<D: Device> Context<D> {
             let request = match command {
                 Command::ModifyQp { transition, qpn, options, context, path } => {
                     self.check_number(handle, qpn)?;
-                    transition_request(transition, options, &context, &path)?
+                    let kept = self.objects.any_qp(handle)?.attrs;
+                    transition_request(transition, options, (&context, &path), &kept)?
                 }
                 Command::QpToErr { qpn } => {
                     self.check_number(handle, qpn)?;
@@ -309,15 +356,24 @@ fn to_state(state: QpState) -> ModifyQp {
 fn transition_request(
     transition: Transition,
     options: u32,
-    context: &QpContext,
-    path: &AddressPath,
+    (context, path): (&QpContext, &AddressPath),
+    kept: &ModifyQp,
 ) -> Result<ModifyQp, Failure> {
-    // Which optional attributes are given is not looked at where a transition needs them anyway.
-    let optional = matches!(transition, Transition::InitToInit | Transition::RtsToRts);
-    if optional && options != 0 {
-        return Err(failure(Status::BadParameter, format!("options {options:#x} of a transition")));
+    let mut optional = AttrMask::empty();
+    let mut access =
+        context.remote_write << 1 | context.remote_read << 2 | context.remote_atomic << 3;
+    if transition != Transition::ResetToInit && transition != Transition::InitToInit {
+        // Rights that are not given stay as they were.
+        let given = RIGHTS.iter().filter(|(option, _)| options & option != 0);
+        let given = given.fold(0, |all, (_, right)| all | right);
+        access = kept.qp_access_flags & !given | access & given;
+        optional.set(AttrMask::ACCESS, given != 0);
     }
-    let access = context.remote_write << 1 | context.remote_read << 2 | context.remote_atomic << 3;
+    // Which others are given is not looked at where a transition needs them anyway.
+    let unknown = options & !RIGHTS.iter().fold(0, |all, (option, _)| all | option);
+    if unknown != 0 && matches!(transition, Transition::InitToInit | Transition::RtsToRts) {
+        return Err(failure(Status::BadParameter, format!("options {unknown:#x} of a transition")));
+    }
     let port = path.vhca_port_num as u8;
     let mut request = ModifyQp { qp_access_flags: access, port_num: port, ..Default::default() };
     let (state, mask) = match transition {
@@ -351,7 +407,7 @@ fn transition_request(
         }
         Transition::RtsToRts => (QpState::Rts, AttrMask::empty()),
     };
-    (request.qp_state, request.attr_mask) = (state as u8, mask.bits() | STATE);
+    (request.qp_state, request.attr_mask) = (state as u8, (mask | optional).bits() | STATE);
     Ok(request)
 }
 

@@ -2,28 +2,41 @@
 
 mod device;
 mod devx;
+mod events;
 mod modify;
 mod queues;
 mod write;
 
+use crate::abi::DestroyCqResp;
 use crate::call::{Call, VERBS_IOCTL};
 use crate::device::Device;
 use crate::objects::{Made, Object, Objects};
 use crate::schema::{Access, Class, DRIVER, Kind};
 use crate::{Errno, Refusal, UserMemory};
+use zerocopy::IntoBytes;
 
 /// One open device file, and the objects that were made through it. They go with it.
 pub struct Context<D: Device> {
     device: D,
     objects: Objects<D>,
-    /// GET_CONTEXT was called.
-    open: bool,
+    /// Version of CQEs that GET_CONTEXT agreed on; `None` before it.
+    cqe_version: Option<u8>,
+    /// Where events go whose object names no channel: the first channel.
+    events: Option<u32>,
+    /// Events of the device itself.
+    device_events: Option<D::Report>,
 }
 
 impl<D: Device> Context<D> {
     /// A file that was just opened.
     pub fn new(device: D) -> Self {
-        Self { device, objects: Objects::default(), open: false }
+        Self {
+            device,
+            objects: Objects::default(),
+            cqe_version: None,
+            events: None,
+            device_events: None,
+        }
     }
 
     /// The device.
@@ -62,11 +75,16 @@ impl<D: Device> Context<D> {
         self.objects.closed(fd);
     }
 
+    /// What CQEs of a new queue carry in place of the number of an SRQ, if not that number.
+    fn user_index(&self, given: u32) -> Option<u32> {
+        (self.cqe_version == Some(1)).then_some(given)
+    }
+
     fn dispatch(&mut self, call: &mut Call) -> Result<(), Refusal> {
         match (call.object.id, call.method.id) {
             (0, 0) => return self.invoke_write(call),
             (0, 3) => return self.get_context(call),
-            _ if !self.open => return Err(not_open()),
+            _ if self.cqe_version.is_none() => return Err(not_open()),
             (0, 2) => self.query_port(call)?,
             (0, 5) => self.query_gid_table(call)?,
             (0, 6) => self.query_gid_entry(call)?,
@@ -75,6 +93,8 @@ impl<D: Device> Context<D> {
             (5, 0) => self.create_srq(call)?,
             (16, 0) => self.open_async_channel(call)?,
             (DRIVER, DRIVER) => return self.command(call),
+            (DRIVER, 0x1003) => self.subscribe(call)?,
+            (0x1005, DRIVER) => self.open_devx_events(call)?,
             (DRIVER, 0x1001) => self.query_uar(call)?,
             (DRIVER, 0x1002) => self.query_eqn(call)?,
             (0x1001, DRIVER) => return self.create_by_mailbox(call),
@@ -97,15 +117,20 @@ impl<D: Device> Context<D> {
         let Some((class, id)) = destroyed else {
             return Err(Refusal::new(Errno::EPROTONOSUPPORT, "this method is not modelled"));
         };
-        let object = self.objects.remove(class, call.handle(id).unwrap_or(u32::MAX))?;
-        match object {
+        let removed = self.objects.remove(class, call.handle(id).unwrap_or(u32::MAX))?;
+        // The program waits until it has acknowledged as many events as it has read.
+        let events: u32 = removed.reports.iter().map(|r| self.device.close_report(r)).sum();
+        match removed.object {
             Object::Cq(cq) if class == Class::Cq => {
-                let comp_events_reported = self.device.close_cq(&cq);
-                let answer =
-                    crate::abi::DestroyCqResp { comp_events_reported, ..Default::default() };
-                call.answer(1, zerocopy::IntoBytes::as_bytes(&answer));
+                let answer = DestroyCqResp {
+                    comp_events_reported: self.device.close_cq(&cq),
+                    async_events_reported: events,
+                };
+                call.answer(1, answer.as_bytes());
             }
-            Object::Qp(_) | Object::Srq(_) => call.answer(1, [0; 4]),
+            Object::Qp(_) | Object::Srq(_) if class != Class::DevxObj => {
+                call.answer(1, events.to_ne_bytes());
+            }
             _ => {}
         }
         Ok(())

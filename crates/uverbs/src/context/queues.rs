@@ -4,8 +4,8 @@ use super::{Context, handle_bytes};
 use crate::Refusal;
 use crate::abi::{
     CQ_FLAG_UAR_PAGE_INDEX, Mlx5CreateCq, Mlx5CreateCqResp, Mlx5CreateQp, Mlx5CreateQpResp,
-    Mlx5CreateSrq, Mlx5CreateSrqResp, ModifyQp, QP_FLAG_SCATTER_CQE, QP_FLAG_UAR_PAGE_INDEX, QpCap,
-    take,
+    Mlx5CreateSrq, Mlx5CreateSrqResp, ModifyQp, QP_FLAG_ALLOW_SCATTER_CQE, QP_FLAG_SCATTER_CQE,
+    QP_FLAG_UAR_PAGE_INDEX, QpCap, take,
 };
 use crate::call::Call;
 use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
@@ -26,7 +26,7 @@ const QP_SIGNAL_ALL: u64 = 1 << 12;
 const MAX_LOG_STRIDE: u32 = 10;
 
 /// What the driver was given, if it is at least `min` bytes.
-fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
+pub(super) fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
     let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
     if bytes.len() < min {
         let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
@@ -56,13 +56,7 @@ impl<D: Device> Context<D> {
             let why = format!("completion vector {vector} of {}", profile.comp_vectors);
             return Err(Refusal::invalid(why));
         }
-        // All but one of the entries are what the program asked for.
-        let entries = call.word(1).checked_add(1).and_then(u32::checked_next_power_of_two);
-        let entries = entries.filter(|entries| (2..=profile.max_cqe).contains(entries));
-        let Some(entries) = entries else {
-            let why = format!("{} CQEs, expected 1 to {}", call.word(1), profile.max_cqe - 1);
-            return Err(Refusal::invalid(why));
-        };
+        let entries = self.cq_entries(call.word(1))?;
         let driver: Mlx5CreateCq = take(driver_input(call, 22)?);
         check_cq(&driver)?;
         let request = CqRequest {
@@ -73,24 +67,31 @@ impl<D: Device> Context<D> {
             ignore_overrun: flags & CQ_IGNORE_OVERRUN != 0,
             collapsed: false,
             user_handle: call.number(2),
+            reported: false,
         };
         let channel = call.handle(3).map(|fd| self.objects.channel(fd)).transpose()?;
         let (cq, cqn) = self.device.create_cq(&request, channel)?;
         let made = Made { number: cqn, by_mailbox: false };
         let handle = self.add_made(call, Object::Cq(cq), made, &[])?;
+        self.report_events(call, handle, 7, 2);
         call.answer(0, handle_bytes(handle));
         call.answer(6, (entries - 1).to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateCqResp { cqn, reserved: 0 }.as_bytes());
         Ok(())
     }
 
+    /// Entries of a CQ, all but one of which are what the program asks for.
+    pub(super) fn cq_entries(&self, wanted: u32) -> Result<u32, Refusal> {
+        let max = self.device.profile().max_cqe;
+        let entries = wanted.checked_add(1).and_then(u32::checked_next_power_of_two);
+        let entries = entries.filter(|entries| (2..=max).contains(entries));
+        entries.ok_or_else(|| Refusal::invalid(format!("{wanted} CQEs, expected 1 to {}", max - 1)))
+    }
+
     pub(super) fn create_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
         if call.number(9) != SRQ_BASIC {
             let why = format!("an SRQ of type {}, only type 0 is modelled", call.number(9));
             return Err(Refusal::unsupported(why));
-        }
-        if call.word(7) != 0 {
-            return Err(Refusal::unsupported("the limit of an SRQ is not modelled"));
         }
         let profile = self.device.profile();
         let (wr, sge) = (call.word(5), call.word(6));
@@ -107,22 +108,36 @@ impl<D: Device> Context<D> {
         let entries = (wr + 1).next_power_of_two();
         let stride = (16 + 16 * sge).next_power_of_two().max(32);
         let request = SrqRequest {
+            ring: false,
             log_size: entries.ilog2() as u8,
             log_stride: stride.ilog2() as u8,
             buf: driver.buf_addr,
             dbr: driver.db_addr,
-            user_index: driver.uidx,
         };
         let pd_handle = call.handle(1).unwrap_or(u32::MAX);
         let (srq, srqn) = self.device.create_srq(self.objects.pd(pd_handle)?, &request)?;
-        let object = Object::Srq(SrqObject { srq, max_wr: entries - 1, max_sge: sge });
+        let srq = SrqObject { srq, max_wr: entries - 1, max_sge: sge };
+        self.set_limit(&srq, call.word(7))?;
         let made = Made { number: srqn, by_mailbox: false };
-        let handle = self.add_made(call, object, made, &[pd_handle])?;
+        let handle = self.add_made(call, Object::Srq(srq), made, &[pd_handle])?;
+        self.report_events(call, handle, 10, 4);
         call.answer(0, handle_bytes(handle));
         call.answer(11, (entries - 1).to_ne_bytes());
         call.answer(12, sge.to_ne_bytes());
         call.answer(13, srqn.to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateSrqResp { srqn, reserved: 0 }.as_bytes());
+        Ok(())
+    }
+
+    /// A limit that the SRQ can fall below.
+    pub(super) fn set_limit(&self, srq: &SrqObject<D>, limit: u32) -> Result<(), Refusal> {
+        match u16::try_from(limit).ok().filter(|_| limit < srq.max_wr.max(1)) {
+            Some(limit) => self.device.set_srq_limit(&srq.srq, limit),
+            None => {
+                let why = format!("a limit of {limit}, the SRQ has {} receives", srq.max_wr);
+                return Err(Refusal::invalid(why));
+            }
+        }
         Ok(())
     }
 
@@ -162,6 +177,7 @@ impl<D: Device> Context<D> {
             [Some(pd), Some(send_cq), Some(recv_cq), srq].into_iter().flatten().collect();
         let made = Made { number: qpn, by_mailbox: false };
         let handle = self.add_made(call, object, made, &uses)?;
+        self.report_events(call, handle, 12, 7);
         call.answer(0, handle_bytes(handle));
         call.answer(13, cap.as_bytes());
         call.answer(14, qpn.to_ne_bytes());
@@ -172,7 +188,8 @@ impl<D: Device> Context<D> {
     fn qp_request(&self, call: &Call) -> Result<QpRequest, Refusal> {
         let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
         let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
-        let unknown = driver.flags & !(QP_FLAG_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX);
+        let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
+        let unknown = driver.flags & !known;
         if unknown != 0 {
             return Err(Refusal::unsupported(format!("flags {unknown:#x} of the driver")));
         }
@@ -200,9 +217,25 @@ impl<D: Device> Context<D> {
                 Some((log, driver.rq_wqe_shift as u8))
             }
         };
-        let (buf, dbr, user_index) = (driver.buf_addr, driver.db_addr, driver.uidx);
+        let (buf, dbr) = (driver.buf_addr, driver.db_addr);
+        let user_index = self.user_index(driver.uidx);
         let datagrams = call.number(9) == QP_UD;
-        Ok(QpRequest { datagrams, buf, dbr, log_sq, rq, uar, user_index, cap })
+        // As the kernel does: a request without a CQE would lose its result.
+        let scatter_receives = driver.flags & QP_FLAG_SCATTER_CQE != 0 && !datagrams;
+        let signals_all = call.flags(10, u64::from(u32::MAX))? & QP_SIGNAL_ALL != 0;
+        let allowed = driver.flags & QP_FLAG_ALLOW_SCATTER_CQE != 0;
+        Ok(QpRequest {
+            datagrams,
+            buf,
+            dbr,
+            log_sq,
+            rq,
+            uar,
+            user_index,
+            scatter_requests: scatter_receives && (signals_all || allowed),
+            scatter_receives,
+            cap,
+        })
     }
 }
 

@@ -1,19 +1,22 @@
 //! Wrapped commands of the older interface.
 
+use super::queues::driver_input;
 use super::{Context, not_open};
 use crate::abi::{
     AllocPdResp, CreateAh, CreateAhResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp,
-    Mlx5CreateAhResp, Mlx5ModifyQpResp, ModifyQp, QueryQp, QueryQpResp, QuerySrq, QuerySrqResp,
-    RegMr, RegMrResp, take,
+    Mlx5CreateAhResp, Mlx5ModifyQpResp, Mlx5ResizeCq, ModifyQp, ModifySrq, QueryQp, QueryQpResp,
+    QuerySrq, QuerySrqResp, RegMr, RegMrResp, ResizeCq, ResizeCqResp, take,
 };
 use crate::call::Call;
-use crate::device::{Device, MrRequest};
+use crate::device::{Device, MrRequest, ResizeRequest};
 use crate::objects::{Made, Object};
 use crate::schema::UHW_OUT;
 use crate::write::{WriteCommand, id};
 use crate::{Errno, Refusal};
 use zerocopy::IntoBytes;
 
+/// `IB_SRQ_LIMIT`.
+const SRQ_LIMIT: u32 = 2;
 /// Where a command's output goes.
 const CORE_OUT: u16 = 1;
 const PAGE_MASK: u64 = 0xfff;
@@ -37,7 +40,7 @@ impl<D: Device> Context<D> {
         let output = call.room(CORE_OUT).unwrap_or(0);
         let command = WriteCommand::decode(call.number(2), input, output)?;
         let done = match command.id {
-            _ if !self.open => Err(not_open()),
+            _ if self.cqe_version.is_none() => Err(not_open()),
             id::QUERY_DEVICE => {
                 call.answer(CORE_OUT, self.query_device().as_bytes());
                 Ok(())
@@ -50,6 +53,8 @@ impl<D: Device> Context<D> {
             id::MODIFY_QP => self.modify_qp(call, false),
             id::EX_MODIFY_QP => self.modify_qp(call, true),
             id::QUERY_QP => self.query_qp(call),
+            id::RESIZE_CQ => self.resize_cq(call),
+            id::MODIFY_SRQ => self.modify_srq(call),
             id::QUERY_SRQ => self.query_srq(call),
             _ => Err(Refusal::unsupported("this command is not modelled")),
         };
@@ -163,7 +168,30 @@ impl<D: Device> Context<D> {
         let request: QuerySrq = take(call.bytes(0).unwrap_or(&[]));
         let srq = self.objects.srq(request.srq_handle).map_err(legacy)?;
         let (max_wr, max_sge) = (srq.max_wr, srq.max_sge);
-        call.answer(CORE_OUT, QuerySrqResp { max_wr, max_sge, ..Default::default() }.as_bytes());
+        let srq_limit = self.device.srq_limit(&srq.srq).into();
+        call.answer(CORE_OUT, QuerySrqResp { max_wr, max_sge, srq_limit, reserved: 0 }.as_bytes());
+        Ok(())
+    }
+
+    fn modify_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let request: ModifySrq = take(call.bytes(0).unwrap_or(&[]));
+        let srq = self.objects.srq(request.srq_handle).map_err(legacy)?;
+        match request.attr_mask {
+            SRQ_LIMIT => self.set_limit(srq, request.srq_limit),
+            0 => Ok(()),
+            mask => Err(Refusal::invalid(format!("attributes {mask:#x}, only the limit is one"))),
+        }
+    }
+
+    fn resize_cq(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let request: ResizeCq = take(call.bytes(0).unwrap_or(&[]));
+        let driver: Mlx5ResizeCq = take(driver_input(call, size_of::<Mlx5ResizeCq>())?);
+        let cq = self.objects.cq(request.cq_handle).map_err(legacy)?;
+        let entries = self.cq_entries(request.cqe)?;
+        let (cqe_size, buf) = (driver.cqe_size.into(), driver.buf_addr);
+        let log_size = entries.ilog2() as u8;
+        self.device.resize_cq(cq, &ResizeRequest { log_size, cqe_size, buf })?;
+        call.answer(CORE_OUT, ResizeCqResp { cqe: entries - 1, reserved: 0 }.as_bytes());
         Ok(())
     }
 }

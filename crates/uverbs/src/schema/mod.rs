@@ -46,10 +46,12 @@ pub enum Class {
     Xrcd,
     IndTable,
     AsyncEvent,
+    /// A descriptor from which events of firmware are read.
+    DevxEvents,
     Ah,
     Uar,
     Umem,
-    /// A CQ or QP that was made by a mailbox.
+    /// A CQ, QP or receive memory pool that was made by a mailbox.
     DevxObj,
     /// Whatever has a handle.
     Any,
@@ -58,7 +60,7 @@ pub enum Class {
 impl Class {
     /// Objects of this class are descriptors of their own.
     pub const fn is_fd(self) -> bool {
-        matches!(self, Self::CompChannel | Self::AsyncEvent)
+        matches!(self, Self::CompChannel | Self::AsyncEvent | Self::DevxEvents)
     }
 }
 

@@ -128,11 +128,7 @@ pub const OBJECTS: &[Object] = &[
         id: DRIVER + 4,
         methods: &[refused("MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC", DRIVER)],
     },
-    Object {
-        name: "MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD",
-        id: DRIVER + 5,
-        methods: &[refused("MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC", DRIVER)],
-    },
+    Object { name: "MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD", id: DRIVER + 5, methods: DEVX_EVENTS },
     Object {
         name: "MLX5_IB_OBJECT_VAR",
         id: DRIVER + 6,
@@ -367,8 +363,32 @@ const DEVX: &[Method] = &[
             output("MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN", DRIVER + 1, 4),
         ],
     ),
-    refused("MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT", DRIVER + 3),
+    method(
+        "MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT",
+        DRIVER + 3,
+        &[
+            object("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE", DRIVER, Class::DevxEvents, Use),
+            maybe(object(
+                "MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE",
+                DRIVER + 1,
+                Class::Any,
+                Use,
+            )),
+            blob("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST", DRIVER + 2, 2),
+            maybe(input("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM", DRIVER + 3, 4)),
+            maybe(input("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE", DRIVER + 4, 8)),
+        ],
+    ),
 ];
+
+const DEVX_EVENTS: &[Method] = &[method(
+    "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC",
+    DRIVER,
+    &[
+        object("MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE", DRIVER, Class::DevxEvents, New),
+        needed(flags("MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS", DRIVER + 1)),
+    ],
+)];
 
 const DEVX_OBJ: &[Method] = &[
     method(

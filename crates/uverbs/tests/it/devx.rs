@@ -2,10 +2,11 @@
 
 use crate::common::call::{Call, Program};
 use warpverbs_mlx5::prm::{
-    AddressPath, Command, CqContext, MAX_COMMAND, QpContext, Transition, UmemBuffer, opcode,
+    AddressPath, Command, CqContext, MAX_COMMAND, QpContext, RmpContext, Transition, UmemBuffer,
+    opcode,
 };
 use warpverbs_rdma::{Mtu, QpState};
-use warpverbs_uverbs::{CqRequest, Errno, QpRequest, Refusal};
+use warpverbs_uverbs::{CqRequest, Errno, QpRequest, Refusal, SrqRequest};
 
 const DRIVER: u16 = 0x1000;
 /// Answers have room for the longest, that of QUERY_QP.
@@ -114,6 +115,7 @@ impl Ready {
             log_sq_size: 4,
             uar_page: self.page,
             user_index: 77,
+            cs_req: 0x22,
             cqn_send: cqn,
             cqn_receive: cqn,
             dbr_umem_valid: 1,
@@ -178,9 +180,14 @@ fn queues_lie_in_umems() {
         ignore_overrun: false,
         collapsed: false,
         user_handle: 0,
+        reported: true,
     };
     assert_eq!(r.program.model.seen.borrow().cq, Some(expected));
-    r.create_qp(cqn);
+    // The kernel says itself that umems are used; UCX leaves it to it.
+    let (context, buffer) = r.qp(cqn);
+    let context = QpContext { dbr_umem_valid: 0, ..context };
+    let (buffer, path) = (UmemBuffer { valid: 0, ..buffer }, AddressPath::default());
+    create(&mut r.program, &Command::CreateQp { context, path, buffer }).unwrap();
     let expected = QpRequest {
         datagrams: false,
         buf: 0x7000_4000,
@@ -188,10 +195,65 @@ fn queues_lie_in_umems() {
         log_sq: Some(4),
         rq: Some((5, 5)),
         uar: r.page,
-        user_index: 77,
+        user_index: Some(77),
+        scatter_requests: true,
+        scatter_receives: false,
         cap: Default::default(),
     };
     assert_eq!(r.program.model.seen.borrow().qp, Some(expected));
+}
+
+#[test]
+fn a_receive_memory_pool_is_an_srq() {
+    let mut r = ready();
+    let (_, cqn) = r.create_cq();
+    let good = RmpContext {
+        state: 1,
+        wq_type: 1,
+        pd: r.pdn,
+        dbr_addr: 0xc0,
+        log_stride: 5,
+        log_size: 8,
+        dbr_umem_id: r.umem.1,
+        wq_umem_id: r.umem.1,
+        wq_umem_offset: 0x2000,
+    };
+    for (wrong, status) in [
+        (RmpContext { state: 0, ..good }, 3),
+        (RmpContext { wq_type: 2, ..good }, 3),
+        (RmpContext { log_stride: 4, ..good }, 3),
+        (RmpContext { log_stride: 11, ..good }, 3),
+        (RmpContext { log_size: 16, ..good }, 3),
+        (RmpContext { wq_umem_offset: 0xe001, ..good }, 3),
+        (RmpContext { dbr_addr: u64::MAX, ..good }, 3),
+        (RmpContext { wq_umem_id: 0, ..good }, 5),
+        (RmpContext { pd: 0xff_ffff, ..good }, 5),
+    ] {
+        let made = create(&mut r.program, &Command::CreateRmp { context: wrong });
+        assert_eq!(made, Err(status), "{wrong:x?}");
+    }
+    for wq_type in [0, 1] {
+        let context = RmpContext { wq_type, ..good };
+        let (pool, number) = create(&mut r.program, &Command::CreateRmp { context }).unwrap();
+        let expected = SrqRequest {
+            ring: wq_type == 1,
+            log_size: 8,
+            log_stride: 5,
+            buf: 0x7000_2000,
+            dbr: 0x7000_00c0,
+        };
+        assert_eq!(r.program.model.seen.borrow().srq, Some(expected));
+        // A QP takes its receives there, and keeps it.
+        let (context, buffer) = r.qp(cqn);
+        let context = QpContext { rq_type: 1, srqn: number, ..context };
+        let path = AddressPath::default();
+        let command = Command::CreateQp { context, path, buffer };
+        let (qp, _) = create(&mut r.program, &command).unwrap();
+        assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, pool), Err(Errno::EBUSY));
+        for handle in [qp, pool] {
+            assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, handle), Ok(()));
+        }
+    }
 }
 
 #[test]
@@ -206,6 +268,21 @@ fn transitions_carry_what_verbs_carry() {
     for step in steps {
         assert_eq!(modify(&mut r.program, qp, &transition(step, qpn)), Ok(()), "{step:?}");
     }
+    // Rights that options name change, the others stay: atomics are given, READs taken away.
+    let Command::ModifyQp { mut context, path, .. } = transition(Transition::RtsToRts, qpn) else {
+        panic!("no transition")
+    };
+    (context.remote_write, context.remote_read, context.remote_atomic) = (0, 0, 1);
+    let with = |options| {
+        let transition = Transition::RtsToRts;
+        Command::ModifyQp { transition, qpn, options, context, path }
+    };
+    assert_eq!(modify(&mut r.program, qp, &with(1 << 5)), Err(3));
+    assert_eq!(modify(&mut r.program, qp, &with(0)), Ok(()));
+    assert_eq!(r.program.model.seen.borrow_mut().attrs.pop().unwrap().1.access, None);
+    assert_eq!(modify(&mut r.program, qp, &with(0b0110)), Ok(()));
+    let changed = r.program.model.seen.borrow_mut().attrs.pop().unwrap();
+    assert_eq!(changed.1.access, Some(2 | 8));
     let seen = r.program.model.seen.borrow().attrs.clone();
     let states: Vec<QpState> = seen.iter().map(|(state, _)| *state).collect();
     assert_eq!(states, [QpState::Init, QpState::Rtr, QpState::Rts]);
@@ -250,7 +327,6 @@ fn what_does_not_fit_is_refused_with_a_status() {
     bad(5, context, UmemBuffer { umem: r.pd + 1, ..buffer }, &mut r);
     bad(3, context, UmemBuffer { offset: 0xf001, ..buffer }, &mut r);
     bad(3, context, UmemBuffer { offset: u64::MAX, ..buffer }, &mut r);
-    bad(3, context, UmemBuffer { valid: 0, ..buffer }, &mut r);
     bad(3, CqContext { dbr_addr: 0xfffc, ..context }, buffer, &mut r);
     bad(3, CqContext { log_cq_size: 31, ..context }, buffer, &mut r);
     bad(3, CqContext { cqe_size: 2, ..context }, buffer, &mut r);
@@ -268,6 +344,8 @@ fn what_does_not_fit_is_refused_with_a_status() {
     bad(5, QpContext { rq_type: 1, srqn: 1, ..context }, &mut r);
     bad(3, QpContext { rq_type: 2, ..context }, &mut r);
     bad(3, QpContext { service: 5, ..context }, &mut r);
+    bad(3, QpContext { cs_req: 1, ..context }, &mut r);
+    bad(3, QpContext { cs_res: 3, ..context }, &mut r);
     bad(3, QpContext { log_sq_size: 15, log_rq_size: 15, ..context }, &mut r);
     let (qp, qpn) = r.create_qp(cqn);
     // Commands about another object than the handle's.

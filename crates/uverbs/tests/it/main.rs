@@ -4,6 +4,7 @@ mod calls;
 mod common;
 mod devx;
 mod document;
+mod events;
 mod headers;
 mod queues;
 mod random;

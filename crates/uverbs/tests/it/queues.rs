@@ -4,7 +4,9 @@ use crate::common::call::{Call, Program};
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::abi::{CORE_LAYOUTS, Layout};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
-use warpverbs_uverbs::{Attributes, CqRequest, Errno, MrRequest, QpRequest, SrqRequest};
+use warpverbs_uverbs::{
+    Attributes, CqRequest, Errno, MrRequest, QpRequest, ResizeRequest, SrqRequest,
+};
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -61,7 +63,7 @@ fn qp_call(program: &Program, pd: u32, cq: u32, uar: u32, counts: [u32; 3], flag
 fn with_qp() -> (Program, u32, u32, u32) {
     let mut program = Program::open();
     let (pd, cq, (_, uar)) = (program.pd(), cq(&mut program), program.uar());
-    let call = qp_call(&program, pd, cq, uar, [64, 16, 4], 0x402);
+    let call = qp_call(&program, pd, cq, uar, [64, 16, 4], 0x400);
     program.make(&call).unwrap();
     let qp = program.data(0) as u32;
     (program, pd, cq, qp)
@@ -124,6 +126,7 @@ fn a_cq_has_a_power_of_two_of_entries() {
         ignore_overrun: false,
         collapsed: false,
         user_handle: 77,
+        reported: false,
     };
     assert_eq!(program.model.seen.borrow().cq, Some(expected));
     assert_eq!(program.memory.word(call.attrs[4].data), 127);
@@ -172,6 +175,31 @@ fn channels_are_descriptors() {
 }
 
 #[test]
+fn a_cq_goes_on_in_another_ring() {
+    let mut program = Program::open();
+    let cq = cq(&mut program);
+    let resize = |program: &mut Program, cq: u32, cqe: u32| {
+        let driver = [longs(&[0xe000]), words(&[128, 0])].concat();
+        let mut call = Call::new(0, 0);
+        call.input(&program.memory, 0, &[longs(&[0]), words(&[cq, cqe])].concat());
+        let core = call.output(1, 8).last();
+        call.number(2, 19, 8).input(&program.memory, UHW_IN, &driver);
+        let done = program.make(&call).map_err(|refusal| refusal.errno);
+        done.map(|()| program.memory.word(core))
+    };
+    assert_eq!(resize(&mut program, cq, 255), Ok(255));
+    let expected = ResizeRequest { log_size: 8, cqe_size: 128, buf: 0xe000 };
+    assert_eq!(program.model.seen.borrow().resize, Some(expected));
+    assert_eq!(resize(&mut program, cq, 1 << 22), Err(Errno::EINVAL));
+    assert_eq!(resize(&mut program, cq + 9, 255), Err(Errno::EINVAL));
+    // Without where the ring lies.
+    let input = [longs(&[0]), words(&[cq, 255])].concat();
+    assert_eq!(program.write_command(19, &input, 8, 0).unwrap_err().errno, Errno::EINVAL);
+    program.model.fails.set(Some(Errno::ENOMEM));
+    assert_eq!(resize(&mut program, cq, 255), Err(Errno::ENOMEM));
+}
+
+#[test]
 fn an_srq_is_a_list_of_one_more() {
     let mut program = Program::open();
     let pd = program.pd();
@@ -182,33 +210,57 @@ fn an_srq_is_a_list_of_one_more() {
     call.input(&program.memory, UHW_IN, &driver).output(UHW_OUT, 8);
     program.make(&call).unwrap();
     let srq = program.data(0) as u32;
-    let expected =
-        SrqRequest { log_size: 7, log_stride: 6, buf: 0xe000, dbr: 0xf000, user_index: 3 };
+    let expected = SrqRequest { ring: false, log_size: 7, log_stride: 6, buf: 0xe000, dbr: 0xf000 };
     assert_eq!(program.model.seen.borrow().srq, Some(expected));
+    for (i, value, errno) in [(3, 1 << 20, Errno::EINVAL), (5, 127, Errno::EINVAL)] {
+        let mut wrong = Call::new(5, 0);
+        wrong.attrs = call.attrs.clone();
+        wrong.attrs[i].data = value;
+        assert_eq!(program.errno(&wrong), errno);
+    }
     let (core, _) =
         program.write_command(34, &[longs(&[0]), words(&[srq, 0])].concat(), 16, 0).unwrap();
     assert_eq!((program.memory.word(core), program.memory.word(core + 4)), (127, 2));
+    // The limit is below the number of receives, and is told again.
+    let modify = |program: &mut Program, mask, max_wr, limit| {
+        let done = program.write_command(33, &words(&[srq, mask, max_wr, limit]), 0, 0);
+        done.map(drop).map_err(|refusal| refusal.errno)
+    };
+    assert_eq!(modify(&mut program, 2, 0, 126), Ok(()));
+    let (core, _) =
+        program.write_command(34, &[longs(&[0]), words(&[srq, 0])].concat(), 16, 0).unwrap();
+    assert_eq!(program.memory.word(core + 8), 126);
+    assert_eq!(modify(&mut program, 2, 0, 127), Err(Errno::EINVAL));
+    assert_eq!(modify(&mut program, 2, 0, 1 << 16), Err(Errno::EINVAL));
+    assert_eq!(modify(&mut program, 1, 500, 0), Err(Errno::EINVAL));
+    assert_eq!(modify(&mut program, 0, 500, 0), Ok(()));
     // A QP on it has no receive queue of its own.
     let (cq, (_, uar)) = (cq(&mut program), program.uar());
     let mut qp = qp_call(&program, pd, cq, uar, [64, 0, 0], 0x402);
     qp.handle(3, srq.into());
     program.make(&qp).unwrap();
     assert_eq!(program.errno(&destroy(5, 1, srq)), Errno::EBUSY);
-    for (i, value, errno) in [(3, 1 << 20, Errno::EINVAL), (5, 1, Errno::EOPNOTSUPP)] {
-        let mut wrong = Call::new(5, 0);
-        wrong.attrs = call.attrs.clone();
-        wrong.attrs[i].data = value;
-        assert_eq!(program.errno(&wrong), errno);
-    }
 }
 
 #[test]
 fn a_qp_is_made_as_asked() {
     let (mut program, pd, cq, _) = with_qp();
     let seen = program.model.seen.borrow().qp.unwrap();
-    let expected = (Some(6), Some((4, 4)), 0xc000, 0xd000, 9);
+    let expected = (Some(6), Some((4, 4)), 0xc000, 0xd000, Some(9));
     let QpRequest { log_sq, rq, buf, dbr, user_index, .. } = seen;
     assert_eq!((log_sq, rq, buf, dbr, user_index), expected);
+    // Neither was asked for.
+    assert!(!seen.scatter_receives && !seen.scatter_requests);
+    for (flags, all, receives, requests) in
+        [(0x402, true, true, true), (0x402, false, true, false), (0x502, false, true, true)]
+    {
+        let (_, uar) = program.uar();
+        let mut call = qp_call(&program, pd, cq, uar, [64, 16, 4], flags);
+        call.attrs.iter_mut().find(|attr| attr.id == 10).unwrap().data = u64::from(all) << 12;
+        program.make(&call).unwrap();
+        let seen = program.model.seen.borrow().qp.unwrap();
+        assert_eq!((seen.scatter_receives, seen.scatter_requests), (receives, requests));
+    }
     assert_eq!(seen.sq(), 0xc000 + 16 * 16);
     assert_eq!(seen.cap.max_send_wr, 16);
     let (_, uar) = program.uar();

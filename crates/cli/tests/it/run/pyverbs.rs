@@ -13,11 +13,11 @@ const FOLDER: &str = "/usr/share/doc/rdma-core/tests";
 const MODULES: &[(&str, usize)] = &[
     ("test_addr", 3),
     ("test_atomic", 7),
-    ("test_cq", 3),
+    ("test_cq", 4),
     ("test_cq_events", 2),
     ("test_cqex", 4),
     ("test_device", 12),
-    ("test_mlx5_cq", 3),
+    ("test_mlx5_cq", 5),
     ("test_mlx5_devx", 1),
     ("test_mlx5_raw_wqe", 1),
     ("test_mlx5_uar", 1),

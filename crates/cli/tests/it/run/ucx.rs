@@ -32,33 +32,55 @@ fn ucx_transports_exchange() {
         "-x rc_verbs -t fadd",
         "-x ud_verbs -t am_lat",
         "-x ud_verbs -t am_bw -D bcopy -s 2048",
+        // These write WQEs and read CQEs themselves.
+        "-x rc_mlx5 -t put_lat",
+        "-x rc_mlx5 -t put_bw -D zcopy -s 65536",
+        "-x rc_mlx5 -t get -D bcopy",
+        "-x rc_mlx5 -t am_lat",
+        "-x rc_mlx5 -t am_bw -D zcopy -s 4096",
+        "-x rc_mlx5 -t add_lat",
+        "-x rc_mlx5 -t fadd",
+        "-x rc_mlx5 -t cswap",
+        "-x ud_mlx5 -t am_lat",
+        "-x ud_mlx5 -t am_bw -D zcopy -s 2048",
     ] {
-        measure(&format!("-d mlx5_0:1 {test}"));
-    }
-    // UCP finds its peer by datagrams, and goes on with connections.
-    for test in ["ucp_put_lat", "ucp_get", "tag_lat", "tag_bw -s 1000000"] {
-        measure(&format!("-t {test}"));
+        measure(&format!("-d mlx5_0:1 {test}"), VERBS);
     }
 }
 
-/// What UCX is to use.
-const SETTINGS: [(&str, &str); 3] = [
-    ("UCX_IB_GID_INDEX", "0"),
-    ("UCX_NET_DEVICES", "mlx5_0:1"),
-    ("UCX_TLS", "rc_verbs,ud_verbs,self"),
-];
+/// UCP finds its peer by datagrams, and goes on with connections: those of libibverbs, and those
+/// that it takes if it may choose.
+#[test]
+fn ucp_exchanges() {
+    if !is_here() {
+        return;
+    }
+    for (transports, chosen) in [(VERBS, "rc_verbs"), (IB, "rc_mlx5")] {
+        for test in ["ucp_put_lat", "ucp_get", "tag_lat", "tag_bw -s 1000000", "ucp_cswap"] {
+            let said = measure(&format!("-t {test}"), transports);
+            assert!(said.contains(&format!("({chosen}/mlx5_0:1")), "{test}: {said}");
+        }
+    }
+}
 
-fn measure(test: &str) {
+/// What UCX may use.
+const VERBS: &str = "rc_verbs,ud_verbs,self";
+const IB: &str = "ib,self";
+const SETTINGS: [(&str, &str); 3] =
+    [("UCX_IB_GID_INDEX", "0"), ("UCX_NET_DEVICES", "mlx5_0:1"), ("UCX_LOG_LEVEL", "info")];
+
+fn measure(test: &str, transports: &str) -> String {
     let line = format!("ucx_perftest -n 200 -w 10 {test}");
     let said = pair_in(&line, |line| {
         let mut command = run(line);
-        command.envs(SETTINGS);
+        command.envs(SETTINGS).env("UCX_TLS", transports);
         command
     });
     assert!(said.contains("Final:"), "{test}: {said}");
+    said
 }
 
-/// Two ranks, whose messages of up to 1 MiB are compared.
+/// Two ranks, whose messages of up to 1 MiB are compared, over each of UCX's ways.
 #[test]
 fn open_mpi_exchanges() {
     if !is_here() {
@@ -74,6 +96,12 @@ fn open_mpi_exchanges() {
         assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
         return eprintln!("SKIPPED: {reason}");
     }
+    for transports in [VERBS, IB] {
+        two_ranks(&program, transports);
+    }
+}
+
+fn two_ranks(program: &Path, transports: &str) {
     let inner = run("--");
     let mut command = Command::new("mpirun.openmpi");
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", "2", "--mca", "pml", "ucx"]);
@@ -82,7 +110,7 @@ fn open_mpi_exchanges() {
         command.env(name, value);
     }
     let output = output({
-        command.arg(&program).envs(SETTINGS).stdin(Stdio::null());
+        command.arg(program).envs(SETTINGS).env("UCX_TLS", transports).stdin(Stdio::null());
         command
     });
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

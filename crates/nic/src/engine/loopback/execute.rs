@@ -4,7 +4,9 @@
 //! for a receive, for an answer) is simply executed again later. One whose payload takes time is
 //! handed to the QP's copy queue, which keeps the order.
 
-use crate::engine::access::{self, Receive, Refusal, Spans, check_initiator, gather_own};
+use crate::engine::access::{
+    self, Receive, Refusal, Spans, check_initiator, gather_mixed, gather_own,
+};
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic, whole};
 use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
 use crate::engine::in_flight::{Delivery, Stop, local};
@@ -155,14 +157,14 @@ const MAX_FLIGHT: usize = 256;
 fn source<'a>(payload: &Payload<'a>, spans: &'a [Span<'a>]) -> Source<'a> {
     match *payload {
         Payload::Inline(bytes) => Source::Bytes(bytes),
-        Payload::Sges(_) => Source::Spans(spans),
+        Payload::Sges(_) | Payload::Mixed(_) => Source::Spans(spans),
     }
 }
 
 /// The grants of the requester's own payload; inline data needs none.
 fn own_grants(pd: u32, payload: &Payload<'_>) -> Vec<Grant> {
     match payload {
-        Payload::Inline(_) => vec![],
+        Payload::Inline(_) | Payload::Mixed(_) => vec![],
         Payload::Sges(sges) => {
             grants((pd, KeySide::Local, Access::empty()), sges.iter(), sges.byte_len())
         }
@@ -197,6 +199,14 @@ fn message(
 ) -> Result<Executed, Stop> {
     let Message { remote, kind, solicited } = *message;
     let (keys, len) = (&*env.keys, payload.byte_len());
+    let together;
+    let payload = match &payload {
+        Payload::Mixed(mixed) => {
+            together = gather_mixed(keys, q, mixed)?;
+            Payload::Inline(&together)
+        }
+        other => *other,
+    };
     let mut from = Spans::new();
     if let Payload::Sges(sges) = &payload {
         gather_own(keys, q, sges, Access::empty(), &mut from)?;

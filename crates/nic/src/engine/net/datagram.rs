@@ -3,7 +3,7 @@
 //! there.
 
 use super::{Connections, Network};
-use crate::engine::access::{self, Refusal, Spans, gather_own};
+use crate::engine::access::{self, Refusal, Spans, gather_mixed, gather_own};
 use crate::engine::in_flight::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
@@ -141,6 +141,11 @@ fn build(
     let mut rest = &mut bytes[range];
     match payload {
         Payload::Inline(inline) => rest.copy_from_slice(inline),
+        Payload::Mixed(mixed) => {
+            let Tables { keys, sends, .. } = tables;
+            let q = sends.live_mut(slot).ok_or(Stop::NoAnswer)?;
+            rest.copy_from_slice(&gather_mixed(keys, q, mixed)?);
+        }
         Payload::Sges(sges) => {
             let Tables { keys, sends, .. } = tables;
             let q = sends.live_mut(slot).ok_or(Stop::NoAnswer)?;

@@ -4,7 +4,7 @@
 
 use super::bounce::Pool;
 use super::{Connections, End, Outgoing, Posted};
-use crate::engine::access::{Spans, check_initiator, gather_own};
+use crate::engine::access::{Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::Amo;
 use crate::engine::in_flight::{Started, Stop, local};
 use crate::engine::tables::Tables;
@@ -172,6 +172,7 @@ fn sending(
             own.check(q, sges, Access::empty())?;
             kept(sges)
         }
+        Payload::Mixed(mixed) => Outgoing::Bytes(gather_mixed(own.keys, q, mixed)?.into()),
     };
     let len = payload.byte_len() as u32;
     Ok(Posting { op, len, outgoing, brought: 0, extended: None })

@@ -195,8 +195,8 @@ impl World {
         if let Some(srq) = &self.srq {
             return srq.clone();
         }
-        let (buf, dbr) = (self.srq_buf.clone(), self.srq_dbr.clone());
-        let config = SrqConfig { buf, log_size: SRQ_LOG, log_stride: 6, dbr };
+        let (order, buf, dbr) = (Default::default(), self.srq_buf.clone(), self.srq_dbr.clone());
+        let config = SrqConfig { order, buf, log_size: SRQ_LOG, log_stride: 6, dbr };
         let srq = self.nic.create_srq(&self.pds[0], &config).unwrap();
         self.srq.insert(srq).clone()
     }

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Errno, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
-    Refusal, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Errno, EventForm, EventSource, Gid, MrRequest, OpenQp, Port,
+    Profile, QpRequest, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// What the device was asked for last, of each kind.
@@ -17,6 +17,10 @@ pub(crate) struct Seen {
     pub(crate) qp: Option<QpRequest>,
     pub(crate) attrs: Vec<(QpState, Attributes)>,
     pub(crate) mailbox: Vec<u8>,
+    pub(crate) resize: Option<ResizeRequest>,
+    pub(crate) limit: u16,
+    /// What was reported last.
+    pub(crate) report: Option<(EventSource, EventForm)>,
 }
 
 #[derive(Clone)]
@@ -25,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) live: Rc<Cell<usize>>,
     pub(crate) seen: Rc<RefCell<Seen>>,
     next: Rc<Cell<u32>>,
+    /// Each report holds it.
+    pub(crate) reports: Rc<Cell<usize>>,
     uars: Rc<Cell<u32>>,
     /// Number of the next descriptor.
     pub(crate) fd: Rc<Cell<u32>>,
@@ -63,14 +69,15 @@ impl Default for Model {
             max_srq: 1 << 20,
             max_srq_wr: 32768,
             comp_vectors: 1,
-            cqe_version: 0,
+            cqe_version: 1,
             port: Port { max_mtu: Mtu::B4096, active_mtu: Mtu::B1024, max_msg_sz: 1 << 30 },
             gids: vec![Gid { gid, ifindex: 1 }],
         };
         let next = Rc::new(Cell::new(0x40));
         let (live, seen, uars) = (Rc::default(), Rc::default(), Rc::default());
         let fd = Rc::new(Cell::new(100));
-        Self { profile, live, seen, next, uars, fd, fails: Rc::default() }
+        let reports = Rc::default();
+        Self { profile, live, seen, next, reports, uars, fd, fails: Rc::default() }
     }
 }
 
@@ -94,6 +101,7 @@ impl Device for Model {
     type Srq = Token;
     type Qp = Token;
     type Uar = Token;
+    type Report = Rc<Cell<usize>>;
 
     fn profile(&self) -> &Profile {
         &self.profile
@@ -124,6 +132,28 @@ impl Device for Model {
 
     fn close_cq(&self, _: &Token) -> u32 {
         3
+    }
+
+    fn resize_cq(&self, _: &Token, request: &ResizeRequest) -> Result<(), Refusal> {
+        self.seen.borrow_mut().resize = Some(*request);
+        self.fails.get().map_or(Ok(()), |errno| Err(Refusal::new(errno, "as the test wants")))
+    }
+
+    fn report(&self, source: EventSource, _: &Token, form: EventForm) -> Rc<Cell<usize>> {
+        self.seen.borrow_mut().report = Some((source, form));
+        self.reports.clone()
+    }
+
+    fn close_report(&self, _: &Rc<Cell<usize>>) -> u32 {
+        5
+    }
+
+    fn set_srq_limit(&self, _: &Token, limit: u16) {
+        self.seen.borrow_mut().limit = limit;
+    }
+
+    fn srq_limit(&self, _: &Token) -> u16 {
+        self.seen.borrow().limit
     }
 
     fn create_srq(&self, _: &Token, request: &SrqRequest) -> Result<(Token, u32), Refusal> {

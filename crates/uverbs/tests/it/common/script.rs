@@ -5,6 +5,7 @@ use super::call::{Attr, MANDATORY, header};
 use super::device::Model;
 use super::memory::{BASE, Memory};
 use arbitrary::{Arbitrary, Unstructured};
+use std::rc::Rc;
 use warpverbs_uverbs::schema::{Access, Class, Kind, Method, OBJECTS};
 use warpverbs_uverbs::{Context, Errno, VERBS_IOCTL, WRITE_COMMANDS};
 
@@ -79,6 +80,7 @@ pub(crate) fn exercise(input: &[u8]) -> Outcome {
     }
     drop(context);
     assert_eq!(model.live.get(), 0, "objects left behind");
+    assert_eq!(Rc::strong_count(&model.reports), 1, "reports left behind");
     outcome
 }
 

@@ -1,0 +1,80 @@
+//! Asynchronous events: their channels, and which object's events go where.
+
+use super::{Context, handle_bytes};
+use crate::Refusal;
+use crate::call::Call;
+use crate::device::Device;
+use crate::event::{EventForm, EventSource};
+use crate::objects::{DevxChannel, Object};
+use crate::schema::DRIVER;
+
+/// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`.
+const OMIT_DATA: u64 = 1;
+
+impl<D: Device> Context<D> {
+    pub(super) fn open_async_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let (channel, fd) = self.device.open_async_channel()?;
+        if self.events.is_none() {
+            self.events = Some(fd);
+            let form = EventForm::Verbs { element: 0 };
+            self.device_events = Some(self.device.report(EventSource::Device, &channel, form));
+        }
+        self.add_fd(call, Object::AsyncEvent(channel), fd);
+        call.answer(0, handle_bytes(fd));
+        Ok(())
+    }
+
+    /// Sends the events of a new object to the channel that the call names in attribute `id`, or to
+    /// the first one. The program's own name of the object is in attribute `name`.
+    pub(super) fn report_events(&mut self, call: &Call, handle: u32, id: u16, name: u16) {
+        let Some(fd) = call.handle(id).or(self.events) else { return };
+        let Some(source) = self.objects.source(handle) else { return };
+        // The program may have closed the first one.
+        let Ok(channel) = self.objects.async_channel(fd) else { return };
+        let form = EventForm::Verbs { element: call.number(name) };
+        let report = self.device.report(source, channel, form);
+        self.objects.add_report(handle, report);
+    }
+
+    pub(super) fn open_devx_events(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let omit_data = call.flags(DRIVER + 1, OMIT_DATA)? != 0;
+        let (channel, fd) = self.device.open_async_channel()?;
+        let channel = DevxChannel { channel, omit_data, reports: Vec::new() };
+        self.add_fd(call, Object::DevxEvents(channel), fd);
+        call.answer(DRIVER, handle_bytes(fd));
+        Ok(())
+    }
+
+    /// Subscribes to kinds of events of an object, or of the device.
+    pub(super) fn subscribe(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        if call.bytes(DRIVER + 3).is_some() {
+            return Err(Refusal::unsupported("events to an eventfd are not modelled"));
+        }
+        let list = call.bytes(DRIVER + 2).unwrap_or(&[]);
+        let (kinds, rest) = list.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(Refusal::invalid(format!("{} bytes of 16-bit numbers", list.len())));
+        }
+        let kinds = kinds.iter().map(|kind| u16::from_ne_bytes(*kind)).collect();
+        let cookie = call.bytes(DRIVER + 4).map_or(0, |_| call.number(DRIVER + 4));
+        let handle = call.handle(DRIVER + 1);
+        let source = match handle {
+            None => EventSource::Device,
+            Some(handle) => self
+                .objects
+                .source(handle)
+                .ok_or_else(|| Refusal::invalid(format!("object {handle:#x} raises no events")))?,
+        };
+        let fd = call.handle(DRIVER).unwrap_or(u32::MAX);
+        let Some(channel) = self.objects.devx_channel(fd) else {
+            return Err(Refusal::invalid(format!("{fd} is no channel of such events")));
+        };
+        let form = EventForm::Mlx5 { cookie, kinds, omit_data: channel.omit_data };
+        let report = self.device.report(source, &channel.channel, form);
+        match handle {
+            None => channel.reports.push(report),
+            Some(handle) => self.objects.add_report(handle, report),
+        }
+        Ok(())
+    }
+}
