@@ -12,6 +12,8 @@ use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
 use tcpx::{Side, TcpFlags};
+use warpverbs::devmem::unpack::Way;
+use warpverbs::gpu::{self, GpuChoice};
 
 /// A handshake of device-memory TCP
 #[derive(Parser)]
@@ -21,14 +23,18 @@ struct Flags {
     side: Side,
     #[command(flatten)]
     tcp: TcpFlags,
+    /// Whose memory is bound to queues: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU", global = true)]
+    gpu: String,
 }
 
 fn main() -> ExitCode {
     common::main(run)
 }
 
-fn run(Flags { side, tcp }: Flags) -> Result<()> {
-    let connection = tcp.connect(&side)?;
+fn run(Flags { side, tcp, gpu }: Flags) -> Result<()> {
+    let gpu = gpu::open(gpu.parse::<GpuChoice>()?)?;
+    let connection = tcp.connect(&side, &gpu, Way::Auto)?;
     println!("connected to {}: {}", connection.peer()?, connection.explain());
     connection.close(common::DEADLINE)?;
     println!("passed: both ends said goodbye");

@@ -6,8 +6,9 @@
 //! tcpx_transfer client HOST [--bytes 64M] [--unpack d2d|host|kernel]
 //! ```
 //!
-//! Without `--unpack`, the transport brings the bytes into the buffer. With it, they are received
-//! into pinned memory, as a device-memory receive leaves them in its own, and then unpacked.
+//! With `--queues eth0:7`, the server receives into device memory and the transport unpacks. Without
+//! queues, `--unpack` has the bytes received into pinned memory, as a device-memory receive leaves
+//! them in its own, and then unpacked by the example.
 
 mod common;
 mod tcpx;
@@ -17,7 +18,7 @@ use clap::Parser;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tcpx::{Side, TcpFlags};
-use warpverbs::devmem::transport::Connection;
+use warpverbs::devmem::transport::{Connection, Payload};
 use warpverbs::devmem::unpack::{Move, Moves, Place as At, UnpackConfig, Unpacker, Way};
 use warpverbs::gpu::{self, Buffer, Gpu, GpuChoice, Place};
 use warpverbs_units::parse_size;
@@ -54,9 +55,18 @@ fn main() -> ExitCode {
 fn run(flags: Flags) -> Result<()> {
     let opened = gpu::open_explained(flags.gpu.parse::<GpuChoice>()?)?;
     println!("memory of {}", opened.why);
-    let connection = flags.tcp.connect(&flags.side)?;
+    let way = flags.unpack.unwrap_or_default();
+    let connection = flags.tcp.connect(&flags.side, &opened.gpu, way)?;
     println!("connected to {}: {}", connection.peer()?, connection.explain());
     match flags.side {
+        // With queues, the transport unpacks.
+        Side::Server { .. } if flags.tcp.queues.is_some() => {
+            receive(&connection, &opened.gpu, None)?;
+            let placed = connection.placed();
+            if placed != Payload::default() {
+                println!("the kernel put {placed}");
+            }
+        }
         Side::Server { .. } => receive(&connection, &opened.gpu, flags.unpack)?,
         Side::Client { .. } => {
             ensure!(flags.unpack.is_none(), "--unpack is for the end that receives");

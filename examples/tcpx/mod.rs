@@ -4,8 +4,11 @@
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Connection, Endpoint};
+use warpverbs::devmem::transport::{Config, Connection, Endpoint, QUEUES_ENV, Queues};
+use warpverbs::devmem::unpack::{UnpackConfig, Way};
+use warpverbs::gpu::Gpu;
 
 /// Which end this process is.
 #[derive(Subcommand, Clone)]
@@ -23,6 +26,9 @@ pub(crate) enum Side {
     },
 }
 
+/// Bytes of device memory that are bound to queues.
+const BOUND: u64 = 64 << 20;
+
 /// Flags of both ends.
 #[derive(Args, Clone)]
 pub(crate) struct TcpFlags {
@@ -32,14 +38,20 @@ pub(crate) struct TcpFlags {
     /// Sockets of the connection
     #[arg(long, default_value_t = 3, global = true)]
     sockets: u16,
+    /// Receive queues to be bound to memory of the device, such as eth0:7; needs root
+    #[arg(long, env = QUEUES_ENV, global = true)]
+    pub(crate) queues: Option<Queues>,
     /// Seconds to wait for the other end
     #[arg(long, default_value_t = 60, global = true)]
     wait: u64,
 }
 
 impl TcpFlags {
-    pub(crate) fn connect(&self, side: &Side) -> Result<Connection> {
-        let endpoint = Endpoint::new(Config::default().sockets(self.sockets))?;
+    /// Connects the ends; this one receives into memory of `gpu` if queues are named for it.
+    pub(crate) fn connect(&self, side: &Side, gpu: &Arc<dyn Gpu>, way: Way) -> Result<Connection> {
+        let config = Config::default().sockets(self.sockets);
+        let unpack = UnpackConfig { way, ..UnpackConfig::default() };
+        let endpoint = Endpoint::choose(config, self.queues.as_ref(), BOUND, gpu, unpack)?;
         let wait = Duration::from_secs(self.wait);
         match side {
             Side::Server { bind } => {

@@ -25,7 +25,7 @@ use warpverbs_mem::{Access, HostBuf, Region};
 
 /// Shorter than what is sent: pages have to be used again.
 const DMABUF: u64 = 8 << 20;
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(300);
 
 type Failure = Box<dyn Error + Send + Sync>;
 

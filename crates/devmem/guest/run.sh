@@ -46,7 +46,7 @@ ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
   cp -L "$library" "root$library"
 done
 (cd root && find . | cpio --quiet -o -H newc) >initrd
-timeout 300 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1024 -smp 2 -nographic -no-reboot \
+timeout 600 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1024 -smp 2 -nographic -no-reboot \
   -nic none -kernel "image/boot/vmlinuz-$release" -initrd initrd -append "console=ttyS0 panic=-1 quiet" \
   </dev/null 2>&1 | sed -n '/bound: /,$p' | tee log
 grep -q 'GUEST PASSED' log

@@ -63,17 +63,17 @@ struct Report {
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let root = Root::machine();
-    if let Some(Topic::Tcp) = args.topic {
-        let found = tcp::tcp(&root, SCHEMA);
-        let text = if args.json { json(&found)? } else { tcp::text(&found) };
-        return crate::print::line(text.trim_end());
-    }
-    let report = report(&root);
     let text = match &args.topic {
-        None if args.json => json(&report)?,
-        None | Some(Topic::Tcp) => text::render(&report),
+        Some(Topic::Tcp) => {
+            let found = tcp::tcp(&root, SCHEMA);
+            if args.json { json(&found)? } else { tcp::text(&found) }
+        }
+        None => {
+            let report = report(&root);
+            if args.json { json(&report)? } else { text::render(&report) }
+        }
         Some(Topic::Path { from, to }) => {
-            let way = path::way(&root, &report, from, to)?;
+            let way = path::way(&root, &report(&root), from, to)?;
             if args.json { json(&way)? } else { text::way(&way) }
         }
     };

@@ -23,6 +23,8 @@ pub(super) struct Kernel {
     /// Whether a dmabuf can be bound for receiving, and for sending, given a NIC that can do it.
     pub(super) receive: bool,
     pub(super) send: bool,
+    /// Whether io_uring receives without copies, by the kernel's release. Not used yet.
+    pub(super) zero_copy: bool,
     /// What it lacks; one line each, with what to do.
     pub(super) lacks: Vec<String>,
 }
@@ -49,6 +51,7 @@ const DRIVERS: [(&str, (u32, u32)); 4] =
 /// The core of receiving and of sending.
 const RECEIVE_SINCE: &str = "6.12";
 const SEND_SINCE: &str = "6.16";
+const ZERO_COPY_SINCE: (u32, u32) = (6, 15);
 /// Memory for the completions of sends and for control messages, per socket.
 const OPTMEM: u64 = 128 << 10;
 
@@ -94,7 +97,9 @@ fn kernel(root: &Root) -> Kernel {
             "net.core.optmem_max is {bytes}, few sends fit: `sysctl -w net.core.optmem_max={OPTMEM}`"
         ));
     }
-    Kernel { release, receive, send, lacks }
+    let disabled = root.read("proc/sys/kernel/io_uring_disabled").is_some_and(|text| text == "2");
+    let zero_copy = !disabled && version(&release).is_some_and(|found| found >= ZERO_COPY_SINCE);
+    Kernel { release, receive, send, zero_copy, lacks }
 }
 
 /// `6.12` of `6.12.107+deb12-amd64`.
@@ -175,11 +180,13 @@ pub(super) fn text(tcp: &Tcp) -> String {
     let kernel = &tcp.kernel;
     let word = |holds| if holds { "yes" } else { "no" };
     let mut out = format!(
-        "{}\n\nLinux {}: binds memory for receiving: {}, for sending: {}\n",
+        "{}\n\nLinux {}: binds memory for receiving: {}, for sending: {}\nio_uring receives without \
+         copies: {} (not used)\n",
         tcp.verdict,
         kernel.release,
         word(kernel.receive),
-        word(kernel.send)
+        word(kernel.send),
+        word(kernel.zero_copy)
     );
     for line in &kernel.lacks {
         out += &format!("  - {line}\n");

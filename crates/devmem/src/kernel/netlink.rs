@@ -123,12 +123,13 @@ pub(crate) fn find(attributes: &[DefaultNla], kind: u16) -> Option<Vec<u8>> {
     attributes.iter().find(|attribute| attribute.kind() & TYPE == kind).map(value)
 }
 
-/// The attribute of this kind, as a number of 32 bits or less.
+/// The attribute of this kind, as a number of 32 bits or less, in the byte order of the machine.
 pub(crate) fn find_number(attributes: &[DefaultNla], kind: u16) -> Option<u32> {
-    let mut bytes = find(attributes, kind)?;
-    bytes.resize(4, 0);
-    // Little-endian machines keep a short number in the first bytes; all that this runs on are.
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    match find(attributes, kind)?.as_slice() {
+        [byte] => Some((*byte).into()),
+        bytes @ [_, _] => Some(u16::from_ne_bytes(bytes.try_into().ok()?).into()),
+        bytes => Some(u32::from_ne_bytes(bytes.try_into().ok()?)),
+    }
 }
 
 /// An attribute that is a number of 32 bits.
@@ -279,6 +280,17 @@ mod tests {
         // Cut anywhere, it is refused and nothing else happens.
         for len in 0..bytes.len() {
             assert!(NetlinkMessage::<Generic>::deserialize(&bytes[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_have_the_byte_order_of_the_machine_and_one_of_three_lengths() {
+        let with = |bytes: &[u8]| find_number(&[DefaultNla::new(4, bytes.to_vec())], 4);
+        assert_eq!(with(&[7]), Some(7));
+        assert_eq!(with(&0x0102u16.to_ne_bytes()), Some(0x0102));
+        assert_eq!(with(&0x0102_0304u32.to_ne_bytes()), Some(0x0102_0304));
+        for len in [0, 3, 5, 8] {
+            assert_eq!(with(&vec![1; len]), None, "{len} bytes");
         }
     }
 

@@ -10,6 +10,7 @@ use super::protocol::{Agreed, Framing, Offer};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Region, SmallBuf};
@@ -22,6 +23,12 @@ const SERVING_NAP: Duration = Duration::from_millis(200);
 /// Passes without anything to do after which a polling thread offers its core to others: the peer
 /// may be one of them.
 const PASSES: u32 = 8;
+
+/// A core that was offered to others and came back so late is shared with programs that compute. A
+/// thread that sleeps gets it back when bytes arrive; one that polls only after their time slice.
+const SLICE: Duration = Duration::from_micros(200);
+/// So many waits then sleep at once, before one tries again to poll.
+const BLOCKING: u32 = 256;
 
 /// Names an operation of a connection, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +52,8 @@ pub struct Connection {
     offers: [Offer; 2],
     why: Arc<str>,
     spin: Duration,
+    /// How many more waits sleep at once.
+    shared: AtomicU32,
 }
 
 impl fmt::Debug for Connection {
@@ -61,7 +70,16 @@ impl Connection {
         why: Arc<str>,
         spin: Duration,
     ) -> Self {
-        Self { sockets: engine.sockets(), engine: Mutex::new(engine), agreed, offers, why, spin }
+        let shared = AtomicU32::new(0);
+        Self {
+            sockets: engine.sockets(),
+            engine: Mutex::new(engine),
+            agreed,
+            offers,
+            why,
+            spin,
+            shared,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Engine> {
@@ -278,6 +296,9 @@ impl Connection {
     ) -> Result<T, TransportError> {
         let began = Instant::now();
         let (mut idle_since, mut idle) = (began, 0u32);
+        let shared = self.shared.load(Ordering::Relaxed);
+        self.shared.store(shared.saturating_sub(1), Ordering::Relaxed);
+        let spin = if shared == 0 { self.spin } else { Duration::ZERO };
         loop {
             let mut engine = self.lock();
             if let Some(result) = done(&mut engine) {
@@ -295,7 +316,7 @@ impl Connection {
             idle = if busy { 0 } else { idle.wrapping_add(1) };
             if busy {
                 idle_since = now;
-            } else if now - idle_since >= self.spin {
+            } else if now - idle_since >= spin {
                 engine.send_news()?;
                 let interest = engine.interest();
                 drop(engine);
@@ -303,6 +324,9 @@ impl Connection {
             } else if idle.is_multiple_of(PASSES) {
                 drop(engine);
                 std::thread::yield_now();
+                if now.elapsed() >= SLICE {
+                    self.shared.store(BLOCKING, Ordering::Relaxed);
+                }
             }
         }
     }

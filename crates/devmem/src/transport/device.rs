@@ -156,7 +156,8 @@ impl BoundQueues {
         let netdev = Netdev::open().map_err(|error| causes(&error))?;
         let bind = |dmabuf| netdev.bind_receive(&interface, &queues.numbers, dmabuf);
         let (memory, bound) = if gpu.info().kind == GpuKind::Simt {
-            let memory = HostDmabuf::new(bytes).map_err(|e| format!("no dmabuf of memory: {e}"))?;
+            let memory = HostDmabuf::new(bytes)
+                .map_err(|e| format!("/dev/udmabuf makes no dmabuf of host memory: {e}"))?;
             (memory.memory().clone(), bind(memory.as_fd()))
         } else {
             let memory = gpu.alloc(bytes as usize, Place::Device).map_err(|e| causes(&e))?;

@@ -9,7 +9,7 @@ use warpverbs::devmem::transport::{Connection, Operation, RemoteMemory};
 use warpverbs::raw::mem::Region;
 
 /// Messages or writes under way in a bandwidth test.
-pub(super) const DEPTH: usize = 4;
+const DEPTH: usize = 4;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,16 +95,16 @@ pub(super) fn verify(region: &Region) -> Result<()> {
 pub(super) fn pipeline(
     connection: &Connection,
     count: u64,
-    mut post: impl FnMut(usize) -> Result<Operation>,
+    mut post: impl FnMut() -> Result<Operation>,
 ) -> Result<()> {
     let mut under_way = VecDeque::with_capacity(DEPTH);
-    for n in 0..count as usize {
+    for _ in 0..count {
         if under_way.len() == DEPTH
             && let Some(first) = under_way.pop_front()
         {
             connection.wait(first, LIMIT)?;
         }
-        under_way.push_back(post(n)?);
+        under_way.push_back(post()?);
     }
     for operation in under_way {
         connection.wait(operation, LIMIT)?;

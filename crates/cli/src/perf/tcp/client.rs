@@ -139,12 +139,12 @@ impl<'a> Client<'a> {
                 }
             }
             Test::MessageBandwidth => {
-                pipeline(connection, iterations, |_| Ok(connection.isend(&region)?))?;
+                pipeline(connection, iterations, || Ok(connection.isend(&region)?))?;
                 // A message is sent before it has arrived.
                 connection.wait_notification(LIMIT)?;
             }
             Test::WriteBandwidth => {
-                pipeline(connection, iterations, |_| Ok(connection.write(&region, far)?))?;
+                pipeline(connection, iterations, || Ok(connection.write(&region, far)?))?;
                 connection.notify(b"complete")?;
             }
         }

@@ -15,8 +15,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use client::Client;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Endpoint};
+use warpverbs::devmem::transport::{Config, Endpoint, QUEUES_ENV, Queues};
+use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, Way};
 use warpverbs::gpu::{self, Gpu, GpuChoice};
 
 /// Which end this process is.
@@ -49,6 +51,30 @@ pub(crate) struct ServerArgs {
     /// Whose memory holds the bytes: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     gpu: String,
+    #[command(flatten)]
+    receive: ReceiveArgs,
+}
+
+/// How an end receives.
+#[derive(Args, Clone, Debug)]
+struct ReceiveArgs {
+    /// Receive queues to be bound to memory of the device, such as eth0:7 (needs root); without,
+    /// payload is received into host memory
+    #[arg(long, env = QUEUES_ENV)]
+    queues: Option<Queues>,
+    /// Who moves what came from device memory: auto, copy-engine (d2d), host or kernel
+    #[arg(long, default_value = "auto", env = UNPACK_ENV)]
+    unpack: Way,
+}
+
+/// Bytes of device memory that are bound to queues.
+const BOUND: u64 = 64 << 20;
+
+impl ReceiveArgs {
+    fn endpoint(&self, config: Config, gpu: &Arc<dyn Gpu>) -> Result<Endpoint> {
+        let unpack = UnpackConfig { way: self.unpack, ..UnpackConfig::default() };
+        Ok(Endpoint::choose(config, self.queues.as_ref(), BOUND, gpu, unpack)?)
+    }
 }
 
 /// Options of a client.
@@ -91,6 +117,8 @@ struct MeasureArgs {
     /// Whose memory holds the bytes: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     gpu: String,
+    #[command(flatten)]
+    receive: ReceiveArgs,
     /// Without the bare loop and UCX
     #[arg(long)]
     alone: bool,
@@ -140,7 +168,7 @@ fn measure(args: &MeasureArgs, address: SocketAddr, local: bool) -> Result<()> {
     args.check()?;
     let opened = gpu::open_explained(args.gpu.parse::<GpuChoice>()?)?;
     let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
-    let endpoint = Endpoint::new(config)?;
+    let endpoint = args.receive.endpoint(config, &opened.gpu)?;
     let mut client = Client::connect(&endpoint, &*opened.gpu, address)?;
     let nic = Chosen::new("TCP".to_owned(), &client.explain());
     let device = Chosen::new(opened.gpu.info().name.clone(), &opened.why);
