@@ -12,6 +12,7 @@ mod stats;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
+use warpverbs::transport::{Context, ContextBuilder, VerbsProvider, Way};
 use warpverbs_units as units;
 
 /// GPU kernels that drive an RDMA NIC themselves
@@ -44,9 +45,19 @@ struct Common {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
+}
+
+impl Common {
+    /// Everything there is, RDMA devices in the way that was asked for.
+    fn context(&self) -> ContextBuilder {
+        Context::builder().verbs(VerbsProvider::default().with_way(self.way))
+    }
 }
 
 fn main() -> ExitCode {

@@ -50,6 +50,8 @@ pub enum Kind {
     SoftNetwork,
     /// RDMA devices behind libibverbs.
     Verbs,
+    /// mlx5 devices that read the queues themselves.
+    Mlx5,
 }
 
 impl std::fmt::Display for Kind {
@@ -58,6 +60,7 @@ impl std::fmt::Display for Kind {
             Self::SoftLoopback => "software NIC, loopback",
             Self::SoftNetwork => "software NICs, RoCEv2",
             Self::Verbs => "RDMA device",
+            Self::Mlx5 => "mlx5 device that reads the queues itself",
         })
     }
 }
@@ -133,6 +136,7 @@ impl Setup {
         match (side.provider.as_str(), loopback) {
             ("soft", true) => Kind::SoftLoopback,
             ("soft", false) => Kind::SoftNetwork,
+            ("mlx5", _) => Kind::Mlx5,
             _ => Kind::Verbs,
         }
     }

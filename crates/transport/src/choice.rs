@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
+use thiserror::Error;
 
 /// A NIC by name, as on a command line: `auto`, `soft` (or `soft0`, its name in lists), or the name of
 /// an RDMA device.
@@ -53,9 +54,60 @@ impl fmt::Display for NicChoice {
     }
 }
 
+/// Who reads the queues that kernels post to, where a NIC allows both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// The best there is. Today the proxy: the direct way has no shared receive queues, and was not
+    /// tried with hardware yet.
+    #[default]
+    Auto,
+    /// A software NIC in this process, which passes work on to the device.
+    Proxy,
+    /// The device itself. Only mlx5 devices, and only where libmlx5 and firmware let programs make
+    /// queues by firmware commands.
+    Direct,
+}
+
+/// A word that names no [`Way`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no way to drive a NIC: expected auto, proxy or direct")]
+pub struct NotAWay(String);
+
+impl FromStr for Way {
+    type Err = NotAWay;
+
+    fn from_str(name: &str) -> Result<Self, NotAWay> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "proxy" => Ok(Self::Proxy),
+            "direct" => Ok(Self::Direct),
+            other => Err(NotAWay(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Proxy => "proxy",
+            Self::Direct => "direct",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::NicChoice;
+    use super::{NicChoice, Way};
+
+    #[test]
+    fn ways_print_as_they_are_read() {
+        for name in ["auto", "proxy", "direct"] {
+            assert_eq!(name.parse::<Way>().unwrap().to_string(), name);
+        }
+        let error = "Direct".parse::<Way>().unwrap_err().to_string();
+        assert!(error.contains("\"Direct\"") && error.contains("proxy or direct"), "{error}");
+    }
 
     #[test]
     fn choices_print_as_they_are_read() {

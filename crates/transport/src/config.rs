@@ -110,7 +110,11 @@ impl EndpointConfig {
         Self { inline_bytes: bytes, ..self }
     }
 
-    /// How the send CQ reports.
+    /// How the send CQ reports. One that a device of hardware writes by itself ([`Way::Direct`])
+    /// is a ring in any case: in a collapsed one, the flush that follows an error would cover its
+    /// cause, which the device does not remember.
+    ///
+    /// [`Way::Direct`]: crate::Way::Direct
     pub fn send_cq(self, mode: CqMode) -> Self {
         Self { send_cq: mode, ..self }
     }

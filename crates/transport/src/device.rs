@@ -21,6 +21,10 @@ pub struct Device {
 
 impl Device {
     pub(crate) fn new(nic: Arc<dyn Nic>, why: String) -> Self {
+        let why = match nic.way() {
+            Some(way) => format!("{why}; {way}"),
+            None => why,
+        };
         tracing::info!(%why, "NIC opened");
         Self { shared: Arc::new(DeviceShared::new(nic)), why: why.into() }
     }

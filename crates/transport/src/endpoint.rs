@@ -94,7 +94,7 @@ struct Core {
 impl Endpoint {
     pub(crate) fn new(device: Arc<DeviceShared>, config: &EndpointConfig) -> Result<Self, Error> {
         config.check()?;
-        let memory = Memory::new(config)?;
+        let memory = Memory::new(config, device.nic.send_cq(config.send_cq))?;
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
         let register = match qp.doorbell_offset() {
@@ -339,7 +339,7 @@ fn create_qp(
     memory: &Memory,
 ) -> Result<Arc<dyn QueuePair>, Error> {
     let shape = &memory.shape;
-    let (sq, rq, record) = (memory.sq()?, memory.rq()?, memory.record()?);
+    let (sq, rq, record) = (memory.sq(), memory.rq()?, memory.record()?);
     let (send_cq, recv_cq) = (memory.send_cq()?, memory.recv_cq()?);
     let [send_record, recv_record] = memory.cq_records()?;
     let recv = match &config.srq {
@@ -349,6 +349,7 @@ fn create_qp(
     };
     let cq = |mode, log_size, buf, record| CqSpec { mode, log_size, buf, record };
     device.nic.create_qp(&QpSpec {
+        memory: memory.shared(),
         sq: &sq,
         log_sq: shape.log_send,
         recv,

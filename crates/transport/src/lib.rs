@@ -75,7 +75,7 @@ mod srq;
 mod status;
 mod wire;
 
-pub use choice::NicChoice;
+pub use choice::{NicChoice, NotAWay, Way};
 pub use config::{EndpointConfig, QueuePlacement};
 pub use context::{Context, ContextBuilder};
 pub use device::Device;

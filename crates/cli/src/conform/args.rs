@@ -5,6 +5,7 @@ use crate::perf::Mem;
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use std::net::{IpAddr, Ipv4Addr};
+use warpverbs::transport::Way;
 use warpverbs_conformance::{CASES, Case};
 
 #[derive(Args)]
@@ -77,6 +78,9 @@ pub(super) struct ServerArgs {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     pub(super) nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    pub(super) way: Way,
     /// Run no kernels
     #[arg(long)]
     pub(super) host_only: bool,

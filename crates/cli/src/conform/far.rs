@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs::transport::{Context, NicChoice};
+use warpverbs::transport::{Context, NicChoice, VerbsProvider, Way};
 use warpverbs_conformance::{
     Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,
 };
@@ -57,14 +57,15 @@ impl warpverbs_control::Message for Message {
 /// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` keeps the two
 /// sides' captures and faults apart.
 fn open(
-    (nic, gpu): (&str, Option<&str>),
+    (nic, way, gpu): (&str, Way, Option<&str>),
     (ip, udp_port): (IpAddr, u16),
     process: u32,
 ) -> Result<Side> {
     let bind = SocketAddr::new(ip.to_canonical(), udp_port);
     let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
     let config = Config { link, ..Config::default() }.with_env()?.for_process(process);
-    let context = Context::builder().soft_config(config).build()?;
+    let verbs = VerbsProvider::default().with_way(way);
+    let context = Context::builder().soft_config(config).verbs(verbs).build()?;
     let side = Side::open(&context, &NicChoice::from(nic))?;
     Ok(match gpu {
         Some(choice) => side.with_gpu(gpu::open(choice.parse::<GpuChoice>()?)?),
@@ -87,7 +88,7 @@ pub(super) fn serve(args: &ServerArgs) -> Result<()> {
 
 fn follow(args: &ServerArgs, control: &mut Connection<Message>) -> Result<()> {
     let gpu = (!args.host_only).then_some(args.gpu.as_str());
-    let side = open((&args.nic, gpu), (control.local_addr()?.ip(), args.udp_port), 1)?;
+    let side = open((&args.nic, args.way, gpu), (control.local_addr()?.ip(), args.udp_port), 1)?;
     let side = side.placed(args.mem.place());
     let mut actor = Actor::new(side);
     control.during("in the middle of the cases");
@@ -100,12 +101,12 @@ fn follow(args: &ServerArgs, control: &mut Connection<Message>) -> Result<()> {
     }
 }
 
-/// The way to a server.
-struct Way {
+/// The connection to a server.
+struct ServerLink {
     control: Connection<Message>,
 }
 
-impl Link for Way {
+impl Link for ServerLink {
     fn ask(&mut self, request: Request) -> Result<Reply, String> {
         let ask = || {
             self.control.send(&Message::Ask(request))?;
@@ -118,7 +119,7 @@ impl Link for Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for ServerLink {
     fn drop(&mut self) {
         // The server may be gone.
         let _ = self.control.send(&Message::End);
@@ -127,15 +128,15 @@ impl Drop for Way {
 
 /// The side that posts, and a server as its peer.
 pub(super) fn connect(args: &ClientArgs) -> Result<Setup> {
-    let Common { gpu, nic, .. } = &args.common;
+    let Common { gpu, nic, way, .. } = &args.common;
     let gpu = (!args.choice.host_only).then_some(gpu.as_str());
     let mut control =
         Connection::<Message>::connect(&args.host, args.port, Duration::from_secs(args.wait))?;
     control.during("in the middle of a case");
-    let side = open((nic, gpu), (control.local_addr()?.ip(), args.udp_port), 0);
+    let side = open((nic, *way, gpu), (control.local_addr()?.ip(), args.udp_port), 0);
     let side = side.inspect_err(|error| {
         control.farewell(&Message::Failed(format!("{error:#}")));
     })?;
     let side = side.placed(args.choice.mem.place());
-    Ok(Setup::new(side, Peer::far(Box::new(Way { control }))?))
+    Ok(Setup::new(side, Peer::far(Box::new(ServerLink { control }))?))
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::raw::nic::Config;
-use warpverbs::transport::{Context, NicChoice};
+use warpverbs::transport::NicChoice;
 use warpverbs_conformance::{About, Case, Outcome, Setup, Which};
 
 /// Raised when a field is renamed or removed; new fields may come without.
@@ -84,7 +84,7 @@ fn alone(args: &ConformArgs) -> Result<Setup> {
             bail!("--network is for software NICs, and --nic is {name}; leave one of them out")
         }
         (None, _) => {
-            Setup::on(&Context::builder().soft_config(config.with_env()?).build()?, choice)?
+            Setup::on(&args.common.context().soft_config(config.with_env()?).build()?, choice)?
         }
     };
     if args.choice.host_only {
@@ -102,7 +102,8 @@ fn client(args: &ClientArgs) -> Result<()> {
 fn local(args: &LocalArgs) -> Result<()> {
     let Common { gpu, nic, .. } = &args.common;
     let mem = args.choice.mem.to_possible_value().context("a place of memory has a name")?;
-    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--mem", mem.get_name()];
+    let way = args.common.way.to_string();
+    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--way", &way, "--mem", mem.get_name()];
     flags.extend(args.choice.host_only.then_some("--host-only"));
     let server = LocalServer::start(&["conform"], &flags)?;
     client(&ClientArgs {

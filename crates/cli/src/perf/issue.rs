@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, Gpu, GpuKind};
 use warpverbs::kernels::perf;
-use warpverbs::transport::QueuePlacement;
+use warpverbs::transport::{QueuePlacement, Way};
 
 /// Options of `perf issue`.
 #[derive(Args, Clone, Debug)]
@@ -147,7 +147,8 @@ impl IssueArgs {
 
 pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     args.check()?;
-    let common = crate::Common { gpu: args.gpu.clone(), nic: "soft".to_owned(), json: args.json };
+    let (gpu, nic, way) = (args.gpu.clone(), "soft".to_owned(), Way::Auto);
+    let common = crate::Common { gpu, nic, way, json: args.json };
     let rig = Rig::open_for(&common, args.qps.iter().copied().max().unwrap_or(1))?;
     kernel::load(&*rig.gpu)?;
     let (watch, mut rows) = (Watch::start(), Vec::new());

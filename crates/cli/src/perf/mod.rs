@@ -21,6 +21,7 @@ mod tcp;
 
 use clap::{Args, Subcommand};
 pub(crate) use plan::Mem;
+use warpverbs::transport::Way;
 
 /// What to measure.
 #[derive(Subcommand)]
@@ -60,6 +61,9 @@ pub(crate) struct NicOnly {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -68,7 +72,8 @@ pub(crate) struct NicOnly {
 impl NicOnly {
     /// With the host SIMT device, whose memory is host memory.
     fn common(&self) -> crate::Common {
-        crate::Common { gpu: "simt".to_owned(), nic: self.nic.clone(), json: self.json }
+        let (gpu, nic) = ("simt".to_owned(), self.nic.clone());
+        crate::Common { gpu, nic, way: self.way, json: self.json }
     }
 }
 

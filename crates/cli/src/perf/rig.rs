@@ -11,7 +11,7 @@ use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
-    Access, Context, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, QueuePlacement,
+    Access, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, QueuePlacement,
 };
 
 /// An open device and NIC.
@@ -24,14 +24,14 @@ pub(crate) struct Rig {
 impl Rig {
     /// Opens what the flags name.
     pub(crate) fn open(common: &Common) -> Result<Self> {
-        Self::open_with(common, Context::builder())
+        Self::open_with(common, common.context())
     }
 
     /// As [`Rig::open`], on a NIC with room for so many queue pairs if it is ours.
     pub(crate) fn open_for(common: &Common, qps: u32) -> Result<Self> {
         let config = Config::default().with_env()?;
         let max_qps = config.max_qps.max(qps);
-        Self::open_with(common, Context::builder().soft_config(Config { max_qps, ..config }))
+        Self::open_with(common, common.context().soft_config(Config { max_qps, ..config }))
     }
 
     /// As [`Rig::open`], on a NIC made as `builder` says.

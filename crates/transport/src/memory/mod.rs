@@ -17,7 +17,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{Kind, Region};
-use warpverbs_mlx5::export::{PostState, QueueState};
+use warpverbs_mlx5::export::{CqMode, PostState, QueueState};
 
 const CQ_CI: usize = offset_of!(QueueState, cq_ci);
 const SCRATCH_FREE: usize = offset_of!(PostState, scratch_free);
@@ -28,7 +28,7 @@ pub(crate) struct Memory {
     gpu: Option<Arc<dyn Gpu>>,
     rings: Rings,
     ring_buf: Buffer,
-    /// The send queue, at its start or alone.
+    /// The send queue, part of `ring_buf` or alone.
     sq_buf: Buffer,
     state: State,
     state_buf: Buffer,
@@ -43,15 +43,16 @@ macro_rules! parts {
 }
 
 impl Memory {
-    pub(crate) fn new(config: &EndpointConfig) -> Result<Self, Error> {
-        let shape = Shape::new(config);
+    /// `send_cq` is how the NIC reports what was sent.
+    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Result<Self, Error> {
+        let shape = Shape::new(config, send_cq);
         let apart = config.placement == QueuePlacement::Device;
         let (rings, bytes) = Rings::new(&shape, !apart);
         let gpu = config.gpu.clone().filter(|_| config.placement != QueuePlacement::Host);
         let ring_buf = alloc(gpu.as_ref(), bytes, Place::Shared)?;
-        let sq_buf = match apart {
-            true => alloc(gpu.as_ref(), 64 << shape.log_send, Place::Device)?,
-            false => ring_buf.clone(),
+        let sq_buf = match rings.sq {
+            Some(part) => ring_buf.slice(part.at, part.len)?,
+            None => alloc(gpu.as_ref(), 64 << shape.log_send, Place::Device)?,
         };
         let (state, bytes) = State::new(&shape);
         let state_buf = alloc(gpu.as_ref(), bytes, Place::Device)?;
@@ -80,9 +81,13 @@ impl Memory {
     }
 
     /// The send queue.
-    pub(crate) fn sq(&self) -> Result<Region, Error> {
-        // First in its buffer, whichever that is.
-        Ok(self.sq_buf.region().slice(0, 64 << self.shape.log_send)?)
+    pub(crate) fn sq(&self) -> Region {
+        self.sq_buf.region().clone()
+    }
+
+    /// All that poster and NIC share, but for a send queue that lies alone.
+    pub(crate) fn shared(&self) -> &Region {
+        self.ring_buf.region()
     }
 
     /// The receive and the send half of the QP's doorbell record.

@@ -20,15 +20,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(config: &EndpointConfig) -> Self {
+    /// `send_cq` is how the NIC reports what was sent.
+    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Self {
         let log_send = config.log_send();
-        let log_send_cq = if config.send_cq == CqMode::Ring { log_send } else { 0 };
+        let log_send_cq = if send_cq == CqMode::Ring { log_send } else { 0 };
         Self {
             log_send,
             log_recv: config.log_recv(),
             log_stride: config.log_recv_stride(),
             own_recv: config.has_own_recv(),
-            send_cq_mode: config.send_cq,
+            send_cq_mode: send_cq,
             log_send_cq,
             inline_bytes: config.inline_bytes as usize,
         }
@@ -53,12 +54,21 @@ impl Plan {
         self.end = at + len as u64;
         Part { at, len }
     }
+
+    /// A part that ends where a line does.
+    fn end_of_line(&mut self, len: usize) -> Part {
+        let whole = self.part(len.next_multiple_of(ALIGN as usize));
+        Part { at: whole.at + (whole.len - len) as u64, len }
+    }
 }
 
 /// What poster and NIC share: rings, CQs, records, scratch, and the word that aborts.
 #[derive(Debug)]
 pub(super) struct Rings {
+    /// Directly before the send queue: an mlx5 device takes both as one piece.
     pub(super) rq: Part,
+    /// None if it lies elsewhere.
+    pub(super) sq: Option<Part>,
     pub(super) send_cq: Part,
     pub(super) recv_cq: Part,
     pub(super) record: Part,
@@ -79,15 +89,13 @@ pub(super) struct State {
 }
 
 impl Rings {
-    /// Their parts, and the bytes of all. The send queue comes first if it lies here too.
+    /// Their parts, and the bytes of all.
     pub(super) fn new(shape: &Shape, with_send_queue: bool) -> (Self, u64) {
         let recv = 1usize << shape.log_recv;
         let mut plan = Plan::default();
-        if with_send_queue {
-            plan.part(64 << shape.log_send);
-        }
         let rings = Self {
-            rq: plan.part(if shape.own_recv { recv << shape.log_stride } else { 0 }),
+            rq: plan.end_of_line(if shape.own_recv { recv << shape.log_stride } else { 0 }),
+            sq: with_send_queue.then(|| plan.part(64 << shape.log_send)),
             send_cq: plan.part(64 << shape.log_send_cq),
             recv_cq: plan.part(recv * 64),
             record: plan.part(8),

@@ -91,7 +91,7 @@ impl Rings {
             false => None,
         };
         Ok(Self {
-            sq: memory.sq()?.cells(0, WORDS << shape.log_send)?,
+            sq: memory.sq().cells(0, WORDS << shape.log_send)?,
             span: memory.sq_span()?.cells(0, 1 << shape.log_send)?,
             rq,
             log_rq_stride: shape.log_stride,

@@ -99,6 +99,17 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         [16, 16]
     }
 
+    /// Who reads the queues that kernels post to, and why, in words for users; `None` if there is no
+    /// choice.
+    fn way(&self) -> Option<&str> {
+        None
+    }
+
+    /// How a send CQ reports that was asked to report so.
+    fn send_cq(&self, asked: CqMode) -> CqMode {
+        asked
+    }
+
     /// The memory that holds doorbell registers; a GPU maps it to ring them.
     fn doorbells(&self) -> &Region;
 
@@ -165,6 +176,8 @@ pub(crate) enum RecvSpec<'a> {
 // Without libibverbs no NIC takes calls or limits inline data.
 #[cfg_attr(not(feature = "verbs"), allow(dead_code))]
 pub(crate) struct QpSpec<'a> {
+    /// All parts lie in it, but for a send queue in memory of its own.
+    pub(crate) memory: &'a Region,
     /// 2^`log_sq` WQEBBs.
     pub(crate) sq: &'a Region,
     /// log2 of the number of WQEBBs.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! nic             a protection domain: memory, QPs, shared queues
+//! ├─ mlx5         a QP of an mlx5 device whose rings the device reads itself, if asked for
 //! ├─ direct       a QP of the device alone, which the host posts to by calls
 //! ├─ qp           a QP of the device with one of the software NIC before it
 //! ├─ proxy_device lists of work to ibv_post_send, ibv_wc to completions
@@ -17,14 +18,15 @@
 mod direct;
 mod events;
 mod inline;
+mod mlx5;
 mod nic;
 mod opened;
 mod proxy_device;
 mod qp;
 
 use super::{Nic, NicInfo, Offer, Provider};
-use crate::Error;
 use crate::pci::Slot;
+use crate::{Error, Way};
 use nic::VerbsNic;
 use opened::{Opened, info, is_emulated, sysfs};
 use std::collections::BTreeMap;
@@ -39,6 +41,7 @@ pub struct VerbsProvider {
     library: Option<verbs::Verbs>,
     /// Where sysfs is looked for, if not at the root.
     root: Option<PathBuf>,
+    way: Way,
     /// Devices that are open, by name.
     open: Mutex<BTreeMap<String, Arc<Opened>>>,
 }
@@ -54,6 +57,12 @@ impl VerbsProvider {
     #[must_use]
     pub fn with_root(self, root: impl Into<PathBuf>) -> Self {
         Self { root: Some(root.into()), ..self }
+    }
+
+    /// Lets queues be read in this way.
+    #[must_use]
+    pub fn with_way(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     fn root(&self) -> &Path {
@@ -104,7 +113,7 @@ impl Provider for VerbsProvider {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error> {
-        Ok(Arc::new(VerbsNic::new(self.opened(name)?)?))
+        Ok(Arc::new(VerbsNic::new(self.opened(name)?, self.way)?))
     }
 
     /// The first device that is hardware and has a port in use, or the nearest one to a GPU. An

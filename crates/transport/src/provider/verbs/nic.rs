@@ -3,12 +3,13 @@
 use super::direct::DirectQp;
 use super::events::device_number;
 use super::inline;
+use super::mlx5::{self, Mlx5};
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};
 use crate::provider::soft::srq_config;
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
-use crate::{Error, FabricAddress, NicId, RegisterOptions};
+use crate::{CqMode, Error, FabricAddress, NicId, RegisterOptions, Way};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -21,8 +22,12 @@ const SEND_SGES: u32 = crate::limits::MAX_SEND_SGES as u32;
 
 /// An open device with a protection domain, of which the software NIC has a twin.
 pub(super) struct VerbsNic {
+    info: NicInfo,
     pd: Pd,
     device_pd: verbs::Pd,
+    /// What makes queues that the device reads itself; `None` if the software NIC reads them.
+    mlx5: Option<Mlx5>,
+    way: &'static str,
     opened: Arc<Opened>,
 }
 
@@ -33,9 +38,36 @@ impl fmt::Debug for VerbsNic {
 }
 
 impl VerbsNic {
-    pub(super) fn new(opened: Arc<Opened>) -> Result<Self, Error> {
+    pub(super) fn new(opened: Arc<Opened>, way: Way) -> Result<Self, Error> {
         let device_pd = verbs::Pd::new(&opened.context)?;
-        Ok(Self { pd: opened.running.nic.alloc_pd(), device_pd, opened })
+        let (mlx5, way) = match way {
+            Way::Direct => {
+                let mlx5 = Mlx5::new(&opened, &device_pd)?;
+                (Some(mlx5), "direct, as requested: the device reads the queues itself")
+            }
+            Way::Proxy => (None, "proxy, as requested: the CPU reads kernels' queues"),
+            Way::Auto => (
+                None,
+                "proxy: the CPU reads kernels' queues, since the direct way has no shared receive \
+                 queues and was not tried with hardware",
+            ),
+        };
+        let info = match &mlx5 {
+            Some(_) => mlx5::info(&opened.info),
+            None => opened.info.clone(),
+        };
+        Ok(Self { info, pd: opened.running.nic.alloc_pd(), device_pd, mlx5, way, opened })
+    }
+
+    /// A way of the proxied queues is asked for that those of the device do not have.
+    fn check_proxied(&self, what: &'static str) -> Result<(), Error> {
+        match &self.mlx5 {
+            Some(_) => {
+                let device = self.opened.name().to_owned();
+                Err(verbs::VerbsError::Unsupported { device, what }.into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// What a QP of the device is asked to take.
@@ -124,7 +156,15 @@ impl VerbsNic {
 
 impl Nic for VerbsNic {
     fn info(&self) -> &NicInfo {
-        &self.opened.info
+        &self.info
+    }
+
+    fn way(&self) -> Option<&str> {
+        Some(self.way)
+    }
+
+    fn send_cq(&self, asked: CqMode) -> CqMode {
+        if self.mlx5.is_some() { CqMode::Ring } else { asked }
     }
 
     fn id(&self) -> NicId {
@@ -145,7 +185,10 @@ impl Nic for VerbsNic {
     }
 
     fn doorbells(&self) -> &Region {
-        self.opened.running.nic.doorbells()
+        match &self.mlx5 {
+            Some(mlx5) => mlx5.register(),
+            None => self.opened.running.nic.doorbells(),
+        }
     }
 
     fn register(
@@ -156,8 +199,14 @@ impl Nic for VerbsNic {
         let (opened, access) = (&self.opened, options.access());
         let registration = verbs::Registration::new(access).relaxed_ordering(options.is_relaxed());
         let peer_module = verbs::peer_module(&opened.root, region.kind());
-        let ways = verbs::GpuWays { peer_module, bounce: options.may_bounce() };
+        // Nobody would copy what a device reads by itself.
+        let bounce = options.may_bounce() && self.mlx5.is_none();
+        let ways = verbs::GpuWays { peer_module, bounce };
         let made = verbs::Registered::new(&self.device_pd, region, registration, &ways)?;
+        if self.mlx5.is_some() {
+            let (device, how, _opened) = (made.mr, made.how, opened.clone());
+            return Ok(Box::new(VerbsKey { mr: None, device, how, _opened }));
+        }
         let (nic, lkey, device) = (&opened.running.nic, made.mr.lkey(), made.mr);
         let mr = match made.how.by {
             RegistrationPath::Bounce => {
@@ -165,10 +214,13 @@ impl Nic for VerbsNic {
             }
             _ => nic.reg_proxied_mr(&self.pd, region, access, lkey),
         }?;
-        Ok(Box::new(VerbsKey { mr, device, how: made.how, _opened: opened.clone() }))
+        Ok(Box::new(VerbsKey { mr: Some(mr), device, how: made.how, _opened: opened.clone() }))
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+        if let Some(mlx5) = &self.mlx5 {
+            return mlx5.create_qp(&self.opened, &self.device_pd, spec);
+        }
         let shared = match spec.recv {
             RecvSpec::Shared(queue) => {
                 let queue: &dyn Any = queue;
@@ -190,6 +242,7 @@ impl Nic for VerbsNic {
     }
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+        self.check_proxied("there are no shared receive queues in the direct way, only by proxy")?;
         let attr = &self.opened.attr;
         // One segment is the link.
         let sges = (1u32 << (spec.log_stride - 4)) - 1;
@@ -210,9 +263,10 @@ impl Nic for VerbsNic {
     }
 }
 
-/// The software NIC's key goes first: nothing is posted with the device's after it.
+/// The software NIC's key, where it reads the queues, goes first: nothing is posted with the device's
+/// after it.
 struct VerbsKey {
-    mr: Mr,
+    mr: Option<Mr>,
     device: verbs::Mr,
     how: RegistrationChoice,
     _opened: Arc<Opened>,
@@ -220,7 +274,7 @@ struct VerbsKey {
 
 impl MemoryKey for VerbsKey {
     fn lkey(&self) -> u32 {
-        self.mr.lkey()
+        self.mr.as_ref().map_or(self.device.lkey(), Mr::lkey)
     }
 
     fn rkey(&self) -> u32 {

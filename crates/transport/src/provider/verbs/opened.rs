@@ -1,15 +1,16 @@
 //! A device, once it is open: its port and address, and the software NIC beside it.
 
 use super::events::Listener;
+use crate::fabric::gid_of;
 use crate::provider::NicInfo;
 use crate::provider::soft::Running;
-use crate::{Error, FabricAddress};
+use crate::{Error, FabricAddress, UsageError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{Config, Idle, Mtu, SoftNic};
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::{GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
+use warpverbs_verbs::{Gid, GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
 
 /// A device, once it is open.
 pub(super) struct Opened {
@@ -103,6 +104,33 @@ impl Opened {
     /// How peers reach it, in words.
     pub(super) fn why(&self) -> &str {
         &self.why
+    }
+
+    /// How the device reaches a peer, if it does.
+    pub(super) fn path(&self, peer: &FabricAddress) -> Result<verbs::Path, UsageError> {
+        let (own, port, index) = (self.reach, self.port, self.gid.entry.index as u8);
+        own.check(self.name(), peer)?;
+        let routed = |gid| verbs::Path::roce(port, index, Gid(gid));
+        Ok(match (own, *peer) {
+            (_, FabricAddress::RoceV2 { gid } | FabricAddress::RoceV1 { gid }) => routed(gid),
+            (_, FabricAddress::Udp(addr)) => routed(gid_of(addr.ip())),
+            (
+                FabricAddress::Infiniband { gid: own, .. },
+                FabricAddress::Infiniband { gid, lid },
+            ) => {
+                let local = verbs::Path::infiniband(port, lid);
+                // The first half of a GID is the subnet's.
+                let same_subnet = own[..8] == gid[..8] && lid != 0 && !self.grh_required;
+                let global = (!same_subnet).then_some(routed(gid).global).flatten();
+                verbs::Path { global, ..local }
+            }
+            // The check has refused every other pair.
+            (_, peer) => {
+                let (nic, why) =
+                    (self.name().to_owned(), "they are on networks of different kinds");
+                return Err(UsageError::NoWay { nic, own, peer, why });
+            }
+        })
     }
 
     pub(super) fn is_gone(&self) -> bool {

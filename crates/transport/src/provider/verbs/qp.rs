@@ -2,17 +2,15 @@
 
 use super::events::device_number;
 use super::opened::Opened;
-use crate::fabric::gid_of;
+use crate::Error;
 use crate::provider::events::{Objects, Subscription};
 use crate::provider::soft::attributes;
 use crate::provider::{Events, PathSpec, QueuePair};
-use crate::{Error, FabricAddress, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_mem::Access;
 use warpverbs_nic::{Cq, FirstError, NicError, Path, Qp, QpAttrs, QpState};
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::Gid;
 
 /// A QP of a device.
 pub(super) struct DeviceQp {
@@ -34,40 +32,17 @@ impl DeviceQp {
         Objects { qpn: self.qp.qpn(), cqns, srqns: Vec::new() }
     }
 
-    /// How the device reaches a peer, if it does.
-    fn path(&self, peer: &FabricAddress) -> Result<verbs::Path, UsageError> {
-        let opened = &*self.opened;
-        let (own, port, index) = (opened.reach, opened.port, opened.gid.entry.index as u8);
-        own.check(opened.name(), peer)?;
-        let routed = |gid| verbs::Path::roce(port, index, Gid(gid));
-        Ok(match (own, *peer) {
-            (_, FabricAddress::RoceV2 { gid } | FabricAddress::RoceV1 { gid }) => routed(gid),
-            (_, FabricAddress::Udp(addr)) => routed(gid_of(addr.ip())),
-            (
-                FabricAddress::Infiniband { gid: own, .. },
-                FabricAddress::Infiniband { gid, lid },
-            ) => {
-                let local = verbs::Path::infiniband(port, lid);
-                // The first half of a GID is the subnet's.
-                let same_subnet = own[..8] == gid[..8] && lid != 0 && !opened.grh_required;
-                let global = (!same_subnet).then_some(routed(gid).global).flatten();
-                verbs::Path { global, ..local }
-            }
-            // The check has refused every other pair.
-            (_, peer) => {
-                let (nic, why) =
-                    (opened.name().to_owned(), "they are on networks of different kinds");
-                return Err(UsageError::NoWay { nic, own, peer, why });
-            }
-        })
-    }
-
     /// From INIT to RTS.
     pub(super) fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let rtr = verbs::QpAttrs {
             max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
             min_rnr_timer: Some(path.min_rnr_timer),
-            ..verbs::QpAttrs::rtr(self.path(&path.dest)?, path.mtu, path.dest_qpn, path.rq_psn)
+            ..verbs::QpAttrs::rtr(
+                self.opened.path(&path.dest)?,
+                path.mtu,
+                path.dest_qpn,
+                path.rq_psn,
+            )
         };
         let rts = verbs::QpAttrs {
             timeout: Some(path.ack_timeout),

@@ -1,0 +1,166 @@
+//! QPs of an mlx5 device whose rings the device reads itself: kernels and host post to it with
+//! nobody between. They are made by firmware commands in the memory that posters use.
+//!
+//! ```text
+//! mod      what the device must be able to do; a QP with its two CQs
+//! ├─ command  the mailboxes: which fields are set, and why
+//! └─ qp       states of a QP
+//! ```
+
+mod command;
+mod qp;
+#[cfg(test)]
+mod tests;
+
+use super::opened::Opened;
+use crate::Error;
+use crate::provider::events::Objects;
+use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec};
+use command::{CqPlace, QpPlace};
+use qp::Mlx5Qp;
+use std::sync::Arc;
+use warpverbs_mem::Region;
+use warpverbs_verbs as verbs;
+use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, Umem, pd_number};
+
+/// A queue begins at a multiple of this in its umem, and the send queue behind the receive queue.
+const SMALLEST_RQ: usize = 64;
+/// Bytes of the longest WQE that posters write: control, address, and inline data.
+const LONGEST_WQE: u32 = 256;
+
+/// What the QPs of a protection domain are made with.
+pub(super) struct Mlx5 {
+    devx: Devx,
+    pdn: u32,
+    eqn: u32,
+    uar: Uar,
+    register: Region,
+}
+
+/// What is said of a device whose queues it reads itself.
+pub(super) fn info(of: &NicInfo) -> NicInfo {
+    let description = of.description.replace("queues by the CPU", "queues by the device itself");
+    NicInfo { provider: "mlx5", description, ..of.clone() }
+}
+
+fn failed(error: Mlx5Error) -> Error {
+    verbs::VerbsError::from(Box::new(error)).into()
+}
+
+impl Mlx5 {
+    pub(super) fn new(opened: &Opened, pd: &verbs::Pd) -> Result<Self, Error> {
+        let no = |what| {
+            let device = opened.name().to_owned();
+            Err(Error::from(verbs::VerbsError::Unsupported { device, what }))
+        };
+        // The register is memory of the device; elsewhere a release store need not order writes of
+        // the rings before one of it (docs/ordering.md).
+        if !cfg!(target_arch = "x86_64") {
+            return no("the direct way is for hosts with x86-64");
+        }
+        let devx = Devx::of(&opened.context).map_err(failed)?;
+        let general = devx.general_caps().map_err(failed)?;
+        if general.rc == 0 {
+            return no("the direct way needs the capability rc (reliable connections)");
+        }
+        if general.max_wqe_sz_sq < LONGEST_WQE {
+            return no("the direct way needs WQEs of 256 bytes (capability max_wqe_sz_sq)");
+        }
+        // Kernels take what an 8-byte atomic returns as it is.
+        let atomics = if general.atomic == 1 { Some(devx.atomic_caps()) } else { None };
+        if let Some(caps) = atomics.transpose().map_err(failed)?
+            && caps.req_8b_endianness_mode != 1
+        {
+            return no("the direct way needs results of atomics in the host's byte order \
+                 (capability atomic_req_8B_endianness_mode)");
+        }
+        let pdn = pd_number(&devx, pd).map_err(failed)?;
+        let eqn = devx.event_queue(0).map_err(failed)?;
+        let uar = Uar::alloc(&devx).map_err(failed)?;
+        let register = uar.register();
+        Ok(Self { devx, pdn, eqn, uar, register })
+    }
+
+    /// The doorbell register of all its QPs.
+    pub(super) fn register(&self) -> &Region {
+        &self.register
+    }
+
+    fn create_cq(&self, spec: &CqSpec<'_>, umem: &Arc<Umem>) -> Result<Arc<Object>, Error> {
+        // The device finds every entry invalid.
+        spec.buf.fill(0, spec.buf.len(), 0xff)?;
+        let place = CqPlace {
+            umem: umem.id(),
+            buf: offset(umem, spec.buf)?,
+            record: offset(umem, spec.record)?,
+            uar: self.uar.page(),
+            eqn: self.eqn,
+            log_size: spec.log_size,
+        };
+        let uses = (umem.clone(), self.uar.clone());
+        let cq = Object::create(&self.devx, &command::create_cq(&place), uses).map_err(failed)?;
+        Ok(Arc::new(cq))
+    }
+
+    /// A QP and its CQs. A step that fails leaves nothing behind.
+    pub(super) fn create_qp(
+        &self,
+        opened: &Arc<Opened>,
+        pd: &verbs::Pd,
+        spec: &QpSpec<'_>,
+    ) -> Result<Arc<dyn QueuePair>, Error> {
+        let no = |what| {
+            let device = opened.name().to_owned();
+            Error::from(verbs::VerbsError::Unsupported { device, what })
+        };
+        if spec.consume_only {
+            return Err(no("a device executes the work that it is given (consume_only)"));
+        }
+        let (rq, wq) = match spec.recv {
+            RecvSpec::Shared(_) => return Err(no("there are no shared receive queues here")),
+            RecvSpec::None => (None, spec.sq),
+            RecvSpec::Own { buf, log_depth, log_stride } => {
+                if buf.addr() + buf.len() as u64 != spec.sq.addr() {
+                    return Err(no("the direct way needs both queues in host memory"));
+                }
+                if buf.len() < SMALLEST_RQ {
+                    return Err(no("the direct way needs receive queues of at least 64 bytes"));
+                }
+                (Some((log_depth, log_stride)), buf)
+            }
+        };
+        let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
+        let send_cq = self.create_cq(&spec.send_cq, &umem)?;
+        let recv_cq = self.create_cq(&spec.recv_cq, &umem)?;
+        let place = QpPlace {
+            umem: umem.id(),
+            wq: offset(&umem, wq)?,
+            record: offset(&umem, spec.record)?,
+            uar: self.uar.page(),
+            pd: self.pdn,
+            cqs: [send_cq.number(), recv_cq.number()],
+            log_sq: spec.log_sq,
+            rq,
+        };
+        let cqns = place.cqs;
+        let uses = (send_cq, recv_cq, umem, self.uar.clone(), pd.clone());
+        let qp = Object::create(&self.devx, &command::create_qp(&place), uses).map_err(failed)?;
+        let objects = Objects { qpn: qp.number(), cqns: cqns.to_vec(), srqns: Vec::new() };
+        let pair = Mlx5Qp {
+            qp,
+            cqns,
+            devx: self.devx.clone(),
+            pd: pd.clone(),
+            events: opened.running.subscribe(objects),
+            opened: opened.clone(),
+        };
+        pair.init(spec.access)?;
+        Ok(Arc::new(pair))
+    }
+}
+
+fn offset(umem: &Umem, part: &Region) -> Result<u64, Error> {
+    umem.offset_of(part).ok_or_else(|| {
+        failed(Mlx5Error::NotHostMemory { kind: format!("memory apart ({part:?})") })
+    })
+}
