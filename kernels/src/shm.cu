@@ -1,6 +1,6 @@
 // Each call on the symmetric heap by itself, for tests: by the first thread, warp or block of the
 // launch. Places are offsets in the heap. The first bad wv::Status stays in *status.
-#include "warpverbs/shm.h"
+#include "warpverbs/bulk.h"
 
 using namespace wv;
 
@@ -41,6 +41,20 @@ WV_SAFE_KERNEL(shm_put_by)(const Heap* heap, u32 group, u32 route, u64 to, u64 f
                    : put<route::rdma>(coop, *heap, target, source, bytes, pe);
     return put_status.ok() ? quiet(coop, *heap) : put_status;
   });
+}
+
+// Twice, by thread 0 of block 0, through `lent` bytes of dynamic shared memory.
+WV_SAFE_KERNEL(shm_put_through)(const Heap* heap, u32 lent, u64 to, u64 from, u64 bytes, u32 pe,
+                                Status* status WV_COUNT(1)) {
+  if (block_index() != 0 || thread_index() != 0) return;
+  const Lent shared = lend_dynamic(lent);
+  u8* target = at_offset<u8>(*heap, to);
+  const u8* source = at_offset<u8>(*heap, from);
+  Status result;
+  for (u32 i = 0; i < 2 && result.ok(); ++i) {
+    result = put_through(shared, *heap, target, source, bytes, pe);
+  }
+  keep_first(status, result.ok() ? quiet(thread, *heap, pe) : result);
 }
 
 WV_SAFE_KERNEL(shm_get)(const Heap* heap, u32 group, u64 to, u64 from, u64 bytes, u32 pe,

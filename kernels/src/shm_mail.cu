@@ -149,7 +149,7 @@ WV_SAFE_KERNEL(shm_round)(const Member* members WV_COUNT(grid_blocks), u32 group
 WV_SAFE_KERNEL(shm_lone_mail)(const Heap* heap, u32 receives, u64 box, u32 bytes, u32 log_slots,
                               u32 size, u32 peer, u64 ns, u64* sent WV_COUNT(1),
                               Status* status WV_COUNT(1)) {
-  const Mailbox mailbox{box, bytes, static_cast<u8>(log_slots), 31, 0};
+  const Mailbox mailbox{box, bytes, static_cast<u8>(log_slots), 30, 0};
   Mail mail = mail_open(block, *heap, mailbox, receives != 0 ? no_rank : peer,
                         receives != 0 ? peer : no_rank);
   Status result = mail.status;

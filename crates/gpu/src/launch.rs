@@ -66,23 +66,36 @@ pub struct Dim {
     pub grid: Extent,
     /// Threads of a block.
     pub block: Extent,
+    /// Bytes of shared memory of a block beside what the kernel declares: `dynamic_shared` of the
+    /// device library. 0 unless [`Dim::shared`] says otherwise.
+    pub shared: u32,
 }
 
 /// The most that every device takes in each dimension, as CUDA documents it (compute capability 3.0
 /// and later); the x dimension of a block is bounded by its threads.
 const MAX_GRID: Extent = Extent { x: i32::MAX as u32, y: 65535, z: 65535 };
 const MAX_BLOCK_Z: u32 = 64;
+/// The most dynamic shared memory that any device gives a block (compute capability 9.0 and 10.0).
+const MAX_SHARED: u32 = 227 << 10;
+
+pub(crate) const TOO_MUCH_SHARED: &str = "0 to 232448 bytes, or what the device gives a block";
 
 impl Dim {
     /// `blocks` blocks of `threads` threads, in one dimension.
     pub const fn new(blocks: u32, threads: u32) -> Self {
         let grid = Extent { x: blocks, y: 1, z: 1 };
-        Self { grid, block: Extent { x: threads, y: 1, z: 1 } }
+        Self { grid, block: Extent { x: threads, y: 1, z: 1 }, shared: 0 }
     }
 
     /// A grid of blocks of threads, each in up to three dimensions.
     pub fn of(grid: impl Into<Extent>, block: impl Into<Extent>) -> Self {
-        Self { grid: grid.into(), block: block.into() }
+        Self { grid: grid.into(), block: block.into(), shared: 0 }
+    }
+
+    /// The same with `bytes` of dynamic shared memory for each block.
+    #[must_use]
+    pub const fn shared(self, bytes: u32) -> Self {
+        Self { shared: bytes, ..self }
     }
 
     /// Blocks of the grid.
@@ -97,7 +110,7 @@ impl Dim {
 
     /// Whether a device can run `kernel` in this shape, with blocks of `max_threads` at most.
     pub(crate) fn check(self, kernel: &'static str, max_threads: u32) -> Result<(), GpuError> {
-        let Self { grid, block } = self;
+        let Self { grid, block, .. } = self;
         let within = |field, value: u32, max: u32, expected| match (1..=max).contains(&value) {
             true => Ok(()),
             false => Err(GpuError::BadLaunch { kernel, field, value: value.into(), expected }),
@@ -107,6 +120,10 @@ impl Dim {
         within("grid.z", grid.z, MAX_GRID.z, "1 to 65535")?;
         within("blocks", self.blocks(), MAX_GRID.x, "1 to 2147483647 in all dimensions")?;
         within("block.z", block.z, MAX_BLOCK_Z, "1 to 64")?;
+        if self.shared > MAX_SHARED {
+            let (field, value) = ("shared", self.shared.into());
+            return Err(GpuError::BadLaunch { kernel, field, value, expected: TOO_MUCH_SHARED });
+        }
         let most = "1 to 1024 in all dimensions, or what the kernel's registers allow";
         within("threads per block", self.threads(), max_threads, most)
     }
@@ -195,7 +212,8 @@ mod tests {
     #[test]
     fn wrong_shapes_are_named() {
         let most = i32::MAX as u32;
-        for good in [Dim::new(1, 256), Dim::new(most, 1), Dim::of((2, 3, 4), (16, 4, 4))] {
+        let lent = Dim::new(1, 1).shared(227 << 10);
+        for good in [Dim::new(1, 256), Dim::new(most, 1), Dim::of((2, 3, 4), (16, 4, 4)), lent] {
             assert_eq!(refused(good), None, "{good:?}");
         }
         for (bad, field, value) in [
@@ -209,6 +227,7 @@ mod tests {
             (Dim::new(1, 0), "threads per block", 0),
             (Dim::new(1, 257), "threads per block", 257),
             (Dim::of(1, (16, 17)), "threads per block", 272),
+            (Dim::new(1, 1).shared((227 << 10) + 1), "shared", (227 << 10) + 1),
         ] {
             assert_eq!(refused(bad), Some((field, value.into())), "{bad:?}");
         }

@@ -188,7 +188,12 @@ pub const TEAM_BLOCK_BYTES: u64 = 656;
 /// Size of the block of a `wv::Mailbox` for messages of up to `bytes`, `1 << log_slots` of them
 /// under way at once: at the same offset of both heaps, 16-byte aligned, zero before the first use.
 pub const fn mail_block_bytes(bytes: u32, log_slots: u8) -> u64 {
-    64 + 2 * 16 * ((bytes as u64).div_ceil(8) << log_slots)
+    /// Bytes of the longest message in narrow lines.
+    const NARROW_MOST: u64 = 4096;
+    let bytes = bytes as u64;
+    let narrow = 16 * (if bytes < NARROW_MOST { bytes } else { NARROW_MOST }).div_ceil(8);
+    let wide = if bytes > NARROW_MOST { 512 * bytes.div_ceil(504) } else { 0 };
+    128 + 2 * ((if wide > narrow { wide } else { narrow }) << log_slots)
 }
 
 const _: () = {

@@ -82,7 +82,7 @@ fn asserts() -> String {
     writeln!(out, "static_assert(sizeof(TeamBlock) == {TEAM_BLOCK_BYTES}, \"\");").expect("text");
     for (bytes, log_slots) in [(0, 1), (1, 1), (8, 3), (9, 3), (65_537, 4), (u32::MAX, 16)] {
         let size = mail_block_bytes(bytes, log_slots);
-        let mailbox = format!("Mailbox{{0, {bytes}u, {log_slots}, 31, 0}}");
+        let mailbox = format!("Mailbox{{0, {bytes}u, {log_slots}, 30, 0}}");
         writeln!(out, "static_assert(mail_block_bytes({mailbox}) == {size}ull, \"\");")
             .expect("text");
     }

@@ -1,6 +1,7 @@
 // Mail: messages that carry their own notice. A message arrives one flight after it was sent, with
-// no fence and no acknowledgement: 8 bytes of it travel in a line of 16 that also has a sequence
-// number, twice, so that whoever sees the number sees the bytes.
+// no fence and no acknowledgement: each 8 aligned bytes of it arrive as one and say that they have.
+// Up to 4 KiB, 4 bytes of payload travel beside 4 of the message's number; of longer messages 63 bits
+// beside a mark (impl/mail_lines.h).
 //
 // A mailbox is a block of the symmetric heap, zero before its first use. Through one block a rank
 // sends to one other rank, and receives from one: a pair has one, and so has a ring. Both sides say
@@ -23,7 +24,7 @@ struct Mailbox {
   u64 block;  // where in the heap
   u32 bytes;  // of the largest message
   u8 log_slots;   // log2 of the messages under way at once, at least 1
-  u8 log_period;  // log2 of the messages after which numbers begin anew: 31, or less in tests
+  u8 log_period;  // log2 of the messages after which numbers begin anew: 30, or less in tests
   u16 reserved;
 };
 
@@ -31,7 +32,7 @@ struct MailBlock {
   u64 sent;       // messages
   u64 received;
   Signal credit;  // messages of this rank that its peer has taken
-  u64 pad[4];
+  u64 pad[12];
   // Lines of all slots as they arrive, then as they leave by RDMA: see mail_block_bytes.
 };
 
@@ -39,15 +40,33 @@ struct MailLine {
   u32 low, first, high, second;  // `first` and `second` are the message's number
 };
 
-constexpr u32 line_payload = 8;
+constexpr u32 line_payload = 8;   // of a narrow line, a MailLine
+constexpr u32 narrow_most = 4096;  // bytes; longer messages travel in wide lines
+constexpr u32 wide_pairs = 32;    // MailLines of a wide line
+constexpr u32 wide_words = 63;    // of 8 bytes
+constexpr u32 wide_payload = 8 * wide_words;
+
+// Wide lines of a message.
+WV_HD constexpr u32 wide_lines(u32 bytes) {
+  return static_cast<u32>((u64{bytes} + wide_payload - 1) / wide_payload);
+}
+// Bytes that a message takes on its way.
+WV_HD constexpr u64 line_bytes(u32 bytes) {
+  const u64 narrow = (u64{bytes} + line_payload - 1) / line_payload;
+  return sizeof(MailLine) * (bytes <= narrow_most ? narrow : u64{wide_lines(bytes)} * wide_pairs);
+}
+// Bytes of a slot: the largest message, or the longest in narrow lines, which may take more.
+WV_HD constexpr u64 slot_bytes(u32 most) {
+  const u64 narrow = line_bytes(most < narrow_most ? most : narrow_most);
+  return line_bytes(most) > narrow ? line_bytes(most) : narrow;
+}
 // Size of the block of a box.
-WV_HD constexpr u64 lines_of(u32 bytes) { return (u64{bytes} + line_payload - 1) / line_payload; }
 WV_HD constexpr u64 mail_block_bytes(const Mailbox& box) {
-  return sizeof(MailBlock) + 2 * (lines_of(box.bytes) << box.log_slots) * sizeof(MailLine);
+  return sizeof(MailBlock) + 2 * (slot_bytes(box.bytes) << box.log_slots);
 }
 
 static_assert(sizeof(Mailbox) == 16, "Mailbox");
-static_assert(sizeof(MailBlock) == 64 && sizeof(MailLine) == 16, "MailBlock");
+static_assert(sizeof(MailBlock) == 128 && sizeof(MailLine) == 16, "MailBlock");
 
 struct Mail {
   const Heap* heap;
@@ -61,6 +80,12 @@ struct Mail {
   u64 to_delta;
   MailLine* lines;  // of slot 0, as they arrive
   u32 slot_lines;
+  u32 wide;  // lines of the last message received that are still to be zeroed
+  // Of the next messages, worked out before there is need: what a call computes first delays it.
+  u32 send_number, take_number;
+  u32 send_slot, take_slot;  // offsets from `lines`, in MailLines
+  u32 room;                  // messages that may leave without a look at the credit
+  u32 until_credit;          // messages to take until the next one is given
 };
 
 // `heap` stays where it is. Ranks may be no_rank: nothing is sent or received then. bad_address if
@@ -70,7 +95,7 @@ WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box,
 
 // Keeps the numbers for the next kernel. Returns mail.status.
 template <class Coop>
-WV_DEVICE Status mail_close(const Coop& coop, const Mail& mail);
+WV_DEVICE Status mail_close(const Coop& coop, Mail& mail);
 
 // The source, 8-byte aligned, is any memory, and free once the members have synchronised. Waits
 // while all slots are taken. too_long beyond the box; after a failure nothing was sent. A message of 0

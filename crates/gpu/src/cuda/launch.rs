@@ -5,8 +5,9 @@ use super::deferred_free::{self, Running};
 use super::lock;
 use super::module::Function;
 use super::occupancy::{Claim, footprint};
-use crate::launch::{Dim, LaunchState};
+use crate::launch::{Dim, LaunchState, TOO_MUCH_SHARED};
 use crate::{GpuError, Kernel, LaunchError};
+use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::sync::{Arc, Mutex};
 
 /// Idle streams of one context.
@@ -48,6 +49,7 @@ impl CudaLaunch {
         check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
         let stream = streams.take()?;
         let _entered = context.enter()?;
+        allow_shared(context, function, entry.name, dim)?;
         let claim = claim(context, function, dim)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
         deferred_free::launching(|| {
@@ -64,7 +66,7 @@ impl CudaLaunch {
                     dim.block.x,
                     dim.block.y,
                     dim.block.z,
-                    0,
+                    dim.shared,
                     stream.raw(),
                     params.as_mut_ptr(),
                     std::ptr::null_mut(),
@@ -86,6 +88,25 @@ impl CudaLaunch {
     }
 }
 
+/// More dynamic shared memory than 48 KiB has to be asked for, once for a function; less is no harm.
+fn allow_shared(
+    context: &'static Context,
+    function: Function,
+    kernel: &'static str,
+    dim: Dim,
+) -> Result<(), GpuError> {
+    if dim.shared == 0 {
+        return Ok(());
+    }
+    let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    let driver = context.driver();
+    // SAFETY: a loaded function; a context is current.
+    unsafe { driver.cuFuncSetAttribute(function.raw, attribute, dim.shared as i32) }.map_err(|_| {
+        let (field, value) = ("shared", dim.shared.into());
+        GpuError::BadLaunch { kernel, field, value, expected: TOO_MUCH_SHARED }
+    })
+}
+
 /// Takes room for a launch; waits for copies that it would keep from landing.
 fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Claim, GpuError> {
     let fitting = fitting(context, function, dim)?;
@@ -99,10 +120,15 @@ pub(super) fn fitting(
     dim: Dim,
 ) -> Result<u32, GpuError> {
     let (driver, threads) = (context.driver(), dim.threads() as i32);
-    let mut fitting = 0;
+    let (mut fitting, shared) = (0, dim.shared as usize);
     // SAFETY: the pointer is to a live local; a loaded function; a context is current.
     unsafe {
-        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, function.raw, threads, 0)
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            &mut fitting,
+            function.raw,
+            threads,
+            shared,
+        )
     }?;
     Ok(fitting as u32)
 }

@@ -278,7 +278,8 @@ impl Executor {
                 self.open_barrier(block);
             }
             Request::Shared { size, align, key } => {
-                let (name, limit) = (warp.name(lane), self.plan.config.shared_bytes);
+                let name = warp.name(lane);
+                let limit = self.plan.config.shared_bytes + u64::from(self.plan.dim.shared);
                 if let Some(block) = self.blocks[warp.block].as_mut() {
                     let addr = block.variable(name, (size, align, key), limit)?;
                     warp.lanes[lane as usize].answer = addr;

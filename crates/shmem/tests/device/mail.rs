@@ -13,7 +13,7 @@ const DESK: u64 = 256;
 /// `count` messages of up to `bytes` from rank 0 to rank 1, in launches of `each`.
 fn letters(
     ranks: &Ranks,
-    group: u32,
+    (group, threads): (u32, u32),
     bytes: u32,
     log_slots: u32,
     (count, each): (u32, u32),
@@ -22,7 +22,7 @@ fn letters(
     let wrong = ranks.buffer(8);
     for skip in (0..count).step_by(each as usize) {
         let members = ranks.members([0, 1], |heap| k::Member { heap });
-        ranks.run(Dim::new(2, 40), |status| k::ShmLetters {
+        ranks.run(Dim::new(2, threads), |status| k::ShmLetters {
             members,
             sender: 0,
             receiver: 1,
@@ -38,7 +38,8 @@ fn letters(
             wrong: pointer(&wrong),
             status,
         });
-        assert_eq!(ranks.read(&wrong), [0; 8], "{}, group {group}, {bytes} bytes", ranks.what);
+        let who = format!("group {group} of {threads} threads");
+        assert_eq!(ranks.read(&wrong), [0; 8], "{}, {who}, {bytes} bytes", ranks.what);
     }
 }
 
@@ -46,8 +47,10 @@ fn letters(
 fn every_byte_of_every_message_arrives() {
     for seed in seeds(0x600, 5) {
         for routes in [Routes::Direct, Routes::Rdma] {
-            for group in [0, 1, 2] {
-                for (bytes, log_slots) in [(8, 1), (50, 2), (1500, 3)] {
+            // Whole warps share out wide lines; of a block of 40, its threads do.
+            for group in [(0, 1), (1, 32), (2, 40), (2, 64)] {
+                // The longer ones come in lines of both kinds, in the same slots.
+                for (bytes, log_slots) in [(8, 1), (50, 2), (1500, 3), (9000, 1)] {
                     let size = 1 << 18;
                     assert!(BOX + mail_block_bytes(bytes, log_slots as u8) <= size);
                     let ranks = Ranks::new(2, size as usize, routes, Pace::Seeded(seed));
@@ -67,7 +70,7 @@ fn long_messages_arrive() {
         let ranks = Ranks::new(2, size as usize, routes, Pace::Real);
         let wrong = ranks.buffer(8);
         let members = ranks.members([0, 1], |heap| k::Member { heap });
-        ranks.run(Dim::new(2, 64), |status| k::ShmLetters {
+        ranks.run(Dim::new(2, 96), |status| k::ShmLetters {
             members,
             sender: 0,
             receiver: 1,
@@ -156,6 +159,14 @@ fn a_peer_that_does_nothing_is_named() {
         ranks.raise_alarm(0, 2);
         assert_eq!(lone(&ranks, Lone { receives: 1, ..LONE }).0, Outcome::PeerLost);
     }
+}
+
+#[test]
+fn an_empty_message_may_be_taken_before_it_is_sent() {
+    let ranks = Ranks::new(2, 1 << 15, Routes::Direct, Pace::Seeded(8));
+    // Where the receiver counts what it has taken.
+    ranks.fill(0, BOX + 16, &1u64.to_ne_bytes());
+    assert_eq!(lone(&ranks, LONE), (Outcome::Timeout, 5));
 }
 
 #[test]

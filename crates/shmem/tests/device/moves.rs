@@ -152,6 +152,37 @@ fn every_call_moves_its_bytes_and_no_others() {
 }
 
 #[test]
+fn lent_shared_memory_carries_puts_of_one_thread() {
+    for routes in [Routes::Direct, Routes::Rdma] {
+        let mut run = Run::new(2, 1 << 16, routes, Pace::Seeded(11), 11);
+        // Nothing, too little for a tile, tiles of 16 bytes, tiles of 1 KiB.
+        for lent in [0, 128, 256, 128 + (8 << 10)] {
+            for bytes in [0, 1, 15, 16, 17, 100, 4095, 9 << 10, (1 << 15) + 5] {
+                for shifts in MISALIGNED {
+                    let place = |run: &mut Run, base| run.place(base, 0, bytes + 16);
+                    let to = place(&mut run, 0) + shifts.0;
+                    let from = place(&mut run, 1 << 16) + shifts.1;
+                    let heap = run.ranks.heaps[0].clone();
+                    let dim = Dim::new(2, 40).shared(lent);
+                    run.ranks.run(dim, |status| k::ShmPutThrough {
+                        heap,
+                        lent,
+                        to,
+                        from,
+                        bytes,
+                        pe: 1,
+                        status,
+                    });
+                    run.model.copy((0, from), (1, to), bytes as usize);
+                    let what = format!("{bytes} bytes from {from:#x} to {to:#x} by {lent} lent");
+                    run.model.compare(&run.ranks, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn long_transfers_cross_segments() {
     for routes in [Routes::Direct, Routes::Rdma] {
         let mut run = Run::new(2, 1 << 21, routes, Pace::Real, 7);

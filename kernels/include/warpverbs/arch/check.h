@@ -74,7 +74,7 @@ inline T update(T* p, T value, site where) {
 inline void write(u64* p, u64 value, site where) {
   operate(kind::write, p, value, 0, order::relaxed, scope::block, where);
 }
-inline u64 read(const u64* p, site where) {
+inline u64 read8(const u64* p, site where) {
   return operate(kind::read, p, 0, 0, order::relaxed, scope::block, where);
 }
 inline void write16(void* p, vec16 value, site where) {
@@ -85,8 +85,8 @@ inline void write16(void* p, vec16 value, site where) {
 
 inline vec16 read16(const void* p, site where) {
   const u64* half = static_cast<const u64*>(p);
-  const u64 lo = read(half, where);
-  return {lo, read(half + 1, where)};
+  const u64 lo = read8(half, where);
+  return {lo, read8(half + 1, where)};
 }
 
 template <order O, scope S>
@@ -114,7 +114,7 @@ struct shared_object {
     value = v;
   }
   operator T() const {
-    (void)read(reinterpret_cast<const u64*>(shared_word), where);
+    (void)read8(reinterpret_cast<const u64*>(shared_word), where);
     return value;
   }
 };
@@ -137,7 +137,7 @@ namespace check {
 inline void write(u64 addr, u64 value, WV_HERE) {
   host::write(reinterpret_cast<u64*>(addr), value, where);
 }
-inline u64 read(u64 addr, WV_HERE) { return host::read(reinterpret_cast<u64*>(addr), where); }
+inline u64 read(u64 addr, WV_HERE) { return host::read8(reinterpret_cast<u64*>(addr), where); }
 inline void require(bool holds, const char* what, WV_HERE) {
   if (!holds) wv_check_fail(what, where.file, where.line);
 }
@@ -147,3 +147,8 @@ inline void note(u32 index, u64 value) { wv_check_note(index, value); }
 }  // namespace wv
 
 #include "warpverbs/arch/host_ops.h"
+#include "warpverbs/arch/no_bulk.h"
+
+namespace wv {
+inline u8* dynamic_shared(u32) { return nullptr; }
+}  // namespace wv

@@ -218,6 +218,13 @@ WV_DEVICE vec16 read16(const void* p) {
   return v;
 }
 
+// The same for 8 bytes.
+WV_DEVICE u64 read8(const u64* p) {
+  u64 v;
+  asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+
 #define WV_ST16(sem, type) \
   asm volatile("st" sem ".global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory")
 // Relaxed; p is 16-byte aligned.
@@ -339,3 +346,5 @@ WV_DEVICE u32 highest_bit(u32 x) { return 31u - static_cast<u32>(__clz(static_ca
 WV_DEVICE u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__clzll(static_cast<long long>(x))); }
 
 }  // namespace wv
+
+#include "warpverbs/arch/cuda_bulk.h"

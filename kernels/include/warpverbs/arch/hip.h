@@ -125,6 +125,8 @@ WV_DEVICE void write16(void* p, vec16 value) { *static_cast<vec16*>(p) = value; 
 
 // A plain 16-byte load of bytes that nobody writes at the time.
 WV_DEVICE vec16 read16(const void* p) { return *static_cast<const vec16*>(p); }
+// The same for 8 bytes.
+WV_DEVICE u64 read8(const u64* p) { return *p; }
 
 // Relaxed; p is 16-byte aligned. There is no 16-byte atomic access: two of 8 bytes.
 template <scope S>
@@ -283,4 +285,11 @@ WV_DEVICE bool any_in_block(bool holds) {
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { __builtin_trap(); }
 
+}  // namespace wv
+
+#include "warpverbs/arch/no_bulk.h"
+
+namespace wv {
+// Nothing is lent where there are no bulk copies.
+WV_DEVICE u8* dynamic_shared(u32) { return nullptr; }
 }  // namespace wv

@@ -1,6 +1,6 @@
 // What the two host builds of the device library have in common, second part: memory operations,
 // collectives and bits, over the functions of namespace `host` that simt.h or check.h has defined:
-//   load store update compare_exchange fence read16 write16   memory, with order and scope as parameters
+//   load store update compare_exchange fence read8 read16 write16   memory, with order and scope as parameters
 //   clock pause place active gather block_sync shared trap
 #pragma once
 
@@ -85,6 +85,8 @@ inline void write16(void* p, vec16 value, WV_HERE) { host::write16(p, value, whe
 
 // A plain 16-byte load of bytes that nobody writes at the time.
 inline vec16 read16(const void* p, WV_HERE) { return host::read16(p, where); }
+// The same for 8 bytes.
+inline u64 read8(const u64* p, WV_HERE) { return host::read8(p, where); }
 
 template <order O, scope S>
   requires(O != order::relaxed)

@@ -103,10 +103,13 @@ inline void write16(void* p, vec16 value, site where) {
   store<order::relaxed, scope::system>(half + 1, value.hi, where);
 }
 
+inline u64 read8(const u64* p, site where) {
+  return load<order::relaxed, scope::system>(p, where);
+}
 inline vec16 read16(const void* p, site where) {
   const u64* half = static_cast<const u64*>(p);
-  const u64 lo = load<order::relaxed, scope::system>(half, where);
-  return {lo, load<order::relaxed, scope::system>(half + 1, where)};
+  const u64 lo = read8(half, where);
+  return {lo, read8(half + 1, where)};
 }
 
 template <order O, scope S>
@@ -149,3 +152,5 @@ inline void assemble_block(site where = site::here()) {
   sync_block(where);
 }
 }  // namespace wv
+
+#include "warpverbs/arch/simt_bulk.h"

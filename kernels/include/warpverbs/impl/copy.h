@@ -136,8 +136,9 @@ WV_DEVICE void copy_with(const Coop& coop, void* to_any, const void* from_any, u
 
 template <class Coop>
 WV_DEVICE void copy(const Coop& coop, void* to, const void* from, u64 bytes) {
-  // More in flight spill where a kernel has copies for several groups.
-  copy_with<8>(coop, to, from, bytes);
+  // A warp alone has little in flight else. More spill where a kernel has copies for several groups.
+  constexpr u32 in_flight = Coop::max_size == warp_size ? 16 : 8;
+  copy_with<in_flight>(coop, to, from, bytes);
 }
 
 }  // namespace impl

@@ -78,26 +78,27 @@ WV_DEVICE Status alarm_of(const Watch& watch, u32 peer) {
 }
 
 // The pace of one wait. What is waited for usually comes within microseconds: looks follow one
-// another until about as much time has gone by as a pause would take.
+// another until about as much time has gone by as a pause would take. They come in turns, because
+// what is done between two of them adds to the latency of what is waited for.
 struct HeapPace {
-  static constexpr u32 eager_turns = 512;
+  static constexpr u32 looks = 8;  // of a turn
+  static constexpr u32 eager_turns = 64;
   u32 turn = 0;
   Backoff backoff;
 
-  // One turn: gives way, or says why the wait must end.
+  // Behind a turn's looks: pauses, or says why the wait must end.
   template <class Watched>
   WV_DEVICE Status next(const Watched& watched, u32 peer, HeapDeadline& deadline) {
     const bool eager = turn < eager_turns;
     turn += 1;
-    if (!eager || turn % 16 == 0) {
+    if (!eager || turn % 2 == 0) {
       if (deadline.passed()) return Status::of(outcome::timeout);
     }
-    if (turn % 256 == 0) {
+    if (turn % 32 == 0) {
       const Status alarm = alarm_of(watch_of(watched), peer);
       if (!alarm.ok()) return alarm;
     }
-    if (eager) give_way();
-    else backoff.pause_once();
+    if (!eager) backoff.pause_once();
     return Status{};
   }
 };
@@ -108,8 +109,12 @@ WV_DEVICE Status await_word(const Watched& watched, const HeapWait& wait, HeapDe
                             Look look, Holds holds) {
   HeapPace pace;
   for (;;) {
-    const u64 actual = look();
-    if (holds(actual)) return Status{};
+    u64 actual = 0;
+    for (u32 i = 0; i < HeapPace::looks; ++i) {
+      actual = look();
+      if (holds(actual)) return Status{};
+      give_way();
+    }
     const Status status = pace.next(watched, wait.peer, deadline);
     if (!status.ok()) {
       record_fault(watched, wait, status, actual);
@@ -121,11 +126,40 @@ WV_DEVICE Status await_word(const Watched& watched, const HeapWait& wait, HeapDe
 // One status for all members, who may have seen different ends.
 template <class Coop>
 WV_DEVICE Status worst_of(const Coop& coop, Status mine) {
-  if (!coop.any(!mine.ok())) return mine;
+  if (Coop::alone || !coop.any(!mine.ok())) return mine;
   if (coop.any(mine.kind() == outcome::aborted)) return Status::of(outcome::aborted);
   if (coop.any(mine.kind() == outcome::peer_lost)) return Status::of(outcome::peer_lost);
   const bool bad = coop.any(mine.kind() == outcome::bad_address);
   return Status::of(bad ? outcome::bad_address : outcome::timeout);
+}
+
+// await_word by all members of a group: one thread looks, and the others learn of it.
+template <class Coop, class Watched, class Look, class Holds>
+WV_DEVICE Status await_word_together(const Coop& coop, const Watched& watched, const HeapWait& wait,
+                                     HeapDeadline& deadline, Look look, Holds holds) {
+  return once(coop, [&] { return await_word(watched, wait, deadline, look, holds); });
+}
+// All lanes of a warp look, by one load, and have acquired by themselves when it is over: to pass
+// the word on takes as long as a look.
+template <class Watched, class Look, class Holds>
+WV_DEVICE Status await_word_together(const Warp& lanes, const Watched& watched,
+                                     const HeapWait& wait, HeapDeadline& deadline, Look look,
+                                     Holds holds) {
+  const lane_mask whole = whole_warp();
+  HeapPace pace;
+  for (;;) {
+    u64 actual = 0;
+    for (u32 i = 0; i < HeapPace::looks; ++i) {
+      actual = look();
+      if (ballot(whole, holds(actual)) == whole) return Status{};
+      give_way();
+    }
+    Status status = pace.next(watched, wait.peer, deadline);
+    if (ballot(whole, !status.ok()) == 0) continue;
+    status = worst_of(lanes, status);
+    if (!holds(actual)) record_fault(watched, wait, status, actual);
+    return status;
+  }
 }
 
 }  // namespace impl

@@ -1,13 +1,15 @@
 // Bodies of mail.h.
 //
-// Numbers: message n has the number n mod period + 1, in every line, in slot n mod slots. A line
-// that a short message leaves alone keeps an old number, which comes again a period later. So at
-// the end of a period the receiver clears its lines before it gives the last credit, and the
+// Numbers: message n has the number n mod period + 1, in every narrow line, in slot n mod slots. A
+// line that a short message leaves alone keeps an old number, which comes again a period later. So
+// at the end of a period the receiver clears its lines before it gives the last credit, and the
 // sender waits for all credits before it begins the next one.
+//
+// Wide lines have a mark in place of a number, and are zeroed after each message: not at once, but
+// before the next wait for a message, whose sender has not answered yet, and before a credit.
 #pragma once
 
-#include "warpverbs/impl/heap_wait.h"
-#include "warpverbs/mail.h"
+#include "warpverbs/impl/mail_lines.h"
 
 namespace wv {
 namespace impl {
@@ -15,125 +17,22 @@ namespace impl {
 WV_DEVICE MailBlock* block_of(const Mail& mail) {
   return reinterpret_cast<MailBlock*>(mail.lines) - 1;
 }
-// Lines of message `n`, in the own heap: as they arrive, or as they leave.
-WV_DEVICE MailLine* lines_of_message(const Mail& mail, u64 n, bool leaving) {
-  const u64 slots = u64{1} << mail.box.log_slots;
-  const u64 slot = (n & (slots - 1)) + (leaving ? slots : 0);
-  return mail.lines + slot * mail.slot_lines;
+WV_DEVICE u32 slots_of(const Mail& mail) { return 1u << mail.box.log_slots; }
+WV_DEVICE u32 half_of(const Mail& mail) { return slots_of(mail) / 2; }
+WV_DEVICE u32 slot_of(const Mail& mail, u64 n) {
+  return (static_cast<u32>(n) & (slots_of(mail) - 1)) * mail.slot_lines;
 }
-WV_DEVICE u32 number_of(const Mail& mail, u64 n) {
-  return static_cast<u32>(n & ((u64{1} << mail.box.log_period) - 1)) + 1;
+// Messages of the period before message `n`.
+WV_DEVICE u32 in_period(const Mail& mail, u64 n) {
+  return static_cast<u32>(n) & ((1u << mail.box.log_period) - 1);
 }
-WV_DEVICE bool period_ends(const Mail& mail, u64 n) {
-  return (n & ((u64{1} << mail.box.log_period) - 1)) == 0;
-}
+WV_DEVICE u32 number_of(const Mail& mail, u64 n) { return in_period(mail, n) + 1; }
+WV_DEVICE bool period_ends(const Mail& mail, u64 n) { return in_period(mail, n) == 0; }
 
-// 16 bytes of a line whose both halves have the number.
-WV_DEVICE vec16 line_of(u64 payload, u32 number) {
-  const u64 high = u64{number} << 32;
-  return {high | (payload & 0xffffffff), high | payload >> 32};
-}
-WV_DEVICE bool has_number(vec16 line, u32 number) {
-  return static_cast<u32>(line.lo >> 32) == number && static_cast<u32>(line.hi >> 32) == number;
-}
-WV_DEVICE u64 payload_of(vec16 line) { return (line.lo & 0xffffffff) | line.hi << 32; }
-
-// A message in memory, in words of 8 bytes, of which the last may be short.
-struct MailBytes {
-  u8* at;
-
-  WV_DEVICE u64 get(u32 i) const {
-    return load<order::relaxed, scope::gpu>(reinterpret_cast<const u64*>(at) + i);
-  }
-  WV_DEVICE void put(u32 i, u64 value) const {
-    store<order::relaxed, scope::gpu>(reinterpret_cast<u64*>(at) + i, value);
-  }
-  WV_DEVICE u64 get_short(u32 i, u32 bytes) const {
-    u64 value = 0;
-    for (u32 k = 0; k < bytes; ++k) {
-      value |= u64{load<order::relaxed, scope::gpu>(at + i * line_payload + k)} << 8 * k;
-    }
-    return value;
-  }
-  WV_DEVICE void put_short(u32 i, u64 value, u32 bytes) const {
-    for (u32 k = 0; k < bytes; ++k) {
-      store<order::relaxed, scope::gpu>(at + i * line_payload + k,
-                                        static_cast<u8>(value >> 8 * k));
-    }
-  }
-};
-
-// A message that is one register.
-struct MailRegister {
-  u64* value;
-
-  WV_DEVICE u64 get(u32) const { return *value; }
-  WV_DEVICE void put(u32, u64 v) const { *value = v; }
-  WV_DEVICE u64 get_short(u32, u32) const { return *value; }
-  WV_DEVICE void put_short(u32, u64 v, u32) const { *value = v; }
-};
-
-// How many lines a member has in its registers at a time.
-template <u32 Count>
-struct Together {
-  static constexpr u32 count = Count;
-};
-
-// Calls `body(Together, first)` for a member's lines out of `lines`: first, first + stride, …, as
-// many of them as Together says, until one call returns a status that is not ok. Whole powers of
-// two, because a bound checked for every line costs more than the line.
-template <class Body>
-WV_DEVICE Status for_lines(u32 rank, u32 stride, u32 lines, Body body) {
-  u32 first = rank;
-  Status status;
-  for (; status.ok() && u64{first} + u64{7} * stride < lines; first += 8 * stride) {
-    status = body(Together<8>{}, first);
-  }
-  if (status.ok() && first + 3 * stride < lines) {
-    status = body(Together<4>{}, first);
-    first += 4 * stride;
-  }
-  if (status.ok() && first + stride < lines) {
-    status = body(Together<2>{}, first);
-    first += 2 * stride;
-  }
-  if (status.ok() && first < lines) status = body(Together<1>{}, first);
-  return status;
-}
-
-// Who has the short line behind `whole` ones.
-WV_DEVICE bool has_line(u32 rank, u32 stride, u32 whole) {
-  return stride == 1 || rank == whole % stride;
-}
-
-// Writes the lines of a message to where they leave or arrive, by all members.
-template <class Coop, class Message>
-WV_DEVICE void write_lines(const Coop& coop, const Message& message, u32 bytes, MailLine* lines,
-                           u32 number) {
-  const u32 rank = coop.thread_rank(), stride = coop.size(), whole = bytes / line_payload;
-  (void)for_lines(rank, stride, whole, [&](auto together, u32 first) {
-    constexpr u32 count = decltype(together)::count;
-    u64 held[count];
-    WV_UNROLL
-    for (u32 k = 0; k < count; ++k) held[k] = message.get(first + k * stride);
-    WV_UNROLL
-    for (u32 k = 0; k < count; ++k) {
-      store16<scope::system>(lines + first + k * stride, line_of(held[k], number));
-    }
-    return Status{};
-  });
-  if (bytes % line_payload != 0 && has_line(rank, stride, whole)) {
-    const u64 last = message.get_short(whole, bytes % line_payload);
-    store16<scope::system>(lines + whole, line_of(last, number));
-  }
-}
-
-// By one thread: until `sent` messages may be under way, and a new period may begin.
-WV_DEVICE Status await_credit(Mail& mail, Timeout timeout) {
+// By one thread: until one more message may be under way, and a new period may begin.
+WV_DEVICE Status await_credit(Mail& mail, bool begins, Timeout timeout) {
   const Signal* word = &block_of(mail)->credit;
-  const bool all = period_ends(mail, mail.sent);
-  const u64 slots = u64{1} << mail.box.log_slots;
-  const u64 wanted = all ? mail.sent : mail.sent + 1 - slots;
+  const u64 wanted = begins ? mail.sent : mail.sent + 1 - slots_of(mail);
   const HeapWait wait{wait_for::credit, mail.to, word, wanted};
   HeapDeadline deadline = HeapDeadline::of(*mail.heap, timeout);
   return await_word(
@@ -141,14 +40,22 @@ WV_DEVICE Status await_credit(Mail& mail, Timeout timeout) {
       [&] { return mail.credit = read_signal(word); }, [&](u64 credit) { return credit >= wanted; });
 }
 
-// Room for one more message. Asks memory only when what is known does not suffice.
+// Room for one more message at least. Asks memory only when what is known does not suffice.
 template <class Coop>
-WV_DEVICE Status take_credit(const Coop& coop, Mail& mail, Timeout timeout) {
-  const u64 slots = u64{1} << mail.box.log_slots;
+WV_DEVICE Status make_room(const Coop& coop, Mail& mail, Timeout timeout) {
   const bool begins = mail.sent != 0 && period_ends(mail, mail.sent);
-  if (mail.sent - mail.credit < slots && !(begins && mail.credit != mail.sent)) return Status{};
-  const Status status = once(coop, [&] { return await_credit(mail, timeout); });
-  mail.credit = coop.broadcast(mail.credit);
+  // Negative if the peer has taken messages of 0 bytes that have yet to be sent.
+  const auto under_way = [&] { return static_cast<i64>(mail.sent - mail.credit); };
+  Status status;
+  if (under_way() >= static_cast<i64>(slots_of(mail)) || (begins && under_way() > 0)) {
+    status = once(coop, [&] { return await_credit(mail, begins, timeout); });
+    mail.credit = coop.broadcast(mail.credit);
+    if (!status.ok()) return status;
+  }
+  const u32 slots = slots_of(mail) - static_cast<u32>(under_way());
+  const u32 period = (1u << mail.box.log_period) - in_period(mail, mail.sent);
+  mail.room = slots < period ? slots : period;
+  mail.send_number = number_of(mail, mail.sent);
   return status;
 }
 
@@ -169,136 +76,104 @@ WV_D WV_NOINLINE Status lines_by_rdma(const Heap& heap, const Peer* peer, const 
       .status;
 }
 
+// Why a message of so many bytes is neither sent nor received.
+WV_DEVICE Status refused(const Mail& mail, u32 bytes) {
+  if (!mail.status.ok()) return mail.status;
+  return Status::of(bytes > mail.box.bytes ? outcome::too_long : outcome::no_peer);
+}
+
 template <class Route, class Coop, class Message>
 WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& message, u32 bytes,
                               Timeout timeout) {
-  if (!mail.status.ok()) return mail.status;
-  if (bytes > mail.box.bytes) return Status::of(outcome::too_long);
-  if (mail.sends_by == reach::none || !allows(Route{}, mail.sends_by)) {
-    return Status::of(outcome::no_peer);
+  if (bytes > mail.box.bytes || !allows(Route{}, mail.sends_by)) {
+    return refused(mail, bytes);
   }
   // What the members wrote is part of the message.
   coop.sync();
-  Status status = take_credit(coop, mail, timeout);
-  if (!status.ok()) return status;
-  const u32 number = number_of(mail, mail.sent);
-  MailLine* arriving = lines_of_message(mail, mail.sent, false);
+  Status status;
+  if (mail.room == 0) {
+    status = make_room(coop, mail, timeout);
+    if (!status.ok()) return status;
+  }
+  MailLine* arriving = mail.lines + mail.send_slot;
   if (Route::may_be_direct && mail.sends_by == reach::direct) {
     const u64 there = reinterpret_cast<u64>(arriving) + mail.to_delta;
-    write_lines(coop, message, bytes, reinterpret_cast<MailLine*>(there), number);
+    write_lines(coop, message, bytes, reinterpret_cast<MailLine*>(there), mail.send_number);
   } else if constexpr (Route::may_be_rdma) {
     // Its last message has been taken, so nobody reads the slot any more.
-    MailLine* leaving = lines_of_message(mail, mail.sent, true);
-    write_lines(coop, message, bytes, leaving, number);
+    MailLine* leaving = arriving + slots_of(mail) * mail.slot_lines;
+    write_lines(coop, message, bytes, leaving, mail.send_number);
     status = by_leader(coop, [&] {
-      const u32 wire = static_cast<u32>(lines_of(bytes) * sizeof(MailLine));
       return lines_by_rdma<Coop::alone>(*mail.heap, peer_of(*mail.heap, mail.to), leaving,
-                                        arriving, wire, timeout);
+                                        arriving, static_cast<u32>(line_bytes(bytes)), timeout);
     });
     if (!status.ok()) return status;
   }
   mail.sent += 1;
+  mail.room -= 1;
+  mail.send_number += 1;
+  mail.send_slot = slot_of(mail, mail.sent);
   return status;
 }
 
-// One member's wait for lines of a message. Nothing of them is acquired but they themselves.
-struct LineWait {
-  const Mail& mail;
-  const MailLine* lines;
-  u32 number;
-  HeapDeadline deadline;
-  HeapPace pace;
-
-  // Until `Count` lines, `stride` apart, have come.
-  template <u32 Count>
-  WV_DEVICE Status await(vec16 (&held)[Count], u32 first, u32 stride) {
-    for (;;) {
-      WV_UNROLL
-      for (u32 k = 0; k < Count; ++k) held[k] = load16<scope::system>(lines + first + k * stride);
-      bool all = true;
-      u32 missing = 0;
-      WV_UNROLL
-      for (u32 k = 0; k < Count; ++k) {
-        const bool here = has_number(held[k], number);
-        all = all && here;
-        if (!here) missing = k;
-      }
-      if (all) return Status{};
-      const Status status = pace.next(*mail.heap, mail.from, deadline);
-      if (!status.ok()) return failed(status, lines + first + missing * stride);
-    }
+// Zeroes the wide lines of the last message, which all members have read.
+template <class Coop>
+WV_DEVICE void zero_wide(const Coop& coop, Mail& mail) {
+  if (mail.wide == 0) return;
+  MailLine* lines = mail.lines + slot_of(mail, mail.received - 1);
+  for (u32 i = coop.thread_rank(); i < mail.wide * wide_pairs; i += coop.size()) {
+    store16<scope::system>(lines + i, vec16{0, 0});
   }
-
-  WV_DEVICE Status failed(Status status, const MailLine* line) const {
-    const u64 actual = load<order::relaxed, scope::system>(&line->first);
-    record_fault(*mail.heap, HeapWait{wait_for::mail, mail.from, line, number}, status, actual);
-    return status;
-  }
-};
-
-// One member's lines.
-template <class Message>
-WV_DEVICE Status read_lines(LineWait wait, const Message& message, u32 bytes, u32 rank,
-                            u32 stride) {
-  const u32 whole = bytes / line_payload;
-  Status status = for_lines(rank, stride, whole, [&](auto together, u32 first) {
-    constexpr u32 count = decltype(together)::count;
-    vec16 held[count];
-    const Status come = wait.await(held, first, stride);
-    if (!come.ok()) return come;
-    WV_UNROLL
-    for (u32 k = 0; k < count; ++k) message.put(first + k * stride, payload_of(held[k]));
-    return Status{};
-  });
-  if (status.ok() && bytes % line_payload != 0 && has_line(rank, stride, whole)) {
-    vec16 held[1];
-    status = wait.await(held, whole, stride);
-    if (status.ok()) message.put_short(whole, payload_of(held[0]), bytes % line_payload);
-  }
-  return status;
+  mail.wide = 0;
 }
 
 // At the end of a period no line keeps a number.
 template <class Coop>
 WV_DEVICE void clear_lines(const Coop& coop, const Mail& mail) {
-  MailLine* lines = lines_of_message(mail, 0, false);
+  MailLine* lines = mail.lines;
   const u64 count = u64{mail.slot_lines} << mail.box.log_slots;
   for (u64 i = coop.thread_rank(); i < count; i += coop.size()) {
     store16<scope::system>(lines + i, vec16{0, 0});
   }
 }
 
-// Counts a message as taken; half of the slots at a time are given back to the sender.
+// Gives half of the slots back to the sender.
 template <class Route, class Coop>
 WV_DEVICE Status give_credit(const Coop& coop, Mail& mail, Timeout timeout) {
-  mail.received += 1;
-  const u64 half = u64{1} << (mail.box.log_slots - 1);
-  if ((mail.received & (half - 1)) != 0) return Status{};
+  mail.until_credit = half_of(mail);
+  zero_wide(coop, mail);
   if (period_ends(mail, mail.received)) clear_lines(coop, mail);
-  return signal<Route>(coop, *mail.heap, &block_of(mail)->credit, SignalAdd{half}, mail.from,
-                       unsignalled, timeout);
+  mail.take_number = number_of(mail, mail.received);
+  return signal<Route>(coop, *mail.heap, &block_of(mail)->credit, SignalAdd{half_of(mail)},
+                       mail.from, unsignalled, timeout);
 }
 
 template <class Route, class Coop, class Message>
 WV_DEVICE Status receive_message(const Coop& coop, Mail& mail, const Message& message, u32 rank,
                                  u32 stride, u32 bytes, Timeout timeout) {
-  if (!mail.status.ok()) return mail.status;
-  if (bytes > mail.box.bytes) return Status::of(outcome::too_long);
-  if (mail.receives_by == reach::none || !allows(Route{}, mail.receives_by)) {
-    return Status::of(outcome::no_peer);
+  if (bytes > mail.box.bytes || !allows(Route{}, mail.receives_by)) {
+    return refused(mail, bytes);
   }
-  const LineWait wait{mail, lines_of_message(mail, mail.received, false),
-                      number_of(mail, mail.received), HeapDeadline::of(*mail.heap, timeout),
-                      HeapPace{}};
-  const Status status = worst_of(coop, read_lines(wait, message, bytes, rank, stride));
-  return status.ok() ? give_credit<Route>(coop, mail, timeout) : status;
+  zero_wide(coop, mail);
+  LineWait wait{mail, mail.lines + mail.take_slot, mail.take_number,
+                HeapDeadline::of(*mail.heap, timeout), HeapPace{}};
+  const Status mine = read_lines(coop, wait, message, bytes, rank, stride);
+  if (coop.any(!mine.ok())) return worst_of(coop, mine);
+  if (bytes > narrow_most) mail.wide = wide_lines(bytes);
+  mail.received += 1;
+  mail.take_number += 1;
+  mail.take_slot = slot_of(mail, mail.received);
+  mail.until_credit -= 1;
+  return mail.until_credit == 0 ? give_credit<Route>(coop, mail, timeout) : Status{};
 }
 
 WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 from) {
-  if (box.log_slots == 0 || box.log_slots > 16 || box.log_period > 31 ||
+  if (box.log_slots == 0 || box.log_slots > 16 || box.log_period > 30 ||
       box.log_period < box.log_slots) {
     return Status::of(outcome::bad_address);
   }
+  // Places in a block are told by u32 numbers of MailLines.
+  if (mail_block_bytes(box) / sizeof(MailLine) > ~u32{0}) return Status::of(outcome::bad_address);
   if (box.block % sizeof(MailLine) != 0 || !holds_range(heap, box.block, mail_block_bytes(box))) {
     return Status::of(outcome::bad_address);
   }
@@ -314,7 +189,7 @@ template <class Coop>
 WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box, u32 to,
                          u32 from) {
   Mail mail{&heap, box, impl::check_box(heap, box, to, from), to, from, 0, 0, 0, reach::none,
-            reach::none, 0, nullptr, 0};
+            reach::none, 0, nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
   if (!mail.status.ok()) return mail;
   const impl::Way there = impl::way_to<route::any>(heap, to);
   const impl::Way back = impl::way_to<route::any>(heap, from);
@@ -323,18 +198,24 @@ WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box,
   mail.to_delta = there.delta;
   MailBlock* block = at_offset<MailBlock>(heap, box.block);
   mail.lines = reinterpret_cast<MailLine*>(block + 1);
-  mail.slot_lines = static_cast<u32>(lines_of(box.bytes));
+  mail.slot_lines = static_cast<u32>(slot_bytes(box.bytes) / sizeof(MailLine));
   coop.sync();
   mail.sent = load<order::relaxed, scope::gpu>(&block->sent);
   mail.received = load<order::relaxed, scope::gpu>(&block->received);
   mail.credit = read_signal(&block->credit);
   // Members must know the same credit: they wait for more together.
   mail.credit = coop.broadcast(mail.credit);
+  mail.send_slot = impl::slot_of(mail, mail.sent);
+  mail.take_slot = impl::slot_of(mail, mail.received);
+  mail.take_number = impl::number_of(mail, mail.received);
+  const u32 half = impl::half_of(mail);
+  mail.until_credit = half - (static_cast<u32>(mail.received) & (half - 1));
   return mail;
 }
 
 template <class Coop>
-WV_DEVICE Status mail_close(const Coop& coop, const Mail& mail) {
+WV_DEVICE Status mail_close(const Coop& coop, Mail& mail) {
+  impl::zero_wide(coop, mail);
   if (mail.status.ok() && coop.thread_rank() == 0) {
     MailBlock* block = impl::block_of(mail);
     store<order::relaxed, scope::gpu>(&block->sent, mail.sent);
@@ -365,8 +246,9 @@ template <class Route, class Coop>
 WV_DEVICE Status mail_try_recv(const Coop& coop, Mail& mail, void* target, u32 bytes,
                                Timeout timeout) {
   if (!mail.status.ok()) return mail.status;
-  const vec16 first = load16<scope::system>(impl::lines_of_message(mail, mail.received, false));
-  const bool begun = impl::has_number(first, impl::number_of(mail, mail.received));
+  const vec16 first = load16<scope::system>(mail.lines + mail.take_slot);
+  const impl::Numbered numbered{mail.take_number};
+  const bool begun = bytes <= narrow_most ? numbered(first) : impl::Marked{}(first);
   if (coop.broadcast(u32{begun}) == 0) return Status::of(outcome::no_room);
   return mail_recv<Route>(coop, mail, target, bytes, timeout);
 }

@@ -210,16 +210,17 @@ WV_DEVICE Way way_to_signal(const Heap& heap, const Signal* at, u64 payload, u32
   return way;
 }
 
-// By one thread.
-WV_DEVICE Status await_signal(const Heap& heap, const Signal* at, compare how, u64 value,
-                              HeapDeadline& deadline, u32 from) {
+// By all members of a group.
+template <class Coop>
+WV_DEVICE Status await_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
+                              u64 value, HeapDeadline& deadline, u32 from) {
   const u64 offset = offset_in(heap, at);
   if (!holds_range(heap, offset, sizeof(Signal)) || offset % alignof(Signal) != 0) {
     return Status::of(outcome::bad_address);
   }
-  return await_word(
-      heap, HeapWait{wait_for::signal, from, at, value}, deadline, [&] { return read_signal(at); },
-      [&](u64 actual) { return holds(actual, how, value); });
+  return await_word_together(
+      coop, heap, HeapWait{wait_for::signal, from, at, value}, deadline,
+      [&] { return read_signal(at); }, [&](u64 actual) { return holds(actual, how, value); });
 }
 
 // Waits, on one thread, until everything posted so far to `peer` is done.
@@ -361,10 +362,8 @@ WV_DEVICE u64 read_signal(const Signal* at) {
 template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
                              u64 value, Timeout timeout, u32 from) {
-  return impl::once(coop, [&] {
-    impl::HeapDeadline deadline = impl::HeapDeadline::of(heap, timeout);
-    return impl::await_signal(heap, at, how, value, deadline, from);
-  });
+  impl::HeapDeadline deadline = impl::HeapDeadline::of(heap, timeout);
+  return impl::await_signal(coop, heap, at, how, value, deadline, from);
 }
 
 template <class Coop, class At>
@@ -373,7 +372,7 @@ WV_DEVICE Status wait_each(const Coop& coop, const Heap& heap, u32 count, At at,
   Status mine;
   impl::HeapDeadline deadline = impl::HeapDeadline::of(heap, timeout);
   for (u32 i = coop.thread_rank(); i < count && mine.ok(); i += coop.size()) {
-    mine = impl::await_signal(heap, at(i), how, value, deadline, from);
+    mine = impl::await_signal(thread, heap, at(i), how, value, deadline, from);
   }
   return impl::worst_of(coop, mine);
 }

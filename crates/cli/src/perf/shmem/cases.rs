@@ -13,6 +13,8 @@ pub(crate) enum Table {
     Stream,
     /// Barriers of all ranks
     Barrier,
+    /// Making a heap, and its growth beside a running kernel
+    Life,
 }
 
 /// What all ranks do alike.
@@ -51,6 +53,10 @@ pub(super) enum Message {
     PutSignal = 1,
     Mail = 2,
     Batch = 3,
+    /// `put_value` of 8 bytes.
+    Value = 4,
+    /// `put_through` and a signal, by one thread.
+    Through = 5,
 }
 
 /// `Single` of `kernels/src/shm_perf.cu`.
@@ -64,17 +70,55 @@ pub(super) enum Call {
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
-    Exchange { message: Message, group: Group, threads: u32, bytes: u32 },
-    Call { call: Call, group: Group, threads: u32, bytes: u32 },
-    Stream { gets: bool, blocks: u32, threads: u32 },
-    Meet { light: bool, group: Group, threads: u32 },
+    Exchange {
+        message: Message,
+        group: Group,
+        threads: u32,
+        bytes: u32,
+    },
+    Call {
+        call: Call,
+        group: Group,
+        threads: u32,
+        bytes: u32,
+    },
+    Stream {
+        gets: bool,
+        blocks: u32,
+        threads: u32,
+    },
+    /// Puts by one thread of each block.
+    Through {
+        blocks: u32,
+    },
+    Meet {
+        light: bool,
+        group: Group,
+        threads: u32,
+    },
 }
+
+impl Case {
+    /// Bytes of dynamic shared memory of a block.
+    pub(super) fn lent(&self) -> u32 {
+        match *self {
+            Self::Through { .. } => STREAM_LENT,
+            // As much as the message, and the words in front of the tiles.
+            Self::Exchange { message: Message::Through, bytes, .. } => bytes + 128,
+            _ => 0,
+        }
+    }
+}
+
+/// Lent to the thread that streams: the most that a multiprocessor has in powers of two and halves.
+const STREAM_LENT: u32 = 192 << 10;
 
 /// Kernels by RDMA take more registers.
 const RDMA_THREADS: u32 = 128;
 
 impl Table {
-    pub(super) const ALL: [Self; 4] = [Self::Exchange, Self::Calls, Self::Stream, Self::Barrier];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Exchange, Self::Calls, Self::Stream, Self::Barrier, Self::Life];
 
     pub(super) fn cases(self, plan: &Plan) -> Vec<Case> {
         match self {
@@ -87,13 +131,15 @@ impl Table {
                     |light| groups.map(|(group, threads)| Case::Meet { light, group, threads });
                 [meet(false), meet(true)].concat()
             }
+            // Not a kernel's: see `life`.
+            Self::Life => Vec::new(),
         }
     }
 }
 
 fn exchanges(plan: &Plan) -> Vec<Case> {
     use Group::{Block, Thread, Warp};
-    use Message::{Batch, Mail, PutSignal, Signal};
+    use Message::{Batch, Mail, PutSignal, Signal, Through, Value};
     let rows = [
         (Mail, Thread, 1, 8),
         (Mail, Warp, 32, 8),
@@ -103,9 +149,12 @@ fn exchanges(plan: &Plan) -> Vec<Case> {
         (Mail, Block, 512, 16 << 10),
         (Mail, Block, 512, 64 << 10),
         (Signal, Thread, 1, 0),
+        (Value, Thread, 1, 8),
+        (PutSignal, Thread, 1, 8),
         (PutSignal, Warp, 32, 8),
         (PutSignal, Warp, 32, 4 << 10),
         (PutSignal, Warp, 32, 16 << 10),
+        (Through, Warp, 32, 16 << 10),
         (PutSignal, Block, 512, 16 << 10),
         (PutSignal, Block, 512, 64 << 10),
         (Batch, Warp, 32, 8),
@@ -139,8 +188,11 @@ fn calls() -> Vec<Case> {
 }
 
 fn streams(plan: &Plan) -> Vec<Case> {
-    let blocks: &[u32] = if plan.on_simt { &[1, 2] } else { &[1, 2, 4, 8, 16, 32, 64] };
+    let blocks: &[u32] = if plan.on_simt { &[1, 2] } else { &[1, 2, 4, 8, 16, 32, 64, 128] };
     let threads = if plan.on_simt { 64 } else { 512 };
     let of = |gets| blocks.iter().map(move |&blocks| Case::Stream { gets, blocks, threads });
-    of(false).chain(of(true)).collect()
+    let through: &[u32] = if plan.direct { &[1, 2, 8] } else { &[] };
+    let through = through.iter().filter(|&&count| count <= blocks[blocks.len() - 1]);
+    let through = through.map(|&blocks| Case::Through { blocks });
+    of(false).chain(of(true)).chain(through).collect()
 }

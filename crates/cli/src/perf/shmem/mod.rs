@@ -2,6 +2,7 @@
 //! bandwidth, barriers. Ranks are threads of this process, or processes of a launcher.
 
 mod cases;
+mod life;
 mod rank;
 
 use super::busy::Watch;
@@ -61,17 +62,28 @@ struct ShmemRow {
     by: &'static str,
     blocks: u32,
     threads: u32,
+    /// Bytes of shared memory of a block that the caller lends.
+    lent: u32,
     bytes: u64,
-    /// Of one round there and back, or one call.
+    /// What orders the bytes before whoever sees the notice.
+    fence: &'static str,
+    /// Whose clock.
+    clock: &'static str,
+    /// Of one round there and back, or one call: the mean of a loop.
     us: Option<f64>,
+    /// Of single rounds, from a second loop that looks at the clock in each.
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
     gb_per_s: Option<f64>,
     /// `equal`, or `none moved`.
     data: &'static str,
 }
 
 impl Row for ShmemRow {
-    const HEADS: &'static [&'static str] =
-        &["what", "route", "by", "blocks", "threads", "bytes", "µs", "GB/s", "data"];
+    const HEADS: &'static [&'static str] = &[
+        "what", "route", "by", "blocks", "threads", "lent", "bytes", "fence", "clock", "µs", "p50",
+        "p99", "GB/s", "data",
+    ];
 
     fn cells(&self) -> Vec<String> {
         let number = |n: Option<f64>, digits| n.map(|n| format!("{n:.digits$}"));
@@ -81,8 +93,13 @@ impl Row for ShmemRow {
             self.by.to_owned(),
             self.blocks.to_string(),
             self.threads.to_string(),
+            units::bytes(self.lent.into()),
             units::bytes(self.bytes),
+            self.fence.to_owned(),
+            self.clock.to_owned(),
             number(self.us, 2).unwrap_or_default(),
+            number(self.p50_us, 2).unwrap_or_default(),
+            number(self.p99_us, 2).unwrap_or_default(),
             number(self.gb_per_s, 1).unwrap_or_default(),
             self.data.to_owned(),
         ]
@@ -140,8 +157,8 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
     let setting =
         Setting { gpu: Some(chosen), nic: Chosen::new(nic.info().name.clone(), nic.why()) };
     let bytes = args.bytes.unwrap_or(if on_simt { 1 << 20 } else { 1 << 26 });
-    let mut rank =
-        Rank::join(config, opened.gpu, nic, bytes).with_context(|| format!("rank {rank}"))?;
+    let mut rank = Rank::join(config, opened.gpu, nic, bytes, args.iters)
+        .with_context(|| format!("rank {rank}"))?;
     let plan = cases::Plan {
         iters: args.iters,
         warmup: args.warmup,
@@ -154,6 +171,12 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
     let cases: Vec<Case> = args.tables.iter().flat_map(|table| table.cases(&plan)).collect();
     let end = cases.iter().try_for_each(|case| {
         rows.extend(rank.measure(&plan, case)?);
+        Ok(())
+    });
+    let end = end.and_then(|()| {
+        if args.tables.contains(&Table::Life) {
+            rows.extend(rank.life(&plan, nic)?);
+        }
         Ok(())
     });
     let first = rank.is_first();

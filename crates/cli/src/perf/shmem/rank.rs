@@ -4,6 +4,7 @@ use super::cases::{Call, Case, Group, Message, Plan};
 use super::{LIMIT, ShmemRow};
 use crate::perf::kernel::{self, Report};
 use crate::perf::pattern::{compare, pattern, poison};
+use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, SafeKernel};
@@ -14,19 +15,21 @@ use warpverbs::transport::Device;
 
 /// Signals of a batch, and puts before them.
 const BATCH: u64 = 8;
-/// log2 of the slots of a mailbox: credits, which need a release, are rare.
-const LOG_SLOTS: u8 = 6;
+/// `mail_log_slots` of `kernels/src/shm_perf.cu`.
+const LOG_SLOTS: u8 = 7;
 /// Largest message of the exchange rows.
 const MOST: u64 = 64 << 10;
 
 pub(super) struct Rank {
-    world: World,
-    gpu: Arc<dyn Gpu>,
+    pub(super) world: World,
+    pub(super) gpu: Arc<dyn Gpu>,
     heap: Heap,
     to: Sym<u8>,
     from: Sym<u8>,
     /// Signals, a mailbox and a team's block, zeroed before each row.
     control: Sym<u8>,
+    /// Ticks of each round.
+    samples: Sym<u64>,
     /// Whether rank 0 reaches rank 1 by loads and stores.
     direct: bool,
 }
@@ -41,19 +44,21 @@ impl Rank {
         gpu: Arc<dyn Gpu>,
         nic: &Device,
         bytes: u64,
+        iters: u32,
     ) -> Result<Self> {
         let mut world = World::join(config)?;
         gpu.load(&k::IMAGE)?;
         let room = bytes.max(BATCH * MOST);
-        let size = 2 * room + TEAM + TEAM_BLOCK_BYTES + 4096;
+        let size = 2 * room + TEAM + TEAM_BLOCK_BYTES + 8 * u64::from(iters) + 8192;
         let settings = HeapConfig::new(size).timeout(LIMIT);
         let mut heap = Heap::create(&mut world, &gpu, Some(nic), &settings)?;
         let (to, from) = (heap.alloc(room)?, heap.alloc(room)?);
         let control = heap.alloc(TEAM + TEAM_BLOCK_BYTES)?;
+        let samples = heap.alloc(iters.into())?;
         let own = matches!(heap.routes().get(1), Some(Route::Direct));
         // Rows are the same on all ranks: as rank 0 has it.
         let direct = world.exchange("direct", &[own.into()])?[0] == [1];
-        Ok(Self { world, gpu, heap, to, from, control, direct })
+        Ok(Self { world, gpu, heap, to, from, control, samples, direct })
     }
 
     pub(super) fn is_first(&self) -> bool {
@@ -82,9 +87,39 @@ impl Rank {
 
     /// One row, which rank 0 gets.
     pub(super) fn measure(&mut self, plan: &Plan, case: &Case) -> Result<Option<ShmemRow>> {
+        let times = self.pass(plan, case, false)?;
+        let sampled = match case {
+            Case::Exchange { .. } => self.pass(plan, case, true)?,
+            _ => None,
+        };
+        let spread = sampled.map(|times| self.spread(times)).transpose()?.flatten();
+        let ns = |[start, end]: [u64; 2]| match case {
+            Case::Stream { .. } | Case::Through { .. } => end.saturating_sub(!start),
+            _ => start,
+        };
+        Ok(times.filter(|_| self.is_first()).map(|times| ShmemRow {
+            p50_us: spread.as_ref().map(|spread| spread.p50_ns as f64 / 1e3),
+            p99_us: spread.as_ref().map(|spread| spread.p99_ns as f64 / 1e3),
+            ..row(plan, case, ns(times), &self.route())
+        }))
+    }
+
+    /// Of single rounds, from how long all of them took in nanoseconds and in ticks.
+    fn spread(&self, [ns, ticks]: [u64; 2]) -> Result<Option<Summary>> {
+        let mut found = vec![0; self.samples.bytes() as usize];
+        self.heap.read(&self.samples, &mut found)?;
+        let scale = ns as f64 / ticks.max(1) as f64;
+        let (words, _) = found.as_chunks::<8>();
+        let rounds = words.iter().map(|word| (u64::from_le_bytes(*word) as f64 * scale) as u64);
+        Ok(Summary::of(rounds.collect()))
+    }
+
+    /// All ranks run a row's kernel and compare what it moved; the times of this rank's, if it had one.
+    fn pass(&mut self, plan: &Plan, case: &Case, sampled: bool) -> Result<Option<[u64; 2]>> {
         self.prepare(plan, case)?;
         let report = Report::new(&*self.gpu)?;
-        let (kernel, dim) = self.kernel(plan, case, report.pointer());
+        let (kernel, dim) = self.kernel(plan, case, sampled, report.pointer());
+        let dim = dim.shared(case.lent());
         self.world.barrier("ready")?;
         let times = kernel.map(|kernel| {
             kernel::run(&*self.gpu, &*kernel, dim, LIMIT)?;
@@ -96,14 +131,10 @@ impl Rank {
         })?;
         self.world.barrier("done")?;
         self.verify(plan, case).with_context(|| format!("{case:?}"))?;
-        let ns = |[start, end]: [u64; 2]| match case {
-            Case::Stream { .. } => end.saturating_sub(!start),
-            _ => start,
-        };
-        Ok(times.filter(|_| self.is_first()).map(|times| row(plan, case, ns(times), &self.route())))
+        Ok(times)
     }
 
-    fn route(&self) -> String {
+    pub(super) fn route(&self) -> String {
         self.heap.routes()[self.peer() as usize].to_string()
     }
 
@@ -112,7 +143,7 @@ impl Rank {
         match *case {
             Case::Exchange { message: Message::Batch, bytes, .. } => BATCH * u64::from(bytes),
             Case::Exchange { bytes, .. } | Case::Call { bytes, .. } => bytes.into(),
-            Case::Stream { .. } => plan.bytes,
+            Case::Stream { .. } | Case::Through { .. } => plan.bytes,
             Case::Meet { .. } => 0,
         }
     }
@@ -122,7 +153,8 @@ impl Rank {
         self.heap.write(&self.control, &vec![0; self.control.len() as usize])?;
         self.heap.write(&self.from, &pattern(self.heap.rank().into(), len))?;
         let before = match case {
-            Case::Call { call: Call::FetchAdd, .. } => vec![0; len],
+            Case::Call { call: Call::FetchAdd, .. }
+            | Case::Exchange { message: Message::Value, .. } => vec![0; len],
             _ => poison(&pattern(self.peer().into(), len)),
         };
         Ok(self.heap.write(&self.to, &before)?)
@@ -135,11 +167,17 @@ impl Rank {
         let sum = || (u64::from(plan.iters) + u64::from(plan.warmup)).to_le_bytes().to_vec();
         match *case {
             Case::Exchange { message: Message::Mail, bytes: 8, .. } => None,
-            Case::Exchange { message: Message::PutSignal | Message::Mail, .. } if rank < 2 => {
-                Some(whole())
-            }
+            Case::Exchange { message: Message::Value, .. } if rank < 2 => Some(sum()),
+            Case::Exchange {
+                message: Message::PutSignal | Message::Mail | Message::Through,
+                ..
+            } if rank < 2 => Some(whole()),
             Case::Exchange { message: Message::Batch, .. } if rank == 1 => Some(whole()),
-            Case::Call { call: Call::Put, .. } | Case::Stream { gets: false, .. } if rank == 1 => {
+            Case::Call { call: Call::Put, .. }
+            | Case::Stream { gets: false, .. }
+            | Case::Through { .. }
+                if rank == 1 =>
+            {
                 Some(whole())
             }
             Case::Call { call: Call::Get, .. } | Case::Stream { gets: true, .. } if rank == 0 => {
@@ -162,6 +200,7 @@ impl Rank {
         &self,
         plan: &Plan,
         case: &Case,
+        sampled: bool,
         report: KernelPtr<u64>,
     ) -> (Option<Box<dyn SafeKernel>>, Dim) {
         let rank = self.heap.rank();
@@ -170,7 +209,8 @@ impl Rank {
         let &Plan { iters, warmup, transfers, bytes, .. } = plan;
         match *case {
             Case::Exchange { message, group, threads, bytes } => {
-                let kernel = (rank < 2).then(|| self.exchange(plan, message, group, bytes, report));
+                let side = self.side(plan, bytes, case.lent(), sampled);
+                let kernel = (rank < 2).then(|| self.exchange(plan, message, group, side, report));
                 (kernel, Dim::new(1, threads))
             }
             Case::Call { call, group, threads, bytes } => {
@@ -203,6 +243,12 @@ impl Rank {
                     (boxed(rank == 0, kernel), dim)
                 }
             }
+            Case::Through { blocks } => {
+                let (lent, iters) = (case.lent(), transfers);
+                let kernel =
+                    k::ShmStreamThrough { heap, lent, peer, to, from, bytes, iters, report };
+                (boxed(rank == 0, kernel), Dim::new(blocks, 32))
+            }
             Case::Meet { light, group, threads } => {
                 let team_block = self.control.offset() + TEAM;
                 let (group, light) = (group as u32, light.into());
@@ -213,16 +259,8 @@ impl Rank {
         }
     }
 
-    fn exchange(
-        &self,
-        plan: &Plan,
-        message: Message,
-        group: Group,
-        bytes: u32,
-        report: KernelPtr<u64>,
-    ) -> Box<dyn SafeKernel> {
-        let (heap, what) = (self.heap.device(), message as u32);
-        let side = k::Side {
+    fn side(&self, plan: &Plan, bytes: u32, lent: u32, sampled: bool) -> k::Side {
+        k::Side {
             to: self.to.offset(),
             from: self.from.offset(),
             signal: self.control.offset(),
@@ -232,8 +270,20 @@ impl Rank {
             begins: u32::from(self.is_first()),
             warmup: plan.warmup,
             iters: plan.iters,
-            reserved: 0,
-        };
+            lent,
+            samples: if sampled { self.samples.offset() } else { 0 },
+        }
+    }
+
+    fn exchange(
+        &self,
+        plan: &Plan,
+        message: Message,
+        group: Group,
+        side: k::Side,
+        report: KernelPtr<u64>,
+    ) -> Box<dyn SafeKernel> {
+        let (heap, what) = (self.heap.device(), message as u32);
         match (group, message) {
             _ if !plan.direct => Box::new(k::ShmExchangeRdma { heap, what, side, report }),
             (Group::Thread, _) => Box::new(k::ShmExchangeThread { heap, what, side, report }),
@@ -248,6 +298,18 @@ fn boxed(runs: bool, kernel: impl SafeKernel + 'static) -> Option<Box<dyn SafeKe
     runs.then(|| Box::new(kernel) as Box<dyn SafeKernel>)
 }
 
+/// What orders a row's bytes, by loads and stores; by RDMA the queue pair does.
+fn fence(case: &Case) -> &'static str {
+    match case {
+        Case::Exchange { message: Message::Mail | Message::Value, .. } => "none",
+        Case::Exchange { message: Message::Batch, .. } => "one for 8",
+        Case::Exchange { message: Message::Through, .. } => "bulk, release",
+        Case::Exchange { .. } => "release",
+        Case::Call { call: Call::FetchAdd, .. } => "acq_rel",
+        _ => "acq_rel fence",
+    }
+}
+
 fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
     let each = |times: u32| Some(ns as f64 / 1e3 / f64::from(times));
     let (what, group, blocks, threads, bytes) = match *case {
@@ -257,6 +319,8 @@ fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
                 Message::PutSignal => "put_signal, there and back",
                 Message::Mail => "mail, there and back",
                 Message::Batch => "8 puts, 8 signals, a mail back",
+                Message::Value => "put_value, there and back",
+                Message::Through => "put_through and signal, there and back",
             };
             (what, group, 1, threads, u64::from(bytes))
         }
@@ -272,12 +336,13 @@ fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
             let what = if gets { "get" } else { "put" };
             (what, Group::Block, blocks, threads, plan.bytes)
         }
+        Case::Through { blocks } => ("put_through", Group::Thread, blocks, 32, plan.bytes),
         Case::Meet { light, group, threads } => {
             (if light { "sync of all" } else { "barrier of all" }, group, 1, threads, 0)
         }
     };
     let moved = f64::from(plan.transfers) * plan.bytes as f64;
-    let stream = matches!(case, Case::Stream { .. });
+    let stream = matches!(case, Case::Stream { .. } | Case::Through { .. });
     let signal = matches!(case, Case::Exchange { message: Message::Signal, .. });
     let none = signal || matches!(case, Case::Meet { .. });
     ShmemRow {
@@ -286,7 +351,12 @@ fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
         by: group.name(),
         blocks,
         threads,
+        lent: case.lent(),
         bytes,
+        fence: fence(case),
+        clock: "rank 0's GPU",
+        p50_us: None,
+        p99_us: None,
         us: if stream { None } else { each(plan.iters) },
         gb_per_s: stream.then(|| moved / ns.max(1) as f64),
         data: if none { "none moved" } else { "equal" },
