@@ -8,7 +8,14 @@
 
 using namespace wv;
 
-enum class Exchange : u32 { signal = 0, put_signal = 1, mail = 2, batch = 3, value = 4, through = 5 };
+enum class Exchange : u32 {
+  signal = 0,
+  put_signal = 1,
+  mail = 2,
+  batch = 3,
+  value = 4,
+  through = 5,
+};
 enum class Single : u32 { put = 0, get = 1, fetch_add = 2 };
 
 // Signals of a batch.
@@ -121,7 +128,8 @@ WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, Exchange wh
   Player<Route, Coop> player{coop, heap, side.peer, at_offset<u8>(heap, side.to),
                              at_offset<u8>(heap, side.from), side.bytes,
                              at_offset<Signal>(heap, side.signal),
-                             lend_dynamic(side.lent), mail_open(coop, heap, box, side.peer, side.peer)};
+                             lend_dynamic(side.lent),
+                             mail_open(coop, heap, box, side.peer, side.peer)};
   // The answer to a batch is a mail.
   const Exchange answer = what == Exchange::batch ? Exchange::mail : what;
   Status status = player.mail.status;
@@ -171,8 +179,8 @@ WV_DEVICE void exchange_kind(const Coop& coop, const Heap& heap, u32 what, const
 }
 
 // Messages to and fro between this rank and its peer. what: Exchange; a batch and a value have 8
-// bytes. report[1], report[2]: nanoseconds and ticks of all measured rounds there and back. By one thread or a warp to a rank that is
-// reached directly, and by a block to one that is reached by RDMA.
+// bytes. report[1], report[2]: nanoseconds and ticks of all measured rounds there and back. By one
+// thread or a warp to a rank that is reached directly, and by a block to one that is reached by RDMA.
 WV_SAFE_KERNEL(shm_exchange_thread)(const Heap* heap, u32 what, Side side,
                                     u64* report WV_COUNT(3)) {
   if (thread_index() != 0) return;

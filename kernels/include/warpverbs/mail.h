@@ -1,7 +1,7 @@
 // Mail: messages that carry their own notice. A message arrives one flight after it was sent, with
 // no fence and no acknowledgement: each 8 aligned bytes of it arrive as one and say that they have.
-// Up to 4 KiB, 4 bytes of payload travel beside 4 of the message's number; of longer messages 63 bits
-// beside a mark (impl/mail_lines.h).
+// Up to 4 KiB, 4 bytes of payload travel beside 4 of the message's number; of longer messages 63
+// bits beside a mark (impl/mail_lines.h).
 //
 // A mailbox is a block of the symmetric heap, zero before its first use. Through one block a rank
 // sends to one other rank, and receives from one: a pair has one, and so has a ring. Both sides say

@@ -1,13 +1,14 @@
 // Lines of mail: how the bytes of a message travel, so that each 8 aligned bytes that arrive say by
 // themselves that they have.
 //
-// Narrow lines, for messages of up to narrow_most bytes: 8 bytes of payload in 16, each half with the
-// message's number. Any member writes and reads any line.
+// Narrow lines, for messages of up to narrow_most bytes: 8 bytes of payload in 16, each half with
+// the message's number. Any member writes and reads any line.
 //
 // Wide lines, for longer ones: 63 words of 8 bytes in 64. Bit 63 of every word is a mark; the bits
-// that it displaces are the last word. A warp writes a line by one 16-byte store of each lane: lane i
-// has words i and 32 + i. Unused words of the last line are marked zeros. The receiver zeroes wide
-// lines before it gives their slot back; narrow lines have no bit 63 set, so a slot takes either kind.
+// that it displaces are the last word. A warp writes a line by one 16-byte store of each lane: lane
+// i has words i and 32 + i. Unused words of the last line are marked zeros. The receiver zeroes wide
+// lines before it gives their slot back; narrow lines have no bit 63 set, so a slot takes either
+// kind.
 #pragma once
 
 #include "warpverbs/impl/heap_wait.h"
@@ -127,7 +128,7 @@ WV_DEVICE bool has_line(u32 rank, u32 stride, u32 whole) {
   return stride == 1 || rank == whole % stride;
 }
 
-// Whether a group's whole warps share out wide lines; if not, its members do, each a line by itself.
+// Whether a group's whole warps share out wide lines; if not, each member has lines by itself.
 template <class Coop>
 WV_DEVICE bool lines_by_warps(const Coop& coop) {
   if constexpr (Coop::alone || warp_size != wide_pairs) return false;
@@ -258,7 +259,8 @@ struct LineWait {
     }
   }
 
-  // Until the calling warp has `Count` wide lines, `stride` apart. What has come is not loaded again.
+  // Until the calling warp has `Count` wide lines, `stride` apart. What has come is not loaded
+  // again.
   template <u32 Count>
   WV_DEVICE Status await_wide(vec16 (&held)[Count], u32 first, u32 stride) {
     constexpr lane_mask whole = ~lane_mask{0};
