@@ -23,6 +23,11 @@
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
 
+/* Renamed in the course of 6.12; the Makefile looks for the new name. */
+#ifndef WV_ALLOC_NETMEMS
+#define page_pool_alloc_netmems page_pool_alloc_netmem
+#endif
+
 #define POOL_SIZE 1024
 #define BACKLOG 512
 
@@ -213,7 +218,7 @@ static struct sk_buff *wv_split(struct wv_queue *queue, struct sk_buff *sent)
 	skb_copy_bits(sent, 0, skb_put(skb, head), head);
 	for (at = head; at < sent->len;) {
 		unsigned int len = min_t(unsigned int, sent->len - at, PAGE_SIZE);
-		netmem_ref netmem = page_pool_alloc_netmem(queue->pool, GFP_ATOMIC);
+		netmem_ref netmem = page_pool_alloc_netmems(queue->pool, GFP_ATOMIC);
 
 		if (!netmem) {
 			skb_mark_for_recycle(skb);
