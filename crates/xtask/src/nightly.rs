@@ -121,7 +121,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         ..Campaign::new(
             "shmem matrix",
             "all cells".into(),
-            "test --release -p warpverbs-shmem --test heap every_call_between_processes -- --ignored",
+            "test --release -p warpverbs-shmem --test heap matrix::every_call_between_processes",
         )
     });
     all.push(Campaign::seeded(

@@ -71,6 +71,8 @@ impl Part {
         let zeros = vec![0; (SPAN - COUNTS) as usize];
         (0..size).for_each(|rank| model.store(rank, COUNTS, &zeros));
         heap.write(&all, model.of(heap.rank())).unwrap();
+        // Nobody puts before every rank has written its own place.
+        rank.meet();
         let (counted, sent) = (0, [[0; 4]; 3]);
         Self {
             rank,
