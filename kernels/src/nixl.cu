@@ -154,3 +154,51 @@ WV_SAFE_KERNEL(nixl_part_of_group)(const LocalView* local, const RemoteView* rem
   }
   if (sync != 0) sync_block();
 }
+
+// One side of messages there and back: entry 0 of both views is data, the first `bytes` of it those of
+// this side and the next those of the peer; entry 1 a counter, zero before.
+struct Exchange {
+  u64 bytes;
+  u32 begins;  // 1 for the one of the two that does
+  u32 warmup;
+  u32 iters;
+  u32 reserved;
+};
+
+// Puts and raises the counter, waits for the peer's counter. report[0]: nanoseconds of `iters` rounds.
+template <class Coop>
+WV_DEVICE Status exchange_rounds(const Coop& coop, const LocalView* local, const RemoteView* remote,
+                                 const Exchange& how, u64* report) {
+  const auto send = [&]() -> Status {
+    const Transfer data = put(coop, LocalAt{local, 0, 0}, RemoteAt{remote, 0, how.bytes}, how.bytes,
+                              on_channel(0, unsignalled | deferred));
+    if (!data.ok()) return wait(coop, data);
+    const Transfer raised =
+        atomic_add(coop, 1, RemoteAt{remote, 1, 0}, on_channel(0, unsignalled));
+    return raised.ok() ? Status{} : wait(coop, raised);
+  };
+  const auto take = [&](u64 n) -> Status {
+    return wait_signal(coop, LocalAt{local, 1, 0}, compare::ge, n);
+  };
+  u64 start = 0;
+  for (u64 n = 1; n <= u64{how.warmup} + how.iters; ++n) {
+    if (n == u64{how.warmup} + 1) start = now_ns();
+    Status status = how.begins != 0 ? send() : take(n);
+    if (status.ok()) status = how.begins != 0 ? take(n) : send();
+    if (!status.ok()) return status;
+  }
+  if (coop.thread_rank() == 0) report[0] = now_ns() - start;
+  return Status{};
+}
+
+WV_SAFE_KERNEL(nixl_exchange_thread)(const LocalView* local, const RemoteView* remote, Exchange how,
+                                     u64* report WV_COUNT(1), Status* status WV_COUNT(1)) {
+  if (global_thread() != 0) return;
+  keep_first(status, exchange_rounds(thread, local, remote, how, report));
+}
+
+WV_SAFE_KERNEL(nixl_exchange_warp)(const LocalView* local, const RemoteView* remote, Exchange how,
+                                   u64* report WV_COUNT(1), Status* status WV_COUNT(1)) {
+  if (global_thread() >= warp_size) return;
+  keep_first(status, exchange_rounds(warp, local, remote, how, report));
+}

@@ -7,14 +7,14 @@ use crate::memory::{Memory, Registration};
 use crate::metadata::{Content, Generation};
 use crate::path::Explanation;
 use crate::peer::RemoteMemory;
-use crate::prepared::{Plan, Prepared, Select};
+use crate::prepared::{Plan, Prepared};
 use crate::transfer::{Op, Transfer};
 use crate::{AgentConfig, AgentError, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Buffer, Place};
+use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{HostBuf, Kind};
 
 /// Bytes that `explain` reads to measure a path.
@@ -85,7 +85,23 @@ impl Agent {
     /// # Errors
     /// There is not as much memory; otherwise as [`Agent::register`].
     pub fn alloc(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        let gpu = &self.inner().gpu;
+        self.alloc_on(&self.inner().gpu, len, label)
+    }
+
+    /// As [`Agent::alloc`], always host memory.
+    ///
+    /// # Errors
+    /// As for [`Agent::alloc`].
+    pub fn alloc_host(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
+        self.alloc_on(&self.inner().host, len, label)
+    }
+
+    fn alloc_on(
+        &self,
+        gpu: &Arc<dyn Gpu>,
+        len: u64,
+        label: &str,
+    ) -> Result<Registration, AgentError> {
         let arena = gpu.arena(len.max(1))?;
         let segment = arena.commit(0, arena.len())?;
         let exact = usize::try_from(len).unwrap_or(usize::MAX);
@@ -274,9 +290,7 @@ impl Agent {
         remote: &Prepared,
         remote_index: &[u32],
     ) -> Result<Transfer, AgentError> {
-        let local = (local, Select::These(local_index));
-        let remote = (remote, Select::These(remote_index));
-        let plan = Plan::new(self.inner(), local, remote)?;
+        let plan = Plan::of_indices(self.inner(), (local, local_index), (remote, remote_index))?;
         Ok(Transfer::new(self.inner(), op, plan))
     }
 
@@ -290,8 +304,7 @@ impl Agent {
         local: &BlockList,
         remote: &BlockList,
     ) -> Result<Transfer, AgentError> {
-        let (local, remote) = (self.prepare(local)?, self.prepare(remote)?);
-        let plan = Plan::new(self.inner(), (&local, Select::All), (&remote, Select::All))?;
+        let plan = Plan::of_lists(self.inner(), local, remote)?;
         Ok(Transfer::new(self.inner(), op, plan))
     }
 

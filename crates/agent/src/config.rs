@@ -11,8 +11,9 @@ use warpverbs_transport::Device;
 /// Who copies where the peer's memory has an address in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyBy {
-    /// The CPU from host memory to host memory. Between memories of GPUs one launch for the
-    /// whole list.
+    /// The CPU from host memory to host memory. Between memories of GPUs one launch for the whole
+    /// list, or a copy engine for a single small block. Between the two the launch for small blocks, a
+    /// copy engine for large ones.
     #[default]
     Auto,
     /// Kernels of the agent's device, one launch for a list. They must reach both memories.
@@ -38,6 +39,7 @@ pub struct AgentConfig {
     pub(crate) require: Option<PathKind>,
     pub(crate) without: Vec<PathKind>,
     pub(crate) copy_by: CopyBy,
+    pub(crate) kernel_blocks: Option<u32>,
 }
 
 impl Default for AgentConfig {
@@ -57,6 +59,7 @@ impl Default for AgentConfig {
             require: None,
             without: Vec::new(),
             copy_by: CopyBy::Auto,
+            kernel_blocks: None,
         }
     }
 }
@@ -159,6 +162,13 @@ impl AgentConfig {
         Self { copy_by, ..self }
     }
 
+    /// Blocks of threads of one copy by a kernel at most, so that it leaves the device to others; by
+    /// default as many as fill an NVLink.
+    #[must_use]
+    pub fn kernel_blocks(self, most: u32) -> Self {
+        Self { kernel_blocks: Some(most), ..self }
+    }
+
     pub(crate) fn allows(&self, path: PathKind) -> bool {
         !self.without.contains(&path) && self.require.is_none_or(|required| required == path)
     }
@@ -169,6 +179,8 @@ impl AgentConfig {
             false => Err(AgentError::Config { field, value: value.to_string(), expected }),
         };
         let pairs = self.queue_pairs;
+        let blocks = self.kernel_blocks.unwrap_or(1);
+        field("kernel_blocks", blocks.into(), blocks > 0, "at least 1")?;
         field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
         let sockets = self.tcp_sockets;
         field("tcp_sockets", sockets.into(), (1..=64).contains(&sockets), "1 to 64")?;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_gpu::{Gpu, GpuChoice, GpuKind};
 use warpverbs_mem::{Region, SmallBuf};
 use warpverbs_peer::Exporter;
 use warpverbs_transport::{Access, Device};
@@ -24,6 +24,8 @@ pub(crate) struct Inner {
     pub(crate) owner: Owner,
     pub(crate) config: AgentConfig,
     pub(crate) gpu: Arc<dyn Gpu>,
+    /// The host SIMT device, which maps host memory of other processes. `gpu` itself if that is it.
+    pub(crate) host: Arc<dyn Gpu>,
     pub(crate) contact: Contact,
     /// What `contact.proof` is about.
     _proof: Region,
@@ -61,9 +63,13 @@ impl Inner {
             expected,
         })?;
         config.check()?;
-        let gpu = match &config.gpu {
-            Some(gpu) => gpu.clone(),
-            None => warpverbs_gpu::open(GpuChoice::Simt)?,
+        let (gpu, host) = match &config.gpu {
+            Some(gpu) if gpu.info().kind == GpuKind::Simt => (gpu.clone(), gpu.clone()),
+            Some(gpu) => (gpu.clone(), warpverbs_gpu::open(GpuChoice::Simt)?),
+            None => {
+                let host = warpverbs_gpu::open(GpuChoice::Simt)?;
+                (host.clone(), host)
+            }
         };
         let proof = random()?;
         let region = SmallBuf::of(&proof);
@@ -84,6 +90,7 @@ impl Inner {
             owner: Owner { name: name.into(), generation: Generation::new()? },
             config,
             gpu,
+            host,
             contact,
             _proof: region,
             exporter,

@@ -7,10 +7,10 @@ use crate::metadata::MemoryInfo;
 use crate::path::tcp::Serving;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use warpverbs_devmem::transport::Registration as TcpKey;
-use warpverbs_gpu::Buffer;
-use warpverbs_mem::{Region, VecBuf};
+use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
+use warpverbs_mem::{Kind, Region, VecBuf};
 use warpverbs_peer::Exported;
 use warpverbs_transport::MemoryRegion;
 
@@ -52,10 +52,32 @@ impl fmt::Debug for Memory {
     }
 }
 
+/// Memory as kernels and copy engines of a device reach it, from when that is first asked for: host
+/// memory is registered with the driver then.
+#[derive(Default)]
+pub(crate) struct KernelView(OnceLock<Buffer>);
+
+impl KernelView {
+    /// The view of `buffer`; always the same of both.
+    pub(crate) fn get(&self, buffer: &Buffer, gpu: &dyn Gpu) -> Result<Buffer, GpuError> {
+        if let Some(view) = self.0.get() {
+            return Ok(view.clone());
+        }
+        let is_host = buffer.region().kind() == Kind::Host;
+        let view = match is_host && gpu.info().kind != GpuKind::Simt {
+            true => gpu.map(buffer.region())?,
+            false => buffer.clone(),
+        };
+        Ok(self.0.get_or_init(|| view).clone())
+    }
+}
+
 /// Memory of this agent, as transfers and peers hold it.
 pub(crate) struct LocalMemory {
     pub(crate) extent: Extent,
     pub(crate) buffer: Buffer,
+    /// For the GPU of this agent.
+    pub(crate) view: KernelView,
     live: AtomicBool,
     /// What peers reach it by, until it is deregistered.
     exported: Mutex<Option<Exported>>,
@@ -67,7 +89,8 @@ impl LocalMemory {
     pub(crate) fn new(extent: Extent, exported: Exported) -> Self {
         let buffer = exported.buffer().clone();
         let exported = Mutex::new(Some(exported));
-        Self { extent, buffer, live: AtomicBool::new(true), exported, tcp: Mutex::default() }
+        let (view, live) = (KernelView::default(), AtomicBool::new(true));
+        Self { extent, buffer, view, live, exported, tcp: Mutex::default() }
     }
 
     fn exported(&self) -> MutexGuard<'_, Option<Exported>> {

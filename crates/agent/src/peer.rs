@@ -205,7 +205,8 @@ impl PeerMemory {
                 false => Err(Reason::new(PathKind::Mapped.to_string(), EXCLUDED)),
             };
             let deadline = Instant::now() + agent.config.deadline;
-            reach(&*agent.gpu, own, theirs, &self.info.offer, direct, deadline)
+            let device = if self.info.place == Place::Host { &agent.host } else { &agent.gpu };
+            reach(&**device, own, theirs, &self.info.offer, direct, deadline)
         })
     }
 

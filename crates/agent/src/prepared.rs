@@ -2,13 +2,13 @@
 
 use crate::AgentError;
 use crate::inner::Inner;
-use crate::list::{BlockList, Extent};
+use crate::list::{BlockList, Extent, Run};
 use crate::memory::LocalMemory;
 use crate::path::Route;
 use crate::peer::{Peer, PeerMemory};
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Pieces for which there is room at once.
 const ROOM: usize = 1 << 16;
@@ -59,65 +59,80 @@ impl Blocks {
     }
 }
 
-/// Looks up the memories that a list names and checks every range; their table and the blocks.
+/// Which memory of a table a number names.
+#[derive(Default)]
+struct Slots {
+    of: FxHashMap<u32, u32>,
+    /// As a rule, runs that follow one another are of one memory.
+    last: Option<(u32, u32)>,
+}
+
+impl Slots {
+    #[inline]
+    fn get(&mut self, memory: u32) -> Option<u32> {
+        if let Some((known, slot)) = self.last
+            && known == memory
+        {
+            return Some(slot);
+        }
+        let slot = *self.of.get(&memory)?;
+        self.last = Some((memory, slot));
+        Some(slot)
+    }
+}
+
+/// Looks up the memories that a list names and checks every range.
 fn resolve<M>(
     list: &BlockList,
     mut find: impl FnMut(u32) -> Result<M, AgentError>,
     extent: impl Fn(&M) -> &Extent,
-) -> Result<(Vec<M>, Blocks), AgentError> {
-    let mut table: Vec<M> = Vec::new();
-    let mut slots = FxHashMap::<u32, u32>::default();
-    let single = list.runs().len() == 1;
-    let mut each = Vec::with_capacity(if single { 0 } else { list.len() });
-    let mut index = 0;
+) -> Result<(Vec<M>, Slots), AgentError> {
+    let (mut table, mut slots, mut index) = (Vec::new(), Slots::default(), 0);
     for run in list.runs() {
-        let slot = match slots.get(&run.memory) {
-            Some(&slot) => slot,
+        let slot = match slots.get(run.memory) {
+            Some(slot) => slot,
             None => {
+                let slot = table.len() as u32;
                 table.push(find(run.memory)?);
-                let slot = table.len() as u32 - 1;
-                slots.insert(run.memory, slot);
+                slots.of.insert(run.memory, slot);
                 slot
             }
         };
         extent(&table[slot as usize]).check(run, index)?;
         index += run.count as usize;
-        if !single {
-            // The last block is in range, so none of these sums overflows.
-            let block = |i| Block { slot, offset: run.offset + run.stride * i, len: run.len };
-            each.extend((0..u64::from(run.count)).map(block));
-        }
     }
-    let blocks = match list.runs() {
-        [run] => Blocks::Run {
-            offset: run.offset,
-            len: run.len,
-            stride: run.stride,
-            count: run.count as usize,
-        },
-        _ => Blocks::Each(each),
-    };
-    Ok((table, blocks))
+    Ok((table, slots))
+}
+
+/// Checks a list of `agent`'s own memory, or of a peer's.
+fn resolved(agent: &Inner, list: &BlockList) -> Result<(Side, Slots), AgentError> {
+    if list.is_empty() {
+        let expected = "at least one".into();
+        return Err(AgentError::Count { what: "a list of blocks", found: 0, expected });
+    }
+    if *list.owner() == agent.owner {
+        let (table, slots) = resolve(list, |id| agent.memory(id), |memory| &memory.extent)?;
+        return Ok((Side::Local(table), slots));
+    }
+    let peer = agent.peer_of(list.owner())?;
+    let (table, slots) = resolve(list, |id| peer.memory(id), |memory| &memory.extent)?;
+    Ok((Side::Remote(peer, table), slots))
 }
 
 impl Prepared {
     /// Of `agent`'s own memory, or of a peer's.
     pub(crate) fn new(agent: &Inner, list: &BlockList) -> Result<Self, AgentError> {
-        let expected = || AgentError::Count {
-            what: "a list of blocks",
-            found: 0,
-            expected: "at least one".into(),
+        let (side, mut slots) = resolved(agent, list)?;
+        let blocks = match list.runs() {
+            &[Run { offset, len, stride, count, .. }] => {
+                Blocks::Run { offset, len, stride, count: count as usize }
+            }
+            _ => {
+                let mut walk = Walk::new(list, &mut slots);
+                Blocks::Each((0..list.len()).map_while(|at| walk.block(at)).collect())
+            }
         };
-        if list.is_empty() {
-            return Err(expected());
-        }
-        if *list.owner() == agent.owner {
-            let (table, blocks) = resolve(list, |id| agent.memory(id), |memory| &memory.extent)?;
-            return Ok(Self { blocks, side: Side::Local(table) });
-        }
-        let peer = agent.peer_of(list.owner())?;
-        let (table, blocks) = resolve(list, |id| peer.memory(id), |memory| &memory.extent)?;
-        Ok(Self { blocks, side: Side::Remote(peer, table) })
+        Ok(Self { blocks, side })
     }
 
     /// How many blocks.
@@ -129,18 +144,96 @@ impl Prepared {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
+impl Side {
     fn owner(&self) -> String {
-        match &self.side {
-            Side::Local(table) => table[0].extent.owner.to_string(),
-            Side::Remote(peer, _) => peer.owner.to_string(),
+        match self {
+            Self::Local(table) => table[0].extent.owner.to_string(),
+            Self::Remote(peer, _) => peer.owner.to_string(),
         }
+    }
+}
+
+/// Blocks in the order in which a transfer takes them.
+trait Sequence {
+    /// How many.
+    fn count(&self) -> usize;
+    /// The next one, which is number `at`. None if an index is beyond the list.
+    fn block(&mut self, at: usize) -> Option<Block>;
+    /// Why there is no block number `at`.
+    fn missing(&self, side: &'static str, at: usize) -> AgentError;
+}
+
+/// Blocks of a prepared list, by index.
+struct Indexed<'a> {
+    blocks: &'a Blocks,
+    index: &'a [u32],
+}
+
+impl Sequence for Indexed<'_> {
+    fn count(&self) -> usize {
+        self.index.len()
+    }
+
+    #[inline]
+    fn block(&mut self, at: usize) -> Option<Block> {
+        self.blocks.get(*self.index.get(at)? as usize)
+    }
+
+    fn missing(&self, side: &'static str, at: usize) -> AgentError {
+        let value = self.index.get(at).copied().unwrap_or(u32::MAX);
+        AgentError::Index { side, index: at, value, blocks: self.blocks.len() }
+    }
+}
+
+/// All blocks of a checked list.
+struct Walk<'a> {
+    runs: std::slice::Iter<'a, Run>,
+    slots: &'a mut Slots,
+    count: usize,
+    /// Of the run that has been begun: the next block, and how many are left.
+    next: Block,
+    stride: u64,
+    left: u32,
+}
+
+impl<'a> Walk<'a> {
+    fn new(list: &'a BlockList, slots: &'a mut Slots) -> Self {
+        let (runs, count) = (list.runs().iter(), list.len());
+        let next = Block { slot: 0, offset: 0, len: 0 };
+        Self { runs, slots, count, next, stride: 0, left: 0 }
+    }
+}
+
+impl Sequence for Walk<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn block(&mut self, _: usize) -> Option<Block> {
+        while self.left == 0 {
+            let run = self.runs.next()?;
+            let slot = self.slots.get(run.memory)?;
+            self.next = Block { slot, offset: run.offset, len: run.len };
+            (self.stride, self.left) = (run.stride, run.count);
+        }
+        let block = self.next;
+        // The last block is in range; what follows it is not used.
+        self.next.offset = block.offset.wrapping_add(self.stride);
+        self.left -= 1;
+        Some(block)
+    }
+
+    fn missing(&self, side: &'static str, at: usize) -> AgentError {
+        AgentError::Index { side, index: at, value: u32::MAX, blocks: self.count }
     }
 }
 
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Prepared({} blocks of {})", self.len(), self.owner())
+        write!(f, "Prepared({} blocks of {})", self.len(), self.side.owner())
     }
 }
 
@@ -159,6 +252,9 @@ pub(crate) struct Part {
     pub(crate) route: Arc<Route>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: u64,
+    /// Where kernels copy: the pieces in memory that they read, from the first post on. A part is of
+    /// one transfer, so its operation never changes.
+    pub(crate) list: OnceLock<Arc<warpverbs_gpu::Blocks>>,
 }
 
 /// What a transfer moves.
@@ -169,13 +265,36 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Of pairs of blocks by index, in order. Neighbours on both sides become one piece.
-    pub(crate) fn new(
+    /// Of pairs of blocks of prepared lists, by index.
+    pub(crate) fn of_indices(
         agent: &Arc<Inner>,
-        (local, local_index): (&Prepared, Select<'_>),
-        (remote, remote_index): (&Prepared, Select<'_>),
+        (local, local_index): (&Prepared, &[u32]),
+        (remote, remote_index): (&Prepared, &[u32]),
     ) -> Result<Self, AgentError> {
-        let (here, peer, there) = match (&local.side, &remote.side) {
+        let here = Indexed { blocks: &local.blocks, index: local_index };
+        let there = Indexed { blocks: &remote.blocks, index: remote_index };
+        Self::new(agent, (&local.side, here), (&remote.side, there))
+    }
+
+    /// Of all blocks of two lists.
+    pub(crate) fn of_lists(
+        agent: &Arc<Inner>,
+        local: &BlockList,
+        remote: &BlockList,
+    ) -> Result<Self, AgentError> {
+        let (here, mut slots_here) = resolved(agent, local)?;
+        let (there, mut slots_there) = resolved(agent, remote)?;
+        let from = Walk::new(local, &mut slots_here);
+        Self::new(agent, (&here, from), (&there, Walk::new(remote, &mut slots_there)))
+    }
+
+    /// Of pairs of blocks, in order. Neighbours on both sides become one piece.
+    fn new(
+        agent: &Arc<Inner>,
+        (local, mut from): (&Side, impl Sequence),
+        (remote, mut to): (&Side, impl Sequence),
+    ) -> Result<Self, AgentError> {
+        let (here, peer, there) = match (local, remote) {
             (Side::Local(here), Side::Remote(peer, there)) => (here, peer, there),
             (Side::Remote(..), _) => return Err(foreign("the local list", local, "this agent")),
             (_, Side::Local(_)) => return Err(foreign("the remote list", remote, "a peer")),
@@ -183,7 +302,7 @@ impl Plan {
         if here[0].extent.owner != agent.owner {
             return Err(foreign("the local list", local, "this agent"));
         }
-        let (count, other) = (local_index.len(local), remote_index.len(remote));
+        let (count, other) = (from.count(), to.count());
         if count != other || count == 0 {
             let expected = if count == 0 { "at least one".into() } else { count.to_string() };
             return Err(AgentError::Count { what: "the remote side", found: other, expected });
@@ -191,12 +310,12 @@ impl Plan {
         let parts = Vec::new();
         let mut build = Builder { agent, peer, here, there, count, parts, known: None };
         for index in 0..count {
-            let from = local_index.get(local, index, "local")?;
-            let to = remote_index.get(remote, index, "remote")?;
-            if from.len != to.len {
-                return Err(AgentError::Lengths { index, local: from.len, remote: to.len });
+            let Some(here) = from.block(index) else { return Err(from.missing("local", index)) };
+            let Some(there) = to.block(index) else { return Err(to.missing("remote", index)) };
+            if here.len != there.len {
+                return Err(AgentError::Lengths { index, local: here.len, remote: there.len });
             }
-            build.push(from, to)?;
+            build.push(here, there)?;
         }
         let bytes = build.parts.iter().map(|part| part.bytes).sum();
         let fit = |mut part: Part| {
@@ -215,36 +334,8 @@ impl Plan {
     }
 }
 
-fn foreign(what: &'static str, list: &Prepared, expected: &str) -> AgentError {
+fn foreign(what: &'static str, list: &Side, expected: &str) -> AgentError {
     AgentError::Foreign { what, owner: list.owner(), expected: expected.to_owned() }
-}
-
-/// Which blocks of a list.
-#[derive(Clone, Copy)]
-pub(crate) enum Select<'a> {
-    All,
-    These(&'a [u32]),
-}
-
-impl Select<'_> {
-    fn len(&self, list: &Prepared) -> usize {
-        match self {
-            Self::All => list.len(),
-            Self::These(indices) => indices.len(),
-        }
-    }
-
-    #[inline]
-    fn get(&self, list: &Prepared, index: usize, side: &'static str) -> Result<Block, AgentError> {
-        let value = match self {
-            Self::All => index,
-            Self::These(indices) => indices[index] as usize,
-        };
-        list.blocks.get(value).ok_or_else(|| {
-            let (value, blocks) = (value as u32, list.len());
-            AgentError::Index { side, index, value, blocks }
-        })
-    }
 }
 
 struct Builder<'a> {
@@ -295,7 +386,8 @@ impl Builder<'_> {
                 // As a rule there is one part, and no two pieces are neighbours.
                 let room = if self.parts.is_empty() { self.count.min(ROOM) } else { 0 };
                 let pieces = Vec::with_capacity(room);
-                self.parts.push(Part { local, remote, route, pieces, bytes: 0 });
+                let list = OnceLock::new();
+                self.parts.push(Part { local, remote, route, pieces, bytes: 0, list });
                 self.parts.len() - 1
             }
         };

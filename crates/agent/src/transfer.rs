@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     plan: Plan,
     phase: AtomicU8,
     cancel: AtomicBool,
+    /// The control thread looks after it. Changed under the lock of the list of those.
+    pub(crate) watched: AtomicBool,
     run: Mutex<Run>,
 }
 
@@ -130,6 +132,7 @@ impl Transfer {
             plan,
             phase: AtomicU8::new(NOT_POSTED),
             cancel: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             run: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -313,7 +316,7 @@ impl Shared {
                 self.phase.store(RUNNING, Ordering::Release);
                 drop(run);
                 if let Some(agent) = self.agent.upgrade() {
-                    agent.control.watch(self.clone());
+                    agent.control.watch(self);
                 }
                 return Ok(State::InProgress);
             }

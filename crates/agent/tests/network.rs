@@ -356,3 +356,23 @@ fn kernels_get_addresses_or_queue_pairs() {
         assert_eq!(seen, [9; 8]);
     }
 }
+
+/// Nobody looks at the transfer: the control thread ends it and sends its notification, whether it was
+/// at rest when the transfer was posted, or busy with the one before, or about to rest.
+#[test]
+fn a_transfer_ends_without_a_look_whatever_the_control_thread_does() {
+    let (initiator, target) = apart();
+    let theirs = target.register(vec![0; 64], "cache").unwrap();
+    let ours = initiator.register(vec![1; 64], "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
+    let write = initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+    for turn in 0..60u64 {
+        let tag = turn.to_le_bytes();
+        write.post(PostOptions::new().notify(tag)).unwrap();
+        target.wait_remote_done("initiator", &tag, SOON).unwrap();
+        assert_eq!(write.wait(SOON).unwrap(), State::Done);
+        // Of all lengths around the time after which the thread rests.
+        std::thread::sleep(Duration::from_micros(100 * (turn % 20)));
+    }
+}

@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, State};
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
 const SOON: Duration = Duration::from_secs(30);
 const LEN: usize = 1 << 20;
@@ -89,6 +91,47 @@ impl Drop for Target {
 fn initiator() -> Agent {
     // Where the system forbids copies between processes, that is to be seen.
     Agent::new("initiator", AgentConfig::default().without(PathKind::Tcp)).unwrap()
+}
+
+/// Memory that only a copy engine reaches, which performs one copy at each look at it.
+#[test]
+fn memory_of_a_device_goes_through_a_bounce_buffer_to_private_memory() {
+    let mut target = Target::start();
+    let agent = initiator();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let engine = Arc::new(LazyCopier::default());
+    engine.pace(1);
+    let (device, seen) = LazyMemory::regions(LEN, 0, &engine).unwrap();
+    let ours = agent.register(device, "ours").unwrap();
+    let remote = agent.remote("target", "private").unwrap();
+    // More blocks than go into both halves at a time, none beside its neighbour.
+    let (len, count) = (600, 1400);
+    let at: Vec<u64> = (0..count).map(|i| (i * 701 + 1) % count * len).collect();
+    let (into, from) = (ours.blocks(0, len, 1400).unwrap(), remote.blocks_at(&at, len).unwrap());
+    let write = match agent.initialize(Op::Write, &into, &from) {
+        Ok(write) => write,
+        Err(refused @ AgentError::NoPath { .. }) => return eprintln!("SKIPPED: {refused}"),
+        Err(error) => panic!("{error}"),
+    };
+    let bytes: Vec<u8> =
+        (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    seen.write(0, &bytes).unwrap();
+    assert_eq!(write.post(PostOptions::new()).unwrap(), State::Done);
+    assert_eq!(write.telemetry().unwrap().paths, [PathKind::ProcessCopy]);
+    let mut expected = vec![3; LEN];
+    for (block, &at) in bytes.chunks_exact(len as usize).zip(&at) {
+        expected[at as usize..][..len as usize].copy_from_slice(block);
+    }
+    let found = target.ask("sum");
+    assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
+
+    seen.fill(0, LEN, 0).unwrap();
+    let read = agent.initialize(Op::Read, &into, &from).unwrap();
+    assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
+    let mut found = vec![0; LEN];
+    seen.read(0, &mut found).unwrap();
+    let moved = (len * count) as usize;
+    assert!(found[..moved] == bytes[..moved] && found[moved..].iter().all(|byte| *byte == 0));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Zero-filled host memory: whole pages, or a few bytes.
 
 use crate::{Backing, Kind, MemError, Region};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+
+/// Bytes from which on a mapping has huge pages.
+const HUGE: usize = 4 << 20;
 
 /// An anonymous private mapping; unmapped on drop.
 #[derive(Debug)]
@@ -14,7 +17,8 @@ pub struct HostBuf {
 }
 
 impl HostBuf {
-    /// Maps `len` zeroed bytes (at least one), rounded up to whole 4 KiB pages.
+    /// Maps `len` zeroed bytes (at least one), rounded up to whole 4 KiB pages; of huge pages where
+    /// the kernel has some, since NICs and other processes pin page by page.
     pub fn new(len: usize) -> Result<Self, MemError> {
         let want = len.max(1).checked_next_multiple_of(4096).unwrap_or(usize::MAX);
         let len = NonZeroUsize::new(want).unwrap_or(NonZeroUsize::MIN);
@@ -24,6 +28,11 @@ impl HostBuf {
             mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)
         }
         .map_err(|errno| MemError::Map { len: want, errno })?;
+        if want >= HUGE {
+            // SAFETY: the whole of the new mapping; the advice changes no byte. A kernel without huge
+            // pages refuses it.
+            let _ = unsafe { madvise(ptr, want, MmapAdvise::MADV_HUGEPAGE) };
+        }
         Ok(Self { ptr, len: want })
     }
 

@@ -9,6 +9,7 @@ mod fuzz;
 mod layouts;
 mod lint;
 mod nightly;
+mod nixl;
 mod nvshmem;
 mod vm;
 mod workspace;
@@ -39,6 +40,8 @@ enum Task {
     BenchPeers(bench::Bench),
     /// Measures NVSHMEM and this project beside each other, on two NVIDIA GPUs of this machine.
     BenchNvshmem(nvshmem::Bench),
+    /// Measures NIXL and this project beside each other, on this machine.
+    BenchNixl(nixl::Bench),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
         Task::BenchNvshmem(bench) => nvshmem::run(&bench),
+        Task::BenchNixl(bench) => nixl::run(&bench),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

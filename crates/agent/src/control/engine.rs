@@ -24,6 +24,9 @@ const MOST_SESSIONS: usize = 4096;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Between two looks at transfers in progress: the network's, mostly, which need no system call.
 const PAUSE: Duration = Duration::from_micros(20);
+/// How long it goes on looking after the last one was over: the next is then taken up without a
+/// system call.
+const LINGER: Duration = Duration::from_millis(1);
 /// Between two looks at copies that must end before a connection is closed.
 const SETTLE: Duration = Duration::from_millis(1);
 /// How long an agent that ends waits for its peers' last copies.
@@ -63,17 +66,20 @@ pub(super) struct Engine {
     inner: Arc<Inner>,
     listener: TcpListener,
     sessions: Vec<Session>,
+    /// When there was a transfer in progress.
+    busy: Option<Instant>,
 }
 
 impl Engine {
     pub(super) fn new(inner: Arc<Inner>, listener: TcpListener) -> Self {
-        Self { inner, listener, sessions: Vec::new() }
+        Self { inner, listener, sessions: Vec::new(), busy: None }
     }
 
     pub(super) fn run(mut self) {
         while !self.inner.control.closing.load(Ordering::Acquire) {
             self.adopt();
-            let ready = self.wait(self.pause());
+            let pause = self.pause();
+            let ready = self.wait(pause);
             self.turn(&ready);
         }
         self.close();
@@ -92,9 +98,24 @@ impl Engine {
     }
 
     /// How long nothing needs to be looked at, unless something arrives.
-    fn pause(&self) -> Option<Duration> {
-        if !lock(&self.inner.control.active).is_empty() {
+    fn pause(&mut self) -> Option<Duration> {
+        let control = &self.inner.control;
+        if !lock(&control.active).is_empty() {
+            control.alert.store(true, Ordering::SeqCst);
+            self.busy = Some(Instant::now());
             return Some(PAUSE);
+        }
+        match self.busy {
+            Some(busy) if busy.elapsed() < LINGER => return Some(PAUSE),
+            Some(_) => {
+                self.busy = None;
+                // Sequentially consistent, pairs with `Control::watch`.
+                control.alert.store(false, Ordering::SeqCst);
+                if !lock(&control.active).is_empty() {
+                    return Some(Duration::ZERO);
+                }
+            }
+            None => {}
         }
         let settling = self.sessions.iter().any(|session| match &session.role {
             Role::Outbound { busy, .. } => !busy.is_empty() || session.link.is_lost(),
@@ -163,7 +184,13 @@ impl Engine {
             return;
         }
         active.iter().for_each(|transfer| transfer.progress());
-        lock(&self.inner.control.active).retain(|transfer| !transfer.is_over());
+        // Under the lock, as `Control::watch` is: one that is posted again just now stays, or is put
+        // there anew.
+        lock(&self.inner.control.active).retain(|transfer| {
+            let keep = !transfer.is_over();
+            transfer.watched.store(keep, Ordering::Relaxed);
+            keep
+        });
     }
 
     fn accept(&mut self) {

@@ -53,6 +53,8 @@ pub(crate) struct Control {
     inbound: Mutex<Vec<Arc<Link>>>,
     /// Transfers in progress.
     active: Mutex<Vec<Arc<Shared>>>,
+    /// The control thread looks at `active` soon by itself.
+    alert: AtomicBool,
     closing: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -76,6 +78,7 @@ impl Control {
             handed: Mutex::default(),
             inbound: Mutex::default(),
             active: Mutex::default(),
+            alert: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             thread: Mutex::default(),
         })
@@ -130,9 +133,18 @@ impl Control {
     }
 
     /// Has the control thread look after a transfer until it is over.
-    pub(crate) fn watch(&self, transfer: Arc<Shared>) {
-        lock(&self.active).push(transfer);
-        self.wake.wake();
+    pub(crate) fn watch(&self, transfer: &Arc<Shared>) {
+        let mut active = lock(&self.active);
+        // One that was posted again before the thread has seen its end is there already.
+        if !transfer.watched.swap(true, Ordering::Relaxed) {
+            active.push(transfer.clone());
+        }
+        drop(active);
+        // Sequentially consistent, with the lock between them: either this sees that the thread
+        // goes to sleep, or the thread sees the transfer (`Engine::pause`).
+        if !self.alert.load(Ordering::SeqCst) {
+            self.wake.wake();
+        }
     }
 
     /// Memory is no longer registered: it is kept until no peer touches it any more.

@@ -428,9 +428,7 @@ fn initialize(
     from: &BlockList,
     to: &BlockList,
 ) -> Result<Transfer, AgentError> {
-    use crate::prepared::{Plan, Prepared, Select};
-    let (from, to) = (Prepared::new(agent, from)?, Prepared::new(agent, to)?);
-    let plan = Plan::new(agent, (&from, Select::All), (&to, Select::All))?;
+    let plan = crate::prepared::Plan::of_lists(agent, from, to)?;
     Ok(Transfer::new(agent, Op::Write, plan))
 }
 

@@ -1,5 +1,6 @@
 //! `warpverbs perf`: every measurement checks the data it moved and brings its own yardstick.
 
+mod agent;
 mod busy;
 mod host;
 mod idle;
@@ -12,6 +13,7 @@ mod net;
 mod output;
 mod pattern;
 mod plan;
+mod plot;
 mod receive;
 mod rig;
 mod ring;
@@ -48,6 +50,9 @@ pub(crate) enum PerfCommand {
     IdleQps(idle::IdleArgs),
     /// Calls on a symmetric heap: messages there and back, single calls, bandwidth, barriers
     Shmem(shmem::ShmemArgs),
+    /// Lists of blocks moved by agents between two processes, by every path
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
     /// Messages and one-sided writes over TCP sockets, into memory of a device or the host
     #[command(subcommand)]
     Tcp(tcp::TcpCommand),
@@ -88,6 +93,7 @@ pub(crate) fn run(command: &PerfCommand) -> anyhow::Result<()> {
         PerfCommand::Latency(args) => latency::run(args),
         PerfCommand::IdleQps(args) => idle::run(args),
         PerfCommand::Shmem(args) => shmem::run(args),
+        PerfCommand::Agent(command) => agent::run(command),
         PerfCommand::Tcp(command) => tcp::run(command),
         PerfCommand::Issue(args) => issue::run(args),
     }

@@ -32,6 +32,8 @@ pub(crate) struct Measured<R> {
     rows: Vec<R>,
     /// What the rows say together; one line each.
     findings: Vec<Finding>,
+    /// What a reader should know of them; one line each.
+    notes: Vec<String>,
     /// What keeps them from saying anything, if other programs wanted the cores.
     busy: Option<String>,
 }
@@ -75,8 +77,13 @@ pub(crate) struct Finding {
 
 impl<R: Row> Measured<R> {
     pub(crate) fn new(command: &'static str, setting: Setting, rows: Vec<R>) -> Self {
-        let (version, findings) = (env!("CARGO_PKG_VERSION"), Vec::new());
-        Self { schema: SCHEMA, version, command, setting, rows, findings, busy: None }
+        let (version, findings, notes) = (env!("CARGO_PKG_VERSION"), Vec::new(), Vec::new());
+        Self { schema: SCHEMA, version, command, setting, rows, findings, notes, busy: None }
+    }
+
+    pub(crate) fn noting(mut self, notes: Vec<String>) -> Self {
+        self.notes = notes;
+        self
     }
 
     /// Says if the machine was busy with other things since `watch` began.
@@ -114,6 +121,7 @@ impl<R: Row> Measured<R> {
         let nic = &self.setting.nic;
         lines.push(format!("queues consumed by {}: {}", nic.name, nic.why));
         lines.push(self.table());
+        lines.extend(self.notes.iter().cloned());
         lines.extend(self.findings.iter().map(|Finding { what, value, wanted, met }| {
             let verdict = if *met { "met" } else { "missed" };
             format!("{what}: {value:.2} (wanted {wanted}: {verdict})")

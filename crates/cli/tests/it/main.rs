@@ -1,5 +1,6 @@
 //! The program as a user runs it, alone and between processes.
 
+mod agent;
 mod cli;
 mod common;
 mod conform;

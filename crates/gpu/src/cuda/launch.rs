@@ -8,17 +8,32 @@ use super::occupancy::{Claim, footprint};
 use crate::launch::{Dim, LaunchState, TOO_MUCH_SHARED};
 use crate::{GpuError, Kernel, LaunchError};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Idle streams of one context.
 pub(crate) struct Streams {
     context: &'static Context,
     idle: Mutex<Vec<Stream>>,
+    /// Blocks that fit on a multiprocessor, by function, threads of a block and its dynamic shared
+    /// memory. Functions are never unloaded.
+    fitting: Mutex<HashMap<(usize, u32, u32), u32>>,
 }
 
 impl Streams {
     pub(crate) fn new(context: &'static Context) -> Arc<Self> {
-        Arc::new(Self { context, idle: Mutex::new(Vec::new()) })
+        Arc::new(Self { context, idle: Mutex::default(), fitting: Mutex::default() })
+    }
+
+    /// As [`fitting`], asking the driver once: every launch needs it.
+    fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError> {
+        let key = (function.raw as usize, dim.threads(), dim.shared);
+        if let Some(known) = lock(&self.fitting).get(&key) {
+            return Ok(*known);
+        }
+        let found = fitting(self.context, function, name, dim)?;
+        lock(&self.fitting).insert(key, found);
+        Ok(found)
     }
 
     fn take(&self) -> Result<Stream, GpuError> {
@@ -49,8 +64,7 @@ impl CudaLaunch {
         check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
         let stream = streams.take()?;
         let _entered = context.enter()?;
-        allow_shared(context, function, entry.name, dim)?;
-        let claim = claim(context, function, dim)?;
+        let claim = claim(context, streams.fitting(function, entry.name, dim)?, dim)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
         deferred_free::launching(|| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
@@ -108,17 +122,19 @@ fn allow_shared(
 }
 
 /// Takes room for a launch; waits for copies that it would keep from landing.
-fn claim(context: &'static Context, function: Function, dim: Dim) -> Result<Claim, GpuError> {
-    let fitting = fitting(context, function, dim)?;
+fn claim(context: &'static Context, fitting: u32, dim: Dim) -> Result<Claim, GpuError> {
     context.occupancy().claim(footprint(dim.blocks(), context.multiprocessors(), fitting))
 }
 
-/// Blocks of this shape that run at once on one multiprocessor. A context is current.
+/// Blocks of this shape that run at once on one multiprocessor. Launches of the shape may have its
+/// shared memory from now on. A context is current.
 pub(super) fn fitting(
     context: &'static Context,
     function: Function,
+    kernel: &'static str,
     dim: Dim,
 ) -> Result<u32, GpuError> {
+    allow_shared(context, function, kernel, dim)?;
     let (driver, threads) = (context.driver(), dim.threads() as i32);
     let (mut fitting, shared) = (0, dim.shared as usize);
     // SAFETY: the pointer is to a live local; a loaded function; a context is current.

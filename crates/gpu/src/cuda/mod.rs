@@ -283,7 +283,7 @@ impl Gpu for CudaDevice {
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError> {
         let function = self.function(kernel)?;
         let _entered = self.context.enter()?;
-        let each = launch::fitting(self.context, function, dim)?;
+        let each = launch::fitting(self.context, function, kernel.entry().name, dim)?;
         Ok(each.saturating_mul(self.context.multiprocessors()))
     }
 

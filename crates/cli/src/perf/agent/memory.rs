@@ -1,0 +1,89 @@
+//! Memory of one end, and the agent that registers it.
+
+use super::plan::SideArgs;
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use warpverbs::agent::{Agent, AgentConfig, Registration};
+use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
+use warpverbs::raw::mem::HostBuf;
+use warpverbs::raw::nic::{Config, LinkConfig, LinkKind, UdpConfig};
+use warpverbs::transport::{Context, Device};
+
+/// A kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mem {
+    /// Bytes of the process, on huge pages if they are many, as numpy's are.
+    Host,
+    /// Host memory that other processes can map.
+    Shared,
+    /// Host memory for the GPU.
+    Pinned,
+    /// Of the GPU, by its virtual memory management.
+    Gpu,
+    /// Of the GPU, by `cudaMalloc`.
+    Malloc,
+}
+
+impl Mem {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Shared => "shared",
+            Self::Pinned => "pinned",
+            Self::Gpu => "gpu",
+            Self::Malloc => "malloc",
+        }
+    }
+}
+
+/// Devices of one end.
+pub(super) struct Side {
+    pub(super) gpu: Arc<dyn Gpu>,
+    /// Why this GPU.
+    pub(super) why: String,
+    pub(super) nic: Option<Device>,
+}
+
+impl Side {
+    pub(super) fn open(args: &SideArgs, server: bool, bind: IpAddr) -> Result<Self> {
+        let opened = gpu::open_explained(args.gpu.parse::<GpuChoice>()?)?;
+        let nic = match args.nic.as_str() {
+            "none" => None,
+            "soft" => {
+                let at = UdpConfig { bind: SocketAddr::new(bind, 0), max_mtu: None };
+                let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
+                if let Some(link) = &args.link {
+                    config.link = link.parse::<LinkKind>()?.at(at);
+                }
+                let config = config.with_env()?.for_process(u32::from(server));
+                Some(Context::builder().soft_config(config).build()?.open("soft")?)
+            }
+            name => Some(Context::new()?.open(name)?),
+        };
+        Ok(Self { gpu: opened.gpu, why: opened.why, nic })
+    }
+
+    pub(super) fn config(&self) -> AgentConfig {
+        let config = AgentConfig::default().gpu(&self.gpu);
+        self.nic.iter().fold(config, AgentConfig::nic)
+    }
+
+    /// Registers so much memory of a kind.
+    pub(super) fn register(&self, agent: &Agent, mem: Mem, bytes: u64) -> Result<Registration> {
+        let len = usize::try_from(bytes).context("bytes of memory")?;
+        Ok(match mem {
+            Mem::Host => agent.register(HostBuf::region(len)?, LABEL)?,
+            Mem::Shared => agent.alloc_host(bytes, LABEL)?,
+            Mem::Pinned => agent.register(self.gpu.alloc(len, Place::Shared)?, LABEL)?,
+            Mem::Gpu => agent.alloc(bytes, LABEL)?,
+            Mem::Malloc => agent.register(self.gpu.alloc(len, Place::Device)?, LABEL)?,
+        })
+    }
+}
+
+/// Under which each end registers its memory.
+pub(super) const LABEL: &str = "perf";

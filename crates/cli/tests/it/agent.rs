@@ -1,0 +1,81 @@
+//! `perf agent` between processes, on 127.0.0.1.
+
+use super::common::{fails, json, succeeds, text};
+use super::common::{program, server::Server};
+use serde_json::Value;
+
+fn rows(document: &Value) -> &Vec<Value> {
+    assert_eq!(document["command"], "perf agent");
+    document["rows"].as_array().expect("rows")
+}
+
+#[test]
+fn every_list_is_measured_by_the_path_that_its_memory_has() {
+    let shapes = "-s 8,1000x30,64K --layouts adjacent,scattered -m host,shared -t 1,2";
+    let document = json(&format!("perf agent local {shapes} -n 12 -w 1 --makes 3 --json"));
+    let rows = rows(&document);
+    // Two memories, two numbers of threads, two operations; four lists.
+    assert_eq!(rows.len(), 2 * 2 * 2 * 4);
+    for row in rows {
+        let host = row["local"] == "host";
+        let path = if host { "process copy" } else { "mapped memory" };
+        assert_eq!((&row["path"], &row["data"]), (&path.into(), &"equal".into()), "{row}");
+        let scattered = row["layout"] == "scattered";
+        let pieces = if scattered { row["blocks"].as_u64() } else { Some(1) };
+        assert_eq!(row["pieces"].as_u64(), pieces, "{row}");
+        assert_eq!(row["transfers"].as_u64(), row["threads"].as_u64().map(|n| 12 * n), "{row}");
+        for (part, samples) in [("prepare", 3), ("make", 3), ("initialize", 3)] {
+            assert_eq!(row[part]["samples"], samples, "{row}");
+        }
+        let (post, whole) = (&row["post"]["p50_ns"], &row["transfer"]["p50_ns"]);
+        assert!(post.as_u64() > Some(0) && whole.as_u64() >= post.as_u64(), "{row}");
+        assert!(row["bytes_per_s"].as_f64() > Some(0.0), "{row}");
+    }
+    let notes = document["notes"].as_array().expect("notes");
+    let words = notes.iter().map(|note| note.as_str().expect("a note")).collect::<String>();
+    assert!(words.contains("host to host: process copy, ") && words.contains("shared to shared"));
+}
+
+#[test]
+fn blocks_go_over_the_network_and_are_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let network = "-m host --nic soft --require network -q 3";
+    let line =
+        format!("perf agent local -s 8,100Kx20 {network} -n 3 -w 0 --plot {}", plot.display());
+    let table = succeeds(&line);
+    assert_eq!(table.matches("network").count() - 1, 4, "{table}");
+    let svg = std::fs::read_to_string(&plot).expect("the plot");
+    assert!(roxmltree::Document::parse(&svg).is_ok() && svg.contains("blocks of 100 KiB"), "{svg}");
+}
+
+#[test]
+fn kernels_of_the_simt_device_copy_lists() {
+    let document = json("perf agent local -m shared --copy-by kernel -s 100x9 -n 2 --json");
+    assert_eq!(rows(&document).len(), 2);
+}
+
+#[test]
+fn client_and_server_meet_by_their_addresses() {
+    let server = Server::listening("perf agent server --bind 127.0.0.1 --port 0 --wait 30");
+    let port = server.addr.port();
+    let document = json(&format!("perf agent client 127.0.0.1 -p {port} -s 8 -n 2 --json"));
+    assert_eq!(rows(&document).len(), 4);
+    assert!(server.end().status.success());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    fails("perf agent local -s 0", &["0", "2^20"]);
+    fails("perf agent local -s 8x0", &["2^20"]);
+    fails("perf agent local -m disk", &["disk"]);
+    fails("perf agent local -t 0", &["-t is 0"]);
+    fails("perf agent local -D 0", &["-D is 0"]);
+    fails("perf agent local -s 1G -t 64", &["64 GiB", "4 GiB"]);
+    fails("perf agent local --kernel-blocks 0 -n 1", &["kernel_blocks is 0"]);
+    fails("perf agent local -m host --require network -n 1 -s 8", &["no NIC", "excluded"]);
+    fails("perf agent client 127.0.0.1 -p 1", &["metadata"]);
+    let ended = program("perf agent server --bind 127.0.0.1 --port 0 --wait 0").output();
+    let ended = ended.expect("a server");
+    assert!(!ended.status.success() && text(&ended.stderr).contains("notification"));
+}

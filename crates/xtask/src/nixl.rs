@@ -1,0 +1,75 @@
+//! NIXL beside this project: builds `warpverbs`, finds NIXL's wheel and runs
+//! `crates/xtask/nixl/run.sh`, which needs no cargo itself.
+
+use crate::{bench, workspace};
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `pip` installs without `--wheel`.
+const PACKAGES: [&str; 2] = ["nixl-cu13==1.5.1", "numpy"];
+
+/// Options of `bench-nixl`.
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Two CUDA devices, such as 0,1; without it host memory alone
+    #[arg(long)]
+    gpus: Option<String>,
+    /// Turns of each; of several the best median counts
+    #[arg(long, default_value_t = 3)]
+    turns: u32,
+    /// Seconds for each row
+    #[arg(long, default_value_t = 0.2)]
+    seconds: f64,
+    /// Where there is no network: a folder with the content of NIXL's wheel, and of numpy's if
+    /// Python has none; otherwise pip installs both into a scratch folder
+    #[arg(long)]
+    wheel: Option<PathBuf>,
+    /// Which Python
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// A built `warpverbs`; otherwise it is built
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Folder for the JSON of each turn
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<()> {
+    let program = match &bench.program {
+        Some(program) => program.clone(),
+        None => bench::build()?,
+    };
+    let scratch = tempfile::tempdir()?;
+    let wheel = match &bench.wheel {
+        Some(folder) => folder.clone(),
+        None => install(&bench.python, scratch.path())?,
+    };
+    let script = workspace::root()?.join("crates/xtask/nixl/run.sh");
+    let mut command = Command::new(&script);
+    command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.python);
+    command.env("TURNS", bench.turns.to_string()).env("DURATION", bench.seconds.to_string());
+    for (name, value) in
+        [("GPUS", bench.gpus.as_deref().map(Path::new)), ("OUT", bench.out.as_deref())]
+    {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let ended = command.status().with_context(|| script.display().to_string())?;
+    ensure!(ended.success(), "{} ended with {ended}", script.display());
+    Ok(())
+}
+
+fn install(python: &Path, scratch: &Path) -> Result<PathBuf> {
+    let folder = scratch.join("nixl");
+    let mut command = Command::new(python);
+    command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]);
+    command.arg("--target").arg(&folder).args(PACKAGES);
+    let ended = command.status().with_context(|| python.display().to_string())?;
+    ensure!(ended.success(), "pip install {} ended with {ended}", PACKAGES.join(" "));
+    Ok(folder)
+}
