@@ -33,7 +33,10 @@ fn every_list_is_measured_by_the_path_that_its_memory_has() {
     }
     let notes = document["notes"].as_array().expect("notes");
     let words = notes.iter().map(|note| note.as_str().expect("a note")).collect::<String>();
-    assert!(words.contains("host to host: process copy, ") && words.contains("shared to shared"));
+    // So few bytes give no rate.
+    for said in ["host to host: process copy", "shared to shared: mapped memory"] {
+        assert!(words.contains(said), "{words}");
+    }
 }
 
 #[test]
