@@ -87,10 +87,10 @@ WV_DEVICE Status read_letters(const Coop& coop, Mail& mail, u8* desk, u32 count,
     // The byte behind the message stays.
     if (coop.thread_rank() == 0) store<order::relaxed, scope::gpu>(desk + bytes, u8{0x5a});
     coop.sync();
-    if (look == 0) status = mail_recv(coop, mail, desk, bytes);
+    // An empty message never begins to arrive.
+    if (look == 0 || bytes == 0) status = mail_recv(coop, mail, desk, bytes);
     else do status = mail_try_recv(coop, mail, desk, bytes);
-    while (status.kind() == outcome::no_room && bytes != 0);
-    if (look != 0 && bytes == 0) status = mail_recv(coop, mail, desk, bytes);
+    while (status.kind() == outcome::no_room);
     for (u32 i = coop.thread_rank(); i <= bytes && status.ok(); i += coop.size()) {
       const u8 expected = i == bytes ? u8{0x5a} : letter(n, i);
       count_wrong(wrong, load<order::relaxed, scope::gpu>(desk + i) != expected);
@@ -115,7 +115,8 @@ WV_SAFE_KERNEL(shm_letters)(const Member* members WV_COUNT(grid_blocks), u32 sen
     return;
   }
   const Mailbox mailbox{box, bytes, static_cast<u8>(log_slots), static_cast<u8>(log_period), 0};
-  by_members(group, [&](const auto& coop) {
+  // Inlined by force: a call would pass what is captured, and Mail, in local memory.
+  by_members(group, [&](const auto& coop) __attribute__((always_inline)) {
     Mail mail = mail_open(coop, heap, mailbox, sends ? receiver : no_rank, sends ? no_rank : sender);
     const Status result = sends ? post_letters(coop, heap, mail, place, count, skip)
                                 : read_letters(coop, mail, place, count, skip, look, wrong);
