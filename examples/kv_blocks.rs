@@ -77,8 +77,6 @@ fn both(flags: &Flags) -> Result<()> {
         ("--iterations", flags.iterations.to_string()),
         ("--seed", seed.to_string()),
     ];
-    let more: Vec<_> =
-        more.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
     let server = agents::serve()?;
     println!("{blocks} blocks of {each} bytes in the order of seed {seed}");
     let prefill = Started::new("prefill", server.local_addr(), &more)?;

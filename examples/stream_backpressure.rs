@@ -96,8 +96,6 @@ fn both(flags: &Flags) -> Result<()> {
         ("--delay-us", flags.delay_us.to_string()),
         ("--path", way.unwrap_or_default()),
     ];
-    let more: Vec<_> =
-        more.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
     let server = agents::serve()?;
     println!("{messages} messages of {bytes} bytes, {slots} slots");
     let receiver = Started::new("receiver", server.local_addr(), &more)?;

@@ -18,10 +18,17 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// This program with `--role` and `--server` in place of its own flags, and `more`.
-    pub(crate) fn new(role: &'static str, server: SocketAddr, more: &[String]) -> Result<Self> {
+    /// This program with `--role` and `--server` in place of its own flags, and `more` with values.
+    pub(crate) fn new(
+        role: &'static str,
+        server: SocketAddr,
+        more: &[(&str, String)],
+    ) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--role", role, "--server", &server.to_string()]).args(more);
+        command.args(["--role", role, "--server", &server.to_string()]);
+        for (flag, value) in more {
+            command.args([flag, value.as_str()]);
+        }
         let child = command.spawn().with_context(|| format!("cannot start the {role}"))?;
         Ok(Self { child, role })
     }

@@ -1,6 +1,7 @@
 //! What the calls and the control thread of an agent share.
 
 use crate::control::Control;
+use crate::control::link::ended;
 use crate::list::{Extent, Owner};
 use crate::memory::{LocalMemory, Memory};
 use crate::metadata::{Contact, Content, Generation, Metadata, check_name, random};
@@ -305,13 +306,11 @@ impl Inner {
         self.serving.close();
         // Where there was no thread.
         self.take_memories();
-        let (owner, why) = (self.owner.to_string(), "this agent has ended".to_owned());
-        self.streams.close(&AgentError::PeerLost { peer: owner, why });
+        self.streams.close(&ended(&self.owner));
         let peers =
             std::mem::take(&mut *self.peers.write().unwrap_or_else(PoisonError::into_inner));
         for peer in peers.values() {
-            let (owner, why) = (self.owner.to_string(), "this agent has ended".to_owned());
-            peer.lose(AgentError::PeerLost { peer: owner, why });
+            peer.lose(ended(&self.owner));
         }
     }
 }

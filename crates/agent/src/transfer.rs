@@ -2,7 +2,7 @@
 
 use crate::AgentError;
 use crate::control::frame::Frame;
-use crate::control::link::{Link, Receipt};
+use crate::control::link::{Link, Receipt, ended};
 use crate::inner::Inner;
 use crate::options::PostOptions;
 use crate::path::{Estimate, Flight, PathKind, Started};
@@ -358,8 +358,7 @@ impl Shared {
     }
 
     fn agent_ended(&self) -> AgentError {
-        let owner = &self.plan.parts[0].local.extent.owner;
-        AgentError::PeerLost { peer: owner.to_string(), why: "this agent has ended".into() }
+        ended(&self.plan.parts[0].local.extent.owner)
     }
 
     /// Looks whether blocks have arrived. Never waits; of two threads, one looks.

@@ -4,7 +4,7 @@ use super::alive::{Alive, Due};
 use super::answer::answer;
 use super::frame::{Decoder, Frame, MAGIC, VERSION, proof};
 use super::inbox::Notification;
-use super::link::{Link, lost};
+use super::link::{Link, ended, lost};
 use super::lock;
 use crate::inner::Inner;
 use crate::list::Owner;
@@ -222,7 +222,7 @@ impl Engine {
     /// Ends all connections, each when nothing is copied by its means any more.
     fn close(mut self) {
         let owner = self.inner.owner.clone();
-        let ended = || lost(&owner, "this agent has ended");
+        let ended = || ended(&owner);
         for transfer in std::mem::take(&mut *lock(&self.inner.control.active)) {
             transfer.abort(ended());
         }

@@ -292,3 +292,8 @@ impl Link {
 pub(crate) fn lost(peer: &Owner, why: impl ToString) -> AgentError {
     AgentError::PeerLost { peer: peer.to_string(), why: why.to_string() }
 }
+
+/// This process's own agent is gone.
+pub(crate) fn ended(own: &Owner) -> AgentError {
+    lost(own, "this agent has ended")
+}

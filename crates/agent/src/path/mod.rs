@@ -77,6 +77,16 @@ pub(crate) enum Started {
     Flight(Box<dyn Flight>),
 }
 
+impl Started {
+    /// As far as `flight` comes at its first poll, which begins what it can.
+    fn by(mut flight: impl Flight + 'static) -> Result<Self, AgentError> {
+        Ok(match flight.poll()? {
+            true => Self::Done,
+            false => Self::Flight(Box::new(flight)),
+        })
+    }
+}
+
 /// Pieces under way. Dropping it waits, for a bounded time, until no byte of the local memory can be
 /// touched any more.
 pub(crate) trait Flight: Send {

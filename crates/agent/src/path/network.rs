@@ -3,6 +3,7 @@
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::control::frame::Service;
+use crate::control::link::ended;
 use crate::inner::Inner;
 use crate::list::Owner;
 use crate::peer::Peer;
@@ -163,15 +164,11 @@ impl Path for Network {
         part: &Arc<Part>,
         _: &AtomicBool,
     ) -> Result<Started, AgentError> {
-        let ended = || AgentError::PeerLost {
-            peer: part.local.extent.owner.to_string(),
-            why: "this agent has ended".to_owned(),
-        };
-        let agent = self.agent.upgrade().ok_or_else(ended)?;
+        let agent = self.agent.upgrade().ok_or_else(|| ended(&part.local.extent.owner))?;
         let pairs = peer.pairs.get(&agent, peer)?;
         let key = part.local.key().ok_or_else(|| part.local.extent.deregistered())?;
         let chunks = part.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
-        let mut flight = Work {
+        let flight = Work {
             peer: peer.clone(),
             op,
             part: part.clone(),
@@ -186,10 +183,7 @@ impl Path for Network {
             closed: 0,
             over: false,
         };
-        match flight.poll()? {
-            true => Ok(Started::Done),
-            false => Ok(Started::Flight(Box::new(flight))),
-        }
+        Started::by(flight)
     }
 }
 

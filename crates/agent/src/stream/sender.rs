@@ -2,7 +2,7 @@
 
 use super::{End, Event, MOST_SLOTS, Offer, Stop, StreamStop, Wish, lock};
 use crate::control::frame::{Frame, Service};
-use crate::control::link::Link;
+use crate::control::link::{Link, ended};
 use crate::inner::Inner;
 use crate::list::BlockList;
 use crate::path::PathKind;
@@ -406,11 +406,7 @@ impl StreamSender {
         self.staging.write(staged, bytes)?;
         let place = &mut self.posted[at];
         if place.as_ref().is_none_or(|posted| (posted.slot, posted.len) != (slot, len)) {
-            let ended = || AgentError::PeerLost {
-                peer: self.ring.owner().to_string(),
-                why: "this agent has ended".to_owned(),
-            };
-            let agent = self.agent.upgrade().ok_or_else(ended)?;
+            let agent = self.agent.upgrade().ok_or_else(|| ended(self.ring.owner()))?;
             let from = self.staging.blocks(staged, len, 1)?;
             let to = self.ring.blocks(slot * self.slot_bytes, len, 1)?;
             let transfer = initialize(&agent, &from, &to)?;

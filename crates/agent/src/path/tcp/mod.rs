@@ -18,6 +18,7 @@ pub(crate) use server::Serving;
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::control::frame::Service;
+use crate::control::link::ended;
 use crate::inner::Inner;
 use crate::peer::{Lease, Peer};
 use crate::prepared::Part;
@@ -139,15 +140,11 @@ impl Path for Tcp {
         part: &Arc<Part>,
         _: &AtomicBool,
     ) -> Result<Started, AgentError> {
-        let ended = || AgentError::PeerLost {
-            peer: part.local.extent.owner.to_string(),
-            why: "this agent has ended".to_owned(),
-        };
-        let agent = self.agent.upgrade().ok_or_else(ended)?;
+        let agent = self.agent.upgrade().ok_or_else(|| ended(&part.local.extent.owner))?;
         let lease = part.remote.lease(peer)?;
         let made = peer.sockets.get(&agent, peer)?;
         let remote = made.key(&agent, peer, part.remote.extent.id)?;
-        let mut work = Work {
+        let work = Work {
             op,
             peer: peer.clone(),
             part: part.clone(),
@@ -160,10 +157,7 @@ impl Path for Tcp {
             over: false,
             _lease: lease,
         };
-        match work.poll()? {
-            true => Ok(Started::Done),
-            false => Ok(Started::Flight(Box::new(work))),
-        }
+        Started::by(work)
     }
 }
 
