@@ -62,15 +62,14 @@ fn all_images_are_in_the_list() {
 
 #[test]
 #[ignore = "needs NVRTC"]
-fn every_kernel_compiles_without_a_word_for_the_oldest_and_the_newest_architecture() {
-    // nvcc compiles for those between as well: kernels/check.sh.
-    let both = |image| [(image, "sm_80"), (image, "sm_100")];
-    let left = Mutex::new(IMAGES.into_iter().chain(OTHERS).flat_map(both));
+fn every_kernel_compiles_without_a_word() {
+    // For one architecture: what differs between architectures, nvcc shows in kernels/check.sh.
+    let left = Mutex::new(IMAGES.into_iter().chain(OTHERS));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some((image, arch)) = { left.lock().unwrap().next() } {
-                    compiles(image, arch);
+                while let Some(image) = { left.lock().unwrap().next() } {
+                    compiles(image, "sm_90");
                 }
             });
         }
