@@ -24,7 +24,7 @@ fn agents() -> (Agent, Agent) {
 /// Each with a NIC of its own, which the other reaches by UDP.
 fn apart() -> (Agent, Agent) {
     let agent = |name| {
-        let link = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
         let config = Config { link: LinkConfig::Udp(link), ..Config::default() };
         let context = Context::builder().soft_config(config).build().unwrap();
         let nic = context.open("soft").unwrap();

@@ -94,7 +94,7 @@ impl Setup {
     /// They cannot be made.
     pub fn network(config: &Config, address: IpAddr) -> Result<Self, Error> {
         let side = |process| {
-            let udp = UdpConfig { bind: SocketAddr::new(address, 0), max_mtu: None };
+            let udp = UdpConfig::at(SocketAddr::new(address, 0));
             let config = Config { link: LinkConfig::Udp(udp), ..config.clone() };
             let context = Context::builder().soft_config(config.for_process(process)).build()?;
             Side::open(&context, &NicChoice::Soft)

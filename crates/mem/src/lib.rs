@@ -31,7 +31,7 @@ pub use guarded::resume_at;
 pub use host::{HostBuf, SmallBuf, VecBuf};
 pub use keys::{KeyHint, KeyTable, Span};
 pub use memfd::{SharedError, check_sealed, map_sealed, sealed_memfd};
-pub use os::{NoChecksum, set_no_checksum};
+pub use os::{NoChecksum, set_no_checksum, steer_by_word};
 pub use process::{Direction, Process, ProcessError, ProcessPiece};
 pub use region::{Backing, Kind, Region, scatter};
 pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};

@@ -33,6 +33,34 @@ pub fn set_no_checksum(socket: &impl AsFd, which: NoChecksum) -> io::Result<()> 
     }
 }
 
+/// Chooses which of the UDP sockets that share a port (`SO_REUSEPORT`) gets a datagram: of the
+/// big-endian word at byte `at` of its payload, the bits `mask` after a shift to the right by
+/// `shift` are the socket's number, counted in the order in which they were bound. A datagram
+/// without that word goes to the first, and one for a socket that does not exist to any of them.
+/// `socket` is one of the sockets; the program is that of all.
+///
+/// # Errors
+/// What the system says, for instance of a socket that does not share its port.
+pub fn steer_by_word(socket: &impl AsFd, at: u32, shift: u32, mask: u32) -> io::Result<()> {
+    // Classic BPF; the payload begins at 0.
+    let step = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, shift),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, mask),
+        step(libc::BPF_RET | libc::BPF_A, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    let (fd, name) = (socket.as_fd().as_raw_fd(), libc::SO_ATTACH_REUSEPORT_CBPF);
+    let (value, len) = ((&raw const program).cast::<c_void>(), size_of_val(&program) as u32);
+    // SAFETY: an open descriptor.
+    // SAFETY: a program and its steps, of the lengths given, which live during the call.
+    match unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, value, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +87,12 @@ mod tests {
     fn what_is_no_udp_socket_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(set_no_checksum(&file, NoChecksum::Received).is_err());
+        assert!(steer_by_word(&file, 0, 0, 1).is_err());
+    }
+
+    #[test]
+    fn a_port_without_partners_is_not_steered() {
+        let alone = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(steer_by_word(&alone, 0, 0, 1).is_err());
     }
 }

@@ -65,7 +65,7 @@ struct Side {
 impl Side {
     fn new(qps: usize, bytes: usize, loss: u32, clock: &Clock) -> Outcome<Self> {
         let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        let udp = UdpConfig { bind, ..UdpConfig::new(bind.ip()) };
+        let udp = UdpConfig::at(bind);
         let config = Config { clock: clock.clone(), ..Config::default() };
         let nic = match loss {
             0 => SoftNic::new(Config { link: LinkConfig::Udp(udp), ..config }.with_env()?)?,

@@ -3,6 +3,7 @@
 use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
 use crate::engine::{Core, SharedEnd, Step, control};
 use crate::fault::Faults;
+use crate::link::QpnPart;
 use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::proxy_device::{ProxyDevice, ProxyReceiver};
 use crate::qp::{Qp, QpConfig};
@@ -193,6 +194,11 @@ impl SoftNic {
     /// Where peers reach the NIC, if it has a link.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.0.lock().network.local()
+    }
+
+    /// Where the numbers of its QPs lie. NICs that share an address and port have different parts.
+    pub fn qpn_part(&self) -> QpnPart {
+        self.0.lock().queues.tables.part
     }
 
     /// What the link is and what it has used so far, in words for users; `None` without one.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
+use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
     QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, SrqOrder, Step,
@@ -41,11 +42,12 @@ impl SoftDevice {
         Self { shared, next_uar: AtomicU32::new(1) }
     }
 
-    /// How a peer with this GID is reached.
-    fn path(&self, gid: [u8; 16]) -> Path {
+    /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the same.
+    fn path(&self, gid: [u8; 16], qpn: Option<u32>) -> Path {
         let address = Ipv6Addr::from(gid);
         let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
-        match address == self.shared.address {
+        let is_own = qpn.is_none_or(|qpn| QpnPart::of(qpn) == self.shared.nic.qpn_part());
+        match address == self.shared.address && is_own {
             true => Path::Loopback,
             false => Path::Network(SocketAddr::new(address, ROCE_PORT)),
         }
@@ -252,7 +254,7 @@ impl Device for SoftDevice {
             access: attrs.access.map(|access| Self::rights(access) & REMOTE),
             dest_qpn: attrs.dest_qpn,
             qkey: attrs.qkey,
-            path: attrs.dgid.map(|gid| self.path(gid)),
+            path: attrs.dgid.map(|gid| self.path(gid, attrs.dest_qpn)),
             mtu: attrs.mtu,
             rq_psn: attrs.rq_psn,
             min_rnr_timer: attrs.min_rnr_timer,

@@ -43,11 +43,12 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
 
 fn start(index: u32) -> Result<SharedNic, NicError> {
     let settings = Settings::get();
-    let address = match settings.address {
-        Some(address) if index == 0 => address,
-        _ => loopback_address(std::process::id(), index),
+    // Every process of the host has a NIC at an address that was given.
+    let (address, shared) = match settings.address {
+        Some(address) if index == 0 => (address, true),
+        _ => (loopback_address(std::process::id(), index), false),
     };
-    let udp = UdpConfig { max_mtu: settings.mtu, ..UdpConfig::new(address) };
+    let udp = UdpConfig { max_mtu: settings.mtu, shared, ..UdpConfig::new(address) };
     let config = Config {
         name: format!("mlx5_{index}"),
         max_qps: MAX_QPS,

@@ -62,7 +62,7 @@ fn open(
     process: u32,
 ) -> Result<Side> {
     let bind = SocketAddr::new(ip.to_canonical(), udp_port);
-    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
+    let link = LinkConfig::Udp(UdpConfig::at(bind));
     let config = Config { link, ..Config::default() }.with_env()?.for_process(process);
     let verbs = VerbsProvider::default().with_way(way);
     let context = Context::builder().soft_config(config).verbs(verbs).build()?;

@@ -66,7 +66,7 @@ impl Soft {
 /// RoCEv2 at an address, for path MTUs up to 4096, with faults and a capture as the environment says.
 pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
     let bind = SocketAddr::new(ip, ROCE_PORT);
-    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B4096) });
+    let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B4096), ..UdpConfig::at(bind) });
     Ok(Config { link, ..Config::default() }.with_env()?)
 }
 

@@ -33,7 +33,7 @@ use crate::AsyncEvent;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
-use crate::link::Link;
+use crate::link::{Link, QpnPart};
 use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue};
@@ -49,6 +49,7 @@ use loopback::Loopback;
 use net::Network;
 use proxy::{Proxy, Submitted};
 use queues::{Advance, Queues, idle};
+use rand::Rng;
 use rand::rngs::StdRng;
 use schedule::Scheduler;
 use std::collections::VecDeque;
@@ -102,9 +103,11 @@ impl Core {
         config: &Config,
         page: DoorbellPage,
         keys: KeyTable,
-        rng: StdRng,
+        mut rng: StdRng,
         link: Option<Box<dyn Link>>,
     ) -> Self {
+        let part = link.as_ref().and_then(|link| link.qpn_part());
+        let part = part.unwrap_or_else(|| QpnPart::of(rng.next_u32() >> 8));
         let diagnostics = Diagnostics {
             events: Events::new(config.events_kept),
             log: Log::new(config.violations_kept),
@@ -112,7 +115,7 @@ impl Core {
         };
         Self {
             queues: Queues {
-                tables: Tables::new(keys, config.max_qps),
+                tables: Tables::new(keys, config.max_qps, part),
                 schedule: Scheduler::default(),
                 completer: Completer::default(),
                 diagnostics,

@@ -3,11 +3,12 @@
 use super::atomic::AtomicGate;
 use crate::NicError;
 use crate::cq::CompletionQueue;
+use crate::link::QpnPart;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
-use rand::Rng;
+use rand::{Rng, RngExt};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::KeyTable;
 
@@ -22,13 +23,15 @@ pub(crate) struct Tables {
     pub(crate) srqs: Slots<SrqSlot, SharedReceiveQueue>,
     /// Slot of each QP, by QP number.
     pub(crate) by_qpn: FxHashMap<u32, QpSlot>,
+    /// Where the numbers of QPs are drawn from, so that packets to this NIC may travel together.
+    pub(crate) part: QpnPart,
     pub(super) atomics: AtomicGate,
     /// The receive WQE that is being read.
     pub(crate) scratch: Box<[u64; 128]>,
 }
 
 impl Tables {
-    pub(crate) fn new(keys: KeyTable, max_qps: u32) -> Self {
+    pub(crate) fn new(keys: KeyTable, max_qps: u32, part: QpnPart) -> Self {
         Self {
             keys,
             sends: Slots::new(max_qps),
@@ -36,6 +39,7 @@ impl Tables {
             cqs: Slots::new(1 << 23),
             srqs: Slots::new(1 << 23),
             by_qpn: FxHashMap::default(),
+            part,
             atomics: AtomicGate::default(),
             scratch: Box::new([0; 128]),
         }
@@ -44,9 +48,8 @@ impl Tables {
     /// A free QP number: random, so that the number of a QP that is gone is not soon another's.
     pub(crate) fn draw_qpn(&self, rng: &mut impl Rng) -> u32 {
         loop {
-            let qpn = rng.next_u32() >> 8;
-            // 0 and 1 are management QPs, 0xffffff is multicast.
-            if (2..0xff_ffff).contains(&qpn) && !self.by_qpn.contains_key(&qpn) {
+            let qpn = rng.random_range(self.part.numbers());
+            if !self.by_qpn.contains_key(&qpn) {
                 return qpn;
             }
         }

@@ -1,7 +1,7 @@
 //! Shared memory to processes of this host, UDP to all others, at one address.
 
 use super::shm::Shm;
-use super::{Arrival, Link, Sent, TrainLimits, Udp, UdpConfig};
+use super::{Arrival, Link, QpnPart, Sent, TrainLimits, Udp, UdpConfig};
 use crate::{Mtu, NicError};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,7 +31,8 @@ impl Auto {
     /// As of [`Udp::bind`] and [`Shm::bind`].
     pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
         let udp = Udp::bind(config)?;
-        let shm = Shm::bind(&UdpConfig { bind: udp.local(), ..*config })?;
+        let at = UdpConfig { bind: udp.local(), ..*config };
+        let shm = Shm::bind_part(&at, udp.qpn_part())?;
         Ok(Self { udp, shm, active: Duration::ZERO, ask: Duration::ZERO })
     }
 }
@@ -71,12 +72,16 @@ impl Link for Auto {
         self.shm.keep_icrc();
     }
 
-    fn wants_icrc(&mut self, now: Duration, to: SocketAddr) -> bool {
-        !self.shm.reaches(now, to, PAUSE) || self.shm.wants_icrc(now, to)
+    fn qpn_part(&self) -> Option<QpnPart> {
+        self.udp.qpn_part()
+    }
+
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> bool {
+        !self.shm.reaches(now, to, part, PAUSE) || self.shm.wants_icrc(now, to, part)
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
-        if self.shm.reaches(now, to, PAUSE) {
+        if self.shm.reaches(now, to, QpnPart::of_packet(train), PAUSE) {
             return self.shm.send(now, to, train, segment);
         }
         self.active = now + ACTIVE;

@@ -1,6 +1,6 @@
 //! A link that loses, doubles, reorders, corrupts and delays what is sent, by seed.
 
-use super::{Arrival, Chance, FaultPlan, Link, Sent, TrainLimits};
+use super::{Arrival, Chance, FaultPlan, Link, QpnPart, Sent, TrainLimits};
 use crate::Mtu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -123,6 +123,10 @@ impl<L: Link> Link for Faulty<L> {
 
     fn polls_memory(&self) -> bool {
         self.inner.polls_memory()
+    }
+
+    fn qpn_part(&self) -> Option<QpnPart> {
+        self.inner.qpn_part()
     }
 
     fn keep_icrc(&mut self) {

@@ -9,9 +9,14 @@ mod cable;
 mod fault;
 #[cfg(feature = "udp")]
 mod interface;
+#[cfg(feature = "udp")]
+mod named;
 mod open;
+mod part;
 mod pcap;
 mod plan;
+#[cfg(feature = "udp")]
+mod port;
 #[cfg(feature = "udp")]
 mod shm;
 #[cfg(feature = "udp")]
@@ -21,6 +26,7 @@ mod udp;
 pub use auto::Auto;
 pub use cable::{Cable, cable};
 pub use fault::Faulty;
+pub use part::QpnPart;
 pub use pcap::Pcap;
 pub use plan::{Chance, FaultPlan, PlanError};
 #[cfg(feature = "udp")]
@@ -110,13 +116,18 @@ pub trait Link: Send + fmt::Debug {
     /// sent.
     fn keep_icrc(&mut self) {}
 
-    /// Whether datagrams to `to` must carry an ICRC. Otherwise its bytes are zero.
-    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr) -> bool {
+    /// The part of the QP numbers whose packets arrive here; `None`: all.
+    fn qpn_part(&self) -> Option<QpnPart> {
+        None
+    }
+
+    /// Whether datagrams to QPs of a part at `to` must carry an ICRC. Otherwise its bytes are zero.
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
         true
     }
 
-    /// Sends datagrams of `segment` bytes each, which lie back to back in `train`; the last may be
-    /// shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they are not fragmented.
+    /// Sends datagrams of `segment` bytes each to QPs of one part, which lie back to back in
+    /// `train`; the last may be shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they are not fragmented.
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent;
 
     /// Hands over some of the datagrams that arrived; how many, empty ones as well. 0 means that
@@ -158,8 +169,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).keep_icrc();
     }
 
-    fn wants_icrc(&mut self, now: Duration, to: SocketAddr) -> bool {
-        (**self).wants_icrc(now, to)
+    fn qpn_part(&self) -> Option<QpnPart> {
+        (**self).qpn_part()
+    }
+
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> bool {
+        (**self).wants_icrc(now, to, part)
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {

@@ -151,7 +151,7 @@ mod tests {
     #[cfg(feature = "udp")]
     #[test]
     fn the_environment_gives_the_link_of_a_nic_that_has_one() {
-        let udp = crate::UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let udp = crate::UdpConfig::at(([127, 0, 0, 1], 0).into());
         let with = |link, value: &'static str| {
             let vars = move |name: &str| (name == LINK).then(|| value.into());
             Config { link, ..Config::default() }.with_vars(vars).map(|config| config.link)

@@ -4,7 +4,7 @@
 //! a socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
 //! destination port is always 4791, as the ICRC has it, whatever port the link uses.
 
-use super::{Arrival, Link, Seal, Sent, TrainLimits};
+use super::{Arrival, Link, QpnPart, Seal, Sent, TrainLimits};
 use crate::Mtu;
 use std::fmt;
 use std::io::{self, Write};
@@ -120,6 +120,10 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
 
     fn polls_memory(&self) -> bool {
         self.inner.polls_memory()
+    }
+
+    fn qpn_part(&self) -> Option<QpnPart> {
+        self.inner.qpn_part()
     }
 
     fn keep_icrc(&mut self) {

@@ -1,7 +1,9 @@
 //! UDP sockets, in batches, with segmentation by the kernel where it can.
 
-use super::{Arrival, Link, ROCE_PORT, Seal, Sent, TrainLimits};
+use super::port::Place;
+use super::{Arrival, Link, QpnPart, ROCE_PORT, Seal, Sent, TrainLimits};
 use crate::{Mtu, NicError};
+use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, IoSliceMut};
@@ -26,12 +28,20 @@ pub struct UdpConfig {
     /// 4200 bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it is unknown. The
     /// network between two hosts must carry packets of the smaller of both MTUs.
     pub max_mtu: Option<Mtu>,
+    /// NICs of other processes of this host and user may have the same address and port, up to 64,
+    /// if they share it as well: the QP number in a packet says whose it is.
+    pub shared: bool,
 }
 
 impl UdpConfig {
     /// Port 4791 at `address`.
     pub fn new(address: IpAddr) -> Self {
-        Self { bind: SocketAddr::new(address, ROCE_PORT), max_mtu: None }
+        Self::at(SocketAddr::new(address, ROCE_PORT))
+    }
+
+    /// An address and port, shared with nobody.
+    pub fn at(bind: SocketAddr) -> Self {
+        Self { bind, max_mtu: None, shared: false }
     }
 }
 
@@ -45,6 +55,7 @@ pub struct Udp {
     window: usize,
     buffers: Box<[u8]>,
     metas: [RecvMeta; BATCH],
+    place: Option<Place>,
 }
 
 impl Udp {
@@ -53,12 +64,16 @@ impl Udp {
     /// # Errors
     /// "Any" as address; what the system refuses, such as a port in use.
     pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
-        let UdpConfig { bind, max_mtu } = *config;
+        let UdpConfig { bind, max_mtu, shared } = *config;
         if bind.ip().is_unspecified() || bind.ip().is_multicast() {
             return Err(NicError::UnspecifiedAddress { addr: bind });
         }
-        let opened = open(bind).map_err(|error| NicError::Link { addr: bind, kind: error.kind() });
-        let (socket, state, local) = opened?;
+        let opened = match shared {
+            false => open(bind).map(|opened| (opened, None)),
+            true => share(bind),
+        };
+        let opened = opened.map_err(|error| NicError::Link { addr: bind, kind: error.kind() });
+        let ((socket, state, local), place) = opened?;
         let granted = state.recv_buffer_size((&socket).into()).unwrap_or(RECEIVE);
         Ok(Self {
             socket,
@@ -70,20 +85,41 @@ impl Udp {
             window: granted / 3 * 2,
             buffers: vec![0; RECEIVE * BATCH].into(),
             metas: [RecvMeta::default(); BATCH],
+            place,
         })
     }
 }
 
-fn open(bind: SocketAddr) -> io::Result<(UdpSocket, UdpSocketState, SocketAddr)> {
+/// A socket, what it can do, and where it is.
+type Opened = (UdpSocket, UdpSocketState, SocketAddr);
+
+fn open(bind: SocketAddr) -> io::Result<Opened> {
     let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
-    // What the kernel does not grant costs speed only.
-    let _ = socket.set_recv_buffer_size(BUFFER);
-    let _ = socket.set_send_buffer_size(BUFFER);
     if bind.is_ipv6() {
         // Other RoCEv2 NICs send none: the ICRC is check enough.
         set_no_checksum(&socket, NoChecksum::Received)?;
     }
     socket.bind(&bind.into())?;
+    prepare(socket)
+}
+
+/// A place at the port of `bind`, or at one that nobody has.
+fn share(bind: SocketAddr) -> io::Result<(Opened, Option<Place>)> {
+    let bind = match bind.port() {
+        0 => UdpSocket::bind(bind)?.local_addr()?,
+        _ => bind,
+    };
+    let place = Place::take(bind)?;
+    let opened = prepare(place.socket()?)?;
+    // The system would join datagrams for different parts.
+    setsockopt(&opened.0, sockopt::UdpGroSegment, &false)?;
+    Ok((opened, Some(place)))
+}
+
+fn prepare(socket: Socket) -> io::Result<Opened> {
+    // What the kernel does not grant costs speed only.
+    let _ = socket.set_recv_buffer_size(BUFFER);
+    let _ = socket.set_send_buffer_size(BUFFER);
     let socket = UdpSocket::from(socket);
     // Also sets non-blocking, don't-fragment, and joining on arrival.
     let state = UdpSocketState::new((&socket).into())?;
@@ -110,7 +146,14 @@ impl Link for Udp {
     }
 
     fn describe(&self) -> String {
-        format!("UDP at {}", self.local)
+        match self.qpn_part() {
+            None => format!("UDP at {}", self.local),
+            Some(part) => format!("UDP at {}, shared, place {}", self.local, part.index()),
+        }
+    }
+
+    fn qpn_part(&self) -> Option<QpnPart> {
+        self.place.as_ref().map(Place::part)
     }
 
     fn send(&mut self, _now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -164,7 +207,7 @@ mod tests {
     #[test]
     fn datagrams_without_bytes_are_counted() {
         let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut udp = Udp::bind(&UdpConfig { bind, max_mtu: None }).unwrap();
+        let mut udp = Udp::bind(&UdpConfig::at(bind)).unwrap();
         let peer = UdpSocket::bind(bind).unwrap();
         for _ in 0..3 * BATCH {
             peer.send_to(&[], udp.local()).unwrap();

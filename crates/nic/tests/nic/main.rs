@@ -30,6 +30,7 @@ mod proxied_errors;
 mod queues;
 mod receives;
 mod records;
+mod shared_port;
 mod shm;
 mod teardown;
 mod uar;

@@ -18,7 +18,7 @@ fn host(ip: IpAddr) -> Host {
 }
 
 fn host_on(kind: LinkKind, ip: IpAddr) -> Host {
-    let link = kind.at(UdpConfig { bind: SocketAddr::new(ip, 0), max_mtu: None });
+    let link = kind.at(UdpConfig::at(SocketAddr::new(ip, 0)));
     let nic = SoftNic::new(Config { link, ..Config::default() }).expect("a free port");
     Host::on(nic, &PortConfig::default()).expect("queues")
 }
@@ -178,7 +178,7 @@ fn every_operation_over_the_link_that_both_have() {
 #[test]
 fn datagrams_without_a_udp_checksum_arrive_over_ipv6() {
     let bind = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-    let mut link = Udp::bind(&UdpConfig { bind, max_mtu: None }).unwrap();
+    let mut link = Udp::bind(&UdpConfig::at(bind)).unwrap();
     let sender = std::net::UdpSocket::bind(bind).unwrap();
     set_no_checksum(&sender, NoChecksum::Sent).unwrap();
     sender.send_to(b"unchecked", link.local()).unwrap();
@@ -236,7 +236,7 @@ fn what_cannot_be_reached_is_said_at_once() {
 #[test]
 fn addresses_that_cannot_be_bound_are_named() {
     let open = |bind| {
-        let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: None });
+        let link = LinkConfig::Udp(UdpConfig::at(bind));
         SoftNic::new(Config { link, ..Config::default() }).map(|_| ())
     };
     let any = SocketAddr::from(([0, 0, 0, 0], 0));

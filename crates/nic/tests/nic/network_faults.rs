@@ -48,7 +48,7 @@ fn everything_arrives_once_and_in_order_whatever_the_link_does() {
 #[test]
 fn everything_arrives_over_shared_memory_with_faults() {
     let bind = ([127, 0, 0, 1], 0).into();
-    let config = UdpConfig { bind, max_mtu: None };
+    let config = UdpConfig::at(bind);
     let link = || Box::new(Shm::bind(&config).expect("an address")) as Box<dyn Link>;
     simulate_all(60, |seed| {
         simulate(seed, Conversation::over(seed, [false; 2], || [link(), link()]))

@@ -73,7 +73,7 @@ fn both_directions_are_captured_as_they_were_sent() {
 #[test]
 fn a_configured_capture_shows_what_the_faults_left() {
     let folder = tempfile::tempdir().unwrap();
-    let udp = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+    let udp = UdpConfig::at(([127, 0, 0, 1], 0).into());
     let host = |faults: &str, process: u32| {
         let faults = faults.parse().unwrap();
         let capture = Some(folder.path().join("wire.pcap"));
@@ -120,7 +120,7 @@ fn a_configured_capture_shows_what_the_faults_left() {
 fn a_capture_at_one_end_of_shared_memory_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wire.pcap");
-    let udp = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+    let udp = UdpConfig::at(([127, 0, 0, 1], 0).into());
     let host = |capture| {
         let config = Config { link: LinkConfig::Shm(udp), capture, ..Config::default() };
         Host::on(SoftNic::new(config).unwrap(), &PortConfig::default()).unwrap()
@@ -152,7 +152,7 @@ fn a_capture_at_one_end_of_shared_memory_is_whole() {
 
 #[test]
 fn a_capture_that_cannot_be_written_is_named() {
-    let udp = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+    let udp = UdpConfig::at(([127, 0, 0, 1], 0).into());
     let capture = Some("/no/such/folder/wire.pcap".into());
     let config = Config { link: LinkConfig::Udp(udp), capture, ..Config::default() };
     let error = SoftNic::new(config).unwrap_err();

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 4096 + (1 << 20);
 
 fn at(port: u16) -> UdpConfig {
-    UdpConfig { bind: ([127, 0, 0, 1], port).into(), max_mtu: None }
+    UdpConfig::at(([127, 0, 0, 1], port).into())
 }
 
 fn host(port: u16) -> Host {
@@ -65,12 +65,12 @@ fn an_address_is_taken_once() {
     let taken = Shm::bind(&at(0)).expect("an address");
     let bind = taken.local();
     let kind = std::io::ErrorKind::AddrInUse;
-    let refused = Shm::bind(&UdpConfig { bind, max_mtu: None }).map(|_| ());
+    let refused = Shm::bind(&UdpConfig::at(bind)).map(|_| ());
     assert_eq!(refused, Err(NicError::Link { addr: bind, kind }));
     drop(taken);
-    assert!(Shm::bind(&UdpConfig { bind, max_mtu: None }).is_ok());
+    assert!(Shm::bind(&UdpConfig::at(bind)).is_ok());
     let any = SocketAddr::from(([0, 0, 0, 0], 17));
-    let refused = Shm::bind(&UdpConfig { bind: any, max_mtu: None }).map(|_| ());
+    let refused = Shm::bind(&UdpConfig::at(any)).map(|_| ());
     assert_eq!(refused, Err(NicError::UnspecifiedAddress { addr: any }));
 }
 

@@ -24,7 +24,7 @@ struct Rank {
 
 fn device() -> Device {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let link = LinkConfig::Udp(UdpConfig { bind, max_mtu: Some(Mtu::B2048) });
+    let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B2048), ..UdpConfig::at(bind) });
     let config = Config { link, ..Config::default() };
     Context::builder().soft_config(config).build().unwrap().open("soft").unwrap()
 }

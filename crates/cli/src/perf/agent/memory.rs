@@ -54,7 +54,7 @@ impl Side {
         let nic = match args.nic.as_str() {
             "none" => None,
             "soft" => {
-                let at = UdpConfig { bind: SocketAddr::new(bind, 0), max_mtu: None };
+                let at = UdpConfig::at(SocketAddr::new(bind, 0));
                 let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
                 if let Some(link) = &args.link {
                     config.link = link.parse::<LinkKind>()?.at(at);

@@ -78,7 +78,7 @@ impl Side {
     ) -> Result<Self> {
         let bind = SocketAddr::new(at.0.to_canonical(), at.1);
         let max_mtu = setup.mtu.map(mtu).transpose()?;
-        let at = UdpConfig { bind, max_mtu };
+        let at = UdpConfig { max_mtu, ..UdpConfig::at(bind) };
         let link = LinkConfig::Udp(at);
         let mut config = Config { max_qps: MAX_QPS, link, ..Config::default() }.with_env()?;
         if let Some(link) = &setup.link {

@@ -48,6 +48,14 @@ impl Hosts {
     }
 }
 
+impl Hosts {
+    /// A server and a client on the hosts of these numbers.
+    fn pair(&self, line: &str, [server, client]: [usize; 2]) {
+        let address = ADDRESSES[server];
+        pair_with(line, |line| self.run(server, line), |line| self.run(client, line), address);
+    }
+}
+
 impl Drop for Hosts {
     fn drop(&mut self) {
         for host in &self.0 {
@@ -70,10 +78,19 @@ fn two_hosts_exchange() {
         "ib_send_bw -x 0 -n 50 -q 4 --use-srq",
         "ibv_rc_pingpong -g 0 -n 100 -c -e",
     ] {
-        let [server, client] = [0, 1].map(|i| {
-            let hosts = &hosts;
-            move |line: &str| hosts.run(i, line)
-        });
-        pair_with(line, server, client, ADDRESSES[0]);
+        hosts.pair(line, [0, 1]);
     }
+    // Processes of a host have NICs at the same address and port, and reach each other as well.
+    std::thread::scope(|scope| {
+        for (line, places) in [
+            ("ib_write_bw -x 0 -n 1000 -s 30000", [0, 1]),
+            ("ib_send_bw -x 0 -n 1000 -s 30000 -q 3", [1, 0]),
+            ("ib_read_bw -x 0 -n 200", [0, 1]),
+            ("ib_write_bw -x 0 -n 1000", [0, 0]),
+            ("ibv_ud_pingpong -g 0 -n 100", [0, 0]),
+        ] {
+            let hosts = &hosts;
+            scope.spawn(move || hosts.pair(line, places));
+        }
+    });
 }

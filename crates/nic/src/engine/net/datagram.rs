@@ -7,7 +7,7 @@ use crate::engine::access::{self, Refusal, Spans, gather_mixed, gather_own};
 use crate::engine::in_flight::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::link::ROCE_PORT;
+use crate::link::{QpnPart, ROCE_PORT};
 use crate::qp::send::Executor;
 use crate::slots::QpSlot;
 use crate::violation::Rule;
@@ -104,14 +104,16 @@ impl Network {
         let payload_len = datagram.payload.byte_len() as usize;
         let len = Transport::len_with(&datagram.ext, payload_len) + icrc::LEN;
         let mut result = Ok(());
-        if self.conns.local.is_some_and(|local| local.ip() == to.ip()) {
+        let part = QpnPart::of(datagram.bth.dest_qpn.get());
+        let is_own = self.conns.local.is_some_and(|local| local.ip() == to.ip());
+        if is_own && part == tables.part {
             let mut bytes = vec![0; len];
             build(tables, slot, datagram, &mut bytes)?;
             if self.conns.own.len() < OWN {
                 self.conns.own.push_back(bytes);
             }
         } else {
-            self.append(to, len, now, |_, bytes| {
+            self.append((to, part), len, now, |_, bytes| {
                 result = build(tables, slot, datagram, bytes);
                 result.is_ok()
             });

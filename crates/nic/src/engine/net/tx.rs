@@ -6,7 +6,7 @@ use super::{Connections, End, Network, Outgoing, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::link::{Sent, TrainLimits};
+use crate::link::{QpnPart, Sent, TrainLimits};
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, QueueKind, Rule, Violation};
@@ -20,10 +20,14 @@ use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
 /// Packets of one connection before the next one is served: four trains of UDP, at MTU 4096.
 pub(super) const TURN: u32 = 60;
 
-/// Datagrams of one length, but for the last, to one peer.
+/// Where a datagram goes: an address, and a part of the QP numbers there.
+type Target = (SocketAddr, QpnPart);
+
+/// Datagrams of one length, but for the last, to one peer. NICs that share an address are told apart
+/// by the first datagram.
 #[derive(Debug, Default)]
 pub(super) struct Train {
-    to: Option<SocketAddr>,
+    to: Option<Target>,
     /// Longer than the train: what was written once is not cleared for the next.
     bytes: Vec<u8>,
     /// Bytes of all datagrams.
@@ -37,7 +41,7 @@ pub(super) struct Train {
 
 impl Train {
     #[inline]
-    fn takes(&self, to: SocketAddr, len: usize) -> bool {
+    fn takes(&self, to: Target, len: usize) -> bool {
         self.count == 0
             || self.to == Some(to)
                 && len <= self.segment
@@ -60,7 +64,7 @@ impl Train {
     }
 
     /// The datagram just written is one of it.
-    fn add(&mut self, to: SocketAddr, len: usize) {
+    fn add(&mut self, to: Target, len: usize) {
         if self.count == 0 {
             (self.to, self.segment) = (Some(to), len);
         }
@@ -85,7 +89,7 @@ impl Network {
     }
 
     fn dispatch(&mut self, train: Train, now: u64) -> Result<(), Train> {
-        if let (Some(to), Some(link), 1..) = (train.to, &mut self.link, train.count) {
+        if let (Some((to, _)), Some(link), 1..) = (train.to, &mut self.link, train.count) {
             let (count, len) = (train.count as u64, train.len as u64);
             match link.send(duration(now), to, train.datagrams(), train.segment) {
                 Sent::Taken => {
@@ -148,6 +152,7 @@ impl Network {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
         let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
+        let to = (to, QpnPart::of(bth.dest_qpn.get()));
         self.append(to, len, now, |conns, datagram| {
             let built = Transport::emit_around(
                 bth,
@@ -176,7 +181,7 @@ impl Network {
     #[inline]
     pub(super) fn append(
         &mut self,
-        to: SocketAddr,
+        to: Target,
         len: usize,
         now: u64,
         write: impl FnOnce(&mut Connections, &mut [u8]) -> bool,
@@ -274,8 +279,8 @@ impl Network {
     /// Puts an ICRC behind every datagram of a train, or zeros. Their numbers in it are their IPv4
     /// identifications.
     fn seal(&mut self, train: &mut Train, now: u64) {
-        let (Some(link), Some(to)) = (&mut self.link, train.to) else { return };
-        let (wanted, local) = (link.wants_icrc(duration(now), to), self.conns.local);
+        let (Some(link), Some((to, part))) = (&mut self.link, train.to) else { return };
+        let (wanted, local) = (link.wants_icrc(duration(now), to, part), self.conns.local);
         // Their families are the same: the path was checked.
         let Some((local, mut ip)) = local.and_then(|at| Some((at, Ip::new(at.ip(), to.ip())?)))
         else {

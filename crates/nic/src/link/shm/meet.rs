@@ -1,68 +1,38 @@
-//! How two processes of a host find each other: a socket whose abstract name is made of the host's
-//! boot id and a link's address. Who has datagrams for that address connects, and sends a greeting
-//! with the memfd of a ring that it will write them to. The connection then shows when the other
-//! process ends.
+//! How links of two processes of a host meet. Who has datagrams for an address connects to its
+//! [socket](named), and sends a greeting with the memfd of a ring that it will write them to. The
+//! connection then shows when the other process ends.
 
 use super::ring::MEMORY;
+use crate::link::{QpnPart, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, recvmsg, sendmsg,
 };
-use rustix::process::geteuid;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Peers that the system keeps until they are accepted.
-const BACKLOG: i32 = 1024;
 const MAGIC: [u8; 8] = *b"wvlink1\0";
 /// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
 /// `::ffff:a.b.c.d`), its port; the numbers in native byte order.
 const GREETING: usize = 34;
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-fn name(address: SocketAddr) -> io::Result<SocketAddrUnix> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let name = format!("warpverbs-link-{}-{address}", boot.trim());
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
-}
-
-/// Listens for those who have datagrams for `address`.
-pub(super) fn listener(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = socket()?;
-    bind(&socket, &name(address)?)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
+/// Listens for those who have datagrams for `address`, or for a part of the QP numbers there.
+pub(super) fn listener(address: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
+    named::take(&named::name("link", address, part)?, SocketFlags::NONBLOCK)
 }
 
 /// Connects to the link at `to`, which must be of the same user.
-pub(super) fn reach(to: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = socket()?;
-    connect(&socket, &name(to)?)?;
-    same_user(&socket)?;
-    Ok(socket)
-}
-
-fn same_user(socket: &OwnedFd) -> io::Result<()> {
-    match sockopt::socket_peercred(socket)?.uid == geteuid() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
-    }
+pub(super) fn reach(to: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
+    named::reach(&named::name("link", to, part)?, SocketFlags::NONBLOCK)
 }
 
 /// The next peer that has connected, if it is of the same user.
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
-    let socket = accept_with(listener, FLAGS)?;
-    same_user(&socket)?;
-    Ok(socket)
+    named::accept(listener, SocketFlags::NONBLOCK)
 }
 
 pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: &OwnedFd) -> io::Result<()> {
@@ -129,14 +99,19 @@ pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketType};
 
     #[test]
     fn greetings_are_read_as_they_were_sent() {
         for address in ["127.9.8.7:4791", "[fd00::1]:17"] {
             let address: SocketAddr = address.parse().unwrap();
-            let (one, other) =
-                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
-                    .unwrap();
+            let (one, other) = rustix::net::socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::NONBLOCK,
+                None,
+            )
+            .unwrap();
             assert!(greeting(&other).unwrap().is_none());
             let fd = warpverbs_mem::sealed_memfd(4096).unwrap();
             greet(&one, address, &fd).unwrap();

@@ -8,14 +8,14 @@
 mod meet;
 mod ring;
 
-use super::{Arrival, Link, Seal, Sent, TrainLimits, UdpConfig};
+use super::{Arrival, Link, QpnPart, Seal, Sent, TrainLimits, UdpConfig, named, port};
 use crate::{Mtu, NicError};
 use ring::{Consumer, Producer, RING, Record};
 use rustc_hash::FxHashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpverbs_wire::Envelope;
 
 /// Bytes of a train: little enough that its receiver begins while the next is written.
@@ -34,8 +34,17 @@ const PORTS: u32 = 64;
 /// A ring to a peer.
 #[derive(Debug)]
 struct Outgoing {
+    to: SocketAddr,
+    /// Of the QP numbers, if several NICs have the peer's address.
+    part: Option<QpnPart>,
     socket: OwnedFd,
     ring: Producer,
+}
+
+impl Outgoing {
+    fn leads_to(&self, to: SocketAddr, part: QpnPart) -> bool {
+        self.to == to && self.part.is_none_or(|own| own == part)
+    }
 }
 
 /// A ring from a peer.
@@ -61,13 +70,15 @@ struct Guest {
 #[derive(Debug)]
 pub struct Shm {
     local: SocketAddr,
+    part: Option<QpnPart>,
     max_mtu: Mtu,
     listener: OwnedFd,
     /// Datagrams carry an ICRC, though nothing here damages them.
     icrc: bool,
-    outgoing: FxHashMap<SocketAddr, Outgoing>,
+    /// The one used last is in front.
+    outgoing: Vec<Outgoing>,
     /// Where nobody was, and until when that is believed.
-    absent: FxHashMap<SocketAddr, Duration>,
+    absent: FxHashMap<(SocketAddr, QpnPart), Duration>,
     incoming: Vec<Incoming>,
     guests: Vec<Guest>,
     /// The next look at the sockets.
@@ -77,24 +88,43 @@ pub struct Shm {
 }
 
 impl Shm {
-    /// Takes an address, which has to be free of shared-memory links in this network namespace.
+    /// Takes an address, which has to be free of shared-memory links in this network namespace; one
+    /// that is shared needs a free part of the QP numbers only.
     ///
     /// # Errors
     /// "Any" as address; what the system refuses, such as an address in use.
     pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
-        let UdpConfig { bind, max_mtu } = *config;
+        match config.shared {
+            false => Self::open(config, || listen(config.bind).map(|(at, fd)| (at, None, fd))),
+            true => Self::open(config, || share(config.bind)),
+        }
+    }
+
+    /// The place of `part` at an address that is shared, if there is one.
+    pub(super) fn bind_part(config: &UdpConfig, part: Option<QpnPart>) -> Result<Self, NicError> {
+        let at = config.bind;
+        // Whoever had the part may be ending just now.
+        let end = Instant::now() + if part.is_some() { port::LIMIT } else { Duration::ZERO };
+        let listener = || named::until(end, || meet::listener(at, part));
+        Self::open(config, || Ok((at, part, listener()?)))
+    }
+
+    fn open(
+        &UdpConfig { bind, max_mtu, .. }: &UdpConfig,
+        listening: impl FnOnce() -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)>,
+    ) -> Result<Self, NicError> {
         if bind.ip().is_unspecified() || bind.ip().is_multicast() {
             return Err(NicError::UnspecifiedAddress { addr: bind });
         }
-        let listening = listen(bind);
-        let (local, listener) =
-            listening.map_err(|error| NicError::Link { addr: bind, kind: error.kind() })?;
+        let (local, part, listener) =
+            listening().map_err(|error| NicError::Link { addr: bind, kind: error.kind() })?;
         Ok(Self {
             local,
+            part,
             max_mtu: max_mtu.unwrap_or(Mtu::B4096),
             listener,
             icrc: false,
-            outgoing: FxHashMap::default(),
+            outgoing: Vec::new(),
             absent: FxHashMap::default(),
             incoming: Vec::new(),
             guests: Vec::new(),
@@ -104,19 +134,34 @@ impl Shm {
         })
     }
 
-    /// Whether datagrams reach a ring of `to`. If nobody was there, asks again after `pause`.
-    pub(super) fn reaches(&mut self, now: Duration, to: SocketAddr, pause: Duration) -> bool {
-        if self.outgoing.contains_key(&to) {
+    /// Whether datagrams to QPs of `part` reach a ring of `to`: then it is the first. If nobody was
+    /// there, asks again after `pause`.
+    #[inline]
+    pub(super) fn reaches(
+        &mut self,
+        now: Duration,
+        to: SocketAddr,
+        part: QpnPart,
+        pause: Duration,
+    ) -> bool {
+        self.outgoing.first().is_some_and(|first| first.leads_to(to, part))
+            || self.finds(now, to, part, pause)
+    }
+
+    fn finds(&mut self, now: Duration, to: SocketAddr, part: QpnPart, pause: Duration) -> bool {
+        if let Some(found) = self.outgoing.iter().position(|peer| peer.leads_to(to, part)) {
+            self.outgoing.swap(0, found);
             return true;
         }
-        if self.absent.get(&to).is_some_and(|until| now < *until) {
+        if self.absent.get(&(to, part)).is_some_and(|until| now < *until) {
             return false;
         }
-        match self.connect(to) {
+        let connected = self.connect(to, None).or_else(|_| self.connect(to, Some(part)));
+        match connected {
             Ok(outgoing) => {
                 tracing::info!(%to, "link by shared memory");
-                self.absent.remove(&to);
-                self.outgoing.insert(to, outgoing);
+                self.absent.remove(&(to, part));
+                self.outgoing.insert(0, outgoing);
                 true
             }
             Err(error) => {
@@ -124,17 +169,17 @@ impl Shm {
                 if self.absent.len() == MOST {
                     self.absent.clear();
                 }
-                self.absent.insert(to, now + pause);
+                self.absent.insert((to, part), now + pause);
                 false
             }
         }
     }
 
-    fn connect(&self, to: SocketAddr) -> io::Result<Outgoing> {
-        let socket = meet::reach(to)?;
+    fn connect(&self, to: SocketAddr, part: Option<QpnPart>) -> io::Result<Outgoing> {
+        let socket = meet::reach(to, part)?;
         let (ring, memory) = Producer::new()?;
         meet::greet(&socket, self.local, &memory)?;
-        Ok(Outgoing { socket, ring })
+        Ok(Outgoing { to, part, socket, ring })
     }
 
     /// How many peers it sends to.
@@ -152,7 +197,7 @@ impl Shm {
         let guests = self.guests.iter().map(|guest| &guest.socket);
         let incoming = self.incoming.iter().map(|incoming| &incoming.socket);
         let sockets = [&self.listener].into_iter().chain(guests).chain(incoming);
-        let outgoing = self.outgoing.values().map(|outgoing| &outgoing.socket);
+        let outgoing = self.outgoing.iter().map(|outgoing| &outgoing.socket);
         let mut ready = meet::ready(sockets.chain(outgoing)).into_iter();
         let mut is_ready = || ready.next().unwrap_or(false);
         let callers = is_ready();
@@ -160,10 +205,10 @@ impl Shm {
         let guests: Vec<_> = guests.into_iter().map(|guest| (is_ready(), guest)).collect();
         // Nothing is said after the greeting: what can be read is the end.
         self.incoming.iter_mut().for_each(|incoming| incoming.ended |= is_ready());
-        self.outgoing.retain(|to, _| {
+        self.outgoing.retain(|peer| {
             let ended = is_ready();
             if ended {
-                tracing::debug!(%to, "the peer's link has ended");
+                tracing::debug!(to = %peer.to, "the peer's link has ended");
             }
             !ended
         });
@@ -208,14 +253,30 @@ impl Shm {
 
 fn listen(bind: SocketAddr) -> io::Result<(SocketAddr, OwnedFd)> {
     if bind.port() != 0 {
-        return Ok((bind, meet::listener(bind)?));
+        return Ok((bind, meet::listener(bind, None)?));
     }
     let mut last = io::ErrorKind::AddrInUse.into();
     for _ in 0..PORTS {
         // The range for private use.
         let local = SocketAddr::new(bind.ip(), rand::random_range(0xc000..=0xffff));
-        match meet::listener(local) {
+        match meet::listener(local, None) {
             Ok(listener) => return Ok((local, listener)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The first part at an address that nobody has.
+fn share(bind: SocketAddr) -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)> {
+    let (bind, _free) = match bind.port() {
+        0 => listen(bind).map(|(at, listener)| (at, Some(listener)))?,
+        _ => (bind, None),
+    };
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for part in (0..QpnPart::COUNT).map(QpnPart::new) {
+        match meet::listener(bind, Some(part)) {
+            Ok(listener) => return Ok((bind, Some(part), listener)),
             Err(error) => last = error,
         }
     }
@@ -232,7 +293,14 @@ impl Link for Shm {
     }
 
     fn describe(&self) -> String {
-        format!("shared memory at {}", self.local)
+        match self.part {
+            None => format!("shared memory at {}", self.local),
+            Some(part) => format!("shared memory at {}, place {}", self.local, part.index()),
+        }
+    }
+
+    fn qpn_part(&self) -> Option<QpnPart> {
+        self.part
     }
 
     /// What connections do not count, such as acknowledgements, has a quarter of the ring.
@@ -252,15 +320,14 @@ impl Link for Shm {
         self.icrc = true;
     }
 
-    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr) -> bool {
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
         self.icrc
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
-        if !self.reaches(now, to, UPKEEP) {
-            return Sent::Lost(io::ErrorKind::HostUnreachable);
-        }
-        let Some(outgoing) = self.outgoing.get_mut(&to) else {
+        let part = QpnPart::of_packet(train);
+        let reached = self.reaches(now, to, part, UPKEEP);
+        let Some(outgoing) = self.outgoing.first_mut().filter(|_| reached) else {
             return Sent::Lost(io::ErrorKind::HostUnreachable);
         };
         let record = Record { len: train.len(), segment, sealed: self.icrc };
@@ -269,8 +336,8 @@ impl Link for Shm {
             Ok(false) => Sent::Lost(io::ErrorKind::OutOfMemory),
             Err(broken) => {
                 tracing::warn!(%to, %broken, "the peer spoilt a ring");
-                self.outgoing.remove(&to);
-                self.absent.insert(to, now + UPKEEP);
+                self.outgoing.swap_remove(0);
+                self.absent.insert((to, part), now + UPKEEP);
                 Sent::Lost(io::ErrorKind::ConnectionReset)
             }
         }

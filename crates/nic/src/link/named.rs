@@ -1,0 +1,79 @@
+//! Sockets by which processes of a host find each other: their abstract names are made of the
+//! host's boot id and a link's address, and are free again when their process ends, however it
+//! does. Abstract names belong to a network namespace, as ports do.
+
+use super::QpnPart;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with, sockopt,
+};
+use rustix::process::geteuid;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Callers that the system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// `what`, at `address`; with a part, where several NICs share the address.
+pub(super) fn name(
+    what: &str,
+    address: SocketAddr,
+    part: Option<QpnPart>,
+) -> io::Result<SocketAddrUnix> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let part = part.map_or(String::new(), |part| format!("#{}", part.index()));
+    let name = format!("warpverbs-{what}-{}-{address}{part}", boot.trim());
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Takes a name, until the socket is closed.
+pub(super) fn take(name: &SocketAddrUnix, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = socket(flags)?;
+    bind(&socket, name)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects to who has a name, which must be a process of the same user.
+pub(super) fn reach(name: &SocketAddrUnix, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = socket(flags)?;
+    connect(&socket, name)?;
+    same_user(&socket)?;
+    Ok(socket)
+}
+
+/// The next caller, if it is a process of the same user.
+pub(super) fn accept(listener: &OwnedFd, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = accept_with(listener, flags | SocketFlags::CLOEXEC)?;
+    same_user(&socket)?;
+    Ok(socket)
+}
+
+fn same_user(socket: &OwnedFd) -> io::Result<()> {
+    match sockopt::socket_peercred(socket)?.uid == geteuid() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Tries until it succeeds, for as long as an address is in use, and no longer than to `end`.
+pub(super) fn until<T>(end: Instant, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A UDP port that NICs of several processes of a host share.
+//!
+//! The first of them binds [`QpnPart::COUNT`] sockets to it, one for each part of the QP numbers,
+//! with a program by which the system gives each datagram to the socket of its destination's part.
+//! Every other process gets all of these sockets from one that has them, and uses that of its own
+//! part. As everybody holds all of them, none leaves the port while one process lives: the system
+//! would give its place to another. Who has a part has the abstract name of it, which is free again
+//! when its process ends, however it does.
+
+use super::{QpnPart, named, part};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, recvmsg, sendmsg,
+    shutdown, sockopt,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use warpverbs_mem::{NoChecksum, set_no_checksum, steer_by_word};
+
+/// For all processes that join before this one, and for one that ends to let go of what it had.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// For one process to hand over the sockets.
+const ANSWER: Duration = Duration::from_secs(1);
+/// After a caller that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Of a socket whose part nobody has: datagrams for it are soon lost.
+const UNUSED_BUFFER: usize = 4096;
+/// What comes with the sockets.
+const MAGIC: [u8; 8] = *b"wvport1\0";
+
+/// A place at a shared port; given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    part: QpnPart,
+    sockets: Arc<[OwnedFd]>,
+    listener: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Place {
+    /// Takes the first free part of the QP numbers at `address`, whose port is not 0.
+    pub(super) fn take(address: SocketAddr) -> io::Result<Self> {
+        let end = Instant::now() + LIMIT;
+        // One process at a time: nobody finds a port half made.
+        let lock = named::name("port", address, None)?;
+        let _lock = named::until(end, || named::take(&lock, SocketFlags::empty()))?;
+        let (part, listener, taken) = take_part(address)?;
+        let sockets = match ask(&taken)? {
+            Some(sockets) => sockets,
+            // Sockets of processes that are just ending may still be there.
+            None => named::until(end, || bind_all(address))?,
+        };
+        let (sockets, listener) = (Arc::<[OwnedFd]>::from(sockets), Arc::new(listener));
+        let (to_give, callers) = (sockets.clone(), listener.clone());
+        let name = format!("port-{}-{}", address.port(), part.index());
+        let thread = thread::Builder::new().name(name).spawn(move || serve(&callers, &to_give))?;
+        Ok(Self { part, sockets, listener, thread: Some(thread) })
+    }
+
+    pub(super) fn part(&self) -> QpnPart {
+        self.part
+    }
+
+    /// The socket that gets the datagrams for QPs of this part. What came before is gone.
+    pub(super) fn socket(&self) -> io::Result<Socket> {
+        let socket = Socket::from(self.sockets[self.part.index()].try_clone()?);
+        socket.set_nonblocking(true)?;
+        // Shorter ones are cut. No more than the buffer holds at a time, or it would never end.
+        let mut room = [MaybeUninit::uninit(); 8];
+        for _ in 0..socket.recv_buffer_size()? {
+            match socket.recv(&mut room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An error is that of a datagram sent earlier.
+                _ => {}
+            }
+        }
+        Ok(socket)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let socket = socket2::SockRef::from(&self.sockets[self.part.index()]);
+        let _ = socket.set_recv_buffer_size(UNUSED_BUFFER);
+        // Ends the thread's wait.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The first free part, with its name, and the names of all that are taken.
+fn take_part(address: SocketAddr) -> io::Result<(QpnPart, OwnedFd, Vec<SocketAddrUnix>)> {
+    let (mut own, mut taken) = (None, Vec::new());
+    for part in (0..QpnPart::COUNT).map(QpnPart::new) {
+        let name = named::name("port", address, Some(part))?;
+        match named::take(&name, SocketFlags::empty()) {
+            Ok(listener) if own.is_none() => own = Some((part, listener)),
+            // Only to know whether somebody has it.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => taken.push(name),
+            Err(error) => return Err(error),
+        }
+    }
+    let (part, listener) = own.ok_or(io::ErrorKind::QuotaExceeded)?;
+    Ok((part, listener, taken))
+}
+
+/// The sockets, from one of those that have them. `None` if all of these have ended.
+fn ask(taken: &[SocketAddrUnix]) -> io::Result<Option<Vec<OwnedFd>>> {
+    let mut silent = None;
+    for name in taken {
+        match named::reach(name, SocketFlags::empty()).and_then(|peer| receive(&peer)) {
+            Ok(sockets) => return Ok(Some(sockets)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => silent = Some(error),
+        }
+    }
+    silent.map_or(Ok(None), Err)
+}
+
+fn receive(peer: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    let mut ready = [PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN)];
+    let limit = Timespec { tv_sec: ANSWER.as_secs() as i64, tv_nsec: 0 };
+    if poll(&mut ready, Some(&limit))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut message = [0; MAGIC.len() + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(QpnPart::COUNT))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut message)];
+    let got = recvmsg(peer, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let sockets: Vec<_> = control
+        .drain()
+        .filter_map(|item| match item {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    match message[..got.bytes] == MAGIC && sockets.len() == QpnPart::COUNT {
+        true => Ok(sockets),
+        // It ended before it had answered.
+        false if got.bytes == 0 => Err(io::ErrorKind::ConnectionRefused.into()),
+        false => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Gives the sockets to everybody who calls, until the listener is shut down.
+fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
+    loop {
+        match named::accept(listener, SocketFlags::empty()) {
+            Ok(caller) => {
+                if let Err(error) = give(&caller, sockets) {
+                    tracing::debug!(%error, "a process did not take the sockets of a port");
+                }
+            }
+            Err(error) => match Errno::from_io_error(&error) {
+                // The listener is shut down.
+                Some(Errno::INVAL) => return,
+                // Among them that of a caller that is another user's, or has gone again. Where
+                // descriptors are short, the next attempt would follow at once.
+                _ => thread::sleep(PAUSE),
+            },
+        }
+    }
+}
+
+fn give(caller: &OwnedFd, sockets: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(QpnPart::COUNT))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(caller, &[IoSlice::new(&MAGIC)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// The sockets of a port that nobody has: the place of each in the port is its part.
+fn bind_all(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
+    let make = || Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP));
+    // Others that share the port would be joined otherwise, behind their sockets.
+    make()?.bind(&address.into())?;
+    let sockets = (0..QpnPart::COUNT).map(|_| {
+        let socket = make()?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        socket.set_recv_buffer_size(UNUSED_BUFFER)?;
+        if address.is_ipv6() {
+            set_no_checksum(&socket, NoChecksum::Received)?;
+        }
+        socket.bind(&address.into())?;
+        Ok(socket)
+    });
+    let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
+    let (at, shift) = part::WORD;
+    steer_by_word(&sockets[0], at, shift, QpnPart::COUNT as u32 - 1)?;
+    Ok(sockets.into_iter().map(OwnedFd::from).collect())
+}

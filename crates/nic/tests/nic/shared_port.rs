@@ -1,0 +1,288 @@
+//! NICs of several processes at one address and port.
+
+use rand::Rng;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::num::Rkey;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
+use warpverbs_nic::link::{Link, QpnPart, Shm, Udp};
+use warpverbs_nic::testing::{Host, Port, PortConfig, bytes, connect_over, sge};
+use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// What makes [`process`] one: the kind of its link, and its address.
+const PROCESS: &str = "WARPVERBS_TEST_SHARED_PORT";
+const LEN: usize = 20_000;
+
+fn host(kind: LinkKind, bind: SocketAddr, shared: bool) -> Host {
+    let config = UdpConfig { shared, ..UdpConfig::at(bind) };
+    let config = Config { link: kind.at(config), ..Config::default() };
+    Host::on(SoftNic::new(config).expect("a place"), &PortConfig::default()).expect("queues")
+}
+
+fn attrs() -> QpAttrs {
+    let (timeout, retry) = (Some(14), Some(7));
+    QpAttrs { mtu: Some(Mtu::B1024), timeout, retry, ..QpAttrs::default() }
+}
+
+/// Gives up after about 10 ms.
+fn hasty() -> QpAttrs {
+    QpAttrs { timeout: Some(8), ..attrs() }
+}
+
+/// The part of the other processes: connects its port to whoever is named, and lives until its
+/// input ends.
+#[test]
+fn process() {
+    let Ok(what) = std::env::var(PROCESS) else { return };
+    let (kind, bind) = what.split_once(' ').expect("two words");
+    let host = host(kind.parse().expect("a kind"), bind.parse().expect("an address"), true);
+    let _engine = host.nic.spawn().expect("a thread");
+    let (qp, mr) = (&host.port.qp, &host.mr);
+    let at = host.nic.local_addr().expect("a link");
+    println!("\nhello {at} {} {} {}", qp.qpn(), mr.rkey(), mr.region().addr());
+    for line in std::io::stdin().lines() {
+        let line = line.expect("text");
+        match line.split_once(' ') {
+            Some((address, qpn)) => {
+                let (address, qpn) = (address.parse().expect("one"), qpn.parse().expect("one"));
+                connect_over(&host.port, address, qpn, attrs());
+                println!("connected");
+            }
+            None => println!("unknown {}", host.nic.stats().net.unknown_qp),
+        }
+    }
+}
+
+/// Another process; killed when it is dropped.
+struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    at: SocketAddr,
+    qpn: u32,
+    memory: Remote,
+}
+
+impl Peer {
+    fn start(kind: LinkKind, bind: SocketAddr) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a program"))
+            .args(["shared_port::process", "--exact", "--nocapture"])
+            .env(PROCESS, format!("{kind} {bind}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let input = child.stdin.take().expect("a pipe");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let words = answer(&mut output, "hello");
+        let number = |at: usize| words[at].parse::<u64>().expect("a number");
+        Self {
+            child,
+            input,
+            output,
+            at: words[0].parse().expect("an address"),
+            qpn: number(1) as u32,
+            memory: Remote { addr: number(3), rkey: Rkey(number(2) as u32) },
+        }
+    }
+
+    fn ask(&mut self, line: &str, expected: &str) -> Vec<String> {
+        writeln!(self.input, "{line}").expect("it lives");
+        answer(&mut self.output, expected)
+    }
+
+    fn connect(&mut self, to: SocketAddr, qpn: u32) {
+        self.ask(&format!("{to} {qpn}"), "connected");
+    }
+
+    /// Packets that came for QPs which it does not have.
+    fn unknown(&mut self) -> u64 {
+        self.ask("stats", "unknown")[0].parse().expect("a number")
+    }
+
+    fn part(&self) -> QpnPart {
+        QpnPart::of(self.qpn)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+}
+
+/// The words after `expected` in the next line that begins with it.
+fn answer(output: &mut BufReader<ChildStdout>, expected: &str) -> Vec<String> {
+    for line in output.lines() {
+        let line = line.expect("text");
+        if let Some(rest) = line.strip_prefix(expected) {
+            return rest.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+    panic!("the process ended without {expected:?}");
+}
+
+/// One completion of `port`, while the NIC is driven here.
+fn completion(nic: &SoftNic, port: &mut Port) -> Cqe {
+    let end = Instant::now() + LIMIT;
+    loop {
+        nic.step();
+        if let Some(cqe) = port.poll_send() {
+            return cqe;
+        }
+        assert!(Instant::now() < end, "{:?}", nic.stats());
+    }
+}
+
+/// A port of `own` that is connected to `peer` in both directions.
+fn connect(own: &Host, peer: &mut Peer) -> Port {
+    let port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
+    peer.connect(own.nic.local_addr().expect("a link"), port.qp.qpn());
+    connect_over(&port, peer.at, peer.qpn, attrs());
+    port
+}
+
+/// Random bytes to `peer` and back.
+fn exchange(own: &Host, port: &mut Port, peer: &Peer) {
+    let mut data = vec![0; LEN];
+    rand::rng().fill_bytes(&mut data);
+    let region = own.mr.region();
+    region.write(0, &data).expect("inside");
+    region.write(LEN as u64, &vec![0; LEN]).expect("inside");
+    let (from, to) = (sge(&own.mr, 0, LEN as u32), sge(&own.mr, LEN as u64, LEN as u32));
+    port.post_wqe(|buf, at| WqeBuilder::write(buf, at, peer.memory).sge(from).signaled());
+    let cqe = completion(&own.nic, port);
+    assert!(matches!(cqe, Cqe::Requester { .. }), "{cqe:?}");
+    port.post_wqe(|buf, at| WqeBuilder::read(buf, at, peer.memory).sge(to).signaled());
+    let cqe = completion(&own.nic, port);
+    assert!(matches!(cqe, Cqe::Requester { .. }), "{cqe:?}");
+    assert!(bytes(region, LEN as u64, LEN) == data);
+}
+
+/// Nobody answers for QP `qpn` at `at`.
+fn nobody(own: &Host, at: SocketAddr, qpn: u32) {
+    let mut port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
+    connect_over(&port, at, qpn, hasty());
+    let (to, from) = (Remote { addr: 0, rkey: Rkey(1) }, sge(&own.mr, 0, 8));
+    port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
+    let Cqe::Error { syndrome, .. } = completion(&own.nic, &mut port) else { panic!("an answer") };
+    assert_eq!(syndrome, Syndrome::TransportRetryExc);
+}
+
+/// Processes come, are killed and are followed by others, while `own` talks to all of them.
+fn come_and_go(kind: LinkKind, shares: bool) {
+    let mut a = Peer::start(kind, ([127, 0, 0, 1], 0).into());
+    let at = a.at;
+    let mut b = Peer::start(kind, at);
+    let own = match shares {
+        true => host(kind, at, true),
+        false => host(kind, ([127, 0, 0, 1], 0).into(), false),
+    };
+    assert_eq!(own.nic.local_addr() == Some(at), shares);
+    assert_ne!(a.part(), b.part());
+    let (mut to_a, mut to_b) = (connect(&own, &mut a), connect(&own, &mut b));
+    for _ in 0..3 {
+        exchange(&own, &mut to_a, &a);
+        exchange(&own, &mut to_b, &b);
+    }
+    // A number that is in b's part, but no QP's: b alone gets its packets.
+    let before = [a.unknown(), b.unknown()];
+    nobody(&own, at, b.part().numbers().find(|qpn| *qpn != b.qpn).expect("others"));
+    assert_eq!(a.unknown(), before[0]);
+    assert!(b.unknown() > before[1]);
+    // Of a part that nobody has.
+    nobody(&own, at, QpnPart::new(QpnPart::COUNT - 1).numbers().start);
+    assert_eq!(a.unknown(), before[0]);
+
+    let part = a.part();
+    drop(a);
+    nobody(&own, at, part.numbers().start);
+    exchange(&own, &mut to_b, &b);
+    let mut c = Peer::start(kind, at);
+    assert_eq!((c.at, c.part()), (at, part), "the first place is free again");
+    let mut to_c = connect(&own, &mut c);
+    exchange(&own, &mut to_c, &c);
+    exchange(&own, &mut to_b, &b);
+    // Now nobody is left who was there when the port was made.
+    drop(b);
+    exchange(&own, &mut to_c, &c);
+    let mut d = Peer::start(kind, at);
+    let mut to_d = connect(&own, &mut d);
+    exchange(&own, &mut to_d, &d);
+    exchange(&own, &mut to_c, &c);
+}
+
+#[test]
+fn processes_share_a_port_by_udp() {
+    come_and_go(LinkKind::Udp, false);
+}
+
+#[test]
+fn processes_at_a_shared_port_reach_each_other_by_udp() {
+    come_and_go(LinkKind::Udp, true);
+}
+
+#[test]
+fn processes_share_an_address_by_shared_memory() {
+    come_and_go(LinkKind::Shm, false);
+    come_and_go(LinkKind::Shm, true);
+}
+
+#[test]
+fn processes_share_a_port_by_both_links() {
+    come_and_go(LinkKind::Auto, false);
+    come_and_go(LinkKind::Auto, true);
+}
+
+fn shared(bind: SocketAddr) -> UdpConfig {
+    UdpConfig { shared: true, ..UdpConfig::at(bind) }
+}
+
+#[test]
+fn a_place_is_free_when_its_link_is_dropped() {
+    let first = Udp::bind(&shared(([127, 0, 0, 1], 0).into())).expect("a port");
+    let at = shared(first.local());
+    let part = |link: &Udp| link.qpn_part().expect("shared").index();
+    let mut second = Udp::bind(&at).expect("a place");
+    assert_eq!([part(&first), part(&second)], [0, 1]);
+    // What came for the last one at a place is not the next one's.
+    let peer = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let packet = |qpn: u32| [[0; 4], qpn.to_be_bytes()].concat();
+    peer.send_to(&packet(0), first.local()).expect("sent");
+    drop(first);
+    let mut third = Udp::bind(&at).expect("a place");
+    assert_eq!(part(&third), 0);
+    for (link, qpn) in [(&mut third, QpnPart::new(0)), (&mut second, QpnPart::new(1))] {
+        let qpn = qpn.numbers().start;
+        peer.send_to(&packet(qpn), at.bind).expect("sent");
+        let (end, mut found) = (Instant::now() + LIMIT, Vec::new());
+        while found.is_empty() {
+            link.receive(Duration::ZERO, &mut |arrival| found.push(arrival.bytes.to_vec()));
+            assert!(Instant::now() < end, "nothing has come");
+        }
+        assert_eq!(found, [packet(qpn)]);
+    }
+    drop((second, third));
+    // Nobody shares it any more: the port is anybody's.
+    assert!(Udp::bind(&UdpConfig::at(at.bind)).is_ok());
+}
+
+#[test]
+fn an_address_has_64_places() {
+    let first = Shm::bind(&shared(([127, 0, 0, 1], 0).into())).expect("an address");
+    let at = shared(first.local());
+    let mut links = vec![first];
+    links.extend((1..64).map(|_| Shm::bind(&at).expect("a place")));
+    let parts: Vec<_> = links.iter().map(|link| link.qpn_part().map(QpnPart::index)).collect();
+    assert!(parts.into_iter().eq((0..64).map(Some)));
+    let error = Shm::bind(&at).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("in use"), "{error}");
+    drop(links.remove(17));
+    assert_eq!(Shm::bind(&at).expect("a place").qpn_part(), Some(QpnPart::new(17)));
+}
