@@ -333,6 +333,12 @@ impl RegisterPage {
         self.0.load::<u64>(Self::offset(register), Ordering::Acquire).to_ne_bytes()
     }
 
+    /// Sets a register to 0 if it still has this value; one that is written meanwhile stays.
+    pub fn clear(&self, register: usize, value: u64) {
+        let cleared = |now| if now == value { 0 } else { now };
+        let _lost = self.0.keep.update_u64(Self::offset(register), cleared);
+    }
+
     #[inline(always)]
     fn offset(register: usize) -> u64 {
         0x800 + ((register & (Self::REGISTERS - 1)) as u64) * 0x100

@@ -3,7 +3,7 @@
 use super::tables::Tables;
 use super::{Core, POLLS, Released};
 use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::{Executor, SendQueue};
+use crate::qp::send::{Executor, SendQueue, Source};
 use crate::qp::state::transition;
 use crate::qp::{QpAttrs, QpInfo, QpState};
 use crate::slots::{QpSlot, UarSlot};
@@ -59,6 +59,11 @@ impl Core {
     /// Nothing that was under way for the QP in `slot` is reported any more.
     fn cancel_pending(&mut self, slot: QpSlot) {
         self.doorbells.clear(slot);
+        if let Some(q) = self.queues.tables.sends.get(slot)
+            && let Source::Uar { page, .. } = q.source
+        {
+            self.doorbells.uars.silence(page, q.qpn);
+        }
         self.queues.cancel_pending(slot);
     }
 }

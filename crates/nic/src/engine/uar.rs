@@ -15,6 +15,7 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use warpverbs_mem::{Region, RegisterPage, SmallBuf};
 use warpverbs_mlx5::doorbell::Doorbell;
+use warpverbs_mlx5::num::Qpn;
 
 /// Pages of which one slice looks at a register.
 const WINDOW: usize = 64;
@@ -102,6 +103,28 @@ impl Uars {
         }
         self.hot.retain(|hot| *hot != qp);
         self.oldest = 0;
+    }
+
+    /// The QP is in RESET or gone. Its doorbells count from 0 again, so that the next one may be
+    /// what a register holds already: such registers are set to 0.
+    pub(super) fn silence(&mut self, page: UarSlot, qpn: Qpn) {
+        let mut overwrote = false;
+        for (register, seen) in self.seen.iter_mut().enumerate() {
+            let (Some(registers), Some(seen)) =
+                (self.pages.get(page.at()), seen.get_mut(page.at()))
+            else {
+                return;
+            };
+            let value = registers.peek(register);
+            if Doorbell::parse(value.to_ne_bytes()).qpn() == qpn {
+                overwrote |= *seen != value;
+                registers.clear(register, value);
+                *seen = 0;
+            }
+        }
+        if overwrote {
+            self.look_at_all(page);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
