@@ -24,12 +24,21 @@ impl fmt::Debug for CompletionNotice {
     }
 }
 
+/// Looks that pass before a CQE raises an event that was there before its consumer armed the CQ.
+/// Consumers arm first and then poll, so that none is missed: most such CQEs are consumed at once.
+pub(crate) const PATIENCE: u32 = 16;
+
 /// The arm word of a CQ, and which of its values has had its event.
 #[derive(Debug)]
 pub(crate) struct ArmWatch {
     notice: CompletionNotice,
     /// Sequence number of the last arm that had its event.
     served: Option<u8>,
+    /// Sequence number of the last arm that was seen, CQEs that were there before it, and looks
+    /// since then.
+    seen: Option<u8>,
+    before: u64,
+    looks: u32,
     /// CQEs up to the newest that a consumer who wants solicited ones waits for.
     solicited: u64,
 }
@@ -39,7 +48,7 @@ impl ArmWatch {
     /// no consumer writes.
     pub(crate) fn new(notice: CompletionNotice, record: &CompletionRecord) -> Self {
         record.disarm();
-        Self { notice, served: None, solicited: 0 }
+        Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0 }
     }
 
     /// The CQE before `produced` asks for an event of its own.
@@ -48,16 +57,34 @@ impl ArmWatch {
     }
 
     /// Raises the event if the CQ is armed and has CQEs beyond the index that it was armed with.
-    pub(crate) fn look(&mut self, record: &CompletionRecord, produced: u64) {
+    /// `old` of all `produced` CQEs were there at the last look. `consumer` is how far the consumer
+    /// has come meanwhile, if its record says so: what it has consumed needs no event.
+    pub(crate) fn look(
+        &mut self,
+        record: &CompletionRecord,
+        (old, produced): (u64, u64),
+        consumer: Option<u32>,
+    ) {
         let Some(word) = record.arm() else { return };
         let arm = CqArm::from_word(word);
         if self.served == Some(arm.sn) {
             return;
         }
+        if self.seen != Some(arm.sn) {
+            (self.seen, self.before, self.looks) = (Some(arm.sn), old, 0);
+        }
         let reached = if arm.solicited_only { self.solicited } else { produced };
         // Indexes are modulo 2^24; what is further ahead than a CQ is long lies behind.
-        let ahead = (reached as u32).wrapping_sub(arm.ci) & 0xff_ffff;
-        if (1..1 << 23).contains(&ahead) && (self.notice.0)() {
+        let is_ahead = |of: u32| {
+            let ahead = (reached as u32).wrapping_sub(of) & 0xff_ffff;
+            (1..1 << 23).contains(&ahead)
+        };
+        if !is_ahead(arm.ci) || !consumer.is_none_or(is_ahead) {
+            return;
+        }
+        self.looks += 1;
+        let is_due = reached > self.before || self.looks >= PATIENCE;
+        if is_due && (self.notice.0)() {
             self.served = Some(arm.sn);
         }
     }
