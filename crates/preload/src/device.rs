@@ -5,26 +5,28 @@ use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
 use crate::settings::Settings;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, Mr, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig,
-    QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, SrqOrder, Step,
+    Announcement, Cq, CqConfig, CqMode, CqeSize, DoorbellOnly, Mr, OnSendError, Path, Pd, Qp,
+    QpAttrs, QpConfig, QpInfo, QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, SrqOrder,
+    Step, UarPage,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
-    QpRequest, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// Port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 /// Bytes of a doorbell page.
-const PAGE: u64 = 4096;
-/// Doorbell pages of an open device at most, and the bytes of its file.
-pub(crate) const MAX_UARS: u32 = 1 << 16;
+const PAGE: u32 = 4096;
+/// Doorbell pages of an open device at most.
+const MAX_UARS: u32 = 1 << 14;
+/// Bytes of its file, in which the pages lie.
+pub(crate) const FILE_BYTES: u64 = MAX_UARS as u64 * PAGE as u64;
 /// Steps of the NIC at most that a call makes: other QPs may never let it be idle.
 const LAST_STEPS: u32 = 64;
 /// Rights that a QP or key gives to peers.
@@ -33,13 +35,14 @@ const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Acc
 /// One open device.
 pub(crate) struct SoftDevice {
     shared: Arc<SharedNic>,
-    next_uar: AtomicU32,
+    /// The device's file, of [`FILE_BYTES`], which the program maps page by page.
+    file: Region,
+    free: Arc<FreePages>,
 }
 
 impl SoftDevice {
-    pub(crate) fn new(shared: Arc<SharedNic>) -> Self {
-        // Programs take page 0 for none.
-        Self { shared, next_uar: AtomicU32::new(1) }
+    pub(crate) fn new(shared: Arc<SharedNic>, file: Region) -> Self {
+        Self { shared, file, free: Arc::default() }
     }
 
     /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the same.
@@ -56,6 +59,42 @@ impl SoftDevice {
     fn rights(access: u32) -> Access {
         Access::from_bits_truncate(access) & (REMOTE | Access::LOCAL_WRITE)
     }
+}
+
+/// Numbers of doorbell pages: the highest that was ever used, and those that were given back.
+#[derive(Default)]
+struct FreePages(Mutex<(u32, Vec<u32>)>);
+
+impl FreePages {
+    /// A number that no page has. Programs take page 0 for none.
+    fn take(self: &Arc<Self>) -> Option<PageNumber> {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (used, freed) = &mut *pages;
+        let id = freed.pop().or_else(|| {
+            *used = (*used + 1).min(MAX_UARS);
+            Some(*used).filter(|id| *id < MAX_UARS)
+        })?;
+        Some(PageNumber { id, free: self.clone() })
+    }
+}
+
+/// The number of a page; given back when it is dropped.
+struct PageNumber {
+    id: u32,
+    free: Arc<FreePages>,
+}
+
+impl Drop for PageNumber {
+    fn drop(&mut self) {
+        self.free.0.lock().unwrap_or_else(PoisonError::into_inner).1.push(self.id);
+    }
+}
+
+/// A page of doorbell registers. QPs may outlive it and go on with the page: if its number is given
+/// out again, its registers also wake the QPs of the new one, at the cost of a look at their records.
+pub(crate) struct SoftUar {
+    page: UarPage,
+    _number: PageNumber,
 }
 
 /// A CQ, and its events if it has a channel.
@@ -85,6 +124,7 @@ impl Drop for SoftQp {
     /// it, an acknowledgement perhaps, leaves before the QP goes.
     fn drop(&mut self) {
         finish_work(&self.shared);
+        self.shared.say_link();
         if Settings::get().verbose {
             for violation in self.shared.nic.take_violations() {
                 eprintln!("warpverbs: {violation}");
@@ -100,7 +140,7 @@ impl Device for SoftDevice {
     type Cq = SoftCq;
     type Srq = Srq;
     type Qp = SoftQp;
-    type Uar = ();
+    type Uar = SoftUar;
     type Report = Report;
 
     fn profile(&self) -> &Profile {
@@ -230,7 +270,10 @@ impl Device for SoftDevice {
             log_sq: request.log_sq.unwrap_or(0),
             rq,
             dbr: region("QP doorbell record", request.dbr, 8, true)?,
-            announcement: Announcement::Record,
+            announcement: Announcement::Uar {
+                page: with.uar.page.clone(),
+                doorbell_only: DoorbellOnly::Detect,
+            },
             on_send_error: OnSendError::StopAll,
             consume_only: false,
             user_index: request.user_index,
@@ -245,8 +288,9 @@ impl Device for SoftDevice {
         Ok((SoftQp { qp, shared: self.shared.clone() }, number))
     }
 
-    fn qp_state(&self, qp: &SoftQp) -> QpState {
-        qp.qp.state()
+    fn query_qp(&self, qp: &SoftQp) -> QpStatus {
+        let QpInfo { state, attrs, draining, .. } = qp.qp.query();
+        QpStatus { state, draining, sq_psn: attrs.sq_psn, rq_psn: attrs.rq_psn }
     }
 
     fn modify_qp(&self, qp: &SoftQp, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
@@ -268,13 +312,15 @@ impl Device for SoftDevice {
         qp.qp.modify(to, &attrs).map_err(|error| Refusal::invalid(error.to_string()))
     }
 
-    /// QPs are found by their records, so nobody reads the page; it is there to be written.
-    fn alloc_uar(&self, _: UarKind) -> Result<((), Uar), Refusal> {
-        let id = self.next_uar.fetch_add(1, Ordering::Relaxed);
-        if id >= MAX_UARS {
+    fn alloc_uar(&self, _: UarKind) -> Result<(SoftUar, Uar), Refusal> {
+        let Some(number) = self.free.take() else {
             return Err(Refusal::new(Errno::ENOMEM, format!("{MAX_UARS} doorbell pages at most")));
-        }
-        Ok(((), Uar { offset: u64::from(id) * PAGE, len: PAGE as u32, id }))
+        };
+        let (id, offset) = (number.id, u64::from(number.id) * u64::from(PAGE));
+        let page = self.file.slice(offset, PAGE as usize);
+        let page = page.map_err(|error| refuse_region("doorbell page", &error))?;
+        let page = self.shared.nic.add_uar(&page).map_err(refuse_nic)?;
+        Ok((SoftUar { page, _number: number }, Uar { offset, len: PAGE, id }))
     }
 
     fn command(&self, mailbox: &[u8], answer: &mut [u8]) -> Result<(), Refusal> {

@@ -3,20 +3,21 @@
 //! A device is a `memfd`. It is known by its inode, not by the number of a descriptor, which the
 //! program may duplicate, close and reuse.
 
-use crate::device::{MAX_UARS, SoftDevice};
+use crate::device::{FILE_BYTES, SoftDevice};
 use crate::memory::ProcessMemory;
 use crate::nic;
 use crate::real::Real;
 use crate::record::Recorder;
 use crate::settings::Settings;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::cell::Cell;
 use std::ffi::{c_int, c_ulong};
-use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 use warpverbs_uverbs::{Context, Errno, Refusal};
 
 /// Which file: device and inode.
@@ -110,15 +111,16 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, c_int> {
 }
 
 fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
-    let failed = |errno: nix::Error| Refusal::new(Errno::ENOMEM, errno.to_string());
+    let failed = |error: io::Error| Refusal::new(Errno::ENOMEM, error.to_string());
     let nic = nic::shared(index)?;
-    let name = format!("uverbs{index}");
-    let mut wanted = nix::sys::memfd::MFdFlags::empty();
-    wanted.set(nix::sys::memfd::MFdFlags::MFD_CLOEXEC, flags & libc::O_CLOEXEC != 0);
-    let file = nix::sys::memfd::memfd_create(name.as_str(), wanted).map_err(failed)?;
-    // Sparse: the doorbell pages that are written are the only ones there.
-    nix::unistd::ftruncate(file.as_fd(), i64::from(MAX_UARS) * 4096).map_err(failed)?;
-    let context = Context::new(SoftDevice::new(nic));
+    // Sparse: only the doorbell pages that are used are there. Sealed, because the NIC reads them.
+    let file = warpverbs_mem::sealed_memfd(FILE_BYTES).map_err(failed)?;
+    let pages = warpverbs_mem::map_sealed(&file, FILE_BYTES).map_err(failed)?;
+    if flags & libc::O_CLOEXEC == 0 {
+        let flags = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
+        flags.map_err(|errno| failed(errno.into()))?;
+    }
+    let context = Context::new(SoftDevice::new(nic, pages));
     let fd = file.into_raw_fd();
     let gone = || Refusal::new(Errno::EBADF, "the file is gone");
     let identity = identity(fd).ok_or_else(gone)?;

@@ -26,7 +26,26 @@ pub(crate) struct SharedNic {
     pub(crate) profile: Profile,
     pub(crate) address: IpAddr,
     pub(crate) events: Arc<Router>,
+    index: u32,
+    /// What was said last of the link.
+    said: Mutex<String>,
     _engine: EngineThread,
+}
+
+impl SharedNic {
+    /// Prints what leads to other processes, if that was asked for and has changed: which link is
+    /// taken is known once there is a peer.
+    pub(crate) fn say_link(&self) {
+        if !Settings::get().verbose {
+            return;
+        }
+        let link = self.nic.describe_link().unwrap_or_default();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != link {
+            eprintln!("warpverbs: mlx5_{}: {link}", self.index);
+            *said = link;
+        }
+    }
 }
 
 /// The NIC of device `index`. It stays until the process ends.
@@ -59,10 +78,6 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     let mut config = config.with_env()?;
     config.capture = config.capture.map(|path| own_file(&path, index));
     let nic = SoftNic::new(config)?;
-    if settings.verbose {
-        let link = nic.describe_link().unwrap_or_default();
-        eprintln!("warpverbs: mlx5_{index}: {link}");
-    }
     let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
     faults::install();
     let engine = faults::unblocked(|| nic.spawn())?;
@@ -72,7 +87,10 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     nic.on_event(move |event| {
         router.deliver(event);
     });
-    Ok(SharedNic { nic, profile, address, events, _engine: engine })
+    let said = Mutex::default();
+    let shared = SharedNic { nic, profile, address, events, index, said, _engine: engine };
+    shared.say_link();
+    Ok(shared)
 }
 
 /// Programs poll their CQs without end. Where two of them and their NICs do not have a core each, a

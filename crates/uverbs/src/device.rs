@@ -137,8 +137,6 @@ pub struct QpRequest {
     pub log_sq: Option<u8>,
     /// log2 of the number of receives, and of their bytes; `None` without.
     pub rq: Option<(u8, u8)>,
-    /// Number of the doorbell page.
-    pub uar: u32,
     /// What CQEs carry in place of the number of an SRQ: CQE version 1.
     pub user_index: Option<u32>,
     /// Results of requests that ask for a CQE go into it, if they fit.
@@ -167,6 +165,8 @@ pub struct OpenQp<'a, D: Device + ?Sized> {
     pub recv_cq: &'a D::Cq,
     /// Where it takes receives from, if not from its own queue.
     pub srq: Option<&'a D::Srq>,
+    /// The page whose registers it rings by. It may be freed before the QP is destroyed.
+    pub uar: &'a D::Uar,
 }
 
 /// Attributes given with a transition; `None` is "not given".
@@ -188,6 +188,19 @@ pub struct Attributes {
     pub min_rnr_timer: Option<u8>,
     pub max_rd_atomic: Option<u8>,
     pub max_dest_rd_atomic: Option<u8>,
+}
+
+/// A QP as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpStatus {
+    /// Its state.
+    pub state: QpState,
+    /// In SQD, work that was begun is still in flight.
+    pub draining: bool,
+    /// PSN of the next packet sent; `None`: as it was given.
+    pub sq_psn: Option<u32>,
+    /// PSN of the next packet expected; likewise.
+    pub rq_psn: Option<u32>,
 }
 
 /// Kinds of doorbell pages.
@@ -284,8 +297,8 @@ pub trait Device {
         with: OpenQp<'_, Self>,
     ) -> Result<(Self::Qp, u32), Refusal>;
 
-    /// The state that a QP is in.
-    fn qp_state(&self, qp: &Self::Qp) -> QpState;
+    /// A QP's state and progress.
+    fn query_qp(&self, qp: &Self::Qp) -> QpStatus;
 
     /// Brings a QP to another state, or changes it within its state.
     fn modify_qp(&self, qp: &Self::Qp, to: QpState, attrs: &Attributes) -> Result<(), Refusal>;

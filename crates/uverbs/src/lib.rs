@@ -25,8 +25,8 @@ mod write;
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
 pub use context::Context;
 pub use device::{
-    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, ResizeRequest,
-    SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus,
+    ResizeRequest, SrqRequest, Uar, UarKind,
 };
 pub use errno::Errno;
 pub use event::{EventForm, EventSource};

@@ -55,7 +55,6 @@ pub(crate) struct SrqObject<D: Device> {
 }
 
 pub(crate) struct UarObject<D: Device> {
-    #[allow(dead_code, reason = "kept alive")]
     pub(crate) uar: D::Uar,
     pub(crate) id: u32,
 }
@@ -267,10 +266,13 @@ impl<D: Device> Objects<D> {
         }
     }
 
-    /// Whether there is a doorbell page of this number.
-    pub(crate) fn has_uar(&self, id: u32) -> bool {
-        let is = |entry: &Entry<D>| matches!(&entry.object, Object::Uar(uar) if uar.id == id);
-        self.handles.values().any(is)
+    /// The doorbell page of this number.
+    pub(crate) fn uar(&self, id: u32) -> Result<&D::Uar, Refusal> {
+        let found = self.handles.values().find_map(|entry| match &entry.object {
+            Object::Uar(uar) if uar.id == id => Some(&uar.uar),
+            _ => None,
+        });
+        found.ok_or_else(|| Refusal::invalid(format!("there is no doorbell page {id:#x}")))
     }
 }
 

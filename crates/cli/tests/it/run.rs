@@ -158,16 +158,16 @@ fn pair(line: &str) -> String {
 
 /// As [`pair`], started by `run`.
 fn pair_in(line: &str, run: impl Fn(&str) -> Command) -> String {
-    pair_with(line, &run, &run, "localhost")
+    text(&pair_with(line, &run, &run, "localhost").stdout)
 }
 
-/// As [`pair`], each side started by its own, the server on `host`.
+/// Runs a program with itself, each side started by its own, the server on `host`; the client's end.
 fn pair_with(
     line: &str,
     server: impl Fn(&str) -> Command,
     client: impl Fn(&str) -> Command,
     host: &str,
-) -> String {
+) -> Output {
     let port = free_port();
     let server = server_in(line, port, server);
     let server = std::thread::spawn(move || finish(server));
@@ -177,7 +177,7 @@ fn pair_with(
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{line}, {side}: {stdout}{stderr}");
     }
-    text(&client.stdout)
+    client
 }
 
 #[test]
@@ -247,6 +247,22 @@ fn perftest_measures() {
             let said = pair_in(line, |line| run(&format!("--link {link} {line}")));
             assert!(said.contains("#bytes"), "{line} over {link}: {said}");
         }
+    }
+}
+
+#[test]
+fn the_link_that_was_taken_is_said() {
+    if !ready() {
+        return;
+    }
+    for (link, expected, other) in [
+        ("udp", "mlx5_0: UDP at 127.", "shared memory"),
+        ("auto", "mlx5_0: shared memory at 127.", "mlx5_0: UDP at"),
+    ] {
+        let run = |line: &str| run(&format!("--link {link} {line}"));
+        let client = pair_with("ib_write_bw -x 0 -n 100", run, run, "localhost");
+        let said = text(&client.stderr);
+        assert!(said.contains(expected) && !said.contains(other), "--link {link}: {said}");
     }
 }
 

@@ -18,6 +18,8 @@ const QUIET: Duration = Duration::from_micros(50);
 pub struct Auto {
     udp: Udp,
     shm: Shm,
+    /// A peer was reached by shared memory.
+    met: bool,
     /// Until when every poll asks the socket.
     active: Duration,
     /// When the socket is asked next.
@@ -33,7 +35,7 @@ impl Auto {
         let udp = Udp::bind(config)?;
         let at = UdpConfig { bind: udp.local(), ..*config };
         let shm = Shm::bind_part(&at, udp.qpn_part())?;
-        Ok(Self { udp, shm, active: Duration::ZERO, ask: Duration::ZERO })
+        Ok(Self { udp, shm, met: false, active: Duration::ZERO, ask: Duration::ZERO })
     }
 }
 
@@ -47,10 +49,11 @@ impl Link for Auto {
     }
 
     fn describe(&self) -> String {
-        let others = if self.active.is_zero() { "" } else { ", UDP to others" };
-        match self.shm.peers() {
-            0 => self.udp.describe(),
-            peers => format!("{} to {peers} peers{others}", self.shm.describe()),
+        match (self.met, self.active.is_zero()) {
+            (false, true) => format!("shared memory or UDP at {}", self.local()),
+            (false, false) => self.udp.describe(),
+            (true, true) => self.shm.describe(),
+            (true, false) => format!("{}, UDP to others", self.shm.describe()),
         }
     }
 
@@ -82,6 +85,7 @@ impl Link for Auto {
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
         if self.shm.reaches(now, to, QpnPart::of_packet(train), PAUSE) {
+            self.met = true;
             return self.shm.send(now, to, train, segment);
         }
         self.active = now + ACTIVE;
@@ -90,6 +94,7 @@ impl Link for Auto {
 
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let received = self.shm.receive(now, sink);
+        self.met |= received > 0;
         if now >= self.active && now < self.ask && self.shm.peers() > 0 {
             return received;
         }

@@ -6,7 +6,7 @@
 use super::{Context, handle_bytes};
 use crate::abi::{ModifyQp, QpCap};
 use crate::call::Call;
-use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
+use crate::device::{CqRequest, Device, OpenQp, QpRequest, QpStatus, SrqRequest};
 use crate::objects::{Made, Object, QpObject, SrqObject, Umem};
 use crate::schema::{Class, DRIVER};
 use crate::{Errno, Refusal};
@@ -32,6 +32,8 @@ const RIGHTS: [(u32, u32); 3] = [(1 << 1, 1 << 2), (1 << 2, 1 << 3), (1 << 3, 1 
 /// Of a receive memory pool: a list or a ring of WQEs, and its one state.
 const WQ_RING: u32 = 1;
 const RMP_READY: u32 = 1;
+/// State of a QP in SQD with work in flight.
+const SQ_DRAINING: u32 = 7;
 /// A receive has at most 2^10 bytes.
 const MAX_LOG_STRIDE: u32 = 10;
 
@@ -100,13 +102,6 @@ impl<D: Device> Context<D> {
         self.objects.numbered(class, number).ok_or_else(missing)
     }
 
-    fn check_uar(&self, page: u32) -> Result<(), Failure> {
-        match self.objects.has_uar(page) {
-            true => Ok(()),
-            false => Err(failure(Status::BadParameter, format!("there is no page {page:#x}"))),
-        }
-    }
-
     pub(super) fn query_eqn(&self, call: &mut Call) -> Result<(), Refusal> {
         let (vector, vectors) = (call.word(DRIVER), self.device.profile().comp_vectors);
         if vector >= vectors {
@@ -118,9 +113,7 @@ impl<D: Device> Context<D> {
 
     pub(super) fn query_uar(&self, call: &mut Call) -> Result<(), Refusal> {
         let page = call.word(DRIVER);
-        if !self.objects.has_uar(page) {
-            return Err(Refusal::invalid(format!("there is no doorbell page {page:#x}")));
-        }
+        self.objects.uar(page)?;
         call.answer(DRIVER + 1, page.to_ne_bytes());
         Ok(())
     }
@@ -160,7 +153,7 @@ impl<D: Device> Context<D> {
         if !(1..=profile.comp_vectors).contains(&context.c_eqn) {
             return Err(failure(Status::BadResource, format!("there is no EQ {}", context.c_eqn)));
         }
-        self.check_uar(context.uar_page)?;
+        self.objects.uar(context.uar_page)?;
         let bytes = u64::from(cqe_size) << log_size;
         let (buf_umem, buf) = self.umem(buffer.umem, buffer.offset, bytes)?;
         let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 8)?;
@@ -216,7 +209,7 @@ impl<D: Device> Context<D> {
             let why = format!("payload in CQEs as {:#x}, {:#x}", context.cs_req, context.cs_res);
             return Err(failure(Status::BadParameter, why));
         }
-        self.check_uar(context.uar_page)?;
+        let uar = self.objects.uar(context.uar_page)?;
         let max = self.device.profile().max_qp_wr;
         let log_sq = match context.no_sq {
             0 => Some(entries("the send queue", context.log_sq_size, max)?),
@@ -240,7 +233,7 @@ impl<D: Device> Context<D> {
         let pd = self.numbered(Class::Pd, context.pd)?;
         let send_cq = self.numbered(Class::Cq, context.cqn_send)?;
         let recv_cq = self.numbered(Class::Cq, context.cqn_receive)?;
-        let (uar, cap) = (context.uar_page, QpCap::default());
+        let cap = QpCap::default();
         let user_index = self.user_index(context.user_index);
         let datagrams = false;
         let request = QpRequest {
@@ -249,7 +242,6 @@ impl<D: Device> Context<D> {
             dbr,
             log_sq,
             rq,
-            uar,
             user_index,
             scatter_requests: context.cs_req != 0,
             scatter_receives: context.cs_res != 0,
@@ -260,6 +252,7 @@ impl<D: Device> Context<D> {
             send_cq: self.objects.any_cq(send_cq)?,
             recv_cq: self.objects.any_cq(recv_cq)?,
             srq: srq.map(|srq| self.objects.any_srq(srq)).transpose()?,
+            uar,
         };
         let (qp, number) = self.device.create_qp(&request, with)?;
         let attrs = ModifyQp::default();
@@ -312,7 +305,7 @@ impl<D: Device> Context<D> {
                 return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
             };
             let qp = self.objects.any_qp(handle)?;
-            context_of(self.device.qp_state(&qp.qp), &qp.attrs).emit(place);
+            context_of(&self.device.query_qp(&qp.qp), &qp.attrs).emit(place);
             Ok(answer)
         });
         let answer = answer_failure(call, DRIVER + 2, done)?;
@@ -412,9 +405,10 @@ fn transition_request(
 }
 
 /// The context that QUERY_QP answers.
-fn context_of(state: QpState, attrs: &ModifyQp) -> QpContext {
+fn context_of(now: &QpStatus, attrs: &ModifyQp) -> QpContext {
     // Firmware numbers the two states of an unfinished send queue the other way round.
-    let state = match state {
+    let state = match now.state {
+        QpState::Sqd if now.draining => SQ_DRAINING,
         QpState::Sqd => QpState::Sqe as u32,
         QpState::Sqe => QpState::Sqd as u32,
         state => state as u32,
@@ -430,8 +424,8 @@ fn context_of(state: QpState, attrs: &ModifyQp) -> QpContext {
         retry_count: attrs.retry_cnt.into(),
         rnr_retry: attrs.rnr_retry.into(),
         min_rnr_nak: attrs.min_rnr_timer.into(),
-        next_send_psn: attrs.sq_psn,
-        next_receive_psn: attrs.rq_psn,
+        next_send_psn: now.sq_psn.unwrap_or(attrs.sq_psn),
+        next_receive_psn: now.rq_psn.unwrap_or(attrs.rq_psn),
         remote_write: attrs.qp_access_flags >> 1 & 1,
         remote_read: attrs.qp_access_flags >> 2 & 1,
         remote_atomic: attrs.qp_access_flags >> 3 & 1,

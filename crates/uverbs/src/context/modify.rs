@@ -36,7 +36,7 @@ impl<D: Device> Context<D> {
             return Err(Refusal::unsupported(format!("attributes {bits:#x} are not all known")));
         };
         let qp = self.objects.any_qp(request.qp_handle)?;
-        let from = self.device.qp_state(&qp.qp);
+        let from = self.device.query_qp(&qp.qp).state;
         let to = if bits & STATE != 0 { state(request.qp_state)? } else { from };
         if mask.contains(AttrMask::CUR_STATE) && state(request.cur_qp_state)? != from {
             return Err(Refusal::invalid(format!("the QP is in {from}, not in the state given")));

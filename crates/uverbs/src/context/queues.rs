@@ -152,7 +152,7 @@ impl<D: Device> Context<D> {
         if flags & !QP_SIGNAL_ALL != 0 {
             return Err(Refusal::unsupported(format!("flags {:#x}", flags & !QP_SIGNAL_ALL)));
         }
-        let request = self.qp_request(call)?;
+        let (request, uar) = self.qp_request(call)?;
         let missing = |what: &str| Refusal::invalid(format!("{what} is missing"));
         let pd = call.handle(2).ok_or_else(|| missing("the protection domain"))?;
         let send_cq = call.handle(4).ok_or_else(|| missing("the send CQ"))?;
@@ -163,6 +163,7 @@ impl<D: Device> Context<D> {
             send_cq: self.objects.cq(send_cq)?,
             recv_cq: self.objects.cq(recv_cq)?,
             srq: srq.map(|srq| self.objects.srq(srq)).transpose()?.map(|srq| &srq.srq),
+            uar,
         };
         let (qp, qpn) = self.device.create_qp(&request, with)?;
         let (cap, signals_all) = (request.cap, flags & QP_SIGNAL_ALL != 0);
@@ -185,7 +186,7 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    fn qp_request(&self, call: &Call) -> Result<QpRequest, Refusal> {
+    fn qp_request(&self, call: &Call) -> Result<(QpRequest, &D::Uar), Refusal> {
         let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
         let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
         let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
@@ -193,10 +194,10 @@ impl<D: Device> Context<D> {
         if unknown != 0 {
             return Err(Refusal::unsupported(format!("flags {unknown:#x} of the driver")));
         }
-        let uar = driver.bfreg_index;
-        if driver.flags & QP_FLAG_UAR_PAGE_INDEX == 0 || !self.objects.has_uar(uar) {
-            return Err(Refusal::invalid(format!("there is no doorbell page {uar:#x}")));
+        if driver.flags & QP_FLAG_UAR_PAGE_INDEX == 0 {
+            return Err(Refusal::invalid("no doorbell page is named"));
         }
+        let uar = self.objects.uar(driver.bfreg_index)?;
         let max = self.device.profile().max_qp_wr;
         let log_sq = match driver.sq_wqe_count {
             0 => None,
@@ -224,18 +225,18 @@ impl<D: Device> Context<D> {
         let scatter_receives = driver.flags & QP_FLAG_SCATTER_CQE != 0 && !datagrams;
         let signals_all = call.flags(10, u64::from(u32::MAX))? & QP_SIGNAL_ALL != 0;
         let allowed = driver.flags & QP_FLAG_ALLOW_SCATTER_CQE != 0;
-        Ok(QpRequest {
+        let request = QpRequest {
             datagrams,
             buf,
             dbr,
             log_sq,
             rq,
-            uar,
             user_index,
             scatter_requests: scatter_receives && (signals_all || allowed),
             scatter_receives,
             cap,
-        })
+        };
+        Ok((request, uar))
     }
 }
 

@@ -131,7 +131,8 @@ impl<D: Device> Context<D> {
     fn query_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let request: QueryQp = take(call.bytes(0).unwrap_or(&[]));
         let qp = self.objects.qp(request.qp_handle).map_err(legacy)?;
-        let state = self.device.qp_state(&qp.qp) as u8;
+        let now = self.device.query_qp(&qp.qp);
+        let state = now.state as u8;
         let (cap, attrs) = (&qp.cap, &qp.attrs);
         let answer = QueryQpResp {
             dest: attrs.dest,
@@ -141,8 +142,8 @@ impl<D: Device> Context<D> {
             max_send_sge: cap.max_send_sge,
             max_recv_sge: cap.max_recv_sge,
             max_inline_data: cap.max_inline_data,
-            rq_psn: attrs.rq_psn,
-            sq_psn: attrs.sq_psn,
+            rq_psn: now.rq_psn.unwrap_or(attrs.rq_psn),
+            sq_psn: now.sq_psn.unwrap_or(attrs.sq_psn),
             dest_qp_num: attrs.dest_qp_num,
             qkey: attrs.qkey,
             qp_access_flags: attrs.qp_access_flags,
@@ -150,6 +151,7 @@ impl<D: Device> Context<D> {
             qp_state: state,
             cur_qp_state: state,
             path_mtu: attrs.path_mtu,
+            sq_draining: u8::from(now.draining),
             max_rd_atomic: attrs.max_rd_atomic,
             max_dest_rd_atomic: attrs.max_dest_rd_atomic,
             min_rnr_timer: attrs.min_rnr_timer,

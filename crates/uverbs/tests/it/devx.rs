@@ -194,13 +194,13 @@ fn queues_lie_in_umems() {
         dbr: 0x7000_0080,
         log_sq: Some(4),
         rq: Some((5, 5)),
-        uar: r.page,
         user_index: Some(77),
         scatter_requests: true,
         scatter_receives: false,
         cap: Default::default(),
     };
     assert_eq!(r.program.model.seen.borrow().qp, Some(expected));
+    assert_eq!(r.program.model.seen.borrow().uar, Some(r.page));
 }
 
 #[test]
@@ -301,6 +301,13 @@ fn transitions_carry_what_verbs_carry() {
     let rest = |at: usize, len: usize| bytes[0x18 + at..0x18 + at + len].to_vec();
     // QpContext: state in the upper bits of word 0, remote QPN in word 0x14.
     assert_eq!((rest(0, 1), rest(0x15, 3)), (vec![0x30], vec![0, 0x12, 0x34]));
+    // PSNs of the next packets, from the device.
+    r.program.model.seen.borrow_mut().psns = (Some(0x55), Some(0x66));
+    let (done, answer) = object_call(&mut r.program, 3, qp, &Command::QueryQp { qpn });
+    done.unwrap();
+    let bytes: [u8; 0x100] = r.program.memory.get(answer);
+    let context = QpContext::parse(&bytes[0x18..]).unwrap();
+    assert_eq!((context.next_send_psn, context.next_receive_psn), (0x55, 0x66));
     assert_eq!(modify(&mut r.program, qp, &Command::QpToErr { qpn }), Ok(()));
     assert_eq!(modify(&mut r.program, qp, &Command::QpToReset { qpn }), Ok(()));
     // The CQ and the umem are in use until the QP is gone.

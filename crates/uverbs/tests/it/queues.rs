@@ -72,6 +72,7 @@ fn with_qp() -> (Program, u32, u32, u32) {
 #[test]
 fn objects_in_use_are_kept() {
     let (mut program, pd, cq, qp) = with_qp();
+    assert_eq!(program.model.seen.borrow().uar, Some(0));
     let (core, _) = program.write_command(9, &reg_mr(pd, 0x5008, 64, 0x5008, 7), 12, 0).unwrap();
     let mr = program.memory.word(core);
     let seen = program.model.seen.borrow().mr;
@@ -380,6 +381,14 @@ fn a_qp_goes_to_ready_as_pingpong_brings_it_there() {
     assert_eq!(answer[at("qp_state")], 3);
     assert_eq!((answer[at("timeout")], answer[at("sq_sig_all")]), (14, 1));
     assert_eq!(answer[at("max_send_wr")], 16);
+    assert_eq!((answer[at("rq_psn")], answer[at("sq_psn")], answer[at("sq_draining")]), (1, 2, 0));
+    // What the device knows better than what was given.
+    program.model.seen.borrow_mut().psns = (Some(0x55), Some(0x66));
+    program.model.seen.borrow_mut().draining = true;
+    let (core, _) = program.write_command(25, &query, 128, 0).unwrap();
+    let answer = program.memory.get::<128>(core);
+    assert_eq!((answer[at("rq_psn")], answer[at("sq_psn")]), (0x66, 0x55));
+    assert_eq!(answer[at("sq_draining")], 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, EventForm, EventSource, Gid, MrRequest, OpenQp, Port,
-    Profile, QpRequest, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// What the device was asked for last, of each kind.
@@ -15,10 +15,15 @@ pub(crate) struct Seen {
     pub(crate) cq: Option<CqRequest>,
     pub(crate) srq: Option<SrqRequest>,
     pub(crate) qp: Option<QpRequest>,
+    /// The doorbell page of that QP.
+    pub(crate) uar: Option<u32>,
     pub(crate) attrs: Vec<(QpState, Attributes)>,
     pub(crate) mailbox: Vec<u8>,
     pub(crate) resize: Option<ResizeRequest>,
     pub(crate) limit: u16,
+    /// What a QP answers.
+    pub(crate) draining: bool,
+    pub(crate) psns: (Option<u32>, Option<u32>),
     /// What was reported last.
     pub(crate) report: Option<(EventSource, EventForm)>,
 }
@@ -100,7 +105,7 @@ impl Device for Model {
     type Cq = Token;
     type Srq = Token;
     type Qp = Token;
-    type Uar = Token;
+    type Uar = (Token, u32);
     type Report = Rc<Cell<usize>>;
 
     fn profile(&self) -> &Profile {
@@ -161,13 +166,19 @@ impl Device for Model {
         self.token()
     }
 
-    fn create_qp(&self, request: &QpRequest, _: OpenQp<'_, Self>) -> Result<(Token, u32), Refusal> {
+    fn create_qp(
+        &self,
+        request: &QpRequest,
+        with: OpenQp<'_, Self>,
+    ) -> Result<(Token, u32), Refusal> {
         self.seen.borrow_mut().qp = Some(*request);
+        self.seen.borrow_mut().uar = Some(with.uar.1);
         self.token()
     }
 
-    fn qp_state(&self, qp: &Token) -> QpState {
-        qp.state.get()
+    fn query_qp(&self, qp: &Token) -> QpStatus {
+        let Seen { draining, psns: (sq_psn, rq_psn), .. } = *self.seen.borrow();
+        QpStatus { state: qp.state.get(), draining, sq_psn, rq_psn }
     }
 
     fn modify_qp(&self, qp: &Token, to: QpState, attrs: &Attributes) -> Result<(), Refusal> {
@@ -179,10 +190,10 @@ impl Device for Model {
         Ok(())
     }
 
-    fn alloc_uar(&self, _: UarKind) -> Result<(Token, Uar), Refusal> {
+    fn alloc_uar(&self, _: UarKind) -> Result<((Token, u32), Uar), Refusal> {
         let (token, _) = self.token()?;
         let id = self.uars.replace(self.uars.get() + 1);
-        Ok((token, Uar { offset: u64::from(id) << 12, len: 4096, id }))
+        Ok(((token, id), Uar { offset: u64::from(id) << 12, len: 4096, id }))
     }
 
     fn command(&self, mailbox: &[u8], answer: &mut [u8]) -> Result<(), Refusal> {
