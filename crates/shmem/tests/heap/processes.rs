@@ -38,8 +38,7 @@ pub(crate) fn rank_of_env() -> Rank {
     let [number, count, port] = numbers[..] else { panic!("{part}") };
     let config = world_config(number, count, port as u16);
     let bind = "127.0.0.1:0".parse().unwrap();
-    let nic =
-        Config { link: LinkConfig::Udp(UdpConfig::at(bind)), ..Config::default() };
+    let nic = Config { link: LinkConfig::Udp(UdpConfig::at(bind)), ..Config::default() };
     let context = Context::builder().soft_config(nic).build().unwrap();
     let (world, nic) = (World::join(&config).unwrap(), Some(context.open("soft").unwrap()));
     Rank { world, gpu: gpu(number), nic }
