@@ -20,15 +20,8 @@ const NAP: Duration = Duration::from_millis(10);
 /// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
 const SERVING_NAP: Duration = Duration::from_millis(200);
 
-/// Passes without anything to do after which a polling thread offers its core to others: the peer
-/// may be one of them.
-const PASSES: u32 = 8;
-
-/// A core that was offered to others and came back so late is shared with programs that compute. A
-/// thread that sleeps gets it back when bytes arrive; one that polls only after their time slice.
-const SLICE: Duration = Duration::from_micros(200);
-/// So many waits then sleep at once, before one tries again to poll.
-const BLOCKING: u32 = 256;
+/// After spins in vain, so many waits at most sleep at once before one spins again.
+const MOST_SLEEPS: u32 = 256;
 
 /// Names an operation of a connection, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +45,48 @@ pub struct Connection {
     offers: [Offer; 2],
     why: Arc<str>,
     spin: Duration,
-    /// How many more waits sleep at once.
-    shared: AtomicU32,
+    spins: Spins,
+    /// Threads that wait for the engine.
+    waiting: AtomicU32,
+}
+
+/// Whether an end that has nothing to do polls its sockets before it sleeps. A peer that does not
+/// answer while this end spins has no core, perhaps because of the spinning, or nothing to say: after
+/// each spin in vain, twice as many waits as before sleep at once.
+#[derive(Debug, Default)]
+struct Spins {
+    /// Waits that slept after the last spin in vain.
+    slept: AtomicU32,
+    /// Waits that sleep at once.
+    sleeping: AtomicU32,
+}
+
+/// What a wait does while there is nothing to do.
+struct Idle {
+    /// When it sleeps.
+    until: Instant,
+    /// Until then it polls.
+    spins: bool,
+    /// It has slept.
+    slept: bool,
+}
+
+impl Spins {
+    /// Whether to spin, now that there is nothing to do.
+    fn begin(&self) -> bool {
+        // Threads that use a connection together may lose counts, which is no harm.
+        let sleeping = self.sleeping.load(Ordering::Relaxed);
+        self.sleeping.store(sleeping.saturating_sub(1), Ordering::Relaxed);
+        sleeping == 0
+    }
+
+    /// Whether there was something to do before the end of a spin.
+    fn end(&self, paid: bool) {
+        let slept = self.slept.load(Ordering::Relaxed);
+        let next = if paid { 0 } else { (slept * 2).clamp(1, MOST_SLEEPS) };
+        self.slept.store(next, Ordering::Relaxed);
+        self.sleeping.store(next, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for Connection {
@@ -70,7 +103,6 @@ impl Connection {
         why: Arc<str>,
         spin: Duration,
     ) -> Self {
-        let shared = AtomicU32::new(0);
         Self {
             sockets: engine.sockets(),
             engine: Mutex::new(engine),
@@ -78,12 +110,19 @@ impl Connection {
             offers,
             why,
             spin,
-            shared,
+            spins: Spins::default(),
+            waiting: AtomicU32::new(0),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Ok(engine) = self.engine.try_lock() {
+            return engine;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        engine
     }
 
     /// What was agreed in the handshake.
@@ -295,38 +334,47 @@ impl Connection {
         mut done: impl FnMut(&mut Engine) -> Option<Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
         let began = Instant::now();
-        let (mut idle_since, mut idle) = (began, 0u32);
-        let shared = self.shared.load(Ordering::Relaxed);
-        self.shared.store(shared.saturating_sub(1), Ordering::Relaxed);
-        let spin = if shared == 0 { self.spin } else { Duration::ZERO };
+        let mut idle: Option<Idle> = None;
         loop {
             let mut engine = self.lock();
             if let Some(result) = done(&mut engine) {
                 return result;
             }
             let outcome = engine.progress();
-            if let Some(result) = done(&mut engine) {
+            let result = done(&mut engine);
+            let busy = result.is_some() || outcome.as_ref().is_ok_and(|busy| *busy);
+            if busy && idle.take().is_some_and(|idle| idle.spins) {
+                self.spins.end(true);
+            }
+            if let Some(result) = result {
                 return result;
             }
-            let busy = outcome?;
+            outcome?;
             let now = Instant::now();
             if now - began >= timeout {
                 return Err(TransportError::Timeout { what, waited: timeout });
             }
-            idle = if busy { 0 } else { idle.wrapping_add(1) };
             if busy {
-                idle_since = now;
-            } else if now - idle_since >= spin {
-                engine.send_news()?;
+                continue;
+            }
+            let idle = idle.get_or_insert_with(|| match self.spins.begin() {
+                true => Idle { until: now + self.spin, spins: true, slept: false },
+                false => Idle { until: now, spins: false, slept: false },
+            });
+            if now >= idle.until {
+                if std::mem::take(&mut idle.spins) {
+                    self.spins.end(false);
+                }
+                // What travels by itself wakes the peer, so at first it is left to the next frame.
+                if std::mem::replace(&mut idle.slept, true) {
+                    engine.send_news()?;
+                }
                 let interest = engine.interest();
                 drop(engine);
                 self.sleep(&interest, (timeout - (now - began)).min(nap))?;
-            } else if idle.is_multiple_of(PASSES) {
+            } else if self.waiting.load(Ordering::Relaxed) != 0 {
                 drop(engine);
                 std::thread::yield_now();
-                if now.elapsed() >= SLICE {
-                    self.shared.store(BLOCKING, Ordering::Relaxed);
-                }
             }
         }
     }
@@ -347,5 +395,29 @@ impl Connection {
             }
         }
         wait(&mut fds, most).map_err(TransportError::socket("waiting for the sockets"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits that sleep at once, until one spins.
+    fn sleeps(spins: &Spins) -> u32 {
+        (0..).take_while(|_| !spins.begin()).count() as u32
+    }
+
+    #[test]
+    fn spins_in_vain_become_rare_until_one_pays() {
+        let spins = Spins::default();
+        assert_eq!(sleeps(&spins), 0);
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256] {
+            spins.end(false);
+            assert_eq!(sleeps(&spins), expected);
+        }
+        spins.end(true);
+        assert_eq!((sleeps(&spins), sleeps(&spins)), (0, 0));
+        spins.end(false);
+        assert_eq!(sleeps(&spins), 1);
     }
 }

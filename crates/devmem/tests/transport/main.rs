@@ -9,4 +9,5 @@ mod hostile;
 mod kernel;
 mod model;
 mod modelled;
+mod packets;
 mod sockets;

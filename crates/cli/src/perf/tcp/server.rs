@@ -16,6 +16,9 @@ use warpverbs::raw::mem::Access;
 /// Sockets of a connection at most: the client chooses how many.
 const SOCKETS: u16 = 64;
 
+/// The client measures others between two requests. One that is gone has closed the connection.
+const BETWEEN: Duration = Duration::from_secs(3600);
+
 pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let gpu = gpu::open(args.gpu.parse::<GpuChoice>()?)?;
     let config = Config::default().sockets(SOCKETS).chunk(64 << 20);
@@ -24,7 +27,7 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
     print::line(format!("{LISTENING}{}", listener.address()))?;
     let connection = listener.accept(&endpoint, Duration::from_secs(args.wait))?;
     loop {
-        let request = match connection.wait_notification(LIMIT) {
+        let request = match connection.wait_notification(BETWEEN) {
             Ok(request) => request,
             Err(TransportError::Closed) => return Ok(connection.close(LIMIT)?),
             Err(error) => return Err(error.into()),
@@ -68,7 +71,8 @@ fn serve(
             for _ in 0..iterations {
                 let received = connection.irecv(&back)?;
                 connection.wait(received, LIMIT)?;
-                connection.isend(&region)?;
+                let sent = connection.isend(&region)?;
+                connection.wait(sent, LIMIT)?;
             }
             let used = used();
             verify(&back)?;
@@ -76,10 +80,15 @@ fn serve(
         }
         Test::WriteLatency => {
             let (here, to) = (gpu.alloc(8, Place::Shared)?, remote(request.memory));
+            let mut written = None;
             for n in 1..=iterations {
                 wait_for(connection, &region, n)?;
+                // The answer to the write before came with this number.
+                if let Some(written) = written.take() {
+                    connection.wait(written, LIMIT)?;
+                }
                 here.region().write(0, &n.to_ne_bytes())?;
-                connection.write(here.region(), to)?;
+                written = Some(connection.write(here.region(), to)?);
             }
             used()
         }

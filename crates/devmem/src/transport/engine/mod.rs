@@ -250,6 +250,7 @@ impl Engine {
     /// Frames what can be sent, and sends what the sockets take. Whether anything was sent.
     fn transmit(&mut self) -> Result<bool, TransportError> {
         let mut any = false;
+        self.deferred = false;
         let separate = self.protocol.agreed().send == Framing::Separate;
         for socket in 0..self.sockets.len() as u16 {
             loop {
