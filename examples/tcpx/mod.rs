@@ -3,10 +3,13 @@
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Connection, Endpoint, QUEUES_ENV, Queues};
+use std::time::{Duration, Instant};
+use warpverbs::devmem::transport::{
+    BoundQueues, Config, Connection, Endpoint, QUEUES_ENV, QueueChoice, Receive, TransportError,
+};
 use warpverbs::devmem::unpack::{UnpackConfig, Way};
 use warpverbs::gpu::Gpu;
 
@@ -26,8 +29,8 @@ pub(crate) enum Side {
     },
 }
 
-/// Bytes of device memory that are bound to queues.
-const BOUND: u64 = 64 << 20;
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Flags of both ends.
 #[derive(Args, Clone)]
@@ -38,9 +41,9 @@ pub(crate) struct TcpFlags {
     /// Sockets of the connection
     #[arg(long, default_value_t = 3, global = true)]
     sockets: u16,
-    /// Receive queues to be bound to memory of the device, such as eth0:7; needs root
+    /// Receive queues to be bound to memory of the device, such as eth0:7, or auto; needs root
     #[arg(long, env = QUEUES_ENV, global = true)]
-    pub(crate) queues: Option<Queues>,
+    pub(crate) queues: Option<QueueChoice>,
     /// Seconds to wait for the other end
     #[arg(long, default_value_t = 60, global = true)]
     wait: u64,
@@ -51,7 +54,8 @@ impl TcpFlags {
     pub(crate) fn connect(&self, side: &Side, gpu: &Arc<dyn Gpu>, way: Way) -> Result<Connection> {
         let config = Config::default().sockets(self.sockets);
         let unpack = UnpackConfig { way, ..UnpackConfig::default() };
-        let endpoint = Endpoint::choose(config, self.queues.as_ref(), BOUND, gpu, unpack)?;
+        let receive = Receive::choose(self.queues.as_ref(), BoundQueues::BYTES, gpu, unpack);
+        let endpoint = Endpoint::receiving(config, receive)?;
         let wait = Duration::from_secs(self.wait);
         match side {
             Side::Server { bind } => {
@@ -62,7 +66,19 @@ impl TcpFlags {
             Side::Client { host } => {
                 let mut found = (host.as_str(), self.port).to_socket_addrs()?;
                 let address = found.next().with_context(|| format!("no address of {host}"))?;
-                Ok(endpoint.connect(address, wait)?)
+                let deadline = Instant::now() + wait;
+                loop {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    match endpoint.connect(address, left) {
+                        // Nobody listens yet.
+                        Err(TransportError::Socket { error, .. })
+                            if error.kind == ErrorKind::ConnectionRefused && left > AGAIN =>
+                        {
+                            std::thread::sleep(AGAIN);
+                        }
+                        outcome => return Ok(outcome?),
+                    }
+                }
             }
         }
     }

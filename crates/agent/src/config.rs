@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_devmem::transport::{DeviceMemory, QueueChoice};
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 
@@ -22,6 +23,14 @@ pub enum CopyBy {
     Engine,
 }
 
+/// Where connections over TCP receive.
+#[derive(Clone)]
+pub(crate) enum TcpReceive {
+    Host,
+    Queues(QueueChoice),
+    Device(DeviceMemory),
+}
+
 /// How an [`Agent`](crate::Agent) is made.
 #[derive(Clone)]
 pub struct AgentConfig {
@@ -34,6 +43,7 @@ pub struct AgentConfig {
     pub(crate) queue_pairs: usize,
     pub(crate) tcp_sockets: u16,
     pub(crate) tcp_port: u16,
+    pub(crate) tcp_receive: TcpReceive,
     pub(crate) silence: Duration,
     pub(crate) window: u32,
     pub(crate) require: Option<PathKind>,
@@ -54,6 +64,7 @@ impl Default for AgentConfig {
             queue_pairs: 2,
             tcp_sockets: 2,
             tcp_port: 0,
+            tcp_receive: TcpReceive::Host,
             silence: Duration::from_secs(30),
             window: 64,
             require: None,
@@ -127,6 +138,20 @@ impl AgentConfig {
     #[must_use]
     pub fn tcp_port(self, port: u16) -> Self {
         Self { tcp_port: port, ..self }
+    }
+
+    /// What arrives over TCP lands in memory of the agent's device, to which these receive queues of
+    /// a NIC are bound when the first peer connects; by default in host memory. If the queues cannot
+    /// be bound it is host memory too, and [`Agent::explain`](crate::Agent::explain) says why.
+    #[must_use]
+    pub fn tcp_queues(self, queues: QueueChoice) -> Self {
+        Self { tcp_receive: TcpReceive::Queues(queues), ..self }
+    }
+
+    /// As [`AgentConfig::tcp_queues`], with queues that the program has bound itself.
+    #[must_use]
+    pub fn tcp_device_memory(self, device: DeviceMemory) -> Self {
+        Self { tcp_receive: TcpReceive::Device(device), ..self }
     }
 
     /// A connected peer whose agent gives no sign of life for so long is lost; 30 s by default. It

@@ -14,8 +14,9 @@ use crate::{AgentConfig, AgentError};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
+use warpverbs_devmem::transport::Receive;
 use warpverbs_gpu::{Gpu, GpuChoice, GpuKind};
 use warpverbs_mem::{Region, SmallBuf};
 use warpverbs_peer::Exporter;
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) control: Control,
     pub(crate) answering: Answering,
     pub(crate) serving: Serving,
+    /// Where connections over TCP receive, once one was asked for.
+    pub(crate) tcp_receive: OnceLock<Receive>,
     pub(crate) streams: Offered,
 }
 
@@ -103,6 +106,7 @@ impl Inner {
             control,
             answering: Answering::default(),
             serving: Serving::default(),
+            tcp_receive: OnceLock::new(),
             streams: Offered::default(),
         };
         let inner = Arc::new(inner);

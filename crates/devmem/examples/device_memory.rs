@@ -2,8 +2,8 @@
 //! do it, and root.
 //!
 //! ```text
-//! device_memory server INTERFACE:QUEUE PORT BYTES     # on one host
-//! device_memory client HOST PORT BYTES                # on another
+//! device_memory server INTERFACE:QUEUE|auto PORT BYTES     # on one host
+//! device_memory client HOST PORT BYTES                    # on another
 //! ```
 //!
 //! The server binds host memory (`/dev/udmabuf`) to the queue and accepts one connection. The client
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_devmem::UnpackConfig;
 use warpverbs_devmem::transport::{
-    BoundQueues, Config, Connection, DeviceMemory, Endpoint, PayloadSockets as _, Queues,
-    RemoteMemory,
+    BoundQueues, Config, Connection, DeviceMemory, Endpoint, PayloadSockets as _, QueueChoice,
+    Queues, Receive, RemoteMemory,
 };
 use warpverbs_gpu::Gpu;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
@@ -73,9 +73,10 @@ fn client(host: &str, port: u16, len: usize) -> Result<(), Failure> {
     Ok(connection.close(LIMIT)?)
 }
 
-fn server(queues: &Queues, port: u16, len: usize) -> Result<(), Failure> {
+fn server(queues: &QueueChoice, port: u16, len: usize) -> Result<(), Failure> {
     let gpu: Arc<dyn Gpu> = Arc::new(SimtDevice::new(SimtConfig::default())?);
-    let bound = BoundQueues::bind(queues, &gpu, DMABUF)?;
+    let bound = queues.bind(&gpu, DMABUF)?;
+    let queues = &bound.queues().clone();
     println!("bound: {}", bound.describe());
     // Once more is refused, with advice.
     let again = BoundQueues::bind(queues, &gpu, DMABUF).err();
@@ -85,7 +86,7 @@ fn server(queues: &Queues, port: u16, len: usize) -> Result<(), Failure> {
     println!("queue 9: {}", refusal.ok_or("a queue that is not there was bound")?);
     let unpack = UnpackConfig { way: warpverbs_devmem::Way::from_env()?, ..Default::default() };
     let device = DeviceMemory { sockets: Arc::new(bound), gpu, unpack };
-    let endpoint = Endpoint::receiving_into(Config::default().sockets(3), device)?;
+    let endpoint = Endpoint::receiving(Config::default().sockets(3), Receive::Device(device))?;
     let mut listener = endpoint.listen(([0, 0, 0, 0], port).into())?;
     println!("listening at {}", listener.address());
     let connection = listener.accept(&endpoint, LIMIT)?;
@@ -115,7 +116,9 @@ fn server(queues: &Queues, port: u16, len: usize) -> Result<(), Failure> {
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, place, port, bytes] = arguments.as_slice() else {
-        return Err("usage: device_memory server INTERFACE:QUEUE|client HOST PORT BYTES".into());
+        return Err(
+            "usage: device_memory server INTERFACE:QUEUE|auto or client HOST PORT BYTES".into()
+        );
     };
     let (port, bytes) = (port.parse()?, bytes.parse()?);
     match role.as_str() {

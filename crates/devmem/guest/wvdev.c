@@ -391,7 +391,23 @@ static int wv_set_rxnfc(struct net_device *net, struct ethtool_rxnfc *info)
 	return 0;
 }
 
+/* Flows are hashed to queue 0 alone; rules lead to the others. */
+static u32 wv_get_rxfh_indir_size(struct net_device *net)
+{
+	return QUEUES;
+}
+
+static int wv_get_rxfh(struct net_device *net, struct ethtool_rxfh_param *rxfh)
+{
+	rxfh->hfunc = ETH_RSS_HASH_TOP;
+	if (rxfh->indir)
+		memset(rxfh->indir, 0, QUEUES * sizeof(*rxfh->indir));
+	return 0;
+}
+
 static const struct ethtool_ops wv_ethtool_ops = {
+	.get_rxfh_indir_size = wv_get_rxfh_indir_size,
+	.get_rxfh = wv_get_rxfh,
 	.get_rxnfc = wv_get_rxnfc,
 	.set_rxnfc = wv_set_rxnfc,
 	.supported_ring_params = ETHTOOL_RING_USE_TCP_DATA_SPLIT,

@@ -5,7 +5,11 @@ use super::common::{fails, json};
 #[test]
 fn messages_and_writes_are_measured_between_two_processes() {
     let line = "perf tcp local --sizes 8,100K --sockets 3 --chunk 64K -D 0.01 --rounds 1 --alone";
-    let document = json(&format!("{line} --json"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let document = json(&format!("{line} --json --plot {}", plot.display()));
+    let drawn = std::fs::read_to_string(plot).expect("a plot");
+    assert!(drawn.contains("write bandwidth") && drawn.contains("100 KiB"), "{drawn}");
     assert_eq!(document["command"], "perf tcp");
     let rows = document["rows"].as_array().expect("rows");
     let tests: Vec<_> = rows.iter().map(|row| row["test"].as_str().expect("a name")).collect();

@@ -1,11 +1,13 @@
-//! Family `ethtool`: rings and header split (`Documentation/networking/ethtool-netlink.rst`).
+//! Family `ethtool`: rings, header split and flow hashing (`Documentation/networking/ethtool-netlink.rst`).
 
 use super::Interface;
-use super::netlink::{Netlink, NetlinkError, find_number, nested, number};
+use super::netlink::{Netlink, NetlinkError, find, find_number, nested, number};
 use netlink_packet_core::DefaultNla;
+use std::collections::BTreeSet;
 
 const RINGS_GET: u8 = 15;
 const RINGS_SET: u8 = 16;
+const RSS_GET: u8 = 38;
 const HEADER: u16 = 1;
 const HEADER_INDEX: u16 = 1;
 const RX_MAX: u16 = 2;
@@ -13,6 +15,7 @@ const RX: u16 = 6;
 const TCP_DATA_SPLIT: u16 = 11;
 const HDS_THRESH: u16 = 17;
 const SPLIT_ENABLED: u8 = 2;
+const RSS_INDIRECTION: u16 = 4;
 
 /// Rings of an interface, as far as its driver tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,5 +73,19 @@ impl Ethtool {
         attributes.push(DefaultNla::new(TCP_DATA_SPLIT, vec![SPLIT_ENABLED]));
         attributes.extend(threshold.filter(|bytes| *bytes != 0).map(|_| number(HDS_THRESH, 0)));
         self.netlink.request(RINGS_SET, attributes).map(drop)
+    }
+
+    /// The receive queues to which flows are hashed, in ascending order. Packets of no flow come to
+    /// the others, unless a rule steers them there.
+    ///
+    /// # Errors
+    /// The driver does not tell, or the kernel is older than 6.2.
+    pub fn hashed_queues(&mut self, interface: &Interface) -> Result<Vec<u32>, NetlinkError> {
+        let answers = self.netlink.request(RSS_GET, vec![Self::header(interface)])?;
+        let table = answers.first().and_then(|answer| find(&answer.attributes, RSS_INDIRECTION));
+        let what = "no table of queues".to_owned();
+        let table = table.ok_or(NetlinkError::Malformed { what })?;
+        let words = table.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
+        Ok(words.collect::<BTreeSet<u32>>().into_iter().collect())
     }
 }

@@ -39,6 +39,19 @@ impl Interface {
         Ok(Self { index, name: name.to_owned() })
     }
 
+    /// How many receive queues it has.
+    ///
+    /// # Errors
+    /// sysfs is not there, or the interface is gone.
+    pub fn receive_queues(&self) -> io::Result<u32> {
+        let folder = std::path::Path::new("/sys/class/net").join(&self.name).join("queues");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder)? {
+            count += u32::from(entry?.file_name().to_string_lossy().starts_with("rx-"));
+        }
+        Ok(count)
+    }
+
     /// All interfaces of this network namespace, by name.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Receiving into device memory: which queues of which NIC, and what is used in their place.
 
 use super::error::{TransportError, causes};
+use super::queues::{QueueChoice, Queues};
 use crate::kernel::{Binding, HostDmabuf, Interface, Netdev, Steering};
 use crate::receive::abi::DmabufToken;
 use crate::receive::{DeviceReceiver, DeviceSocket, Fragment, Got, Limits, Source, Span};
@@ -9,10 +10,8 @@ use std::fmt;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use thiserror::Error;
 use warpverbs_gpu::{Buffer, Gpu, GpuKind, Place};
 use warpverbs_mem::Region;
 
@@ -29,6 +28,45 @@ pub trait PayloadSockets: Send + Sync {
     fn describe(&self) -> String;
 }
 
+/// Where the connections of endpoints receive. Endpoints of a process share it, since a queue can be
+/// bound only once.
+#[derive(Clone)]
+pub enum Receive {
+    /// Into host memory, for this reason.
+    Host(Arc<str>),
+    /// Into device memory.
+    Device(DeviceMemory),
+}
+
+/// Why connections receive into host memory unless something else was asked for.
+const NOT_ASKED: &str = "the fallback: no receive queue was named";
+
+impl Default for Receive {
+    /// Into host memory.
+    fn default() -> Self {
+        Self::Host(NOT_ASKED.into())
+    }
+}
+
+impl Receive {
+    /// Binds `bytes` of `gpu`'s memory to `queues`, if there are any. What keeps them from being bound
+    /// is the reason for host memory.
+    pub fn choose(
+        queues: Option<&QueueChoice>,
+        bytes: u64,
+        gpu: &Arc<dyn Gpu>,
+        unpack: UnpackConfig,
+    ) -> Self {
+        let Some(queues) = queues else { return Self::default() };
+        match queues.bind(gpu, bytes) {
+            Ok(bound) => {
+                Self::Device(DeviceMemory { sockets: Arc::new(bound), gpu: gpu.clone(), unpack })
+            }
+            Err(why) => Self::Host(format!("the fallback: {why}").into()),
+        }
+    }
+}
+
 /// How the connections of an endpoint receive into device memory.
 #[derive(Clone)]
 pub struct DeviceMemory {
@@ -38,47 +76,6 @@ pub struct DeviceMemory {
     pub gpu: Arc<dyn Gpu>,
     /// How it unpacks.
     pub unpack: UnpackConfig,
-}
-
-/// Receive queues of an interface, written `eth0:7` or `eth0:6,7`. Binding takes them from all other
-/// sockets: only flows that are steered there may use them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queues {
-    /// Name of the interface.
-    pub interface: String,
-    /// Numbers of the queues, at least one.
-    pub numbers: Vec<u32>,
-}
-
-/// The environment variable that names [`Queues`].
-pub const QUEUES_ENV: &str = "WARPVERBS_TCP_QUEUES";
-
-/// A text that names no queues.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{given:?} names no receive queues; expected INTERFACE:QUEUE[,QUEUE…], as in eth0:7")]
-pub struct UnknownQueues {
-    given: String,
-}
-
-impl FromStr for Queues {
-    type Err = UnknownQueues;
-
-    fn from_str(given: &str) -> Result<Self, UnknownQueues> {
-        let unknown = || UnknownQueues { given: given.to_owned() };
-        // Names of interfaces may have colons.
-        let (interface, list) = given.rsplit_once(':').ok_or_else(unknown)?;
-        let numbers: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
-        let numbers = numbers.map_err(|_| unknown())?;
-        let valid = !interface.is_empty() && !interface.contains('/');
-        valid.then(|| Self { interface: interface.to_owned(), numbers }).ok_or_else(unknown)
-    }
-}
-
-impl fmt::Display for Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers: Vec<String> = self.numbers.iter().map(u32::to_string).collect();
-        write!(f, "{}:{}", self.interface, numbers.join(","))
-    }
 }
 
 /// Where the kernel put the payload that a connection has received, bytes.
@@ -173,6 +170,16 @@ impl BoundQueues {
     }
 }
 
+impl BoundQueues {
+    /// Bytes that suffice for a few connections: what arrives and is not yet unpacked.
+    pub const BYTES: u64 = 64 << 20;
+
+    /// The queues that are bound.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+}
+
 impl PayloadSockets for BoundQueues {
     fn receiver(&self, socket: &TcpStream) -> Result<DeviceReceiver, TransportError> {
         let socket = socket.try_clone().map_err(TransportError::socket("a second descriptor"))?;
@@ -194,21 +201,5 @@ impl PayloadSockets for BoundQueues {
         let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         let but = refusal.as_ref().map(|refusal| format!(", but {refusal}")).unwrap_or_default();
         format!("{} is bound to {bytes} bytes of {kind} memory{but}", self.queues)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_are_an_interface_and_numbers() {
-        let queues: Queues = "eth0.5:1:6,7".parse().unwrap();
-        assert_eq!(queues, Queues { interface: "eth0.5:1".to_owned(), numbers: vec![6, 7] });
-        assert_eq!(queues.to_string(), "eth0.5:1:6,7");
-        for bad in ["", "eth0", "eth0:", ":1", "eth0:1,", "eth0:x", "eth0:-1", "../x:1"] {
-            let error = bad.parse::<Queues>().unwrap_err().to_string();
-            assert!(error.contains("eth0:7"), "{bad}: {error}");
-        }
     }
 }

@@ -1,19 +1,17 @@
 //! Where connections begin.
 
 use super::connection::Connection;
-use super::device::{BoundQueues, DeviceMemory, Queues};
+use super::device::{DeviceMemory, Receive};
 use super::engine::{Device, Engine};
 use super::error::TransportError;
 use super::keys::{Keys, Registration};
 use super::listener::Listener;
 use super::protocol::{HELLO, Hello, Met, Offer, ReceiveWay, Stage, Ways};
-use crate::unpack::UnpackConfig;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::Gpu;
 use warpverbs_mem::{Access, Region};
 
 /// How an endpoint behaves.
@@ -76,57 +74,35 @@ pub struct Endpoint {
     why: Arc<str>,
 }
 
-/// Why connections receive into host memory unless something else was asked for.
-const FALLBACK: &str = "the fallback: no receive queue was named";
-
 impl Endpoint {
     /// An endpoint without connections, which will receive into host memory.
     ///
     /// # Errors
     /// The offer breaks the limits of the handshake; the system gives no random bytes.
     pub fn new(config: Config) -> Result<Self, TransportError> {
-        // What a peer would refuse is refused here.
-        Hello::decode(&first(&config).encode())?;
-        Ok(Self { keys: Keys::new()?, config, device: None, why: FALLBACK.into() })
+        Self::receiving(config, Receive::default())
     }
 
-    /// An endpoint whose connections receive into device memory.
+    /// An endpoint whose connections receive as `receive` says; [`Endpoint::why`] has the reason.
     ///
     /// # Errors
     /// As for [`Endpoint::new`].
-    pub fn receiving_into(config: Config, device: DeviceMemory) -> Result<Self, TransportError> {
-        let Offer { sockets, .. } = config.offer;
-        let receive = ReceiveWay::DeviceMemory;
-        let can = Ways::of(&[receive, ReceiveWay::Host]);
-        // Headers take a socket of their own.
-        let sockets = if sockets == 1 { 2 } else { sockets };
-        let offer = Offer { sockets, can, receive, ..config.offer };
-        let why = device.sockets.describe().into();
-        Ok(Self { device: Some(device), why, ..Self::new(Config { offer, ..config })? })
-    }
-
-    /// Binds `bytes` of `gpu`'s memory to `queues`, if there are any; connections receive into it, or
-    /// else into host memory. [`Endpoint::why`] says which, and why.
-    ///
-    /// # Errors
-    /// As for [`Endpoint::new`]. What keeps queues from being bound is no error.
-    pub fn choose(
-        config: Config,
-        queues: Option<&Queues>,
-        bytes: u64,
-        gpu: &Arc<dyn Gpu>,
-        unpack: UnpackConfig,
-    ) -> Result<Self, TransportError> {
-        let Some(queues) = queues else { return Self::new(config) };
-        match BoundQueues::bind(queues, gpu, bytes) {
-            Ok(bound) => {
-                let device = DeviceMemory { sockets: Arc::new(bound), gpu: gpu.clone(), unpack };
-                Self::receiving_into(config, device)
+    pub fn receiving(config: Config, receive: Receive) -> Result<Self, TransportError> {
+        let (device, config, why) = match receive {
+            Receive::Host(why) => (None, config, why),
+            Receive::Device(device) => {
+                let (way, sockets) = (ReceiveWay::DeviceMemory, config.offer.sockets);
+                let can = Ways::of(&[way, ReceiveWay::Host]);
+                // Headers take a socket of their own.
+                let sockets = if sockets == 1 { 2 } else { sockets };
+                let offer = Offer { sockets, can, receive: way, ..config.offer };
+                let why = device.sockets.describe().into();
+                (Some(device), Config { offer, ..config }, why)
             }
-            Err(why) => {
-                Ok(Self { why: format!("the fallback: {why}").into(), ..Self::new(config)? })
-            }
-        }
+        };
+        // What a peer would refuse is refused here.
+        Hello::decode(&first(&config).encode())?;
+        Ok(Self { keys: Keys::new()?, config, device, why })
     }
 
     /// Why connections receive as they do, in one line.

@@ -19,12 +19,12 @@ mod error;
 mod keys;
 mod listener;
 pub mod protocol;
+mod queues;
 
 pub use connection::{Connection, Operation};
-pub use device::{
-    BoundQueues, DeviceMemory, Payload, PayloadSockets, QUEUES_ENV, Queues, UnknownQueues,
-};
+pub use device::{BoundQueues, DeviceMemory, Payload, PayloadSockets, Receive};
 pub use endpoint::{Config, Endpoint};
 pub use error::{SystemError, TransportError};
 pub use keys::{Registration, RemoteMemory};
 pub use listener::{Closer, Listener};
+pub use queues::{QUEUES_ENV, QueueChoice, Queues, UnknownQueues};

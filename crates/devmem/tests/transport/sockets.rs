@@ -10,7 +10,7 @@ use warpverbs_devmem::transport::protocol::{
     HELLO, HandshakeError, Header, Hello, Kind, Offer, PeerError, PostError, Refusal, Stage,
 };
 use warpverbs_devmem::transport::{
-    Config, Connection, Endpoint, Listener, Operation, RemoteMemory, TransportError,
+    Config, Connection, Endpoint, Listener, Operation, Receive, RemoteMemory, TransportError,
 };
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
@@ -54,7 +54,7 @@ fn pairs(config: &Config) -> impl Iterator<Item = Pair> {
                 // The system does not wake anybody for packets of the model.
                 let mut config = config.clone();
                 config.spin = LONG;
-                Endpoint::receiving_into(config, model.device(way)).unwrap()
+                Endpoint::receiving(config, Receive::Device(model.device(way))).unwrap()
             }
             _ => Endpoint::new(config.clone()).unwrap(),
         });

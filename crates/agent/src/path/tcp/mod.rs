@@ -17,6 +17,7 @@ mod server;
 pub(crate) use server::Serving;
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+use crate::config::TcpReceive;
 use crate::control::frame::Service;
 use crate::control::link::ended;
 use crate::inner::Inner;
@@ -31,12 +32,26 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_devmem::transport::protocol::{PostError, Refusal};
 use warpverbs_devmem::transport::{
-    Config, Connection, Endpoint, Operation, RemoteMemory, TransportError,
+    BoundQueues, Config, Connection, Endpoint, Operation, Receive, RemoteMemory, TransportError,
 };
+use warpverbs_devmem::unpack::UnpackConfig;
 use warpverbs_peer::Reason;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where this agent receives, at either end: queues can be bound only once.
+fn receive(agent: &Inner) -> Receive {
+    let choose = || match &agent.config.tcp_receive {
+        TcpReceive::Host => Receive::default(),
+        TcpReceive::Device(device) => Receive::Device(device.clone()),
+        TcpReceive::Queues(queues) => {
+            let unpack = UnpackConfig::default();
+            Receive::choose(Some(queues), BoundQueues::BYTES, &agent.gpu, unpack)
+        }
+    };
+    agent.tcp_receive.get_or_init(choose).clone()
 }
 
 /// How a peer connects, as it travels by the control connection.
@@ -74,7 +89,8 @@ impl Sockets {
         let host = host.map_err(|error| AgentError::system("getpeername", error))?;
         let failed = |error: &TransportError| failed(peer, error);
         let config = Config::default().secret(secret).sockets(agent.config.tcp_sockets);
-        let endpoint = Endpoint::new(config).map_err(|error| failed(&error))?;
+        let endpoint = Endpoint::receiving(config, receive(agent));
+        let endpoint = endpoint.map_err(|error| failed(&error))?;
         let connection = endpoint.connect(SocketAddr::new(host.ip(), port), deadline);
         let connection = connection.map_err(|error| failed(&error))?;
         connection.notify(&ticket).map_err(|error| failed(&error))?;

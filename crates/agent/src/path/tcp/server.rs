@@ -1,7 +1,7 @@
 //! The end that is asked: accepts the connections of peers, and serves their reads and writes.
 
-use super::{Invitation, lock};
-use crate::config::AgentConfig;
+use super::{Invitation, lock, receive};
+use crate::inner::Inner;
 use crate::list::Owner;
 use crate::metadata::random;
 use crate::{AgentError, PathKind};
@@ -64,13 +64,13 @@ struct Served {
 
 impl Serving {
     /// How a peer connects; listens if this is the first that asks.
-    pub(crate) fn invite(&self, config: &AgentConfig, from: &Owner) -> Result<Vec<u8>, String> {
-        if !config.allows(PathKind::Tcp) {
+    pub(crate) fn invite(&self, agent: &Inner, from: &Owner) -> Result<Vec<u8>, String> {
+        if !agent.config.allows(PathKind::Tcp) {
             return Err(super::super::EXCLUDED.to_owned());
         }
         let mut stage = lock(&self.0);
         if matches!(*stage, Stage::NotAsked) {
-            *stage = Stage::Open(Server::start(config).map_err(|error| error.to_string())?);
+            *stage = Stage::Open(Server::start(agent).map_err(|error| error.to_string())?);
         }
         let Stage::Open(server) = &*stage else { return Err("this agent has ended".to_owned()) };
         let ticket = random().map_err(|error| error.to_string())?;
@@ -117,14 +117,15 @@ impl Serving {
 }
 
 impl Server {
-    fn start(config: &AgentConfig) -> Result<Self, AgentError> {
+    fn start(agent: &Inner) -> Result<Self, AgentError> {
+        let config = &agent.config;
         let secret = random()?;
         let failed = |error: TransportError| {
             AgentError::system("TCP listener", std::io::Error::other(error.to_string()))
         };
         // Peers take the smaller number of sockets.
         let of_sockets = Config::default().secret(secret).sockets(config.tcp_sockets);
-        let endpoint = Endpoint::new(of_sockets).map_err(failed)?;
+        let endpoint = Endpoint::receiving(of_sockets, receive(agent)).map_err(failed)?;
         let address = SocketAddr::new(config.listen.ip(), config.tcp_port);
         let listener = endpoint.listen(address).map_err(failed)?;
         let (port, closer) = (listener.address().port(), listener.closer().map_err(failed)?);

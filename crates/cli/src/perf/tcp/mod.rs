@@ -4,6 +4,7 @@ mod bare;
 mod case;
 mod client;
 mod cpu;
+mod plot;
 mod row;
 mod server;
 mod ucx;
@@ -15,9 +16,12 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use client::Client;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Endpoint, QUEUES_ENV, Queues};
+use warpverbs::devmem::transport::{
+    BoundQueues, Config, Endpoint, QUEUES_ENV, QueueChoice, Receive,
+};
 use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, Way};
 use warpverbs::gpu::{self, Gpu, GpuChoice};
 
@@ -58,22 +62,20 @@ pub(crate) struct ServerArgs {
 /// How an end receives.
 #[derive(Args, Clone, Debug)]
 struct ReceiveArgs {
-    /// Receive queues to be bound to memory of the device, such as eth0:7 (needs root); without,
-    /// payload is received into host memory
+    /// Receive queues to be bound to memory of the device, such as eth0:7, or auto (needs root);
+    /// without, payload is received into host memory
     #[arg(long, env = QUEUES_ENV)]
-    queues: Option<Queues>,
+    queues: Option<QueueChoice>,
     /// Who moves what came from device memory: auto, copy-engine (d2d), host or kernel
     #[arg(long, default_value = "auto", env = UNPACK_ENV)]
     unpack: Way,
 }
 
-/// Bytes of device memory that are bound to queues.
-const BOUND: u64 = 64 << 20;
-
 impl ReceiveArgs {
     fn endpoint(&self, config: Config, gpu: &Arc<dyn Gpu>) -> Result<Endpoint> {
         let unpack = UnpackConfig { way: self.unpack, ..UnpackConfig::default() };
-        Ok(Endpoint::choose(config, self.queues.as_ref(), BOUND, gpu, unpack)?)
+        let receive = Receive::choose(self.queues.as_ref(), BoundQueues::BYTES, gpu, unpack);
+        Ok(Endpoint::receiving(config, receive)?)
     }
 }
 
@@ -125,6 +127,9 @@ struct MeasureArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Draw bandwidth and latency against the size
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 impl MeasureArgs {
@@ -176,7 +181,12 @@ fn measure(args: &MeasureArgs, address: SocketAddr, local: bool) -> Result<()> {
     let end = client.measure(args, local, &mut rows).and_then(|()| client.close());
     let findings = row::findings(&rows);
     let setting = Setting { gpu: Some(device), nic };
-    Measured::new("perf tcp", setting, rows).with(findings).print_up_to(end, args.json)
+    let drawn = match &args.plot {
+        Some(file) if !rows.is_empty() => plot::write(&rows, file),
+        _ => Ok(()),
+    };
+    let measured = Measured::new("perf tcp", setting, rows).with(findings);
+    measured.print_up_to(end, args.json).and(drawn)
 }
 
 /// Memory of the device for the bytes of a test.

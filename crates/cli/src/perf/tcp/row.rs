@@ -10,18 +10,18 @@ use serde::Serialize;
 /// One test of one size; of several rounds the best.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TcpRow {
-    test: Test,
-    bytes: u64,
+    pub(super) test: Test,
+    pub(super) bytes: u64,
     iterations: u64,
     sockets: u16,
     /// Median of half a round trip, nanoseconds.
-    p50_ns: Option<f64>,
-    bytes_per_s: Option<f64>,
+    pub(super) p50_ns: Option<f64>,
+    pub(super) bytes_per_s: Option<f64>,
     /// CPU time of both ends for 10^9 bytes.
     cpu_s_per_gb: Option<f64>,
-    bare_bytes_per_s: Option<f64>,
-    ucx_p50_ns: Option<f64>,
-    ucx_bytes_per_s: Option<f64>,
+    pub(super) bare_bytes_per_s: Option<f64>,
+    pub(super) ucx_p50_ns: Option<f64>,
+    pub(super) ucx_bytes_per_s: Option<f64>,
     data: &'static str,
 }
 
