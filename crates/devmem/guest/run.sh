@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Device-memory TCP on a real kernel: boots one guest with a test-only module (wvdev.c) that offers a
 # receive queue for dmabufs, and has the example `device_memory` receive there. Installs nothing.
-#   run.sh PROGRAM FOLDER    the example, and where to put what is built
+#   run.sh PROGRAM FOLDER SOURCES    the example, where to put what is built, and where packages of
+#                                    kernel headers lie: /usr/src
 # Exits with 77 and a reason if something is not installed.
 set -euo pipefail
 program=$1
 folder=$2
+sources=$3
 here=$(cd "$(dirname "$0")" && pwd)
 
 skip() {
@@ -18,11 +20,9 @@ need busybox busybox-static
 need make make
 need cpio cpio
 
-# The newest kernel of 6.12 or later whose headers are installed: older ones know no device memory.
-headers=$(ls -d /usr/src/linux-headers-*-amd64 2>/dev/null | grep -vE -- '-(cloud|rt)-|-[1-5]\.|-6\.[0-9]\.|-6\.1[01]\.' |
-  sort -V | tail -n 1)
-[ -n "$headers" ] || skip "no kernel headers of 6.12 or newer: linux-headers-6.12…-amd64, on Debian 12 from bookworm-security"
-release=${headers#/usr/src/linux-headers-}
+headers=$("$here/headers.sh" "$sources") ||
+  skip "$sources has no kernel headers of 6.12 or newer; they are in Debian's linux-headers-amd64, in that of Debian 12 linux-headers-6.12-amd64"
+release=${headers##*/linux-headers-}
 mkdir -p "$folder"
 cd "$folder"
 if [ ! -e "image/boot/vmlinuz-$release" ]; then

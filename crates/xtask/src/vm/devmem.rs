@@ -4,16 +4,18 @@ use super::build;
 use super::skip::Skip;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail};
+use std::path::Path;
 use std::process::Command;
 
 /// What the script exits with if something is not installed.
 const SKIPPED: i32 = 77;
 
-pub(crate) fn run() -> Result<()> {
+/// With the kernel headers that `sources` has.
+pub(crate) fn run(sources: &Path) -> Result<()> {
     let program = build::examples("warpverbs-devmem", &["device_memory"])?.remove(0);
     let script = workspace::root()?.join("crates/devmem/guest/run.sh");
     let folder = workspace::target()?.join("vm/devmem");
-    let output = Command::new(&script).arg(program).arg(folder).output();
+    let output = Command::new(&script).arg(program).arg(folder).arg(sources).output();
     let output = output.with_context(|| script.display().to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     match output.status.code() {

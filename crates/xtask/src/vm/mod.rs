@@ -17,6 +17,7 @@ mod rates;
 mod run;
 mod skip;
 mod smoke;
+mod tcp;
 mod test;
 mod verbs;
 
@@ -56,8 +57,16 @@ pub(crate) enum Task {
         #[command(flatten)]
         rounds: rates::Rounds,
     },
+    /// The transport of device-memory TCP, on NICs without device memory.
+    Tcp(Options),
     /// Device-memory TCP in one guest, on a kernel that has it: bound, received, returned.
-    Devmem(Options),
+    Devmem {
+        #[command(flatten)]
+        options: Options,
+        /// Where packages of kernel headers lie
+        #[arg(long, value_name = "FOLDER", default_value = "/usr/src")]
+        headers: PathBuf,
+    },
     /// One command in guest 1, or one in each at the same time.
     Run {
         #[command(flatten)]
@@ -114,7 +123,8 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
         Task::Verbs(options) => (options, verbs::run(options)),
         Task::Test { options, choice } => (options, test::run(options, choice)),
-        Task::Devmem(options) => (options, devmem::run()),
+        Task::Tcp(options) => (options, tcp::run(options)),
+        Task::Devmem { options, headers } => (options, devmem::run(headers)),
         Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
