@@ -223,7 +223,8 @@ impl Connection {
 
     /// A packet for this connection: the address, the partition and the ICRC were checked, and
     /// the extension headers are those of the opcode. `payload_len` is without pad.
-    #[inline]
+    // Always: its arguments stay in registers.
+    #[inline(always)]
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -303,7 +304,8 @@ impl Connection {
 
     /// As [`poll_transmit`](Self::poll_transmit), of requests alone: all that there is unless the
     /// connection [`has_responses`](Self::has_responses).
-    #[inline]
+    // Always: the packet stays in registers.
+    #[inline(always)]
     pub fn poll_request(&mut self, now: Instant) -> Option<Transmit> {
         if !self.state.sends() {
             return None;
@@ -327,6 +329,15 @@ impl Connection {
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.responder.poll_completion().or_else(|| self.requester.poll_completion())
+    }
+
+    /// Takes requests that are done, in their order: those that [`poll_completion`] would return
+    /// next, as far as they succeeded. How many.
+    ///
+    /// [`poll_completion`]: Self::poll_completion
+    #[inline]
+    pub fn take_done(&mut self) -> usize {
+        self.requester.take_done()
     }
 
     #[inline]

@@ -130,6 +130,7 @@ impl Envelope {
 ///
 /// # Errors
 /// [`ParseError::Truncated`] below four bytes.
+#[inline]
 pub fn split(datagram: &[u8]) -> Result<(&[u8], u32), ParseError> {
     let (ib, trailer) = datagram.split_last_chunk::<LEN>().ok_or(truncated(datagram.len()))?;
     Ok((ib, u32::from_le_bytes(*trailer)))

@@ -125,12 +125,23 @@ impl fmt::Display for HeaderSet {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
     operation: Operation,
     position: Position,
     headers: HeaderSet,
     payload: PayloadRule,
+}
+
+impl Row {
+    const ANY: Self = Self {
+        name: "",
+        operation: Operation::Send,
+        position: Position::Only,
+        headers: HeaderSet::Empty,
+        payload: PayloadRule::Any,
+    };
 }
 
 macro_rules! opcodes {
@@ -156,17 +167,24 @@ macro_rules! opcodes {
                 }
             }
 
+            /// The rows of all opcodes at their bytes; any row elsewhere.
+            const ROWS: &[Row; 256] = {
+                let mut row = Row::ANY;
+                let mut rows = [row; 256];
+                $(
+                    row.name = $name;
+                    row.operation = Operation::$operation;
+                    row.position = Position::$position;
+                    row.headers = HeaderSet::$headers;
+                    row.payload = PayloadRule::$payload;
+                    rows[$byte] = row;
+                )*
+                &{ rows }
+            };
+
             #[inline]
             const fn row(self) -> &'static Row {
-                match self {
-                    $(Opcode::$opcode => &Row {
-                        name: $name,
-                        operation: Operation::$operation,
-                        position: Position::$position,
-                        headers: HeaderSet::$headers,
-                        payload: PayloadRule::$payload,
-                    },)*
-                }
+                &Self::ROWS[self as usize]
             }
         }
     };

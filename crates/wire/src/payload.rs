@@ -79,9 +79,11 @@ impl PayloadRule {
     /// The rule that is broken on every path.
     #[inline]
     pub const fn check_any_mtu(self, len: usize) -> Result<(), PayloadError> {
-        match (self, Mtu::from_bytes(len)) {
-            (PayloadRule::Full, None) => Err(PayloadError::NotAnMtu { len }),
-            (PayloadRule::Full, Some(_)) => Ok(()),
+        match self {
+            PayloadRule::Full if Mtu::from_bytes(len).is_none() => {
+                Err(PayloadError::NotAnMtu { len })
+            }
+            PayloadRule::Full => Ok(()),
             _ => self.check(len, Mtu::B4096),
         }
     }

@@ -298,7 +298,9 @@ impl<'a> Transport<'a> {
         let (header, rest) = bth::Header::view_mut(out).map_err(too_short)?;
         bth.emit(payload_len, header);
         let padded = ext.emit(rest).map_err(too_short)?;
-        padded[payload_len..].fill(0);
+        if padded.len() > payload_len {
+            padded[payload_len..].fill(0);
+        }
         let start = have - padded.len();
         Ok(start..start + payload_len)
     }

@@ -192,7 +192,8 @@ impl Core {
         let mut ran = Ran { done: 0, bytes: 0, moving: false };
         let mut started = 0;
         // Until a WQE needs the general way.
-        let mut plain = self.queues.executor(slot) == Executor::Loopback;
+        let mut plain =
+            matches!(self.queues.executor(slot), Executor::Loopback | Executor::Network);
         let again = loop {
             ran.bytes = self.queues.bytes_moved(slot) - from;
             if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
@@ -201,10 +202,10 @@ impl Core {
             }
             let left = budget - ran.done - started;
             if plain {
-                match self.loopback.burst(&mut self.queues.tables, slot, left) {
-                    Some(report) => ran.done += self.queues.apply(report),
-                    None => plain = false,
-                }
+                let (executed, posted) = self.burst(slot, left);
+                ran.done += executed;
+                started += posted;
+                plain = executed + posted > 0;
                 continue;
             }
             match self.advance(slot, left) {
@@ -227,6 +228,17 @@ impl Core {
             }
         }
         ran
+    }
+
+    /// The short way of plain WRITEs: how many were executed, and how many were posted.
+    #[inline]
+    fn burst(&mut self, slot: QpSlot, budget: u32) -> (u32, u32) {
+        let tables = &mut self.queues.tables;
+        if tables.sends.live(slot).is_some_and(|q| q.executor == Executor::Network) {
+            return (0, self.network.conns.burst(tables, slot, budget));
+        }
+        let report = self.loopback.burst(tables, slot, budget);
+        (report.map_or(0, |report| self.queues.apply(report)), 0)
     }
 
     #[inline]

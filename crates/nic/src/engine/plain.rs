@@ -41,19 +41,20 @@ pub(super) fn plain_write<'a>(
     }
     let wqe = parse(raw, Position { qpn: q.qpn, index: WqeIndex::of(q.next) }).ok()?;
     let Op::Write { remote, payload, imm: None } = wqe.op else { return None };
-    let len = payload.byte_len();
-    if len > max || wqe.flags.completion == Completion::AlwaysWithEvent {
+    if wqe.flags.completion == Completion::AlwaysWithEvent {
         return None;
     }
-    let source = match payload {
-        Payload::Inline(bytes) => Source::Inline(bytes),
-        Payload::Mixed(_) => return None,
+    let (source, len) = match payload {
         Payload::Sges(sges) => {
-            let sge = sges.single()?;
+            let sge = sges.single().filter(|sge| u64::from(sge.len) <= max)?;
             let (key, right) = (sge.lkey.0, Access::empty());
             let span = keys.find(&mut q.local_hint, q.pd, key, sge.addr, sge.len, right)?;
-            Source::Memory(sge, span)
+            (Source::Memory(sge, span), sge.len)
         }
+        Payload::Inline(bytes) if bytes.len() as u64 <= max => {
+            (Source::Inline(bytes), bytes.len() as u32)
+        }
+        Payload::Inline(_) | Payload::Mixed(_) => return None,
     };
-    Some(PlainWrite { remote, source, len: len as u32, flags: wqe.flags })
+    Some(PlainWrite { remote, source, len, flags: wqe.flags })
 }

@@ -95,8 +95,8 @@ impl Requester {
 
     #[inline]
     pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
-        if let Some(entry) = self.queue.pop_done() {
-            return Some(Completion::Request { id: entry.request.id, result: Ok(()) });
+        if let Some(id) = self.queue.pop_done() {
+            return Some(Completion::Request { id, result: Ok(()) });
         }
         if !self.failed {
             return None;
@@ -200,14 +200,24 @@ impl Requester {
         entry.packets_before(position).is_multiple_of(self.config.read_chunk)
     }
 
+    /// Takes all requests that are complete and were executed; how many.
+    #[inline]
+    pub(crate) fn take_done(&mut self) -> usize {
+        self.queue.take_done()
+    }
+
     /// Everything before `to` is answered; a READ request or atomic ended there if `rd_atomic`.
+    // Always: once for each request of an acknowledgement.
+    #[inline(always)]
     pub(crate) fn advance(&mut self, to: u64, rd_atomic: bool) {
-        let cost = self.queue.head().map_or(0, |head| self.cost(head, self.una, to));
+        let head = self.queue.head();
+        let (cost, ends) =
+            head.map_or((0, false), |head| (self.cost(head, self.una, to), head.end() == to));
         self.in_flight = self.in_flight.saturating_sub(cost);
         self.window.grow(cost);
         let probe = self.probe.take_if(|probe| to >= *probe);
         self.una = to;
-        if self.queue.head().is_some_and(|head| head.end() == to) {
+        if ends {
             self.queue.finish_head();
         }
         if probe.is_some_and(|probe| to > probe) {
@@ -241,7 +251,8 @@ impl Requester {
     }
 
     /// The next packet that may be sent now.
-    #[inline]
+    // Always: the packet stays in registers.
+    #[inline(always)]
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -273,7 +284,8 @@ impl Requester {
     }
 
     /// The checks of whether a packet of `entry` may leave, each one blocking until an answer.
-    #[inline]
+    // Always: as `poll_transmit`.
+    #[inline(always)]
     fn may_send(&self, entry: &Entry, next: u64, cost: u64, draining: bool) -> bool {
         let begins = self.cursor == entry.first;
         self.check_drain(begins, draining)

@@ -184,10 +184,19 @@ impl SendQueue {
 
     /// The oldest complete entry, once.
     #[inline]
-    pub(crate) fn pop_done(&mut self) -> Option<Entry> {
+    pub(crate) fn pop_done(&mut self) -> Option<WrId> {
         self.done = self.done.checked_sub(1)?;
         self.at -= 1;
-        self.entries.pop_front()
+        self.entries.pop_front().map(|entry| entry.request.id)
+    }
+
+    /// Takes all complete entries; how many.
+    #[inline]
+    pub(crate) fn take_done(&mut self) -> usize {
+        let count = core::mem::take(&mut self.done);
+        self.at -= count;
+        self.entries.drain(..count);
+        count
     }
 
     /// The oldest entry, complete or not.

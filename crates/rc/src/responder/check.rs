@@ -174,16 +174,16 @@ impl Responder {
     ) -> Result<Accepted, Refusal> {
         let opcode = inbound.bth.opcode;
         opcode.payload().check(inbound.len as usize, self.mtu).map_err(|_| Refusal::Invalid)?;
-        match (opcode.operation(), *inbound.ext) {
+        match (opcode.operation(), inbound.ext) {
             (Operation::Send, _) => self.check_send_length(inbound, receive),
             (Operation::Write, ext) => self.check_write_length(inbound, ext, receive),
             (Operation::ReadRequest, Extension::Reth(reth)) => {
-                let range = checked_range(&reth)?;
+                let range = checked_range(reth)?;
                 Ok(Accepted::Read { range })
             }
-            (operation, Extension::Atomic(eth)) => check_alignment(operation, &eth),
+            (operation, Extension::Atomic(eth)) => check_alignment(operation, eth),
             (operation @ (Operation::CompareSwap | Operation::FetchAdd), Extension::Reth(reth)) => {
-                check_extended(operation == Operation::CompareSwap, &reth, inbound.len)
+                check_extended(operation == Operation::CompareSwap, reth, inbound.len)
             }
             // Headers that are not the opcode's do not come out of a parser.
             _ => Err(Refusal::Invalid),
@@ -211,13 +211,13 @@ impl Responder {
     fn check_write_length(
         &self,
         inbound: &Inbound<'_>,
-        ext: Extension,
+        ext: &Extension,
         receive: Option<Receive>,
     ) -> Result<Accepted, Refusal> {
         let (rkey, va, left, len) = match (self.message, ext) {
             (Message::Write { rkey, va, left, len }, _) => (rkey, va, left, len),
             (_, Extension::Reth(reth) | Extension::RethImm(reth, _)) => {
-                let Range { rkey, va, len } = checked_range(&reth)?;
+                let Range { rkey, va, len } = checked_range(reth)?;
                 (rkey, va, len, len)
             }
             _ => return Err(Refusal::Invalid),

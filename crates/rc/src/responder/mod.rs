@@ -109,7 +109,8 @@ impl Responder {
     }
 
     /// A request of the peer.
-    #[inline]
+    // Always: its arguments stay in registers.
+    #[inline(always)]
     pub(crate) fn handle_request(
         &mut self,
         bth: &Bth,

@@ -1,6 +1,6 @@
 //! Completions of a connection become reports.
 
-use super::{Connections, Posted};
+use super::Connections;
 use crate::engine::report::Report;
 use crate::slots::{QpSlot, Slot};
 use warpverbs_mlx5::syndrome::Syndrome;
@@ -20,7 +20,10 @@ impl Connections {
             match completion {
                 Completion::Request { id, result } => {
                     debug_assert_eq!(id.0, end.requests.first, "requests complete in order");
-                    let Some(Posted { index, .. }) = end.requests.pop() else { break };
+                    // Those behind it that have succeeded as well go with it.
+                    let plain = result.is_ok() && end.unplaced.is_none() && end.bounce.is_none();
+                    let more = if plain { end.conn.take_done() } else { 0 };
+                    let Some(index) = end.requests.pop(1 + more) else { break };
                     let lost = end.unplaced == Some(id);
                     let result = if lost { Err(Status::LocalProtection) } else { result };
                     match (result, reports[before..].last_mut()) {

@@ -113,7 +113,8 @@ impl Network {
                 self.conns.own.push_back(bytes);
             }
         } else {
-            self.append((to, part), len, now, |_, bytes| {
+            self.open_train((to, part), None, len, now);
+            self.append(len, |_, bytes| {
                 result = build(tables, slot, datagram, bytes);
                 result.is_ok()
             });

@@ -60,6 +60,7 @@ impl<'a> Responder<'a, '_> {
     }
 
     /// The range that a peer named, checked.
+    #[inline]
     pub(super) fn range(
         &mut self,
         rkey: Rkey,

@@ -14,6 +14,7 @@
 //! loopback.
 
 mod bounce;
+mod burst;
 mod complete;
 mod datagram;
 mod host;
@@ -106,10 +107,13 @@ impl Requests {
         self.list.get(id.0.wrapping_sub(self.first) as usize)
     }
 
-    /// The oldest request, which is complete.
-    fn pop(&mut self) -> Option<Posted> {
-        self.first += 1;
-        self.list.pop_front()
+    /// Takes out the oldest `count` requests, which are complete. The index of the last one's WQE.
+    #[inline]
+    fn pop(&mut self, count: usize) -> Option<u64> {
+        self.first += count as u64;
+        let index = self.list.get(count.checked_sub(1)?)?.index;
+        self.list.drain(..count);
+        Some(index)
     }
 }
 

@@ -39,20 +39,21 @@ impl Connections {
             Ok(ib) => ib,
             Err(error) => return self.stats.count(&error),
         };
-        let packet = match Transport::parse(ib, &Checks::CONFORMING) {
+        let parsed = Transport::parse(ib, &Checks::CONFORMING);
+        let packet = match &parsed {
             Ok(packet) => packet,
-            Err(error) => return self.arrived_unparsed(tables, from, ib, &error),
+            Err(error) => return self.arrived_unparsed(tables, from, ib, error),
         };
         let slot = tables.by_qpn.get(&packet.bth.dest_qpn.get()).copied();
         let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
-            return self.arrived_unconnected(tables, slot, from, Some(&packet));
+            return self.arrived_unconnected(tables, slot, from, Some(packet));
         };
         if end.peer.ip() != from.ip() {
             self.stats.wrong_source += 1;
             return;
         }
-        if !self.handle(tables, slot, now, &packet, Turn::InOrder) {
-            self.park(slot, &packet);
+        if !self.handle(tables, slot, now, packet, Turn::InOrder) {
+            self.park(slot, packet);
         }
         self.enqueue(slot);
     }
@@ -133,7 +134,8 @@ impl Connections {
 
     /// Passes a packet to the connection in `slot`, and writes its payload. False if it cannot be
     /// answered yet: then it is handled again before any other.
-    #[inline]
+    // Always: what was parsed stays in registers.
+    #[inline(always)]
     pub(super) fn handle(
         &mut self,
         tables: &mut Tables,
@@ -252,7 +254,8 @@ struct Into {
 }
 
 /// Writes checked pieces, which hold all of `bytes`, at once or through bounce buffers.
-#[inline]
+// Always: as `handle`.
+#[inline(always)]
 fn write_payload(
     bounce: &mut Option<Box<Bounce>>,
     spans: &[Span<'_>],

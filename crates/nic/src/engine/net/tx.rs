@@ -28,6 +28,9 @@ type Target = (SocketAddr, QpnPart);
 #[derive(Debug, Default)]
 pub(super) struct Train {
     to: Option<Target>,
+    /// The connection that the last datagram is from. Its peer does not change during a slice, and
+    /// a train does not last longer.
+    last: Option<QpSlot>,
     /// Longer than the train: what was written once is not cleared for the next.
     bytes: Vec<u8>,
     /// Bytes of all datagrams.
@@ -41,13 +44,11 @@ pub(super) struct Train {
 
 impl Train {
     #[inline]
-    fn takes(&self, to: Target, len: usize) -> bool {
-        self.count == 0
-            || self.to == Some(to)
-                && len <= self.segment
-                && self.len == self.segment * self.count
-                && self.count < self.limits.segments
-                && self.len + len <= self.limits.bytes
+    fn has_room(&self, len: usize) -> bool {
+        len <= self.segment
+            && self.len == self.segment * self.count
+            && self.count < self.limits.segments
+            && self.len + len <= self.limits.bytes
     }
 
     fn datagrams(&self) -> &[u8] {
@@ -64,9 +65,9 @@ impl Train {
     }
 
     /// The datagram just written is one of it.
-    fn add(&mut self, to: Target, len: usize) {
+    fn add(&mut self, len: usize) {
         if self.count == 0 {
-            (self.to, self.segment) = (Some(to), len);
+            self.segment = len;
         }
         (self.len, self.count) = (self.len + len, self.count + 1);
     }
@@ -132,15 +133,17 @@ impl Network {
             if !self.blocked.is_empty() {
                 break;
             }
-            let Some(transmit) = self.conns.poll_transmit(tables, slot, now) else { return };
-            self.pack(tables, slot, &transmit, None, now);
+            let packet = self.conns.poll_transmit(tables, slot, now);
+            let Some(transmit) = &packet else { return };
+            self.pack(tables, slot, transmit, None, now);
         }
         self.conns.enqueue(slot);
     }
 
     /// Adds a packet to the train, its payload perhaps from a bounce buffer. One whose payload
     /// cannot be gathered is left out, and its request fails.
-    #[inline]
+    // Always: what to send stays in registers.
+    #[inline(always)]
     pub(super) fn pack(
         &mut self,
         tables: &mut Tables,
@@ -151,9 +154,12 @@ impl Network {
     ) {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
-        let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
-        let to = (to, QpnPart::of(bth.dest_qpn.get()));
-        self.append(to, len, now, |conns, datagram| {
+        if !(self.train.last == Some(slot) && self.train.has_room(len)) {
+            let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
+            let to = (to, QpnPart::of(bth.dest_qpn.get()));
+            self.open_train(to, Some(slot), len, now);
+        }
+        self.append(len, |conns, datagram| {
             let built = Transport::emit_around(
                 bth,
                 ext,
@@ -177,30 +183,36 @@ impl Network {
         });
     }
 
+    /// Makes the train one to `to` with room for a datagram of `len` bytes, from the connection in
+    /// `slot` if it is of one.
+    pub(super) fn open_train(&mut self, to: Target, slot: Option<QpSlot>, len: usize, now: u64) {
+        if self.train.count > 0 && !(self.train.to == Some(to) && self.train.has_room(len)) {
+            self.depart(now);
+        }
+        (self.train.to, self.train.last) = (Some(to), slot);
+        if let (Some(link), 0) = (&self.link, self.train.count) {
+            self.train.limits = link.train_limits();
+        }
+    }
+
     /// Adds a datagram of `len` bytes to the train, if `write` has written all of it but the ICRC.
     #[inline]
     pub(super) fn append(
         &mut self,
-        to: Target,
         len: usize,
-        now: u64,
         write: impl FnOnce(&mut Connections, &mut [u8]) -> bool,
     ) {
-        if !self.train.takes(to, len) {
-            self.depart(now);
-        }
-        let Self { link: Some(link), train, conns, .. } = self else { return };
-        if train.count == 0 {
-            train.limits = link.train_limits();
-        }
+        let Self { train, conns, .. } = self;
         if write(conns, train.next(len)) {
-            train.add(to, len);
+            train.add(len);
         }
     }
 }
 
 impl Connections {
     /// The next packet of the connection in `slot`.
+    // Always: as `pack`.
+    #[inline(always)]
     pub(super) fn poll_transmit(
         &mut self,
         tables: &mut Tables,
@@ -324,6 +336,7 @@ fn own_key(segment: u8, error: AccessError) -> Rule {
 }
 
 /// The bytes from `offset` of a request's payload. `None` as error: no rule was broken.
+#[inline]
 fn gather_request(
     keys: &KeyTable,
     q: &mut SendQueue,

@@ -1,0 +1,81 @@
+//! The short way of [plain WRITEs](crate::engine::plain) from host memory to the connection.
+//!
+//! It reports no errors: any other WQE is left untouched for the general way ([`post`](super::post)),
+//! so the NIC behaves the same without this file.
+
+use super::{Connections, End, Outgoing, Posted};
+use crate::engine::in_flight::{InFlight, WqeInfo};
+use crate::engine::plain::{PlainWrite, Source, plain_write};
+use crate::engine::tables::Tables;
+use crate::qp::QpState;
+use crate::qp::send::SendQueue;
+use crate::slots::{QpSlot, Slot};
+use warpverbs_mem::{KeyTable, Kind};
+use warpverbs_mlx5::num::MAX_MESSAGE;
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_rc::{Op, Request};
+
+impl Connections {
+    /// Posts WQEs of the QP in `slot` as far as they are plain and the connection has room, up to
+    /// `budget` of them. How many.
+    pub(in crate::engine) fn burst(
+        &mut self,
+        tables: &mut Tables,
+        slot: QpSlot,
+        budget: u32,
+    ) -> u32 {
+        let Tables { sends, keys, .. } = tables;
+        let end = self.ends.get_mut(slot.at()).and_then(Option::as_deref_mut);
+        let (Some(q), Some(end)) = (sends.live_mut(slot), end) else { return 0 };
+        if !is_plain(q) {
+            return 0;
+        }
+        let first = q.next;
+        let upto = q.posted.min(first + u64::from(budget));
+        while q.next < upto && post(keys, q, end).is_some() {}
+        let count = (q.next - first) as u32;
+        if count > 0 {
+            q.restore_retries();
+            self.enqueue(slot);
+        }
+        count
+    }
+}
+
+/// The state of the QP and of its queue allow the short way.
+fn is_plain(q: &SendQueue) -> bool {
+    q.state == QpState::Rts
+        && !q.stuck
+        && q.wake.is_none()
+        && q.deferred_error.is_none()
+        // The oldest one that is complete already is retired first.
+        && q.in_flight.front().is_none_or(|first| first.away)
+}
+
+/// Posts the next WQE of `q` if it is a plain WRITE.
+#[inline]
+fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
+    let index = q.next;
+    let block = q.ring.as_ref()?.load(index);
+    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, MAX_MESSAGE)?;
+    let outgoing = match source {
+        Source::Inline(bytes) => Outgoing::Bytes(bytes.into()),
+        Source::Memory(sge, span) if span.region.kind() == Kind::Host => Outgoing::One(sge),
+        Source::Memory(..) => return None,
+    };
+    let request = Request {
+        id: end.requests.next(),
+        op: Op::Write(remote),
+        len,
+        extended: None,
+        fence: flags.fence.waits_for_reads(),
+        solicited: flags.solicited,
+    };
+    end.conn.post(request).ok()?;
+    end.requests.push(Posted { index, outgoing, inline: false });
+    let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
+    let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
+    q.in_flight.push_back(InFlight { info, away: true, reads: false });
+    q.next = index + 1;
+    Some(())
+}
