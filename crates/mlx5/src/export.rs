@@ -80,8 +80,17 @@ pub struct Qp {
     pub log_rq_stride: u8,
     /// Largest inline payload in bytes divided by 4.
     pub inline_words: u8,
+    /// The QP number, with [`Qp::FENCED_RECORD`] where that applies.
+    pub send_tag: u32,
     /// Zero.
-    pub reserved: [u8; 44],
+    pub reserved: [u8; 40],
+}
+
+impl Qp {
+    /// In [`Qp::send_tag`]: the send counter of the doorbell record is stored with a release of system
+    /// scope, because a device behind PCIe may read it without having received a doorbell. It lies
+    /// above the 24 bits of the QP number, which doorbells and control segments shift out.
+    pub const FENCED_RECORD: u32 = 1 << 31;
 }
 
 /// `completed` of a queue and the lock of its poller, in one word, so that one release both raises
@@ -263,6 +272,7 @@ const _: () = {
     assert!(offset_of!(Qp, timeout_ns) == 128);
     assert!(offset_of!(Qp, qpn) == 140);
     assert!(offset_of!(Qp, log_sq) == 144);
+    assert!(offset_of!(Qp, send_tag) == 148);
     assert!(size_of::<QueueState>() == 384);
     assert!(offset_of!(QueueState, published) == 128);
     assert!(offset_of!(QueueState, poll) == 256);

@@ -72,15 +72,33 @@ impl Nic {
             let value = load(self.world.doorbell(), 8, Acquire);
             require((value >> 32) as u32 == (QPN << 8).swap_bytes(), "the doorbell names a QP");
             let next = (value as u32).swap_bytes() >> 8 & 0xffff;
-            let ahead = u64::from((next as u16).wrapping_sub(self.done as u16));
-            require(ahead <= self.world.depth(), "the doorbell is not ahead by more than the ring");
-            let rung = self.limit(self.done + ahead);
+            let rung = self.limit(self.done + self.ahead(next as u16).max(self.by_record()));
             self.check_record(next as u16);
             while self.done < rung {
                 self.execute(rung);
             }
             pause();
         }
+    }
+
+    /// WQEBBs between what has been executed and `next`, of a doorbell or a record; what was read
+    /// late may be behind.
+    fn ahead(&self, next: u16) -> u64 {
+        let ahead = next.wrapping_sub(self.done as u16);
+        if self.world.shape.reads_record && (ahead as i16) < 0 {
+            return 0;
+        }
+        require(u64::from(ahead) <= self.world.depth(), "no more than the ring is announced");
+        ahead.into()
+    }
+
+    /// What the record announces to a device that reads it.
+    fn by_record(&self) -> u64 {
+        if !self.world.shape.reads_record {
+            return 0;
+        }
+        // Acquire, pairs with the combiner's release of the record.
+        self.ahead((load(self.world.record(), 4, Acquire) as u32).swap_bytes() as u16)
     }
 
     /// How far it goes if it was rung up to `rung`.

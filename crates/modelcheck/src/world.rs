@@ -64,6 +64,8 @@ pub struct Shape {
     pub fails_at: Option<u64>,
     /// The WQEBB before which the NIC stops for good.
     pub stops_at: Option<u64>,
+    /// The NIC is a device that may act on the doorbell record before it receives the doorbell.
+    pub reads_record: bool,
     /// log2 of the WQEs of the receive queue, and of the CQEs of its CQ, if there is one.
     pub log_rq: Option<u8>,
     /// Messages that the peer sends; each takes a receive.
@@ -79,6 +81,7 @@ impl Default for Shape {
             backlog: 0,
             fails_at: None,
             stops_at: None,
+            reads_record: false,
             log_rq: None,
             messages: 0,
         }
@@ -162,7 +165,8 @@ impl World {
             log_rq,
             log_rq_stride: 4,
             inline_words: 30,
-            reserved: [0; 44],
+            send_tag: QPN | if self.shape.reads_record { Qp::FENCED_RECORD } else { 0 },
+            reserved: [0; 40],
         }
     }
 

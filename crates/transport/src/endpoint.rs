@@ -119,6 +119,7 @@ impl Endpoint {
         let exported = memory.export(&ExportedQp {
             qpn: qpn.get(),
             cqns: qp.cqns(),
+            fenced_record: qp.reads_record(),
             doorbell,
             scratch_lkey: lkey,
             timeout_ns: config.timeout.as_nanos().try_into().unwrap_or(u64::MAX),

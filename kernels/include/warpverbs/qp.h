@@ -41,8 +41,14 @@ struct Qp {
   u8 log_rq;         // receive WQEs
   u8 log_rq_stride;  // bytes
   u8 inline_words;   // largest inline payload in 4-byte words
-  u8 reserved[44];
+  u32 send_tag;      // qpn, and fenced_record where that applies
+  u8 reserved[40];
 };
+
+// In Qp::send_tag: the send counter of the doorbell record is stored with a release of system scope,
+// because a device behind PCIe may read it without having received a doorbell. Doorbells and control
+// segments shift the bits above the 24 of the QP number out.
+constexpr u32 fenced_record = 1u << 31;
 
 // `completed` of a queue and the lock of its poller, in one word: one release both raises the one
 // and gives back the other. Bit 0: somebody polls the CQ; above it: everything below is done.
@@ -123,6 +129,7 @@ WV_AT(Qp, timeout_ns, 128);
 WV_AT(Qp, scratch_lkey, 136);
 WV_AT(Qp, qpn, 140);
 WV_AT(Qp, log_sq, 144);
+WV_AT(Qp, send_tag, 148);
 WV_AT(Qp, inline_words, 147);
 static_assert(sizeof(QueueState) == 384, "QueueState");
 WV_AT(QueueState, published, 128);

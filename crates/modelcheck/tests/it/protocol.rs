@@ -1,7 +1,9 @@
 //! The device library's headers and the host's protocol, over every run of small configurations up
 //! to a number of preemptions, and over random ones.
 
-use super::cases::{Case, alone, ending, mixed, posting, receiving, signalling, together, waiting};
+use super::cases::{
+    Case, alone, ending, mixed, posting, receiving, recording, signalling, together, waiting,
+};
 
 #[test]
 fn one_lane_posts_and_waits() {
@@ -21,6 +23,11 @@ fn several_lanes_wait_and_share_a_full_ring() {
 #[test]
 fn host_and_kernels_share_a_queue() {
     mixed().iter().for_each(Case::check);
+}
+
+#[test]
+fn a_device_may_act_on_the_record_alone() {
+    recording().iter().for_each(Case::check);
 }
 
 #[test]

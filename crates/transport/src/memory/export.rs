@@ -11,6 +11,8 @@ use zerocopy::IntoBytes;
 pub(crate) struct ExportedQp {
     pub(crate) qpn: u32,
     pub(crate) cqns: [u32; 2],
+    /// The record is stored with release.
+    pub(crate) fenced_record: bool,
     /// Kernel address of the doorbell register.
     pub(crate) doorbell: u64,
     pub(crate) scratch_lkey: u32,
@@ -58,7 +60,8 @@ impl Memory {
             log_rq: shape.log_recv,
             log_rq_stride: shape.log_stride,
             inline_words: (shape.inline_bytes / 4) as u8,
-            reserved: [0; 44],
+            send_tag: qp.qpn | if qp.fenced_record { Qp::FENCED_RECORD } else { 0 },
+            reserved: [0; 40],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;
         Ok(self.state_buf.slice(s.qp.at, s.qp.len)?)
@@ -75,8 +78,14 @@ mod tests {
 
     fn exported(config: &EndpointConfig) -> (Memory, Qp) {
         let memory = Memory::new(config, config.send_cq).unwrap();
-        let qp =
-            ExportedQp { qpn: 5, cqns: [6, 7], doorbell: 0x1000, scratch_lkey: 8, timeout_ns: 9 };
+        let qp = ExportedQp {
+            qpn: 5,
+            cqns: [6, 7],
+            fenced_record: config.recv_depth == 0,
+            doorbell: 0x1000,
+            scratch_lkey: 8,
+            timeout_ns: 9,
+        };
         let buffer = memory.export(&qp).unwrap();
         let mut raw = [0; size_of::<Qp>()];
         buffer.region().read(0, &mut raw).unwrap();
@@ -118,6 +127,7 @@ mod tests {
             assert!(parts.iter().all(|(addr, _)| aligned(*addr)));
             let depths = (1u32 << qp.log_sq, 1u32 << qp.log_rq);
             assert_eq!(depths, (config.send_depth, config.recv_depth));
+            assert_eq!(qp.send_tag, 5);
             assert_eq!((qp.qpn, qp.send_cq.cqn, qp.recv_cq.cqn), (5, 6, 7));
             assert_eq!((qp.doorbell, qp.scratch_lkey, qp.timeout_ns), (0x1000, 8, 9));
         }
@@ -126,6 +136,6 @@ mod tests {
     #[test]
     fn an_endpoint_without_receives_exports_none() {
         let (_memory, qp) = exported(&EndpointConfig::host().recv_depth(0));
-        assert_eq!((qp.rq, qp.rq_ready), (0, 0));
+        assert_eq!((qp.rq, qp.rq_ready, qp.send_tag), (0, 0, 0x8000_0005));
     }
 }

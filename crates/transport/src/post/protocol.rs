@@ -177,9 +177,11 @@ fn announce<R: Ring>(ring: &R, next: u64) {
         ring.record().store(value.to_be(), Release);
         return;
     };
-    // The doorbell's release covers the record and `published`, which is therefore never behind
-    // what a poller sees completed.
-    ring.record().store(value.to_be(), Relaxed);
+    // Release: a device may read the record ahead of the doorbell, and must find the WQEs. Kernels
+    // pay for that only where there is such a device; on x86-64 it is free.
+    ring.record().store(value.to_be(), Release);
+    // The doorbell's release covers `published`, which is therefore never behind what a poller sees
+    // completed.
     ring.published().store(next, Relaxed);
     let value = u64::from(value << 8) << 32 | u64::from(qpn << 8);
     doorbell.store(value.to_be(), Release);

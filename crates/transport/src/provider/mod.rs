@@ -260,6 +260,10 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if work reaches it by
     /// [`QueuePair::direct`] alone.
     fn doorbell_offset(&self) -> Option<u64>;
+    /// A device behind PCIe reads the doorbell record, and may do so before it receives a doorbell.
+    fn reads_record(&self) -> bool {
+        false
+    }
     /// Its state.
     fn state(&self) -> QpState;
     /// The first error of its send queue, if the NIC remembers it. Not asked of one with

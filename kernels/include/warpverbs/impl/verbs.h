@@ -151,7 +151,7 @@ WV_DEVICE void advance_alone(const Queue& q, u64 next) {
 }  // namespace impl
 
 WV_DEVICE void update_send_dbrec(const Qp& qp, u64 next) {
-  store<order::relaxed, scope::system>(impl::SendQueue(qp).record, mlx5::dbr_value(next));
+  impl::SendQueue(qp).set_record(next);
 }
 WV_DEVICE void ring_doorbell(const Qp& qp, u64 next) {
   const impl::SendQueue q(qp);

@@ -228,9 +228,43 @@ pub(crate) fn mixed() -> Vec<Case> {
     cases
 }
 
+/// A device that may act on the doorbell record before it receives the doorbell.
+pub(crate) fn recording() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut case = |scenario, preemptions| cases.push(Case { scenario, preemptions });
+    let shape = Shape { log_sq: 3, start: 6, reads_record: true, ..Shape::default() };
+    for w in both(shape) {
+        let groups: [Group; 3] = [
+            ("one lane put_wait", PUT_WAIT, ONE, 0, |end| arrived(end, 1)),
+            ("two blocks put_inline", PUT_INLINE, TWO_BLOCKS, 8, |end| arrived(end, 16)),
+            ("two lanes put", PUT, TWO_LANES, 1, |end| arrived(end, 2)),
+        ];
+        for (name, kernel, places, step, payload) in groups {
+            let name = format!("{name}, by the record, {}", mode(&w));
+            case(w.scenario(&name, lanes(&w, kernel, places, step), payload), Some(2));
+        }
+        let name = format!("the host beside a kernel, by the record, {}", mode(&w));
+        let threads = vec![lane(PUT_WAIT, &w, 0, 0, 0), host(w, 1, true)];
+        case(w.scenario(&name, threads, |end| arrived(end, 2)), Some(2));
+        let name = format!("two host threads, by the record, {}", mode(&w));
+        let threads = vec![host(w, 0, true), host(w, 1, true)];
+        case(w.scenario(&name, threads, |end| arrived(end, 2)), Some(2));
+    }
+    cases
+}
+
 pub(crate) fn all() -> Vec<Case> {
-    let groups =
-        [alone(), posting(), waiting(), mixed(), receiving(), together(), signalling(), ending()];
+    let groups = [
+        alone(),
+        posting(),
+        waiting(),
+        mixed(),
+        recording(),
+        receiving(),
+        together(),
+        signalling(),
+        ending(),
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -61,6 +61,10 @@ impl QueuePair for Mlx5Qp {
         Some(0)
     }
 
+    fn reads_record(&self) -> bool {
+        true
+    }
+
     fn state(&self) -> QpState {
         match self.qp.query_qp() {
             Ok(context) if !self.opened.is_gone() => state_of(context.state),
