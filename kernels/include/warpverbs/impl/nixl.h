@@ -8,76 +8,88 @@
 namespace wv {
 namespace impl {
 
+// Views are never written after they were handed out, so their fields are read by `fixed`: such
+// loads need not be repeated behind a fence or an acquire.
 WV_DEVICE Watch watch_of(const LocalView& view) {
-  return {view.state, view.alarms, view.peers, 0};
+  return {fixed(view.state), fixed(view.alarms), fixed(view.peers), 0};
 }
 
 WV_DEVICE bool lies_in(u64 offset, u64 bytes, u64 whole) {
   return offset <= whole && bytes <= whole - offset;
 }
 
-// A range of this agent's memory.
+// A range of this agent's memory. The status says whether the rest may be asked for.
 struct NearRange {
   Status status;
-  u8* addr;
-  OneKey nic;
+  const LocalEntry* entry;
+  u64 offset;
+
+  WV_DEVICE u8* addr() const { return at<u8>(fixed(entry->addr) + offset); }
+  WV_DEVICE bool nic_reaches() const { return fixed(entry->nic.addr) != 0; }
+  WV_DEVICE OneKey nic() const { return {fixed(entry->nic.addr) + offset, fixed(entry->nic.lkey)}; }
 };
 
-WV_DEVICE NearRange near_range(const LocalAt& place, u64 bytes) {
-  NearRange range{};
-  if (place.index < place.view->count) {
-    const LocalEntry& entry = at<const LocalEntry>(place.view->entries)[place.index];
-    if (lies_in(place.offset, bytes, entry.bytes)) {
-      range.addr = at<u8>(entry.addr + place.offset);
-      if (entry.nic.addr != 0) range.nic = {entry.nic.addr + place.offset, entry.nic.lkey};
-      return range;
-    }
-  }
-  range.status = Status::of(outcome::bad_address);
-  return range;
+WV_DEVICE const LocalEntry* entry_of(const LocalView& view, u32 index) {
+  return at<const LocalEntry>(fixed(view.entries)) + index;
 }
 
-// A range of a peer's memory, and the way there.
+WV_DEVICE NearRange near_range(const LocalAt& place, u64 bytes) {
+  if (place.index < fixed(place.view->count)) {
+    const LocalEntry* entry = entry_of(*place.view, place.index);
+    if (lies_in(place.offset, bytes, fixed(entry->bytes))) {
+      return {Status{}, entry, place.offset};
+    }
+  }
+  return {Status::of(outcome::bad_address), nullptr, 0};
+}
+
+// A counter of this agent's memory.
+WV_DEVICE NearRange near_counter(const LocalAt& place) {
+  NearRange range = near_range(place, sizeof(Signal));
+  if (range.status.ok() && reinterpret_cast<u64>(range.addr()) % alignof(Signal) != 0) {
+    range.status = Status::of(outcome::bad_address);
+  }
+  return range;
+}
+WV_DEVICE const Signal* counter_of(const NearRange& range) {
+  return reinterpret_cast<const Signal*>(range.addr());
+}
+
+// A range of a peer's memory, and the way there. As above, the status comes first.
 struct FarRange {
   Status status;
   bool direct;
-  u32 peer;
-  u8* addr;
-  OneKey nic;
-  const Qp* qp;
+  const RemoteEntry* entry;
+  u64 offset;
+
+  WV_DEVICE u32 peer() const { return fixed(entry->peer); }
+  WV_DEVICE u8* addr() const { return at<u8>(fixed(entry->addr) + offset); }
+  WV_DEVICE OneKey nic() const { return {fixed(entry->nic.addr) + offset, fixed(entry->nic.rkey)}; }
+  WV_DEVICE const Qp* qp(const How& how) const {
+    return &qp_of(fixed(entry->qps), how.channel % fixed(entry->qp_count));
+  }
 };
 
 template <class Route>
-WV_DEVICE FarRange far_range(const RemoteAt& place, u64 bytes, u64 align, u32 channel) {
-  FarRange range{};
-  range.status = Status::of(outcome::bad_address);
-  if (place.index >= place.view->count) return range;
-  const RemoteEntry& entry = at<const RemoteEntry>(place.view->entries)[place.index];
-  if (!allows(Route{}, entry.route)) {
-    range.status = Status::of(outcome::no_peer);
-    return range;
-  }
-  range.direct = entry.route == reach::direct;
-  const u64 start = range.direct ? entry.addr : entry.nic.addr;
-  if (!lies_in(place.offset, bytes, entry.bytes) || (start + place.offset) % align != 0) {
-    return range;
-  }
-  range.status = Status{};
-  range.peer = entry.peer;
-  if (range.direct) {
-    range.addr = at<u8>(start + place.offset);
-  } else {
-    range.nic = {start + place.offset, entry.nic.rkey};
-    range.qp = &qp_of(entry.qps, channel % entry.qp_count);
-  }
-  return range;
+WV_DEVICE FarRange far_range(const RemoteAt& place, u64 bytes, u64 align = 1) {
+  const Status bad = Status::of(outcome::bad_address);
+  if (place.index >= fixed(place.view->count)) return {bad, false, nullptr, 0};
+  const RemoteEntry* entry = at<const RemoteEntry>(fixed(place.view->entries)) + place.index;
+  const reach route = fixed(entry->route);
+  if (!allows(Route{}, route)) return {Status::of(outcome::no_peer), false, nullptr, 0};
+  const bool direct = route == reach::direct;
+  if (!lies_in(place.offset, bytes, fixed(entry->bytes))) return {bad, direct, entry, 0};
+  const u64 start = fixed(direct ? entry->addr : entry->nic.addr) + place.offset;
+  return {start % align == 0 ? Status{} : bad, direct, entry, place.offset};
 }
 
 template <class Route>
-WV_DEVICE FarRange far_counter(const RemoteAt& place, u32 channel) {
-  return far_range<Route>(place, sizeof(Signal), alignof(Signal), channel);
+WV_DEVICE FarRange far_counter(const RemoteAt& place) {
+  return far_range<Route>(place, sizeof(Signal), alignof(Signal));
 }
-WV_DEVICE Signal* counter_of(const FarRange& range) { return reinterpret_cast<Signal*>(range.addr); }
+WV_DEVICE Signal* counter_of(const FarRange& range) {
+  return reinterpret_cast<Signal*>(range.addr());
+}
 
 WV_DEVICE Transfer refused(Status why) { return {why, 0, 0, nullptr}; }
 
@@ -86,19 +98,17 @@ WV_DEVICE Transfer posted_on(const Qp* qp, Posted posted) {
   return {posted.status, posted.wqebbs, posted.index, posted.wqebbs != 0 ? qp : nullptr};
 }
 
-WV_DEVICE Deadline deadline_of(const RemoteView& view, Timeout timeout) {
-  return deadline_within(timeout, view.timeout_ns);
-}
-
-// By the calling thread; calls of their own, as those of the heap.
+// By the calling thread; calls of their own, as those of the heap. They alone read the clock.
 template <bool Each>
 WV_D WV_NOINLINE Transfer move_by_rdma(const Qp* qp, mlx5::opcode what, OneKey near, OneKey far,
-                                       u64 bytes, Flags flags, Deadline deadline) {
+                                       u64 bytes, Flags flags, Timeout timeout) {
+  const Deadline deadline = deadline_within(timeout, timeout.ns);
   return posted_on(qp, post_range<Each>(*qp, what, near, far, bytes, flags, deadline));
 }
 template <bool Each>
 WV_D WV_NOINLINE Transfer signal_by_rdma(const Qp* qp, OneKey counter, u64 value, OneKey near,
-                                         OneKey far, u64 bytes, Flags flags, Deadline deadline) {
+                                         OneKey far, u64 bytes, Flags flags, Timeout timeout) {
+  const Deadline deadline = deadline_within(timeout, timeout.ns);
   const Remote word{counter.addr + WV_OFFSETOF(Signal, remote), counter.key};
   return posted_on(qp, post_range_signal<Each>(*qp, near, far, bytes, word, SignalAdd{value}, flags,
                                                deadline));
@@ -113,19 +123,26 @@ WV_DEVICE Transfer post_once(const Coop& coop, Body body) {
   return coop.broadcast(transfer);
 }
 
+// Of a call: its own, or the view's.
+WV_DEVICE Timeout timeout_of(const RemoteView& view, const How& how) {
+  return how.timeout.ns != 0 ? how.timeout : Timeout{fixed(view.timeout_ns)};
+}
+
 // A move between checked ranges; `read`: from the peer.
 template <class Route, class Coop>
-WV_DEVICE Transfer move(const Coop& coop, const NearRange& near, const FarRange& far, u64 bytes,
-                        bool read, const How& how, Deadline deadline) {
+WV_DEVICE Transfer move(const Coop& coop, const NearRange& near, const RemoteAt& place, u64 bytes,
+                        bool read, const How& how) {
+  const FarRange far = far_range<Route>(place, bytes);
   if (!near.status.ok()) return refused(near.status);
   if (!far.status.ok()) return refused(far.status);
   if (Route::may_be_direct && far.direct) {
-    copy_together(coop, read ? near.addr : far.addr, read ? far.addr : near.addr, bytes);
+    copy_together(coop, read ? near.addr() : far.addr(), read ? far.addr() : near.addr(), bytes);
   } else if constexpr (Route::may_be_rdma) {
-    if (near.nic.addr == 0) return refused(Status::of(outcome::bad_address));
+    if (!near.nic_reaches()) return refused(Status::of(outcome::bad_address));
     const auto what = read ? mlx5::opcode::rdma_read : mlx5::opcode::rdma_write;
     return post_once(coop, [&] {
-      return move_by_rdma<Coop::alone>(far.qp, what, near.nic, far.nic, bytes, how.flags, deadline);
+      return move_by_rdma<Coop::alone>(far.qp(how), what, near.nic(), far.nic(), bytes, how.flags,
+                                       timeout_of(*place.view, how));
     });
   }
   return Transfer{};
@@ -146,36 +163,39 @@ WV_DEVICE Status check_list(u32 count, const FarRange& counter, Item item) {
     const ListItem part = item(i);
     if (!part.near.status.ok()) return part.near.status;
     if (!part.far.status.ok()) return part.far.status;
-    if (part.far.peer != counter.peer) return Status::of(outcome::no_peer);
-    if (!counter.direct && part.near.nic.addr == 0) return Status::of(outcome::bad_address);
+    if (part.far.peer() != counter.peer()) return Status::of(outcome::no_peer);
+    if (!counter.direct && !part.near.nic_reaches()) return Status::of(outcome::bad_address);
   }
   return Status{};
 }
 
 // `count` parts, then the counter; by RDMA with one doorbell.
 template <class Route, class Coop, class Item>
-WV_DEVICE Transfer post_list(const Coop& coop, u32 count, const FarRange& counter, u64 increment,
-                             const How& how, Deadline deadline, Item item) {
+WV_DEVICE Transfer post_list(const Coop& coop, u32 count, const RemoteAt& place, u64 increment,
+                             const How& how, Item item) {
+  const FarRange counter = far_counter<Route>(place);
   const Status status = check_list(count, counter, item);
   if (!status.ok()) return refused(status);
   if (Route::may_be_direct && counter.direct) {
     coop.assemble();
     for (u32 i = 0; i < count; ++i) {
       const ListItem part = item(i);
-      copy(coop, part.far.addr, part.near.addr, part.bytes);
+      copy(coop, part.far.addr(), part.near.addr(), part.bytes);
     }
     copy_and_signal(coop, nullptr, nullptr, 0, &counter_of(counter)->direct, SignalAdd{increment});
   } else if constexpr (Route::may_be_rdma) {
     return post_once(coop, [&] {
+      const Timeout timeout = timeout_of(*place.view, how);
+      const Qp* qp = counter.qp(how);
       for (u32 i = 0; i < count; ++i) {
         const ListItem part = item(i);
         const Transfer transfer = move_by_rdma<Coop::alone>(
-            part.far.qp, mlx5::opcode::rdma_write, part.near.nic, part.far.nic, part.bytes,
-            how.flags | unsignalled | deferred, deadline);
+            qp, mlx5::opcode::rdma_write, part.near.nic(), part.far.nic(), part.bytes,
+            how.flags | unsignalled | deferred, timeout);
         if (!transfer.ok()) return transfer;
       }
-      return signal_by_rdma<Coop::alone>(counter.qp, counter.nic, increment, {}, {}, 0, how.flags,
-                                         deadline);
+      return signal_by_rdma<Coop::alone>(qp, counter.nic(), increment, {}, {}, 0, how.flags,
+                                         timeout);
     });
   }
   return Transfer{};
@@ -186,36 +206,32 @@ WV_DEVICE Transfer post_list(const Coop& coop, u32 count, const FarRange& counte
 template <class Route, class Coop>
 WV_DEVICE Transfer put(const Coop& coop, const LocalAt& from, const RemoteAt& to, u64 bytes,
                        How how) {
-  return impl::move<Route>(coop, impl::near_range(from, bytes),
-                           impl::far_range<Route>(to, bytes, 1, how.channel), bytes, false, how,
-                           impl::deadline_of(*to.view, how.timeout));
+  return impl::move<Route>(coop, impl::near_range(from, bytes), to, bytes, false, how);
 }
 
 template <class Route, class Coop>
 WV_DEVICE Transfer get(const Coop& coop, const LocalAt& to, const RemoteAt& from, u64 bytes,
                        How how) {
-  return impl::move<Route>(coop, impl::near_range(to, bytes),
-                           impl::far_range<Route>(from, bytes, 1, how.channel), bytes, true, how,
-                           impl::deadline_of(*from.view, how.timeout));
+  return impl::move<Route>(coop, impl::near_range(to, bytes), from, bytes, true, how);
 }
 
 template <class Route, class Coop>
 WV_DEVICE Transfer put_signal(const Coop& coop, const LocalAt& from, const RemoteAt& to, u64 bytes,
                               const RemoteAt& counter, u64 value, How how) {
   const impl::NearRange near = impl::near_range(from, bytes);
-  const impl::FarRange far = impl::far_range<Route>(to, bytes, 1, how.channel);
-  const impl::FarRange word = impl::far_counter<Route>(counter, how.channel);
+  const impl::FarRange far = impl::far_range<Route>(to, bytes);
+  const impl::FarRange word = impl::far_counter<Route>(counter);
   const auto same = [&](u32) { return impl::ListItem{near, far, bytes}; };
   const Status status = impl::check_list(1, word, same);
   if (!status.ok()) return impl::refused(status);
   if (Route::may_be_direct && word.direct) {
-    impl::copy_and_signal(coop, far.addr, near.addr, bytes, &impl::counter_of(word)->direct,
+    impl::copy_and_signal(coop, far.addr(), near.addr(), bytes, &impl::counter_of(word)->direct,
                           SignalAdd{value});
   } else if constexpr (Route::may_be_rdma) {
-    const impl::Deadline deadline = impl::deadline_of(*to.view, how.timeout);
     return impl::post_once(coop, [&] {
-      return impl::signal_by_rdma<Coop::alone>(word.qp, word.nic, value, near.nic, far.nic, bytes,
-                                               how.flags, deadline);
+      return impl::signal_by_rdma<Coop::alone>(word.qp(how), word.nic(), value, near.nic(),
+                                               far.nic(), bytes, how.flags,
+                                               impl::timeout_of(*to.view, how));
     });
   }
   return Transfer{};
@@ -223,49 +239,35 @@ WV_DEVICE Transfer put_signal(const Coop& coop, const LocalAt& from, const Remot
 
 template <class Route, class Coop>
 WV_DEVICE Transfer atomic_add(const Coop& coop, u64 value, const RemoteAt& counter, How how) {
-  const impl::FarRange word = impl::far_counter<Route>(counter, how.channel);
-  return impl::post_list<Route>(coop, 0, word, value, how,
-                                impl::deadline_of(*counter.view, how.timeout),
+  return impl::post_list<Route>(coop, 0, counter, value, how,
                                 [](u32) { return impl::ListItem{}; });
 }
 
 WV_DEVICE Status read_signal(const LocalAt& counter, u64& value) {
-  const impl::NearRange range = impl::near_range(counter, sizeof(Signal));
-  if (!range.status.ok()) return range.status;
-  if (reinterpret_cast<u64>(range.addr) % alignof(Signal) != 0) {
-    return Status::of(outcome::bad_address);
-  }
-  // Acquire, pairs with the release of kernels' adds and with the NIC's write of its own.
-  const vec16 words = load16<order::acquire, scope::system>(range.addr);
-  value = words.lo + words.hi;
-  return Status{};
+  const impl::NearRange range = impl::near_counter(counter);
+  if (range.status.ok()) value = impl::value_of(impl::counter_of(range));
+  return range.status;
 }
 
 template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const LocalAt& counter, compare how, u64 value,
                              Timeout timeout, u32 peer) {
   coop.assemble();
-  return impl::once(coop, [&] {
-    u64 first = 0;
-    const Status status = read_signal(counter, first);
-    if (!status.ok()) return status;
-    const void* word = impl::near_range(counter, sizeof(Signal)).addr;
-    const auto look = [&] {
-      u64 now = 0;
-      (void)read_signal(counter, now);
-      return now;
-    };
-    auto deadline = impl::HeapDeadline::of(counter.view->timeout_ns, timeout);
-    return impl::await_word(impl::watch_of(*counter.view),
-                            impl::HeapWait{wait_for::signal, peer, word, value}, deadline, look,
-                            [&](u64 actual) { return impl::holds(actual, how, value); });
-  });
+  const impl::NearRange range = impl::near_counter(counter);
+  if (!range.status.ok()) return range.status;
+  const Signal* word = impl::counter_of(range);
+  const LocalView& view = *counter.view;
+  auto deadline = impl::HeapDeadline::of(impl::fixed(view.timeout_ns), timeout);
+  return impl::await_word_together(
+      coop, impl::watch_of(view), impl::HeapWait{wait_for::signal, peer, word, value}, deadline,
+      [&] { return impl::value_of(word); },
+      [&](u64 actual) { return impl::holds(actual, how, value); });
 }
 
 template <class T>
 WV_DEVICE T* get_ptr(const RemoteAt& at) {
-  const impl::FarRange range = impl::far_range<route::direct>(at, sizeof(T), 1, 0);
-  return range.status.ok() ? reinterpret_cast<T*>(range.addr) : nullptr;
+  const impl::FarRange range = impl::far_range<route::direct>(at, sizeof(T));
+  return range.status.ok() ? reinterpret_cast<T*>(range.addr()) : nullptr;
 }
 
 WV_DEVICE Status transfer_status(const Transfer& transfer) {
@@ -311,29 +313,24 @@ WV_DEVICE Transfer post_partial(const Coop& coop, const Request& request, u32 co
                                 const u64* remote_offsets, u32 signal_index, u64 increment,
                                 u64 signal_offset, How how) {
   const RemoteAt counter{request.remote, signal_index, signal_offset};
-  return impl::post_list<Route>(
-      coop, count, impl::far_counter<Route>(counter, how.channel), increment, how,
-      impl::deadline_of(*request.remote, how.timeout), [&](u32 i) {
-        const u64 bytes = sizes[i];
-        const LocalAt from{request.local, indices[i], local_offsets[i]};
-        const RemoteAt to{request.remote, indices[i], remote_offsets[i]};
-        return impl::ListItem{impl::near_range(from, bytes),
-                              impl::far_range<Route>(to, bytes, 1, how.channel), bytes};
-      });
+  return impl::post_list<Route>(coop, count, counter, increment, how, [&](u32 i) {
+    const u64 bytes = sizes[i];
+    const LocalAt from{request.local, indices[i], local_offsets[i]};
+    const RemoteAt to{request.remote, indices[i], remote_offsets[i]};
+    return impl::ListItem{impl::near_range(from, bytes), impl::far_range<Route>(to, bytes), bytes};
+  });
 }
 
 template <class Route, class Coop>
 WV_DEVICE Transfer post_all(const Coop& coop, const Request& request, u64 increment, How how) {
-  const u32 count = request.local->count;
+  const u32 count = impl::fixed(request.local->count);
   const RemoteAt counter{request.remote, count, 0};
-  return impl::post_list<Route>(
-      coop, count, impl::far_counter<Route>(counter, how.channel), increment, how,
-      impl::deadline_of(*request.remote, how.timeout), [&](u32 i) {
-        const u64 bytes = impl::at<const LocalEntry>(request.local->entries)[i].bytes;
-        return impl::ListItem{
-            impl::near_range(LocalAt{request.local, i, 0}, bytes),
-            impl::far_range<Route>(RemoteAt{request.remote, i, 0}, bytes, 1, how.channel), bytes};
-      });
+  return impl::post_list<Route>(coop, count, counter, increment, how, [&](u32 i) {
+    const u64 bytes = impl::fixed(impl::entry_of(*request.local, i)->bytes);
+    const LocalAt from{request.local, i, 0};
+    const RemoteAt to{request.remote, i, 0};
+    return impl::ListItem{impl::near_range(from, bytes), impl::far_range<Route>(to, bytes), bytes};
+  });
 }
 
 template <class Route, class Coop>

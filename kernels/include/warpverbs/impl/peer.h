@@ -62,6 +62,12 @@ WV_DEVICE void signal_word(u64* word, SignalSet what) {
   store<O, scope::system>(word, what.value);
 }
 
+// Acquire, pairs with the release of kernels' signals and with the NIC's write of its own.
+WV_DEVICE u64 value_of(const Signal* at) {
+  const vec16 words = load16<order::acquire, scope::system>(at);
+  return words.lo + words.hi;
+}
+
 // Copies `bytes`, 0 for none, and signals: who sees the signal, by the acquire of read_signal, sees
 // them and what the members did before.
 template <class Coop, class Op>

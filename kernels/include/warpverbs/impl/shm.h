@@ -353,11 +353,7 @@ WV_DEVICE Status signal_each(const Coop& coop, const Heap& heap, u32 count, To t
   return first;
 }
 
-WV_DEVICE u64 read_signal(const Signal* at) {
-  // Acquire, pairs with the release of kernels' signals and with the NIC's write of its own.
-  const vec16 words = load16<order::acquire, scope::system>(at);
-  return words.lo + words.hi;
-}
+WV_DEVICE u64 read_signal(const Signal* at) { return impl::value_of(at); }
 
 template <class Coop>
 WV_DEVICE Status wait_signal(const Coop& coop, const Heap& heap, const Signal* at, compare how,
