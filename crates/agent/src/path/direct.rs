@@ -10,6 +10,7 @@ use crate::memory::{KernelView, LocalMemory};
 use crate::peer::{Lease, Peer};
 use crate::prepared::Part;
 use crate::{AgentConfig, AgentError, Op};
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,6 +27,8 @@ const ENGINE_FROM: u64 = 256 << 10;
 /// Between memories of GPUs a copy engine moves a single piece of at most this many bytes sooner than a
 /// kernel: its start costs 4 µs less. It has half of the rate.
 const ENGINE_TO: u64 = 4 << 20;
+/// Copies that a copy engine is given at a time: enough to keep it busy, few enough to be cancelled.
+const IN_FLIGHT: usize = 128;
 
 struct Direct {
     place: Place,
@@ -163,37 +166,70 @@ impl Drop for Kernel {
 /// Copies by the CPU, or by the copy engine of whichever side is no host memory.
 fn one_by_one(
     op: Op,
-    part: &Part,
+    part: &Arc<Part>,
     remote: &Buffer,
     lease: Option<Lease>,
     cancel: &AtomicBool,
 ) -> Result<Started, AgentError> {
-    let (local, remote) = (part.local.region(), remote.region());
-    let (to, from) = match op {
-        Op::Read => (local, remote),
-        Op::Write => (remote, local),
+    let (part, remote) = (part.clone(), remote.region().clone());
+    let on_host = (part.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
+    let mut copies = Copies {
+        op,
+        part,
+        remote,
+        at: (0, 0),
+        in_flight: VecDeque::new(),
+        cancelled: false,
+        _lease: lease,
     };
-    let on_host = (to.kind(), from.kind()) == (Kind::Host, Kind::Host);
-    let mut last = None;
-    let mut since = 0;
-    for piece in &part.pieces {
-        let mut done = 0;
-        while done < piece.len {
-            let step = (piece.len - done).min(STEP);
-            let (at, there) = (piece.local + done, piece.remote + done);
-            let (dst, src) = match op {
-                Op::Read => (at, there),
-                Op::Write => (there, at),
-            };
-            match on_host {
-                true => copy_on_host(to, dst, from, src, step as usize)?,
-                false => match copy(to, dst, from, src, step as usize)? {
-                    Progress::Done => {}
-                    Progress::Pending(pending) => last = Some(pending),
-                },
-            }
-            done += step;
-            since += step;
+    if on_host {
+        return copies.by_cpu(cancel);
+    }
+    match copies.poll()? {
+        true => Ok(Started::Done),
+        false => Ok(Started::Flight(Box::new(copies))),
+    }
+}
+
+/// Copies of one piece after the other, of which an engine is given several at a time.
+struct Copies {
+    op: Op,
+    part: Arc<Part>,
+    remote: Region,
+    /// The next piece, and how much of it has been started.
+    at: (usize, u64),
+    /// In the order of their start. Dropping one waits for it, so this comes before the lease.
+    in_flight: VecDeque<Pending>,
+    cancelled: bool,
+    _lease: Option<Lease>,
+}
+
+/// A copy: to where, from where, how many bytes.
+type Step<'a> = ((&'a Region, u64), (&'a Region, u64), usize);
+
+impl Copies {
+    /// The next copy, if there is one.
+    fn step(&mut self) -> Option<Step<'_>> {
+        let piece = self.part.pieces.get(self.at.0)?;
+        let done = self.at.1;
+        let len = (piece.len - done).min(STEP);
+        self.at = match done + len == piece.len {
+            true => (self.at.0 + 1, 0),
+            false => (self.at.0, done + len),
+        };
+        let here = (self.part.local.region(), piece.local + done);
+        let there = (&self.remote, piece.remote + done);
+        Some(match self.op {
+            Op::Read => (here, there, len as usize),
+            Op::Write => (there, here, len as usize),
+        })
+    }
+
+    fn by_cpu(mut self, cancel: &AtomicBool) -> Result<Started, AgentError> {
+        let mut since = 0;
+        while let Some(((to, dst), (from, src), len)) = self.step() {
+            copy_on_host(to, dst, from, src, len)?;
+            since += len as u64;
             if since >= STEP {
                 since = 0;
                 if cancel.load(Ordering::Relaxed) {
@@ -201,19 +237,35 @@ fn one_by_one(
                 }
             }
         }
+        Ok(Started::Done)
     }
-    // Copies of one engine finish in order, so the last one stands for all.
-    Ok(last.map_or(Started::Done, |last| Started::Flight(Box::new(Copies(last, lease)))))
 }
-
-struct Copies(Pending, #[expect(dead_code, reason = "kept until the copies end")] Option<Lease>);
 
 impl Flight for Copies {
     fn poll(&mut self) -> Result<bool, AgentError> {
-        Ok(self.0.is_done()?)
+        loop {
+            // Copies of one engine finish in order.
+            while let Some(first) = self.in_flight.front() {
+                if !first.is_done()? {
+                    break;
+                }
+                self.in_flight.pop_front();
+            }
+            if self.cancelled || self.in_flight.len() >= IN_FLIGHT {
+                return Ok(self.in_flight.is_empty());
+            }
+            let Some(((to, dst), (from, src), len)) = self.step() else {
+                return Ok(self.in_flight.is_empty());
+            };
+            if let Progress::Pending(pending) = copy(to, dst, from, src, len)? {
+                self.in_flight.push_back(pending);
+            }
+        }
     }
 
-    fn cancel(&mut self) {}
+    fn cancel(&mut self) {
+        self.cancelled = true;
+    }
 }
 
 fn direct(pair: &Pair<'_>, place: Place) -> Box<dyn Path> {

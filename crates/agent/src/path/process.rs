@@ -51,7 +51,7 @@ impl Path for ProcessCopy {
         let bounce = self.bounce.as_ref();
         let bounce = bounce.map(|bounce| Bounce {
             half: 0,
-            landing: [None, None],
+            landing: [Vec::new(), Vec::new()],
             deadline: self.deadline,
             memory: bounce.lock().unwrap_or_else(PoisonError::into_inner),
         });
@@ -144,8 +144,7 @@ impl Batch<'_> {
                 Direction::Write => copy(&bounce.memory, packed.offset, local, piece.offset, len),
             };
             if let Progress::Pending(pending) = copied? {
-                // Copies of one engine finish in order, so the last one stands for all.
-                bounce.landing[half] = Some(pending);
+                bounce.landing[half].push(pending);
             }
         }
         if self.direction == Direction::Write {
@@ -181,8 +180,8 @@ impl Batch<'_> {
 struct Bounce<'a> {
     /// The half that is next.
     half: usize,
-    /// Of each half, the last copy of the engine that uses it. Dropping it waits.
-    landing: [Option<Pending>; 2],
+    /// Of each half, the copies of the engine that use it. Dropping them waits.
+    landing: [Vec<Pending>; 2],
     deadline: Duration,
     // Behind the copies.
     memory: MutexGuard<'a, Region>,
@@ -191,7 +190,8 @@ struct Bounce<'a> {
 impl Bounce<'_> {
     /// Waits for the copies of a half.
     fn land_half(&mut self, half: usize) -> Result<(), AgentError> {
-        let Some(pending) = &self.landing[half] else { return Ok(()) };
+        // Copies of one engine finish in order, so the last one stands for all.
+        let Some(pending) = self.landing[half].last() else { return Ok(()) };
         let asked = Instant::now();
         while !pending.is_done()? {
             if asked.elapsed() > self.deadline {
@@ -200,7 +200,7 @@ impl Bounce<'_> {
             }
             std::hint::spin_loop();
         }
-        self.landing[half] = None;
+        self.landing[half].clear();
         Ok(())
     }
 
