@@ -394,6 +394,9 @@ impl Shared {
         if !run.flights.is_empty() {
             self.plan.peer.check()?;
         }
+        if self.cancel.load(Ordering::Relaxed) {
+            run.flights.iter_mut().for_each(|flight| flight.cancel());
+        }
         let mut at = 0;
         while let Some(flight) = run.flights.get_mut(at) {
             match flight.poll()? {
@@ -467,14 +470,12 @@ impl Shared {
             return;
         }
         self.cancel.store(true, Ordering::Relaxed);
-        // A thread in `post` looks at the flag by itself.
-        if let Ok(mut run) = self.run.try_lock() {
-            run.flights.iter_mut().for_each(|flight| flight.cancel());
-            if let Notice::Sent(_, receipt) = &run.notice
-                && receipt.withdraw()
-            {
-                run.notice = Notice::None;
-            }
+        // Whoever holds the lock looks at the flag by itself, in `post` or the next time it polls.
+        if let Ok(mut run) = self.run.try_lock()
+            && let Notice::Sent(_, receipt) = &run.notice
+            && receipt.withdraw()
+        {
+            run.notice = Notice::None;
         }
         self.progress();
     }

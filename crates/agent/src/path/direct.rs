@@ -173,7 +173,7 @@ fn one_by_one(
 ) -> Result<Started, AgentError> {
     let (part, remote) = (part.clone(), remote.region().clone());
     let on_host = (part.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
-    let mut copies = Copies {
+    let copies = Copies {
         op,
         part,
         remote,
@@ -185,10 +185,7 @@ fn one_by_one(
     if on_host {
         return copies.by_cpu(cancel);
     }
-    match copies.poll()? {
-        true => Ok(Started::Done),
-        false => Ok(Started::Flight(Box::new(copies))),
-    }
+    Started::by(copies)
 }
 
 /// Copies of one piece after the other, of which an engine is given several at a time.
