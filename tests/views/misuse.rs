@@ -136,7 +136,10 @@ fn a_wait_ends_by_its_deadline_and_leaves_a_record() {
         assert_eq!(wait(&agents, group, 50_000, 1), Err(Outcome::Timeout));
         let record =
             agents.waits[0].record(&*agents.gpu).expect("a record").expect("a failed wait");
-        assert_eq!((record.peer, record.expected, record.actual, record.thread), (1, 9, 0, 0));
+        assert_eq!((record.peer, record.expected, record.actual), (1, 9, 0));
+        // All lanes of a warp look, and the first one that gives up says so.
+        let members = if group == 1 { 32 } else { 1 };
+        assert!(record.thread < members, "group {group}: thread {}", record.thread);
         assert_eq!(record.address, agents.memory[0].kernel_addr());
     }
 }
