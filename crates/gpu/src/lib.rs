@@ -17,6 +17,7 @@ mod no_cuda;
 mod open;
 mod pointer;
 pub mod simt;
+mod view_layout;
 pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};

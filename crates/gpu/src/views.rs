@@ -1,21 +1,14 @@
 //! Views: tables of registered memory that kernels transfer between, `kernels/include/warpverbs/nixl.h`.
 
+use crate::view_layout::{
+    Keyed, LocalEntry, LocalHead, Reach, RemoteEntry, RemoteHead, WaitFault, WaitState,
+};
 use crate::{Buffer, Gpu, GpuError, KernelPtr, Local, LocalView, Place, Qp, Remote, RemoteView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-
-/// `wv::LocalEntry`, `wv::RemoteEntry`, `wv::LocalView`, `wv::RemoteView`, as words.
-const LOCAL_WORDS: usize = 4;
-const REMOTE_WORDS: usize = 6;
-const LOCAL_VIEW_WORDS: usize = 5;
-const REMOTE_VIEW_WORDS: usize = 3;
-/// `wv::reach`.
-const DIRECT: u64 = 1;
-const RDMA: u64 = 2;
-/// `wv::HeapState`.
-const STATE_BYTES: usize = 128;
+use zerocopy::{Immutable, IntoBytes};
 
 /// A piece of this agent's memory.
 #[derive(Clone, Debug)]
@@ -116,7 +109,7 @@ impl ViewWaits {
     /// # Errors
     /// The device refused memory.
     pub fn new(gpu: &dyn Gpu, peers: u32, timeout: Duration) -> Result<Self, GpuError> {
-        let state = gpu.alloc(STATE_BYTES, Place::Shared)?;
+        let state = gpu.alloc(size_of::<WaitState>(), Place::Shared)?;
         let alarms = gpu.alloc(4 * (1 + peers as usize), Place::Shared)?;
         Ok(Self { state, alarms, peers, timeout })
     }
@@ -145,51 +138,40 @@ impl ViewWaits {
     /// # Errors
     /// The device refused the read.
     pub fn record(&self, gpu: &dyn Gpu) -> Result<Option<WaitRecord>, GpuError> {
-        const COMPLETE: u32 = 2;
-        let mut bytes = [0; STATE_BYTES];
-        gpu.read(&self.state, 0, &mut bytes)?;
-        let half = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
-        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-        let record = WaitRecord {
-            status: half(4),
-            peer: half(12),
-            address: word(16),
-            expected: word(24),
-            actual: word(32),
-            thread: word(40),
-        };
-        Ok((half(0) == COMPLETE).then_some(record))
+        let mut state = WaitState::default();
+        gpu.read(&self.state, 0, state.as_mut_bytes())?;
+        let WaitFault { claim, status, peer, offset, expected, actual, thread, .. } = state.fault;
+        // Offsets of views count from address 0.
+        let record = WaitRecord { status, peer, address: offset, expected, actual, thread };
+        Ok((claim == WaitFault::COMPLETE).then_some(record))
     }
 }
 
-/// A table in the memory of `gpu`: `head` words, of which the first will be the address of what
-/// follows them, then `entries`, then what `entries` point to.
+/// A table in the memory of `gpu`: a head, then entries, then what these point to.
 struct Table {
     buffer: Buffer,
-    words: Vec<u64>,
+    bytes: Vec<u8>,
 }
 
 impl Table {
-    fn new(gpu: &dyn Gpu, words: usize) -> Result<Self, GpuError> {
-        let buffer = gpu.alloc(8 * words, Place::Device)?;
-        Ok(Self { buffer, words: Vec::with_capacity(words) })
+    fn new(gpu: &dyn Gpu, len: usize) -> Result<Self, GpuError> {
+        let buffer = gpu.alloc(len, Place::Device)?;
+        Ok(Self { buffer, bytes: Vec::with_capacity(len) })
     }
 
-    /// Address of word `index`.
-    fn address(&self, index: usize) -> u64 {
-        self.buffer.kernel_addr() + 8 * index as u64
+    /// Where kernels find byte `offset`.
+    fn address(&self, offset: usize) -> u64 {
+        self.buffer.kernel_addr() + offset as u64
+    }
+
+    fn push(&mut self, part: &(impl IntoBytes + Immutable)) {
+        self.bytes.extend_from_slice(part.as_bytes());
     }
 
     fn write(self, gpu: &dyn Gpu) -> Result<Buffer, GpuError> {
-        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        gpu.write(&self.buffer, 0, &bytes)?;
+        gpu.write(&self.buffer, 0, &self.bytes)?;
         Ok(self.buffer)
     }
-}
-
-/// Two u32 of a structure that lie in one word.
-const fn pair(first: u32, second: u32) -> u64 {
-    first as u64 | (second as u64) << 32
 }
 
 fn nanoseconds(timeout: Duration) -> u64 {
@@ -207,15 +189,21 @@ pub fn local_view(
     waits: &ViewWaits,
 ) -> Result<KernelPtr<LocalView>, ViewError> {
     let count = u32::try_from(parts.len()).map_err(|_| ViewError::Entries(parts.len()))?;
-    let mut table = Table::new(gpu, LOCAL_VIEW_WORDS + LOCAL_WORDS * parts.len())?;
-    let entries = table.address(LOCAL_VIEW_WORDS);
-    let (state, alarms) = (waits.state.kernel_addr(), waits.alarms.kernel_addr());
-    let timeout = nanoseconds(waits.timeout);
-    table.words.extend([entries, pair(count, waits.peers), state, alarms, timeout]);
+    let head = size_of::<LocalHead>();
+    let mut table = Table::new(gpu, head + size_of::<LocalEntry>() * parts.len())?;
+    table.push(&LocalHead {
+        entries: table.address(head),
+        count,
+        peers: waits.peers,
+        state: waits.state.kernel_addr(),
+        alarms: waits.alarms.kernel_addr(),
+        timeout_ns: nanoseconds(waits.timeout),
+    });
     for LocalPart { memory, nic } in parts {
         let nic = nic.unwrap_or_default();
+        let nic = Keyed { addr: nic.addr, key: nic.lkey, reserved: 0 };
         let (addr, bytes) = (memory.kernel_addr(), memory.len() as u64);
-        table.words.extend([addr, bytes, nic.addr, u64::from(nic.lkey)]);
+        table.push(&LocalEntry { addr, bytes, nic });
     }
     let buffer = table.write(gpu)?;
     // SAFETY: the buffer holds a `wv::LocalView` and its entries, which nobody writes again; what
@@ -237,32 +225,40 @@ pub fn remote_view(
 ) -> Result<KernelPtr<RemoteView>, ViewError> {
     let count = u32::try_from(parts.len()).map_err(|_| ViewError::Entries(parts.len()))?;
     let pairs = check_ways(parts)?;
-    let head = REMOTE_VIEW_WORDS + REMOTE_WORDS * parts.len();
-    let mut table = Table::new(gpu, head + pairs)?;
-    let entries = table.address(REMOTE_VIEW_WORDS);
-    table.words.extend([entries, u64::from(count), nanoseconds(timeout)]);
+    let head = size_of::<RemoteHead>();
+    let behind = head + size_of::<RemoteEntry>() * parts.len();
+    let mut table = Table::new(gpu, behind + size_of::<u64>() * pairs)?;
+    let (entries, timeout_ns) = (table.address(head), nanoseconds(timeout));
+    table.push(&RemoteHead { entries, count, reserved: 0, timeout_ns });
     let mut addresses = Vec::with_capacity(pairs);
     for part in parts {
-        let Some(RemotePart { peer, way }) = part else {
-            table.words.extend([0; REMOTE_WORDS]);
-            continue;
-        };
-        let peer = u64::from(*peer) << 32;
-        match way {
-            RemoteWay::Direct(memory) => {
-                let (addr, bytes) = (memory.kernel_addr(), memory.len() as u64);
-                table.words.extend([addr, bytes, 0, 0, 0, DIRECT | peer]);
-            }
+        let hole = RemoteEntry::default();
+        let entry = part.as_ref().map_or(hole, |RemotePart { peer, way }| match way {
+            RemoteWay::Direct(memory) => RemoteEntry {
+                addr: memory.kernel_addr(),
+                bytes: memory.len() as u64,
+                route: Reach::Direct as u8,
+                peer: *peer,
+                ..hole
+            },
             RemoteWay::Rdma { place, bytes, qps } => {
-                let channels = table.address(head + addresses.len());
+                let channels = table.address(behind + size_of::<u64>() * addresses.len());
                 addresses.extend(qps.iter().map(KernelPtr::addr));
-                let route = RDMA | (qps.len() as u64) << 16 | peer;
-                let key = u64::from(place.rkey);
-                table.words.extend([0, *bytes, place.addr, key, channels, route]);
+                RemoteEntry {
+                    bytes: *bytes,
+                    nic: Keyed { addr: place.addr, key: place.rkey, reserved: 0 },
+                    qps: channels,
+                    route: Reach::Rdma as u8,
+                    // At most 65535, by `check_ways`.
+                    qp_count: qps.len() as u16,
+                    peer: *peer,
+                    ..hole
+                }
             }
-        }
+        });
+        table.push(&entry);
     }
-    table.words.extend(addresses);
+    addresses.iter().for_each(|address: &u64| table.push(address));
     let buffer = table.write(gpu)?;
     // SAFETY: the buffer holds a `wv::RemoteView`, its entries and their queue pairs, which nobody
     // writes again; what their addresses refer to is named below.

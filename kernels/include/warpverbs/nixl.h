@@ -43,7 +43,7 @@ struct RemoteEntry {
   u32 peer;  // number of the peer; alarm_of_peer
 };
 
-// Views are never written after they were handed out. Mirrors crates/gpu/src/views.rs.
+// Views are never written after they were handed out. Mirrors crates/gpu/src/view_layout.rs.
 struct LocalView {
   u64 entries;  // address of LocalEntry
   u32 count;
