@@ -39,7 +39,7 @@ pub struct AgentConfig {
     pub(crate) token: Vec<u8>,
     pub(crate) deadline: Duration,
     pub(crate) gpu: Option<Arc<dyn Gpu>>,
-    pub(crate) nic: Option<Device>,
+    pub(crate) nics: Vec<Device>,
     pub(crate) queue_pairs: usize,
     pub(crate) tcp_sockets: u16,
     pub(crate) tcp_port: u16,
@@ -60,7 +60,7 @@ impl Default for AgentConfig {
             token: Vec::new(),
             deadline: Duration::from_secs(30),
             gpu: None,
-            nic: None,
+            nics: Vec::new(),
             queue_pairs: 2,
             tcp_sockets: 2,
             tcp_port: 0,
@@ -114,13 +114,16 @@ impl AgentConfig {
         Self { gpu: Some(gpu.clone()), ..self }
     }
 
-    /// The NIC that reaches peers of other hosts; without one they are reached by TCP.
+    /// A NIC that reaches peers of other hosts; without one they are reached by TCP. Each call adds
+    /// one, up to 16. Queue pairs take them in turns, at both ends: the first of one agent reaches
+    /// the first of the other, and so on. Kernels use the first alone.
     #[must_use]
-    pub fn nic(self, nic: &Device) -> Self {
-        Self { nic: Some(nic.clone()), ..self }
+    pub fn nic(mut self, nic: &Device) -> Self {
+        self.nics.push(nic.clone());
+        self
     }
 
-    /// Queue pairs to each peer, 1 to 16; blocks are spread over them.
+    /// Queue pairs to each peer, 1 to 16, and at least one for each NIC; blocks are spread over them.
     #[must_use]
     pub fn queue_pairs(self, count: usize) -> Self {
         Self { queue_pairs: count, ..self }
@@ -207,6 +210,8 @@ impl AgentConfig {
         let blocks = self.kernel_blocks.unwrap_or(1);
         field("kernel_blocks", blocks.into(), blocks > 0, "at least 1")?;
         field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
+        let nics = self.nics.len();
+        field("NICs", nics as u64, nics <= 16, "at most 16")?;
         let sockets = self.tcp_sockets;
         field("tcp_sockets", sockets.into(), (1..=64).contains(&sockets), "1 to 64")?;
         let window = self.window;
@@ -226,7 +231,7 @@ impl fmt::Debug for AgentConfig {
             .field("advertise", &self.advertise)
             .field("token", &!self.token.is_empty())
             .field("deadline", &self.deadline)
-            .field("nic", &self.nic)
+            .field("nics", &self.nics)
             .field("queue_pairs", &self.queue_pairs)
             .field("window", &self.window)
             .field("require", &self.require)

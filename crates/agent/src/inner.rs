@@ -131,11 +131,11 @@ impl Inner {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let access = access | Access::REMOTE_ATOMIC;
         let register = |nic: &Device| nic.register(buffer.clone(), access).map(Arc::new);
-        let key = self.config.nic.as_ref().map(register).transpose()?;
-        let exported = self.exporter.export(buffer, key);
+        let keys = self.config.nics.iter().map(register).collect::<Result<Vec<_>, _>>()?;
+        let exported = self.exporter.export(buffer, keys.first().cloned());
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let extent = Extent { owner: self.owner.clone(), id, label: label.into(), len };
-        let memory = Arc::new(LocalMemory::new(extent, exported));
+        let memory = Arc::new(LocalMemory::new(extent, exported, keys));
         let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         memories.insert(id, memory.clone());
         Ok(memory)

@@ -72,6 +72,10 @@ impl KernelView {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Memory of this agent, as transfers and peers hold it.
 pub(crate) struct LocalMemory {
     pub(crate) extent: Extent,
@@ -81,20 +85,23 @@ pub(crate) struct LocalMemory {
     live: AtomicBool,
     /// What peers reach it by, until it is deregistered.
     exported: Mutex<Option<Exported>>,
+    /// Its registration with each NIC of this agent, until it is deregistered.
+    keys: Mutex<Vec<Arc<MemoryRegion>>>,
     /// Its key for TCP connections, once a peer has asked for it.
     tcp: Mutex<Option<TcpKey>>,
 }
 
 impl LocalMemory {
-    pub(crate) fn new(extent: Extent, exported: Exported) -> Self {
+    /// `keys`: one for each NIC, of which `exported` has the first.
+    pub(crate) fn new(extent: Extent, exported: Exported, keys: Vec<Arc<MemoryRegion>>) -> Self {
         let buffer = exported.buffer().clone();
-        let exported = Mutex::new(Some(exported));
+        let (exported, keys) = (Mutex::new(Some(exported)), Mutex::new(keys));
         let (view, live) = (KernelView::default(), AtomicBool::new(true));
-        Self { extent, buffer, view, live, exported, tcp: Mutex::default() }
+        Self { extent, buffer, view, live, exported, keys, tcp: Mutex::default() }
     }
 
     fn exported(&self) -> MutexGuard<'_, Option<Exported>> {
-        self.exported.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.exported)
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -113,16 +120,17 @@ impl LocalMemory {
     /// Its key dies now, unless a transfer of this agent needs it still.
     pub(crate) fn retire(&self) {
         self.live.store(false, Ordering::Release);
-        drop(self.exported().take());
+        drop((self.exported().take(), std::mem::take(&mut *lock(&self.keys))));
     }
 
-    pub(crate) fn key(&self) -> Option<Arc<MemoryRegion>> {
-        self.exported().as_ref().and_then(|exported| exported.region().cloned())
+    /// Its registrations in order of the NICs; none if it was deregistered.
+    pub(crate) fn keys(&self) -> Vec<Arc<MemoryRegion>> {
+        lock(&self.keys).clone()
     }
 
     /// The key by which peers read and write it over TCP, as it travels.
     pub(crate) fn tcp_key(&self, serving: &Serving) -> Result<Vec<u8>, String> {
-        let mut key = self.tcp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = lock(&self.tcp);
         // Under the lock: `Kept::new` finds the key, or this call finds the end of the registration.
         self.check().map_err(|error| error.to_string())?;
         if key.is_none() {
@@ -140,6 +148,7 @@ impl LocalMemory {
             addr: region.addr(),
             place: region.kind().into(),
             offer: self.exported().as_ref()?.offer().clone(),
+            rails: self.keys().iter().skip(1).map(|key| key.remote().to_bytes()).collect(),
         })
     }
 }
@@ -155,7 +164,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Of memory that is retired.
     pub(crate) fn new(memory: &Arc<LocalMemory>) -> Arc<Self> {
-        let tcp = memory.tcp.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tcp = lock(&memory.tcp).take();
         Arc::new(Self { memory: memory.clone(), _tcp: tcp })
     }
 
@@ -199,9 +208,9 @@ impl Registration {
         &self.memory.buffer
     }
 
-    /// Its registration with the agent's NIC, if that was given one.
+    /// Its registration with the agent's first NIC, if that was given one.
     pub fn nic(&self) -> Option<Arc<MemoryRegion>> {
-        self.memory.key()
+        self.memory.keys().into_iter().next()
     }
 
     /// Length in bytes.

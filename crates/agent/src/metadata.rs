@@ -12,7 +12,7 @@ use warpverbs_mem::Kind;
 use warpverbs_peer::{Introduction, RangeOffer};
 
 pub(crate) const FORMAT: Format =
-    Format { what: "metadata of an agent", magic: *b"WVAM", version: 1 };
+    Format { what: "metadata of an agent", magic: *b"WVAM", version: 2 };
 /// The longest name of an agent and of a label, bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
@@ -97,8 +97,10 @@ pub(crate) struct MemoryInfo {
     /// Where it begins in the owner's process.
     pub(crate) addr: u64,
     pub(crate) place: Place,
-    /// What it is mapped by, its key, its length.
+    /// What it is mapped by, its key for the first NIC, its length.
     pub(crate) offer: RangeOffer,
+    /// Its keys for the other NICs, in their order.
+    pub(crate) rails: Vec<Vec<u8>>,
 }
 
 /// What the metadata is for.

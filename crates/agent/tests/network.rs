@@ -8,7 +8,7 @@ use warpverbs_agent::{
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_transport::Context;
+use warpverbs_transport::{Access, Context, MemoryRegion};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -32,6 +32,60 @@ fn apart() -> (Agent, Agent) {
         Agent::new(name, config).unwrap()
     };
     (agent("initiator"), agent("target"))
+}
+
+/// An agent with several NICs, which the other's reach by UDP. No two of them know the same memory by
+/// the same key.
+fn on_rails(name: &str, count: usize) -> (Agent, Vec<MemoryRegion>) {
+    let mut others = Vec::new();
+    let mut config = AgentConfig::default().require(PathKind::Network).queue_pairs(4);
+    for shift in 0..count {
+        let link = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
+        let context = Context::builder().soft_config(soft).build().unwrap();
+        let nic = context.open("soft").unwrap();
+        others.extend((0..shift).map(|_| nic.alloc_host(4096, Access::empty()).unwrap()));
+        config = config.nic(&nic);
+    }
+    (Agent::new(name, config).unwrap(), others)
+}
+
+#[test]
+fn queue_pairs_take_the_nics_of_both_ends_in_turns() {
+    for (here, there) in [(2, 2), (3, 2), (1, 3), (2, 1)] {
+        let (initiator, _other_regions) = on_rails("initiator", here);
+        let (target, _their_other_regions) = on_rails("target", there);
+        let len = (1 << 20) + 300;
+        let theirs = target.register(pattern(len, 8), "theirs").unwrap();
+        let ours = initiator.register(vec![0; len], "ours").unwrap();
+        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        let remote = initiator.remote("target", "theirs").unwrap();
+        let said = initiator.explain(&ours, &remote).unwrap().to_string();
+        let expected = format!("4 queue pairs, NICs: {here} here, {there} there");
+        assert!(said.contains(&expected), "{said}");
+        // Long and short pieces: every queue pair has some of each.
+        let places = [(0u64, 1 << 20)].into_iter().chain((0..30).map(|i| ((1 << 20) + 10 * i, 7)));
+        let lists: Vec<_> = places
+            .map(|(at, len)| (ours.blocks(at, len, 1).unwrap(), theirs.blocks(at, len, 1).unwrap()))
+            .collect();
+        let both = |op| {
+            let mut joined = lists[0].clone();
+            for (local, remote) in &lists[1..] {
+                joined.0.append(local).unwrap();
+                joined.1.append(remote).unwrap();
+            }
+            run(&initiator.initialize(op, &joined.0, &joined.1).unwrap());
+        };
+        both(Op::Read);
+        let moved = |bytes: &[u8], seed| {
+            let other = pattern(len, seed);
+            (0..len).all(|i| i >= 1 << 20 && (i - (1 << 20)) % 10 >= 7 || bytes[i] == other[i])
+        };
+        assert!(moved(&bytes(&ours), 8));
+        ours.write(0, &pattern(len, 9)).unwrap();
+        both(Op::Write);
+        assert!(moved(&bytes(&theirs), 9));
+    }
 }
 
 fn over_tcp() -> (Agent, Agent) {

@@ -1,5 +1,6 @@
-//! Queue pairs of a NIC: several to each peer, made when they are first needed and again after an
-//! error.
+//! Queue pairs of the agents' NICs: several to each peer, made when they are first needed and again
+//! after an error. Queue pair `i` goes from NIC `i` here to NIC `i` there, each modulo how many there
+//! are, with the keys that these know the memory by.
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::control::frame::Service;
@@ -39,15 +40,27 @@ pub(crate) enum Poster {
     Kernels,
 }
 
+impl Poster {
+    /// The NICs of an agent that queue pairs of this set use: views of kernels have one key.
+    fn nics(self, agent: &Inner) -> &[Device] {
+        let nics = &agent.config.nics[..];
+        match self {
+            Self::Host => nics,
+            Self::Kernels => &nics[..nics.len().min(1)],
+        }
+    }
+}
+
+/// `count` of them, on the NICs in turns.
 fn endpoints(
-    nic: &Device,
+    nics: &[Device],
     poster: Option<&Arc<dyn Gpu>>,
     count: usize,
     deadline: Duration,
 ) -> Result<Vec<Endpoint>, Error> {
     let config = poster.map_or_else(EndpointConfig::host, EndpointConfig::for_gpu);
     let config = config.send_depth(1024).recv_depth(0).timeout(deadline);
-    (0..count).map(|_| nic.endpoint(&config)).collect()
+    nics.iter().cycle().take(count).map(|nic| nic.endpoint(&config)).collect()
 }
 
 fn handles(endpoints: &[Endpoint]) -> Vec<Vec<u8>> {
@@ -73,14 +86,17 @@ impl Answering {
         from: &Owner,
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
-        let nic = inner.config.nic.as_ref().ok_or("this agent has no NIC")?;
         let (poster, theirs): (Poster, Vec<Vec<u8>>) =
             postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         if !(1..=MOST_PAIRS).contains(&theirs.len()) {
             return Err(format!("{} queue pairs, expected 1 to {MOST_PAIRS}", theirs.len()));
         }
+        let nics = poster.nics(inner);
+        if nics.is_empty() {
+            return Err("this agent has no NIC".to_owned());
+        }
         let say = |error: Error| error.to_string();
-        let ends = endpoints(nic, None, theirs.len(), inner.config.deadline).map_err(say)?;
+        let ends = endpoints(nics, None, theirs.len(), inner.config.deadline).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
         lock(&self.0).insert((from.clone(), poster), ends);
@@ -120,9 +136,12 @@ impl Pairs {
             remote: peer.owner.to_string(),
             tried: vec![Reason::new(PathKind::Network.to_string(), "no NIC was given")],
         };
-        let nic = agent.config.nic.as_ref().ok_or_else(no_nic)?;
+        let nics = self.poster.nics(agent);
+        if nics.is_empty() {
+            return Err(no_nic());
+        }
         let gpu = (self.poster == Poster::Kernels).then_some(&agent.gpu);
-        let ends = endpoints(nic, gpu, agent.config.queue_pairs, deadline)?;
+        let ends = endpoints(nics, gpu, agent.config.queue_pairs.max(nics.len()), deadline)?;
         let link = agent.connect(peer, deadline)?;
         let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
         let own = postcard::to_stdvec(&(self.poster, handles(&ends)));
@@ -153,7 +172,8 @@ impl Pairs {
 
 struct Network {
     agent: Weak<Inner>,
-    remote: RemoteRegion,
+    /// The memory as each NIC of the peer knows it.
+    remote: Arc<[RemoteRegion]>,
 }
 
 impl Path for Network {
@@ -166,14 +186,17 @@ impl Path for Network {
     ) -> Result<Started, AgentError> {
         let agent = self.agent.upgrade().ok_or_else(|| ended(&part.local.extent.owner))?;
         let pairs = peer.pairs.get(&agent, peer)?;
-        let key = part.local.key().ok_or_else(|| part.local.extent.deregistered())?;
+        let keys = part.local.keys();
+        if keys.is_empty() {
+            return Err(part.local.extent.deregistered());
+        }
         let chunks = part.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
         let flight = Work {
             peer: peer.clone(),
             op,
             part: part.clone(),
-            key,
-            remote: self.remote,
+            keys,
+            remote: self.remote.clone(),
             ends: vec![0; pairs.len()],
             pairs,
             at: (0, 0),
@@ -192,9 +215,9 @@ struct Work {
     peer: Arc<Peer>,
     op: Op,
     part: Arc<Part>,
-    /// Keeps the key of the local memory.
-    key: Arc<MemoryRegion>,
-    remote: RemoteRegion,
+    /// The local memory as each NIC here knows it, and the peer's as each NIC there does.
+    keys: Vec<Arc<MemoryRegion>>,
+    remote: Arc<[RemoteRegion]>,
     pairs: Arc<Vec<Endpoint>>,
     /// Of each queue pair, one past the last work request.
     ends: Vec<u64>,
@@ -216,8 +239,10 @@ impl Work {
         while let Some(piece) = self.part.pieces.get(self.at.0).copied() {
             let turn = (self.posted % pairs.len() as u64) as usize;
             let len = (piece.len - self.at.1).min(CHUNK);
-            let local = self.key.local().slice(piece.local + self.at.1, len)?;
-            let remote = self.remote.slice(piece.remote + self.at.1, len)?;
+            let (key, remote) =
+                (&self.keys[turn % self.keys.len()], self.remote[turn % self.remote.len()]);
+            let local = key.local().slice(piece.local + self.at.1, len)?;
+            let remote = remote.slice(piece.remote + self.at.1, len)?;
             // The last of each queue pair tells that all are done.
             let left = self.chunks - self.posted;
             let last = left <= pairs.len() as u64;
@@ -307,13 +332,20 @@ impl Drop for Work {
 
 pub(super) fn network(pair: &Pair<'_>) -> Attempt {
     let no = |why: &str| vec![Reason::new(PathKind::Network.to_string(), why)];
-    if pair.agent.config.nic.is_none() {
+    let nics = pair.agent.config.nics.len();
+    if nics == 0 {
         return Err(no("no NIC was given to this agent"));
     }
-    let remote = pair.remote.range(pair.agent, pair.peer).region();
-    let remote = remote.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
+    let first = pair.remote.range(pair.agent, pair.peer).region();
+    let first = first.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
+    let others = pair.remote.info.rails.iter().map(|bytes| RemoteRegion::from_bytes(bytes));
+    let remote: Result<Arc<[_]>, _> = std::iter::once(Ok(first)).chain(others).collect();
+    let remote = remote.map_err(|error| no(&error.to_string()))?;
     let pairs = pair.peer.pairs.get(pair.agent, pair.peer);
     let pairs = pairs.map_err(|error| no(&error.to_string()))?;
-    let by = format!("{} queue pairs", pairs.len());
+    let by = match (nics, remote.len()) {
+        (1, 1) => format!("{} queue pairs", pairs.len()),
+        (here, there) => format!("{} queue pairs, NICs: {here} here, {there} there", pairs.len()),
+    };
     Ok((Box::new(Network { agent: Arc::downgrade(pair.agent), remote }), by))
 }
