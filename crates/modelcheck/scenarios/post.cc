@@ -90,6 +90,32 @@ void wv_put_quiet(const wv::Qp* qp, wv::u64 i) {
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
 }
 
+// Leaves the doorbell of the first to the second, whose completion says both.
+void wv_defer_put_wait(const wv::Qp* qp, wv::u64 i) {
+  require_ok(put_word(*qp, i, wv::unsignalled | wv::deferred).status, "put");
+  const wv::Posted second = put_word(*qp, i + 1);
+  require_ok(second.status, "put");
+  require_ok(wv::wait(wv::thread, *qp, second), "wait");
+  for (wv::u64 k = i; k < i + 2; ++k) {
+    wv::check::require(wv::check::read(target + 8 * k) == value(k), "the payload is there");
+  }
+}
+
+// Nobody posts behind it: the wait rings.
+void wv_defer_wait(const wv::Qp* qp, wv::u64 i) {
+  const wv::Posted posted = put_word(*qp, i, wv::deferred);
+  require_ok(posted.status, "put");
+  require_ok(wv::wait(wv::thread, *qp, posted), "wait");
+  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
+}
+
+// The same by quiet.
+void wv_defer_quiet(const wv::Qp* qp, wv::u64 i) {
+  require_ok(put_word(*qp, i, wv::unsignalled | wv::deferred).status, "put");
+  require_ok(wv::quiet(wv::thread, *qp), "quiet");
+  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
+}
+
 // Three, so that a ring of four is used again.
 void wv_put_many(const wv::Qp* qp, wv::u64 i) {
   for (wv::u64 k = 0; k < 3; ++k) require_ok(put_word(*qp, i + k).status, "put");

@@ -2,7 +2,8 @@
 //! to a number of preemptions, and over random ones.
 
 use super::cases::{
-    Case, alone, ending, mixed, posting, receiving, recording, signalling, together, waiting,
+    Case, alone, deferring, ending, mixed, posting, receiving, recording, signalling, together,
+    waiting,
 };
 
 #[test]
@@ -18,6 +19,11 @@ fn several_lanes_post() {
 #[test]
 fn several_lanes_wait_and_share_a_full_ring() {
     waiting().iter().for_each(Case::check);
+}
+
+#[test]
+fn a_deferred_doorbell_is_rung_by_whoever_comes_next() {
+    deferring().iter().for_each(Case::check);
 }
 
 #[test]
