@@ -40,7 +40,7 @@ fn on_rails(name: &str, count: usize) -> (Agent, Vec<MemoryRegion>) {
     let mut others = Vec::new();
     let mut config = AgentConfig::default().require(PathKind::Network).queue_pairs(4);
     for shift in 0..count {
-        let link = UdpConfig { bind: ([127, 0, 0, 1], 0).into(), max_mtu: None };
+        let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
         let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
         let context = Context::builder().soft_config(soft).build().unwrap();
         let nic = context.open("soft").unwrap();

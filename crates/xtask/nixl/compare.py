@@ -8,10 +8,13 @@ import sys
 TITLES = {
     "host": "host memory of two processes; NIXL by the transports that UCX takes",
     "sockets": "sockets: NIXL with UCX_TLS=tcp, this project's software NIC by RoCEv2 over UDP",
+    "tcp": "sockets: NIXL with UCX_TLS=tcp, this project's TCP path",
     "gpu": "memory of two GPUs",
     "one": "memory of one GPU, two processes: for correctness",
     "mixed": "host memory and memory of a GPU",
 }
+# Tables of ours that have the rows of another beside them.
+BESIDE = {"tcp": "sockets"}
 # Kinds of ours beside those of NIXL.
 KIND = {"host": "host", "shared": "host", "pinned": "host", "gpu": "gpu", "malloc": "gpu"}
 
@@ -40,7 +43,8 @@ def size(count):
 
 
 def table(folder, name):
-    nixl, ours = (rows(sorted(glob.glob(f"{folder}/{name}.{who}.*"))) for who in ("nixl", "ours"))
+    nixl = rows(sorted(glob.glob(f"{folder}/{BESIDE.get(name, name)}.nixl.*")))
+    ours = rows(sorted(glob.glob(f"{folder}/{name}.ours.*")))
     if not ours:
         return
     print(f"\n{TITLES[name]}; medians in us: NIXL, ours, ratio")

@@ -28,12 +28,13 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def nixl():
+    missing = []
     for name in ("nixl_cu13", "nixl_cu12", "nixl"):
         try:
             return importlib.import_module(name + "._api")
         except ImportError as error:
-            missing = error
-    raise missing
+            missing.append(f"{name}: {error}")
+    raise ImportError("; ".join(missing))
 
 
 def shape(text):

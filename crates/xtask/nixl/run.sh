@@ -37,6 +37,7 @@ sockets() {
   # The network that both use; UCX by itself leaves loopback out where it can.
   UCX_TLS=tcp UCX_NET_DEVICES=lo nixl --mem host --shapes $shapes "${layouts[@]}" >"$out/sockets.nixl.$1"
   agent -m host -s $shapes "${layouts[@]}" --nic soft --require network >"$out/sockets.ours.$1"
+  agent -m host -s $shapes "${layouts[@]}" --require tcp >"$out/tcp.ours.$1"
 }
 gpu() {
   local shapes=8,64K,1M,16M,128M,4Kx256,64Kx256,4Kx4096 mixed=8,1M,16M,4Kx256,4Kx4096

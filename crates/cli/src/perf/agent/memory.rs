@@ -45,31 +45,32 @@ pub(super) struct Side {
     pub(super) gpu: Arc<dyn Gpu>,
     /// Why this GPU.
     pub(super) why: String,
-    pub(super) nic: Option<Device>,
+    pub(super) nics: Vec<Device>,
 }
 
 impl Side {
     pub(super) fn open(args: &SideArgs, server: bool, bind: IpAddr) -> Result<Self> {
         let opened = gpu::open_explained(args.gpu.parse::<GpuChoice>()?)?;
-        let nic = match args.nic.as_str() {
-            "none" => None,
-            "soft" => {
-                let at = UdpConfig::at(SocketAddr::new(bind, 0));
-                let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
-                if let Some(link) = &args.link {
-                    config.link = link.parse::<LinkKind>()?.at(at);
-                }
-                let config = config.with_env()?.for_process(u32::from(server));
-                Some(Context::builder().soft_config(config).build()?.open("soft")?)
+        let open = |(name, number): (&str, u32)| -> Result<Device> {
+            if name != "soft" {
+                return Ok(Context::new()?.open(name)?);
             }
-            name => Some(Context::new()?.open(name)?),
+            let at = UdpConfig::at(SocketAddr::new(bind, 0));
+            let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
+            if let Some(link) = &args.link {
+                config.link = link.parse::<LinkKind>()?.at(at);
+            }
+            let config = config.with_env()?.for_process(2 * number + u32::from(server));
+            Ok(Context::builder().soft_config(config).build()?.open("soft")?)
         };
-        Ok(Self { gpu: opened.gpu, why: opened.why, nic })
+        let names = args.nic.split(',').filter(|name| *name != "none");
+        let nics = names.zip(0..).map(open).collect::<Result<_>>()?;
+        Ok(Self { gpu: opened.gpu, why: opened.why, nics })
     }
 
     pub(super) fn config(&self) -> AgentConfig {
         let config = AgentConfig::default().gpu(&self.gpu);
-        self.nic.iter().fold(config, AgentConfig::nic)
+        self.nics.iter().fold(config, AgentConfig::nic)
     }
 
     /// Registers so much memory of a kind.

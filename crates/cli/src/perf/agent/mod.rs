@@ -111,9 +111,12 @@ fn measure(side: &SideArgs, args: &MeasureArgs, address: SocketAddr) -> Result<(
     let end = client.measure(&plan, &mut rows, &mut notes).and_then(|()| client.finish());
     let setting = Setting {
         gpu: Some(Chosen::new(side.gpu.info().name.clone(), &side.why)),
-        nic: match &side.nic {
-            Some(nic) => Chosen::new(nic.info().name.clone(), nic.why()),
-            None => Chosen::new("none".to_owned(), "without --nic the network is no path"),
+        nic: match &side.nics[..] {
+            [nic, others @ ..] => {
+                let others = others.iter().map(|nic| format!(", {}", nic.info().name));
+                Chosen::new(others.fold(nic.info().name.clone(), |all, one| all + &one), nic.why())
+            }
+            [] => Chosen::new("none".to_owned(), "without --nic the network is no path"),
         },
     };
     let drawn = match &args.plot {

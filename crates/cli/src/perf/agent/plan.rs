@@ -16,7 +16,8 @@ pub(crate) struct SideArgs {
     /// Whose kernels and memory are used: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
-    /// The NIC that the network path uses: none, soft or the name of a NIC, at both ends
+    /// What the network path uses at both ends: none, soft or the name of a NIC; several are separated
+    /// by commas
     #[arg(long, default_value = "none")]
     pub(super) nic: String,
     /// What the software NIC sends its packets over: udp, shm or auto [default: udp]
@@ -112,6 +113,7 @@ pub(super) enum PathName {
     Mapped,
     ProcessCopy,
     Network,
+    Tcp,
 }
 
 impl From<PathName> for PathKind {
@@ -120,6 +122,7 @@ impl From<PathName> for PathKind {
             PathName::Mapped => Self::Mapped,
             PathName::ProcessCopy => Self::ProcessCopy,
             PathName::Network => Self::Network,
+            PathName::Tcp => Self::Tcp,
         }
     }
 }
