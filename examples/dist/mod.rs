@@ -206,7 +206,7 @@ fn open(job: &Job, launch: &rendezvous::Launch) -> Result<Session> {
     let master = (launch.master_addr.as_str(), launch.master_port);
     let own = job.bind.map_or_else(|| own_address(master), Ok)?;
     let bind = SocketAddr::new(own, job.udp_port);
-    let at = UdpConfig { bind, max_mtu: None };
+    let at = UdpConfig::at(bind);
     let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() }.with_env()?;
     if let Some(link) = job.link {
         config.link = link.at(at);
