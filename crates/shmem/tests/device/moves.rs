@@ -9,8 +9,8 @@ use warpverbs::kernels::shm as k;
 
 /// Thread, warp, block.
 const GROUPS: [u32; 3] = [0, 1, 2];
-/// The last warp is not full, and not every thread has something to copy.
-const DIM: Dim = Dim::new(2, 80);
+/// Of one the last warp is not full; in neither has every thread something to copy.
+const DIMS: [Dim; 2] = [Dim::new(2, 80), Dim::new(2, 64)];
 const SMALL: [u64; 10] = [0, 1, 3, 4, 8, 15, 16, 17, 100, 4095];
 const LARGE: u64 = (1 << 20) + 5;
 /// Of target and source, behind a place that is 16-byte aligned.
@@ -49,17 +49,22 @@ impl Run {
     }
 
     fn one(&mut self, call: Call, group: u32, bytes: u64, shifts: (u64, u64)) {
+        let dim = DIMS[self.numbers.below(2) as usize];
+        self.by(dim, call, group, bytes, shifts);
+    }
+
+    fn by(&mut self, dim: Dim, call: Call, group: u32, bytes: u64, shifts: (u64, u64)) {
         let world = self.ranks.heaps.len() as u64;
         let (me, pe) = (self.numbers.below(world) as usize, self.numbers.below(world) as usize);
         let half = self.half;
         let (to, from) = (self.place(0, shifts.0, bytes), self.place(half, shifts.1, bytes));
         let what = format!("{call:?} by group {group} of {bytes} bytes from {from:#x} to {to:#x}");
-        let what = format!("{what}, rank {me} to {pe}");
+        let what = format!("{what}, rank {me} to {pe}, {dim:?}");
         let (heap, peer) = (self.ranks.heaps[me].clone(), pe as u32);
         let len = bytes as usize;
         match call {
             Call::Put => {
-                self.ranks.run(DIM, |status| k::ShmPut {
+                self.ranks.run(dim, |status| k::ShmPut {
                     heap,
                     group,
                     to,
@@ -71,7 +76,7 @@ impl Run {
                 self.model.copy((me, from), (pe, to), len);
             }
             Call::Get => {
-                self.ranks.run(DIM, |status| k::ShmGet {
+                self.ranks.run(dim, |status| k::ShmGet {
                     heap,
                     group,
                     to,
@@ -96,7 +101,7 @@ impl Run {
                     pe: peer,
                     status,
                 };
-                self.ranks.run(DIM, status);
+                self.ranks.run(dim, status);
                 self.await_signal(pe, signal, me, value, &what);
                 self.model.copy((me, from), (pe, to), len);
             }
@@ -189,7 +194,9 @@ fn long_transfers_cross_segments() {
         for call in CALLS {
             for group in GROUPS {
                 for shifts in [(0, 0), (5, 5), (5, 13)] {
-                    run.one(call, group, LARGE, shifts);
+                    for dim in DIMS {
+                        run.by(dim, call, group, LARGE, shifts);
+                    }
                 }
             }
         }
@@ -221,7 +228,7 @@ fn single_words_arrive() {
             for width in [1, 4, 8] {
                 let (to, value) = (64 + 3 * u64::from(width), run.numbers.next());
                 let heap = run.ranks.heaps[0].clone();
-                run.ranks.run(DIM, |status| k::ShmPutValue {
+                run.ranks.run(DIMS[0], |status| k::ShmPutValue {
                     heap,
                     group,
                     to,
@@ -244,7 +251,7 @@ fn a_named_route_does_the_same() {
         let (to, from, bytes) = (5, (1 << 12) + 3, 1000);
         let heap = run.ranks.heaps[0].clone();
         let group = 2;
-        run.ranks.run(DIM, |status| k::ShmPutBy {
+        run.ranks.run(DIMS[0], |status| k::ShmPutBy {
             heap,
             group,
             route,

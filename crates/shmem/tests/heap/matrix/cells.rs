@@ -112,14 +112,7 @@ fn is_valid(row: Row) -> bool {
     if !row.iter().zip(call.levels()).all(|(level, levels)| *level < levels) {
         return false;
     }
-    let Cell { world, routes, size, .. } = cell(row);
-    match call {
-        Call::Chain => world > 2,
-        // Extended atomics: not in the table for routes by RDMA.
-        Call::Exchange => routes == "direct",
-        Call::FetchAdd | Call::CompareExchange => routes == "direct" || size == 8,
-        _ => true,
-    }
+    call != Call::Chain || cell(row).world > 2
 }
 
 fn cell(row: Row) -> Cell {
