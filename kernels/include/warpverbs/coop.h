@@ -35,11 +35,11 @@ struct Thread {
 struct Warp {
   WV_DEVICE u32 thread_rank() const { return lane_id(); }
   WV_DEVICE u32 size() const { return popcount(whole_warp()); }
-  WV_DEVICE void sync() const { sync_warp(whole_warp()); }
+  WV_DEVICE void sync() const { sync_warp(all_lanes()); }
   WV_DEVICE void assemble() const { sync(); }
   WV_DEVICE bool any(bool holds) const {
-    sync_warp(whole_warp());
-    return ballot(whole_warp(), holds) != 0;
+    sync_warp(all_lanes());
+    return ballot(all_lanes(), holds) != 0;
   }
   template <class T>
   WV_DEVICE T broadcast(const T& value) const;
@@ -58,6 +58,14 @@ struct Block {
   static constexpr bool alone = false;
   static constexpr u32 max_size = 1024;
 };
+
+// Whether a group consists of all lanes of its warps, so that they may leave a loop together.
+template <class Coop>
+constexpr bool of_warps = false;
+template <>
+constexpr bool of_warps<Warp> = true;
+template <>
+constexpr bool of_warps<Block> = true;
 
 WV_D constexpr Thread thread{};
 WV_D constexpr Warp warp{};

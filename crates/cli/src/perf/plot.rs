@@ -1,4 +1,4 @@
-//! Lines over sizes, as an SVG file. Both axes are logarithmic.
+//! Lines over sizes or other numbers, as an SVG file. Both axes are logarithmic.
 
 use crate::units;
 use anyhow::{Context as _, Result, anyhow};
@@ -15,7 +15,7 @@ const PANEL: u32 = 380;
 /// A line of a panel.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Size in bytes and value.
+    /// Size in bytes, or what else the panel has lines over, and value.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -23,6 +23,8 @@ pub(crate) struct Line {
 pub(crate) struct Panel {
     name: &'static str,
     show: fn(f64) -> String,
+    over: &'static str,
+    show_over: fn(u64) -> String,
     lines: Vec<Line>,
 }
 
@@ -55,7 +57,13 @@ impl Panel {
         lines: impl IntoIterator<Item = Line>,
     ) -> Option<Self> {
         let lines: Vec<_> = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
-        (!lines.is_empty()).then_some(Self { name, show, lines })
+        let sized = Self { name, show, over: "size", show_over: units::bytes, lines };
+        (!sized.lines.is_empty()).then_some(sized)
+    }
+
+    /// Over plain numbers of something, not bytes.
+    pub(crate) fn over(self, what: &'static str) -> Self {
+        Self { over: what, show_over: |number| number.to_string(), ..self }
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
@@ -73,9 +81,9 @@ impl Panel {
             .light_line_style(TRANSPARENT)
             .x_labels(64)
             .y_labels(64)
-            .x_label_formatter(&|x| units::bytes(x.exp2().round() as u64))
+            .x_label_formatter(&|x| (self.show_over)(x.exp2().round() as u64))
             .y_label_formatter(&|y| (self.show)(tidy(*y)))
-            .x_desc("size")
+            .x_desc(self.over)
             .y_desc(self.name)
             .draw()
             .map_err(failed)?;

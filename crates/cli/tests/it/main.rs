@@ -7,4 +7,5 @@ mod conform;
 mod conform_far;
 mod network;
 mod run;
+mod shmem;
 mod tcp;

@@ -32,6 +32,16 @@ WV_DEVICE lane_mask whole_warp() {
   return lanes >= warp_size ? ~lane_mask{0} : lane_bit(lanes) - 1;
 }
 
+// The mask of collectives that every lane of the caller's warp calls: a constant on GPUs, where lanes
+// that a block does not have count as ended ones, for which no collective waits.
+WV_DEVICE lane_mask all_lanes() {
+#if defined(WV_ARCH_CUDA) || defined(WV_ARCH_HIP)
+  return ~lane_mask{0};
+#else
+  return whole_warp();
+#endif
+}
+
 #if !defined(WV_ARCH_SIMT)
 // sync_block, at the start of a call that every thread of the block has to make. The SIMT device
 // ends the launch if some of them do not.

@@ -7,6 +7,7 @@
 #define WV_DEVICE __device__ __forceinline__
 #define WV_NOINLINE __noinline__
 #define WV_UNROLL _Pragma("unroll")
+#define WV_ROLLED _Pragma("unroll 1")
 #define WV_KERNEL(name) extern "C" __global__ void name
 #define WV_SHARED(type, name) __shared__ type name
 #define WV_SITE (::wv::site{})

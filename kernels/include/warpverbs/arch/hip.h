@@ -9,6 +9,7 @@
 #define WV_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
 #define WV_NOINLINE __attribute__((noinline))
 #define WV_UNROLL _Pragma("unroll")
+#define WV_ROLLED _Pragma("unroll 1")
 #define WV_KERNEL(name) extern "C" __attribute__((global)) void name
 #define WV_SHARED(type, name) static __attribute__((shared)) type name
 #define WV_SITE (::wv::site{})

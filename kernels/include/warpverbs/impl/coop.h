@@ -18,7 +18,7 @@ struct Words {
 template <class T>
 WV_DEVICE T Warp::broadcast(const T& value) const {
   auto words = __builtin_bit_cast(impl::Words<T>, value);
-  for (u32& word : words.word) word = shfl(whole_warp(), word, 0);
+  for (u32& word : words.word) word = shfl(all_lanes(), word, 0);
   return __builtin_bit_cast(T, words);
 }
 

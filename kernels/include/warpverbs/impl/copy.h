@@ -60,43 +60,66 @@ struct Run {
   WV_DEVICE void write(u64 i, T word) const { store<order::relaxed, scope::system>(to + i, word); }
 };
 
-// Count elements of a lane, `stride` apart from `first` on; if Checked, some may lie beyond
-// `count`. All are loaded before the first is stored.
-template <u32 Count, bool Checked, class Elements>
-WV_DEVICE void copy_round(const Elements& elements, u64 first, u32 stride, u64 count) {
-  typename Elements::Element held[Count];
-  WV_UNROLL
-  for (u32 k = 0; k < Count; ++k) {
-    const u64 i = first + u64{k} * stride;
-    if (!Checked || i < count) held[k] = elements.read(i);
+// How many elements a member has in its registers at a time.
+template <u32 Count>
+struct Together {
+  static constexpr u32 count = Count;
+};
+
+// Calls `body(Together<n>, first, true)` for a warp's elements out of [from, count), of which `warps`
+// warps take their shares: n of a lane's, Lanes apart, as long as it returns true. They lie side by
+// side, so that their addresses differ by constants. n is Most or a fourth of it; no bound is checked
+// for each. Returns where the rest begins.
+template <u32 Most, u32 Lanes, class Body>
+WV_DEVICE u64 in_rows(u32 warp, u32 warps, u32 lane, u64 from, u64 count, Body body) {
+  constexpr u32 row = Most * Lanes;
+  const u64 round = u64{warps} * row;
+  WV_ROLLED
+  for (; from + round <= count; from += round) {
+    if (!body(Together<Most>{}, from + warp * row + lane, true)) return count;
   }
-  WV_UNROLL
-  for (u32 k = 0; k < Count; ++k) {
-    const u64 i = first + u64{k} * stride;
-    if (!Checked || i < count) elements.write(i, held[k]);
+  if constexpr (Most > 4) return in_rows<Most / 4, Lanes>(warp, warps, lane, from, count, body);
+  else return from;
+}
+
+// The same for all of [0, count), by all members of a group. All lanes of a warp come to the same
+// calls; where there are fewer elements than members, the last argument says who has one.
+template <u32 Most, class Coop, class Body>
+WV_DEVICE void share_out(const Coop& coop, u64 count, Body body) {
+  const u32 rank = coop.thread_rank(), size = coop.size();
+  u64 done = 0;
+  if constexpr (Coop::alone) {
+    done = in_rows<Most, 1>(0, 1, 0, 0, count, body);
+  } else if (of_warps<Coop> ? block_size() % warp_size == 0 : size % warp_size == 0) {
+    const u32 warp = rank / warp_size, lane = rank % warp_size;
+    done = in_rows<Most, warp_size>(warp, size / warp_size, lane, 0, count, body);
+  }
+  WV_ROLLED
+  for (; done < count; done += size) {
+    if (!body(Together<1>{}, done + rank, done + rank < count)) return;
   }
 }
 
-// Elements [0, count), those of a lane `stride` apart, InFlight of them loaded before the first is
-// stored.
-template <u32 InFlight, class Elements>
-WV_DEVICE void copy_elements(u32 rank, u32 stride, const Elements& elements, u64 count) {
-  const u64 round = u64{stride} * InFlight;
-  u64 first = rank;
-  for (; first + (round - stride) < count; first += round) {
-    copy_round<InFlight, false>(elements, first, stride, count);
-  }
-  // The rest in rounds of fewer, which are checked: all at once they would take too many registers.
-  constexpr u32 few = InFlight < 8 ? InFlight : 8;
-  for (; first < count; first += u64{stride} * few) {
-    copy_round<few, true>(elements, first, stride, count);
-  }
+// Elements [0, count), InFlight of a member's loaded before the first is stored.
+template <u32 InFlight, class Coop, class Elements>
+WV_DEVICE void copy_elements(const Coop& coop, const Elements& elements, u64 count) {
+  constexpr u32 apart = Coop::alone ? 1 : warp_size;
+  share_out<InFlight>(coop, count, [&](auto together, u64 first, bool mine) {
+    constexpr u32 n = decltype(together)::count;
+    if (!mine) return true;
+    typename Elements::Element held[n];
+    WV_UNROLL
+    for (u32 k = 0; k < n; ++k) held[k] = elements.read(first + k * apart);
+    WV_UNROLL
+    for (u32 k = 0; k < n; ++k) elements.write(first + k * apart, held[k]);
+    return true;
+  });
 }
 
 // Fewer than 16 bytes, at any alignment.
 template <class Coop>
 WV_DEVICE void copy_edge(const Coop& coop, u8* to, const u8* from, u64 bytes) {
-  copy_elements<Coop::alone ? 8 : 1>(coop.thread_rank(), coop.size(), Run<u8>{to, from}, bytes);
+  copy_elements<Coop::alone ? 8 : 1>(coop, Run<u8>{to, from}, bytes);
 }
 
 // One word, if that is all and both sides are aligned for it.
@@ -115,6 +138,11 @@ template <u32 InFlight, class Coop>
 WV_DEVICE void copy_with(const Coop& coop, void* to_any, const void* from_any, u64 bytes) {
   u8* to = static_cast<u8*>(to_any);
   const u8* from = static_cast<const u8*>(from_any);
+  const u64 places = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from);
+  if ((places | bytes) % pack_bytes == 0) {
+    copy_elements<InFlight>(coop, AlignedPacks{to, from}, bytes / pack_bytes);
+    return;
+  }
   if (copy_word<u64>(coop, to, from, bytes) || copy_word<u32>(coop, to, from, bytes)) return;
   const u64 gap = -reinterpret_cast<u64>(to) % pack_bytes;
   const u64 head = gap < bytes ? gap : bytes;
@@ -123,12 +151,11 @@ WV_DEVICE void copy_with(const Coop& coop, void* to_any, const void* from_any, u
   from += head;
   const u64 packs = (bytes - head) / pack_bytes;
   const u32 offset = static_cast<u32>(reinterpret_cast<u64>(from) % pack_bytes);
-  const u32 rank = coop.thread_rank(), stride = coop.size();
   if (offset == 0) {
-    copy_elements<InFlight>(rank, stride, AlignedPacks{to, from}, packs);
+    copy_elements<InFlight>(coop, AlignedPacks{to, from}, packs);
   } else {
     // Two loads each.
-    copy_elements<InFlight / 2>(rank, stride, ShiftedPacks{to, from - offset, offset}, packs);
+    copy_elements<InFlight / 2>(coop, ShiftedPacks{to, from - offset, offset}, packs);
   }
   const u64 done = packs * pack_bytes;
   copy_edge(coop, to + done, from + done, bytes - head - done);

@@ -110,6 +110,7 @@ WV_DEVICE Status await_word(const Watched& watched, const HeapWait& wait, HeapDe
   HeapPace pace;
   for (;;) {
     u64 actual = 0;
+    WV_ROLLED
     for (u32 i = 0; i < HeapPace::looks; ++i) {
       actual = look();
       if (holds(actual)) return Status{};
@@ -133,7 +134,7 @@ WV_DEVICE Status worst_of(const Coop& coop, Status mine) {
   return Status::of(bad ? outcome::bad_address : outcome::timeout);
 }
 
-// await_word by all members of a group: one thread looks, and the others learn of it.
+// await_word by all members of a group.
 template <class Coop, class Watched, class Look, class Holds>
 WV_DEVICE Status await_word_together(const Coop& coop, const Watched& watched, const HeapWait& wait,
                                      HeapDeadline& deadline, Look look, Holds holds) {
@@ -145,21 +146,32 @@ template <class Watched, class Look, class Holds>
 WV_DEVICE Status await_word_together(const Warp& lanes, const Watched& watched,
                                      const HeapWait& wait, HeapDeadline& deadline, Look look,
                                      Holds holds) {
-  const lane_mask whole = whole_warp();
   HeapPace pace;
   for (;;) {
     u64 actual = 0;
+    WV_ROLLED
     for (u32 i = 0; i < HeapPace::looks; ++i) {
       actual = look();
-      if (ballot(whole, holds(actual)) == whole) return Status{};
+      if (ballot(all_lanes(), !holds(actual)) == 0) return Status{};
       give_way();
     }
     Status status = pace.next(watched, wait.peer, deadline);
-    if (ballot(whole, !status.ok()) == 0) continue;
+    if (ballot(all_lanes(), !status.ok()) == 0) continue;
     status = worst_of(lanes, status);
     if (!holds(actual)) record_fault(watched, wait, status, actual);
     return status;
   }
+}
+// Of a block its first warp looks, and the others learn of it at the block's barrier.
+template <class Watched, class Look, class Holds>
+WV_DEVICE Status await_word_together(const Block& members, const Watched& watched,
+                                     const HeapWait& wait, HeapDeadline& deadline, Look look,
+                                     Holds holds) {
+  Status status;
+  if (members.thread_rank() < warp_size) {
+    status = await_word_together(wv::warp, watched, wait, deadline, look, holds);
+  }
+  return members.any(!status.ok()) ? members.broadcast(status) : Status{};
 }
 
 }  // namespace impl

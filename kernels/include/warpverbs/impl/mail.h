@@ -121,6 +121,7 @@ template <class Coop>
 WV_DEVICE void zero_wide(const Coop& coop, Mail& mail) {
   if (mail.wide == 0) return;
   MailLine* lines = mail.lines + slot_of(mail, mail.received - 1);
+  WV_ROLLED
   for (u32 i = coop.thread_rank(); i < mail.wide * wide_pairs; i += coop.size()) {
     store16<scope::system>(lines + i, vec16{0, 0});
   }
@@ -132,6 +133,7 @@ template <class Coop>
 WV_DEVICE void clear_lines(const Coop& coop, const Mail& mail) {
   MailLine* lines = mail.lines;
   const u64 count = u64{mail.slot_lines} << mail.box.log_slots;
+  WV_ROLLED
   for (u64 i = coop.thread_rank(); i < count; i += coop.size()) {
     store16<scope::system>(lines + i, vec16{0, 0});
   }
@@ -148,16 +150,18 @@ WV_DEVICE Status give_credit(const Coop& coop, Mail& mail, Timeout timeout) {
                        mail.from, unsignalled, timeout);
 }
 
-template <class Route, class Coop, class Message>
-WV_DEVICE Status receive_message(const Coop& coop, Mail& mail, const Message& message, u32 rank,
-                                 u32 stride, u32 bytes, Timeout timeout) {
+// Each member takes the part that it has among `readers`: the group, or `thread` where every member
+// takes all of it.
+template <class Route, class Coop, class Readers, class Message>
+WV_DEVICE Status receive_message(const Coop& coop, const Readers& readers, Mail& mail,
+                                 const Message& message, u32 bytes, Timeout timeout) {
   if (bytes > mail.box.bytes || !allows(Route{}, mail.receives_by)) {
     return refused(mail, bytes);
   }
   zero_wide(coop, mail);
   LineWait wait{mail, mail.lines + mail.take_slot, mail.take_number,
                 HeapDeadline::of(*mail.heap, timeout), HeapPace{}};
-  const Status mine = read_lines(coop, wait, message, bytes, rank, stride);
+  const Status mine = read_lines(readers, wait, message, bytes);
   if (coop.any(!mine.ok())) return worst_of(coop, mine);
   if (bytes > narrow_most) mail.wide = wide_lines(bytes);
   mail.received += 1;
@@ -238,8 +242,7 @@ WV_DEVICE Status mail_recv(const Coop& coop, Mail& mail, void* target, u32 bytes
                            Timeout timeout) {
   if (reinterpret_cast<u64>(target) % 8 != 0) return Status::of(outcome::bad_address);
   const impl::MailBytes message{static_cast<u8*>(target)};
-  return impl::receive_message<Route>(coop, mail, message, coop.thread_rank(), coop.size(),
-                                         bytes, timeout);
+  return impl::receive_message<Route>(coop, coop, mail, message, bytes, timeout);
 }
 
 template <class Route, class Coop>
@@ -260,9 +263,8 @@ WV_DEVICE Status mail_send_value(const Coop& coop, Mail& mail, u64 value, Timeou
 
 template <class Route, class Coop>
 WV_DEVICE Status mail_recv_value(const Coop& coop, Mail& mail, u64& value, Timeout timeout) {
-  // Every member looks at the one line.
-  return impl::receive_message<Route>(coop, mail, impl::MailRegister{&value}, 0, 1, line_payload,
-                                      timeout);
+  return impl::receive_message<Route>(coop, thread, mail, impl::MailRegister{&value},
+                                      line_payload, timeout);
 }
 
 }  // namespace wv

@@ -11,6 +11,7 @@
 // kind.
 #pragma once
 
+#include "warpverbs/impl/copy.h"
 #include "warpverbs/impl/heap_wait.h"
 #include "warpverbs/mail.h"
 
@@ -24,18 +25,20 @@ constexpr u64 line_mark = u64{1} << 63;
 struct MailBytes {
   u8* at;
 
-  WV_DEVICE u64 get(u32 i) const { return read8(reinterpret_cast<const u64*>(at) + i); }
-  WV_DEVICE void put(u32 i, u64 value) const {
+  WV_DEVICE u64 get(u64 i) const { return read8(reinterpret_cast<const u64*>(at) + i); }
+  WV_DEVICE void put(u64 i, u64 value) const {
     store<order::relaxed, scope::gpu>(reinterpret_cast<u64*>(at) + i, value);
   }
   WV_DEVICE u64 get_short(u32 i, u32 bytes) const {
     u64 value = 0;
+    WV_ROLLED
     for (u32 k = 0; k < bytes; ++k) {
       value |= u64{load<order::relaxed, scope::gpu>(at + i * line_payload + k)} << 8 * k;
     }
     return value;
   }
   WV_DEVICE void put_short(u32 i, u64 value, u32 bytes) const {
+    WV_ROLLED
     for (u32 k = 0; k < bytes; ++k) {
       store<order::relaxed, scope::gpu>(at + i * line_payload + k,
                                         static_cast<u8>(value >> 8 * k));
@@ -47,8 +50,8 @@ struct MailBytes {
 struct MailRegister {
   u64* value;
 
-  WV_DEVICE u64 get(u32) const { return *value; }
-  WV_DEVICE void put(u32, u64 v) const { *value = v; }
+  WV_DEVICE u64 get(u64) const { return *value; }
+  WV_DEVICE void put(u64, u64 v) const { *value = v; }
   WV_DEVICE u64 get_short(u32, u32) const { return *value; }
   WV_DEVICE void put_short(u32, u64 v, u32) const { *value = v; }
 };
@@ -93,40 +96,33 @@ WV_DEVICE u64 unmarked(u64 word, u32 tops, u32 i) {
   return (word & ~line_mark) | u64{tops >> i << 31} << 32;
 }
 
-// ---- loops over pairs
+// ---- who has which lines
 
-// How many pairs a member has in its registers at a time.
-template <u32 Count>
-struct Together {
-  static constexpr u32 count = Count;
+// The short line behind the whole ones.
+template <class Coop>
+WV_DEVICE bool has_short(const Coop& coop) {
+  return coop.thread_rank() == coop.size() - 1;
+}
+
+// The calling warp among those of its group.
+struct WarpOf {
+  u32 index, count;
+
+  template <class Coop>
+  WV_DEVICE static WarpOf of(const Coop& coop) {
+    return {coop.thread_rank() / wide_pairs, coop.size() / wide_pairs};
+  }
+  // Calls `body(Together<n>, line)` for the warp's lines out of `lines`, n of them in a row.
+  template <class Body>
+  WV_DEVICE void share_out(u32 lines, Body body) const {
+    u64 done = in_rows<8, 1>(index, count, 0, 0, lines, body);
+    WV_ROLLED
+    for (; done + index < lines; done += count) {
+      if (!body(Together<1>{}, done + index, true)) return;
+    }
+  }
+  WV_DEVICE bool has_short() const { return index == count - 1; }
 };
-
-// Calls `body(Together, first)` for a member's pairs out of `pairs`: first, first + stride, …, as
-// many of them as Together says, until one call returns a status that is not ok. Whole powers of
-// two, because a bound checked for every pair costs more than the pair.
-template <class Body>
-WV_DEVICE Status for_pairs(u32 rank, u32 stride, u32 pairs, Body body) {
-  u32 first = rank;
-  Status status;
-  for (; status.ok() && u64{first} + u64{7} * stride < pairs; first += 8 * stride) {
-    status = body(Together<8>{}, first);
-  }
-  if (status.ok() && first + 3 * stride < pairs) {
-    status = body(Together<4>{}, first);
-    first += 4 * stride;
-  }
-  if (status.ok() && first + stride < pairs) {
-    status = body(Together<2>{}, first);
-    first += 2 * stride;
-  }
-  if (status.ok() && first < pairs) status = body(Together<1>{}, first);
-  return status;
-}
-
-// Who has the short line behind `whole` ones.
-WV_DEVICE bool has_line(u32 rank, u32 stride, u32 whole) {
-  return stride == 1 || rank == whole % stride;
-}
 
 // Whether a group's whole warps share out wide lines; if not, each member has lines by itself.
 template <class Coop>
@@ -140,19 +136,21 @@ WV_DEVICE bool lines_by_warps(const Coop& coop) {
 template <class Coop, class Message>
 WV_DEVICE void write_narrow(const Coop& coop, const Message& message, u32 bytes, MailLine* lines,
                             u32 number) {
-  const u32 rank = coop.thread_rank(), stride = coop.size(), whole = bytes / line_payload;
-  (void)for_pairs(rank, stride, whole, [&](auto together, u32 first) {
+  constexpr u32 apart = Coop::alone ? 1 : warp_size;
+  const u32 whole = bytes / line_payload;
+  share_out<8>(coop, whole, [&](auto together, u64 first, bool mine) {
     constexpr u32 count = decltype(together)::count;
+    if (!mine) return true;
     u64 held[count];
     WV_UNROLL
-    for (u32 k = 0; k < count; ++k) held[k] = message.get(first + k * stride);
+    for (u32 k = 0; k < count; ++k) held[k] = message.get(first + k * apart);
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) {
-      store16<scope::system>(lines + first + k * stride, numbered_pair(held[k], number));
+      store16<scope::system>(lines + first + k * apart, numbered_pair(held[k], number));
     }
-    return Status{};
+    return true;
   });
-  if (bytes % line_payload != 0 && has_line(rank, stride, whole)) {
+  if (bytes % line_payload != 0 && has_short(coop)) {
     const u64 last = message.get_short(whole, bytes % line_payload);
     store16<scope::system>(lines + whole, numbered_pair(last, number));
   }
@@ -165,29 +163,29 @@ WV_DEVICE vec16 wide_pair(u32 lane, u64 low, u64 high) {
   return marked_pair(low, lane == wide_pairs - 1 ? tops : high);
 }
 
-// Lines first, first + stride, … by the whole calling warp.
+// A warp's lines, by all its lanes.
 template <class Message>
-WV_DEVICE void write_wide_by_warp(const Message& message, u32 bytes, MailLine* lines, u32 first,
-                                  u32 stride) {
+WV_DEVICE void write_wide_by_warp(const Message& message, u32 bytes, MailLine* lines,
+                                  WarpOf own) {
   const u32 lane = lane_id(), full = bytes / wide_payload;
   const bool two = lane != wide_pairs - 1;
-  (void)for_pairs(first, stride, full, [&](auto together, u32 line) {
+  own.share_out(full, [&](auto together, u64 line, bool) {
     constexpr u32 count = decltype(together)::count;
+    const u64 word = line * wide_words + lane;
+    MailLine* pairs = lines + line * wide_pairs + lane;
     u64 low[count], high[count];
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) {
-      const u32 word = (line + k * stride) * wide_words + lane;
-      low[k] = message.get(word);
-      high[k] = two ? message.get(word + wide_pairs) : 0;
+      low[k] = message.get(word + k * wide_words);
+      high[k] = two ? message.get(word + k * wide_words + wide_pairs) : 0;
     }
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) {
-      store16<scope::system>(lines + (line + k * stride) * wide_pairs + lane,
-                             wide_pair(lane, low[k], high[k]));
+      store16<scope::system>(pairs + k * wide_pairs, wide_pair(lane, low[k], high[k]));
     }
-    return Status{};
+    return true;
   });
-  if (bytes % wide_payload != 0 && has_line(first, stride, full)) {
+  if (bytes % wide_payload != 0 && own.has_short()) {
     const u32 word = full * wide_words + lane;
     const u64 low = word_of(message, bytes, word);
     const u64 high = two ? word_of(message, bytes, word + wide_pairs) : 0;
@@ -199,8 +197,10 @@ WV_DEVICE void write_wide_by_warp(const Message& message, u32 bytes, MailLine* l
 template <class Message>
 WV_DEVICE void write_wide_alone(const Message& message, u32 bytes, MailLine* lines, u32 first,
                                 u32 stride) {
+  WV_ROLLED
   for (u32 line = first; line < wide_lines(bytes); line += stride) {
     u64 tops = 0;
+    WV_ROLLED
     for (u32 i = 0; i < wide_pairs; ++i) {
       const u32 word = line * wide_words + i;
       const u64 low = word_of(message, bytes, word);
@@ -216,13 +216,12 @@ WV_DEVICE void write_wide_alone(const Message& message, u32 bytes, MailLine* lin
 template <class Coop, class Message>
 WV_DEVICE void write_lines(const Coop& coop, const Message& message, u32 bytes, MailLine* lines,
                            u32 number) {
-  const u32 rank = coop.thread_rank(), size = coop.size();
   if (bytes <= narrow_most) {
     write_narrow(coop, message, bytes, lines, number);
   } else if (lines_by_warps(coop)) {
-    write_wide_by_warp(message, bytes, lines, rank / wide_pairs, size / wide_pairs);
+    write_wide_by_warp(message, bytes, lines, WarpOf::of(coop));
   } else {
-    write_wide_alone(message, bytes, lines, rank, size);
+    write_wide_alone(message, bytes, lines, coop.thread_rank(), coop.size());
   }
 }
 
@@ -236,33 +235,46 @@ struct LineWait {
   HeapDeadline deadline;
   HeapPace pace;
 
-  // Until `Count` pairs, `stride` apart, are what `arrived` accepts.
-  template <u32 Count, class Arrived>
-  WV_DEVICE Status await(vec16 (&held)[Count], u32 first, u32 stride, Arrived arrived) {
+  // Until this member's pairs, Count of them, are what `arrived` accepts; if it has none, `mine` is
+  // false. Lanes of a warp leave the loop together: to gather lanes that left it one by one takes as
+  // long as a look.
+  template <class Coop, u32 Count, class Arrived>
+  WV_DEVICE Status await(vec16 (&held)[Count], u64 first, bool mine, Arrived arrived) {
+    constexpr u32 apart = Coop::alone ? 1 : warp_size;
+    const auto everybody = [](bool here) {
+      if constexpr (of_warps<Coop>) return ballot(all_lanes(), !here) == 0;
+      else return here;
+    };
+    const MailLine* own = lines + first;
     for (;;) {
       u32 missing = 0;
+      bool all = true;
+      WV_ROLLED
       for (u32 look = 0; look < HeapPace::looks; ++look) {
         WV_UNROLL
-        for (u32 k = 0; k < Count; ++k) held[k] = load16<scope::system>(lines + first + k * stride);
-        bool all = true;
+        for (u32 k = 0; k < Count; ++k) {
+          if (mine) held[k] = load16<scope::system>(own + k * apart);
+        }
+        all = true;
         WV_UNROLL
         for (u32 k = 0; k < Count; ++k) {
-          const bool here = arrived(held[k]);
+          const bool here = !mine || arrived(held[k]);
           all = all && here;
           if (!here) missing = k;
         }
-        if (all) return Status{};
+        if (everybody(all)) return Status{};
         give_way();
       }
-      const Status status = pace.next(*mail.heap, mail.from, deadline);
-      if (!status.ok()) return failed(status, lines + first + missing * stride);
+      Status status = pace.next(*mail.heap, mail.from, deadline);
+      if (everybody(status.ok())) continue;
+      if constexpr (of_warps<Coop>) status = worst_of(wv::warp, status);
+      return all ? status : failed(status, own + missing * apart);
     }
   }
 
-  // Until the calling warp has `Count` wide lines, `stride` apart. What has come is not loaded
-  // again.
+  // Until the calling warp has Count wide lines in a row. What has come is not loaded again.
   template <u32 Count>
-  WV_DEVICE Status await_wide(vec16 (&held)[Count], u32 first, u32 stride) {
+  WV_DEVICE Status await_wide(vec16 (&held)[Count], u64 first) {
     constexpr lane_mask whole = ~lane_mask{0};
     const MailLine* own = lines + first * wide_pairs + lane_id();
     const Marked arrived;
@@ -271,10 +283,11 @@ struct LineWait {
     for (;;) {
       bool here = true;
       u32 missing = 0;
+      WV_ROLLED
       for (u32 look = 0; look < HeapPace::looks; ++look) {
         WV_UNROLL
         for (u32 k = 0; k < Count; ++k) {
-          if (!arrived(held[k])) held[k] = load16<scope::system>(own + k * stride * wide_pairs);
+          if (!arrived(held[k])) held[k] = load16<scope::system>(own + k * wide_pairs);
         }
         here = true;
         WV_UNROLL
@@ -288,7 +301,7 @@ struct LineWait {
       Status status = pace.next(*mail.heap, mail.from, deadline);
       if (ballot(whole, !status.ok()) == 0) continue;
       status = worst_of(wv::warp, status);
-      return here ? status : failed(status, own + missing * stride * wide_pairs);
+      return here ? status : failed(status, own + missing * wide_pairs);
     }
   }
 
@@ -300,23 +313,24 @@ struct LineWait {
 };
 
 // One member's narrow lines.
-template <class Message>
-WV_DEVICE Status read_narrow(LineWait& wait, const Message& message, u32 bytes, u32 rank,
-                             u32 stride) {
+template <class Coop, class Message>
+WV_DEVICE Status read_narrow(const Coop& coop, LineWait& wait, const Message& message, u32 bytes) {
+  constexpr u32 apart = Coop::alone ? 1 : warp_size;
   const u32 whole = bytes / line_payload;
   const Numbered arrived{wait.number};
-  Status status = for_pairs(rank, stride, whole, [&](auto together, u32 first) {
+  Status status;
+  share_out<8>(coop, whole, [&](auto together, u64 first, bool mine) {
     constexpr u32 count = decltype(together)::count;
     vec16 held[count];
-    const Status come = wait.await(held, first, stride, arrived);
-    if (!come.ok()) return come;
+    status = wait.await<Coop>(held, first, mine, arrived);
+    if (!status.ok() || !mine) return status.ok();
     WV_UNROLL
-    for (u32 k = 0; k < count; ++k) message.put(first + k * stride, payload_of(held[k]));
-    return Status{};
+    for (u32 k = 0; k < count; ++k) message.put(first + k * apart, payload_of(held[k]));
+    return true;
   });
-  if (status.ok() && bytes % line_payload != 0 && has_line(rank, stride, whole)) {
+  if (status.ok() && bytes % line_payload != 0 && has_short(coop)) {
     vec16 held[1];
-    status = wait.await(held, whole, stride, arrived);
+    status = wait.await<Thread>(held, whole, true, arrived);
     if (status.ok()) message.put_short(whole, payload_of(held[0]), bytes % line_payload);
   }
   return status;
@@ -335,29 +349,29 @@ struct WideWords {
   }
 };
 
-// Lines first, first + stride, … by the whole calling warp.
+// A warp's lines, by all its lanes.
 template <class Message>
-WV_DEVICE Status read_wide_by_warp(LineWait& wait, const Message& message, u32 bytes, u32 first,
-                                   u32 stride) {
+WV_DEVICE Status read_wide_by_warp(LineWait& wait, const Message& message, u32 bytes, WarpOf own) {
   const u32 lane = lane_id(), full = bytes / wide_payload;
   const bool two = lane != wide_pairs - 1;
-  Status status = for_pairs(first, stride, full, [&](auto together, u32 line) {
+  Status status;
+  own.share_out(full, [&](auto together, u64 line, bool) {
     constexpr u32 count = decltype(together)::count;
     vec16 held[count];
-    const Status come = wait.await_wide(held, line, stride);
-    if (!come.ok()) return come;
+    status = wait.await_wide(held, line);
+    if (!status.ok()) return false;
+    const u64 word = line * wide_words + lane;
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) {
       const WideWords words = WideWords::of(held[k], lane);
-      const u32 word = (line + k * stride) * wide_words + lane;
-      message.put(word, words.low);
-      if (two) message.put(word + wide_pairs, words.high);
+      message.put(word + k * wide_words, words.low);
+      if (two) message.put(word + k * wide_words + wide_pairs, words.high);
     }
-    return Status{};
+    return true;
   });
-  if (status.ok() && bytes % wide_payload != 0 && has_line(first, stride, full)) {
+  if (status.ok() && bytes % wide_payload != 0 && own.has_short()) {
     vec16 held[1];
-    status = wait.await_wide(held, full, stride);
+    status = wait.await_wide(held, full);
     if (!status.ok()) return status;
     const WideWords words = WideWords::of(held[0], lane);
     const u32 word = full * wide_words + lane;
@@ -371,12 +385,14 @@ WV_DEVICE Status read_wide_by_warp(LineWait& wait, const Message& message, u32 b
 template <class Message>
 WV_DEVICE Status read_wide_alone(LineWait& wait, const Message& message, u32 bytes, u32 first,
                                  u32 stride) {
+  WV_ROLLED
   for (u32 line = first; line < wide_lines(bytes); line += stride) {
     vec16 last[1];
-    Status status = wait.await(last, line * wide_pairs + wide_pairs - 1, 1, Marked{});
+    Status status = wait.await<Thread>(last, line * wide_pairs + wide_pairs - 1, true, Marked{});
+    WV_ROLLED
     for (u32 i = 0; i < wide_pairs && status.ok(); ++i) {
       vec16 held[1];
-      status = wait.await(held, line * wide_pairs + i, 1, Marked{});
+      status = wait.await<Thread>(held, line * wide_pairs + i, true, Marked{});
       if (!status.ok()) break;
       const u32 word = line * wide_words + i;
       put_word(message, bytes, word, unmarked(held[0].lo, static_cast<u32>(last[0].hi), i));
@@ -390,15 +406,12 @@ WV_DEVICE Status read_wide_alone(LineWait& wait, const Message& message, u32 byt
   return Status{};
 }
 
-// A member's part of a message. rank, stride: its narrow lines.
+// A member's part of a message.
 template <class Coop, class Message>
-WV_DEVICE Status read_lines(const Coop& coop, LineWait& wait, const Message& message, u32 bytes,
-                            u32 rank, u32 stride) {
-  if (bytes <= narrow_most) return read_narrow(wait, message, bytes, rank, stride);
-  if (lines_by_warps(coop)) {
-    return read_wide_by_warp(wait, message, bytes, rank / wide_pairs, stride / wide_pairs);
-  }
-  return read_wide_alone(wait, message, bytes, rank, stride);
+WV_DEVICE Status read_lines(const Coop& coop, LineWait& wait, const Message& message, u32 bytes) {
+  if (bytes <= narrow_most) return read_narrow(coop, wait, message, bytes);
+  if (lines_by_warps(coop)) return read_wide_by_warp(wait, message, bytes, WarpOf::of(coop));
+  return read_wide_alone(wait, message, bytes, coop.thread_rank(), coop.size());
 }
 
 }  // namespace impl

@@ -55,16 +55,20 @@ pub(super) enum Message {
     Batch = 3,
     /// `put_value` of 8 bytes.
     Value = 4,
+    /// A mail of 8 bytes from and to registers.
+    Word = 5,
     /// `put_through` and a signal, by one thread.
-    Through = 5,
+    Through = 6,
 }
 
-/// `Single` of `kernels/src/shm_perf.cu`.
+/// Bytes of the `put_signal` that the bare machine's rows are about.
+pub(super) const SMALL: u32 = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    Put = 0,
-    Get = 1,
-    FetchAdd = 2,
+    Put,
+    Get,
+    FetchAdd,
 }
 
 /// One row.
@@ -87,6 +91,11 @@ pub(super) enum Case {
         blocks: u32,
         threads: u32,
     },
+    /// `put_signal` and the wait for it by one thread of rank 0 that is its own peer: what the executor
+    /// of host SIMT takes for one side.
+    Own,
+    /// A cache line between two threads of rank 0's host, there and back.
+    Line,
     /// Puts by one thread of each block.
     Through {
         blocks: u32,
@@ -99,6 +108,11 @@ pub(super) enum Case {
 }
 
 impl Case {
+    /// Whether it is about bandwidth.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream { .. } | Self::Through { .. })
+    }
+
     /// Bytes of dynamic shared memory of a block.
     pub(super) fn lent(&self) -> u32 {
         match *self {
@@ -139,10 +153,10 @@ impl Table {
 
 fn exchanges(plan: &Plan) -> Vec<Case> {
     use Group::{Block, Thread, Warp};
-    use Message::{Batch, Mail, PutSignal, Signal, Through, Value};
+    use Message::{Batch, Mail, PutSignal, Signal, Through, Value, Word};
     let rows = [
-        (Mail, Thread, 1, 8),
-        (Mail, Warp, 32, 8),
+        (Word, Thread, 1, 8),
+        (Word, Warp, 32, 8),
         (Mail, Warp, 32, 4096),
         (Mail, Block, 256, 1 << 10),
         (Mail, Block, 256, 4 << 10),
@@ -161,12 +175,19 @@ fn exchanges(plan: &Plan) -> Vec<Case> {
     ];
     let mut cases: Vec<Case> = Vec::new();
     for (message, group, threads, bytes) in rows {
+        // Without a copy of the thread's own, lent memory is of no use.
+        if message == Through && !plan.direct {
+            continue;
+        }
         let (group, threads) = if plan.direct { (group, threads) } else { (Block, RDMA_THREADS) };
         let case = Case::Exchange { message, group, threads, bytes };
         // By RDMA, rows that differ only in who calls are one.
         if !cases.contains(&case) {
             cases.push(case);
         }
+    }
+    if plan.on_simt && plan.direct {
+        cases.extend([Case::Own, Case::Line]);
     }
     cases
 }

@@ -3,6 +3,8 @@
 
 mod cases;
 mod life;
+mod line;
+mod plot;
 mod rank;
 
 use super::busy::Watch;
@@ -14,10 +16,11 @@ use cases::{Case, Table};
 use clap::Args;
 use rank::Rank;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuKind, Opened};
-use warpverbs::rendezvous::{Flags, Host, Launch, Limits, Server, WorldConfig};
+use warpverbs::rendezvous::{EnvError, Flags, Host, Launch, Limits, Server, WorldConfig};
 use warpverbs::transport::{Context, Device};
 
 /// Options of `perf shmem`.
@@ -48,6 +51,9 @@ pub(crate) struct ShmemArgs {
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
+    /// Draw bandwidth against the number of blocks, and times against bytes
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 /// Bounds every step.
@@ -110,12 +116,10 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
     check_iters(args.iters)?;
     check_warmup(args.warmup)?;
     ensure!((1..=1_000_000).contains(&args.transfers), "--transfers: expected 1 to 1000000");
-    if std::env::var_os("WORLD_SIZE").is_some() {
-        let launch = Launch::from_env(&Flags::default())?;
-        let local = launch.local_rank.unwrap_or(0);
-        let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
-        let nic = Context::new()?.open(args.nic.as_str())?;
-        return one_rank(args, &WorldConfig::new(&launch), opened, &nic);
+    match Launch::from_env(&Flags::default()) {
+        Ok(launch) => return launched(args, &launch),
+        Err(EnvError::NoRank) => {}
+        Err(error) => return Err(error.into()),
     }
     ensure!((2..=64).contains(&args.gpus.len()), "--gpus: expected 2 to 64 devices");
     let server = Server::bind("127.0.0.1:0".parse()?, Limits::default())?;
@@ -143,9 +147,36 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
     })
 }
 
+/// This process as one rank of a launcher's.
+fn launched(args: &ShmemArgs, launch: &Launch) -> Result<()> {
+    let by = launch.launcher;
+    ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
+    let local = launch.local_rank.unwrap_or(0);
+    let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
+    let nic = Context::new()?.open(args.nic.as_str())?;
+    one_rank(args, &WorldConfig::new(launch), opened, &nic)
+}
+
 fn open(name: &str, rank: u32) -> Result<Opened> {
     let choice = name.parse().with_context(|| format!("--gpus: {name}"))?;
     Ok(gpu::open_for_rank(choice, rank)?)
+}
+
+const PUT_SIGNAL: &str = "put_signal, there and back";
+const OWN: &str = "put_signal to itself, and its wait";
+const LINE: &str = "a cache line, there and back";
+
+/// What host SIMT makes of the machine's own speed, if the rows say.
+fn beside_a_line(rows: &[ShmemRow]) -> Option<String> {
+    let of = |what| rows.iter().find(|row| row.what == what);
+    // Medians, because a mean on a busy machine says how often a thread lost its core.
+    let (both, line) = (of(PUT_SIGNAL)?.p50_us?, of(LINE)?.p50_us?);
+    let own = 2.0 * of(OWN)?.us?;
+    let rest = (both - own) / line.max(f64::MIN_POSITIVE);
+    Some(format!(
+        "put_signal there and back, {both:.2} µs (p50): {own:.2} for two calls and two waits, the \
+         rest is {rest:.2} × a cache line there and back, {line:.2} µs (p50)"
+    ))
 }
 
 /// All rows, as one rank; rank 0 prints.
@@ -184,6 +215,11 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
     if !first {
         return end;
     }
-    let measured = Measured::new("perf shmem", setting, rows);
-    measured.watched(&watch).print_up_to(end, args.json)
+    let drawn = match &args.plot {
+        Some(file) if !rows.is_empty() => plot::write(&rows, file),
+        _ => Ok(()),
+    };
+    let notes = beside_a_line(&rows).into_iter().collect();
+    let measured = Measured::new("perf shmem", setting, rows).noting(notes);
+    measured.watched(&watch).print_up_to(end, args.json).and(drawn)
 }

@@ -1,7 +1,8 @@
 //! One rank of `perf shmem`: its heap, its part in each row, and the comparison.
 
-use super::cases::{Call, Case, Group, Message, Plan};
-use super::{LIMIT, ShmemRow};
+use super::cases::{Call, Case, Group, Message, Plan, SMALL};
+use super::line;
+use super::{LIMIT, LINE, OWN, PUT_SIGNAL, ShmemRow};
 use crate::perf::kernel::{self, Report};
 use crate::perf::pattern::{compare, pattern, poison};
 use crate::stats::Summary;
@@ -87,6 +88,9 @@ impl Rank {
 
     /// One row, which rank 0 gets.
     pub(super) fn measure(&mut self, plan: &Plan, case: &Case) -> Result<Option<ShmemRow>> {
+        if *case == Case::Line {
+            return self.line(plan);
+        }
         let times = self.pass(plan, case, false)?;
         let sampled = match case {
             Case::Exchange { .. } => self.pass(plan, case, true)?,
@@ -97,10 +101,19 @@ impl Rank {
             Case::Stream { .. } | Case::Through { .. } => end.saturating_sub(!start),
             _ => start,
         };
-        Ok(times.filter(|_| self.is_first()).map(|times| ShmemRow {
-            p50_us: spread.as_ref().map(|spread| spread.p50_ns as f64 / 1e3),
-            p99_us: spread.as_ref().map(|spread| spread.p99_ns as f64 / 1e3),
-            ..row(plan, case, ns(times), &self.route())
+        let times = times.filter(|_| self.is_first());
+        let row = times.map(|times| row(plan, case, ns(times), &self.route()));
+        Ok(row.map(|row| with_spread(row, spread.as_ref())))
+    }
+
+    /// What the machine takes for a cache line, measured by rank 0 while the others do nothing.
+    fn line(&mut self, plan: &Plan) -> Result<Option<ShmemRow>> {
+        self.world.barrier("ready")?;
+        let rounds = self.is_first().then(|| line::round_trips(plan.warmup, plan.iters));
+        self.world.barrier("done")?;
+        Ok(rounds.map(|rounds| {
+            let all = row(plan, &Case::Line, rounds.iter().sum(), &self.route());
+            with_spread(all, Summary::of(rounds).as_ref())
         }))
     }
 
@@ -120,8 +133,14 @@ impl Rank {
         let report = Report::new(&*self.gpu)?;
         let (kernel, dim) = self.kernel(plan, case, sampled, report.pointer());
         let dim = dim.shared(case.lent());
+        // The same once before: a GPU and a link that were idle take their time to begin.
+        let unmeasured = Report::new(&*self.gpu)?;
+        let before = case.is_stream().then(|| self.kernel(plan, case, false, unmeasured.pointer()));
         self.world.barrier("ready")?;
         let times = kernel.map(|kernel| {
+            if let Some((Some(before), _)) = before {
+                kernel::run(&*self.gpu, &*before, dim, LIMIT)?;
+            }
             kernel::run(&*self.gpu, &*kernel, dim, LIMIT)?;
             report.times(&*self.gpu, &[])
         });
@@ -144,7 +163,8 @@ impl Rank {
             Case::Exchange { message: Message::Batch, bytes, .. } => BATCH * u64::from(bytes),
             Case::Exchange { bytes, .. } | Case::Call { bytes, .. } => bytes.into(),
             Case::Stream { .. } | Case::Through { .. } => plan.bytes,
-            Case::Meet { .. } => 0,
+            Case::Own => SMALL.into(),
+            Case::Meet { .. } | Case::Line => 0,
         }
     }
 
@@ -163,15 +183,16 @@ impl Rank {
     /// What the row makes of the target of this rank, if anything.
     fn expected(&self, plan: &Plan, case: &Case) -> Option<Vec<u8>> {
         let rank = self.heap.rank();
-        let whole = || pattern(self.peer().into(), Self::moved(plan, case) as usize);
+        let of = |rank: u32| pattern(rank.into(), Self::moved(plan, case) as usize);
+        let whole = || of(self.peer());
         let sum = || (u64::from(plan.iters) + u64::from(plan.warmup)).to_le_bytes().to_vec();
         match *case {
-            Case::Exchange { message: Message::Mail, bytes: 8, .. } => None,
             Case::Exchange { message: Message::Value, .. } if rank < 2 => Some(sum()),
             Case::Exchange {
                 message: Message::PutSignal | Message::Mail | Message::Through,
                 ..
             } if rank < 2 => Some(whole()),
+            Case::Own if rank == 0 => Some(of(0)),
             Case::Exchange { message: Message::Batch, .. } if rank == 1 => Some(whole()),
             Case::Call { call: Call::Put, .. }
             | Case::Stream { gets: false, .. }
@@ -206,20 +227,24 @@ impl Rank {
         let rank = self.heap.rank();
         let heap = self.heap.device();
         let (to, from, peer) = (self.to.offset(), self.from.offset(), self.peer());
-        let &Plan { iters, warmup, transfers, bytes, .. } = plan;
+        let &Plan { iters, warmup, .. } = plan;
         match *case {
             Case::Exchange { message, group, threads, bytes } => {
                 let side = self.side(plan, bytes, case.lent(), sampled);
                 let kernel = (rank < 2).then(|| self.exchange(plan, message, group, side, report));
                 (kernel, Dim::new(1, threads))
             }
+            Case::Call { call: Call::FetchAdd, threads, .. } => {
+                let kernel = k::ShmFetchAdds { heap, peer, to, warmup, iters, report };
+                (boxed(rank == 0, kernel), Dim::new(1, threads))
+            }
             Case::Call { call, group, threads, bytes } => {
-                let direct = u32::from(plan.direct);
-                let (what, group) = (call as u32, group as u32);
-                let kernel = k::ShmCalls {
+                let (direct, gets) = (plan.direct.into(), u32::from(call == Call::Get));
+                let group = group as u32;
+                let kernel = k::ShmTransfers {
                     heap,
                     direct,
-                    what,
+                    gets,
                     group,
                     peer,
                     to,
@@ -231,22 +256,26 @@ impl Rank {
                 };
                 (boxed(rank == 0, kernel), Dim::new(1, threads))
             }
+            Case::Own => {
+                let side = k::Side { peer: rank, ..self.side(plan, SMALL, 0, false) };
+                let kernel = k::ShmPutSignalThread { heap, side, report };
+                (boxed(rank == 0, kernel), Dim::new(1, 1))
+            }
+            Case::Line => (None, Dim::new(1, 1)),
             Case::Stream { gets, blocks, threads } => {
-                let (gets, iters) = (gets.into(), transfers);
+                let (gets, what) = (gets.into(), self.stream(plan));
                 let dim = Dim::new(blocks, threads);
                 if plan.direct {
-                    let kernel = k::ShmStream { heap, gets, peer, to, from, bytes, iters, report };
+                    let kernel = k::ShmStream { heap, gets, peer, what, report };
                     (boxed(rank == 0, kernel), dim)
                 } else {
-                    let kernel =
-                        k::ShmStreamRdma { heap, gets, peer, to, from, bytes, iters, report };
+                    let kernel = k::ShmStreamRdma { heap, gets, peer, what, report };
                     (boxed(rank == 0, kernel), dim)
                 }
             }
             Case::Through { blocks } => {
-                let (lent, iters) = (case.lent(), transfers);
-                let kernel =
-                    k::ShmStreamThrough { heap, lent, peer, to, from, bytes, iters, report };
+                let (lent, what) = (case.lent(), self.stream(plan));
+                let kernel = k::ShmStreamThrough { heap, lent, peer, what, report };
                 (boxed(rank == 0, kernel), Dim::new(blocks, 32))
             }
             Case::Meet { light, group, threads } => {
@@ -257,6 +286,12 @@ impl Rank {
                 (boxed(true, kernel), Dim::new(1, threads))
             }
         }
+    }
+
+    fn stream(&self, plan: &Plan) -> k::Stream {
+        let &Plan { bytes, transfers, .. } = plan;
+        let (to, from) = (self.to.offset(), self.from.offset());
+        k::Stream { to, from, bytes, iters: transfers }
     }
 
     fn side(&self, plan: &Plan, bytes: u32, lent: u32, sampled: bool) -> k::Side {
@@ -283,13 +318,24 @@ impl Rank {
         side: k::Side,
         report: KernelPtr<u64>,
     ) -> Box<dyn SafeKernel> {
-        let (heap, what) = (self.heap.device(), message as u32);
-        match (group, message) {
-            _ if !plan.direct => Box::new(k::ShmExchangeRdma { heap, what, side, report }),
-            (Group::Thread, _) => Box::new(k::ShmExchangeThread { heap, what, side, report }),
-            (Group::Warp, _) => Box::new(k::ShmExchangeWarp { heap, what, side, report }),
-            (Group::Block, Message::Mail) => Box::new(k::ShmMailBlock { heap, side, report }),
-            (Group::Block, _) => Box::new(k::ShmPutSignalBlock { heap, side, report }),
+        use Group::{Block, Thread, Warp};
+        let heap = self.heap.device();
+        if !plan.direct {
+            return Box::new(k::ShmExchangeRdma { heap, what: message as u32, side, report });
+        }
+        match (message, group) {
+            (Message::Signal, Thread) => Box::new(k::ShmSignalThread { heap, side, report }),
+            (Message::Value, Thread) => Box::new(k::ShmValueThread { heap, side, report }),
+            (Message::Through, Warp) => Box::new(k::ShmThroughWarp { heap, side, report }),
+            (Message::Batch, Warp) => Box::new(k::ShmBatchWarp { heap, side, report }),
+            (Message::Word, Thread) => Box::new(k::ShmWordThread { heap, side, report }),
+            (Message::Word, Warp) => Box::new(k::ShmWordWarp { heap, side, report }),
+            (Message::Mail, Block) => Box::new(k::ShmMailBlock { heap, side, report }),
+            (Message::Mail, Warp) => Box::new(k::ShmMailWarp { heap, side, report }),
+            (Message::PutSignal, Thread) => Box::new(k::ShmPutSignalThread { heap, side, report }),
+            (Message::PutSignal, Warp) => Box::new(k::ShmPutSignalWarp { heap, side, report }),
+            (Message::PutSignal, Block) => Box::new(k::ShmPutSignalBlock { heap, side, report }),
+            _ => unreachable!("no kernel for {message:?} by a {}", group.name()),
         }
     }
 }
@@ -298,13 +344,19 @@ fn boxed(runs: bool, kernel: impl SafeKernel + 'static) -> Option<Box<dyn SafeKe
     runs.then(|| Box::new(kernel) as Box<dyn SafeKernel>)
 }
 
+fn with_spread(row: ShmemRow, spread: Option<&Summary>) -> ShmemRow {
+    let us = |ns: u64| ns as f64 / 1e3;
+    let (p50_us, p99_us) = (spread.map(|s| us(s.p50_ns)), spread.map(|s| us(s.p99_ns)));
+    ShmemRow { p50_us, p99_us, ..row }
+}
+
 /// What orders a row's bytes, by loads and stores; by RDMA the queue pair does.
 fn fence(case: &Case) -> &'static str {
     match case {
-        Case::Exchange { message: Message::Mail | Message::Value, .. } => "none",
+        Case::Exchange { message: Message::Mail | Message::Word | Message::Value, .. } => "none",
         Case::Exchange { message: Message::Batch, .. } => "one for 8",
         Case::Exchange { message: Message::Through, .. } => "bulk, release",
-        Case::Exchange { .. } => "release",
+        Case::Exchange { .. } | Case::Own | Case::Line => "release",
         Case::Call { call: Call::FetchAdd, .. } => "acq_rel",
         _ => "acq_rel fence",
     }
@@ -316,14 +368,16 @@ fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
         Case::Exchange { message, group, threads, bytes } => {
             let what = match message {
                 Message::Signal => "signal, there and back",
-                Message::PutSignal => "put_signal, there and back",
-                Message::Mail => "mail, there and back",
+                Message::PutSignal => PUT_SIGNAL,
+                Message::Mail | Message::Word => "mail, there and back",
                 Message::Batch => "8 puts, 8 signals, a mail back",
                 Message::Value => "put_value, there and back",
                 Message::Through => "put_through and signal, there and back",
             };
             (what, group, 1, threads, u64::from(bytes))
         }
+        Case::Own => (OWN, Group::Thread, 1, 1, SMALL.into()),
+        Case::Line => (LINE, Group::Thread, 0, 0, 0),
         Case::Call { call, group, threads, bytes } => {
             let what = match call {
                 Call::Put => "put, quiet",
@@ -342,19 +396,20 @@ fn row(plan: &Plan, case: &Case, ns: u64, route: &str) -> ShmemRow {
         }
     };
     let moved = f64::from(plan.transfers) * plan.bytes as f64;
-    let stream = matches!(case, Case::Stream { .. } | Case::Through { .. });
+    let stream = case.is_stream();
     let signal = matches!(case, Case::Exchange { message: Message::Signal, .. });
-    let none = signal || matches!(case, Case::Meet { .. });
+    let line = *case == Case::Line;
+    let none = signal || line || matches!(case, Case::Meet { .. });
     ShmemRow {
         what,
         route: route.to_owned(),
-        by: group.name(),
+        by: if line { "host" } else { group.name() },
         blocks,
         threads,
         lent: case.lent(),
         bytes,
         fence: fence(case),
-        clock: "rank 0's GPU",
+        clock: if line { "rank 0's host" } else { "rank 0's GPU" },
         p50_us: None,
         p99_us: None,
         us: if stream { None } else { each(plan.iters) },
