@@ -9,7 +9,7 @@ fn messages_and_writes_are_measured_between_two_processes() {
     let plot = folder.path().join("plot.svg");
     let document = json(&format!("{line} --json --plot {}", plot.display()));
     let drawn = std::fs::read_to_string(plot).expect("a plot");
-    assert!(drawn.contains("write bandwidth") && drawn.contains("100 KiB"), "{drawn}");
+    assert!(drawn.contains("write bandwidth") && drawn.contains("write latency"), "{drawn}");
     assert_eq!(document["command"], "perf tcp");
     let rows = document["rows"].as_array().expect("rows");
     let tests: Vec<_> = rows.iter().map(|row| row["test"].as_str().expect("a name")).collect();
