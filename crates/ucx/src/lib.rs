@@ -1,4 +1,6 @@
-//! UCX's own benchmark, over TCP.
+//! UCX's own benchmark, over TCP: run on this machine, and its output read. What measures this project
+//! beside UCX uses it.
+#![forbid(unsafe_code)]
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,17 +14,20 @@ const END: Duration = Duration::from_secs(120);
 
 /// What one test gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// Half a round trip in nanoseconds, the median; of no meaning in a bandwidth test.
-    pub(crate) p50_ns: f64,
+    pub p50_ns: f64,
     /// Bytes a second, over the whole test.
-    pub(crate) bytes_per_s: f64,
+    pub bytes_per_s: f64,
     /// Messages a second, over the whole test.
-    pub(crate) messages_per_s: f64,
+    pub messages_per_s: f64,
 }
 
-/// Version and path of the program, or what to do to have it.
-pub(crate) fn version() -> Result<String> {
+/// Version of the program.
+///
+/// # Errors
+/// It is not installed, with what to do to have it.
+pub fn version() -> Result<String> {
     let found = Command::new("ucx_info").arg("-v").output();
     let tried = Command::new(PROGRAM).arg("-h").output();
     if found.is_err() || tried.is_err() {
@@ -36,8 +41,11 @@ pub(crate) fn version() -> Result<String> {
     Ok(version.unwrap_or("of an unknown version").to_owned())
 }
 
-/// Two processes on this machine, one test.
-pub(crate) fn run(test: &str, bytes: u64, iterations: u64, warmup: u64) -> Result<Figures> {
+/// Two processes on this machine, one test, such as `tag_lat`.
+///
+/// # Errors
+/// It failed, took longer than two minutes, or printed something else.
+pub fn run(test: &str, bytes: u64, iterations: u64, warmup: u64) -> Result<Figures> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let _server = Server(perftest(port).stdout(Stdio::null()).spawn().context(PROGRAM)?);
     let start = Instant::now();
@@ -121,16 +129,16 @@ mod tests {
 
     #[test]
     fn what_the_real_program_printed_is_read() {
-        let lat = parse(include_str!("recorded/put_lat_8.txt")).unwrap();
+        let lat = parse(include_str!("../recorded/put_lat_8.txt")).unwrap();
         assert_eq!((lat.p50_ns, lat.messages_per_s), (9634.0, 102_331.0));
-        let bw = parse(include_str!("recorded/put_bw_8.txt")).unwrap();
+        let bw = parse(include_str!("../recorded/put_bw_8.txt")).unwrap();
         assert_eq!(bw.messages_per_s, 158_523.0, "of the whole test, not of its last second");
         assert!((bw.bytes_per_s - 1.21 * 1_048_576.0).abs() < 1.0);
     }
 
     #[test]
     fn other_output_is_refused() {
-        let whole = include_str!("recorded/put_lat_8.txt");
+        let whole = include_str!("../recorded/put_lat_8.txt");
         for bad in [
             "",
             "3000,9.6",

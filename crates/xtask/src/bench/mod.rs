@@ -3,9 +3,6 @@
 
 mod ours;
 mod report;
-// The program measures beside UCX as well.
-#[path = "../../../cli/src/perf/tcp/ucx.rs"]
-mod ucx;
 
 pub(crate) use ours::build;
 
@@ -14,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use report::{Curve, Report, Row};
 use std::path::PathBuf;
+use warpverbs_ucx as ucx;
 
 /// How long and how often.
 #[derive(Args)]

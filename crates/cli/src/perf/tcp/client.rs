@@ -2,7 +2,7 @@
 
 use super::case::{Answer, Request, Test, fill, numbers, pipeline, remote, wait_for};
 use super::row::TcpRow;
-use super::{LIMIT, MeasureArgs, bare, cpu, memory, ucx};
+use super::{LIMIT, MeasureArgs, bare, cpu, memory};
 use crate::perf::output::progress;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use warpverbs::devmem::transport::{Connection, Endpoint};
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::{Access, Region};
+use warpverbs_ucx as ucx;
 
 /// A connection to a server.
 pub(super) struct Client<'a> {

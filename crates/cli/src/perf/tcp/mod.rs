@@ -7,7 +7,6 @@ mod cpu;
 mod plot;
 mod row;
 mod server;
-mod ucx;
 
 use super::output::{Chosen, Measured, Setting};
 use crate::local::LocalServer;

@@ -1,11 +1,11 @@
 //! What is printed.
 
 use super::case::Test;
-use super::ucx;
 use crate::perf::output::{Finding, Row};
 use crate::units;
 use anyhow::Result;
 use serde::Serialize;
+use warpverbs_ucx as ucx;
 
 /// One test of one size; of several rounds the best.
 #[derive(Clone, Debug, Serialize)]
@@ -139,6 +139,9 @@ pub(super) fn findings(rows: &[TcpRow]) -> Vec<Finding> {
         add("UCX's", row.p50_ns, row.ucx_p50_ns, "at most 1.0", 1.0);
         if row.bytes >= 1 << 20 {
             add("the bare loop's", row.bytes_per_s, row.bare_bytes_per_s, "at least 0.9", 0.9);
+        }
+        // The bound is of UCX's put; its messages are beside ours in the table.
+        if row.bytes >= 1 << 20 && row.test == Test::WriteBandwidth {
             add("UCX's", row.bytes_per_s, row.ucx_bytes_per_s, "at least 1.5", 1.5);
         }
     }
