@@ -66,10 +66,10 @@ struct Together {
   static constexpr u32 count = Count;
 };
 
-// Calls `body(Together<n>, first, true)` for a warp's elements out of [from, count), of which `warps`
-// warps take their shares: n of a lane's, Lanes apart, as long as it returns true. They lie side by
-// side, so that their addresses differ by constants. n is Most or a fourth of it; no bound is checked
-// for each. Returns where the rest begins.
+// Calls `body(Together<n>, first, true)` for a warp's elements out of [from, count), of which
+// `warps` warps take their shares: n of a lane's, Lanes apart, as long as it returns true. They lie
+// side by side, so that their addresses differ by constants. n is Most or a fourth of it; no bound
+// is checked for each. Returns where the rest begins.
 template <u32 Most, u32 Lanes, class Body>
 WV_DEVICE u64 in_rows(u32 warp, u32 warps, u32 lane, u64 from, u64 count, Body body) {
   constexpr u32 row = Most * Lanes;
