@@ -22,6 +22,8 @@ const QP_UD: u64 = 4;
 const SRQ_BASIC: u64 = 0;
 /// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`.
 const QP_SIGNAL_ALL: u64 = 1 << 12;
+/// `IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK`: without multicast, nothing comes back.
+const QP_BLOCK_MULTICAST_LOOPBACK: u64 = 1 << 1;
 /// A send WQE is at most so many WQEBBs, and a receive 2^10 bytes.
 const MAX_LOG_STRIDE: u32 = 10;
 
@@ -149,8 +151,12 @@ impl<D: Device> Context<D> {
             return Err(Refusal::unsupported(why));
         }
         let flags = call.flags(10, u64::from(u32::MAX))?;
-        if flags & !QP_SIGNAL_ALL != 0 {
-            return Err(Refusal::unsupported(format!("flags {:#x}", flags & !QP_SIGNAL_ALL)));
+        let known = match call.number(9) {
+            QP_UD => QP_SIGNAL_ALL | QP_BLOCK_MULTICAST_LOOPBACK,
+            _ => QP_SIGNAL_ALL,
+        };
+        if flags & !known != 0 {
+            return Err(Refusal::unsupported(format!("flags {:#x}", flags & !known)));
         }
         let (request, uar) = self.qp_request(call)?;
         let missing = |what: &str| Refusal::invalid(format!("{what} is missing"));
