@@ -266,26 +266,35 @@ fn the_link_that_was_taken_is_said() {
     }
 }
 
+/// Either end, at any moment after the two have met: while they exchange addresses, make queues, or
+/// write to each other.
 #[test]
 fn a_peer_that_is_killed_ends_the_other() {
     if !ready() {
         return;
     }
-    let port = free_port();
-    // Of a client that only waits for messages nothing would be outstanding, and nothing would end.
-    let mut server = server("ib_write_bw -x 0 -D 100", port);
-    let line = format!("-- ib_write_bw -x 0 -D 100 -p {port} localhost");
-    let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The client has connected when the server listens no more.
-    let end = Instant::now() + PATIENCE;
-    while is_listening(server.id(), port) {
-        assert!(Instant::now() < end && client.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(5));
+    let seed = std::process::id();
+    for (round, kills_server) in (0..).zip([true, false, true, false, true]) {
+        let port = free_port();
+        let line = "ib_write_bw -x 0 -b -D 100";
+        let mut server = server(line, port);
+        let line = format!("-- {line} -p {port} localhost");
+        let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The server listens no more once the client has connected.
+        let end = Instant::now() + PATIENCE;
+        while is_listening(server.id(), port) {
+            assert!(Instant::now() < end && client.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let moment = seed.wrapping_add(round).wrapping_mul(2_654_435_761) >> 16;
+        std::thread::sleep(Duration::from_millis(u64::from(moment % 400)));
+        let (mut killed, left) = if kills_server { (server, client) } else { (client, server) };
+        kill(&mut killed);
+        assert_eq!(killed.wait().unwrap().code(), Some(128 + 9), "round {round}, seed {seed}");
+        let output = finish(left);
+        let said = text(&output.stdout);
+        assert!(!output.status.success(), "round {round}, seed {seed}: {said}");
     }
-    kill(&mut server);
-    assert_eq!(server.wait().unwrap().code(), Some(128 + 9));
-    let output = finish(client);
-    assert!(!output.status.success(), "{}", text(&output.stdout));
 }
 
 #[test]
