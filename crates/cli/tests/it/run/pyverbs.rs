@@ -24,7 +24,7 @@ const MODULES: &[(&str, usize)] = &[
     ("test_mr", 1),
     ("test_parent_domain", 5),
     ("test_pd", 4),
-    ("test_qp", 14),
+    ("test_qp", 16),
     ("test_qpex", 16),
     ("test_relaxed_ordering", 2),
 ];
