@@ -3,6 +3,7 @@
 
 mod bare;
 mod bench;
+mod bench_verbs;
 mod bindgen;
 mod figures;
 mod fuzz;
@@ -38,6 +39,8 @@ enum Task {
     Vm(vm::Task),
     /// Measures UCX over TCP and this project beside each other, on this machine.
     BenchPeers(bench::Bench),
+    /// Measures Debian's perftest by `warpverbs run` and `warpverbs perf` beside each other.
+    BenchVerbs(bench_verbs::Bench),
     /// Measures NVSHMEM and this project beside each other, on two NVIDIA GPUs of this machine.
     BenchNvshmem(nvshmem::Bench),
     /// Measures NIXL and this project beside each other, on this machine.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Nightly(options) => nightly::run(&options),
         Task::Vm(task) => vm::run(&task),
         Task::BenchPeers(bench) => bench::run(&bench),
+        Task::BenchVerbs(bench) => bench_verbs::run(&bench),
         Task::BenchNvshmem(bench) => nvshmem::run(&bench),
         Task::BenchNixl(bench) => nixl::run(&bench),
     };

@@ -1,7 +1,7 @@
 //! `cargo xtask bench-peers`: UCX over TCP and this project over RoCEv2, taking turns on this
 //! machine.
 
-mod ours;
+pub(crate) mod ours;
 mod report;
 
 pub(crate) use ours::build;

@@ -5,6 +5,7 @@ mod report;
 
 use super::bed::{Bed, FIRST, SECOND};
 use super::{Options, build};
+use crate::bench_verbs::column;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use report::Report;
@@ -141,33 +142,4 @@ fn ours(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Resul
     let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
     // Bytes, MB/s, million messages a second.
     column(&text, bytes, 2).map(|rate| rate * 1e6)
-}
-
-/// A number of the row that begins with `bytes`.
-fn column(text: &str, bytes: u64, column: usize) -> Result<f64> {
-    let bytes = bytes.to_string();
-    let row = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = row.into_iter().find(|words| words.first() == Some(&bytes.as_str()));
-    let number = row.as_ref().and_then(|words| words.get(column)?.parse::<f64>().ok());
-    match number {
-        Some(number) if number > 0.0 => Ok(number),
-        _ => bail!("no rate at {bytes} bytes in\n{text}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::column;
-
-    const PERFTEST: &str = "\
- #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
- 65536      300              17.31              17.12              0.000274
-";
-
-    #[test]
-    fn rates_are_found_in_what_programs_print() {
-        assert_eq!(column(PERFTEST, 65536, 4).ok(), Some(0.000274));
-        assert!(column(PERFTEST, 8, 4).is_err(), "a size that was not measured");
-        assert!(column("8 0.00 0.000000\n", 8, 2).is_err(), "a rate of nothing");
-    }
 }
