@@ -42,6 +42,20 @@ pub enum GpuError {
         /// The driver's name for it.
         name: String,
     },
+    /// The driver does not map a device's register into kernels.
+    #[error(
+        "{call} with IOMEMORY failed: {name} ({code}); kernels ring a NIC's register only where NVIDIA's \
+         kernel module was loaded with NVreg_RegistryDwords=\"PeerMappingOverride=1\" (`warpverbs doctor \
+         path` says so); the way `proxy` needs no such mapping"
+    )]
+    RegisterNotMapped {
+        /// The call.
+        call: &'static str,
+        /// The driver's code.
+        code: i64,
+        /// The driver's name for it.
+        name: String,
+    },
     /// A kernel did not compile; `log` is the compiler's.
     #[error("kernel image {image} does not compile for {arch}:\n{log}")]
     Compile {

@@ -46,6 +46,10 @@ pub unsafe trait Backing: Send + Sync + 'static {
     }
     /// Where the bytes live.
     fn kind(&self) -> Kind;
+    /// They are registers of a device, mapped for the CPU: a GPU maps them as I/O memory.
+    fn is_register(&self) -> bool {
+        false
+    }
     /// The engine that moves these bytes, unless the CPU can.
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         None
@@ -111,6 +115,11 @@ impl Region {
     /// Where the bytes live.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether they are registers of a device, which a GPU maps as I/O memory.
+    pub fn is_register(&self) -> bool {
+        self.backing.is_register()
     }
 
     /// The engine that moves these bytes, unless the CPU can.

@@ -13,6 +13,8 @@ const PAGE: u64 = 4096;
 const ALREADY_REGISTERED: i64 = 712;
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const EVERY_CONTEXT_MAPPED: u32 = 1 | 2;
+/// `CU_MEMHOSTREGISTER_IOMEMORY`.
+const IO_MEMORY: u32 = 4;
 
 /// A registered range of whole pages; the registration ends some time after the last clone of the
 /// `Arc` is gone, and the pages stay mapped until then.
@@ -46,7 +48,10 @@ impl Pinned {
         if let Some(found) = covering(&ranges, start, end)? {
             return Ok(found);
         }
-        let (start, len, owner) = register(context, start, end - start)?;
+        let (start, len, owner) = match region.is_register() {
+            true => register_io(context, start, end - start)?,
+            false => register(context, start, end - start, EVERY_CONTEXT_MAPPED)?,
+        };
         let pinned = Arc::new(Self { context, start, len, owner, keep: region.clone() });
         ranges.insert(start, Arc::downgrade(&pinned));
         Ok(pinned)
@@ -95,13 +100,29 @@ fn covering(
     Ok(None)
 }
 
-fn register(
+/// Registers of a device. Those of a software device are ordinary memory, which the driver refuses as
+/// I/O memory and takes otherwise; the other way round it is the same, so at most one of the two works.
+fn register_io(
     context: &'static Context,
     start: u64,
     len: u64,
 ) -> Result<(u64, u64, Owner), GpuError> {
+    let refused = match register(context, start, len, EVERY_CONTEXT_MAPPED | IO_MEMORY) {
+        Err(GpuError::Driver { call, code, name }) => {
+            GpuError::RegisterNotMapped { call, code, name }
+        }
+        done => return done,
+    };
+    register(context, start, len, EVERY_CONTEXT_MAPPED).map_err(|_| refused)
+}
+
+fn register(
+    context: &'static Context,
+    start: u64,
+    len: u64,
+    flags: u32,
+) -> Result<(u64, u64, Owner), GpuError> {
     let _entered = context.enter()?;
-    let flags = EVERY_CONTEXT_MAPPED;
     // Another thread may be between the last use of the range and deferring its release; hence the turns.
     for _ in 0..100 {
         if let Some((start, len)) = reclaim(start, start + len) {

@@ -15,7 +15,7 @@ use warpverbs_mlx5::prm::{
 /// the one that libibverbs uses as its driver.
 pub const LIBMLX5_ENV: &str = "WARPVERBS_LIBMLX5";
 
-const LIBRARY: &str = "libmlx5.so.1";
+pub(super) const LIBRARY: &str = "libmlx5.so.1";
 /// Bytes of the answer to QUERY_HCA_CAP.
 const CAPABILITIES: usize = ANSWER_CAPABILITIES + 0x1000;
 

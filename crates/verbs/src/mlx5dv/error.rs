@@ -35,11 +35,16 @@ pub enum Mlx5Error {
         /// What the firmware answered.
         answer: Answer,
     },
-    /// The memory is not host memory.
-    #[error("queues in {kind} memory cannot be given to the device: only host memory can")]
-    NotHostMemory {
+    /// The device cannot be given the memory.
+    #[error(
+        "queues in {kind} memory cannot be given to the device: {why}; queues in pinned host memory \
+         (QueuePlacement::PinnedHost) can"
+    )]
+    NotReached {
         /// Where it lies.
         kind: String,
+        /// What refused it.
+        why: String,
     },
 }
 
@@ -73,6 +78,9 @@ impl fmt::Display for Answer {
 }
 
 fn advice(call: &CallError) -> &'static str {
+    if call.call == "ibv_create_ah" {
+        return "; the kernel found no way to the peer: `ping` it, and compare the GIDs (`warpverbs doctor`)";
+    }
     match call.errno {
         Errno::ENOMEM => {
             "; locked memory may be limited: `ulimit -l unlimited`, for a container --ulimit memlock=-1"
@@ -91,7 +99,17 @@ fn advice_on(errno: Errno, answer: &Answer) -> &'static str {
         Some(Status::Limit | Status::NoResources) => {
             "; the device has no more of these objects: see `rdma resource show`"
         }
-        Some(_) => "",
+        Some(Status::Internal | Status::BadSystemState) => {
+            "; the firmware is in trouble: see `dmesg | grep mlx5`, and reset the device (mlxfwreset)"
+        }
+        Some(Status::Busy) => "; another object, perhaps of another process, still uses it",
+        Some(
+            Status::BadResource
+            | Status::BadResourceState
+            | Status::BadIndex
+            | Status::BadQpState
+            | Status::BadOutputLength,
+        ) => "; that is a fault of this library or of the firmware: report it, with `ibv_devinfo`",
     }
 }
 
@@ -105,6 +123,10 @@ fn on_errno(errno: Errno) -> &'static str {
             "; if all commands fail so, the firmware allows no DevX: set its option UCTX_EN \
              (`mlxconfig -d DEVICE set UCTX_EN=1`), then reset the device"
         }
+        Errno::EAGAIN | Errno::ENOSPC => {
+            "; the device or the control group has no more of these objects: see `rdma resource show`"
+        }
+        Errno::EIO => "; the device does not answer: see `dmesg | grep mlx5`",
         Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::EPROTONOSUPPORT => {
             "; DevX needs Linux 4.19 and libmlx5 of rdma-core 22"
         }

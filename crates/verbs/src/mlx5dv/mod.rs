@@ -23,6 +23,7 @@
 mod address;
 mod devx;
 mod error;
+mod event;
 mod object;
 pub mod sys;
 mod uar;
@@ -31,6 +32,7 @@ mod umem;
 pub use address::{AddressVector, pd_number, resolve};
 pub use devx::{Devx, LIBMLX5_ENV};
 pub use error::{Answer, Mlx5Error};
+pub use event::{EventChannel, Mlx5Event};
 pub use object::Object;
 pub use uar::{Uar, UarKind};
 pub use umem::Umem;

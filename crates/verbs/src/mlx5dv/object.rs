@@ -75,6 +75,10 @@ impl Object {
         Ok(Self { ptr, number, made_by: command.name(), devx, uses })
     }
 
+    pub(super) fn ptr(&self) -> NonNull<mlx5dv_devx_obj> {
+        self.ptr
+    }
+
     /// Its number: a QP's or CQ's.
     pub fn number(&self) -> u32 {
         self.number

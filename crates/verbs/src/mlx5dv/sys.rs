@@ -5,7 +5,7 @@
 
 use crate::sys::{Plain, functions, ibv_ah, ibv_context, ibv_device, ibv_pd};
 use libc::off_t;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 /// An object of firmware.
 pub enum mlx5dv_devx_obj {}
@@ -25,6 +25,34 @@ pub struct mlx5dv_devx_uar {
     pub mmap_off: off_t,
     pub comp_mask: u64,
 }
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct mlx5dv_devx_event_channel {
+    pub fd: c_int,
+}
+
+/// The event of firmware follows.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct mlx5dv_devx_async_event_hdr {
+    pub cookie: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct mlx5dv_devx_umem_in {
+    /// The address, or the offset in a dmabuf.
+    pub addr: *mut c_void,
+    pub size: usize,
+    pub access: u32,
+    pub pgsz_bitmap: u64,
+    pub comp_mask: u64,
+    pub dmabuf_fd: c_int,
+}
+
+/// In `mlx5dv_devx_umem_in`: the memory is a dmabuf's.
+pub const MLX5DV_UMEM_MASK_DMABUF: u64 = 1;
 
 /// One kind of object in [`mlx5dv_obj`].
 #[derive(Clone, Copy, Debug)]
@@ -109,5 +137,13 @@ functions! {
         "MLX5_1.7" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar);
         "MLX5_1.7" fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, eqn: *mut u32) -> c_int;
     }
-    optional {}
+    optional {
+        // rdma-core 25.
+        "MLX5_1.11" fn mlx5dv_devx_create_event_channel(context: *mut ibv_context, flags: c_uint) -> *mut mlx5dv_devx_event_channel;
+        "MLX5_1.11" fn mlx5dv_devx_destroy_event_channel(channel: *mut mlx5dv_devx_event_channel);
+        "MLX5_1.11" fn mlx5dv_devx_subscribe_devx_event(channel: *mut mlx5dv_devx_event_channel, obj: *mut mlx5dv_devx_obj, bytes: u16, kinds: *mut u16, cookie: u64) -> c_int;
+        "MLX5_1.11" fn mlx5dv_devx_get_event(channel: *mut mlx5dv_devx_event_channel, event: *mut mlx5dv_devx_async_event_hdr, len: usize) -> isize;
+        // rdma-core 35.
+        "MLX5_1.19" fn mlx5dv_devx_umem_reg_ex(context: *mut ibv_context, umem: *mut mlx5dv_devx_umem_in) -> *mut mlx5dv_devx_umem;
+    }
 }

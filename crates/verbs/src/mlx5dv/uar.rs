@@ -72,6 +72,10 @@ unsafe impl Backing for Register {
     fn kind(&self) -> Kind {
         Kind::Host
     }
+
+    fn is_register(&self) -> bool {
+        true
+    }
 }
 
 impl Uar {

@@ -2,10 +2,11 @@
 
 use super::devx::Devx;
 use super::error::Mlx5Error;
-use super::sys::mlx5dv_devx_umem;
+use super::sys::{MLX5DV_UMEM_MASK_DMABUF, mlx5dv_devx_umem, mlx5dv_devx_umem_in};
 use crate::{CallError, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use warpverbs_mem::{Kind, Region};
 
@@ -43,19 +44,12 @@ impl fmt::Debug for Umem {
 }
 
 impl Umem {
-    /// Registers host memory.
+    /// Registers memory: of the host by its address, of a GPU by a dmabuf.
     pub fn register(devx: &Devx, region: &Region) -> Result<Self, Mlx5Error> {
-        if region.kind() != Kind::Host {
-            return Err(Mlx5Error::NotHostMemory { kind: region.kind().to_string() });
-        }
-        let context = devx.context().ptr().as_ptr();
-        let (addr, len) = (region.addr() as *mut _, region.len());
-        let access = sys::IBV_ACCESS_LOCAL_WRITE;
-        // SAFETY: a live context; the region stays allocated while `Umem` holds it.
-        let ptr = unsafe { (devx.api().mlx5dv_devx_umem_reg)(context, addr, len, access) };
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(Mlx5Error::Call { call: CallError::last("mlx5dv_devx_umem_reg") });
-        };
+        let ptr = match region.kind() {
+            Kind::Host => by_address(devx, region),
+            _ => by_dmabuf(devx, region),
+        }?;
         // SAFETY: a live umem.
         let id = unsafe { ptr.as_ref() }.umem_id;
         Ok(Self { ptr, id, devx: devx.clone(), region: ManuallyDrop::new(region.clone()) })
@@ -72,4 +66,37 @@ impl Umem {
         let end = offset.checked_add(part.len() as u64)?;
         (end <= self.region.len() as u64).then_some(offset)
     }
+}
+
+fn by_address(devx: &Devx, region: &Region) -> Result<NonNull<mlx5dv_devx_umem>, Mlx5Error> {
+    let context = devx.context().ptr().as_ptr();
+    let (addr, len) = (region.addr() as *mut _, region.len());
+    let access = sys::IBV_ACCESS_LOCAL_WRITE;
+    // SAFETY: a live context; the region stays allocated while `Umem` holds it.
+    let ptr = unsafe { (devx.api().mlx5dv_devx_umem_reg)(context, addr, len, access) };
+    let call = "mlx5dv_devx_umem_reg";
+    NonNull::new(ptr).ok_or_else(|| Mlx5Error::Call { call: CallError::last(call) })
+}
+
+/// Memory that the CPU does not reach, but devices do.
+fn by_dmabuf(devx: &Devx, region: &Region) -> Result<NonNull<mlx5dv_devx_umem>, Mlx5Error> {
+    let kind = region.kind().to_string();
+    let refused = |why| Mlx5Error::NotReached { kind: kind.clone(), why };
+    let dmabuf = region.export_dmabuf().map_err(|error| refused(error.to_string()))?;
+    let name = "mlx5dv_devx_umem_reg_ex";
+    let Some(register) = devx.api().mlx5dv_devx_umem_reg_ex else {
+        return Err(refused(format!("libmlx5 has no {name}, rdma-core 35 or newer is needed")));
+    };
+    let mut umem = mlx5dv_devx_umem_in {
+        addr: dmabuf.offset as *mut _,
+        size: region.len(),
+        access: sys::IBV_ACCESS_LOCAL_WRITE,
+        // Any size of page that the driver finds.
+        pgsz_bitmap: u64::MAX & !0xfff,
+        comp_mask: MLX5DV_UMEM_MASK_DMABUF,
+        dmabuf_fd: dmabuf.fd.as_raw_fd(),
+    };
+    // SAFETY: a live context; the kernel keeps the dmabuf, and the region its memory, while `Umem` lives.
+    let ptr = unsafe { register(devx.context().ptr().as_ptr(), &mut umem) };
+    NonNull::new(ptr).ok_or_else(|| refused(CallError::last(name).to_string()))
 }

@@ -54,6 +54,7 @@ pub use qp::{Batch, BatchError, ExtendedQp, SendOps};
 pub use qp::{Finding, GlobalRoute, ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions};
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
+pub(crate) use wait::set_nonblocking;
 
 pub use warpverbs_mem::{NotTaken, RegistrationChoice, RegistrationPath};
 pub use warpverbs_rdma::{

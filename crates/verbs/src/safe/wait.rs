@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Makes reads of `fd` return instead of waiting.
-pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), CallError> {
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), CallError> {
     let failed = |errno| CallError { call: "fcntl", errno };
     let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(failed)?;
     let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;

@@ -53,6 +53,9 @@ fn both_compilers_agree_on_structures_of_libmlx5() {
         mlx5dv_devx_uar: reg_addr, base_addr, page_id, mmap_off, comp_mask;
         mlx5dv_obj: qp.in_, qp.out, cq.out, srq.out, rwq.out, dm.out, ah.in_, ah.out, pd.in_, pd.out;
         mlx5dv_pd: pdn, comp_mask;
+        mlx5dv_devx_event_channel: fd;
+        mlx5dv_devx_async_event_hdr: cookie;
+        mlx5dv_devx_umem_in: addr, size, access, pgsz_bitmap, comp_mask, dmabuf_fd;
         mlx5dv_ah: av, comp_mask;
         mlx5_wqe_av: key, dqp_dct, stat_rate_sl, fl_mlid, rlid, reserved0, rmac, tclass, hop_limit,
             grh_gid_fl, rgid;
@@ -60,6 +63,7 @@ fn both_compilers_agree_on_structures_of_libmlx5() {
     for (name, value) in [
         ("MLX5DV_OBJ_AH", MLX5DV_OBJ_AH),
         ("MLX5DV_OBJ_PD", MLX5DV_OBJ_PD),
+        ("MLX5DV_UMEM_MASK_DMABUF", MLX5DV_UMEM_MASK_DMABUF),
         ("MLX5DV_UAR_ALLOC_TYPE_NC", MLX5DV_UAR_ALLOC_TYPE_NC.into()),
     ] {
         writeln!(ours, "{name} {value}").unwrap();
@@ -100,6 +104,28 @@ fn the_header_declares_the_functions_of_libmlx5_alike() {
         ("struct mlx5dv_devx_uar *", "devx_alloc_uar", "struct ibv_context *, uint32_t"),
         ("void", "devx_free_uar", "struct mlx5dv_devx_uar *"),
         ("int", "devx_query_eqn", "struct ibv_context *, uint32_t, uint32_t *"),
+        (
+            "struct mlx5dv_devx_event_channel *",
+            "devx_create_event_channel",
+            "struct ibv_context *, enum mlx5dv_devx_create_event_channel_flags",
+        ),
+        ("void", "devx_destroy_event_channel", "struct mlx5dv_devx_event_channel *"),
+        (
+            "int",
+            "devx_subscribe_devx_event",
+            "struct mlx5dv_devx_event_channel *, struct mlx5dv_devx_obj *, uint16_t, uint16_t *, \
+             uint64_t",
+        ),
+        (
+            "ssize_t",
+            "devx_get_event",
+            "struct mlx5dv_devx_event_channel *, struct mlx5dv_devx_async_event_hdr *, size_t",
+        ),
+        (
+            "struct mlx5dv_devx_umem *",
+            "devx_umem_reg_ex",
+            "struct ibv_context *, struct mlx5dv_devx_umem_in *",
+        ),
     ];
     let mut unit = HEAD.to_owned();
     for (result, name, arguments) in declared {
