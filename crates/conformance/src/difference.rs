@@ -62,27 +62,6 @@ pub const DIFFERENCES: &[Difference] = &[
         reason: "devices do not invalidate ordinary registrations, and do not answer the message",
     },
     Difference {
-        case: "shared_receives",
-        side: Which::B,
-        kind: Kind::Mlx5,
-        device: "",
-        reason: "the direct way has no shared receive queues",
-    },
-    Difference {
-        case: "shared_receives_return",
-        side: Which::B,
-        kind: Kind::Mlx5,
-        device: "",
-        reason: "the direct way has no shared receive queues",
-    },
-    Difference {
-        case: "kernel_shared_receives",
-        side: Which::B,
-        kind: Kind::Mlx5,
-        device: "",
-        reason: "the direct way has no shared receive queues",
-    },
-    Difference {
         case: "send_invalidate",
         side: Which::B,
         kind: Kind::Verbs,

@@ -57,8 +57,7 @@ impl fmt::Display for NicChoice {
 /// Who reads the queues that kernels post to, where a NIC allows both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// The best there is. Today the proxy: the direct way has no shared receive queues, and was not
-    /// tried with hardware yet.
+    /// The best there is. Today the proxy: the direct way was not tried with hardware yet.
     #[default]
     Auto,
     /// A software NIC in this process, which passes work on to the device.

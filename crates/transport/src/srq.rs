@@ -57,7 +57,8 @@ impl SharedReceiveQueue {
         let buf = memory.region().slice(0, bytes)?;
         let record = memory.region().slice(bytes.next_multiple_of(64) as u64, 4)?;
         let (log_depth, log_stride) = (depth.ilog2() as u8, stride.ilog2() as u8);
-        let spec = SrqSpec { buf: &buf, log_depth, log_stride, record: &record };
+        let memory = memory.region();
+        let spec = SrqSpec { memory, buf: &buf, log_depth, log_stride, record: &record };
         let next = (1..=depth).map(|next| (next % depth) as u16).collect();
         let list = FreeList { next, head: 0, tail: (depth - 1) as u16, posted: 0 };
         Ok(Self {

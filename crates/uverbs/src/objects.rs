@@ -143,6 +143,11 @@ impl<D: Device> Objects<D> {
         Ok(handle)
     }
 
+    /// How many have handles.
+    pub(crate) fn len(&self) -> usize {
+        self.handles.len()
+    }
+
     /// Adds an object with a descriptor of its own. One of the same number was closed unseen.
     pub(crate) fn insert_fd(&mut self, fd: u32, object: Object<D>) {
         self.descriptors.insert(fd, object);
@@ -252,8 +257,13 @@ impl<D: Device> Objects<D> {
 
     /// An SRQ, however it was made.
     pub(crate) fn any_srq(&self, handle: u32) -> Result<&D::Srq, Refusal> {
+        Ok(&self.any_pool(handle)?.srq)
+    }
+
+    /// The same with its limits.
+    pub(crate) fn any_pool(&self, handle: u32) -> Result<&SrqObject<D>, Refusal> {
         match self.find(Class::Any, handle.into())? {
-            Object::Srq(srq) => Ok(&srq.srq),
+            Object::Srq(srq) => Ok(srq),
             _ => Err(Refusal::invalid(format!("{handle:#x} is no SRQ"))),
         }
     }

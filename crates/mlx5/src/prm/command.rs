@@ -27,6 +27,7 @@ pub mod opcode {
     pub const INIT2INIT_QP: u16 = 0x50e;
     pub const QUERY_ROCE_ADDRESS: u16 = 0x760;
     pub const CREATE_RMP: u16 = 0x90c;
+    pub const MODIFY_RMP: u16 = 0x90d;
     pub const DESTROY_RMP: u16 = 0x90e;
 }
 
@@ -94,6 +95,14 @@ mailbox! {
     RoceIndex, 0x08 {
         index: u16 = (0x00, 31, 16),
         port: u16 = (0x00, 3, 0),
+    }
+    /// A receive memory pool, and what of it is changed.
+    RmpChange, 0x10 {
+        /// Its state now.
+        state: u32 = (0x00, 31, 28),
+        number: u32 = (0x00, 23, 0),
+        /// The limit is changed.
+        limit: u32 = (0x0c, 0, 0),
     }
     /// Which attributes a transition changes.
     Options, 0x08 {
@@ -164,6 +173,10 @@ pub enum Command {
     CreateRmp {
         context: RmpContext,
     },
+    ModifyRmp {
+        change: RmpChange,
+        context: RmpContext,
+    },
     /// The context; translations follow in the mailbox from byte 0x110 on.
     CreateMkey {
         context: MkeyContext,
@@ -220,7 +233,7 @@ fn length(opcode: u16) -> Option<usize> {
         op::CREATE_CQ | op::CREATE_QP | op::CREATE_MKEY => 0x110,
         op::RST2INIT_QP | op::INIT2INIT_QP | op::INIT2RTR_QP => 0x110,
         op::RTR2RTS_QP | op::RTS2RTS_QP => 0x110,
-        op::CREATE_RMP => 0x110,
+        op::CREATE_RMP | op::MODIFY_RMP => 0x110,
         _ => return None,
     })
 }
@@ -271,6 +284,11 @@ impl Command {
                 let context = taker.take(RMP_CONTEXT, RmpContext::SIZE, RmpContext::parse)?;
                 Self::CreateRmp { context }
             }
+            op::MODIFY_RMP => {
+                let change = taker.take(8, RmpChange::SIZE, RmpChange::parse)?;
+                let context = taker.take(RMP_CONTEXT, RmpContext::SIZE, RmpContext::parse)?;
+                Self::ModifyRmp { change, context }
+            }
             op::CREATE_MKEY => {
                 let translations = TRANSLATIONS.get(&taker.bytes) as u32;
                 TRANSLATIONS.set(&mut taker.bytes, 0);
@@ -308,6 +326,7 @@ impl Command {
             Self::QpToReset { .. } => op::TO_RST_QP,
             Self::QueryQp { .. } => op::QUERY_QP,
             Self::CreateRmp { .. } => op::CREATE_RMP,
+            Self::ModifyRmp { .. } => op::MODIFY_RMP,
             Self::CreateMkey { .. } => op::CREATE_MKEY,
             Self::Destroy { opcode, .. } => opcode,
         }
@@ -333,6 +352,7 @@ impl Command {
             op::INIT2INIT_QP => "INIT2INIT_QP",
             op::QUERY_ROCE_ADDRESS => "QUERY_ROCE_ADDRESS",
             op::CREATE_RMP => "CREATE_RMP",
+            op::MODIFY_RMP => "MODIFY_RMP",
             op::DESTROY_RMP => "DESTROY_RMP",
             _ => "command",
         }
@@ -364,6 +384,10 @@ impl Command {
                 path.emit(&mut out[QP_CONTEXT + PATH..]);
             }
             Self::CreateRmp { context } => context.emit(&mut out[RMP_CONTEXT..]),
+            Self::ModifyRmp { change, context } => {
+                change.emit(&mut out[8..]);
+                context.emit(&mut out[RMP_CONTEXT..]);
+            }
             Self::CreateMkey { context, translations } => {
                 context.emit(&mut out[CONTEXT..]);
                 TRANSLATIONS.set(out, translations.into());

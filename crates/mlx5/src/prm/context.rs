@@ -101,6 +101,8 @@ mailbox! {
         state: u32 = (0x00, 23, 20),
         /// 0: a list, 1: a ring.
         wq_type: u32 = (0x30, 31, 28),
+        /// An event is raised when fewer receives are left; 0 for none.
+        limit: u32 = (0x34, 15, 0),
         pd: u32 = (0x38, 23, 0),
         dbr_addr: u64 = (0x40, 63, 0),
         log_stride: u32 = (0x50, 19, 16),

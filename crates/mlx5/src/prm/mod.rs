@@ -12,7 +12,7 @@ mod field;
 pub use caps::{ATOMIC, AtomicCaps, CapabilityKind, GENERAL, GeneralCaps, capabilities};
 pub use command::{
     ANSWER_CAPABILITIES, ANSWER_NUMBER, ANSWER_QP_CONTEXT, Command, CommandError, MAX_COMMAND,
-    Transition, UmemBuffer, opcode,
+    RmpChange, Transition, UmemBuffer, opcode,
 };
 pub use context::{AddressPath, CqContext, MkeyContext, QpContext, RmpContext, RoceAddress};
 pub use field::{Field, MailboxError};

@@ -173,6 +173,23 @@ fn a_key_and_a_pool_are_understood() {
     assert_eq!(Command::parse(&mailbox(MAX_COMMAND, &words)), Ok(expected));
 }
 
+/// `arm_rmp_cmd` of the kernel's driver: the state beside the number, the bit of the limit in the mask,
+/// and the limit in the queue's context.
+#[test]
+fn the_limit_of_a_pool_is_changed() {
+    let words = [
+        (0x00, 0x090d_0000),
+        (0x08, 0x1000_0077),
+        (0x14, 0x0000_0001),
+        (0x20, 0x0010_0000),
+        (0x54, 0x0000_0005),
+    ];
+    let change = RmpChange { state: 1, number: 0x77, limit: 1 };
+    let context = RmpContext { state: 1, limit: 5, ..RmpContext::default() };
+    let expected = Command::ModifyRmp { change, context };
+    assert_eq!(Command::parse(&mailbox(MAX_COMMAND, &words)), Ok(expected));
+}
+
 #[test]
 fn what_is_no_command_is_refused_with_its_place() {
     let parse = |len, words: &[(usize, u32)]| Command::parse(&mailbox(len, words)).unwrap_err();

@@ -203,6 +203,8 @@ pub(crate) struct QpSpec<'a> {
 /// A shared receive queue to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SrqSpec<'a> {
+    /// All parts lie in it.
+    pub(crate) memory: &'a Region,
     /// 2^`log_depth` WQEs of 2^`log_stride` bytes.
     pub(crate) buf: &'a Region,
     /// log2 of the number of WQEs.

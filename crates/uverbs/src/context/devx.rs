@@ -11,8 +11,8 @@ use crate::objects::{Made, Object, QpObject, SrqObject, Umem};
 use crate::schema::{Class, DRIVER};
 use crate::{Errno, Refusal};
 use warpverbs_mlx5::prm::{
-    ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, RmpContext,
-    Status, Transition, UmemBuffer,
+    ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, RmpChange,
+    RmpContext, Status, Transition, UmemBuffer,
 };
 use warpverbs_rdma::{AttrMask, QpState};
 
@@ -173,6 +173,9 @@ impl<D: Device> Context<D> {
 
     /// A receive memory pool is an SRQ; its WQEs may also be a ring.
     fn make_rmp(&self, context: &RmpContext) -> Result<(Object<D>, u32, Vec<u32>), Failure> {
+        if context.limit != 0 {
+            return Err(failure(Status::BadParameter, "a limit of a pool that is new"));
+        }
         if context.wq_type > WQ_RING || context.state != RMP_READY {
             let why = format!("a pool of type {} in state {}", context.wq_type, context.state);
             return Err(failure(Status::BadParameter, why));
@@ -265,6 +268,9 @@ impl<D: Device> Context<D> {
     pub(super) fn modify_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
         let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
+            if let Command::ModifyRmp { change, context } = command {
+                return self.change_pool(handle, &change, &context);
+            }
             let request = match command {
                 Command::ModifyQp { transition, qpn, options, context, path } => {
                     self.check_number(handle, qpn)?;
@@ -288,6 +294,25 @@ impl<D: Device> Context<D> {
         let answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
         call.answer(DRIVER + 2, answer);
         Ok(())
+    }
+
+    /// Only the limit of a pool can be changed, and its state is one.
+    fn change_pool(
+        &self,
+        handle: u32,
+        change: &RmpChange,
+        context: &RmpContext,
+    ) -> Result<(), Failure> {
+        if self.numbered(Class::Srq, change.number)? != handle {
+            let why = format!("pool {:#x} has another handle", change.number);
+            return Err(failure(Status::BadResource, why));
+        }
+        let only = RmpContext { state: RMP_READY, limit: context.limit, ..Default::default() };
+        if (change.state, change.limit) != (RMP_READY, 1) || *context != only {
+            let why = format!("a change of a pool to {context:x?}, only its limit can be");
+            return Err(failure(Status::BadParameter, why));
+        }
+        Ok(self.set_limit(self.objects.any_pool(handle)?, context.limit)?)
     }
 
     pub(super) fn query_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {

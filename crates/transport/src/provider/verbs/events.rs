@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,18 +18,37 @@ pub(super) struct Listener {
     handle: Option<JoinHandle<()>>,
 }
 
+/// What events are read from.
+pub(super) trait EventSource: Send + 'static {
+    /// Readable while there is one.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Takes one, if there is one.
+    fn take(&self) -> Result<Option<AsyncEvent>, VerbsError>;
+}
+
+impl EventSource for Context {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.async_fd()
+    }
+
+    fn take(&self) -> Result<Option<AsyncEvent>, VerbsError> {
+        self.next_event(Duration::ZERO)
+    }
+}
+
 impl Listener {
-    /// Passes events of `context` on to `nic`; `gone` is set when the device is.
+    /// Passes events of the device `name` on to `nic`; `gone` is set when the device is.
     pub(super) fn start(
-        context: Context,
+        name: &str,
+        source: impl EventSource,
         nic: SoftNic,
         gone: Arc<AtomicBool>,
     ) -> Result<Self, VerbsError> {
         let failed = |errno| CallError { call: "eventfd", errno };
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
-        let (wake, name) = (stop.clone(), format!("events-{}", context.device().name()));
-        let run = move || listen(&context, &nic, &gone, &wake);
+        let (wake, name) = (stop.clone(), format!("events-{name}"));
+        let run = move || listen(&source, &nic, &gone, &wake);
         let handle = thread::Builder::new().name(name).spawn(run).map_err(|error| {
             let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EAGAIN as i32));
             CallError { call: "clone", errno }
@@ -51,10 +70,10 @@ impl Drop for Listener {
     }
 }
 
-fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
+fn listen(source: &impl EventSource, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
     loop {
         let mut fds = [
-            PollFd::new(context.async_fd(), PollFlags::POLLIN),
+            PollFd::new(source.fd(), PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut fds, PollTimeout::NONE) {
@@ -65,7 +84,7 @@ fn listen(context: &Context, nic: &SoftNic, gone: &AtomicBool, stop: &EventFd) {
             return;
         }
         loop {
-            match context.next_event(Duration::ZERO) {
+            match source.take() {
                 Ok(Some(event)) => pass_on(nic, gone, event),
                 Ok(None) => break,
                 Err(error) => return tracing::warn!(%error, "no more events of the device"),

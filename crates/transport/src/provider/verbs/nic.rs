@@ -48,8 +48,8 @@ impl VerbsNic {
             Way::Proxy => (None, "proxy, as requested: the CPU reads kernels' queues"),
             Way::Auto => (
                 None,
-                "proxy: the CPU reads kernels' queues, since the direct way has no shared receive \
-                 queues and was not tried with hardware",
+                "proxy: the CPU reads kernels' queues, since the direct way was not tried with \
+                 hardware",
             ),
         };
         let info = match &mlx5 {
@@ -57,17 +57,6 @@ impl VerbsNic {
             None => opened.info.clone(),
         };
         Ok(Self { info, pd: opened.running.nic.alloc_pd(), device_pd, mlx5, way, opened })
-    }
-
-    /// A way of the proxied queues is asked for that those of the device do not have.
-    fn check_proxied(&self, what: &'static str) -> Result<(), Error> {
-        match &self.mlx5 {
-            Some(_) => {
-                let device = self.opened.name().to_owned();
-                Err(verbs::VerbsError::Unsupported { device, what }.into())
-            }
-            None => Ok(()),
-        }
     }
 
     /// What a QP of the device is asked to take.
@@ -242,7 +231,9 @@ impl Nic for VerbsNic {
     }
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
-        self.check_proxied("there are no shared receive queues in the direct way, only by proxy")?;
+        if let Some(mlx5) = &self.mlx5 {
+            return mlx5.create_srq(spec);
+        }
         let attr = &self.opened.attr;
         // One segment is the link.
         let sges = (1u32 << (spec.log_stride - 4)) - 1;

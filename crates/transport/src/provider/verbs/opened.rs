@@ -79,7 +79,7 @@ impl Opened {
         // Its engine is started where there are rings to be read.
         let nic = SoftNic::new(config)?;
         let gone = Arc::new(AtomicBool::new(false));
-        let events = Listener::start(context.clone(), nic.clone(), gone.clone())?;
+        let events = Listener::start(device.name(), context.clone(), nic.clone(), gone.clone())?;
         Ok(Self {
             _events: events,
             running: Arc::new(Running::new(nic)?),

@@ -2,7 +2,9 @@
 
 use crate::provider::PathSpec;
 use warpverbs_mem::Access;
-use warpverbs_mlx5::prm::{AddressPath, Command, CqContext, QpContext, Transition, UmemBuffer};
+use warpverbs_mlx5::prm::{
+    AddressPath, Command, CqContext, QpContext, RmpChange, RmpContext, Transition, UmemBuffer,
+};
 use warpverbs_verbs::Path;
 use warpverbs_verbs::mlx5dv::AddressVector;
 
@@ -10,9 +12,12 @@ use warpverbs_verbs::mlx5dv::AddressVector;
 const MIGRATED: u32 = 3;
 /// `ts_format`: the device's default, which every generation takes.
 const TS_DEFAULT: u32 = 1;
-/// `rq_type`: an own queue, none.
+/// `rq_type`: an own queue, a shared one, none.
 const RQ_OWN: u32 = 0;
+const RQ_SHARED: u32 = 1;
 const RQ_NONE: u32 = 3;
+/// State of a receive memory pool: ready.
+const POOL_READY: u32 = 1;
 /// `atomic_mode`: up to 8 bytes, with extended atomics of 4 bytes.
 const ATOMICS_OF_8: u32 = 3;
 /// log2 of the longest message, which every device has.
@@ -33,16 +38,35 @@ pub(super) struct CqPlace {
 /// Where a QP lies and what it works with; offsets are in the umem.
 pub(super) struct QpPlace {
     pub(super) umem: u32,
-    /// The receive queue, or the send queue without one.
-    pub(super) wq: u64,
     pub(super) record: u64,
+    /// Umem of the queues, and the receive queue in it; the send queue without one.
+    pub(super) wq: (u32, u64),
     pub(super) uar: u32,
     pub(super) pd: u32,
     /// Of sends and receives.
     pub(super) cqs: [u32; 2],
     pub(super) log_sq: u8,
-    /// log2 of the receives, and of the bytes of one.
-    pub(super) rq: Option<(u8, u8)>,
+    pub(super) receives: Receives,
+}
+
+/// Where receives come from.
+#[derive(Clone, Copy)]
+pub(super) enum Receives {
+    None,
+    /// log2 of their number, and of the bytes of one.
+    Own(u8, u8),
+    /// The pool of this number.
+    Shared(u32),
+}
+
+/// Where a receive memory pool lies; offsets are in the umem.
+pub(super) struct PoolPlace {
+    pub(super) umem: u32,
+    pub(super) buf: u64,
+    pub(super) record: u64,
+    pub(super) pd: u32,
+    pub(super) log_size: u8,
+    pub(super) log_stride: u8,
 }
 
 /// CREATE_CQ: a ring of 64-byte CQEs that nobody arms.
@@ -63,9 +87,10 @@ pub(super) fn create_cq(place: &CqPlace) -> Command {
 /// CREATE_QP: a reliable connection, the send queue directly behind the receive queue.
 pub(super) fn create_qp(place: &QpPlace) -> Command {
     let [cqn_send, cqn_receive] = place.cqs;
-    let (rq_type, log_rq, log_stride) = match place.rq {
-        Some((log, stride)) => (RQ_OWN, log, stride - LOG_STRIDE_UNIT),
-        None => (RQ_NONE, 0, 0),
+    let (rq_type, log_rq, log_stride, srqn) = match place.receives {
+        Receives::Own(log, stride) => (RQ_OWN, log, stride - LOG_STRIDE_UNIT, 0),
+        Receives::Shared(number) => (RQ_SHARED, 0, 0, number),
+        Receives::None => (RQ_NONE, 0, 0, 0),
     };
     let context = QpContext {
         path_migration: MIGRATED,
@@ -79,12 +104,40 @@ pub(super) fn create_qp(place: &QpPlace) -> Command {
         cqn_receive,
         dbr_addr: place.record,
         rq_type,
+        srqn,
         dbr_umem_valid: 1,
         dbr_umem_id: place.umem,
         ..QpContext::default()
     };
-    let buffer = UmemBuffer { offset: place.wq, umem: place.umem, valid: 1 };
+    let (umem, offset) = place.wq;
+    let buffer = UmemBuffer { offset, umem, valid: 1 };
     Command::CreateQp { context, path: AddressPath::default(), buffer }
+}
+
+/// CREATE_RMP: receives in the order of their links.
+pub(super) fn create_pool(place: &PoolPlace) -> Command {
+    let context = RmpContext {
+        state: POOL_READY,
+        pd: place.pd,
+        dbr_addr: place.record,
+        log_stride: place.log_stride.into(),
+        log_size: place.log_size.into(),
+        dbr_umem_id: place.umem,
+        wq_umem_id: place.umem,
+        wq_umem_offset: place.buf,
+        ..RmpContext::default()
+    };
+    Command::CreateRmp { context }
+}
+
+/// MODIFY_RMP: one event when fewer receives are left.
+pub(super) fn limit_pool(number: u32, limit: u16) -> Command {
+    let change = RmpChange { state: POOL_READY, number, limit: 1 };
+    let limit = limit.into();
+    Command::ModifyRmp {
+        change,
+        context: RmpContext { state: POOL_READY, limit, ..RmpContext::default() },
+    }
 }
 
 fn modify(transition: Transition, qpn: u32, context: QpContext, path: AddressPath) -> Command {

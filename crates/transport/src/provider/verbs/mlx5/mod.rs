@@ -4,22 +4,31 @@
 //! ```text
 //! mod      what the device must be able to do; a QP with its two CQs
 //! ├─ command  the mailboxes: which fields are set, and why
-//! └─ qp       states of a QP
+//! ├─ events   events of single objects
+//! ├─ qp       states of a QP
+//! └─ srq      shared receive queues
 //! ```
 
 mod command;
+mod events;
 mod qp;
+mod srq;
 #[cfg(test)]
 mod tests;
 
+use super::events::device_number;
 use super::opened::Opened;
 use crate::Error;
 use crate::provider::events::Objects;
-use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec};
-use command::{CqPlace, QpPlace};
+use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
+use command::{CqPlace, PoolPlace, QpPlace, Receives};
+use events::ObjectEvents;
 use qp::Mlx5Qp;
+use srq::Mlx5Srq;
+use std::any::Any;
 use std::sync::Arc;
 use warpverbs_mem::Region;
+use warpverbs_nic::NicError;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, Umem, pd_number};
 
@@ -31,10 +40,12 @@ const LONGEST_WQE: u32 = 256;
 /// What the QPs of a protection domain are made with.
 pub(super) struct Mlx5 {
     devx: Devx,
+    pd: verbs::Pd,
     pdn: u32,
     eqn: u32,
     uar: Uar,
     register: Region,
+    events: Option<Arc<ObjectEvents>>,
 }
 
 /// What is said of a device whose queues it reads itself.
@@ -43,8 +54,12 @@ pub(super) fn info(of: &NicInfo) -> NicInfo {
     NicInfo { provider: "mlx5", description, ..of.clone() }
 }
 
+fn failed_call(error: Mlx5Error) -> verbs::VerbsError {
+    Box::new(error).into()
+}
+
 fn failed(error: Mlx5Error) -> Error {
-    verbs::VerbsError::from(Box::new(error)).into()
+    failed_call(error).into()
 }
 
 impl Mlx5 {
@@ -78,7 +93,8 @@ impl Mlx5 {
         let eqn = devx.event_queue(0).map_err(failed)?;
         let uar = Uar::alloc(&devx).map_err(failed)?;
         let register = uar.register();
-        Ok(Self { devx, pdn, eqn, uar, register })
+        let events = ObjectEvents::start(&devx, opened);
+        Ok(Self { devx, pd: pd.clone(), pdn, eqn, uar, register, events })
     }
 
     /// The doorbell register of all its QPs.
@@ -99,7 +115,30 @@ impl Mlx5 {
         };
         let uses = (umem.clone(), self.uar.clone());
         let cq = Object::create(&self.devx, &command::create_cq(&place), uses).map_err(failed)?;
+        if let Some(events) = &self.events {
+            events.of_cq(&cq);
+        }
         Ok(Arc::new(cq))
+    }
+
+    /// A shared receive queue.
+    pub(super) fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+        let umem = Umem::register(&self.devx, spec.memory).map_err(failed)?;
+        let place = PoolPlace {
+            umem: umem.id(),
+            buf: offset(&umem, spec.buf)?,
+            record: offset(&umem, spec.record)?,
+            pd: self.pdn,
+            log_size: spec.log_depth,
+            log_stride: spec.log_stride,
+        };
+        let uses = (umem, self.pd.clone());
+        let pool = Object::create(&self.devx, &command::create_pool(&place), uses);
+        let pool = pool.map_err(failed)?;
+        if let Some(events) = &self.events {
+            events.of_pool(&pool);
+        }
+        Ok(Arc::new(Mlx5Srq::new(pool, self.events.clone())))
     }
 
     /// A QP and its CQs. A step that fails leaves nothing behind.
@@ -116,36 +155,57 @@ impl Mlx5 {
         if spec.consume_only {
             return Err(no("a device executes the work that it is given (consume_only)"));
         }
-        let (rq, wq) = match spec.recv {
-            RecvSpec::Shared(_) => return Err(no("there are no shared receive queues here")),
-            RecvSpec::None => (None, spec.sq),
+        let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
+        let (mut srq, mut wq) = (None, spec.sq);
+        let receives = match spec.recv {
+            RecvSpec::None => Receives::None,
+            RecvSpec::Shared(queue) => {
+                let queue: &dyn Any = queue;
+                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
+                let queue = queue.downcast_ref::<Mlx5Srq>().ok_or(foreign)?;
+                srq = Some(queue.object().clone());
+                Receives::Shared(queue.object().number())
+            }
             RecvSpec::Own { buf, log_depth, log_stride } => {
                 if buf.addr() + buf.len() as u64 != spec.sq.addr() {
-                    return Err(no("the direct way needs both queues in host memory"));
+                    return Err(no(
+                        "the direct way has no own receive queue beside a send queue in \
+                         GPU memory: take a shared one, or none (recv_depth(0))",
+                    ));
                 }
                 if buf.len() < SMALLEST_RQ {
                     return Err(no("the direct way needs receive queues of at least 64 bytes"));
                 }
-                (Some((log_depth, log_stride)), buf)
+                wq = buf;
+                Receives::Own(log_depth, log_stride)
             }
         };
-        let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
+        // A send queue that lies alone is in memory of a GPU.
+        let wq_umem = match umem.offset_of(spec.sq) {
+            Some(_) => umem.clone(),
+            None => Arc::new(Umem::register(&self.devx, spec.sq).map_err(failed)?),
+        };
         let send_cq = self.create_cq(&spec.send_cq, &umem)?;
         let recv_cq = self.create_cq(&spec.recv_cq, &umem)?;
         let place = QpPlace {
             umem: umem.id(),
-            wq: offset(&umem, wq)?,
             record: offset(&umem, spec.record)?,
+            wq: (wq_umem.id(), offset(&wq_umem, wq)?),
             uar: self.uar.page(),
             pd: self.pdn,
             cqs: [send_cq.number(), recv_cq.number()],
             log_sq: spec.log_sq,
-            rq,
+            receives,
         };
         let cqns = place.cqs;
-        let uses = (send_cq, recv_cq, umem, self.uar.clone(), pd.clone());
+        let srqns = srq.iter().map(|srq: &Arc<Object>| device_number(srq.number())).collect();
+        let uses = (send_cq, recv_cq, srq, umem, wq_umem, self.uar.clone(), pd.clone());
         let qp = Object::create(&self.devx, &command::create_qp(&place), uses).map_err(failed)?;
-        let objects = Objects { qpn: qp.number(), cqns: cqns.to_vec(), srqns: Vec::new() };
+        if let Some(events) = &self.events {
+            events.of_qp(&qp);
+        }
+        let numbers = cqns.map(device_number).to_vec();
+        let objects = Objects { qpn: qp.number(), cqns: numbers, srqns };
         let pair = Mlx5Qp {
             qp,
             cqns,
@@ -153,6 +213,7 @@ impl Mlx5 {
             pd: pd.clone(),
             events: opened.running.subscribe(objects),
             opened: opened.clone(),
+            _events: self.events.clone(),
         };
         pair.init(spec.access)?;
         Ok(Arc::new(pair))
@@ -161,6 +222,7 @@ impl Mlx5 {
 
 fn offset(umem: &Umem, part: &Region) -> Result<u64, Error> {
     umem.offset_of(part).ok_or_else(|| {
-        failed(Mlx5Error::NotHostMemory { kind: format!("memory apart ({part:?})") })
+        let (kind, why) = (part.kind().to_string(), format!("{part:?} lies apart"));
+        failed(Mlx5Error::NotReached { kind, why })
     })
 }

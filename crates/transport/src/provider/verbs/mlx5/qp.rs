@@ -1,6 +1,7 @@
 //! States of a QP that the device reads itself.
 
 use super::super::opened::Opened;
+use super::events::ObjectEvents;
 use super::{command, failed};
 use crate::provider::events::Subscription;
 use crate::provider::soft::attributes;
@@ -22,6 +23,7 @@ pub(super) struct Mlx5Qp {
     pub(super) pd: verbs::Pd,
     pub(super) events: Subscription,
     pub(super) opened: Arc<Opened>,
+    pub(super) _events: Option<Arc<ObjectEvents>>,
 }
 
 impl fmt::Debug for Mlx5Qp {

@@ -9,7 +9,8 @@ use crate::provider::PathSpec;
 use crate::{FabricAddress, Mtu, NicId};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::prm::{
-    AddressPath, Command, CqContext, Field, MAX_COMMAND, QpContext, UmemBuffer,
+    AddressPath, Command, CqContext, Field, MAX_COMMAND, QpContext, RmpChange, RmpContext,
+    UmemBuffer,
 };
 use warpverbs_verbs::mlx5dv::AddressVector;
 use warpverbs_verbs::{Gid, Path};
@@ -23,6 +24,8 @@ const CQ_BUFFER: usize = 0x50;
 const QP: usize = 0x18;
 const PATH: usize = QP + 0x18;
 const QP_BUFFER: usize = 0x100;
+const POOL: usize = 0x20;
+const POOL_CHANGE: usize = 8;
 
 /// The mailbox holds these values at `at`, and zero in every other field of the piece.
 fn check(command: &Command, at: usize, fields: &[Field], expected: Set<'_>) {
@@ -87,13 +90,13 @@ fn a_cq_is_a_ring_in_the_posters_memory() {
 fn place() -> QpPlace {
     QpPlace {
         umem: 0x32,
-        wq: 0x1000,
+        wq: (0x32, 0x1000),
         record: 0x80,
         uar: 9,
         pd: 3,
         cqs: [0x101, 0x102],
         log_sq: 8,
-        rq: Some((6, 5)),
+        receives: Receives::Own(6, 5),
     }
 }
 
@@ -125,7 +128,44 @@ fn a_qp_is_one_piece_of_the_posters_memory() {
     let mut expected = CREATED.to_vec();
     expected.retain(|(name, _)| !name.starts_with("log_rq"));
     expected.push(("rq_type", 3));
-    check(&create_qp(&QpPlace { rq: None, ..place() }), QP, QpContext::FIELDS, &expected);
+    let none = QpPlace { receives: Receives::None, ..place() };
+    check(&create_qp(&none), QP, QpContext::FIELDS, &expected);
+    expected.pop();
+    expected.extend(SHARED);
+    let shared = QpPlace { receives: Receives::Shared(0x77), ..place() };
+    check(&create_qp(&shared), QP, QpContext::FIELDS, &expected);
+    // A send queue in memory of its own.
+    let apart: Set<'_> = &[("offset", 0x2000), ("umem", 0x33), ("valid", 1)];
+    let command = create_qp(&QpPlace { wq: (0x33, 0x2000), ..none });
+    check(&command, QP_BUFFER, UmemBuffer::FIELDS, apart);
+}
+
+/// Receives of a pool (UCX).
+const SHARED: &[(&str, u64)] = &[("rq_type", 1), ("srqn", 0x77)];
+
+#[test]
+fn a_pool_is_a_list_in_the_hosts_memory() {
+    let place =
+        PoolPlace { umem: 0x34, buf: 0x40, record: 0x8000, pd: 3, log_size: 9, log_stride: 5 };
+    let context: Set<'_> = &[
+        // Ready, the only state in which it is used (UCX).
+        ("state", 1),
+        ("pd", 3),
+        ("dbr_addr", 0x8000),
+        ("log_stride", 5),
+        ("log_size", 9),
+        ("dbr_umem_id", 0x34),
+        ("wq_umem_id", 0x34),
+        ("wq_umem_offset", 0x40),
+    ];
+    check(&create_pool(&place), POOL, RmpContext::FIELDS, context);
+    let limit: Set<'_> = &[("state", 1), ("limit", 5)];
+    let command = limit_pool(0x77, 5);
+    check(&command, POOL, RmpContext::FIELDS, limit);
+    let change: Set<'_> = &[("state", 1), ("number", 0x77), ("limit", 1)];
+    check(&command, POOL_CHANGE, RmpChange::FIELDS, change);
+    let left = [("wq_type", "0: a list, whose links say which receive is next")];
+    all_are_decided(RmpContext::FIELDS, &[context, limit], &left);
 }
 
 const INIT: Set<'_> = &[
@@ -252,7 +292,7 @@ fn transitions_set_what_they_need() {
 fn no_field_is_zero_by_accident() {
     all_are_decided(
         QpContext::FIELDS,
-        &[CREATED, INIT, RTR, RTS, &[("rq_type", 3)]],
+        &[CREATED, SHARED, INIT, RTR, RTS],
         &[
             ("state", "the device's answer"),
             ("service", "0: reliable connection"),
@@ -261,7 +301,6 @@ fn no_field_is_zero_by_accident() {
             ("log_page_size", "reserved with a umem (DOCA)"),
             ("log_ack_req_freq", "0: an acknowledgement is asked for where the device sees fit"),
             ("page_offset", "reserved with a umem"),
-            ("srqn", "no shared receive queues"),
             ("sq_wqebb_counter", "begins at 0; the device's"),
             ("cs_req", "0: no payload in CQEs, where posters do not look for it"),
             ("cs_res", "0: the same of receives"),
