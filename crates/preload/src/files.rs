@@ -120,7 +120,10 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
         let flags = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
         flags.map_err(|errno| failed(errno.into()))?;
     }
-    let context = Context::new(SoftDevice::new(nic, pages));
+    let mut context = Context::new(SoftDevice::new(nic, pages));
+    if let Some(fault) = Settings::get().fault {
+        context.fail(fault);
+    }
     let fd = file.into_raw_fd();
     let gone = || Refusal::new(Errno::EBADF, "the file is gone");
     let identity = identity(fd).ok_or_else(gone)?;
@@ -179,7 +182,12 @@ pub(crate) fn close(fd: c_int) -> c_int {
     }
     let at = files.iter().position(|file| Some(file.identity) == closed);
     if let Some(at) = at.filter(|at| !is_open(files[*at].identity)) {
-        drop(files.swap_remove(at));
+        let file = files.swap_remove(at);
+        if Settings::get().verbose && file.context.objects() > 0 {
+            let (index, left) = (file.index, file.context.objects());
+            eprintln!("warpverbs: mlx5_{index}: closed with {left} object(s) left");
+        }
+        drop(file);
         COUNT.store(files.len(), Ordering::Relaxed);
     }
     result

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
+use warpverbs_uverbs::Fault;
 
-/// `nics=2,mtu=1024,address=10.0.0.1,verbose,record=FILE`: any of these, `record` last. A value
+/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=FILE`: any of these, `record` last. A value
 /// that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
@@ -20,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) mtu: Option<Mtu>,
     /// The first device's address; one of the loopback network otherwise.
     pub(crate) address: Option<IpAddr>,
+    /// A call of each open device that fails.
+    pub(crate) fault: Option<Fault>,
     /// Refused calls are printed.
     pub(crate) verbose: bool,
     /// Where calls are recorded.
@@ -51,6 +55,7 @@ impl Settings {
                 "nics" => settings.nics = value.parse().unwrap_or(0),
                 "mtu" => settings.mtu = value.parse().ok().and_then(Mtu::from_bytes),
                 "address" => settings.address = value.parse().ok(),
+                "fail" => settings.fault = fault(value),
                 "verbose" => settings.verbose = true,
                 _ => {}
             }
@@ -59,16 +64,26 @@ impl Settings {
     }
 }
 
+/// `7:8`: the seventh call, status 8.
+fn fault(value: &str) -> Option<Fault> {
+    let (call, status) = value.split_once(':')?;
+    let status = status.parse().ok()?;
+    let status = Status::parse(&[status, 0, 0, 0, 0, 0, 0, 0]).0?;
+    Some(Fault { call: call.parse().ok()?, status })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_part_is_understood() {
-        let text = "nics=2,mtu=1024,address=10.0.0.1,verbose,record=/tmp/a,b";
+        let text = "nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=/tmp/a,b";
         let (address, record) = (Some([10, 0, 0, 1].into()), Some("/tmp/a,b".into()));
         let mtu = Some(Mtu::B1024);
-        let expected = Settings { nics: 2, mtu, address, verbose: true, record, sysfs: None };
+        let fault = Some(Fault { call: 7, status: Status::Limit });
+        let verbose = true;
+        let expected = Settings { nics: 2, mtu, address, fault, verbose, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
         assert_eq!(Settings::parse(""), Settings::default());
     }

@@ -29,6 +29,8 @@ errnos! {
     EIO = 5,
     /// A descriptor that is not open, or is of something else.
     EBADF = 9,
+    /// The device has no more of what is asked for.
+    EAGAIN = 11,
     /// No memory, or no number, is left.
     ENOMEM = 12,
     /// A pointer to memory that the program does not have.

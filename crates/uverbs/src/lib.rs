@@ -23,7 +23,7 @@ pub mod schema;
 mod write;
 
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
-pub use context::Context;
+pub use context::{Context, Fault};
 pub use device::{
     Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus,
     ResizeRequest, SrqRequest, Uar, UarKind,

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use warpverbs::raw::mlx5::prm::Status;
 use warpverbs::raw::nic::LinkKind;
 
 /// What is loaded into the program.
@@ -37,6 +38,10 @@ pub(crate) struct RunArgs {
     /// Append every call that the program makes to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Fail one call of each open device, the CALL-th that makes, changes or queries something, as
+    /// firmware that answers STATUS (a number, such as 8 for "limit"): to see how a program cleans up
+    #[arg(long, value_name = "CALL:STATUS", value_parser = parse_fault)]
+    fail: Option<(u32, u8)>,
     /// Run although this machine has an mlx5 device, which the program will not see
     #[arg(long)]
     hide_hardware: bool,
@@ -53,6 +58,20 @@ fn parse_mtu(text: &str) -> Result<usize, String> {
         Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
         _ => Err("expected 256, 512, 1024, 2048 or 4096".into()),
     }
+}
+
+fn parse_fault(text: &str) -> Result<(u32, u8), String> {
+    let fault = text.split_once(':').and_then(|(call, status)| {
+        let status: u8 = status.parse().ok()?;
+        let known = Status::parse(&[status, 0, 0, 0, 0, 0, 0, 0]).0;
+        known.filter(|known| *known != Status::Ok)?;
+        Some((call.parse().ok().filter(|call| *call > 0)?, status))
+    });
+    fault.ok_or_else(|| {
+        "expected the number of a call from 1 on, a colon, and a status of firmware: 1 to 6, 8 to 10, \
+         15, 16, 80 or 81"
+            .into()
+    })
 }
 
 /// Runs the program and ends as it did.
@@ -90,6 +109,9 @@ fn settings(args: &RunArgs) -> Result<OsString> {
     }
     if let Some(address) = args.address {
         out += &format!(",address={address}");
+    }
+    if let Some((call, status)) = args.fail {
+        out += &format!(",fail={call}:{status}");
     }
     if args.verbose {
         out += ",verbose";

@@ -3,9 +3,12 @@
 mod device;
 mod devx;
 mod events;
+mod fault;
 mod modify;
 mod queues;
 mod write;
+
+pub use fault::Fault;
 
 use crate::abi::DestroyCqResp;
 use crate::call::{Call, VERBS_IOCTL};
@@ -25,6 +28,8 @@ pub struct Context<D: Device> {
     events: Option<u32>,
     /// Events of the device itself.
     device_events: Option<D::Report>,
+    /// A call that is to fail.
+    fault: Option<Fault>,
 }
 
 impl<D: Device> Context<D> {
@@ -36,6 +41,7 @@ impl<D: Device> Context<D> {
             cqe_version: None,
             events: None,
             device_events: None,
+            fault: None,
         }
     }
 
@@ -62,7 +68,7 @@ impl<D: Device> Context<D> {
         let mut call = Call::decode(memory, at, |class, access, name| {
             self.objects.check(class, access, name)
         })?;
-        let mut done = self.dispatch(&mut call);
+        let mut done = self.count(&mut call).and_then(|()| self.dispatch(&mut call));
         // A firmware command that failed says why in its answer.
         if matches!(&done, Ok(()) | Err(Refusal { errno: Errno::EREMOTEIO, .. })) {
             done = self.finish(memory, &call).and(done);

@@ -2,11 +2,11 @@
 
 use crate::common::call::{Call, Program};
 use warpverbs_mlx5::prm::{
-    AddressPath, Command, CqContext, MAX_COMMAND, QpContext, RmpContext, Transition, UmemBuffer,
-    opcode,
+    AddressPath, Command, CqContext, MAX_COMMAND, QpContext, RmpChange, RmpContext, Status,
+    Transition, UmemBuffer, opcode,
 };
 use warpverbs_rdma::{Mtu, QpState};
-use warpverbs_uverbs::{CqRequest, Errno, QpRequest, Refusal, SrqRequest};
+use warpverbs_uverbs::{CqRequest, Errno, Fault, QpRequest, Refusal, SrqRequest};
 
 const DRIVER: u16 = 0x1000;
 /// Answers have room for the longest, that of QUERY_QP.
@@ -203,6 +203,56 @@ fn queues_lie_in_umems() {
     assert_eq!(r.program.model.seen.borrow().uar, Some(r.page));
 }
 
+/// The limit of a pool of 256 receives, and nothing else of it, is changed.
+fn limits_change(program: &mut Program, pool: u32, number: u32) {
+    let change = RmpChange { state: 1, number, limit: 1 };
+    let context = RmpContext { state: 1, limit: 7, ..RmpContext::default() };
+    for (change, context, status) in [
+        (RmpChange { number: number + 1, ..change }, context, 5),
+        (RmpChange { state: 0, ..change }, context, 3),
+        (RmpChange { limit: 0, ..change }, context, 3),
+        (change, RmpContext { state: 0, ..context }, 3),
+        (change, RmpContext { log_size: 1, ..context }, 3),
+        (change, RmpContext { limit: 256, ..context }, 3),
+    ] {
+        let done = modify(program, pool, &Command::ModifyRmp { change, context });
+        assert_eq!(done, Err(status), "{change:?} {context:x?}");
+    }
+    let done = modify(program, pool, &Command::ModifyRmp { change, context });
+    assert_eq!((done, program.model.seen.borrow().limit), (Ok(()), 7));
+}
+
+/// Calls that are to fail do, once each, and leave nothing; those that destroy are not counted.
+#[test]
+fn the_nth_call_fails_on_purpose() {
+    let mut r = ready();
+    let fault = |call, status| Fault { call, status };
+    r.program.context.fail(fault(2, Status::NoResources));
+    let before = r.program.context.objects();
+    let (context, buffer) = r.cq();
+    let command = Command::CreateCq { context, buffer };
+    let (cq, _) = create(&mut r.program, &command).unwrap();
+    assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, cq), Ok(()));
+    assert_eq!(create(&mut r.program, &command), Err(Status::NoResources as u8));
+    assert_eq!(r.program.context.objects(), before);
+    let (cq, _) = create(&mut r.program, &command).unwrap();
+    assert_eq!(destroy(&mut r.program, 0x1001, 0x1001, cq), Ok(()));
+    // Where there is no mailbox, the kernel's number for the status is all there is.
+    for (status, errno) in [
+        (Status::Limit, Errno::ENOMEM),
+        (Status::NoResources, Errno::EAGAIN),
+        (Status::BadParameter, Errno::EINVAL),
+        (Status::Internal, Errno::EIO),
+        (Status::Busy, Errno::EBUSY),
+    ] {
+        r.program.context.fail(fault(1, status));
+        let refusal = umem(&mut r.program, 0x7000_0000, 0x1000).unwrap_err();
+        assert_eq!(refusal.errno, errno, "{refusal}");
+        assert!(refusal.to_string().contains("on purpose"), "{refusal}");
+    }
+    assert_eq!(r.program.context.objects(), before);
+}
+
 #[test]
 fn a_receive_memory_pool_is_an_srq() {
     let mut r = ready();
@@ -217,9 +267,11 @@ fn a_receive_memory_pool_is_an_srq() {
         dbr_umem_id: r.umem.1,
         wq_umem_id: r.umem.1,
         wq_umem_offset: 0x2000,
+        ..RmpContext::default()
     };
     for (wrong, status) in [
         (RmpContext { state: 0, ..good }, 3),
+        (RmpContext { limit: 1, ..good }, 3),
         (RmpContext { wq_type: 2, ..good }, 3),
         (RmpContext { log_stride: 4, ..good }, 3),
         (RmpContext { log_stride: 11, ..good }, 3),
@@ -243,6 +295,7 @@ fn a_receive_memory_pool_is_an_srq() {
             dbr: 0x7000_00c0,
         };
         assert_eq!(r.program.model.seen.borrow().srq, Some(expected));
+        limits_change(&mut r.program, pool, number);
         // A QP takes its receives there, and keeps it.
         let (context, buffer) = r.qp(cqn);
         let context = QpContext { rq_type: 1, srqn: number, ..context };
