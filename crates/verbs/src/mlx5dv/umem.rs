@@ -92,7 +92,7 @@ fn by_dmabuf(devx: &Devx, region: &Region) -> Result<NonNull<mlx5dv_devx_umem>, 
         size: region.len(),
         access: sys::IBV_ACCESS_LOCAL_WRITE,
         // Any size of page that the driver finds.
-        pgsz_bitmap: u64::MAX & !0xfff,
+        pgsz_bitmap: !0xfff,
         comp_mask: MLX5DV_UMEM_MASK_DMABUF,
         dmabuf_fd: dmabuf.fd.as_raw_fd(),
     };
