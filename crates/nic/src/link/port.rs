@@ -25,10 +25,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{NoChecksum, set_no_checksum, steer_by_word};
 
-/// For all processes that join before this one, and for one that ends to let go of what it had.
+/// For all processes that join before this one, for one of them to hand over the sockets, and for
+/// one that ends to let go of what it had.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
-/// For one process to hand over the sockets.
-const ANSWER: Duration = Duration::from_secs(1);
 /// After a caller that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Of a socket whose part nobody has: datagrams for it are soon lost.
@@ -53,7 +52,7 @@ impl Place {
         let lock = named::name("port", address, None)?;
         let _lock = named::until(end, || named::take(&lock, SocketFlags::empty()))?;
         let (part, listener, taken) = take_part(address)?;
-        let sockets = match ask(&taken)? {
+        let sockets = match ask(&taken, end)? {
             Some(sockets) => sockets,
             // Sockets of processes that are just ending may still be there.
             None => named::until(end, || bind_all(address))?,
@@ -115,30 +114,48 @@ fn take_part(address: SocketAddr) -> io::Result<(QpnPart, OwnedFd, Vec<SocketAdd
     Ok((part, listener, taken))
 }
 
-/// The sockets, from one of those that have them. `None` if all of these have ended.
-fn ask(taken: &[SocketAddrUnix]) -> io::Result<Option<Vec<OwnedFd>>> {
-    let mut silent = None;
+/// The sockets, from the first of those that have them to answer: some may be stopped. `None` if all
+/// of these have ended.
+fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
+    let mut peers = Vec::new();
     for name in taken {
-        match named::reach(name, SocketFlags::empty()).and_then(|peer| receive(&peer)) {
-            Ok(sockets) => return Ok(Some(sockets)),
+        match named::reach(name, SocketFlags::empty()) {
+            Ok(peer) => peers.push(peer),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(error) => silent = Some(error),
+            Err(error) => return Err(error),
         }
     }
-    silent.map_or(Ok(None), Err)
+    while !peers.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let watched = |peer| PollFd::from_borrowed_fd(peer, PollFlags::IN);
+        let mut ready: Vec<_> = peers.iter().map(|peer| watched(peer.as_fd())).collect();
+        match poll(&mut ready, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(first) = ready.iter().position(|peer| !peer.revents().is_empty()) else {
+            continue;
+        };
+        if let Some(sockets) = receive(&peers.swap_remove(first))? {
+            return Ok(Some(sockets));
+        }
+    }
+    Ok(None)
 }
 
-fn receive(peer: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
-    let mut ready = [PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN)];
-    let limit = Timespec { tv_sec: ANSWER.as_secs() as i64, tv_nsec: 0 };
-    if poll(&mut ready, Some(&limit))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
+/// What a process has answered. `None`: it has ended before.
+fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut message = [0; MAGIC.len() + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(QpnPart::COUNT))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(&mut message)];
-    let got = recvmsg(peer, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = match recvmsg(peer, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        Err(Errno::CONNRESET) => return Ok(None),
+        got => got?,
+    };
     let sockets: Vec<_> = control
         .drain()
         .filter_map(|item| match item {
@@ -148,9 +165,8 @@ fn receive(peer: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
         .flatten()
         .collect();
     match message[..got.bytes] == MAGIC && sockets.len() == QpnPart::COUNT {
-        true => Ok(sockets),
-        // It ended before it had answered.
-        false if got.bytes == 0 => Err(io::ErrorKind::ConnectionRefused.into()),
+        true => Ok(Some(sockets)),
+        false if got.bytes == 0 => Ok(None),
         false => Err(io::ErrorKind::InvalidData.into()),
     }
 }
