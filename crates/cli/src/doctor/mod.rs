@@ -2,6 +2,7 @@
 //!
 //! Schema of the JSON form: `docs/doctor.md`, which a test compares with what is printed.
 
+mod direct;
 mod gpu;
 mod memory;
 mod path;
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
             if args.json { json(&report)? } else { text::render(&report) }
         }
         Some(Topic::Path { from, to }) => {
-            let way = path::way(&root, &report(&root), from, to)?;
+            let way = path::way(&root, &report(&root), [from, to], direct::open)?;
             if args.json { json(&way)? } else { text::way(&way) }
         }
     };
@@ -150,7 +151,7 @@ mod tests {
             bounce: None,
             direct: false,
         });
-        let way = path::way(&root, &report, "simt", "soft").unwrap();
+        let way = path::way(&root, &report, ["simt", "mlx5_0"], |_| Ok(())).unwrap();
         let mut found = BTreeSet::new();
         paths(&serde_json::to_value(report).unwrap(), "", &mut found);
         paths(&serde_json::to_value(way).unwrap(), "", &mut found);

@@ -2,6 +2,7 @@
 //! keeps a faster one from being taken.
 
 use super::Report;
+use super::direct::{self, Check, Verdict};
 use super::memory::{FabricAddress, distance};
 use super::rdma::{Device, Port};
 use super::root::Root;
@@ -15,6 +16,10 @@ use warpverbs::transport::pci::{Distance, Slot};
 pub(crate) struct Way {
     pub(crate) from: String,
     pub(crate) to: String,
+    /// Of a GPU and an RDMA device: who reads the queues of kernels, at best.
+    pub(crate) verdict: Option<Verdict>,
+    /// The conditions of the direct way.
+    pub(crate) checks: Vec<Check>,
     /// What happens, in order.
     pub(crate) steps: Vec<String>,
     /// What keeps a faster way from being taken, or this one from working.
@@ -28,16 +33,24 @@ enum End<'a> {
     Soft,
 }
 
-pub(crate) fn way(root: &Root, report: &Report, from: &str, to: &str) -> anyhow::Result<Way> {
+/// `open` tries whether an RDMA device can be driven directly.
+pub(crate) fn way(
+    root: &Root,
+    report: &Report,
+    [from, to]: [&str; 2],
+    open: impl Fn(&str) -> Result<(), String>,
+) -> anyhow::Result<Way> {
     let mut way = Way {
         from: from.to_owned(),
         to: to.to_owned(),
+        verdict: None,
+        checks: Vec::new(),
         steps: Vec::new(),
         held_back_by: Vec::new(),
     };
     match (find(report, from)?, find(report, to)?) {
         (End::Gpu(gpu), End::Nic(nic)) | (End::Nic(nic), End::Gpu(gpu)) => {
-            way.gpu_and_nic(root, report, gpu, nic);
+            way.gpu_and_nic(root, report, gpu, nic, &open(&nic.name));
         }
         (End::Gpu(gpu), End::Soft) | (End::Soft, End::Gpu(gpu)) => way.gpu_and_soft(gpu),
         (End::Gpu(one), End::Gpu(other)) => way.two_gpus(root, one, other),
@@ -99,14 +112,31 @@ impl Way {
         self.held_back("every packet to another host is made by the CPU");
     }
 
-    fn gpu_and_nic(&mut self, root: &Root, report: &Report, gpu: &Found, nic: &Device) {
-        self.kernel_posts(gpu);
-        self.step(format!(
-            "a CPU thread of the software NIC reads them there, and posts to {} for them",
-            nic.name
-        ));
+    fn gpu_and_nic(
+        &mut self,
+        root: &Root,
+        report: &Report,
+        gpu: &Found,
+        nic: &Device,
+        opened: &Result<(), String>,
+    ) {
         let found = distance(root, gpu, Some(nic));
         let reach = report.rdma.gpu_memory.iter().find(|r| r.gpu == gpu.name && r.nic == nic.name);
+        self.checks = direct::checks(root, report, gpu, nic, opened);
+        let verdict = direct::verdict(&self.checks, reach);
+        self.verdict = Some(verdict);
+        self.kernel_posts(gpu);
+        match verdict {
+            Verdict::Direct => self.step(format!(
+                "they ring {0}'s register, and {0} reads the queues itself (--way direct; auto takes \
+                 a CPU thread, until hardware was tried)",
+                nic.name
+            )),
+            Verdict::Proxy | Verdict::Bounce => self.step(format!(
+                "a CPU thread of the software NIC reads them there, and posts to {} for them",
+                nic.name
+            )),
+        }
         match reach.and_then(|reach| Some((reach, reach.how.as_ref()?))) {
             Some((reach, how)) => {
                 let place = place(gpu, found);
@@ -131,11 +161,11 @@ impl Way {
         }
         if gpu.kind != GpuKind::Simt {
             self.nearer(root, report, gpu, found);
-            self.held_back(format!(
-                "{}'s doorbell is not mapped into {}: queues of silicon are not driven by kernels yet",
-                nic.name, gpu.name
-            ));
         }
+        let remedies = self.checks.iter().filter_map(|check| {
+            Some(format!("{}: {}; {}", check.what, check.found, check.remedy.as_ref()?))
+        });
+        self.held_back_by.extend(remedies.collect::<Vec<_>>());
         self.nic_is_less(nic);
     }
 
@@ -344,18 +374,68 @@ mod tests {
     }
 
     fn shown(from: &str, to: &str) -> (String, String) {
-        let (_dir, root, report) = machine();
-        let way = way(&root, &report, from, to).unwrap();
+        let way = verdict(from, to, |_| {});
         (way.steps.join("\n"), way.held_back_by.join("\n"))
     }
 
+    /// The way on a machine to which `change` was done.
+    fn verdict(from: &str, to: &str, change: impl FnOnce(&Root)) -> Way {
+        let (_dir, root, mut report) = machine();
+        report.limits.memlock_bytes = crate::doctor::system::Limit(None);
+        change(&root);
+        let open = |nic: &str| match nic {
+            "rxe0" => Err("rxe0 is not an mlx5 device".to_owned()),
+            _ => Ok(()),
+        };
+        way(&root, &report, [from, to], open).unwrap()
+    }
+
+    /// All that the direct way needs.
+    fn furnish(root: &Root) {
+        let words = "RegistryDwords: \"PeerMappingOverride=1;\"\n";
+        add(root, "proc/driver/nvidia/params", words);
+        add(root, "proc/driver/nvidia/version", "NVIDIA UNIX Open Kernel Module for x86_64\n");
+        for module in ["ib_uverbs", "mlx5_core", "mlx5_ib"] {
+            add(root, &format!("sys/module/{module}/version"), "1\n");
+        }
+        let bar = "0x0 0xfff 0x0\n0x0000001000000000 0x0000001fffffffff 0x14220c\n";
+        add(root, "sys/bus/pci/devices/0000:05:00.0/resource", bar);
+        let above = "sys/devices/pci0000:00/0000:00:01.0/0000:03:00.0";
+        for bridge in ["0000:04:00.0", "0000:04:01.0"] {
+            link(root, &format!("sys/bus/pci/devices/{bridge}"), &format!("{above}/{bridge}"));
+            add(root, &format!("{above}/{bridge}/config"), &"\0".repeat(4096));
+        }
+    }
+
     #[test]
-    fn the_best_way_is_held_back_by_what_is_not_built_only() {
-        let (steps, held_back) = shown("cuda:0", "mlx5_0");
+    fn the_direct_way_is_said_where_nothing_stands_in_it() {
+        let way = verdict("cuda:0", "mlx5_0", furnish);
+        let (steps, held_back) = (way.steps.join("\n"), way.held_back_by.join("\n"));
+        assert_eq!(way.verdict, Some(Verdict::Direct), "{held_back}");
         assert!(steps.contains("dmabuf, through PCIe switches only"), "{steps}");
-        assert_eq!(held_back.lines().count(), 1, "{held_back}");
-        assert!(held_back.contains("doorbell"), "{held_back}");
-        assert_eq!(shown("mlx5_0", "cuda"), (steps, held_back), "in both directions");
+        assert!(steps.contains("mlx5_0 reads the queues itself"), "{steps}");
+        assert_eq!(held_back, "");
+        let back = verdict("mlx5_0", "cuda", furnish);
+        assert_eq!((back.verdict, back.steps.join("\n")), (way.verdict, steps), "both directions");
+    }
+
+    #[test]
+    fn the_proxy_comes_with_what_stands_in_the_direct_way() {
+        let way = verdict("cuda:0", "mlx5_0", |root| {
+            furnish(root);
+            add(root, "proc/driver/nvidia/params", "RegistryDwords: \"\"\n");
+        });
+        assert_eq!(way.verdict, Some(Verdict::Proxy));
+        assert!(way.steps.join("\n").contains("a CPU thread"), "{:?}", way.steps);
+        let [why] = &way.held_back_by[..] else { panic!("{:?}", way.held_back_by) };
+        assert!(why.contains("without PeerMappingOverride"), "{why}");
+        // Kernels of the CPU need no register in a GPU.
+        assert_eq!(verdict("simt", "mlx5_0", |_| {}).verdict, Some(Verdict::Direct));
+        let soft = verdict("simt", "rxe0", |_| {});
+        assert_eq!(soft.verdict, Some(Verdict::Proxy));
+        assert!(soft.held_back_by.join("\n").contains("only mlx5 devices"), "{soft:?}");
+        let copied = verdict("cuda:0", "mlx5_1", furnish);
+        assert_eq!(copied.verdict, Some(Verdict::Bounce));
     }
 
     #[test]
@@ -385,7 +465,8 @@ mod tests {
     #[test]
     fn an_unknown_name_comes_with_those_there_are() {
         let (_dir, root, report) = machine();
-        let error = way(&root, &report, "cuda:0", "mlx5_9").unwrap_err().to_string();
+        let never = |_: &str| Ok(());
+        let error = way(&root, &report, ["cuda:0", "mlx5_9"], never).unwrap_err().to_string();
         for name in ["mlx5_9", "cuda:0", "simt", "soft", "rxe0"] {
             assert!(error.contains(name), "{error}");
         }

@@ -1,5 +1,6 @@
 //! The report for people: sections of aligned label and value.
 
+use super::direct::Verdict;
 use super::path::Way;
 use super::{Report, gpu, rdma, shared, system};
 use crate::units;
@@ -180,9 +181,26 @@ fn rdma_device(device: &rdma::Device) -> String {
 
 /// The way between two devices.
 pub(super) fn way(way: &Way) -> String {
-    let mut out = format!("from {} to {}\n", way.from, way.to);
+    let verdict = match way.verdict {
+        None => "",
+        Some(Verdict::Direct) => ": direct",
+        Some(Verdict::Proxy) => ": proxy",
+        Some(Verdict::Bounce) => ": bounce",
+    };
+    let mut out = format!("from {} to {}{verdict}\n", way.from, way.to);
     for (number, step) in way.steps.iter().enumerate() {
         out += &format!("  {}. {step}\n", number + 1);
+    }
+    if !way.checks.is_empty() {
+        out += "\nthe direct way\n";
+    }
+    for check in &way.checks {
+        let mark = match (&check.remedy, check.stops) {
+            (_, true) => "STOPS",
+            (Some(_), _) => "less ",
+            (None, _) => "ok   ",
+        };
+        out += &format!("  {mark} {}: {}\n", check.what, check.found);
     }
     out += match way.held_back_by.is_empty() {
         true => "\nnothing that is known here keeps a faster way from being taken\n",
