@@ -12,8 +12,10 @@ use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, GpuKind, Place, SafeKernel};
 use warpverbs::raw::nic::Config;
+#[cfg(feature = "verbs")]
+use warpverbs::transport::VerbsProvider;
 use warpverbs::transport::{
-    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions,
+    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, RegisterOptions, Way,
 };
 use warpverbs_rendezvous as rendezvous;
 
@@ -31,6 +33,9 @@ pub(crate) struct Common {
     /// What consumes the queues: auto, soft or the name of a NIC
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     pub(crate) nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    pub(crate) way: Way,
     /// Let an RDMA device that cannot reach the GPU's memory have it copied through host memory
     #[arg(long)]
     pub(crate) bounce: bool,
@@ -71,7 +76,10 @@ impl Session {
         let loud = rank.is_none_or(|launch| launch.rank == 0);
         let local = rank.and_then(|launch| launch.local_rank).unwrap_or(0);
         let opened = gpu::open_for_rank(choice, local)?;
-        let context = Context::builder().soft_config(config).build()?;
+        let builder = Context::builder().soft_config(config);
+        #[cfg(feature = "verbs")]
+        let builder = builder.verbs(VerbsProvider::default().with_way(common.way));
+        let context = builder.build()?;
         let nic = context.open_near(common.nic.as_str(), opened.gpu.info())?;
         if loud {
             say(common.json, &format!("kernels on {}; NIC {}", opened.why, nic.why()))?;

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuKind, Opened};
 use warpverbs::rendezvous::{EnvError, Flags, Host, Launch, Limits, Server, WorldConfig};
-use warpverbs::transport::{Context, Device};
+use warpverbs::transport::{Context, Device, VerbsProvider, Way};
 
 /// Options of `perf shmem`.
 #[derive(Args, Clone, Debug)]
@@ -33,6 +33,9 @@ pub(crate) struct ShmemArgs {
     /// What carries RDMA, to ranks that are not reached by loads and stores
     #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
     nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
     /// Which tables
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Table::ALL)]
     tables: Vec<Table>,
@@ -54,6 +57,13 @@ pub(crate) struct ShmemArgs {
     /// Draw bandwidth against the number of blocks, and times against bytes
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+}
+
+impl ShmemArgs {
+    fn open_nic(&self) -> Result<Device> {
+        let verbs = VerbsProvider::default().with_way(self.way);
+        Ok(Context::builder().verbs(verbs).build()?.open(self.nic.as_str())?)
+    }
 }
 
 /// Bounds every step.
@@ -130,7 +140,7 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
         config.job("perf shmem").timeout(LIMIT)
     };
     // One for all: a software NIC reaches only itself.
-    let nic = Context::new()?.open(args.nic.as_str())?;
+    let nic = args.open_nic()?;
     let opened = args.gpus.iter().zip(0..).map(|(name, rank)| open(name, rank));
     let opened = opened.collect::<Result<Vec<_>>>()?;
     thread::scope(|scope| {
@@ -153,7 +163,7 @@ fn launched(args: &ShmemArgs, launch: &Launch) -> Result<()> {
     ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
     let local = launch.local_rank.unwrap_or(0);
     let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
-    let nic = Context::new()?.open(args.nic.as_str())?;
+    let nic = args.open_nic()?;
     one_rank(args, &WorldConfig::new(launch), opened, &nic)
 }
 
