@@ -74,7 +74,8 @@ pub(crate) fn checks(
     nic: &Device,
     opened: &Result<(), String>,
 ) -> Vec<Check> {
-    let mut checks = vec![driver(nic), firmware(nic, opened), modules(root), locked(report)];
+    let mut checks =
+        vec![driver(nic), firmware(nic, opened), modules(root, opened), locked(report)];
     if gpu.kind == GpuKind::Cuda {
         checks.extend([register(root), payload(root)]);
         let memory = gpu.info.as_ref().map_or(0, |info| info.memory_bytes);
@@ -117,18 +118,22 @@ fn firmware(nic: &Device, opened: &Result<(), String>) -> Check {
     }
 }
 
-/// Modules of the kernel, by their folders in sysfs.
-fn modules(root: &Root) -> Check {
+/// Modules of the kernel, by their folders in sysfs. They may be built in, and a container may not see
+/// them: a device that works needs none.
+fn modules(root: &Root, opened: &Result<(), String>) -> Check {
     let what = "kernel modules";
-    let missing: Vec<&str> =
-        ["ib_uverbs", "mlx5_core", "mlx5_ib"].into_iter().filter(|m| !loaded(root, m)).collect();
-    match missing.is_empty() {
-        true => Check::good(what, "ib_uverbs, mlx5_core and mlx5_ib are loaded"),
-        // A kernel may have them built in, and a container may not see them.
-        false => {
-            let missing = missing.join(", ");
-            Check::less(what, format!("{missing} not seen"), format!("`modprobe -a {missing}`"))
+    let mut missing = vec!["ib_uverbs", "mlx5_core", "mlx5_ib"];
+    missing.retain(|module| !loaded(root, module));
+    match (missing.is_empty(), opened) {
+        (true, _) => Check::good(what, "ib_uverbs, mlx5_core and mlx5_ib are loaded"),
+        (false, Ok(())) => {
+            Check::good(what, format!("{} not seen, nor needed", missing.join(", ")))
         }
+        (false, Err(_)) => Check::less(
+            what,
+            format!("{} not seen", missing.join(", ")),
+            format!("`modprobe -a {}`", missing.join(" ")),
+        ),
     }
 }
 
@@ -330,6 +335,19 @@ mod tests {
         }
         let (_dir, root) = fake(&[]);
         assert!(register(&root).stops);
+    }
+
+    #[test]
+    fn modules_are_missed_where_the_device_does_not_open() {
+        let (_dir, root) = fake(&[("sys/module/mlx5_core/version", "1\n")]);
+        let refused = Err("no devices".to_owned());
+        let check = modules(&root, &refused);
+        assert_eq!(check.remedy.as_deref(), Some("`modprobe -a ib_uverbs mlx5_ib`"), "{check:?}");
+        assert!(!check.stops && modules(&root, &Ok(())).remedy.is_none());
+        for module in ["ib_uverbs", "mlx5_ib"] {
+            add(&root, &format!("sys/module/{module}/version"), "1\n");
+        }
+        assert!(modules(&root, &refused).remedy.is_none());
     }
 
     #[test]
