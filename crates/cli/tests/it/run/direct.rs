@@ -1,10 +1,13 @@
 //! Queues that an mlx5 device reads by itself, which our provider makes through NVIDIA's libmlx5 by
 //! firmware commands: the conformance suite, posted by the host and by kernels.
 
-use super::{output, ready, run, succeeds};
+use super::{PATIENCE, kill, output, ready, run, succeeds};
 use crate::common::text;
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// Known differences: devices take no LOCAL_INVAL and SEND_INVAL of ordinary registrations.
 const DIFFER: [&str; 3] = ["send_invalidate", "local_invalidate", "kernel_receives_invalidate"];
@@ -64,4 +67,105 @@ fn everything_that_is_made_for_the_direct_way_is_given_back() {
         assert!(made > 5, "{object:#x}: {counts:x?}");
         assert_eq!(made, ended, "{object:#x}: {counts:x?}");
     }
+}
+
+/// The statuses that firmware answers, without success.
+const STATUSES: [u8; 13] = [1, 2, 3, 4, 5, 6, 8, 9, 0xa, 0xf, 0x10, 0x50, 0x51];
+
+/// One run of a case whose CALL-th call fails; whether there was such a call.
+fn one_call_fails(call: usize, status: u8) -> bool {
+    let conform = "conform --nic mlx5_0 --way direct --host-only --case no_bytes";
+    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let fault = format!("{call}:{status}");
+    let output = output(run(&format!("--verbose --fail {fault} -- {program} {conform}")));
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let context = || format!("--fail {fault}: {:?}\n{stdout}{stderr}", output.status);
+    assert!(output.status.code().is_some_and(|code| code < 128), "{}", context());
+    assert!(!stderr.contains("panicked") && !stderr.contains("object(s) left"), "{}", context());
+    let injected = stderr.contains("fails on purpose");
+    assert!(injected || output.status.success(), "{}", context());
+    // What a command of ours made fail is said in one line. Libraries may do without what they tried.
+    if injected && stderr.contains("DEVX_OBJ") {
+        let said = stdout.lines().chain(stderr.lines()).filter(|line| line.contains("syndrome"));
+        let said: Vec<&str> = said.collect();
+        let wanted = format!("status {status:#x}");
+        assert!(said.len() == 1 && said[0].contains(&wanted), "{said:?} {}", context());
+        let advice = said[0].split_once("syndrome").and_then(|(_, rest)| rest.split_once("; "));
+        assert!(advice.is_some(), "no advice: {}", context());
+        assert!(!output.status.success(), "{}", context());
+    }
+    injected
+}
+
+#[test]
+fn a_step_that_fails_leaves_nothing_on_the_device() {
+    if !ready() {
+        return;
+    }
+    let mut call = 1;
+    // Every step fails in one way, and each way comes about.
+    while one_call_fails(call, STATUSES[call % STATUSES.len()]) {
+        call += 1;
+        assert!(call < 200, "there is no end of calls");
+    }
+    assert!(call > 30, "{call} calls make two endpoints?");
+}
+
+/// How many calls a record has.
+fn recorded(record: &Path) -> usize {
+    fs::read_to_string(record).unwrap_or_default().matches("call\n").count()
+}
+
+/// A process that is killed loses its descriptor, and the device all that was made through it. What
+/// `warpverbs run` made for it goes too, and the next process has the device for itself.
+#[test]
+fn a_process_that_is_killed_leaves_nothing() {
+    if !ready() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let conform = "conform --nic mlx5_0 --way direct --host-only --case write";
+    let mut seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    for _ in 0..6 {
+        // Anywhere between opening the device and the end of the cases.
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let calls = (seed >> 33) as usize % 120;
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path().join("record");
+        let mut command = run(&format!("--record {} -- {program} {conform}", record.display()));
+        command.env("TMPDIR", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while recorded(&record) < calls && child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "no {calls} calls");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill(&mut child);
+        let status = child.wait().unwrap();
+        // It may have come to its end before.
+        assert!(matches!(status.code(), Some(0 | 137)), "killed at call {calls}: {status}");
+        let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name != "record").collect();
+        assert!(left.is_empty(), "killed at call {calls}: {left:?}");
+    }
+    succeeds(&format!("-- {program} {conform}"));
+}
+
+/// The event that a peer's wrong access raises at the QP that it was sent to. libibverbs reports none of
+/// QPs that it has not made.
+#[test]
+fn events_of_queue_pairs_are_reported() {
+    if !ready() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let conform = "conform --nic mlx5_0 --way direct --host-only --case bad_rkey";
+    let mut command = run(&format!("-- {program} {conform}"));
+    command.env("WARPVERBS_LOG", "info");
+    let output = output(command);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    let event = stderr.lines().find(|line| line.contains("event of the device"));
+    assert!(event.is_some_and(|line| line.contains("QpAccessError")), "{stdout}{stderr}");
 }
