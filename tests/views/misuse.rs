@@ -137,8 +137,9 @@ fn a_wait_ends_by_its_deadline_and_leaves_a_record() {
         let record =
             agents.waits[0].record(&*agents.gpu).expect("a record").expect("a failed wait");
         assert_eq!((record.peer, record.expected, record.actual), (1, 9, 0));
-        // All lanes of a warp look, and the first one that gives up says so.
-        let members = if group == 1 { 32 } else { 1 };
+        // All lanes of a warp look, of a block those of its first warp, and the first one that gives
+        // up says so.
+        let members = if group == 0 { 1 } else { 32 };
         assert!(record.thread < members, "group {group}: thread {}", record.thread);
         assert_eq!(record.address, agents.memory[0].kernel_addr());
     }

@@ -277,7 +277,7 @@ fn a_peer_that_is_killed_ends_the_other() {
     for (round, kills_server) in (0..).zip([true, false, true, false, true]) {
         let port = free_port();
         let line = "ib_write_bw -x 0 -b -D 100";
-        let mut server = server(line, port);
+        let server = server(line, port);
         let line = format!("-- {line} -p {port} localhost");
         let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The server listens no more once the client has connected.
