@@ -410,7 +410,7 @@ mod tests {
     fn bridges_that_redirect_are_found_between_the_two() {
         assert_eq!(redirects(&config(0x1d)), Some(true));
         assert_eq!(redirects(&config(0x01)), Some(false), "source validation alone");
-        assert_eq!(redirects(&vec![0; 64]), None, "what all users may read");
+        assert_eq!(redirects(&[0; 64]), None, "what all users may read");
         assert_eq!(redirects(&vec![0; 4096]), Some(false), "no capability");
         let mut loops = config(0);
         loops[0x148..0x14c].copy_from_slice(&(0x100u32 << 20 | 1 << 16 | 2).to_le_bytes());

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use warpverbs_rdma::AsyncEvent;
+use warpverbs_rdma::{AsyncEvent, QpState};
 
 /// Events kept: an endpoint that is examined less often misses the oldest.
 const KEPT: usize = 1024;
@@ -62,6 +62,21 @@ pub(crate) struct Events {
     pub(crate) new: Vec<AsyncEvent>,
     /// The first failure since the endpoint was made or reset.
     pub(crate) failure: Option<AsyncEvent>,
+}
+
+#[cfg_attr(not(feature = "verbs"), allow(dead_code))]
+impl Events {
+    /// Those that a QP in `state`, which was asked for after them, can have raised since it was
+    /// reset. A device reports a failure at any time after it, so also after the reset.
+    pub(super) fn of_qp(mut self, qpn: u32, state: impl FnOnce() -> QpState) -> Self {
+        let failed = |event: &AsyncEvent| is_failure(event) && event.qpn() == Some(qpn);
+        let reported = self.failure.iter().chain(&self.new).any(failed);
+        if reported && !matches!(state(), QpState::Sqe | QpState::Err) {
+            self.new.retain(|event| !failed(event));
+            self.failure = self.failure.filter(|event| !failed(event));
+        }
+        self
+    }
 }
 
 /// Numbers of the objects that an endpoint consists of.
@@ -134,6 +149,23 @@ fn is_failure(event: &AsyncEvent) -> bool {
 mod tests {
     use super::*;
     use warpverbs_rdma::Status;
+
+    #[test]
+    fn a_failure_from_before_the_reset_is_none_of_a_qp_that_works() {
+        let port = AsyncEvent::Port { port: 1, active: true };
+        let fatal = AsyncEvent::QpFatal { qpn: 1, status: Status::Fatal };
+        let others = AsyncEvent::QpFatal { qpn: 2, status: Status::Fatal };
+        let events = |failure| Events { new: vec![port, fatal, others], failure: Some(failure) };
+        let late = events(fatal).of_qp(1, || QpState::Rts);
+        assert_eq!((late.new, late.failure), (vec![port, others], None));
+        let gone = events(AsyncEvent::DeviceFatal).of_qp(1, || QpState::Rts);
+        assert_eq!(gone.failure, Some(AsyncEvent::DeviceFatal));
+        let failed = events(fatal).of_qp(1, || QpState::Err);
+        assert_eq!((failed.new, failed.failure), (vec![port, fatal, others], Some(fatal)));
+        // The device is asked only if it has to be.
+        let none = Events { new: vec![port, others], failure: None };
+        assert_eq!(none.of_qp(1, || unreachable!()).new, [port, others]);
+    }
 
     #[test]
     fn every_endpoint_reads_what_concerns_it_once_and_keeps_the_first_failure() {

@@ -204,6 +204,7 @@ pub(crate) struct QpSpec<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SrqSpec<'a> {
     /// All parts lie in it.
+    #[cfg_attr(not(feature = "verbs"), allow(dead_code))]
     pub(crate) memory: &'a Region,
     /// 2^`log_depth` WQEs of 2^`log_stride` bytes.
     pub(crate) buf: &'a Region,

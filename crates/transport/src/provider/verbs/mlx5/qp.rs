@@ -85,7 +85,7 @@ impl QueuePair for Mlx5Qp {
     }
 
     fn events(&self) -> Events {
-        self.opened.running.events(&self.events)
+        self.opened.running.events(&self.events).of_qp(self.qpn(), || self.state())
     }
 
     fn connect(&self, spec: &PathSpec) -> Result<(), Error> {
