@@ -45,11 +45,7 @@ impl QueuePair for DirectQp {
     }
 
     fn state(&self) -> QpState {
-        match self.device.qp.state() {
-            Ok(state) if !self.device.opened.is_gone() => state,
-            // A QP whose device does not answer cannot be used.
-            _ => QpState::Err,
-        }
+        self.device.state()
     }
 
     fn first_error(&self) -> Option<FirstError> {
@@ -61,7 +57,7 @@ impl QueuePair for DirectQp {
     }
 
     fn events(&self) -> Events {
-        self.device.opened.running.events(&self.events)
+        self.device.opened.running.events(&self.events).of_qp(self.qpn(), || self.state())
     }
 
     fn direct(&self) -> Option<DirectPorts> {

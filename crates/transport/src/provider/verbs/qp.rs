@@ -32,6 +32,15 @@ impl DeviceQp {
         Objects { qpn: self.qp.qpn(), cqns, srqns: Vec::new() }
     }
 
+    /// Its state, as the device has it.
+    pub(super) fn state(&self) -> QpState {
+        match self.qp.state() {
+            Ok(state) if !self.opened.is_gone() => state,
+            // A QP whose device does not answer cannot be used.
+            _ => QpState::Err,
+        }
+    }
+
     /// From INIT to RTS.
     pub(super) fn connect(&self, path: &PathSpec) -> Result<(), Error> {
         let rtr = verbs::QpAttrs {
@@ -102,7 +111,12 @@ impl QueuePair for ProxiedQp {
     }
 
     fn events(&self) -> Events {
-        self.device.opened.running.events(&self.events)
+        // Either of the two may be the first to fail.
+        let state = || match self.qp.state() {
+            failed @ (QpState::Sqe | QpState::Err) => failed,
+            _ => self.device.state(),
+        };
+        self.device.opened.running.events(&self.events).of_qp(self.qpn(), state)
     }
 
     fn connect(&self, path: &PathSpec) -> Result<(), Error> {
