@@ -197,7 +197,7 @@ fn machine(spec: &Spec<'_>, console: &Path) -> Result<Vec<String>> {
         "-no-reboot",
     ]);
     add(spec.accel.args());
-    add(&["-m", "512", "-kernel", &path(spec.kernel)?, "-initrd", &path(spec.initrd)?]);
+    add(&["-m", "1024", "-kernel", &path(spec.kernel)?, "-initrd", &path(spec.initrd)?]);
     let shell = if spec.interactive { " wv.shell" } else { "" };
     // On a busy machine the timer of an emulated one may seem not to work.
     let boot = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
