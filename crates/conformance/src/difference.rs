@@ -34,6 +34,20 @@ pub const DIFFERENCES: &[Difference] = &[
         reason: "libibverbs has no request for extended atomics; the work request is refused",
     },
     Difference {
+        case: "masked_atomics",
+        side: Which::B,
+        kind: Kind::Verbs,
+        device: "rxe",
+        reason: "soft-RoCE does not know extended atomics, and does not answer them",
+    },
+    Difference {
+        case: "kernel_masked_atomics",
+        side: Which::B,
+        kind: Kind::Verbs,
+        device: "rxe",
+        reason: "soft-RoCE does not know extended atomics, and does not answer them",
+    },
+    Difference {
         case: "local_invalidate",
         side: Which::A,
         kind: Kind::Verbs,
