@@ -174,6 +174,10 @@ impl Device for SoftDevice {
         self.open_comp_channel()
     }
 
+    fn open_eventfd(&self, fd: i32) -> Result<Arc<Channel>, Refusal> {
+        Channel::of_eventfd(fd).map(Arc::new)
+    }
+
     fn create_cq(
         &self,
         request: &CqRequest,

@@ -1,8 +1,10 @@
-//! Channels of events: pairs of sockets, of which the program has one.
+//! Channels of events: pairs of sockets, of which the program has one, and the program's eventfds.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::unistd::write;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use warpverbs_nic::{AsyncEvent, CompletionNotice};
@@ -11,11 +13,16 @@ use warpverbs_uverbs::{Errno, EventForm, EventSource, Refusal};
 /// Bytes of a message at most: a cookie and an event of firmware.
 const LONGEST: usize = 72;
 
-/// One channel. The program reads whole messages from its end.
-pub(crate) struct Channel {
-    ours: OwnedFd,
-    /// A duplicate of the program's end, to take back what it has not read.
-    theirs: OwnedFd,
+/// One channel.
+pub(crate) enum Channel {
+    /// The program reads whole messages from its end.
+    Messages {
+        ours: OwnedFd,
+        /// A duplicate of the program's end, to take back what it has not read.
+        theirs: OwnedFd,
+    },
+    /// A duplicate of one of the program's eventfds, to which each event adds 1.
+    Eventfd(OwnedFd),
 }
 
 impl Channel {
@@ -26,20 +33,43 @@ impl Channel {
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
                 .map_err(|error| failed(error.to_string()))?;
         let kept = theirs.try_clone().map_err(|error| failed(error.to_string()))?;
-        Ok((Self { ours, theirs: kept }, theirs.into_raw_fd() as u32))
+        Ok((Self::Messages { ours, theirs: kept }, theirs.into_raw_fd() as u32))
+    }
+
+    /// A channel that counts events in the program's eventfd `fd`.
+    pub(crate) fn of_eventfd(fd: i32) -> Result<Self, Refusal> {
+        let what = std::fs::read_link(format!("/proc/self/fd/{fd}"))
+            .map_err(|_| Refusal::new(Errno::EBADF, format!("there is no descriptor {fd}")))?;
+        if what.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(Refusal::invalid(format!("descriptor {fd} is {what:?}, no eventfd")));
+        }
+        // SAFETY: takes numbers, and makes a new descriptor.
+        match unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } {
+            // SAFETY: the new descriptor, which nobody else has.
+            own @ 0.. => Ok(Self::Eventfd(unsafe { OwnedFd::from_raw_fd(own) })),
+            _ => Err(Refusal::new(Errno::EBADF, format!("descriptor {fd} was closed"))),
+        }
     }
 
     /// Whether there was room for the message.
     fn send(&self, message: &[u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        send(self.ours.as_raw_fd(), message, flags).is_ok()
+        match self {
+            Self::Messages { ours, .. } => send(ours.as_raw_fd(), message, flags).is_ok(),
+            Self::Eventfd(eventfd) => {
+                // The program may have made it a blocking one; a write waits while the count is full.
+                let mut ready = [PollFd::new(eventfd.as_fd(), PollFlags::POLLOUT)];
+                poll(&mut ready, PollTimeout::ZERO) == Ok(1) && write(eventfd, message).is_ok()
+            }
+        }
     }
 
     /// Takes back the messages that the program has not read and that begin with `start`; how many.
     fn take_back(&self, start: &[u8]) -> u32 {
         let (mut taken, mut others, mut bytes) = (0, Vec::new(), [0; LONGEST]);
-        while let Ok(len @ 1..) = recv(self.theirs.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)
-        {
+        // A count does not say which object its events were about.
+        let Self::Messages { theirs, .. } = self else { return 0 };
+        while let Ok(len @ 1..) = recv(theirs.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
             match bytes[..len].starts_with(start) {
                 true => taken += 1,
                 false => others.push((bytes, len)),
@@ -114,8 +144,10 @@ impl Report {
             }
         }
         // Messages of either form begin with the program's own number of the object.
-        let (EventForm::Verbs { element: name } | EventForm::Mlx5 { cookie: name, .. }) =
-            self.sink.form;
+        let name = match self.sink.form {
+            EventForm::Verbs { element: name } | EventForm::Mlx5 { cookie: name, .. } => name,
+            EventForm::Counted { .. } => 0,
+        };
         let sent = self.sink.sent.swap(0, Ordering::Relaxed);
         match sent {
             0 => 0,
@@ -238,6 +270,37 @@ mod tests {
         assert!(router.deliver(AsyncEvent::SqDrained { qpn: 5 }));
         assert_eq!(of_qp.close(), 0);
         close(fd as i32).unwrap();
+    }
+
+    #[test]
+    fn an_eventfd_counts_the_events_that_are_wanted() {
+        // SAFETY: makes a new descriptor.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        // SAFETY: the new descriptor, which nobody else has.
+        let program = unsafe { OwnedFd::from_raw_fd(fd) };
+        let router = Arc::new(Router::default());
+        let channel = Arc::new(Channel::of_eventfd(fd).unwrap());
+        let form = EventForm::Counted { kinds: vec![0x13] };
+        let report = router.report(EventSource::Qp(5), channel, form);
+        for event in [
+            AsyncEvent::LastWqeReached { qpn: 5 },
+            AsyncEvent::SqDrained { qpn: 5 },
+            AsyncEvent::LastWqeReached { qpn: 6 },
+            AsyncEvent::LastWqeReached { qpn: 5 },
+        ] {
+            assert!(router.deliver(event));
+        }
+        let mut count = [0; 8];
+        assert_eq!(read(&program, &mut count), Ok(8));
+        assert_eq!(u64::from_ne_bytes(count), 2);
+        // An eventfd whose count is full is not waited for.
+        write(&program, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert!(!router.deliver(AsyncEvent::LastWqeReached { qpn: 5 }));
+        drop(report);
+        assert!(router.deliver(AsyncEvent::LastWqeReached { qpn: 5 }));
+        let errno = |fd| Channel::of_eventfd(fd).map(|_| ()).unwrap_err().errno;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!((errno(-1), errno(file.as_raw_fd())), (Errno::EBADF, Errno::EINVAL));
     }
 
     #[test]

@@ -261,6 +261,9 @@ pub trait Device {
     /// A new channel of asynchronous events, and its descriptor.
     fn open_async_channel(&self) -> Result<(Self::Channel, u32), Refusal>;
 
+    /// The program's eventfd `fd`, as a channel of events that it [counts](EventForm::Counted).
+    fn open_eventfd(&self, fd: i32) -> Result<Self::Channel, Refusal>;
+
     /// A new CQ, and its number.
     fn create_cq(
         &self,

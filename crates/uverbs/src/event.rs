@@ -46,6 +46,11 @@ pub enum EventForm {
         /// Without the event: the cookie alone.
         omit_data: bool,
     },
+    /// A count of them, in an eventfd.
+    Counted {
+        /// Kinds of events that are wanted, as firmware numbers them.
+        kinds: Vec<u16>,
+    },
 }
 
 /// Bytes of an event of firmware.
@@ -67,6 +72,7 @@ impl EventForm {
             Self::Mlx5 { cookie, kinds, omit_data } => {
                 kinds.contains(&mlx5).then(|| devx_message(*cookie, mlx5, event, *omit_data))
             }
+            Self::Counted { kinds } => kinds.contains(&mlx5).then(|| 1u64.to_ne_bytes().to_vec()),
         }
     }
 }

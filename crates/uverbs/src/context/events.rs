@@ -47,9 +47,6 @@ impl<D: Device> Context<D> {
 
     /// Subscribes to kinds of events of an object, or of the device.
     pub(super) fn subscribe(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        if call.bytes(DRIVER + 3).is_some() {
-            return Err(Refusal::unsupported("events to an eventfd are not modelled"));
-        }
         let list = call.bytes(DRIVER + 2).unwrap_or(&[]);
         let (kinds, rest) = list.as_chunks::<2>();
         if !rest.is_empty() {
@@ -69,8 +66,16 @@ impl<D: Device> Context<D> {
         let Some(channel) = self.objects.devx_channel(fd) else {
             return Err(Refusal::invalid(format!("{fd} is no channel of such events")));
         };
-        let form = EventForm::Mlx5 { cookie, kinds, omit_data: channel.omit_data };
-        let report = self.device.report(source, &channel.channel, form);
+        let report = match call.bytes(DRIVER + 3) {
+            None => {
+                let form = EventForm::Mlx5 { cookie, kinds, omit_data: channel.omit_data };
+                self.device.report(source, &channel.channel, form)
+            }
+            Some(_) => {
+                let eventfd = self.device.open_eventfd(call.number(DRIVER + 3) as i32)?;
+                self.device.report(source, &eventfd, EventForm::Counted { kinds })
+            }
+        };
         match handle {
             None => channel.reports.push(report),
             Some(handle) => self.objects.add_report(handle, report),

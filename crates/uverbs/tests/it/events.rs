@@ -94,10 +94,16 @@ fn events_of_firmware_are_subscribed_to() {
         assert_eq!(subscribe(&mut program, channel, object, &kinds), Err(errno));
     }
     // An eventfd, and a flag that nobody knows.
-    let mut call = Call::new(0x1000, DRIVER + 3);
-    call.handle(DRIVER, channel.into()).input(&program.memory, DRIVER + 2, &[0, 0]);
-    call.number(DRIVER + 3, 4, 4);
-    assert_eq!(program.errno(&call), Errno::EOPNOTSUPP);
+    let mut eventfd = |fd: u64| {
+        let mut call = Call::new(0x1000, DRIVER + 3);
+        call.handle(DRIVER, channel.into()).input(&program.memory, DRIVER + 2, &[9, 0]);
+        call.number(DRIVER + 3, fd, 4);
+        program.make(&call).map_err(|refusal| refusal.errno)?;
+        Ok(program.model.seen.borrow_mut().report.take())
+    };
+    let counted = EventForm::Counted { kinds: vec![9] };
+    assert_eq!(eventfd(4), Ok(Some((EventSource::Device, counted))));
+    assert_eq!(eventfd(0xffff_ffff), Err(Errno::EBADF));
     open.attrs[1].data = 2;
     assert_eq!(program.errno(&open), Errno::EINVAL);
 }

@@ -130,6 +130,13 @@ impl Device for Model {
         self.open_comp_channel()
     }
 
+    fn open_eventfd(&self, fd: i32) -> Result<Token, Refusal> {
+        match fd {
+            0.. => Ok(self.token()?.0),
+            _ => Err(Refusal::new(Errno::EBADF, "no descriptor")),
+        }
+    }
+
     fn create_cq(&self, request: &CqRequest, _: Option<&Token>) -> Result<(Token, u32), Refusal> {
         self.seen.borrow_mut().cq = Some(*request);
         self.token()
