@@ -25,8 +25,6 @@ pub(crate) struct DoorbellScanner {
     cursor: usize,
     /// QPs that ring doorbells of this page.
     dense: usize,
-    /// QPs whose records are polled.
-    polled: Vec<QpSlot>,
     /// QPs whose doorbells were rung last, newest first.
     hot: ArrayVec<QpSlot, HOT>,
     pub(super) uars: Uars,
@@ -43,7 +41,6 @@ impl DoorbellScanner {
             seen: Vec::new(),
             cursor: 0,
             dense: 0,
-            polled: Vec::new(),
             hot: ArrayVec::new(),
             uars: Uars::default(),
             policy: config.policy,
@@ -72,7 +69,6 @@ impl DoorbellScanner {
     pub(crate) fn watch(&mut self, slot: QpSlot, source: Source) {
         match source {
             Source::Doorbell => self.dense += 1,
-            Source::Record => self.polled.push(slot),
             Source::Uar { page, .. } => self.uars.join(page, slot),
         }
     }
@@ -81,7 +77,6 @@ impl DoorbellScanner {
     pub(crate) fn forget(&mut self, slot: QpSlot, source: Source) {
         match source {
             Source::Doorbell => self.dense -= 1,
-            Source::Record => self.polled.retain(|polled| *polled != slot),
             Source::Uar { page, .. } => self.uars.leave(page, slot),
         }
     }
@@ -133,7 +128,7 @@ impl DoorbellScanner {
     /// there is nothing else to do. Whether one was rung.
     #[inline]
     pub(crate) fn scan(&mut self, queues: &mut Queues) -> bool {
-        let mut rung = self.poll_records(queues) | self.scan_uars(queues) | self.scan_hot(queues);
+        let mut rung = self.scan_uars(queues) | self.scan_hot(queues);
         let elsewhere = self.dense == 0 && !self.uars.is_empty();
         let windows = if elsewhere { 0 } else { self.seen.len().div_ceil(WINDOW) };
         for _ in 0..windows {
@@ -162,16 +157,7 @@ impl DoorbellScanner {
         rung
     }
 
-    /// Looks at every record that is polled. Whether one announced something.
-    #[inline]
-    fn poll_records(&mut self, queues: &mut Queues) -> bool {
-        let mut rung = false;
-        for i in 0..self.polled.len() {
-            rung |= self.poll_record(queues, self.polled[i]);
-        }
-        rung
-    }
-
+    /// Looks at the record of the QP in `slot`. Whether it announced something.
     pub(super) fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.live(slot) else { return false };
         // What the record says before RTS may be from before RESET.

@@ -77,9 +77,6 @@ pub enum Announcement {
     /// [`DoorbellPolicy`](crate::DoorbellPolicy).
     #[default]
     Doorbell,
-    /// Its doorbell record alone, which the NIC polls: for posters whose doorbells lie elsewhere,
-    /// and may be shared by QPs.
-    Record,
     /// A register of a page, which QPs may share: a new value there makes the NIC look at the
     /// doorbell record of the QP that it names, then at those of all QPs of the page. The record
     /// counts, unless the QP has none.
@@ -300,7 +297,6 @@ impl QpConfig {
             local_hint: KeyHint::default(),
             source: match &self.announcement {
                 Announcement::Doorbell => Source::Doorbell,
-                Announcement::Record => Source::Record,
                 Announcement::Uar { page, doorbell_only } => {
                     Source::Uar { page: page.0.slot, set: *doorbell_only, now: *doorbell_only }
                 }

@@ -42,8 +42,6 @@ pub(crate) enum PendingDoorbell {
 pub(crate) enum Source {
     /// The QP's own doorbell.
     Doorbell,
-    /// Its record, which is polled.
-    Record,
     /// A register of this page.
     Uar {
         page: UarSlot,

@@ -29,7 +29,6 @@ mod proxied_bounce_by_chance;
 mod proxied_errors;
 mod queues;
 mod receives;
-mod records;
 mod shared_port;
 mod shm;
 mod teardown;

@@ -8,7 +8,7 @@ use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::testing::{Pair, PortConfig, bytes, connect, remote};
 use warpverbs_nic::{
-    Announcement, Clock, Config, DoorbellOnly, NicError, QpAttrs, QpState, SoftNic, Step,
+    Announcement, Clock, Config, DoorbellOnly, NicError, QpAttrs, QpState, Rule, SoftNic, Step,
     VirtualClock,
 };
 
@@ -147,6 +147,34 @@ fn nothing_is_lost_whoever_overwrites_whom() {
         }
     }
     assert!(rig.nic.take_violations().is_empty(), "seed {seed}");
+}
+
+#[test]
+fn a_record_that_announces_the_impossible_is_reported_once() {
+    let rig = Rig::new(DoorbellOnly::Never);
+    let mut pair = rig.pair();
+    pair.a.posted += 17;
+    pair.a.record();
+    // The QP's own doorbell makes its record one of those that every slice looks at.
+    rig.overwrite(1, u64::from(pair.a.qp.qpn() << 8).to_be());
+    rig.run();
+    (0..100).for_each(|_| _ = rig.nic.step());
+    let found: Vec<Rule> = rig.nic.take_violations().iter().map(|v| v.rule).collect();
+    assert_eq!(found, [Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }]);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    // After RESET it works again.
+    for qp in [&pair.a.qp, &pair.b.qp] {
+        qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    }
+    while pair.a.poll_send().is_some() {}
+    connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
+    connect(&pair.b, pair.a.qp.qpn(), QpAttrs::default());
+    pair.a.posted = 0;
+    put(&mut pair, 2);
+    pair.a.record();
+    pair.a.ring_register(&rig.page, 1);
+    rig.run();
+    assert_eq!((value(&pair), done(&mut pair)), (2, 1));
 }
 
 #[test]

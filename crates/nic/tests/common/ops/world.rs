@@ -177,8 +177,7 @@ impl World {
                 _ => OnSendError::StopSends,
             },
             announcement: match setup.flags & 0x3c {
-                0x24 => Announcement::Record,
-                0x28 => Announcement::Uar { page: self.uar.clone(), doorbell_only: Detect },
+                0x24 | 0x28 => Announcement::Uar { page: self.uar.clone(), doorbell_only: Detect },
                 _ => Announcement::Doorbell,
             },
             cqe_size: if setup.flags & 0x40 == 0 { CqeSize::B64 } else { CqeSize::B128 },
