@@ -29,8 +29,8 @@ impl HostBuf {
         }
         .map_err(|errno| MemError::Map { len: want, errno })?;
         if want >= HUGE {
-            // SAFETY: the whole of the new mapping; the advice changes no byte. A kernel without huge
-            // pages refuses it.
+            // SAFETY: the whole of the new mapping; the advice changes no byte. A kernel without
+            // huge pages refuses it.
             let _ = unsafe { madvise(ptr, want, MmapAdvise::MADV_HUGEPAGE) };
         }
         Ok(Self { ptr, len: want })

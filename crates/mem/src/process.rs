@@ -131,8 +131,8 @@ impl Process {
         Ok(())
     }
 
-    /// Repeats the call until all is moved: the kernel may stop early. All of `local` is host memory
-    /// of regions that the caller holds.
+    /// Repeats the call until all is moved: the kernel may stop early. All of `local` is host
+    /// memory of regions that the caller holds.
     fn all(
         &self,
         direction: Direction,

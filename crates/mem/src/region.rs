@@ -33,8 +33,8 @@ impl fmt::Display for Kind {
 /// # Safety
 /// `[addr, addr + len)` must stay allocated, at the same place, until the value is dropped; for
 /// [`Kind::Host`] it must be readable and writable by this process, or, with the feature
-/// `fault-guard`, a handler of SIGSEGV and SIGBUS must go on where `resume_at` says: accesses to what
-/// is not mapped fail then. `addr` is 16-byte aligned.
+/// `fault-guard`, a handler of SIGSEGV and SIGBUS must go on where `resume_at` says: accesses to
+/// what is not mapped fail then. `addr` is 16-byte aligned.
 pub unsafe trait Backing: Send + Sync + 'static {
     /// First byte, as the NIC addresses it.
     fn addr(&self) -> u64;

@@ -27,8 +27,8 @@ impl Part<'_> {
     }
 }
 
-/// Receives bytes of a stream, first into `first` and then into `rest`. Never waits; returns how many
-/// bytes came, 0 at the end of the stream.
+/// Receives bytes of a stream, first into `first` and then into `rest`. Never waits; returns how
+/// many bytes came, 0 at the end of the stream.
 ///
 /// # Errors
 /// `WouldBlock` if there are none, `InvalidInput` if `first` is not in host memory of its region,

@@ -25,8 +25,8 @@ impl VirtualClock {
         self.0.fetch_add(nanos(by), Ordering::AcqRel);
     }
 
-    /// Goes forward by `wait`, what [`SoftNic::next_timer`] returned: a timer that is due has expired
-    /// only once time has passed.
+    /// Goes forward by `wait`, what [`SoftNic::next_timer`] returned: a timer that is due has
+    /// expired only once time has passed.
     pub fn expire(&self, wait: Duration) {
         self.advance(wait.max(Duration::from_nanos(1)));
     }

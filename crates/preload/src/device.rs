@@ -45,7 +45,8 @@ impl SoftDevice {
         Self { shared, file, free: Arc::default() }
     }
 
-    /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the same.
+    /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the
+    /// same.
     fn path(&self, gid: [u8; 16], qpn: Option<u32>) -> Path {
         let address = Ipv6Addr::from(gid);
         let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
@@ -91,7 +92,8 @@ impl Drop for PageNumber {
 }
 
 /// A page of doorbell registers. QPs may outlive it and go on with the page: if its number is given
-/// out again, its registers also wake the QPs of the new one, at the cost of a look at their records.
+/// out again, its registers also wake the QPs of the new one, at the cost of a look at their
+/// records.
 pub(crate) struct SoftUar {
     page: UarPage,
     _number: PageNumber,

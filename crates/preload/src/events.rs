@@ -57,7 +57,8 @@ impl Channel {
         match self {
             Self::Messages { ours, .. } => send(ours.as_raw_fd(), message, flags).is_ok(),
             Self::Eventfd(eventfd) => {
-                // The program may have made it a blocking one; a write waits while the count is full.
+                // The program may have made it a blocking one; a write waits while the count is
+                // full.
                 let mut ready = [PollFd::new(eventfd.as_fd(), PollFlags::POLLOUT)];
                 poll(&mut ready, PollTimeout::ZERO) == Ok(1) && write(eventfd, message).is_ok()
             }

@@ -6,8 +6,9 @@
 //! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
 //!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
-//! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC, `events` its channels, `memory` the program's memory,
-//! `record` a record of calls, `settings` what `warpverbs run` asks for.
+//! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC,
+//! `events` its channels, `memory` the program's memory, `record` a record of calls, `settings`
+//! what `warpverbs run` asks for.
 
 mod device;
 mod events;

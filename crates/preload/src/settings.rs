@@ -9,8 +9,8 @@ use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
 use warpverbs_uverbs::Fault;
 
-/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=FILE`: any of these, `record` last. A value
-/// that cannot be understood counts as not given; `warpverbs run` has checked it.
+/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=FILE`: any of these, `record` last. A
+/// value that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
 /// What was asked for.

@@ -279,9 +279,9 @@ impl Opcode {
 }
 
 impl Opcode {
-    /// Whether it is of the range for manufacturers: an atomic on 4 or 8 bytes with masks. `dma_len`
-    /// is the size of the word; the payload are its operands, big-endian words of that size:
-    /// compare, its mask, swap and its mask, or the summand and the boundary of its fields.
+    /// Whether it is of the range for manufacturers: an atomic on 4 or 8 bytes with masks.
+    /// `dma_len` is the size of the word; the payload are its operands, big-endian words of that
+    /// size: compare, its mask, swap and its mask, or the summand and the boundary of its fields.
     pub const fn is_extended(self) -> bool {
         self.byte() >> 6 == 3
     }

@@ -128,7 +128,8 @@ global_asm!(
     "jb 3f",
     "cmp rdx, 1024",
     "jae 5f",
-    // 16 to 1023 bytes: the last 16 are loaded first, because the source may end in what is written.
+    // 16 to 1023 bytes: the last 16 are loaded first, because the source may end in what is
+    // written.
     "movdqu xmm1, xmmword ptr [rsi + rdx - 16]",
     "lea rcx, [rdi + rdx - 16]",
     "2:",

@@ -127,7 +127,8 @@ pub trait Link: Send + fmt::Debug {
     }
 
     /// Sends datagrams of `segment` bytes each to QPs of one part, which lie back to back in
-    /// `train`; the last may be shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they are not fragmented.
+    /// `train`; the last may be shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they
+    /// are not fragmented.
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent;
 
     /// Hands over some of the datagrams that arrived; how many, empty ones as well. 0 means that

@@ -4,18 +4,22 @@
 
 use super::QpnPart;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
 };
 use rustix::process::geteuid;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Callers that the system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
+/// Descriptors that come with one message at most.
+const MAX_FDS: usize = QpnPart::COUNT;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -64,6 +68,32 @@ fn same_user(socket: &OwnedFd) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::ErrorKind::PermissionDenied.into()),
     }
+}
+
+/// Sends a message with at most [`MAX_FDS`] descriptors.
+pub(super) fn send(socket: &OwnedFd, message: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let sent = sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives a message and its descriptors. What does not fit is lost, so `message` needs a byte
+/// more than the expected one for a longer one to be noticed.
+pub(super) fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(message)];
+    let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fds = control.drain().filter_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok((got.bytes, fds.flatten().collect()))
 }
 
 /// Tries until it succeeds, for as long as an address is in use, and no longer than to `end`.

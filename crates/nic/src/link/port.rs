@@ -10,13 +10,9 @@
 use super::{QpnPart, named, part};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, recvmsg, sendmsg,
-    shutdown, sockopt,
-};
+use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags, shutdown, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -114,8 +110,8 @@ fn take_part(address: SocketAddr) -> io::Result<(QpnPart, OwnedFd, Vec<SocketAdd
     Ok((part, listener, taken))
 }
 
-/// The sockets, from the first of those that have them to answer: some may be stopped. `None` if all
-/// of these have ended.
+/// The sockets, from the first of those that have them to answer: some may be stopped. `None` if
+/// all of these have ended.
 fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut peers = Vec::new();
     for name in taken {
@@ -149,24 +145,13 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
 /// What a process has answered. `None`: it has ended before.
 fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut message = [0; MAGIC.len() + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(QpnPart::COUNT))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(&mut message)];
-    let got = match recvmsg(peer, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-        Err(Errno::CONNRESET) => return Ok(None),
+    let (len, sockets) = match named::receive(peer, &mut message) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         got => got?,
     };
-    let sockets: Vec<_> = control
-        .drain()
-        .filter_map(|item| match item {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    match message[..got.bytes] == MAGIC && sockets.len() == QpnPart::COUNT {
+    match message[..len] == MAGIC && sockets.len() == QpnPart::COUNT {
         true => Ok(Some(sockets)),
-        false if got.bytes == 0 => Ok(None),
+        false if len == 0 => Ok(None),
         false => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -176,7 +161,7 @@ fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
     loop {
         match named::accept(listener, SocketFlags::empty()) {
             Ok(caller) => {
-                if let Err(error) = give(&caller, sockets) {
+                if let Err(error) = named::send(&caller, &MAGIC, sockets) {
                     tracing::debug!(%error, "a process did not take the sockets of a port");
                 }
             }
@@ -189,15 +174,6 @@ fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
             },
         }
     }
-}
-
-fn give(caller: &OwnedFd, sockets: &[OwnedFd]) -> io::Result<()> {
-    let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(QpnPart::COUNT))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(caller, &[IoSlice::new(&MAGIC)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
 /// The sockets of a port that nobody has: the place of each in the port is its part.

@@ -376,8 +376,8 @@ impl Port {
         self.send.resize(log_size)
     }
 
-    /// The payload that the CQEs polled last carried in place of memory, of a send and of a receive:
-    /// 32 or 64 bytes, or none.
+    /// The payload that the CQEs polled last carried in place of memory, of a send and of a
+    /// receive: 32 or 64 bytes, or none.
     pub fn payload(&self) -> [&[u8]; 2] {
         [&self.send.payload, &self.recv.payload]
     }

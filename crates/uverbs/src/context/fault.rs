@@ -10,11 +10,11 @@ use warpverbs_mlx5::prm::Status;
 /// A call that is to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which: 1 for the first that is counted. Calls that destroy an object and the one that opens the
-    /// device are not.
+    /// Which: 1 for the first that is counted. Calls that destroy an object and the one that opens
+    /// the device are not.
     pub call: u32,
-    /// What firmware would say. A call without a firmware command has the error number that the kernel
-    /// makes of it.
+    /// What firmware would say. A call without a firmware command has the error number that the
+    /// kernel makes of it.
     pub status: Status,
 }
 

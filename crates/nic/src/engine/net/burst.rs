@@ -1,7 +1,7 @@
 //! The short way of [plain WRITEs](crate::engine::plain) from host memory to the connection.
 //!
-//! It reports no errors: any other WQE is left untouched for the general way ([`post`](super::post)),
-//! so the NIC behaves the same without this file.
+//! It reports no errors: any other WQE is left untouched for the general way
+//! ([`post`](super::post)), so the NIC behaves the same without this file.
 
 use super::{Connections, End, Outgoing, Posted};
 use crate::engine::in_flight::{InFlight, WqeInfo};

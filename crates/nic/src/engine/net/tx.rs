@@ -23,8 +23,8 @@ pub(super) const TURN: u32 = 60;
 /// Where a datagram goes: an address, and a part of the QP numbers there.
 type Target = (SocketAddr, QpnPart);
 
-/// Datagrams of one length, but for the last, to one peer. NICs that share an address are told apart
-/// by the first datagram.
+/// Datagrams of one length, but for the last, to one peer. NICs that share an address are told
+/// apart by the first datagram.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     to: Option<Target>,

@@ -5,13 +5,8 @@
 use super::ring::MEMORY;
 use crate::link::{QpnPart, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, recvmsg, sendmsg,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::SocketFlags;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -35,7 +30,7 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     named::accept(listener, SocketFlags::NONBLOCK)
 }
 
-pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: &OwnedFd) -> io::Result<()> {
+pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: OwnedFd) -> io::Result<()> {
     let ip = match local.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -45,32 +40,18 @@ pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: &OwnedFd) -> io::
     message[8..16].copy_from_slice(&MEMORY.to_ne_bytes());
     message[16..32].copy_from_slice(&ip.octets());
     message[32..].copy_from_slice(&local.port().to_ne_bytes());
-    let fds = [ring.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    let parts = [IoSlice::new(&message)];
-    match sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)? {
-        GREETING => Ok(()),
-        _ => Err(io::ErrorKind::WriteZero.into()),
-    }
+    named::send(socket, &message, &[ring])
 }
 
 /// A greeting: the sender's address, and its ring. `None`: it has not come yet.
 pub(super) fn greeting(socket: &OwnedFd) -> io::Result<Option<(SocketAddr, OwnedFd)>> {
     let mut message = [0; GREETING + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(&mut message)];
-    let got = match recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    let (len, mut fds) = match named::receive(socket, &mut message) {
+        Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
         got => got?,
     };
-    let fd = control.drain().find_map(|item| match item {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    let (Some(fd), true) = (fd, got.bytes == GREETING) else {
+    let (Some(fd), GREETING) = (fds.pop(), len) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     Ok(Some((parse(&message).ok_or(io::ErrorKind::InvalidData)?, fd)))
@@ -99,7 +80,7 @@ pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketType};
+    use rustix::net::{AddressFamily, SendFlags, SocketType};
 
     #[test]
     fn greetings_are_read_as_they_were_sent() {
@@ -114,7 +95,7 @@ mod tests {
             .unwrap();
             assert!(greeting(&other).unwrap().is_none());
             let fd = warpverbs_mem::sealed_memfd(4096).unwrap();
-            greet(&one, address, &fd).unwrap();
+            greet(&one, address, fd).unwrap();
             let (from, ring) = greeting(&other).unwrap().unwrap();
             assert_eq!(from, address);
             assert!(warpverbs_mem::check_sealed(&ring, 4096).is_ok());

@@ -1,9 +1,9 @@
 //! Rings in memory that two processes of a host share: no system call on the way of a datagram.
 //!
-//! Each direction between two links has a ring, made by its sender ([`ring`]). Links find each other
-//! by boot id and address ([`meet`]). As with UDP, datagrams for which there is no room, or nobody
-//! at the address, are lost. The peers are processes of the same user, and trusted with no more
-//! than senders of UDP: nothing that one writes makes this end crash or wait.
+//! Each direction between two links has a ring, made by its sender ([`ring`]). Links find each
+//! other by boot id and address ([`meet`]). As with UDP, datagrams for which there is no room, or
+//! nobody at the address, are lost. The peers are processes of the same user, and trusted with no
+//! more than senders of UDP: nothing that one writes makes this end crash or wait.
 
 mod meet;
 mod ring;
@@ -178,7 +178,7 @@ impl Shm {
     fn connect(&self, to: SocketAddr, part: Option<QpnPart>) -> io::Result<Outgoing> {
         let socket = meet::reach(to, part)?;
         let (ring, memory) = Producer::new()?;
-        meet::greet(&socket, self.local, &memory)?;
+        meet::greet(&socket, self.local, memory)?;
         Ok(Outgoing { to, part, socket, ring })
     }
 

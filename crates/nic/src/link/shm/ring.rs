@@ -3,7 +3,8 @@
 //! ```text
 //! 0      how many bytes were ever written     by the producer
 //! 64     how many bytes were ever read        by the consumer
-//! 4096   the ring: records of a header of 16 bytes, a train, and zero to 15 bytes to a multiple of 16
+//! 4096   the ring: records of a header of 16 bytes, a train, and zero to 15 bytes to a multiple of
+//! 16
 //! ```
 //!
 //! The other side is another process, so every value from the memory is checked. A side that finds
