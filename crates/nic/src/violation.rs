@@ -62,6 +62,9 @@ pub enum Rule {
         /// The byte.
         fill: u8,
     },
+    /// Work of a dynamic connection, for which this NIC has no packets.
+    #[error("work of a dynamic connection is not carried")]
+    DynamicConnection,
     /// The WQE reaches beyond what was announced.
     #[error("WQE of {wqebbs} WQEBBs, announced are {announced}")]
     BeyondAnnounced {
@@ -255,7 +258,7 @@ impl Rule {
             Self::NotAllowed { .. } => "qp.access",
             Self::CopyFailed { .. } => "mr.kind",
             Self::DatagramAddress { .. } => "av.rgid",
-            Self::NotProxied { .. } => "ctrl.opcode",
+            Self::NotProxied { .. } | Self::DynamicConnection => "ctrl.opcode",
             Self::KeyNotProxied { .. } | Self::Bounced { .. } => "data.lkey",
             Self::DeviceLimit { .. } | Self::DeviceRefused { .. } => "proxy device",
             Self::NoReadResources { attr } => attr,
@@ -274,6 +277,7 @@ impl Rule {
             | Self::SrqLink { .. } => Syndrome::RemoteOp,
             Self::StaleSlot { .. }
             | Self::NeverWritten { .. }
+            | Self::DynamicConnection
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
             | Self::DatagramAddress { .. }

@@ -1,6 +1,7 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
 use crate::events::{Channel, CqEvents, Report, completions};
+use crate::gpu;
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
 use crate::settings::Settings;
@@ -156,12 +157,11 @@ impl Device for SoftDevice {
     }
 
     fn reg_mr(&self, pd: &Pd, request: &MrRequest) -> Result<(Mr, u32), Refusal> {
-        if request.iova != request.start {
-            return Err(Refusal::unsupported("an I/O address that is not the memory's own"));
-        }
         let rights = Self::rights(request.access);
-        let writable = rights.contains(Access::LOCAL_WRITE);
-        let memory = region("memory to register", request.start, request.length, writable)?;
+        let memory = match request.dmabuf {
+            Some(fd) => dmabuf(fd, request)?,
+            None => payload(request, rights.contains(Access::LOCAL_WRITE))?,
+        };
         let mr = self.shared.nic.reg_mr(pd, &memory, rights).map_err(refuse_nic)?;
         let key = mr.lkey();
         Ok((mr, key))
@@ -264,10 +264,15 @@ impl Device for SoftDevice {
             },
             (None, None) => RqConfig::None,
         };
+        // The NIC wants a ring and a record in any case.
+        let own = |what| HostBuf::region(64).map_err(|error| refuse_region(what, &error));
         let sq = match request.log_sq {
             Some(log) => region("SQ buffer", request.sq(), 64 << log, true)?,
-            // The NIC wants a ring in any case.
-            None => HostBuf::region(64).map_err(|error| refuse_region("SQ", &error))?,
+            None => own("SQ")?,
+        };
+        let dbr = match request.service {
+            Service::DcTarget => own("record")?.slice(0, 8),
+            _ => Ok(region("QP doorbell record", request.dbr, 8, true)?),
         };
         let config = QpConfig {
             send_cq: with.send_cq.cq.clone(),
@@ -275,10 +280,13 @@ impl Device for SoftDevice {
             sq,
             log_sq: request.log_sq.unwrap_or(0),
             rq,
-            dbr: region("QP doorbell record", request.dbr, 8, true)?,
-            announcement: Announcement::Uar {
-                page: with.uar.page.clone(),
-                doorbell_only: DoorbellOnly::Detect,
+            dbr: dbr.map_err(|error| refuse_region("record", &error))?,
+            announcement: match with.uar {
+                Some(uar) => {
+                    let (page, doorbell_only) = (uar.page.clone(), DoorbellOnly::Detect);
+                    Announcement::Uar { page, doorbell_only }
+                }
+                None => Announcement::Doorbell,
             },
             on_send_error: OnSendError::StopAll,
             consume_only: false,
@@ -287,7 +295,7 @@ impl Device for SoftDevice {
                 requests: request.scatter_requests,
                 receives: request.scatter_receives,
             },
-            service: if request.datagrams { Service::Datagram } else { Service::Connected },
+            service: request.service,
         };
         let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
         let number = qp.qpn();
@@ -369,6 +377,33 @@ impl Device for SoftDevice {
         }
         Ok(())
     }
+}
+
+/// Memory to register by its address: of the host, or of a GPU, as with a peer memory module.
+fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
+    if request.iova != request.start {
+        return Err(Refusal::unsupported("an I/O address that is not the memory's own"));
+    }
+    let what = "memory to register";
+    let host = region(what, request.start, request.length, writable);
+    host.or_else(|refusal| {
+        let gpu = gpu::region(what, request.start, request.length);
+        gpu.and_then(Result::ok).ok_or(refusal)
+    })
+}
+
+/// Memory of a GPU to register by a dmabuf, which does not say where the bytes are: their I/O address
+/// does.
+fn dmabuf(fd: i32, request: &MrRequest) -> Result<Region, Refusal> {
+    // SAFETY: any number may be asked for.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(Refusal::new(Errno::EBADF, format!("there is no descriptor {fd}")));
+    }
+    if request.length == 0 {
+        return Err(Refusal::invalid("a dmabuf of no bytes"));
+    }
+    let none = || Refusal::unsupported("dmabufs are those of NVIDIA GPUs, and there is no driver");
+    gpu::region("dmabuf", request.iova, request.length).ok_or_else(none)?
 }
 
 fn cq_buffer(buf: u64, cqe_size: CqeSize, log_size: u8) -> Result<Region, Refusal> {

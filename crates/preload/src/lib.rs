@@ -7,13 +7,14 @@
 //!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC,
-//! `events` its channels, `memory` the program's memory, `record` a record of calls, `settings`
-//! what `warpverbs run` asks for.
+//! `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `record` a record of
+//! calls, `settings` what `warpverbs run` asks for.
 
 mod device;
 mod events;
 mod faults;
 mod files;
+mod gpu;
 pub mod hooks;
 mod memory;
 mod nic;

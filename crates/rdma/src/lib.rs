@@ -6,7 +6,7 @@
 //! | `memory` | [`Lkey`], [`Rkey`], [`Sge`], [`Remote`] |
 //! | `work` | [`Op`], [`SendFlags`], [`Data`], [`WorkRequest`] |
 //! | `completion` | [`Status`], [`ReceivedKind`], [`Completion`] |
-//! | `state`, `transition` | [`QpState`], [`AttrMask`], [`TRANSITIONS`], [`TransitionError`] |
+//! | `state`, `transition` | [`QpState`], [`Service`], [`AttrMask`], [`TRANSITIONS`], [`TransitionError`] |
 //! | `event` | [`AsyncEvent`] |
 //! | `mtu` | [`Mtu`] |
 //!
@@ -33,7 +33,7 @@ pub use event::{AsyncEvent, PortChange};
 pub use memory::{Lkey, Remote, Rkey, Sge};
 pub use mtu::Mtu;
 pub use state::QpState;
-pub use transition::{AttrMask, DATAGRAM_TRANSITIONS, TRANSITIONS, Transition, TransitionError};
+pub use transition::{AttrMask, Service, TRANSITIONS, Transition, TransitionError};
 pub use work::{Data, Op, SendFlags, WorkRequest};
 
 /// UDP destination port of RoCEv2 (annex A17); devices use no other.

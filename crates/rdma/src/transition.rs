@@ -125,7 +125,7 @@ const PKEY_QKEY: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::QKEY);
 const STATE_QKEY: AttrMask = AttrMask::CUR_STATE.union(AttrMask::QKEY);
 
 /// As [`TRANSITIONS`], for QPs of unreliable datagrams: the UD column of table 91.
-pub const DATAGRAM_TRANSITIONS: &[Transition] = &[
+const DATAGRAM_TRANSITIONS: &[Transition] = &[
     row(QpState::Reset, QpState::Init, DATAGRAM_INIT, NONE),
     row(QpState::Init, QpState::Init, NONE, DATAGRAM_INIT),
     row(QpState::Init, QpState::Rtr, NONE, PKEY_QKEY),
@@ -136,6 +136,58 @@ pub const DATAGRAM_TRANSITIONS: &[Transition] = &[
     row(QpState::Sqd, QpState::Rts, NONE, STATE_QKEY),
     row(QpState::Sqe, QpState::Rts, NONE, STATE_QKEY),
 ];
+
+/// As [`TRANSITIONS`], for initiators of dynamic connections. IBTA does not have them; these are
+/// the attributes that Linux's mlx5 driver asks for (`modify_dci_qp_is_ok`).
+const DC_INITIATOR_TRANSITIONS: &[Transition] = &[
+    row(QpState::Reset, QpState::Init, AttrMask::PKEY_INDEX.union(AttrMask::PORT), NONE),
+    row(QpState::Init, QpState::Init, NONE, AttrMask::PKEY_INDEX.union(AttrMask::PORT)),
+    row(QpState::Init, QpState::Rtr, AttrMask::MTU, AttrMask::PKEY_INDEX.union(AttrMask::PATH)),
+    row(QpState::Rtr, QpState::Rts, TO_RTS, AttrMask::MIN_RNR_TIMER),
+    row(QpState::Rts, QpState::Rts, NONE, AttrMask::MIN_RNR_TIMER),
+];
+
+/// The same for their targets, which never send (`mlx5_ib_modify_dct`).
+const DC_TARGET_TRANSITIONS: &[Transition] = &[
+    row(QpState::Reset, QpState::Init, TO_INIT, NONE),
+    row(
+        QpState::Init,
+        QpState::Rtr,
+        AttrMask::MIN_RNR_TIMER.union(AttrMask::PATH).union(AttrMask::MTU),
+        NONE,
+    ),
+];
+
+/// What a QP exchanges, and with whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// Messages, READs, WRITEs and atomics with one other QP.
+    #[default]
+    Connected,
+    /// Datagrams with any QP of this service.
+    Datagram,
+    /// Requests to any [target](Self::DcTarget) of dynamic connections: a "DCI" of mlx5 devices.
+    DcInitiator,
+    /// Answers requests of any initiator of dynamic connections: a "DCT".
+    DcTarget,
+}
+
+impl Service {
+    /// The transitions that QPs of this service can be asked for.
+    pub fn transitions(self) -> &'static [Transition] {
+        match self {
+            Self::Connected => TRANSITIONS,
+            Self::Datagram => DATAGRAM_TRANSITIONS,
+            Self::DcInitiator => DC_INITIATOR_TRANSITIONS,
+            Self::DcTarget => DC_TARGET_TRANSITIONS,
+        }
+    }
+
+    /// Whether a QP of this service is the end of dynamic connections.
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Self::DcInitiator | Self::DcTarget)
+    }
+}
 
 /// Why a transition is not possible as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -177,18 +229,18 @@ impl Transition {
     /// # Errors
     /// [`TransitionError::NoTransition`].
     pub fn find(from: QpState, to: QpState) -> Result<Self, TransitionError> {
-        Self::find_in(TRANSITIONS, from, to)
+        Self::find_of(Service::Connected, from, to)
     }
 
-    /// The row of a transition in `table`: [`TRANSITIONS`] or [`DATAGRAM_TRANSITIONS`].
+    /// The row of a transition of a QP of `service`.
     ///
     /// # Errors
     /// [`TransitionError::NoTransition`].
-    pub fn find_in(table: &[Self], from: QpState, to: QpState) -> Result<Self, TransitionError> {
+    pub fn find_of(service: Service, from: QpState, to: QpState) -> Result<Self, TransitionError> {
         if matches!(to, QpState::Reset | QpState::Err) {
             return Ok(row(from, to, NONE, NONE));
         }
-        let found = table.iter().find(|row| row.from == from && row.to == to);
+        let found = service.transitions().iter().find(|row| row.from == from && row.to == to);
         found.copied().ok_or(TransitionError::NoTransition { from, to })
     }
 
@@ -244,11 +296,34 @@ mod tests {
             let name = words.next().unwrap();
             let from = *QpState::ALL.iter().find(|s| s.to_string() == name).unwrap();
             for (to, mark) in QpState::ALL.into_iter().zip(words) {
-                for table in [TRANSITIONS, DATAGRAM_TRANSITIONS] {
-                    let found = Transition::find_in(table, from, to);
+                for service in [Service::Connected, Service::Datagram] {
+                    let found = Transition::find_of(service, from, to);
                     assert_eq!(found.is_ok(), mark == "x", "{from} to {to}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn ends_of_dynamic_connections_have_neither_a_peer_nor_first_packet_numbers_of_one() {
+        let path = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
+        let reaches = |service, up_to: usize| {
+            (1..path.len()).all(|i| {
+                let found = Transition::find_of(service, path[i - 1], path[i]);
+                let peer = AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+                let takes = found.is_ok_and(|row| (row.required | row.optional).intersects(peer));
+                found.is_ok() == (i <= up_to) && !takes
+            })
+        };
+        assert!(reaches(Service::DcInitiator, 3));
+        // A target never sends.
+        assert!(reaches(Service::DcTarget, 2));
+        for service in [Service::DcInitiator, Service::DcTarget] {
+            for to in QpState::ALL {
+                let ends = matches!(to, QpState::Reset | QpState::Err);
+                assert_eq!(Transition::find_of(service, QpState::Err, to).is_ok(), ends);
+            }
+            assert!(Transition::find_of(service, QpState::Rts, QpState::Sqd).is_err());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::Refusal;
 use crate::abi::QpCap;
 use crate::event::{EventForm, EventSource};
-use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_rdma::{Mtu, QpState, Service};
 
 /// What the device says about itself.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct Gid {
 /// Memory to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MrRequest {
-    /// First byte.
+    /// First byte: its address, or its place in the dmabuf.
     pub start: u64,
     /// Bytes.
     pub length: u64,
@@ -75,6 +75,8 @@ pub struct MrRequest {
     pub iova: u64,
     /// `IB_ACCESS_*`: 1 local write, 2 remote write, 4 remote read, 8 remote atomic.
     pub access: u32,
+    /// The memory is that of a dmabuf, and `start` an offset in it.
+    pub dmabuf: Option<i32>,
 }
 
 /// A CQ to make.
@@ -127,8 +129,9 @@ pub struct SrqRequest {
 /// A QP to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpRequest {
-    /// Unreliable datagrams; a reliable connection otherwise.
-    pub datagrams: bool,
+    /// What it exchanges. A target of dynamic connections has no memory of its own: `buf` and `dbr`
+    /// are 0.
+    pub service: Service,
     /// Where the receive queue lies, and the send queue behind it.
     pub buf: u64,
     /// The doorbell record: receive counter and send counter, 32 bits each.
@@ -165,8 +168,9 @@ pub struct OpenQp<'a, D: Device + ?Sized> {
     pub recv_cq: &'a D::Cq,
     /// Where it takes receives from, if not from its own queue.
     pub srq: Option<&'a D::Srq>,
-    /// The page whose registers it rings by. It may be freed before the QP is destroyed.
-    pub uar: &'a D::Uar,
+    /// The page whose registers it rings by, if it sends. It may be freed before the QP is
+    /// destroyed.
+    pub uar: Option<&'a D::Uar>,
 }
 
 /// Attributes given with a transition; `None` is "not given".

@@ -6,6 +6,7 @@ use crate::event::EventSource;
 use crate::schema::{Access, Class};
 use crate::{Errno, Refusal};
 use std::collections::BTreeMap;
+use warpverbs_rdma::Service;
 
 /// An object of the device, with what the interface itself knows of it.
 pub(crate) enum Object<D: Device> {
@@ -65,7 +66,7 @@ pub(crate) struct QpObject<D: Device> {
     /// Attributes as they were given last.
     pub(crate) attrs: ModifyQp,
     pub(crate) signals_all: bool,
-    pub(crate) datagrams: bool,
+    pub(crate) service: Service,
 }
 
 impl<D: Device> Object<D> {
@@ -245,6 +246,11 @@ impl<D: Device> Objects<D> {
     pub(crate) fn numbered(&self, class: Class, number: u32) -> Option<u32> {
         let is = |entry: &Entry<D>| entry.object.class() == class && entry.made.number == number;
         self.handles.iter().find(|(_, entry)| is(entry)).map(|(handle, _)| *handle)
+    }
+
+    /// The number of an object that has one.
+    pub(crate) fn number(&self, handle: u32) -> u32 {
+        self.handles.get(&handle).map_or(0, |entry| entry.made.number)
     }
 
     /// A CQ, however it was made.

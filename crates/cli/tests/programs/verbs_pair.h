@@ -154,7 +154,7 @@ static void open_devices(void) {
     }
 }
 
-static struct mlx5dv_qp rings(struct ibv_qp *qp) {
+__attribute__((unused)) static struct mlx5dv_qp rings(struct ibv_qp *qp) {
     struct mlx5dv_qp out = {0};
     struct mlx5dv_obj obj = {.qp = {.in = qp, .out = &out}};
     CHECK(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) == 0);
@@ -162,6 +162,6 @@ static struct mlx5dv_qp rings(struct ibv_qp *qp) {
 }
 
 // Lets the device look at its queues a few times: others' requests are carried out meanwhile.
-static void settle(void) {
+__attribute__((unused)) static void settle(void) {
     for (int i = 0; i < 20; i++) others_work();
 }

@@ -53,6 +53,14 @@ fn ordinal(driver: &Driver, addr: u64) -> Result<Option<i32>, GpuError> {
     Ok((kind == device).then_some(ordinal))
 }
 
+/// The device on which the memory at `addr` is, whoever allocated it; `None` for memory of the host.
+///
+/// # Errors
+/// There is no driver, or it does not know the address.
+pub fn owner(addr: u64) -> Result<Option<u32>, GpuError> {
+    Ok(ordinal(super::api::driver()?, addr)?.map(|ordinal| ordinal as u32))
+}
+
 /// Memory of `device` that others allocated. `keep` outlives it.
 pub(super) fn adopt(
     device: &CudaDevice,

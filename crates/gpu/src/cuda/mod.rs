@@ -46,6 +46,7 @@ pub use cache::{CACHE_ENV, Cache};
 pub use compile::{Origin, cubin, options};
 pub use copy::{CopyCounts, CopyEngine};
 pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
+pub use foreign::owner;
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
 
 use crate::arena::{Arena, ArenaError};

@@ -76,6 +76,8 @@ mailbox! {
         operations: u32 = (0x10, 15, 0),
         /// Sizes in bytes, a bit each, on reliable connections.
         size_qp: u32 = (0x14, 15, 0),
+        /// The same on dynamic connections.
+        size_dc: u32 = (0x18, 15, 0),
     }
 }
 
@@ -112,6 +114,8 @@ pub const ATOMIC: AtomicCaps = AtomicCaps {
     operations: 0xf,
     // 4 and 8 bytes.
     size_qp: 0xc,
+    // Dynamic connections carry nothing; NVSHMEM refuses a device that does not claim the sizes.
+    size_dc: 0xc,
 };
 
 /// Writes the capabilities of a kind into `out`, 0x1000 bytes of zeros.

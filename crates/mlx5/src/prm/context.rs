@@ -93,6 +93,8 @@ mailbox! {
         cs_req: u32 = (0xc4, 15, 8),
         /// The same of receives: 0, 1 or 2.
         cs_res: u32 = (0xc4, 7, 0),
+        /// Of dynamic connections: what an initiator must know of its targets.
+        dc_access_key: u64 = (0xc8, 63, 0),
         dbr_umem_valid: u32 = (0xd0, 28, 28),
         dbr_umem_id: u32 = (0xe4, 31, 0),
     }

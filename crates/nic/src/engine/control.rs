@@ -5,7 +5,7 @@ use super::{Core, POLLS, Released};
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::{Executor, SendQueue, Source};
 use crate::qp::state::transition;
-use crate::qp::{QpAttrs, QpInfo, QpState};
+use crate::qp::{QpAttrs, QpInfo, QpState, Service};
 use crate::slots::{QpSlot, UarSlot};
 use crate::stats::{NicStats, QpStats};
 use crate::{AsyncEvent, ModifyError, NicError};
@@ -79,10 +79,9 @@ pub(crate) fn modify(
     let (Some(q), Some(rq)) = (sends.live_mut(slot), receives.live_mut(slot)) else {
         return Ok(Released::default());
     };
-    let datagrams = q.executor == Executor::Datagram;
-    transition(datagrams, q.state, to, attrs.given())?;
+    transition(q.service, q.state, to, attrs.given())?;
     attrs.check_ranges()?;
-    if datagrams && to == QpState::Rtr && core.network.local().is_none() {
+    if q.service == Service::Datagram && to == QpState::Rtr && core.network.local().is_none() {
         return Err(ModifyError::DatagramsNeedLink);
     }
     core.network.check_path(attrs)?;

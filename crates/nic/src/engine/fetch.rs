@@ -26,6 +26,7 @@ pub(crate) fn read_wqe<'a>(
         _ => fetch(ring, index, wqebbs, long),
     };
     let parsed = match q.executor {
+        Executor::Dynamic => return Err((wqebbs, Rule::DynamicConnection)),
         Executor::Datagram => wqe::parse_datagram(raw, at),
         _ => wqe::parse(raw, at),
     };

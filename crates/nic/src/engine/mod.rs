@@ -258,9 +258,7 @@ impl Core {
             QpState::Rts if q.next != q.posted => match q.executor {
                 Executor::CountOnly => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
-                Executor::Loopback | Executor::Network | Executor::Datagram => {
-                    self.start_next(slot)
-                }
+                _ => self.start_next(slot),
             },
             QpState::Err | QpState::Sqe if q.next != q.posted && q.in_flight.is_empty() => {
                 self.queues.flush_next(slot);
@@ -390,7 +388,10 @@ impl Core {
                         self.queues.apply(report);
                     }
                 }
-                Executor::Loopback | Executor::Datagram | Executor::CountOnly => {}
+                Executor::Loopback
+                | Executor::Datagram
+                | Executor::CountOnly
+                | Executor::Dynamic => {}
             }
             self.queues.flush_ended(slot);
         }

@@ -9,7 +9,7 @@ pub(crate) mod state;
 pub use attrs::{AttrMask, Path, QpAttrs, ack_timeout, rnr_delay};
 pub use payload::ScatterToCqe;
 pub use send::FirstError;
-pub use warpverbs_rdma::QpState;
+pub use warpverbs_rdma::{QpState, Service};
 
 use crate::cq::Cq;
 use crate::engine::control;
@@ -88,16 +88,6 @@ pub enum Announcement {
     },
 }
 
-/// What a QP exchanges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Service {
-    /// Messages, READs, WRITEs and atomics with one other QP.
-    #[default]
-    Connected,
-    /// Datagrams with any QP of this service. It needs a link and uses host memory.
-    Datagram,
-}
-
 /// What [`Qp::query`] answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -114,7 +104,8 @@ pub struct QpInfo {
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
-    /// What it exchanges.
+    /// What it exchanges. Datagrams need a link and use host memory. Ends of dynamic connections
+    /// have numbers and states, but there are no packets for them: what is posted is refused.
     pub service: Service,
     /// Completions of sends.
     pub send_cq: Cq,
@@ -200,8 +191,8 @@ impl QpConfig {
             RqConfig::Srq(srq) if srq.0.proxied != proxy_device.is_some() => return foreign,
             _ => {}
         }
-        if proxy_device.is_some() && self.service == Service::Datagram {
-            return Err(NicError::NotProxied { what: "a QP of datagrams" });
+        if proxy_device.is_some() && self.service != Service::Connected {
+            return Err(NicError::NotProxied { what: "a QP that is not connected" });
         }
         if self.scatter_to_cqe != ScatterToCqe::default() {
             if proxy_device.is_some() {
@@ -246,6 +237,7 @@ impl QpConfig {
             (true, _) => Executor::Proxy,
             (_, true) => Executor::CountOnly,
             _ if self.service == Service::Datagram => Executor::Datagram,
+            _ if self.service.is_dynamic() => Executor::Dynamic,
             _ => Executor::Loopback,
         };
         Ok((self.sends(qpn, pd, executor, ring)?, self.receives(qpn, pd, executor)?))
@@ -265,8 +257,8 @@ impl QpConfig {
             state: QpState::Reset,
             // Of datagrams, only sends stop (IBTA table 91).
             on_error: match self.service {
-                Service::Connected => self.on_send_error,
                 Service::Datagram => OnSendError::StopSends,
+                _ => self.on_send_error,
             },
             psn: 0,
             ring,
@@ -289,6 +281,7 @@ impl QpConfig {
             drained: false,
             deferred_error: None,
             peer_qpn: 0,
+            service: self.service,
             executor,
             peer_slot: QpSlot::default(),
             retries_left: 0,
@@ -319,7 +312,7 @@ impl QpConfig {
             state: QpState::Reset,
             peer_qpn: None,
             executor: match executor {
-                Executor::Proxy | Executor::Datagram => executor,
+                Executor::Proxy | Executor::Datagram | Executor::Dynamic => executor,
                 _ => Executor::Loopback,
             },
             qkey: 0,

@@ -1,7 +1,7 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
 use super::payload::CqePayload;
-use super::{DoorbellOnly, OnSendError, Path, QpAttrs, QpState};
+use super::{DoorbellOnly, OnSendError, Path, QpAttrs, QpState, Service};
 use crate::engine::InFlight;
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
@@ -64,13 +64,15 @@ pub(crate) enum Executor {
     Proxy,
     /// No backend: WQEs are counted, not read. Fixed for the QP, too.
     CountOnly,
+    /// None either: WQEs of dynamic connections are refused. Fixed for the QP, too.
+    Dynamic,
 }
 
 impl Executor {
     /// With the path that was given at RTR.
     pub(crate) fn with_path(self, path: Option<Path>) -> Self {
         match (self, path) {
-            (Self::Proxy | Self::CountOnly | Self::Datagram, _) => self,
+            (Self::Proxy | Self::CountOnly | Self::Datagram | Self::Dynamic, _) => self,
             (_, Some(Path::Network(_))) => Self::Network,
             _ => Self::Loopback,
         }
@@ -130,6 +132,7 @@ pub(crate) struct SendQueue {
     /// Of the next datagram.
     pub(crate) psn: u32,
     pub(crate) peer_qpn: u32,
+    pub(crate) service: Service,
     pub(crate) executor: Executor,
     /// Where the peer was found last.
     pub(crate) peer_slot: QpSlot,

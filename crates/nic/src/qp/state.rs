@@ -1,7 +1,7 @@
 //! Transitions of a QP that are specific to this NIC.
 
 use super::attrs::AttrMask;
-use warpverbs_rdma::{DATAGRAM_TRANSITIONS, QpState, Transition, TransitionError};
+use warpverbs_rdma::{QpState, Service, Transition, TransitionError};
 
 /// Attributes that a QP of this NIC has; it has neither ports, partition keys nor alternate paths.
 const SUPPORTED: AttrMask = AttrMask::ACCESS
@@ -34,20 +34,17 @@ pub(crate) enum Failure {
 
 /// Whether the user may ask for this transition with these attributes.
 pub(crate) fn transition(
-    datagrams: bool,
+    service: Service,
     from: QpState,
     to: QpState,
     given: AttrMask,
 ) -> Result<(), TransitionError> {
-    if datagrams {
-        let row = Transition::find_in(DATAGRAM_TRANSITIONS, from, to)?;
-        return row.within(DATAGRAM).check(given);
-    }
-    let allowed = match from {
-        QpState::Sqd => SUPPORTED.difference(FIXED_IN_SQD),
+    let allowed = match (service, from) {
+        (Service::Datagram, _) => DATAGRAM,
+        (_, QpState::Sqd) => SUPPORTED.difference(FIXED_IN_SQD),
         _ => SUPPORTED,
     };
-    Transition::find(from, to)?.within(allowed).check(given)
+    Transition::find_of(service, from, to)?.within(allowed).check(given)
 }
 
 /// Where a failure leads. A QP that does not send cannot stop sends alone.
@@ -71,20 +68,22 @@ mod tests {
             (QpState::Sqd, QpState::Sqd, AttrMask::RETRY | AttrMask::TIMEOUT),
         ];
         for (from, to, given) in usual {
-            assert_eq!(transition(false, from, to, given), Ok(()), "{from} to {to}");
+            assert_eq!(transition(Service::Connected, from, to, given), Ok(()), "{from} to {to}");
             let unexpected = AttrMask::PKEY_INDEX;
             let refused = Err(TransitionError::Unexpected { from, to, unexpected });
-            assert_eq!(transition(false, from, to, given | unexpected), refused);
+            assert_eq!(transition(Service::Connected, from, to, given | unexpected), refused);
         }
-        assert!(transition(false, QpState::Sqd, QpState::Sqd, AttrMask::PATH).is_err());
+        assert!(
+            transition(Service::Connected, QpState::Sqd, QpState::Sqd, AttrMask::PATH).is_err()
+        );
         for (from, to, given) in [
             (QpState::Reset, QpState::Init, AttrMask::QKEY),
             (QpState::Init, QpState::Rtr, AttrMask::empty()),
             (QpState::Rtr, QpState::Rts, AttrMask::SQ_PSN),
             (QpState::Rts, QpState::Rts, AttrMask::QKEY),
         ] {
-            assert_eq!(transition(true, from, to, given), Ok(()), "{from} to {to}");
-            assert!(transition(true, from, to, given | AttrMask::ACCESS).is_err());
+            assert_eq!(transition(Service::Datagram, from, to, given), Ok(()), "{from} to {to}");
+            assert!(transition(Service::Datagram, from, to, given | AttrMask::ACCESS).is_err());
         }
     }
 

@@ -6,6 +6,7 @@ mod cqes;
 mod datagrams;
 mod device_memory;
 mod device_network;
+mod dynamic;
 mod errors;
 mod faults;
 mod garbage;

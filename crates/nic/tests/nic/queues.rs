@@ -25,7 +25,7 @@ fn rule(pair: &Pair) -> Option<Rule> {
     found.first().map(|violation| violation.rule)
 }
 
-fn syndrome(cqe: Option<Cqe>) -> Option<Syndrome> {
+pub(super) fn syndrome(cqe: Option<Cqe>) -> Option<Syndrome> {
     match cqe? {
         Cqe::Error { syndrome, .. } => Some(syndrome),
         _ => None,

@@ -144,6 +144,8 @@ pub const LIB_CAP_DYN_UAR: u64 = 2;
 pub const UCONTEXT_DEVX: u32 = 1;
 /// Flag of [`Mlx5CreateQp`]: completions may carry received data.
 pub const QP_FLAG_SCATTER_CQE: u32 = 1 << 1;
+/// Flag of [`Mlx5CreateQp`]: a target of dynamic connections, whose key is `sq_buf_addr`.
+pub const QP_FLAG_TYPE_DCT: u32 = 1 << 4;
 /// Flag of [`Mlx5CreateQp`]: so may those of queues whose size the library did not choose.
 pub const QP_FLAG_ALLOW_SCATTER_CQE: u32 = 1 << 8;
 /// Flag of [`Mlx5CreateQp`]: `bfreg_index` is the number of a doorbell page.

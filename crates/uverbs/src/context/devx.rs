@@ -14,14 +14,13 @@ use warpverbs_mlx5::prm::{
     ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, RmpChange,
     RmpContext, Status, Transition, UmemBuffer,
 };
-use warpverbs_rdma::{AttrMask, QpState};
+use warpverbs_rdma::{AttrMask, QpState, Service};
 
-/// Rights of a umem: `IB_ACCESS_*`, as of memory regions.
-const UMEM_RIGHTS: u64 = 0xf;
 /// `IB_QP_STATE`.
 const STATE: u32 = 1;
-/// Service of a QP context: reliable connection.
+/// Services of a QP context: reliable connection, initiator of dynamic connections.
 const RC: u32 = 0;
+const DC_INITIATOR: u32 = 5;
 /// `rq_type`: an own queue, an SRQ, none.
 const RQ_OWN: u32 = 0;
 const RQ_SRQ: u32 = 1;
@@ -34,6 +33,13 @@ const WQ_RING: u32 = 1;
 const RMP_READY: u32 = 1;
 /// State of a QP in SQD with work in flight.
 const SQ_DRAINING: u32 = 7;
+/// Attributes that say what there is to say of the one peer of a connection.
+const OF_ONE_PEER: AttrMask = AttrMask::ACCESS
+    .union(AttrMask::PATH)
+    .union(AttrMask::DEST_QPN)
+    .union(AttrMask::RQ_PSN)
+    .union(AttrMask::MIN_RNR_TIMER)
+    .union(AttrMask::MAX_DEST_RD_ATOMIC);
 /// A receive has at most 2^10 bytes.
 const MAX_LOG_STRIDE: u32 = 10;
 
@@ -68,19 +74,6 @@ fn entries(what: &str, log: u32, max: u32) -> Result<u8, Failure> {
 }
 
 impl<D: Device> Context<D> {
-    pub(super) fn reg_umem(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let (start, len) = (call.number(DRIVER + 1), call.number(DRIVER + 2));
-        call.flags(DRIVER + 3, UMEM_RIGHTS)?;
-        if len == 0 || start.checked_add(len).is_none() {
-            return Err(Refusal::invalid(format!("{len:#x} bytes at {start:#x}")));
-        }
-        let handle = self.add(call, Object::Umem(Umem { start, len }), &[])?;
-        call.answer(DRIVER, handle_bytes(handle));
-        // Numbers of umems begin at 1.
-        call.answer(DRIVER + 4, (handle + 1).to_ne_bytes());
-        Ok(())
-    }
-
     /// The handle of a umem, and the address of `bytes` bytes at `offset` in it.
     fn umem(&self, id: u32, offset: u64, bytes: u64) -> Result<(u32, u64), Failure> {
         let handle = id.wrapping_sub(1);
@@ -204,10 +197,14 @@ impl<D: Device> Context<D> {
         context: &QpContext,
         buffer: &UmemBuffer,
     ) -> Result<(Object<D>, u32, Vec<u32>), Failure> {
-        if context.service != RC {
-            let why = format!("a QP of service {}, only reliable connections", context.service);
-            return Err(failure(Status::BadParameter, why));
-        }
+        let service = match context.service {
+            RC => Service::Connected,
+            DC_INITIATOR => Service::DcInitiator,
+            other => {
+                let why = format!("a QP of service {other}, only connections (0) and DCIs (5)");
+                return Err(failure(Status::BadParameter, why));
+            }
+        };
         if !matches!(context.cs_req, 0 | 0x11 | 0x22) || context.cs_res > 2 {
             let why = format!("payload in CQEs as {:#x}, {:#x}", context.cs_req, context.cs_res);
             return Err(failure(Status::BadParameter, why));
@@ -238,9 +235,8 @@ impl<D: Device> Context<D> {
         let recv_cq = self.numbered(Class::Cq, context.cqn_receive)?;
         let cap = QpCap::default();
         let user_index = self.user_index(context.user_index);
-        let datagrams = false;
         let request = QpRequest {
-            datagrams,
+            service,
             buf,
             dbr,
             log_sq,
@@ -255,12 +251,11 @@ impl<D: Device> Context<D> {
             send_cq: self.objects.any_cq(send_cq)?,
             recv_cq: self.objects.any_cq(recv_cq)?,
             srq: srq.map(|srq| self.objects.any_srq(srq)).transpose()?,
-            uar,
+            uar: Some(uar),
         };
         let (qp, number) = self.device.create_qp(&request, with)?;
         let attrs = ModifyQp::default();
-        let object =
-            Object::Qp(Box::new(QpObject { qp, cap, attrs, signals_all: false, datagrams }));
+        let object = Object::Qp(Box::new(QpObject { qp, cap, attrs, signals_all: false, service }));
         let uses = [Some(pd), Some(send_cq), Some(recv_cq), srq, Some(buf_umem), Some(dbr_umem)];
         Ok((object, number, uses.into_iter().flatten().collect()))
     }
@@ -274,8 +269,14 @@ impl<D: Device> Context<D> {
             let request = match command {
                 Command::ModifyQp { transition, qpn, options, context, path } => {
                     self.check_number(handle, qpn)?;
-                    let kept = self.objects.any_qp(handle)?.attrs;
-                    transition_request(transition, options, (&context, &path), &kept)?
+                    let qp = self.objects.any_qp(handle)?;
+                    check_service(qp.service, &context, &path)?;
+                    let mut request =
+                        transition_request(transition, options, (&context, &path), &qp.attrs)?;
+                    if qp.service == Service::DcInitiator {
+                        request.attr_mask &= !OF_ONE_PEER.bits();
+                    }
+                    request
                 }
                 Command::QpToErr { qpn } => {
                     self.check_number(handle, qpn)?;
@@ -330,7 +331,7 @@ impl<D: Device> Context<D> {
                 return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
             };
             let qp = self.objects.any_qp(handle)?;
-            context_of(&self.device.query_qp(&qp.qp), &qp.attrs).emit(place);
+            context_of(&self.device.query_qp(&qp.qp), qp.service, &qp.attrs).emit(place);
             Ok(answer)
         });
         let answer = answer_failure(call, DRIVER + 2, done)?;
@@ -370,6 +371,22 @@ fn to_state(state: QpState) -> ModifyQp {
     ModifyQp { attr_mask: STATE, qp_state: state as u8, ..Default::default() }
 }
 
+/// An initiator of dynamic connections has no peer, and nothing else has a key of theirs.
+fn check_service(service: Service, context: &QpContext, path: &AddressPath) -> Result<(), Failure> {
+    let QpContext { remote_read, remote_write, remote_atomic, .. } = context;
+    let alien = match service {
+        Service::DcInitiator => {
+            let peer = remote_read | remote_write | remote_atomic | context.remote_qpn;
+            u64::from(peer) | path.rgid_high | path.rgid_low
+        }
+        _ => context.dc_access_key,
+    };
+    match alien {
+        0 => Ok(()),
+        _ => Err(failure(Status::BadParameter, format!("not of {service:?}: {context:x?}"))),
+    }
+}
+
 /// A transition as verbs ask for it. What the context has no field for is what a port has anyway.
 fn transition_request(
     transition: Transition,
@@ -392,7 +409,11 @@ fn transition_request(
     if unknown != 0 && matches!(transition, Transition::InitToInit | Transition::RtsToRts) {
         return Err(failure(Status::BadParameter, format!("options {unknown:#x} of a transition")));
     }
-    let port = path.vhca_port_num as u8;
+    // A port that was given before need not be given again.
+    let port = match path.vhca_port_num as u8 {
+        0 => kept.port_num,
+        port => port,
+    };
     let mut request = ModifyQp { qp_access_flags: access, port_num: port, ..Default::default() };
     let (state, mask) = match transition {
         Transition::ResetToInit | Transition::InitToInit => {
@@ -430,7 +451,7 @@ fn transition_request(
 }
 
 /// The context that QUERY_QP answers.
-fn context_of(now: &QpStatus, attrs: &ModifyQp) -> QpContext {
+fn context_of(now: &QpStatus, service: Service, attrs: &ModifyQp) -> QpContext {
     // Firmware numbers the two states of an unfinished send queue the other way round.
     let state = match now.state {
         QpState::Sqd if now.draining => SQ_DRAINING,
@@ -441,7 +462,7 @@ fn context_of(now: &QpStatus, attrs: &ModifyQp) -> QpContext {
     let log = |count: u8| u32::from(count).max(1).ilog2();
     QpContext {
         state,
-        service: RC,
+        service: if service == Service::DcInitiator { DC_INITIATOR } else { RC },
         mtu: attrs.path_mtu.into(),
         remote_qpn: attrs.dest_qp_num,
         log_sra_max: log(attrs.max_rd_atomic),

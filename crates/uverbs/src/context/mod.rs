@@ -4,6 +4,7 @@ mod device;
 mod devx;
 mod events;
 mod fault;
+mod memory;
 mod modify;
 mod queues;
 mod write;
@@ -97,6 +98,7 @@ impl<D: Device> Context<D> {
             (3, 0) => self.create_cq(call)?,
             (4, 0) => self.create_qp(call)?,
             (5, 0) => self.create_srq(call)?,
+            (7, 4) => self.reg_dmabuf_mr(call)?,
             (16, 0) => self.open_async_channel(call)?,
             (DRIVER, DRIVER) => return self.command(call),
             (DRIVER, 0x1003) => self.subscribe(call)?,

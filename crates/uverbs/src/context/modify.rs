@@ -5,7 +5,7 @@ use super::device::check_port;
 use crate::Refusal;
 use crate::abi::ModifyQp;
 use crate::device::{Attributes, Device};
-use warpverbs_rdma::{AttrMask, DATAGRAM_TRANSITIONS, Mtu, QpState, TRANSITIONS, Transition};
+use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition};
 
 /// `IB_QP_STATE`: the new state is given.
 const STATE: u32 = 1;
@@ -41,8 +41,7 @@ impl<D: Device> Context<D> {
         if mask.contains(AttrMask::CUR_STATE) && state(request.cur_qp_state)? != from {
             return Err(Refusal::invalid(format!("the QP is in {from}, not in the state given")));
         }
-        let table = if qp.datagrams { DATAGRAM_TRANSITIONS } else { TRANSITIONS };
-        let allowed = Transition::find_in(table, from, to).and_then(|row| match to {
+        let allowed = Transition::find_of(qp.service, from, to).and_then(|row| match to {
             // They take nothing, and what is given along is passed over.
             QpState::Reset | QpState::Err => Ok(()),
             _ => row.check(mask),

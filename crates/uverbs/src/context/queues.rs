@@ -5,20 +5,22 @@ use crate::Refusal;
 use crate::abi::{
     CQ_FLAG_UAR_PAGE_INDEX, Mlx5CreateCq, Mlx5CreateCqResp, Mlx5CreateQp, Mlx5CreateQpResp,
     Mlx5CreateSrq, Mlx5CreateSrqResp, ModifyQp, QP_FLAG_ALLOW_SCATTER_CQE, QP_FLAG_SCATTER_CQE,
-    QP_FLAG_UAR_PAGE_INDEX, QpCap, take,
+    QP_FLAG_TYPE_DCT, QP_FLAG_UAR_PAGE_INDEX, QpCap, take,
 };
 use crate::call::Call;
 use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
 use crate::objects::{Made, Object, QpObject, SrqObject};
 use crate::schema::{UHW_IN, UHW_OUT};
+use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
 /// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`, `IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN`.
 const CQ_TIMESTAMPS: u64 = 1;
 const CQ_IGNORE_OVERRUN: u64 = 2;
-/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_QPT_UD`, `IB_UVERBS_SRQT_BASIC`.
+/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_QPT_UD`, `IB_UVERBS_QPT_DRIVER`, `IB_UVERBS_SRQT_BASIC`.
 const QP_RC: u64 = 2;
 const QP_UD: u64 = 4;
+const QP_DRIVER: u64 = 0xff;
 const SRQ_BASIC: u64 = 0;
 /// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`.
 const QP_SIGNAL_ALL: u64 = 1 << 12;
@@ -144,21 +146,27 @@ impl<D: Device> Context<D> {
     }
 
     pub(super) fn create_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        if !matches!(call.number(9), QP_RC | QP_UD) {
-            let kind = call.number(9);
-            let why =
-                format!("a QP of type {kind}, only reliable connections (2) and datagrams (4)");
-            return Err(Refusal::unsupported(why));
-        }
+        let service = match call.number(9) {
+            QP_RC => Service::Connected,
+            QP_UD => Service::Datagram,
+            QP_DRIVER => Service::DcTarget,
+            kind => {
+                let why = "only reliable connections (2), datagrams (4) and the driver's own (255)";
+                return Err(Refusal::unsupported(format!("a QP of type {kind}, {why}")));
+            }
+        };
         let flags = call.flags(10, u64::from(u32::MAX))?;
-        let known = match call.number(9) {
-            QP_UD => QP_SIGNAL_ALL | QP_BLOCK_MULTICAST_LOOPBACK,
+        let known = match service {
+            Service::Datagram => QP_SIGNAL_ALL | QP_BLOCK_MULTICAST_LOOPBACK,
             _ => QP_SIGNAL_ALL,
         };
         if flags & !known != 0 {
             return Err(Refusal::unsupported(format!("flags {:#x}", flags & !known)));
         }
-        let (request, uar) = self.qp_request(call)?;
+        let (request, uar) = match service {
+            Service::DcTarget => (self.target_request(call)?, None),
+            _ => self.qp_request(call, service).map(|(request, uar)| (request, Some(uar)))?,
+        };
         let missing = |what: &str| Refusal::invalid(format!("{what} is missing"));
         let pd = call.handle(2).ok_or_else(|| missing("the protection domain"))?;
         let send_cq = call.handle(4).ok_or_else(|| missing("the send CQ"))?;
@@ -174,12 +182,10 @@ impl<D: Device> Context<D> {
         let (qp, qpn) = self.device.create_qp(&request, with)?;
         let (cap, signals_all) = (request.cap, flags & QP_SIGNAL_ALL != 0);
         let attrs = ModifyQp::default();
-        let datagrams = request.datagrams;
         // QUERY_QP says how many receives there is room for, not how many were asked for.
         let max_recv_wr = request.rq.map_or(cap.max_recv_wr, |(log, _)| 1 << log);
         let kept = QpCap { max_recv_wr, ..cap };
-        let object =
-            Object::Qp(Box::new(QpObject { qp, cap: kept, attrs, signals_all, datagrams }));
+        let object = Object::Qp(Box::new(QpObject { qp, cap: kept, attrs, signals_all, service }));
         let uses: Vec<u32> =
             [Some(pd), Some(send_cq), Some(recv_cq), srq].into_iter().flatten().collect();
         let made = Made { number: qpn, by_mailbox: false };
@@ -187,12 +193,42 @@ impl<D: Device> Context<D> {
         self.report_events(call, handle, 12, 7);
         call.answer(0, handle_bytes(handle));
         call.answer(13, cap.as_bytes());
-        call.answer(14, qpn.to_ne_bytes());
+        // A target gets its number with RTR.
+        let said = if service == Service::DcTarget { 0 } else { qpn };
+        call.answer(14, said.to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateQpResp::default().as_bytes());
         Ok(())
     }
 
-    fn qp_request(&self, call: &Call) -> Result<(QpRequest, &D::Uar), Refusal> {
+    /// A target of dynamic connections takes receives of an SRQ, and has nothing else.
+    fn target_request(&self, call: &Call) -> Result<QpRequest, Refusal> {
+        let driver: Mlx5CreateQp = take(driver_input(call, 48)?);
+        if driver.flags != QP_FLAG_TYPE_DCT {
+            let why = format!("flags {:#x} of the driver, only a target (DCT)", driver.flags);
+            return Err(Refusal::unsupported(why));
+        }
+        // Any key will do: it is compared with those of requests, and none come.
+        let rest = Mlx5CreateQp { flags: 0, uidx: 0, sq_buf_addr: 0, ..driver };
+        if rest != Mlx5CreateQp::default() {
+            return Err(Refusal::invalid(format!("a target (DCT) with queues: {rest:x?}")));
+        }
+        if call.handle(3).is_none() {
+            return Err(Refusal::invalid("a target (DCT) without an SRQ"));
+        }
+        Ok(QpRequest {
+            service: Service::DcTarget,
+            buf: 0,
+            dbr: 0,
+            log_sq: None,
+            rq: None,
+            user_index: self.user_index(driver.uidx),
+            scatter_requests: false,
+            scatter_receives: false,
+            cap: take(call.bytes(8).unwrap_or(&[])),
+        })
+    }
+
+    fn qp_request(&self, call: &Call, service: Service) -> Result<(QpRequest, &D::Uar), Refusal> {
         let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
         let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
         let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
@@ -226,13 +262,13 @@ impl<D: Device> Context<D> {
         };
         let (buf, dbr) = (driver.buf_addr, driver.db_addr);
         let user_index = self.user_index(driver.uidx);
-        let datagrams = call.number(9) == QP_UD;
         // As the kernel does: a request without a CQE would lose its result.
-        let scatter_receives = driver.flags & QP_FLAG_SCATTER_CQE != 0 && !datagrams;
+        let scatter_receives =
+            driver.flags & QP_FLAG_SCATTER_CQE != 0 && service == Service::Connected;
         let signals_all = call.flags(10, u64::from(u32::MAX))? & QP_SIGNAL_ALL != 0;
         let allowed = driver.flags & QP_FLAG_ALLOW_SCATTER_CQE != 0;
         let request = QpRequest {
-            datagrams,
+            service,
             buf,
             dbr,
             log_sq,

@@ -5,34 +5,21 @@ use super::{Context, not_open};
 use crate::abi::{
     AllocPdResp, CreateAh, CreateAhResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp,
     Mlx5CreateAhResp, Mlx5ModifyQpResp, Mlx5ResizeCq, ModifyQp, ModifySrq, QueryQp, QueryQpResp,
-    QuerySrq, QuerySrqResp, RegMr, RegMrResp, ResizeCq, ResizeCqResp, take,
+    QuerySrq, QuerySrqResp, ResizeCq, ResizeCqResp, take,
 };
 use crate::call::Call;
-use crate::device::{Device, MrRequest, ResizeRequest};
+use crate::device::{Device, ResizeRequest};
 use crate::objects::{Made, Object};
 use crate::schema::UHW_OUT;
 use crate::write::{WriteCommand, id};
 use crate::{Errno, Refusal};
+use warpverbs_rdma::{QpState, Service};
 use zerocopy::IntoBytes;
 
 /// `IB_SRQ_LIMIT`.
 const SRQ_LIMIT: u32 = 2;
 /// Where a command's output goes.
 const CORE_OUT: u16 = 1;
-const PAGE_MASK: u64 = 0xfff;
-
-/// Rights of registered memory: `IB_ACCESS_*`.
-mod access {
-    pub(super) const LOCAL_WRITE: u32 = 1;
-    pub(super) const REMOTE_WRITE: u32 = 2;
-    pub(super) const REMOTE_READ: u32 = 4;
-    pub(super) const REMOTE_ATOMIC: u32 = 8;
-    pub(super) const RIGHTS: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
-    /// Memory windows, zero-based addresses, on-demand paging.
-    pub(super) const NOT_MODELLED: u32 = 1 << 4 | 1 << 5 | 1 << 6;
-    /// Huge pages, a hint; and those that a device may ignore, bits 20 to 29.
-    pub(super) const IGNORED: u32 = 1 << 7 | 0x3ff0_0000;
-}
 
 impl<D: Device> Context<D> {
     pub(super) fn invoke_write(&mut self, call: &mut Call) -> Result<(), Refusal> {
@@ -85,26 +72,6 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    fn reg_mr(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let request: RegMr = take(call.bytes(0).unwrap_or(&[]));
-        let RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
-        if start & PAGE_MASK != hca_va & PAGE_MASK {
-            let why =
-                format!("address {start:#x} and I/O address {hca_va:#x} differ in their page");
-            return Err(Refusal::invalid(why));
-        }
-        if start.checked_add(length).is_none() {
-            return Err(Refusal::invalid(format!("{start:#x} + {length:#x} is beyond 64 bits")));
-        }
-        let access = check_access(access_flags)?;
-        let pd = self.objects.pd(pd_handle).map_err(legacy)?;
-        let request = MrRequest { start, length, iova: hca_va, access };
-        let (mr, key) = self.device.reg_mr(pd, &request)?;
-        let mr_handle = self.add(call, Object::Mr(mr), &[pd_handle])?;
-        call.answer(CORE_OUT, RegMrResp { mr_handle, lkey: key, rkey: key }.as_bytes());
-        Ok(())
-    }
-
     fn create_comp_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (channel, fd) = self.device.open_comp_channel()?;
         self.add_fd(call, Object::CompChannel(channel), fd);
@@ -123,7 +90,13 @@ impl<D: Device> Context<D> {
             call.answer(CORE_OUT, answer.as_bytes());
         }
         let room = call.room(UHW_OUT).unwrap_or(0).min(size_of::<Mlx5ModifyQpResp>());
-        let driver = Mlx5ModifyQpResp { response_length: room as u32, ..Default::default() };
+        // Of a target of dynamic connections, which had none before.
+        let qp = self.objects.qp(request.qp_handle)?;
+        let has_number =
+            qp.service == Service::DcTarget && self.device.query_qp(&qp.qp).state == QpState::Rtr;
+        let dctn = if has_number { self.objects.number(request.qp_handle) } else { 0 };
+        let response_length = room as u32;
+        let driver = Mlx5ModifyQpResp { response_length, dctn, ..Default::default() };
         call.answer(UHW_OUT, &driver.as_bytes()[..room]);
         Ok(())
     }
@@ -201,20 +174,4 @@ impl<D: Device> Context<D> {
 /// The older commands say `EINVAL` for every handle that will not do.
 pub(super) fn legacy(refusal: Refusal) -> Refusal {
     Refusal { errno: Errno::EINVAL, ..refusal }
-}
-
-fn check_access(flags: u32) -> Result<u32, Refusal> {
-    use access::{IGNORED, LOCAL_WRITE, NOT_MODELLED, REMOTE_ATOMIC, REMOTE_WRITE, RIGHTS};
-    let unknown = flags & !(RIGHTS | NOT_MODELLED | IGNORED);
-    if unknown != 0 {
-        return Err(Refusal::invalid(format!("access flags {unknown:#x} are unknown")));
-    }
-    if flags & NOT_MODELLED != 0 {
-        let why = format!("access flags {:#x} are not modelled", flags & NOT_MODELLED);
-        return Err(Refusal::unsupported(why));
-    }
-    if flags & (REMOTE_WRITE | REMOTE_ATOMIC) != 0 && flags & LOCAL_WRITE == 0 {
-        return Err(Refusal::invalid("peers may write, the owner may not"));
-    }
-    Ok(flags & RIGHTS)
 }

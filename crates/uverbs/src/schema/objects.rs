@@ -329,7 +329,21 @@ const MR: &[Method] = &[
     ),
     refused("UVERBS_METHOD_ADVISE_MR", 2),
     refused("UVERBS_METHOD_QUERY_MR", 3),
-    refused("UVERBS_METHOD_REG_DMABUF_MR", 4),
+    method(
+        "UVERBS_METHOD_REG_DMABUF_MR",
+        4,
+        &[
+            object("UVERBS_ATTR_REG_DMABUF_MR_HANDLE", 0, Class::Mr, New),
+            object("UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE", 1, Class::Pd, Use),
+            input("UVERBS_ATTR_REG_DMABUF_MR_OFFSET", 2, 8),
+            input("UVERBS_ATTR_REG_DMABUF_MR_LENGTH", 3, 8),
+            input("UVERBS_ATTR_REG_DMABUF_MR_IOVA", 4, 8),
+            input("UVERBS_ATTR_REG_DMABUF_MR_FD", 5, 4),
+            flags("UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", 6),
+            output("UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY", 7, 4),
+            output("UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY", 8, 4),
+        ],
+    ),
 ];
 
 const ASYNC_EVENT: &[Method] = &[method(

@@ -5,7 +5,7 @@ use warpverbs_mlx5::prm::{
     AddressPath, Command, CqContext, MAX_COMMAND, QpContext, RmpChange, RmpContext, Status,
     Transition, UmemBuffer, opcode,
 };
-use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_rdma::{Mtu, QpState, Service};
 use warpverbs_uverbs::{CqRequest, Errno, Fault, QpRequest, Refusal, SrqRequest};
 
 const DRIVER: u16 = 0x1000;
@@ -41,7 +41,7 @@ fn object_call(
 }
 
 /// Makes an object; its handle and number, or the status in the answer.
-fn create(program: &mut Program, command: &Command) -> Result<(u32, u32), u8> {
+pub(super) fn create(program: &mut Program, command: &Command) -> Result<(u32, u32), u8> {
     let (made, answer) = object_call(program, 0, 0, command);
     let bytes: [u8; 12] = program.memory.get(answer);
     match made {
@@ -56,7 +56,7 @@ fn create(program: &mut Program, command: &Command) -> Result<(u32, u32), u8> {
     }
 }
 
-fn modify(program: &mut Program, handle: u32, command: &Command) -> Result<(), u8> {
+pub(super) fn modify(program: &mut Program, handle: u32, command: &Command) -> Result<(), u8> {
     let (done, answer) = object_call(program, 2, handle, command);
     let [status] = program.memory.get(answer);
     done.map_err(|_| status)
@@ -74,15 +74,15 @@ fn destroy(program: &mut Program, object: u16, method: u16, handle: u32) -> Resu
 }
 
 /// A program with a protection domain, a doorbell page, and a umem of 0x10000 bytes.
-struct Ready {
-    program: Program,
+pub(super) struct Ready {
+    pub(super) program: Program,
     pd: u32,
     pdn: u32,
     page: u32,
     umem: (u32, u32),
 }
 
-fn ready() -> Ready {
+pub(super) fn ready() -> Ready {
     let mut program = Program::open();
     let (core, uhw) = program.write_command(3, &[0; 8], 4, 4).unwrap();
     let (pd, pdn) = (program.memory.word(core), program.memory.word(uhw));
@@ -106,7 +106,7 @@ impl Ready {
         (context, UmemBuffer { offset: 0x1000, umem, valid: 1 })
     }
 
-    fn qp(&self, cqn: u32) -> (QpContext, UmemBuffer) {
+    pub(super) fn qp(&self, cqn: u32) -> (QpContext, UmemBuffer) {
         let context = QpContext {
             pd: self.pdn,
             path_migration: 3,
@@ -127,19 +127,19 @@ impl Ready {
         (context, UmemBuffer { offset: 0x4000, umem: self.umem.1, valid: 1 })
     }
 
-    fn create_cq(&mut self) -> (u32, u32) {
+    pub(super) fn create_cq(&mut self) -> (u32, u32) {
         let (context, buffer) = self.cq();
         create(&mut self.program, &Command::CreateCq { context, buffer }).unwrap()
     }
 
-    fn create_qp(&mut self, cqn: u32) -> (u32, u32) {
+    pub(super) fn create_qp(&mut self, cqn: u32) -> (u32, u32) {
         let (context, buffer) = self.qp(cqn);
         let path = AddressPath::default();
         create(&mut self.program, &Command::CreateQp { context, path, buffer }).unwrap()
     }
 }
 
-fn transition(transition: Transition, qpn: u32) -> Command {
+pub(super) fn transition(transition: Transition, qpn: u32) -> Command {
     let gid = u128::from_be_bytes(std::array::from_fn(|i| i as u8 + 1));
     let (rgid_high, rgid_low) = ((gid >> 64) as u64, gid as u64);
     let path = AddressPath {
@@ -189,7 +189,7 @@ fn queues_lie_in_umems() {
     let (buffer, path) = (UmemBuffer { valid: 0, ..buffer }, AddressPath::default());
     create(&mut r.program, &Command::CreateQp { context, path, buffer }).unwrap();
     let expected = QpRequest {
-        datagrams: false,
+        service: Service::Connected,
         buf: 0x7000_4000,
         dbr: 0x7000_0080,
         log_sq: Some(4),
@@ -403,7 +403,7 @@ fn what_does_not_fit_is_refused_with_a_status() {
     bad(5, QpContext { cqn_send: 0xff_ffff, ..context }, &mut r);
     bad(5, QpContext { rq_type: 1, srqn: 1, ..context }, &mut r);
     bad(3, QpContext { rq_type: 2, ..context }, &mut r);
-    bad(3, QpContext { service: 5, ..context }, &mut r);
+    bad(3, QpContext { service: 3, ..context }, &mut r);
     bad(3, QpContext { cs_req: 1, ..context }, &mut r);
     bad(3, QpContext { cs_res: 3, ..context }, &mut r);
     bad(3, QpContext { log_sq_size: 15, log_rq_size: 15, ..context }, &mut r);

@@ -4,6 +4,7 @@ mod calls;
 mod common;
 mod devx;
 mod document;
+mod dynamic;
 mod events;
 mod headers;
 mod queues;

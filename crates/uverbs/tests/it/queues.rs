@@ -8,11 +8,11 @@ use warpverbs_uverbs::{
     Attributes, CqRequest, Errno, MrRequest, QpRequest, ResizeRequest, SrqRequest,
 };
 
-fn words(words: &[u32]) -> Vec<u8> {
+pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-fn longs(longs: &[u64]) -> Vec<u8> {
+pub(super) fn longs(longs: &[u64]) -> Vec<u8> {
     longs.iter().flat_map(|long| long.to_ne_bytes()).collect()
 }
 
@@ -20,7 +20,7 @@ fn reg_mr(pd: u32, start: u64, len: u64, iova: u64, access: u32) -> Vec<u8> {
     [longs(&[0, start, len, iova]), words(&[pd, access])].concat()
 }
 
-fn destroy(object: u16, method: u16, handle: u32) -> Call {
+pub(super) fn destroy(object: u16, method: u16, handle: u32) -> Call {
     let mut call = Call::new(object, method);
     call.handle(0, handle.into());
     match object {
@@ -39,7 +39,7 @@ fn cq_call(program: &Program, cqe: u32, size: u32) -> Call {
     call
 }
 
-fn cq(program: &mut Program) -> u32 {
+pub(super) fn cq(program: &mut Program) -> u32 {
     let call = cq_call(program, 63, 64);
     program.make(&call).unwrap();
     program.data(0) as u32
@@ -76,7 +76,10 @@ fn objects_in_use_are_kept() {
     let (core, _) = program.write_command(9, &reg_mr(pd, 0x5008, 64, 0x5008, 7), 12, 0).unwrap();
     let mr = program.memory.word(core);
     let seen = program.model.seen.borrow().mr;
-    assert_eq!(seen, Some(MrRequest { start: 0x5008, length: 64, iova: 0x5008, access: 7 }));
+    assert_eq!(
+        seen,
+        Some(MrRequest { start: 0x5008, length: 64, iova: 0x5008, access: 7, dmabuf: None })
+    );
     for (object, method, handle) in [(1, 0, pd), (3, 1, cq)] {
         assert_eq!(program.errno(&destroy(object, method, handle)), Errno::EBUSY);
     }
@@ -309,7 +312,7 @@ fn an_object_whose_answer_cannot_be_written_is_not_left() {
 }
 
 /// A structure's bytes, members set by name as the kernel's headers have them.
-struct Fields(&'static Layout, Vec<u8>);
+pub(super) struct Fields(&'static Layout, pub(super) Vec<u8>);
 
 impl Fields {
     fn of(name: &str) -> Self {
@@ -325,7 +328,7 @@ impl Fields {
 }
 
 /// MODIFY_QP as ibv_rc_pingpong sends it.
-fn modify(qp: u32, mask: u32, state: u8) -> Fields {
+pub(super) fn modify(qp: u32, mask: u32, state: u8) -> Fields {
     let mut dest = [0; 32];
     dest[10..12].fill(0xff);
     dest[12..16].copy_from_slice(&[127, 0, 0, 9]);

@@ -179,7 +179,7 @@ impl Device for Model {
         with: OpenQp<'_, Self>,
     ) -> Result<(Token, u32), Refusal> {
         self.seen.borrow_mut().qp = Some(*request);
-        self.seen.borrow_mut().uar = Some(with.uar.1);
+        self.seen.borrow_mut().uar = with.uar.map(|uar| uar.1);
         self.token()
     }
 

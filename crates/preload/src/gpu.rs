@@ -1,0 +1,63 @@
+//! Memory of NVIDIA GPUs that the program gives to the device. The NIC moves its bytes by copies of
+//! the driver that the program has loaded; programs without one never come here.
+
+use crate::nic::refuse_region;
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_gpu::cuda::{Cache, CopyPath, CopyPolicy, CudaDevice, CudaOptions, owner};
+use warpverbs_gpu::{Gpu, GpuError};
+use warpverbs_mem::Region;
+use warpverbs_uverbs::{Errno, Refusal};
+
+/// The GPUs whose memory was given so far, each with a copy engine.
+static OPEN: Mutex<Vec<Arc<CudaDevice>>> = Mutex::new(Vec::new());
+
+/// `len` bytes at `address`, if the program has loaded the driver of GPUs: an error if none of them
+/// has the memory.
+pub(crate) fn region(what: &str, address: u64, len: u64) -> Option<Result<Region, Refusal>> {
+    // SAFETY: a name that ends with a zero byte. Nothing is loaded; a driver that is there stays.
+    let driver =
+        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    if driver.is_null() {
+        return None;
+    }
+    let refuse = |why: &str| {
+        Refusal::new(Errno::EFAULT, format!("{what}: {len:#x} bytes at {address:#x}: {why}"))
+    };
+    Some(match owner(address) {
+        Ok(Some(ordinal)) => adopt(what, ordinal, address, len)
+            .unwrap_or_else(|error| Err(refuse(&error.to_string()))),
+        Ok(None) => Err(refuse("not the memory of a GPU")),
+        Err(error) => Err(refuse(&error.to_string())),
+    })
+}
+
+fn adopt(
+    what: &str,
+    ordinal: u32,
+    address: u64,
+    len: u64,
+) -> Result<Result<Region, Refusal>, GpuError> {
+    let gpu = device(ordinal)?;
+    // What is adopted begins at a multiple of 16.
+    let lead = address & 15;
+    let Ok(bytes) = usize::try_from(len.saturating_add(lead)) else {
+        return Ok(Err(Refusal::invalid(format!("{what}: {len:#x} bytes"))));
+    };
+    // SAFETY: the program frees the memory after the key, as with a device of hardware. If it does
+    // not, the driver refuses copies of addresses that it does not know.
+    let whole = unsafe { gpu.adopt(address - lead, bytes, Arc::new(())) }?;
+    let slice = whole.region().slice(lead, len as usize);
+    Ok(slice.map_err(|error| refuse_region(what, &error)))
+}
+
+/// The GPU, opened once. Copies never wait for kernels, which the program launches by itself.
+fn device(ordinal: u32) -> Result<Arc<CudaDevice>, GpuError> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(gpu) = open.iter().find(|gpu| gpu.info().ordinal == ordinal) {
+        return Ok(gpu.clone());
+    }
+    let copy = Some(CopyPolicy::Always(CopyPath::Bounce));
+    let gpu = Arc::new(CudaDevice::open(ordinal, CudaOptions { cache: Cache::from_env(), copy })?);
+    open.push(gpu.clone());
+    Ok(gpu)
+}

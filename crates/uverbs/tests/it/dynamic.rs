@@ -1,0 +1,160 @@
+//! Ends of dynamic connections, and memory that comes as a dmabuf.
+
+use crate::common::call::{Call, Program};
+use crate::devx::{create, modify, ready, transition};
+use crate::queues::{self, cq, longs, words};
+use warpverbs_mlx5::prm::{AddressPath, Command, QpContext, Transition};
+use warpverbs_rdma::{Mtu, QpState, Service};
+use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
+use warpverbs_uverbs::{Attributes, Errno, MrRequest};
+
+#[test]
+fn an_initiator_is_made_by_a_mailbox_and_has_no_peer() {
+    let mut r = ready();
+    let (_, cqn) = r.create_cq();
+    let (context, buffer) = r.qp(cqn);
+    let path = AddressPath::default();
+    let context = QpContext { service: 5, ..context };
+    let command = Command::CreateQp { context, path, buffer };
+    let (qp, qpn) = create(&mut r.program, &command).unwrap();
+    assert_eq!(r.program.model.seen.borrow().qp.unwrap().service, Service::DcInitiator);
+    let step = |step, change: &dyn Fn(&mut QpContext, &mut AddressPath)| {
+        let Command::ModifyQp { mut context, mut path, options, .. } = transition(step, qpn) else {
+            panic!("no transition")
+        };
+        (context.remote_qpn, context.remote_write, context.remote_read) = (0, 0, 0);
+        (path.rgid_high, path.rgid_low) = (0, 0);
+        change(&mut context, &mut path);
+        Command::ModifyQp { transition: step, qpn, options, context, path }
+    };
+    let wrong: [&dyn Fn(&mut QpContext, &mut AddressPath); 3] = [
+        &|context, _| context.remote_qpn = 9,
+        &|context, _| context.remote_atomic = 1,
+        &|_, path| path.rgid_low = 1,
+    ];
+    for change in wrong {
+        let command = step(Transition::ResetToInit, change);
+        assert_eq!(modify(&mut r.program, qp, &command), Err(3));
+    }
+    let with_key = step(Transition::ResetToInit, &|context, _| context.dc_access_key = 0x5623_ceaf);
+    modify(&mut r.program, qp, &with_key).unwrap();
+    for transition in [Transition::InitToRtr, Transition::RtrToRts] {
+        modify(&mut r.program, qp, &step(transition, &|_, _| {})).unwrap();
+    }
+    let rts = Attributes {
+        sq_psn: Some(6),
+        timeout: Some(14),
+        retry: Some(7),
+        rnr_retry: Some(6),
+        max_rd_atomic: Some(8),
+        ..Attributes::default()
+    };
+    let expected = [
+        (QpState::Init, Attributes::default()),
+        (QpState::Rtr, Attributes { mtu: Some(Mtu::B1024), ..Attributes::default() }),
+        (QpState::Rts, rts),
+    ];
+    assert_eq!(r.program.model.seen.borrow().attrs, expected);
+    // A connection has no key.
+    let (qp, qpn) = r.create_qp(cqn);
+    let Command::ModifyQp { mut context, path, options, .. } =
+        transition(Transition::ResetToInit, qpn)
+    else {
+        panic!("no transition")
+    };
+    context.dc_access_key = 1;
+    let transition = Transition::ResetToInit;
+    let command = Command::ModifyQp { transition, qpn, options, context, path };
+    assert_eq!(modify(&mut r.program, qp, &command), Err(3));
+}
+
+fn srq(program: &mut Program, pd: u32) -> u32 {
+    let mut call = Call::new(5, 0);
+    call.handle(0, 0).handle(1, pd.into()).number(4, 0, 8).number(5, 255, 4).number(6, 1, 4);
+    call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4);
+    let driver = [longs(&[0xa000, 0xb000]), words(&[0, 0, 3, 0])].concat();
+    call.input(&program.memory, UHW_IN, &driver).output(UHW_OUT, 8);
+    program.make(&call).unwrap();
+    program.data(0) as u32
+}
+
+/// Makes a QP of the driver's own type, with these flags and that buffer; the number that is said.
+fn target(
+    program: &mut Program,
+    (pd, cq, srq): (u32, u32, Option<u32>),
+    flags: u32,
+    buf: u64,
+) -> Result<u32, Errno> {
+    let mut call = Call::new(4, 0);
+    call.handle(0, 0).handle(2, pd.into()).handle(4, cq.into()).handle(5, cq.into());
+    call.number(7, 5, 8).input(&program.memory, 8, &words(&[16, 16, 1, 1, 0]));
+    call.number(9, 0xff, 8).output(13, 20);
+    let number = call.output(14, 4).last();
+    if let Some(srq) = srq {
+        call.handle(3, srq.into());
+    }
+    // The key is where other QPs have the address of a second buffer.
+    let driver = [longs(&[buf, 0]), words(&[0, 0, 0, flags, 9, 0]), longs(&[0x5623_ceaf, 0])];
+    call.input(&program.memory, UHW_IN, &driver.concat()).output(UHW_OUT, 40);
+    program.make(&call).map_err(|refusal| refusal.errno)?;
+    Ok(program.memory.word(number))
+}
+
+#[test]
+fn a_target_is_made_by_verbs_and_has_its_number_from_rtr_on() {
+    const DCT: u32 = 1 << 4;
+    let mut program = Program::open();
+    let (pd, cq) = (program.pd(), cq(&mut program));
+    let srq = srq(&mut program, pd);
+    let with = (pd, cq, Some(srq));
+    assert_eq!(target(&mut program, (pd, cq, None), DCT, 0), Err(Errno::EINVAL));
+    assert_eq!(target(&mut program, with, DCT, 0xc000), Err(Errno::EINVAL));
+    // Initiators of verbs, and nothing at all.
+    for flags in [1 << 5, 0] {
+        assert_eq!(target(&mut program, with, flags, 0), Err(Errno::EOPNOTSUPP));
+    }
+    assert_eq!(target(&mut program, with, DCT, 0), Ok(0));
+    let qp = program.data(0) as u32;
+    let seen = program.model.seen.borrow().qp.unwrap();
+    assert_eq!((seen.service, seen.buf, seen.log_sq), (Service::DcTarget, 0, None));
+    assert_eq!(program.model.seen.borrow().uar, None);
+    let mut numbers = [0; 2];
+    // INIT with rights; RTR with a path, an MTU and a timer.
+    for (number, (mask, state)) in numbers.iter_mut().zip([(0x39, 1), (0x8181, 2)]) {
+        let (_, uhw) =
+            program.write_command(1 << 31 | 26, &queues::modify(qp, mask, state).1, 8, 16).unwrap();
+        *number = program.memory.word(uhw + 4);
+    }
+    assert!(numbers[0] == 0 && numbers[1] != 0, "{numbers:x?}");
+    // It does not send.
+    let rts = program.write_command(26, &queues::modify(qp, 0x1_0001, 3).1, 0, 16);
+    assert_eq!(rts.unwrap_err().errno, Errno::EINVAL);
+    // Connections have no such number.
+    program.make(&queues::destroy(4, 1, qp)).unwrap();
+}
+
+#[test]
+fn a_dmabuf_is_registered_by_its_descriptor() {
+    let mut program = Program::open();
+    let pd = program.pd();
+    let mut reg = |offset: u64, length: u64, iova: u64, access: u64| {
+        let mut call = Call::new(7, 4);
+        call.handle(0, 0).handle(1, pd.into()).number(2, offset, 8).number(3, length, 8);
+        call.number(4, iova, 8).number(5, 33, 4).number(6, access, 4);
+        let lkey = call.output(7, 4).last();
+        let rkey = call.output(8, 4).last();
+        let done = program.make(&call).map_err(|refusal| refusal.errno);
+        done.map(|()| {
+            assert_eq!(program.memory.word(lkey), program.memory.word(rkey));
+            program.model.seen.borrow().mr.unwrap()
+        })
+    };
+    let expected =
+        MrRequest { start: 0x1000, length: 64, iova: 0x7f00_0000, access: 7, dmabuf: Some(33) };
+    // The order of writes may be relaxed.
+    assert_eq!(reg(0x1000, 64, 0x7f00_0000, 7 | 1 << 20), Ok(expected));
+    assert_eq!(reg(0x1008, 64, 0x7f00_0000, 7), Err(Errno::EINVAL));
+    assert_eq!(reg(0x1000, u64::MAX, 0x7f00_0000, 7), Err(Errno::EINVAL));
+    assert_eq!(reg(0x1000, 64, 0x7f00_0000, 2), Err(Errno::EINVAL));
+    assert_eq!(reg(0x1000, 64, 0x7f00_0000, 1 << 6), Err(Errno::EOPNOTSUPP));
+}
