@@ -8,6 +8,9 @@ use warpverbs_rdma::{Mtu, QpState, Service};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{Attributes, Errno, MrRequest};
 
+/// What is different in a mailbox.
+type Change<'a> = &'a dyn Fn(&mut QpContext, &mut AddressPath);
+
 #[test]
 fn an_initiator_is_made_by_a_mailbox_and_has_no_peer() {
     let mut r = ready();
@@ -18,7 +21,7 @@ fn an_initiator_is_made_by_a_mailbox_and_has_no_peer() {
     let command = Command::CreateQp { context, path, buffer };
     let (qp, qpn) = create(&mut r.program, &command).unwrap();
     assert_eq!(r.program.model.seen.borrow().qp.unwrap().service, Service::DcInitiator);
-    let step = |step, change: &dyn Fn(&mut QpContext, &mut AddressPath)| {
+    let step = |step, change: Change<'_>| {
         let Command::ModifyQp { mut context, mut path, options, .. } = transition(step, qpn) else {
             panic!("no transition")
         };
@@ -27,7 +30,7 @@ fn an_initiator_is_made_by_a_mailbox_and_has_no_peer() {
         change(&mut context, &mut path);
         Command::ModifyQp { transition: step, qpn, options, context, path }
     };
-    let wrong: [&dyn Fn(&mut QpContext, &mut AddressPath); 3] = [
+    let wrong: [Change<'_>; 3] = [
         &|context, _| context.remote_qpn = 9,
         &|context, _| context.remote_atomic = 1,
         &|_, path| path.rgid_low = 1,

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# NVSHMEM's IBGDA, as it is, on the software NIC of `warpverbs run`: two processes, one NVIDIA GPU each,
+# whose kernels post to queues that the NIC reads. Needs nvcc, NVSHMEM's wheel (nvidia-nvshmem-cu13 3.4)
+# and libmlx5; no NIC, no cargo.
+#
+#   ibgda.sh WARPVERBS [ITERS]
+#
+#   NVCC, NVSHMEM_HOME, PYTHON, OUT  as of run.sh
+#   WARPVERBS_PRELOAD  libwarpverbs_preload.so (default: beside WARPVERBS)
+#   RDMA_CORE          folder with libibverbs.so.1 and libmlx5.so.1 (default: the system's)
+#   HANDLERS           who rings: cpu_host_memory, gpu (default: both)
+#   HEAPS              where the heap lies: DEVICE, SYSMEM (default: both)
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+ours=${1:?usage: ibgda.sh WARPVERBS [ITERS]}
+iters=${2:-2000}
+out=${OUT:-$(mktemp -d)}
+python=${PYTHON:-python3}
+mkdir -p "$out"
+
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+home=${NVSHMEM_HOME:-$("$python" -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])')} ||
+  { echo "no NVSHMEM: set NVSHMEM_HOME or install nvidia-nvshmem-cu13" >&2; exit 1; }
+host=$(find "$home/lib" -name 'libnvshmem_host.so*' | sort | head -n 1)
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+"$nvcc" -std=c++17 -rdc=true -arch="sm_$arch" -I"$home/include" -L"$(dirname "$nvcc")/../lib" -o "$out/ibgda" \
+  "$here/ibgda.cu" "$home/lib/libnvshmem_device.a" -Xlinker "$host"
+
+export LD_LIBRARY_PATH="${RDMA_CORE:+$RDMA_CORE:}$home/lib:${LD_LIBRARY_PATH:-}"
+export NVSHMEM_REMOTE_TRANSPORT=none NVSHMEM_IB_ENABLE_IBGDA=1 NVSHMEM_IBGDA_FORCE_NIC_BUF_MEMTYPE=hostmem
+export NVSHMEM_DISABLE_P2P=1 NVSHMEM_DISABLE_NVLS=1 NVSHMEM_DISABLE_NCCL=1 NVSHMEM_DISABLE_DATA_DIRECT=1
+export NVSHMEM_BOOTSTRAP=UID NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME=lo NVSHMEM_SYMMETRIC_SIZE=67108864
+
+failed=0
+for heap in ${HEAPS:-DEVICE SYSMEM}; do
+  for handler in ${HANDLERS:-cpu_host_memory gpu}; do
+    echo "heap in ${heap,,} memory, doorbells by ${handler/cpu_host_memory/the CPU}"
+    rm -f "$out/id"
+    pids=()
+    for rank in 0 1; do
+      NVSHMEM_HEAP_KIND=$heap NVSHMEM_IBGDA_NIC_HANDLER=$handler \
+        timeout "${LIMIT:-120}" "$ours" run --verbose -- "$out/ibgda" "$rank" "$out/id" "$iters" \
+        >"$out/said.$rank" 2>"$out/log.$heap.$handler.$rank" &
+      pids+=($!)
+    done
+    for rank in 0 1; do
+      wait "${pids[$rank]}" || { failed=1; tail -n 15 "$out/log.$heap.$handler.$rank"; }
+      cat "$out/said.$rank"
+    done
+  done
+done
+exit $failed
