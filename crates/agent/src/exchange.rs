@@ -1,5 +1,6 @@
 //! Any store of bytes under keys, by which metadata and lists travel.
 
+use crate::lock;
 use crate::{Agent, AgentError, BlockList};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -45,7 +46,7 @@ struct Shelf {
 
 impl Exchange for LocalExchange {
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
-        let mut map = self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = lock(&self.0.bytes);
         map.insert(key.to_owned(), bytes.to_vec());
         self.0.news.notify_all();
         Ok(())
@@ -53,7 +54,7 @@ impl Exchange for LocalExchange {
 
     fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String> {
         let start = Instant::now();
-        let mut map = self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = lock(&self.0.bytes);
         loop {
             if let Some(bytes) = map.get(key) {
                 return Ok(bytes.clone());

@@ -3,6 +3,7 @@
 use crate::control::Control;
 use crate::control::link::ended;
 use crate::list::{Extent, Owner};
+use crate::lock;
 use crate::memory::{LocalMemory, Memory};
 use crate::metadata::{Contact, Content, Generation, Metadata, check_name, random};
 use crate::path::network::Answering;
@@ -50,7 +51,7 @@ pub(crate) struct Inner {
 static AGENTS: Mutex<BTreeMap<String, Weak<Inner>>> = Mutex::new(BTreeMap::new());
 
 fn agents() -> MutexGuard<'static, BTreeMap<String, Weak<Inner>>> {
-    AGENTS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&AGENTS)
 }
 
 fn unknown(name: &str) -> AgentError {
@@ -227,7 +228,7 @@ impl Inner {
 
     pub(crate) fn wait_peer(&self, name: &str, timeout: Duration) -> Result<(), AgentError> {
         let start = Instant::now();
-        let mut guard = self.news_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = lock(&self.news_lock);
         while !self.knows(name) {
             let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
             let what = || format!("metadata of {name}");
@@ -284,7 +285,7 @@ impl Inner {
         }
         self.learn(metadata, owner.clone())?;
         // Under the lock, so that no waiter has looked and does not wait yet.
-        drop(self.news_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(lock(&self.news_lock));
         self.news.notify_all();
         Ok(owner.name.to_string())
     }

@@ -74,6 +74,8 @@ pub mod raw;
 mod stream;
 mod transfer;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use agent::Agent;
 pub use codec::EncodingError;
 pub use config::{AgentConfig, CopyBy};
@@ -93,3 +95,9 @@ pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStat
 pub use transfer::{Completion, Op, State, Telemetry, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;
+
+/// Locks. What a lock of this crate guards is changed whole, so that a panic of its holder leaves
+/// nothing half written.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -3,11 +3,12 @@
 use crate::AgentError;
 use crate::inner::Inner;
 use crate::list::{BlockList, Extent};
+use crate::lock;
 use crate::metadata::MemoryInfo;
 use crate::path::tcp::Serving;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use warpverbs_devmem::transport::Registration as TcpKey;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
@@ -70,10 +71,6 @@ impl KernelView {
         };
         Ok(self.0.get_or_init(|| view).clone())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory of this agent, as transfers and peers hold it.

@@ -4,13 +4,14 @@ use crate::AgentError;
 use crate::control::frame::Frame;
 use crate::control::link::{Link, Receipt, ended};
 use crate::inner::Inner;
+use crate::lock;
 use crate::options::PostOptions;
 use crate::path::{Estimate, Flight, PathKind, Started};
 use crate::prepared::Plan;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -274,7 +275,7 @@ impl fmt::Debug for Transfer {
 
 impl Shared {
     fn run(&self) -> MutexGuard<'_, Run> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.run)
     }
 
     fn state(&self) -> State {

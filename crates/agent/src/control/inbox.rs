@@ -3,6 +3,7 @@
 use super::frame::Frame;
 use super::link::Link;
 use crate::list::Owner;
+use crate::lock;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ struct Sender {
 
 impl Inbox {
     fn state(&self) -> MutexGuard<'_, Arrived> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A peer has connected: for how many notifications of it there is room.

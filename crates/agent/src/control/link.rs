@@ -3,6 +3,7 @@
 use super::frame::{Frame, Service};
 use super::wake::Wake;
 use crate::list::Owner;
+use crate::lock;
 use crate::memory::Kept;
 use crate::stream::Streams;
 use crate::{AgentConfig, AgentError};
@@ -10,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes that wait for a peer to read. One that reads none for so long is lost.
@@ -77,10 +78,6 @@ impl Receipt {
     pub(crate) fn withdraw(&self) -> bool {
         self.set(WAITING, LOST)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {

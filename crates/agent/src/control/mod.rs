@@ -27,6 +27,7 @@ pub(crate) use connect::{fetch, load};
 pub use inbox::Notification;
 
 use crate::inner::Inner;
+use crate::lock;
 use crate::memory::{Kept, LocalMemory};
 use crate::peer::Peer;
 use crate::transfer::Shared;
@@ -36,7 +37,7 @@ use inbox::Inbox;
 use link::Link;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wake::Wake;
@@ -57,10 +58,6 @@ pub(crate) struct Control {
     alert: AtomicBool,
     closing: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Control {

@@ -9,14 +9,15 @@ pub(crate) mod tcp;
 pub use explain::{Estimate, Explanation};
 
 use crate::inner::Inner;
+use crate::lock;
 use crate::memory::LocalMemory;
 use crate::peer::{Peer, PeerMemory};
 use crate::prepared::Part;
 use crate::{AgentError, Op};
 use explain::Rate;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError};
 use warpverbs_peer::Reason;
 
 /// Why a path is not tried.
@@ -143,7 +144,7 @@ impl Pair<'_> {
     /// The best way. It is looked for once; where there is none, every time.
     pub(crate) fn route(&self) -> Result<Arc<Route>, AgentError> {
         let place = self.local.region().kind().into();
-        let mut routes = self.remote.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = lock(&self.remote.routes);
         if let Some(route) = routes.get(&place) {
             return Ok(route.clone());
         }

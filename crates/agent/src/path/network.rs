@@ -7,13 +7,14 @@ use crate::control::frame::Service;
 use crate::control::link::ended;
 use crate::inner::Inner;
 use crate::list::Owner;
+use crate::lock;
 use crate::peer::Peer;
 use crate::prepared::Part;
 use crate::{AgentError, Op};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::Reason;
@@ -28,10 +29,6 @@ const CHUNK: u64 = 256 << 10;
 const SIGNALED: u64 = 16;
 /// Queue pairs that a peer may ask for.
 const MOST_PAIRS: usize = 16;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Who posts to the queue pairs of a set. A peer has one set of its ends for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -2,12 +2,13 @@
 //! here goes through a bounce buffer, which a copy engine reads and writes.
 
 use super::{Attempt, Pair, Path, PathKind, Started};
+use crate::lock;
 use crate::peer::Peer;
 use crate::prepared::Part;
 use crate::{AgentError, Op};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{
     Direction, Kind, Pending, Process, ProcessError, ProcessPiece, Progress, Region, copy,
@@ -53,7 +54,7 @@ impl Path for ProcessCopy {
             half: 0,
             landing: [Vec::new(), Vec::new()],
             deadline: self.deadline,
-            memory: bounce.lock().unwrap_or_else(PoisonError::into_inner),
+            memory: lock(bounce),
         });
         let mut batch = Batch { path: self, direction, part, pieces: Vec::new(), bytes: 0, bounce };
         if let [piece] = &part.pieces[..]

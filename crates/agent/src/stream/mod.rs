@@ -20,6 +20,7 @@ pub use sender::{StreamSender, StreamStats};
 
 pub(crate) use receiver::Offered;
 
+use crate::lock;
 use crate::{Agent, AgentError, Memory};
 use account::{Account, Next};
 use serde::{Deserialize, Serialize};
@@ -27,15 +28,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Slots of a ring at most.
 const MOST_SLOTS: u32 = 65536;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The ring of a stream, which belongs to its receiver.
 #[derive(Debug)]

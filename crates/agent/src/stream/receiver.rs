@@ -1,11 +1,12 @@
 //! The receiving end of a stream.
 
 use super::account::{Account, Next};
-use super::{End, Event, Offer, Stop, StreamConfig, StreamStop, Wish, lock};
+use super::{End, Event, Offer, Stop, StreamConfig, StreamStop, Wish};
 use crate::control::frame::Frame;
 use crate::control::link::Link;
 use crate::inner::Inner;
 use crate::list::Owner;
+use crate::lock;
 use crate::metadata::Content;
 use crate::{Agent, AgentError, Registration};
 use std::collections::HashMap;

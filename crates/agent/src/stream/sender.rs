@@ -1,10 +1,11 @@
 //! The sending end of a stream.
 
-use super::{End, Event, MOST_SLOTS, Offer, Stop, StreamStop, Wish, lock};
+use super::{End, Event, MOST_SLOTS, Offer, Stop, StreamStop, Wish};
 use crate::control::frame::{Frame, Service};
 use crate::control::link::{Link, ended};
 use crate::inner::Inner;
 use crate::list::BlockList;
+use crate::lock;
 use crate::path::PathKind;
 use crate::peer::Peer;
 use crate::{Agent, AgentError, Op, PostOptions, Registration, RemoteMemory, State, Transfer};

@@ -21,6 +21,7 @@ use crate::config::TcpReceive;
 use crate::control::frame::Service;
 use crate::control::link::ended;
 use crate::inner::Inner;
+use crate::lock;
 use crate::peer::{Lease, Peer};
 use crate::prepared::Part;
 use crate::{AgentError, Op};
@@ -29,17 +30,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use warpverbs_devmem::transport::protocol::{PostError, Refusal};
 use warpverbs_devmem::transport::{
     BoundQueues, Config, Connection, Endpoint, Operation, Receive, RemoteMemory, TransportError,
 };
 use warpverbs_devmem::unpack::UnpackConfig;
 use warpverbs_peer::Reason;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Where this agent receives, at either end: queues can be bound only once.
 fn receive(agent: &Inner) -> Receive {

@@ -1,8 +1,9 @@
 //! The end that is asked: accepts the connections of peers, and serves their reads and writes.
 
-use super::{Invitation, lock, receive};
+use super::{Invitation, receive};
 use crate::inner::Inner;
 use crate::list::Owner;
+use crate::lock;
 use crate::metadata::random;
 use crate::{AgentError, PathKind};
 use std::net::SocketAddr;
