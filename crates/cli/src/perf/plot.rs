@@ -19,6 +19,19 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
+/// Lines of named points, sorted by size; a line's place is that of its first point.
+pub(crate) fn lines(points: impl IntoIterator<Item = (String, (f64, f64))>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (name, point) in points {
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name, points: vec![point] }),
+        }
+    }
+    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    lines
+}
+
 /// One pair of axes.
 pub(crate) struct Panel {
     name: &'static str,

@@ -22,17 +22,7 @@ fn panels(rows: &[AgentRow]) -> Vec<Panel> {
 }
 
 fn lines(rows: &[AgentRow], value: impl Fn(&AgentRow) -> Option<f64>) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for row in rows {
-        let Some(value) = value(row) else { continue };
-        let (name, point) = (name(row), (row.span() as f64, value));
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
-        }
-    }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines
+    plot::lines(rows.iter().filter_map(|row| Some((name(row), (row.span() as f64, value(row)?)))))
 }
 
 fn name(row: &AgentRow) -> String {

@@ -25,15 +25,6 @@ fn panels(rows: &[ShmemRow]) -> Vec<Panel> {
 
 /// A line for each call and group.
 fn lines(rows: &[ShmemRow], point: impl Fn(&ShmemRow) -> Option<(f64, f64)>) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for row in rows {
-        let Some(point) = point(row) else { continue };
-        let name = format!("{}, {}", row.what, row.by);
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
-        }
-    }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines
+    let named = |row: &ShmemRow| Some((format!("{}, {}", row.what, row.by), point(row)?));
+    plot::lines(rows.iter().filter_map(named))
 }

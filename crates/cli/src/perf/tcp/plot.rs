@@ -29,19 +29,11 @@ fn panels(rows: &[TcpRow]) -> Vec<Panel> {
 type Contender = (&'static str, fn(&TcpRow) -> Option<f64>);
 
 fn lines(rows: &[TcpRow], contenders: &[Contender]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for (whose, value) in contenders {
-        for row in rows {
-            let Some(value) = value(row) else { continue };
-            let (name, point) = (format!("{}{whose}", row.test.name()), (row.bytes as f64, value));
-            match lines.iter_mut().find(|line| line.name == name) {
-                Some(line) => line.points.push(point),
-                None => lines.push(Line { name, points: vec![point] }),
-            }
-        }
-    }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines
+    plot::lines(contenders.iter().flat_map(|(whose, value)| {
+        let point = |row: &TcpRow| Some((row.bytes as f64, value(row)?));
+        rows.iter()
+            .filter_map(move |row| Some((format!("{}{whose}", row.test.name()), point(row)?)))
+    }))
 }
 
 #[cfg(test)]
