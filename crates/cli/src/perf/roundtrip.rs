@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Looks before a thread gives its core away, which the other thread may be waiting for.
+const LOOKS: u32 = 1000;
+
 /// A word alone on its cache line, and on the neighbour that hardware fetches along with it.
 #[derive(Default)]
 #[repr(align(128))]
@@ -31,10 +34,12 @@ pub(crate) fn cache_line(iters: u32, warmup: u32, limit: Duration) -> Option<Sum
         for turn in 1..=u64::from(iters) + u64::from(warmup) {
             let start = Instant::now();
             ping.0.store(turn, Ordering::Release);
+            let mut looks = 0;
             while pong.0.load(Ordering::Acquire) != turn {
                 if start > until || start.elapsed() > limit {
                     return Summary::of(samples);
                 }
+                yield_at_times(&mut looks);
             }
             if turn > warmup.into() {
                 samples.push(start.elapsed().as_nanos() as u64);
@@ -45,13 +50,22 @@ pub(crate) fn cache_line(iters: u32, warmup: u32, limit: Duration) -> Option<Sum
 }
 
 fn echo(ping: &AtomicU64, pong: &AtomicU64, stop: &AtomicBool) {
-    let mut last = 0;
+    let (mut last, mut looks) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let now = ping.load(Ordering::Acquire);
-        if now != last {
-            last = now;
+        if now == last {
+            yield_at_times(&mut looks);
+        } else {
+            (last, looks) = (now, 0);
             pong.store(now, Ordering::Release);
         }
+    }
+}
+
+fn yield_at_times(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(LOOKS) {
+        thread::yield_now();
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod cases;
 mod life;
-mod line;
 mod plot;
 mod rank;
 

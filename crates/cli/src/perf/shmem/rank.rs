@@ -1,10 +1,10 @@
 //! One rank of `perf shmem`: its heap, its part in each row, and the comparison.
 
 use super::cases::{Call, Case, Group, Message, Plan, SMALL};
-use super::line;
 use super::{LIMIT, LINE, OWN, PUT_SIGNAL, ShmemRow};
 use crate::perf::kernel::{self, Report};
 use crate::perf::pattern::{compare, pattern, poison};
+use crate::perf::roundtrip;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
@@ -109,12 +109,13 @@ impl Rank {
     /// What the machine takes for a cache line, measured by rank 0 while the others do nothing.
     fn line(&mut self, plan: &Plan) -> Result<Option<ShmemRow>> {
         self.world.barrier("ready")?;
-        let rounds = self.is_first().then(|| line::round_trips(plan.warmup, plan.iters));
+        let measure = || roundtrip::cache_line(plan.iters, plan.warmup, LIMIT);
+        let rounds = self.is_first().then(measure);
         self.world.barrier("done")?;
-        Ok(rounds.map(|rounds| {
-            let all = row(plan, &Case::Line, rounds.iter().sum(), &self.route());
-            with_spread(all, Summary::of(rounds).as_ref())
-        }))
+        let Some(rounds) = rounds else { return Ok(None) };
+        let rounds = rounds.context("no round trip in time")?;
+        let all = rounds.mean_ns * f64::from(plan.iters);
+        Ok(Some(with_spread(row(plan, &Case::Line, all as u64, &self.route()), Some(&rounds))))
     }
 
     /// Of single rounds, from how long all of them took in nanoseconds and in ticks.
