@@ -104,67 +104,34 @@ pub(crate) struct WaitState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fmt::Write as _;
-    use std::mem::offset_of;
     use std::path::Path;
-    use std::process::Command;
-
-    macro_rules! same_layout {
-        ($out:ident, $cpp:literal = $rust:ty { $($field:ident),* $(,)? }) => {
-            let (size, align) = (size_of::<$rust>(), align_of::<$rust>());
-            writeln!($out, "static_assert(sizeof({0}) == {size}, \"{0}\");", $cpp).expect("text");
-            writeln!($out, "static_assert(alignof({0}) == {align}, \"{0}\");", $cpp).expect("text");
-            $(
-                let (name, at) = (stringify!($field), offset_of!($rust, $field));
-                let place = format!("__builtin_offsetof({}, {name})", $cpp);
-                writeln!($out, "static_assert({place} == {at}, \"{}.{name}\");", $cpp).expect("text");
-            )*
-        };
-    }
-
-    /// A translation unit that compiles only if every mirrored field and number is the same.
-    fn asserts() -> String {
-        let mut out = String::from("#include \"warpverbs/nixl.h\"\nusing namespace wv;\n");
-        same_layout!(out, "LocalEntry" = LocalEntry { addr, bytes, nic });
-        same_layout!(
-            out,
-            "RemoteEntry" = RemoteEntry { addr, bytes, nic, qps, route, reserved, qp_count, peer }
-        );
-        same_layout!(
-            out,
-            "LocalView" = LocalHead { entries, count, peers, state, alarms, timeout_ns }
-        );
-        same_layout!(out, "RemoteView" = RemoteHead { entries, count, reserved, timeout_ns });
-        same_layout!(
-            out,
-            "HeapFault" = WaitFault { claim, status, what, peer, offset, expected, actual, thread }
-        );
-        same_layout!(out, "HeapState" = WaitState { fault, pad });
-        for (name, key) in [("Local", "lkey"), ("Remote", "rkey")] {
-            let (size, at) = (size_of::<Keyed>(), offset_of!(Keyed, key));
-            writeln!(out, "static_assert(sizeof({name}) == {size}, \"{name}\");").expect("text");
-            let place = format!("__builtin_offsetof({name}, {key})");
-            writeln!(out, "static_assert({place} == {at}, \"{name}.{key}\");").expect("text");
-        }
-        for (name, value) in [("direct", Reach::Direct), ("rdma", Reach::Rdma)] {
-            let value = value as u8;
-            writeln!(out, "static_assert(static_cast<u8>(reach::{name}) == {value}, \"reach\");")
-                .expect("text");
-        }
-        out.push_str("static_assert(alarm_of_heap == 0 && alarm_of_peer(0) == 1, \"alarms\");\n");
-        out
-    }
+    use warpverbs_kernel_build::{Mirror, mirrored};
 
     #[test]
     fn layouts_and_values_are_those_of_the_header() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let unit = dir.path().join("layout.cpp");
-        std::fs::write(&unit, asserts()).expect("write");
+        let mut mirror = Mirror::new("#include \"warpverbs/nixl.h\"\nusing namespace wv;");
+        mirrored!(mirror, "Local" = Keyed { addr, key as "lkey" });
+        mirrored!(mirror, "Remote" = Keyed { addr, key as "rkey" });
+        mirrored!(mirror, "LocalEntry" = LocalEntry { addr, bytes, nic });
+        mirrored!(
+            mirror,
+            "RemoteEntry" = RemoteEntry { addr, bytes, nic, qps, route, reserved, qp_count, peer }
+        );
+        mirrored!(
+            mirror,
+            "LocalView" = LocalHead { entries, count, peers, state, alarms, timeout_ns }
+        );
+        mirrored!(mirror, "RemoteView" = RemoteHead { entries, count, reserved, timeout_ns });
+        mirrored!(
+            mirror,
+            "HeapFault" = WaitFault { claim, status, what, peer, offset, expected, actual, thread }
+        );
+        mirrored!(mirror, "HeapState" = WaitState { fault, pad });
+        mirror.equal("static_cast<u8>(reach::direct)", Reach::Direct as u8);
+        mirror.equal("static_cast<u8>(reach::rdma)", Reach::Rdma as u8);
+        mirror.equal("alarm_of_heap", 0);
+        mirror.equal("alarm_of_peer(0)", 1);
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/include");
-        let cxx = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
-        let mut command = Command::new(cxx);
-        command.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
-        let output = command.arg(include).arg(&unit).output().expect("a C++ compiler");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        mirror.compile(&include).unwrap();
     }
 }

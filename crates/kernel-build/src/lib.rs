@@ -34,12 +34,14 @@ mod count;
 mod emit;
 mod error;
 mod flatten;
+mod mirror;
 mod scan;
 mod signature;
 mod structure;
 mod types;
 
 pub use error::BuildError;
+pub use mirror::Mirror;
 
 use error::io;
 use signature::Signature;
