@@ -1,7 +1,7 @@
 //! `cargo xtask bench-verbs`: Debian's perftest, unmodified, by `warpverbs run`, and `warpverbs perf`, taking
 //! turns on this machine.
 
-use crate::bench::{build, ours};
+use crate::bench::{Turns, build, ours};
 use crate::figures::{Load, Within, median, spread, table};
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,15 +15,11 @@ use warpverbs_units as units;
 /// How long a program may take on a machine that others keep busy.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How long and how often.
+/// Options of `bench-verbs`.
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Turns of each contender; medians count
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// Seconds of each measurement, about
-    #[arg(long, default_value_t = 0.5)]
-    seconds: f64,
+    #[command(flatten)]
+    turns: Turns,
     /// A built `warpverbs` with libwarpverbs_preload.so beside it; otherwise both are built
     #[arg(long)]
     program: Option<PathBuf>,
@@ -188,14 +184,14 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     let mut rows = Vec::new();
     for figure in &FIGURES {
         let (mut perftest, mut perf) = (Vec::new(), Vec::new());
-        for round in 0..bench.rounds {
+        for round in 0..bench.turns.rounds {
             for is_perftest in [round % 2 == 0, round % 2 != 0] {
                 match is_perftest {
-                    true => perftest.push(figure.perftest(&program, bench.seconds)?),
-                    false => perf.push(figure.perf(&program, bench.seconds)?),
+                    true => perftest.push(figure.perftest(&program, bench.turns.seconds)?),
+                    false => perf.push(figure.perf(&program, bench.turns.seconds)?),
                 }
             }
-            eprintln!("{}: round {} of {}", figure.name, round + 1, bench.rounds);
+            eprintln!("{}: round {} of {}", figure.name, round + 1, bench.turns.rounds);
         }
         let ratios: Vec<f64> = perftest.iter().zip(&perf).map(|(a, b)| a / b).collect();
         let ratio = median(&ratios);
@@ -213,7 +209,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     println!(
         "perftest by `warpverbs run` and `warpverbs perf write local`, WRITEs between two processes; \
          {} rounds of about {} s, medians; {cores} cores",
-        bench.rounds, bench.seconds
+        bench.turns.rounds, bench.turns.seconds
     );
     load.warning().into_iter().for_each(|warning| println!("{warning}"));
     let heads = ["WRITE", "perftest", "perf", "ratio", "of rounds", "wanted", ""];

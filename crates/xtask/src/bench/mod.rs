@@ -15,13 +15,20 @@ use warpverbs_ucx as ucx;
 
 /// How long and how often.
 #[derive(Args)]
-pub(crate) struct Bench {
-    /// Turns of each contender; medians count.
+pub(crate) struct Turns {
+    /// Turns of each contender; medians count
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// Seconds of each measurement, about.
+    pub(crate) rounds: u32,
+    /// Seconds of each measurement, about
     #[arg(long, default_value_t = 0.5)]
-    seconds: f64,
+    pub(crate) seconds: f64,
+}
+
+/// Options of `bench-peers`.
+#[derive(Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    turns: Turns,
     /// Leaves out loss and numbers of queue pairs.
     #[arg(long)]
     targets_only: bool,
@@ -128,7 +135,7 @@ impl Figure {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     let ucx = ucx::version()?;
     let program = ours::build()?;
-    let mut report = Report::new(ucx, bench.rounds, bench.seconds);
+    let mut report = Report::new(ucx, bench.turns.rounds, bench.turns.seconds);
     measure(bench, &program, &mut report);
     report.print(bench.json)?;
     match report.failures.len() {
@@ -153,14 +160,14 @@ fn measure(bench: &Bench, program: &PathBuf, report: &mut Report) {
 /// Both in every round, in turning order.
 fn compare(figure: &Figure, bench: &Bench, program: &PathBuf) -> Result<Row> {
     let mut row = Row::new(figure);
-    for round in 0..bench.rounds {
+    for round in 0..bench.turns.rounds {
         for ours in [round % 2 == 0, round % 2 != 0] {
             match ours {
-                true => row.ours.push(figure.ours(program, bench.seconds)?),
-                false => row.theirs.push(figure.theirs(bench.seconds)?),
+                true => row.ours.push(figure.ours(program, bench.turns.seconds)?),
+                false => row.theirs.push(figure.theirs(bench.turns.seconds)?),
             }
         }
-        eprintln!("{}: round {} of {}", row.name, round + 1, bench.rounds);
+        eprintln!("{}: round {} of {}", row.name, round + 1, bench.turns.rounds);
     }
     Ok(row)
 }
@@ -168,11 +175,11 @@ fn compare(figure: &Figure, bench: &Bench, program: &PathBuf) -> Result<Row> {
 /// 1 MiB with one datagram in a hundred lost by either end, beside the same without.
 fn loss(bench: &Bench, program: &PathBuf) -> Result<Row> {
     let mut row = Row::of_loss();
-    for round in 0..bench.rounds {
+    for round in 0..bench.turns.rounds {
         let seed = round + 1;
         for lost in [false, true] {
             let flags = if lost { format!("--loss 1% --seed {seed}") } else { String::new() };
-            let line = format!("write local --bw -b 1M -e 1M -D {} {flags}", bench.seconds);
+            let line = format!("write local --bw -b 1M -e 1M -D {} {flags}", bench.turns.seconds);
             let rate = ours::number(&ours::run(program, &line)?[0], "/bytes_per_s")?;
             if lost { row.ours.push(rate) } else { row.theirs.push(rate) }
         }
@@ -183,8 +190,9 @@ fn loss(bench: &Bench, program: &PathBuf) -> Result<Row> {
 /// Rates on 1, 16 and 256 queue pairs of one NIC.
 fn curve(bench: &Bench, program: &PathBuf) -> Result<Vec<Curve>> {
     let mut curve: Vec<Curve> = Vec::new();
-    for _ in 0..bench.rounds {
-        let line = format!("write local --bw -b 8 -e 4K -f 512 -q 1,16,256 -D {}", bench.seconds);
+    for _ in 0..bench.turns.rounds {
+        let line =
+            format!("write local --bw -b 8 -e 4K -f 512 -q 1,16,256 -D {}", bench.turns.seconds);
         for row in ours::run(program, &line)? {
             let (qps, bytes) = (ours::number(&row, "/qps")?, ours::number(&row, "/bytes")?);
             let rate = ours::number(&row, "/messages_per_s")?;

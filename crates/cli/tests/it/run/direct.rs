@@ -35,6 +35,13 @@ fn the_conformance_suite_passes_where_the_device_reads_the_queues() {
     assert!(passed.iter().filter(|name| name.starts_with("kernel_")).count() > 12);
 }
 
+/// Cases of the suite that only the host posts, by this program.
+fn conform(cases: &[&str]) -> String {
+    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let cases: String = cases.iter().map(|case| format!(" --case {case}")).collect();
+    format!("{program} conform --nic mlx5_0 --way direct --host-only{cases}")
+}
+
 /// Calls of a record that succeeded, by object and method: the first 24 bytes that a call reads are
 /// its header, the length first, then these two, of 16 bits each and least significant byte first.
 fn calls(record: &str) -> BTreeMap<(u16, u16), usize> {
@@ -54,11 +61,9 @@ fn everything_that_is_made_for_the_direct_way_is_given_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let record = folder.path().join("record");
-    let program = env!("CARGO_BIN_EXE_warpverbs");
     // Some endpoints work, some fail, and some are not made.
-    let cases = "--case write --case no_receive --case peer_gone --case shared_receives";
-    let conform = format!("conform --nic mlx5_0 --way direct --host-only {cases}");
-    succeeds(&format!("--record {} -- {program} {conform}", record.display()));
+    let conform = conform(&["write", "no_receive", "peer_gone", "shared_receives"]);
+    succeeds(&format!("--record {} -- {conform}", record.display()));
     let counts = calls(&fs::read_to_string(record).unwrap());
     let count = |object, method| counts.get(&(object, method)).copied().unwrap_or(0);
     // Objects of firmware commands, umems: of each, what makes one and what ends one.
@@ -74,10 +79,9 @@ const STATUSES: [u8; 13] = [1, 2, 3, 4, 5, 6, 8, 9, 0xa, 0xf, 0x10, 0x50, 0x51];
 
 /// One run of a case whose CALL-th call fails; whether there was such a call.
 fn one_call_fails(call: usize, status: u8) -> bool {
-    let conform = "conform --nic mlx5_0 --way direct --host-only --case no_bytes";
-    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let conform = conform(&["no_bytes"]);
     let fault = format!("{call}:{status}");
-    let output = output(run(&format!("--verbose --fail {fault} -- {program} {conform}")));
+    let output = output(run(&format!("--verbose --fail {fault} -- {conform}")));
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let context = || format!("--fail {fault}: {:?}\n{stdout}{stderr}", output.status);
     assert!(output.status.code().is_some_and(|code| code < 128), "{}", context());
@@ -123,8 +127,7 @@ fn a_process_that_is_killed_leaves_nothing() {
     if !ready() {
         return;
     }
-    let program = env!("CARGO_BIN_EXE_warpverbs");
-    let conform = "conform --nic mlx5_0 --way direct --host-only --case write";
+    let conform = conform(&["write"]);
     let mut seed = u64::from(std::process::id());
     println!("seed {seed}");
     for _ in 0..6 {
@@ -133,7 +136,7 @@ fn a_process_that_is_killed_leaves_nothing() {
         let calls = (seed >> 33) as usize % 120;
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path().join("record");
-        let mut command = run(&format!("--record {} -- {program} {conform}", record.display()));
+        let mut command = run(&format!("--record {} -- {conform}", record.display()));
         command.env("TMPDIR", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let end = Instant::now() + PATIENCE;
@@ -149,7 +152,7 @@ fn a_process_that_is_killed_leaves_nothing() {
         let left: Vec<_> = left.filter(|name| name != "record").collect();
         assert!(left.is_empty(), "killed at call {calls}: {left:?}");
     }
-    succeeds(&format!("-- {program} {conform}"));
+    succeeds(&format!("-- {conform}"));
 }
 
 /// The event that a peer's wrong access raises at the QP that it was sent to. libibverbs reports none of
@@ -159,9 +162,8 @@ fn events_of_queue_pairs_are_reported() {
     if !ready() {
         return;
     }
-    let program = env!("CARGO_BIN_EXE_warpverbs");
-    let conform = "conform --nic mlx5_0 --way direct --host-only --case bad_rkey";
-    let mut command = run(&format!("-- {program} {conform}"));
+    let conform = conform(&["bad_rkey"]);
+    let mut command = run(&format!("-- {conform}"));
     command.env("WARPVERBS_LOG", "info");
     let output = output(command);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
