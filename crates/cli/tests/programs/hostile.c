@@ -3,7 +3,7 @@
 // hostile CASE SEED: exits with 0 if each call is answered or refused, and the device goes on with the
 // requests of others.
 #define _GNU_SOURCE
-#include "verbs_pair.h"
+#include "devx.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -156,29 +156,15 @@ int ioctl(int fd, unsigned long request, ...) {
     return next_ioctl(fd, request, call);
 }
 
-static uint32_t be(uint32_t value) {
-    return htobe32(value);
-}
-
 // Objects of firmware commands, with mailboxes that are right, and memory that goes while they use it.
 static void by_mailbox(struct ibv_context *with) {
     char *memory = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     struct mlx5dv_devx_umem *umem = mlx5dv_devx_umem_reg(with, memory, 16 * PAGE, IBV_ACCESS_LOCAL_WRITE);
     struct mlx5dv_devx_uar *uar = mlx5dv_devx_alloc_uar(with, MLX5DV_UAR_ALLOC_TYPE_NC);
-    uint32_t eqn;
-    CHECK(umem && uar && mlx5dv_devx_query_eqn(with, 0, &eqn) == 0);
-    // CREATE_CQ: 2^6 CQEs, the queue at 0 and the record at 15 pages of the umem.
-    uint32_t in[0x110 / 4] = {be(0x400u << 16)}, out[4] = {0};
-    in[0x10 / 4 + 3] = be(6u << 24 | uar->page_id);
-    in[0x10 / 4 + 5] = be(eqn);
-    in[0x10 / 4 + 1] = be(umem->umem_id);
-    in[0x10 / 4 + 15] = be(15 * PAGE);
-    in[0x58 / 4] = be(umem->umem_id);
-    in[0x5c / 4] = be(1u << 31);
-    struct mlx5dv_devx_obj *cq = mlx5dv_devx_obj_create(with, in, sizeof in, out, sizeof out);
-    if (!cq) fprintf(stderr, "CREATE_CQ: status %#x\n", be(out[0]) >> 24);
-    CHECK(cq);
+    CHECK(umem && uar);
+    uint32_t number;
+    struct mlx5dv_devx_obj *cq = make_cq(with, (struct place){umem, 0}, (struct place){umem, 15 * PAGE}, uar->page_id, &number);
     CHECK(mlx5dv_devx_umem_dereg(umem) == EBUSY);
     CHECK(munmap(memory, 16 * PAGE) == 0);
     settle();

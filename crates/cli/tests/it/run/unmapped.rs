@@ -80,3 +80,10 @@ fn what_nvshmem_makes_of_a_device_is_made() {
         assert!(stderr.contains(said), "{stderr}");
     }
 }
+
+#[test]
+fn umems_are_kept_while_queues_use_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("umems", folder.path()) else { return };
+    passes(&program, "");
+}
