@@ -3,7 +3,7 @@
 use super::Options;
 use super::accel::Accel;
 use super::folder::Folder;
-use super::guest::{Guest, Spec};
+use super::guest::{Guest, Job, Spec};
 use super::image::{Image, find};
 use super::kernel::Kernel;
 use crate::workspace;
@@ -81,6 +81,26 @@ impl Bed {
         let serving = self.one.begin(server, limit)?;
         // The server has to listen first, and does not say when it does.
         std::thread::sleep(Duration::from_secs(1));
+        self.client(serving, client, limit)
+    }
+
+    /// As [`Self::pair`]; the client starts when something listens on TCP `port` of guest 1.
+    pub(crate) fn pair_on(
+        &mut self,
+        port: u16,
+        server: &str,
+        client: &str,
+        limit: Duration,
+    ) -> Result<[String; 2]> {
+        let serving = self.one.begin(server, limit)?;
+        // Sockets that listen have state 0A.
+        let listens = format!("grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6");
+        self.one.check(&format!("until {listens}; do sleep 0.05; done"), limit)?;
+        self.client(serving, client, limit)
+    }
+
+    /// Runs the client of a server; the output of both.
+    fn client(&mut self, serving: Job, client: &str, limit: Duration) -> Result<[String; 2]> {
         let text = self.two.check(client, limit);
         let served = self.one.finish_ok(serving);
         match (text, served) {

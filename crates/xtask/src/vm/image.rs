@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What a guest needs at once; what these need is found out.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
@@ -56,14 +56,15 @@ impl Image {
         for (name, package) in PROGRAMS {
             image.program(&find(name, package)?)?;
         }
-        image.provider()?;
+        image.providers()?;
         Ok(image)
     }
 
-    /// Adds a program, as `/bin/NAME`, and the shared libraries it needs.
+    /// Adds a program, as `/bin/NAME` and without debug information, and the shared libraries it
+    /// needs.
     pub(crate) fn program(&mut self, path: &Path) -> Result<()> {
         let name = path.file_name().context("a program without a name")?.to_string_lossy();
-        self.file(&format!("bin/{name}"), path)?;
+        self.0.insert(format!("bin/{name}"), stripped(path)?);
         self.libraries_of(path)
     }
 
@@ -98,25 +99,31 @@ impl Image {
         Ok(())
     }
 
-    /// What libibverbs loads for rxe.
-    fn provider(&mut self) -> Result<()> {
-        let absent = || Skip("libibverbs has no provider for rxe: ibverbs-providers".into());
-        let drivers = Path::new("/etc/libibverbs.d/rxe.driver");
-        self.file(&drivers.to_string_lossy(), drivers).map_err(|_| absent())?;
+    /// What libibverbs loads for rxe, and for the device of `warpverbs run`.
+    fn providers(&mut self) -> Result<()> {
+        let absent =
+            || Skip("libibverbs has no provider for rxe or mlx5: ibverbs-providers".into());
         let verbs = libraries(&find("ibv_devinfo", "ibverbs-utils")?)?;
         let verbs = verbs.iter().find(|path| path.to_string_lossy().contains("libibverbs.so"));
         let folder = verbs.and_then(|path| path.parent()).with_context(absent)?;
-        // ldd may name /lib, which is a link to /usr/lib; the provider is looked for in the latter.
+        // ldd may name /lib, which is a link to /usr/lib; providers are looked for in the latter.
         let folder = fs::canonicalize(folder)?.join("libibverbs");
-        let mut found = false;
-        for entry in fs::read_dir(&folder).map_err(|_| absent())? {
-            let path = entry?.path();
-            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("librxe")) {
-                self.library(&path)?;
-                found = true;
+        for driver in ["rxe", "mlx5"] {
+            let drivers = format!("/etc/libibverbs.d/{driver}.driver");
+            self.file(&drivers, Path::new(&drivers)).map_err(|_| absent())?;
+            let (name, mut found) = (format!("lib{driver}-"), false);
+            for entry in fs::read_dir(&folder).map_err(|_| absent())? {
+                let path = entry?.path();
+                if path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&name)) {
+                    self.library(&path)?;
+                    found = true;
+                }
+            }
+            if !found {
+                return Err(absent().into());
             }
         }
-        if found { Ok(()) } else { Err(absent().into()) }
+        Ok(())
     }
 
     /// Writes the archive.
@@ -138,6 +145,16 @@ impl Image {
         trailer(&mut out)?;
         fs::write(to, out).with_context(|| to.display().to_string())
     }
+}
+
+/// A program without debug information, most of its bytes; as it is where there is no `strip`.
+fn stripped(path: &Path) -> Result<Vec<u8>> {
+    let short = tempfile::NamedTempFile::new()?;
+    let mut strip = Command::new("strip");
+    strip.args(["--strip-debug", "-o"]).args([short.path(), path]).stderr(Stdio::null());
+    let done = strip.status().is_ok_and(|status| status.success());
+    let from = if done { short.path() } else { path };
+    fs::read(from).with_context(|| path.display().to_string())
 }
 
 fn entry(out: &mut Vec<u8>, name: &str, kind: ModeFileType, ino: u32, bytes: &[u8]) -> Result<()> {

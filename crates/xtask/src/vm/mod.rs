@@ -13,6 +13,7 @@ mod guest;
 mod image;
 mod interop;
 mod kernel;
+mod perftest;
 mod rates;
 mod run;
 mod skip;
@@ -59,6 +60,13 @@ pub(crate) enum Task {
     },
     /// The transport of device-memory TCP, on NICs without device memory.
     Tcp(Options),
+    /// Debian's perftest between Linux's RoCEv2 and `warpverbs run`, in both directions, and rates.
+    Perftest {
+        #[command(flatten)]
+        options: Options,
+        #[command(flatten)]
+        rounds: perftest::Rounds,
+    },
     /// Device-memory TCP in one guest, on a kernel that has it: bound, received, returned.
     Devmem {
         #[command(flatten)]
@@ -126,6 +134,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         Task::Tcp(options) => (options, tcp::run(options)),
         Task::Devmem { options, headers } => (options, devmem::run(headers)),
         Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
+        Task::Perftest { options, rounds } => (options, perftest::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };

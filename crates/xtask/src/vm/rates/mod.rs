@@ -4,6 +4,7 @@
 mod report;
 
 use super::bed::{Bed, FIRST, SECOND};
+use super::perftest::PORT;
 use super::{Options, build};
 use crate::bench_verbs::column;
 use anyhow::{Context as _, Result, bail};
@@ -126,7 +127,7 @@ fn measure(bed: &mut Bed, rxe: bool, rounds: u32, report: &mut Report) {
 
 fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
     let line = format!("ib_write_bw -d rxe0 -x 1 -F -s {bytes} -n {count}");
-    let [_, text] = bed.pair(&line, &format!("{line} {FIRST}"), LIMIT)?;
+    let [_, text] = bed.pair_on(PORT, &line, &format!("{line} {FIRST}"), LIMIT)?;
     // Bytes, iterations, MB/s at most, MB/s, million messages a second.
     column(&text, bytes, 4).map(|rate| rate * 1e6)
 }
