@@ -9,7 +9,7 @@ use warpverbs_devmem::transport::{DeviceMemory, QueueChoice};
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 
-/// Who copies where the peer's memory has an address in this process.
+/// Who copies on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyBy {
     /// The CPU from host memory to host memory. Between memories of GPUs one launch for the whole
@@ -17,7 +17,8 @@ pub enum CopyBy {
     /// copy engine for large ones.
     #[default]
     Auto,
-    /// Kernels of the agent's device, one launch for a list. They must reach both memories.
+    /// Kernels of the agent's device, one launch for a list. They must reach both memories. Where the
+    /// peer's has no address here, kernels copy between the local memory and a bounce buffer.
     Kernel,
     /// The CPU, or a copy engine.
     Engine,
@@ -184,7 +185,7 @@ impl AgentConfig {
         self
     }
 
-    /// Who copies where the peer's memory has an address in this process.
+    /// Who copies on this machine.
     #[must_use]
     pub fn copy_by(self, copy_by: CopyBy) -> Self {
         Self { copy_by, ..self }

@@ -8,7 +8,7 @@ use crate::path::Route;
 use crate::peer::{Peer, PeerMemory};
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// Pieces for which there is room at once.
 const ROOM: usize = 1 << 16;
@@ -252,9 +252,10 @@ pub(crate) struct Part {
     pub(crate) route: Arc<Route>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: u64,
-    /// Where kernels copy: the pieces in memory that they read, from the first post on. A part is of
-    /// one transfer, so its operation never changes.
-    pub(crate) list: OnceLock<Arc<warpverbs_gpu::Blocks>>,
+    /// Where kernels copy: the pieces in memory that they read, from the first post on; several lists
+    /// if each is copied by a launch of its own. A part is of one transfer, so its operation never
+    /// changes.
+    pub(crate) lists: Mutex<Vec<warpverbs_gpu::Blocks>>,
 }
 
 /// What a transfer moves.
@@ -386,8 +387,8 @@ impl Builder<'_> {
                 // As a rule there is one part, and no two pieces are neighbours.
                 let room = if self.parts.is_empty() { self.count.min(ROOM) } else { 0 };
                 let pieces = Vec::with_capacity(room);
-                let list = OnceLock::new();
-                self.parts.push(Part { local, remote, route, pieces, bytes: 0, list });
+                let lists = Mutex::default();
+                self.parts.push(Part { local, remote, route, pieces, bytes: 0, lists });
                 self.parts.len() - 1
             }
         };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory,
+    Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory, Transfer,
 };
 use warpverbs_gpu::{Gpu, GpuChoice, Place};
 
@@ -24,7 +24,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect()
 }
 
-/// The part of the other process: memory of three kinds, until its input ends.
+/// The part of the other process: memory of four kinds, until its input ends.
 #[test]
 fn owner() {
     if std::env::var_os("AGENT_GPU_OWNER").is_none() {
@@ -36,11 +36,12 @@ fn owner() {
     let plain = agent.register(gpu.alloc(LEN, Place::Device).unwrap(), "plain").unwrap();
     let shared = agent.alloc_host(LEN as u64, "shared").unwrap();
     shared.write(0, &pattern(LEN)).unwrap();
+    let private = agent.register(vec![0; LEN], "private").unwrap();
     arena.write(0, &pattern(LEN)).unwrap();
     plain.write(0, &pattern(LEN)).unwrap();
     println!("\n> {}", agent.address());
     let _ = std::io::stdin().read_line(&mut String::new());
-    drop((arena, plain, shared));
+    drop((arena, plain, shared, private));
 }
 
 struct Owner(Child, std::net::SocketAddr);
@@ -113,6 +114,61 @@ fn memory_of_gpus_and_of_the_host_moves_between_processes_however_it_is_copied()
             for (len, count) in SHAPES {
                 read(&agent, ours, &remote, len, count);
             }
+        }
+    }
+}
+
+/// Posts it several times; the median from post to done.
+fn timed(transfer: &Transfer) -> Duration {
+    let once = || {
+        transfer.post(PostOptions::new()).unwrap();
+        transfer.wait(SOON).unwrap();
+        transfer.telemetry().unwrap().transfer
+    };
+    let mut took: Vec<_> = (0..9).map(|_| once()).collect();
+    took.sort_unstable();
+    took[4]
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn lists_go_to_private_host_memory_of_another_process_and_back() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let all = pattern(LEN);
+    for copy_by in [CopyBy::Engine, CopyBy::Auto, CopyBy::Kernel] {
+        let config = AgentConfig::default().gpu(&gpu).copy_by(copy_by);
+        let agent = Agent::new(&format!("{copy_by:?}"), config).unwrap();
+        agent.fetch_metadata(owner.1, SOON).unwrap();
+        let ours = agent.alloc(LEN as u64, "ours").unwrap();
+        let remote = agent.remote("owner", "private").unwrap();
+        println!("{copy_by:?}: {}", agent.explain(&ours, &remote).unwrap());
+        for (len, count) in [(8, 1), (8, 2), (4096, 1), (1 << 20, 1), (64 << 20, 1)]
+            .into_iter()
+            .chain([(4096, 256), (4096, 4096), (100, 5000), (64 << 10, 256), (300 << 10, 100)])
+        {
+            let bytes = len as usize * count as usize;
+            ours.write(0, &all[..bytes]).unwrap();
+            let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
+            let here = ours.blocks(0, len, count as usize).unwrap();
+            let there = remote.blocks_at(&at, len).unwrap();
+            let write = timed(&agent.initialize(Op::Write, &here, &there).unwrap());
+            ours.write(0, &vec![0; bytes]).unwrap();
+            let read = timed(&agent.initialize(Op::Read, &here, &there).unwrap());
+            let mut seen = vec![0; bytes];
+            ours.read(0, &mut seen).unwrap();
+            assert!(seen == all[..bytes], "{count} blocks of {len} bytes, {copy_by:?}");
+            // In order, so that blocks that were exchanged would show.
+            let whole = remote.blocks(0, bytes as u64, 1).unwrap();
+            timed(
+                &agent
+                    .initialize(Op::Read, &ours.blocks(0, bytes as u64, 1).unwrap(), &whole)
+                    .unwrap(),
+            );
+            ours.read(0, &mut seen).unwrap();
+            let blocks = all[..bytes].chunks(len as usize).rev().flatten();
+            assert!(seen.iter().eq(blocks), "{count} blocks of {len} bytes, {copy_by:?}");
+            println!("{copy_by:?}, {count} x {len}: written {write:?}, read {read:?}");
         }
     }
 }

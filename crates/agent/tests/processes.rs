@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, State};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State,
+};
+use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -93,45 +96,74 @@ fn initiator() -> Agent {
     Agent::new("initiator", AgentConfig::default().without(PathKind::Tcp)).unwrap()
 }
 
+/// Scattered blocks there and back between `ours`, whose bytes are those of `seen`, and private memory
+/// of another process: more of them than go through a bounce buffer at a time, none beside its
+/// neighbour. What `explain` says; `None` where the system forbids copies between processes.
+fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> {
+    let mut target = Target::start();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let remote = agent.remote("target", "private").unwrap();
+    let (len, count) = (300, 3400);
+    let at: Vec<u64> = (0..count).map(|i| (i * 701 + 1) % count * len).collect();
+    let into = ours.blocks(0, len, count as usize).unwrap();
+    let from = remote.blocks_at(&at, len).unwrap();
+    let write = match agent.initialize(Op::Write, &into, &from) {
+        Ok(write) => write,
+        Err(refused @ AgentError::NoPath { .. }) => {
+            eprintln!("SKIPPED: {refused}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    for round in 0..2u32 {
+        let byte = |i: u32| ((i + round).wrapping_mul(0x9e37_79b9) >> 24) as u8;
+        let bytes: Vec<u8> = (0..LEN as u32).map(byte).collect();
+        seen.write(0, &bytes).unwrap();
+        assert_eq!(write.post(PostOptions::new()).unwrap(), State::Done);
+        assert_eq!(write.telemetry().unwrap().paths, [PathKind::ProcessCopy]);
+        let mut expected = vec![3; LEN];
+        for (block, &at) in bytes.chunks_exact(len as usize).zip(&at) {
+            expected[at as usize..][..len as usize].copy_from_slice(block);
+        }
+        let found = target.ask("sum");
+        assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
+
+        let read = agent.initialize(Op::Read, &into, &from).unwrap();
+        for _ in 0..2 {
+            seen.fill(0, LEN, 0).unwrap();
+            assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
+            let mut found = vec![0; LEN];
+            seen.read(0, &mut found).unwrap();
+            let moved = (len * count) as usize;
+            assert!(found[..moved] == bytes[..moved]);
+            assert!(found[moved..].iter().all(|byte| *byte == 0));
+        }
+    }
+    Some(agent.explain(ours, &remote).unwrap().to_string())
+}
+
 /// Memory that only a copy engine reaches, which performs one copy at each look at it.
 #[test]
 fn memory_of_a_device_goes_through_a_bounce_buffer_to_private_memory() {
-    let mut target = Target::start();
-    let agent = initiator();
-    agent.fetch_metadata(target.address, SOON).unwrap();
     let engine = Arc::new(LazyCopier::default());
     engine.pace(1);
     let (device, seen) = LazyMemory::regions(LEN, 0, &engine).unwrap();
+    let agent = initiator();
     let ours = agent.register(device, "ours").unwrap();
-    let remote = agent.remote("target", "private").unwrap();
-    // More blocks than go into both halves at a time, none beside its neighbour.
-    let (len, count) = (600, 1400);
-    let at: Vec<u64> = (0..count).map(|i| (i * 701 + 1) % count * len).collect();
-    let (into, from) = (ours.blocks(0, len, 1400).unwrap(), remote.blocks_at(&at, len).unwrap());
-    let write = match agent.initialize(Op::Write, &into, &from) {
-        Ok(write) => write,
-        Err(refused @ AgentError::NoPath { .. }) => return eprintln!("SKIPPED: {refused}"),
-        Err(error) => panic!("{error}"),
-    };
-    let bytes: Vec<u8> =
-        (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
-    seen.write(0, &bytes).unwrap();
-    assert_eq!(write.post(PostOptions::new()).unwrap(), State::Done);
-    assert_eq!(write.telemetry().unwrap().paths, [PathKind::ProcessCopy]);
-    let mut expected = vec![3; LEN];
-    for (block, &at) in bytes.chunks_exact(len as usize).zip(&at) {
-        expected[at as usize..][..len as usize].copy_from_slice(block);
+    if let Some(explained) = bounced(&agent, &ours, &seen) {
+        assert!(explained.contains("a bounce buffer and a copy engine"), "{explained}");
     }
-    let found = target.ask("sum");
-    assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
+}
 
-    seen.fill(0, LEN, 0).unwrap();
-    let read = agent.initialize(Op::Read, &into, &from).unwrap();
-    assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
-    let mut found = vec![0; LEN];
-    seen.read(0, &mut found).unwrap();
-    let moved = (len * count) as usize;
-    assert!(found[..moved] == bytes[..moved] && found[moved..].iter().all(|byte| *byte == 0));
+#[test]
+fn kernels_gather_and_scatter_lists_between_a_bounce_buffer_and_their_memory() {
+    let config = AgentConfig::default().without(PathKind::Tcp).copy_by(CopyBy::Kernel);
+    let agent = Agent::new("initiator", config).unwrap();
+    let ours = agent.register(vec![0; LEN], "ours").unwrap();
+    let seen = ours.buffer().region().clone();
+    if let Some(explained) = bounced(&agent, &ours, &seen) {
+        assert!(explained.contains("lists of small blocks by kernels"), "{explained}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::config::CopyBy;
+use crate::lock;
 use crate::memory::{KernelView, LocalMemory};
 use crate::peer::{Lease, Peer};
 use crate::prepared::Part;
@@ -23,7 +24,7 @@ use warpverbs_peer::Reason;
 const STEP: u64 = 4 << 20;
 /// Between host memory and that of a GPU a copy engine moves pieces of at least this many bytes, on
 /// average, faster than a kernel: it has fewer and larger requests on the bus.
-const ENGINE_FROM: u64 = 256 << 10;
+pub(super) const ENGINE_FROM: u64 = 256 << 10;
 /// Between memories of GPUs a copy engine moves a single piece of at most this many bytes sooner than a
 /// kernel: its start costs 4 µs less. It has half of the rate.
 const ENGINE_TO: u64 = 4 << 20;
@@ -108,8 +109,9 @@ impl Direct {
     }
 
     /// The list as the kernel takes it, which the part keeps for the next post.
-    fn list(&self, op: Op, part: &Part, buffers: &[Buffer; 2]) -> Result<Arc<Blocks>, AgentError> {
-        if let Some(blocks) = part.list.get() {
+    fn list(&self, op: Op, part: &Part, buffers: &[Buffer; 2]) -> Result<Blocks, AgentError> {
+        let mut lists = lock(&part.lists);
+        if let [blocks] = &lists[..] {
             return Ok(blocks.clone());
         }
         let side = |buffer, offset, stride| BlockSide { buffer, offset, stride };
@@ -123,12 +125,13 @@ impl Direct {
         };
         let runs: Vec<_> = part.pieces.iter().map(run).collect();
         let blocks = Blocks::new(&*self.gpu, buffers, &runs);
-        let blocks = Arc::new(blocks.map_err(|error| failed(part, &error))?);
-        Ok(part.list.get_or_init(|| blocks).clone())
+        let blocks = blocks.map_err(|error| failed(part, &error))?;
+        lists.push(blocks.clone());
+        Ok(blocks)
     }
 }
 
-fn failed(part: &Part, cause: &dyn Display) -> AgentError {
+pub(super) fn failed(part: &Part, cause: &dyn Display) -> AgentError {
     let (peer, cause) = (part.remote.extent.owner.to_string(), cause.to_string());
     AgentError::Path { path: part.route.kind, peer, cause }
 }

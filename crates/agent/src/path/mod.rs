@@ -1,5 +1,6 @@
 //! Ways from memory to memory, behind one trait, and the choice among them.
 
+mod bounce;
 mod direct;
 mod explain;
 pub(crate) mod network;
