@@ -55,17 +55,29 @@ pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> 
 /// # Errors
 /// As for [`receive`].
 pub fn send(socket: &impl AsFd, first: &[u8], rest: Option<Part<'_>>) -> io::Result<usize> {
-    let fd = socket.as_fd().as_raw_fd();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let Some(rest) = rest else {
-        // SAFETY: an open socket, and readable bytes of this length.
-        return result(unsafe { libc::send(fd, first.as_ptr().cast(), first.len(), flags) });
-    };
+    let Some(rest) = rest else { return send_bytes(socket, first, 0) };
     let head = libc::iovec { iov_base: first.as_ptr().cast_mut().cast(), iov_len: first.len() };
     let mut vectors = [head, rest.vector()?];
     let message = message(&mut vectors);
+    let fd = socket.as_fd().as_raw_fd();
     // SAFETY: an open socket, and a message whose vectors are readable; the call only reads them.
-    result(unsafe { libc::sendmsg(fd, &raw const message, flags) })
+    result(unsafe { libc::sendmsg(fd, &raw const message, SEND) })
+}
+
+/// As [`send`] of bytes alone; the kernel may keep them until more follow, which must be soon.
+///
+/// # Errors
+/// As for [`receive`].
+pub fn send_more(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    send_bytes(socket, bytes, libc::MSG_MORE)
+}
+
+const SEND: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+fn send_bytes(socket: &impl AsFd, bytes: &[u8], more: i32) -> io::Result<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: an open socket, and readable bytes of this length.
+    result(unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), SEND | more) })
 }
 
 fn result(count: isize) -> io::Result<usize> {
@@ -93,7 +105,7 @@ mod tests {
         region.write(10, b"payload").unwrap();
         let part = |offset, len| Some(Part { region: &region, offset, len });
         assert_eq!(send(&near, b"head", part(10, 7)).unwrap(), 11);
-        assert_eq!(send(&near, b"!", None).unwrap(), 1);
+        assert_eq!(send_more(&near, b"!").unwrap(), 1);
         let mut tail = [0; 16];
         assert_eq!(receive(&far, part(30, 9), &mut tail).unwrap(), 12);
         let mut placed = [0; 12];

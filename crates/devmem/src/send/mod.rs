@@ -4,4 +4,5 @@ mod ledger;
 mod sender;
 
 pub use ledger::{Completion, SendError, Sends};
+pub(crate) use sender::Zerocopy;
 pub use sender::{Outgoing, ZerocopySender};

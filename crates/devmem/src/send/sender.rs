@@ -2,8 +2,8 @@
 
 use super::{Completion, SendError, Sends};
 use crate::sys;
-use std::io::ErrorKind;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use warpverbs_mem::Region;
 
 /// `SO_EE_ORIGIN_ZEROCOPY` and `SO_EE_CODE_ZEROCOPY_COPIED`.
@@ -33,11 +33,66 @@ impl Outgoing {
     }
 }
 
+/// The sends of one TCP socket without copies, and what the kernel says of them.
+#[derive(Debug)]
+pub(crate) struct Zerocopy(Sends);
+
+impl Zerocopy {
+    /// Of a socket on which nobody else sends with `MSG_ZEROCOPY`.
+    pub(crate) fn enable(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        sys::set_option(socket, libc::SO_ZEROCOPY, &1i32.to_ne_bytes())?;
+        Ok(Self(Sends::new()))
+    }
+
+    /// Sends up to `len` bytes without waiting: the number of the send, and how many bytes it took.
+    pub(crate) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        from: &Outgoing,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<(u64, u64)> {
+        let bytes = match from {
+            Outgoing::Dmabuf { id, .. } => sys::send_dmabuf(socket, *id, offset, len),
+            Outgoing::Host(region) => sys::send_zerocopy(socket, region, offset, len),
+        }?;
+        Ok((self.0.sent(), bytes))
+    }
+
+    /// Takes completions that the kernel has queued, without waiting.
+    pub(crate) fn poll(&mut self, socket: BorrowedFd<'_>) -> Result<&Sends, SendError> {
+        while let Some(completion) = next_completion(socket)? {
+            self.0.completed(completion)?;
+        }
+        Ok(&self.0)
+    }
+
+    /// As far as completions were taken.
+    pub(crate) fn sends(&self) -> &Sends {
+        &self.0
+    }
+}
+
+/// The next completion. Other errors in the queue, as those of ICMP, are skipped.
+fn next_completion(socket: BorrowedFd<'_>) -> Result<Option<Completion>, SendError> {
+    loop {
+        match sys::next_error(socket) {
+            Ok(Some(error)) if error.origin == ORIGIN_ZEROCOPY => {
+                let copied = error.code & CODE_COPIED != 0;
+                return Ok(Some(Completion { first: error.info, last: error.data, copied }));
+            }
+            Ok(_) => {}
+            Err(cause) if cause.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(cause) => return Err(SendError::Socket { call: "recvmsg(MSG_ERRQUEUE)", cause }),
+        }
+    }
+}
+
 /// The sending side of one TCP socket.
 pub struct ZerocopySender {
     socket: OwnedFd,
     from: Outgoing,
-    sends: Sends,
+    sends: Zerocopy,
 }
 
 impl ZerocopySender {
@@ -47,9 +102,9 @@ impl ZerocopySender {
     /// # Errors
     /// The socket is not one that sends without copies.
     pub fn new(socket: OwnedFd, from: Outgoing) -> Result<Self, SendError> {
-        sys::set_option(socket.as_fd(), libc::SO_ZEROCOPY, &1i32.to_ne_bytes())
+        let sends = Zerocopy::enable(socket.as_fd())
             .map_err(|cause| SendError::Socket { call: "setsockopt(SO_ZEROCOPY)", cause })?;
-        Ok(Self { socket, from, sends: Sends::new() })
+        Ok(Self { socket, from, sends })
     }
 
     /// Sends up to `len` bytes from `offset` on, without waiting: the number of the send and how many
@@ -63,12 +118,8 @@ impl ZerocopySender {
         if offset > size || len > size - offset {
             return Err(SendError::Outside { offset, len, size });
         }
-        let sent = match &self.from {
-            Outgoing::Dmabuf { id, .. } => sys::send_dmabuf(self.socket.as_fd(), *id, offset, len),
-            Outgoing::Host(region) => sys::send_zerocopy(self.socket.as_fd(), region, offset, len),
-        };
-        match sent {
-            Ok(bytes) => Ok(Some((self.sends.sent(), bytes))),
+        match self.sends.send(self.socket.as_fd(), &self.from, offset, len) {
+            Ok(sent) => Ok(Some(sent)),
             // The second: too many completions wait for `poll`.
             Err(cause)
                 if cause.kind() == ErrorKind::WouldBlock
@@ -85,26 +136,6 @@ impl ZerocopySender {
     /// # Errors
     /// The socket failed, or a completion cannot be.
     pub fn poll(&mut self) -> Result<&Sends, SendError> {
-        while let Some(completion) = self.next_completion()? {
-            self.sends.completed(completion)?;
-        }
-        Ok(&self.sends)
-    }
-
-    /// The next completion. Other errors in the queue, as those of ICMP, are skipped.
-    fn next_completion(&self) -> Result<Option<Completion>, SendError> {
-        loop {
-            match sys::next_error(self.socket.as_fd()) {
-                Ok(Some(error)) if error.origin == ORIGIN_ZEROCOPY => {
-                    let copied = error.code & CODE_COPIED != 0;
-                    return Ok(Some(Completion { first: error.info, last: error.data, copied }));
-                }
-                Ok(_) => {}
-                Err(cause) if cause.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(cause) => {
-                    return Err(SendError::Socket { call: "recvmsg(MSG_ERRQUEUE)", cause });
-                }
-            }
-        }
+        self.sends.poll(self.socket.as_fd())
     }
 }

@@ -155,6 +155,12 @@ impl Connection {
         self.lock().placed().unwrap_or_default()
     }
 
+    /// Sends that were to be without a copy ([`Config::zerocopy`](super::Config)), and how many of
+    /// them the kernel has copied after all.
+    pub fn zerocopied(&self) -> (u64, u64) {
+        self.lock().zerocopied()
+    }
+
     /// Where the peer is.
     ///
     /// # Errors
@@ -302,7 +308,9 @@ impl Connection {
             let _ = socket.shutdown(Shutdown::Write);
         }
         let rest = left(deadline, "the peer's goodbye")?;
-        self.until("the peer's goodbye", rest, |engine| engine.peer_is_gone().then_some(Ok(())))
+        self.until("the peer's goodbye", rest, |engine| {
+            (engine.peer_is_gone() && !engine.reads_memory()).then_some(Ok(()))
+        })
     }
 
     /// Ends the connection at once, for the peer midway. What is not complete fails, also where

@@ -28,6 +28,10 @@ pub struct Config {
     /// What a listener wants to be told by who connects, and what this end tells listeners. Zeros,
     /// the default, are known to everybody. It travels as it is: learn it by a safer connection.
     pub secret: [u8; 16],
+    /// Pieces of messages and writes of at least so many bytes are sent from where they lie
+    /// (`MSG_ZEROCOPY`), until the kernel says that it copies on the way to this peer, as over
+    /// loopback; `None`: never. Longer than a chunk is never.
+    pub zerocopy: Option<u64>,
 }
 
 impl Default for Config {
@@ -35,11 +39,15 @@ impl Default for Config {
         // With one core, who polls keeps the peer from running.
         let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let spin = if alone { Duration::ZERO } else { Duration::from_micros(100) };
-        Self { offer: Offer::default(), spin, buffer: None, secret: [0; 16] }
+        let zerocopy = Some(Self::ZEROCOPY);
+        Self { offer: Offer::default(), spin, buffer: None, secret: [0; 16], zerocopy }
     }
 }
 
 impl Config {
+    /// From here on a send without a copy costs less than one with, by default.
+    const ZEROCOPY: u64 = 128 << 10;
+
     /// With so many sockets for each connection.
     pub fn sockets(mut self, sockets: u16) -> Self {
         self.offer.sockets = sockets;
@@ -49,6 +57,12 @@ impl Config {
     /// With chunks of so many bytes.
     pub fn chunk(mut self, bytes: u32) -> Self {
         self.offer.chunk = bytes;
+        self
+    }
+
+    /// With pieces of so many bytes, and longer ones, sent without a copy; or none.
+    pub fn zerocopy(mut self, bytes: Option<u64>) -> Self {
+        self.zerocopy = bytes;
         self
     }
 
@@ -168,7 +182,8 @@ impl Endpoint {
             let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
             Ok::<_, TransportError>(Device::new(device.gpu.clone(), device.unpack, receivers))
         });
-        let engine = Engine::new(met, self.keys.clone(), device.transpose()?)?;
+        let engine =
+            Engine::new(met, self.keys.clone(), device.transpose()?, self.config.zerocopy)?;
         // By now it is known whether flows are steered.
         let why = self.device.as_ref().map(|device| device.sockets.describe().into());
         let (offers, why) = ([self.config.offer, peer], why.unwrap_or_else(|| self.why.clone()));

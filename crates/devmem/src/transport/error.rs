@@ -2,6 +2,7 @@
 
 use super::protocol::{Goodbye, HandshakeError, PeerError, PostError, Refusal};
 use crate::receive::ReceiveError;
+use crate::send::SendError;
 use crate::unpack::UnpackError;
 use std::io;
 use std::time::Duration;
@@ -110,6 +111,15 @@ impl From<ReceiveError> for TransportError {
         match error {
             ReceiveError::Socket { call, cause } => Self::socket(call)(cause),
             error => Self::Device(causes(&error)),
+        }
+    }
+}
+
+impl From<SendError> for TransportError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Socket { call, cause } => Self::socket(call)(cause),
+            error => Self::socket("completions of sends")(io::Error::other(error)),
         }
     }
 }

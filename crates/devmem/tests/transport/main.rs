@@ -11,3 +11,4 @@ mod model;
 mod modelled;
 mod packets;
 mod sockets;
+mod zerocopy;

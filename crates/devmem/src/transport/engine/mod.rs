@@ -84,13 +84,15 @@ impl Engine {
         met: Met<TcpStream>,
         keys: Keys,
         device: Option<Device>,
+        zerocopy: Option<u64>,
     ) -> Result<Self, TransportError> {
         let count = met.sockets.len();
+        let outbound = met.sockets.iter().map(|socket| Outbound::new(socket, zerocopy));
         Ok(Self {
             protocol: Protocol::new(met.agreed),
             keys,
+            outbound: outbound.collect(),
             sockets: met.sockets.into(),
-            outbound: (0..count).map(|_| Outbound::default()).collect(),
             inbound: (0..count).map(|_| Inbound::default()).collect(),
             operations: FxHashMap::default(),
             messages: FxHashMap::default(),
@@ -154,8 +156,32 @@ impl Engine {
         Ok(id)
     }
 
+    /// Whether the kernel may read what this operation sends.
+    fn is_held(&self, class: Class, id: u64) -> bool {
+        let kind = match class {
+            Class::Send => Kind::Message,
+            Class::Write => Kind::Write,
+            _ => return false,
+        };
+        self.outbound.iter().any(|outbound| outbound.holds(kind, id))
+    }
+
+    /// Whether the kernel may read memory of the program.
+    pub(super) fn reads_memory(&self) -> bool {
+        self.outbound.iter().any(Outbound::reads_memory)
+    }
+
+    /// Sends of all sockets that were to be without copies, and how many the kernel copied.
+    pub(super) fn zerocopied(&self) -> (u64, u64) {
+        let each = self.outbound.iter().map(Outbound::zerocopied);
+        each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
     /// The result of an operation, if it is complete.
     pub(super) fn take(&mut self, class: Class, id: u64) -> Option<Result<u64, TransportError>> {
+        if self.is_held(class, id) && self.fault.is_none() {
+            return None;
+        }
         let Some(operation) = self.operations.get_mut(&(class, id)) else {
             return Some(Err(TransportError::UnknownOperation));
         };
@@ -214,6 +240,9 @@ impl Engine {
                 Some(_) if socket != 0 => self.receive_fragments(socket)?,
                 _ => self.receive(socket)?,
             };
+        }
+        for (outbound, socket) in self.outbound.iter_mut().zip(&*self.sockets) {
+            busy |= outbound.reap(socket)?;
         }
         busy |= self.unpack()?;
         self.handle_events();
@@ -398,8 +427,11 @@ impl Engine {
             }
         }
         self.fault = Some(error);
-        for socket in self.sockets.iter() {
-            let _ = socket.shutdown(Shutdown::Write);
+        for (socket, outbound) in self.sockets.iter().zip(&self.outbound) {
+            match outbound.reads_memory() {
+                true => disconnect(socket),
+                false => drop(socket.shutdown(Shutdown::Write)),
+            }
         }
     }
 
@@ -439,4 +471,18 @@ impl Engine {
         });
         Interest { soon: copying || !self.copies.is_empty(), sockets: sockets.collect() }
     }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let halves = self.sockets.iter().zip(&self.outbound);
+        halves.filter(|(_, outbound)| outbound.reads_memory()).for_each(|half| disconnect(half.0));
+    }
+}
+
+/// Resets a connection, so that the kernel drops what it has yet to send: memory that the program may
+/// use for something else from now on.
+fn disconnect(socket: &TcpStream) {
+    // Refused only of a socket that is not connected any more.
+    let _ = rustix::net::connect_unspec(socket);
 }

@@ -1,11 +1,14 @@
 //! The sending half of a socket: frames become bytes.
 
 use super::bounce::{self, Bounce};
+use crate::send::{Outgoing, Zerocopy};
 use crate::transport::error::TransportError;
 use crate::transport::protocol::Kind;
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
-use warpverbs_mem::socket::{Part, send};
+use std::os::fd::AsFd as _;
+use warpverbs_mem::socket::{Part, send, send_more};
 use warpverbs_mem::{MemError, Pending, Region};
 
 /// Frames are gathered up to so many bytes before they are sent.
@@ -23,6 +26,24 @@ struct Piece {
     bounced: bool,
     /// The copy into the bounce buffer.
     copy: Option<Pending>,
+    /// Whether the kernel is to send it without copying, and the last such send.
+    zerocopy: bool,
+    last: Option<u64>,
+}
+
+impl Piece {
+    /// What is left of it.
+    fn part(&self) -> Part<'_> {
+        Part { region: &self.region, offset: self.offset, len: self.left }
+    }
+}
+
+/// Payload that was handed over, and that the kernel reads until this send has completed.
+struct Held {
+    kind: Kind,
+    id: u64,
+    last: u64,
+    _region: Region,
 }
 
 /// What a socket has yet to send: gathered bytes, then a piece of payload.
@@ -36,9 +57,53 @@ pub(super) struct Outbound {
     bounce: Bounce,
     /// The socket takes nothing more for now.
     pub(super) blocked: bool,
+    /// If the kernel can send without copying: pieces of so many bytes at least.
+    zerocopy: Option<(Zerocopy, u64)>,
+    held: VecDeque<Held>,
 }
 
 impl Outbound {
+    /// Sends of `zerocopy` bytes or more are not copied, as long as the kernel has a use for that.
+    pub(super) fn new(socket: &TcpStream, zerocopy: Option<u64>) -> Self {
+        let enable = |least| Some((Zerocopy::enable(socket.as_fd()).ok()?, least));
+        Self { zerocopy: zerocopy.and_then(enable), ..Self::default() }
+    }
+
+    /// Whether the kernel may read payload of this transfer that was handed over.
+    pub(super) fn holds(&self, kind: Kind, id: u64) -> bool {
+        self.held.iter().any(|held| held.kind == kind && held.id == id)
+    }
+
+    /// Whether the kernel may read memory of the program.
+    pub(super) fn reads_memory(&self) -> bool {
+        self.zerocopy.as_ref().is_some_and(|(zerocopy, _)| zerocopy.sends().in_flight() != 0)
+    }
+
+    /// Sends without copies, and how many of them the kernel copied.
+    pub(super) fn zerocopied(&self) -> (u64, u64) {
+        let sends = self.zerocopy.as_ref().map(|(zerocopy, _)| zerocopy.sends());
+        sends.map_or((0, 0), |sends| (sends.done_before() + sends.in_flight(), sends.copied()))
+    }
+
+    /// Looks which sends have completed. Whether any has.
+    pub(super) fn reap(&mut self, socket: &TcpStream) -> Result<bool, TransportError> {
+        if !self.reads_memory() {
+            return Ok(false);
+        }
+        let Some((zerocopy, least)) = &mut self.zerocopy else { return Ok(false) };
+        let before = zerocopy.sends().done_before();
+        let sends = zerocopy.poll(socket.as_fd())?;
+        let done = sends.done_before();
+        if sends.copied() != 0 {
+            // The way to this peer, loopback for example, copies: that costs more than one copy.
+            *least = u64::MAX;
+        }
+        while self.held.front().is_some_and(|held| held.last < done) {
+            self.held.pop_front();
+        }
+        Ok(done != before)
+    }
+
     /// Whether another frame can be added.
     pub(super) fn has_room(&self) -> bool {
         self.piece.is_none() && self.gathered.len() < GATHER && !self.blocked
@@ -79,7 +144,21 @@ impl Outbound {
         chunk: usize,
     ) -> Result<(), MemError> {
         debug_assert!(self.piece.is_none());
-        let piece = Piece { kind, id, region, offset, left: len, len, bounced: false, copy: None };
+        // What the peer reads may be deregistered, and used otherwise, at any time.
+        let own = matches!(kind, Kind::Message | Kind::Write);
+        let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
+        let piece = Piece {
+            kind,
+            id,
+            region,
+            offset,
+            left: len,
+            len,
+            bounced: false,
+            copy: None,
+            zerocopy: own && len as u64 >= least,
+            last: None,
+        };
         self.piece = Some(match piece.region.kind() {
             warpverbs_mem::Kind::Host => piece,
             // The buffer of the piece before is free again: there is always one.
@@ -87,7 +166,8 @@ impl Outbound {
                 None => piece,
                 Some(buffer) => {
                     let copy = bounce::start(&buffer, 0, &piece.region, offset, len)?;
-                    Piece { region: buffer, offset: 0, bounced: true, copy, ..piece }
+                    let zerocopy = false;
+                    Piece { region: buffer, offset: 0, bounced: true, copy, zerocopy, ..piece }
                 }
             },
         });
@@ -124,15 +204,9 @@ impl Outbound {
         let mut any = false;
         self.blocked = false;
         while !self.is_empty() {
-            let piece = self.piece.as_ref().filter(|piece| piece.copy.is_none());
-            let part = piece.map(|p| Part { region: &p.region, offset: p.offset, len: p.left });
-            let head = &self.gathered[self.sent..];
-            if head.is_empty() && part.is_none() {
-                break;
-            }
-            let offered = head.len() + part.map_or(0, |part| part.len);
-            let count = match send(socket, head, part) {
-                Ok(count) => count,
+            let (count, offered) = match self.hand_over(socket) {
+                Ok(None) => break,
+                Ok(Some(handed)) => handed,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = true;
                     break;
@@ -150,6 +224,41 @@ impl Outbound {
         Ok(any)
     }
 
+    /// One system call. How many bytes the socket took, and how many it was offered; `None` if there
+    /// are none for now.
+    fn hand_over(&mut self, socket: &TcpStream) -> io::Result<Option<(usize, usize)>> {
+        let head = &self.gathered[self.sent..];
+        let piece = self.piece.as_mut().filter(|piece| piece.copy.is_none());
+        let part = match piece {
+            Some(piece) if piece.zerocopy => {
+                if !head.is_empty() {
+                    // The piece follows: the kernel need not send the header by itself.
+                    return Ok(Some((send_more(socket, head)?, head.len())));
+                }
+                if let Some((zerocopy, _)) = &mut self.zerocopy {
+                    let (from, len) = (Outgoing::Host(piece.region.clone()), piece.left as u64);
+                    match zerocopy.send(socket.as_fd(), &from, piece.offset, len) {
+                        Ok((number, count)) => {
+                            piece.last = Some(number);
+                            return Ok(Some((count as usize, piece.left)));
+                        }
+                        // Too many pages are pinned, or too many completions wait.
+                        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                piece.zerocopy = false;
+                Some(piece.part())
+            }
+            piece => piece.map(|piece| piece.part()),
+        };
+        if head.is_empty() && part.is_none() {
+            return Ok(None);
+        }
+        let offered = head.len() + part.map_or(0, |part| part.len);
+        Ok(Some((send(socket, head, part)?, offered)))
+    }
+
     fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64)) {
         let head = count.min(self.gathered.len() - self.sent);
         self.sent += head;
@@ -163,11 +272,16 @@ impl Outbound {
         if let Some(piece) = &mut self.piece {
             piece.offset += (count - head) as u64;
             piece.left -= count - head;
-            if piece.left == 0 {
-                done(piece.kind, piece.id, piece.len as u64);
-                if let Some(piece) = self.piece.take().filter(|piece| piece.bounced) {
-                    self.bounce.give_back(piece.region);
+            if piece.left == 0
+                && let Some(piece) = self.piece.take()
+            {
+                let Piece { kind, id, region, len, .. } = piece;
+                if let Some(last) = piece.last {
+                    self.held.push_back(Held { kind, id, last, _region: region });
+                } else if piece.bounced {
+                    self.bounce.give_back(region);
                 }
+                done(kind, id, len as u64);
             }
         }
     }
