@@ -10,7 +10,7 @@ use crate::path::{Estimate, Flight, PathKind, Started};
 use crate::prepared::Plan;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     cancel: AtomicBool,
     /// The control thread looks after it. Changed under the lock of the list of those.
     pub(crate) watched: AtomicBool,
+    /// Threads in [`Transfer::wait`], which look after it as well.
+    waiting: AtomicU32,
     run: Mutex<Run>,
 }
 
@@ -134,6 +136,7 @@ impl Transfer {
             phase: AtomicU8::new(NOT_POSTED),
             cancel: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
             run: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -165,6 +168,16 @@ impl Transfer {
     /// The cause of its failure; that it was cancelled or never posted; or that it is still in
     /// progress after `timeout`, which changes nothing.
     pub fn wait(&self, timeout: Duration) -> Result<State, AgentError> {
+        if let Some(over) = self.outcome() {
+            return over;
+        }
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let over = self.wait_for_outcome(timeout);
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        over
+    }
+
+    fn wait_for_outcome(&self, timeout: Duration) -> Result<State, AgentError> {
         let start = Instant::now();
         let mut spins = 0;
         loop {
@@ -179,7 +192,6 @@ impl Transfer {
             match spins {
                 0..64 => std::hint::spin_loop(),
                 64..4096 => std::thread::yield_now(),
-                // The control thread looks after it meanwhile.
                 _ => std::thread::sleep(NAP),
             }
         }
@@ -451,6 +463,11 @@ impl Shared {
         };
         self.phase.store(phase, Ordering::Release);
         run.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether a thread that waits for it moves it on, too.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn is_over(&self) -> bool {

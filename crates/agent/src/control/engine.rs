@@ -24,6 +24,8 @@ const MOST_SESSIONS: usize = 4096;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Between two looks at transfers in progress: the network's, mostly, which need no system call.
 const PAUSE: Duration = Duration::from_micros(20);
+/// The same while threads wait for all of them.
+const LONG_PAUSE: Duration = Duration::from_micros(200);
 /// How long it goes on looking after the last one was over: the next is then taken up without a
 /// system call.
 const LINGER: Duration = Duration::from_millis(1);
@@ -100,11 +102,15 @@ impl Engine {
     /// How long nothing needs to be looked at, unless something arrives.
     fn pause(&mut self) -> Option<Duration> {
         let control = &self.inner.control;
-        if !lock(&control.active).is_empty() {
+        let active = lock(&control.active);
+        if !active.is_empty() {
+            // Whoever waits for a transfer moves it on by itself, and needs the core.
+            let waited = active.iter().all(|transfer| transfer.is_waited_for());
             control.alert.store(true, Ordering::SeqCst);
             self.busy = Some(Instant::now());
-            return Some(PAUSE);
+            return Some(if waited { LONG_PAUSE } else { PAUSE });
         }
+        drop(active);
         match self.busy {
             Some(busy) if busy.elapsed() < LINGER => return Some(PAUSE),
             Some(_) => {

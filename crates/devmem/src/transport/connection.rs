@@ -175,9 +175,13 @@ impl Connection {
         memory: Region,
         remote: Option<RemoteMemory>,
     ) -> Result<Operation, TransportError> {
-        let (key, addr) = remote.map_or((0, 0), |remote| (remote.key, remote.addr));
-        let id = self.lock().post(class, memory, key, addr)?;
-        Ok(Operation { class, id })
+        self.posting().post(class, memory, remote)
+    }
+
+    /// Operations that are posted by this value begin together when it is dropped: many short ones
+    /// travel by few system calls. Nobody else can use the connection meanwhile.
+    pub fn posting(&self) -> Posting<'_> {
+        Posting { engine: self.lock(), begin: false }
     }
 
     /// Sends all of `memory` as one message. Complete when the memory may be changed again.
@@ -403,6 +407,63 @@ impl Connection {
             }
         }
         wait(&mut fds, most).map_err(TransportError::socket("waiting for the sockets"))
+    }
+}
+
+/// Operations that begin together; see [`Connection::posting`].
+pub struct Posting<'a> {
+    engine: MutexGuard<'a, Engine>,
+    /// Whether there is something to send.
+    begin: bool,
+}
+
+impl Posting<'_> {
+    fn post(
+        &mut self,
+        class: Class,
+        memory: Region,
+        remote: Option<RemoteMemory>,
+    ) -> Result<Operation, TransportError> {
+        let (key, addr) = remote.map_or((0, 0), |remote| (remote.key, remote.addr));
+        let id = self.engine.post(class, memory, key, addr)?;
+        // A receive has nothing to send; what came before it may be complete.
+        self.begin |= class != Class::Receive;
+        self.engine.handle_events();
+        Ok(Operation { class, id })
+    }
+
+    /// As [`Connection::write`].
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
+    pub fn write(&mut self, memory: Region, to: RemoteMemory) -> Result<Operation, TransportError> {
+        self.post(Class::Write, memory, Some(to))
+    }
+
+    /// As [`Connection::read`].
+    ///
+    /// # Errors
+    /// As for [`Connection::read`].
+    pub fn read(
+        &mut self,
+        memory: Region,
+        from: RemoteMemory,
+    ) -> Result<Operation, TransportError> {
+        self.post(Class::Read, memory, Some(from))
+    }
+}
+
+impl Drop for Posting<'_> {
+    fn drop(&mut self) {
+        if self.begin {
+            self.engine.begin();
+        }
+    }
+}
+
+impl fmt::Debug for Posting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posting").finish_non_exhaustive()
     }
 }
 

@@ -21,7 +21,7 @@ mod listener;
 pub mod protocol;
 mod queues;
 
-pub use connection::{Connection, Operation};
+pub use connection::{Connection, Operation, Posting};
 pub use device::{BoundQueues, DeviceMemory, Payload, PayloadSockets, Receive};
 pub use endpoint::{Config, Endpoint};
 pub use error::{SystemError, TransportError};

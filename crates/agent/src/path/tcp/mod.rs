@@ -195,13 +195,17 @@ struct Work {
 impl Work {
     /// Posts as many pieces as the connection takes.
     fn post(&mut self) -> Result<(), TransportError> {
-        let connection = &self.made.connection;
-        while let Some(piece) = self.part.pieces.get(self.next) {
+        let rest = &self.part.pieces[self.next..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let mut posting = self.made.connection.posting();
+        for piece in rest {
             let local = self.part.local.region().slice(piece.local, piece.len as usize)?;
             let remote = self.remote.at(piece.remote);
             let posted = match self.op {
-                Op::Read => connection.read(&local, remote),
-                Op::Write => connection.write(&local, remote),
+                Op::Read => posting.read(local, remote),
+                Op::Write => posting.write(local, remote),
             };
             match posted {
                 Ok(operation) => self.under_way.push_back(operation),

@@ -125,7 +125,7 @@ impl Engine {
         self.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Posts an operation on `memory` and begins it at once.
+    /// Posts an operation on `memory`, which [`Engine::begin`] begins.
     pub(super) fn post(
         &mut self,
         class: Class,
@@ -144,16 +144,17 @@ impl Engine {
         };
         let operation = Operation { memory: Some(memory), result: None };
         self.operations.insert((class, id), operation);
-        let begun = match class {
-            // A receive has nothing to send; what came before it may be complete.
-            Class::Receive => Ok(()),
-            _ => self.transmit().map(|_| ()),
-        };
-        if let Err(error) = begun {
+        Ok(id)
+    }
+
+    /// Begins what was posted, as far as the sockets take it.
+    pub(super) fn begin(&mut self) {
+        if self.fault.is_none()
+            && let Err(error) = self.transmit()
+        {
             self.fail(error);
         }
         self.handle_events();
-        Ok(id)
     }
 
     /// Whether the kernel may read what this operation sends.
@@ -349,7 +350,7 @@ impl Engine {
         self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
     }
 
-    fn handle_events(&mut self) {
+    pub(super) fn handle_events(&mut self) {
         while let Some(event) = self.protocol.poll_event() {
             let refused = |refusal: Refusal| Err(TransportError::Refused(refusal));
             match event {
