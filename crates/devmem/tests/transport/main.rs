@@ -10,5 +10,6 @@ mod kernel;
 mod model;
 mod modelled;
 mod packets;
+mod posting;
 mod sockets;
 mod zerocopy;

@@ -51,8 +51,8 @@ struct Held {
 pub(super) struct Outbound {
     gathered: Vec<u8>,
     sent: usize,
-    /// Payload among the gathered bytes.
-    inside: Vec<(Kind, u64, u64)>,
+    /// Payload among the gathered bytes, and where in them it ends.
+    inside: VecDeque<(Kind, u64, u64, usize)>,
     piece: Option<Piece>,
     bounce: Bounce,
     /// The socket takes nothing more for now.
@@ -129,7 +129,7 @@ impl Outbound {
         let at = self.gathered.len();
         self.gathered.resize(at + len, 0);
         from.read(offset, &mut self.gathered[at..])?;
-        self.inside.push((kind, id, len as u64));
+        self.inside.push_back((kind, id, len as u64, at + len));
         Ok(())
     }
 
@@ -262,12 +262,16 @@ impl Outbound {
     fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64)) {
         let head = count.min(self.gathered.len() - self.sent);
         self.sent += head;
+        // Each as soon as it was taken: the peer may answer it before it has the rest.
+        while let Some(&(kind, id, len, end)) = self.inside.front()
+            && end <= self.sent
+        {
+            self.inside.pop_front();
+            done(kind, id, len);
+        }
         if self.sent == self.gathered.len() {
             self.gathered.clear();
             self.sent = 0;
-            for (kind, id, len) in self.inside.drain(..) {
-                done(kind, id, len);
-            }
         }
         if let Some(piece) = &mut self.piece {
             piece.offset += (count - head) as u64;
