@@ -27,7 +27,8 @@ pub enum DoorbellPolicy {
 /// asks the system, a sixteenth of the polls count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// Idle polls, back to back, before the thread begins to yield its core.
+    /// Idle polls before the thread begins to yield its core after each; it yields after each 256th
+    /// of these too.
     pub spin: u32,
     /// Idle polls with a yield after each, before the thread begins to sleep.
     pub yields: u32,
