@@ -36,7 +36,7 @@ pub(crate) struct Model {
     next: Rc<Cell<u32>>,
     /// Each report holds it.
     pub(crate) reports: Rc<Cell<usize>>,
-    uars: Rc<Cell<u32>>,
+    pub(crate) uars: Rc<Cell<u32>>,
     /// Number of the next descriptor.
     pub(crate) fd: Rc<Cell<u32>>,
     /// The next operations fail with this.
