@@ -4,7 +4,6 @@ use crate::events::{Channel, CqEvents, Report, completions};
 use crate::gpu;
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
-use crate::settings::Settings;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use warpverbs_mem::{Access, HostBuf, Region};
@@ -128,11 +127,7 @@ impl Drop for SoftQp {
     fn drop(&mut self) {
         finish_work(&self.shared);
         self.shared.say_link();
-        if Settings::get().verbose {
-            for violation in self.shared.nic.take_violations() {
-                eprintln!("warpverbs: {violation}");
-            }
-        }
+        self.shared.say_violations();
     }
 }
 

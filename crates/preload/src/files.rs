@@ -193,6 +193,23 @@ pub(crate) fn close(fd: c_int) -> c_int {
     result
 }
 
+/// Whether the page at `address` is one of registers: a mapping of a device's file.
+pub(crate) fn is_register(address: usize) -> bool {
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
+    // From-to, rights, offset, device, inode, name.
+    let found = maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |word| usize::from_str_radix(word, 16).ok();
+        let inode = words.nth(3)?.parse::<u64>().ok()?;
+        let holds = (number(from)?..number(to)?).contains(&address);
+        let is_memfd = words.next().is_some_and(|name| name.starts_with("/memfd:"));
+        holds.then_some(inode).filter(|_| is_memfd)
+    });
+    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    files.iter().any(|file| Some(file.identity.ino) == found)
+}
+
 /// Whether this process has a descriptor of the file.
 fn is_open(identity: Identity) -> bool {
     let Ok(descriptors) = fs::read_dir("/proc/self/fd") else { return true };

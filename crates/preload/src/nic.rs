@@ -32,7 +32,19 @@ pub(crate) struct SharedNic {
     _engine: EngineThread,
 }
 
+/// How often rules that WQEs broke are looked for, to be printed.
+const SAY_EVERY: Duration = Duration::from_millis(200);
+
 impl SharedNic {
+    /// Prints the rules that WQEs broke since the last time, if that was asked for.
+    pub(crate) fn say_violations(&self) {
+        if Settings::get().verbose {
+            for violation in self.nic.take_violations() {
+                eprintln!("warpverbs: mlx5_{}: {violation}", self.index);
+            }
+        }
+    }
+
     /// Prints what leads to other processes, if that was asked for and has changed: which link is
     /// taken is known once there is a peer.
     pub(crate) fn say_link(&self) {
@@ -57,6 +69,15 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
     }
     let nic = Arc::new(start(index).map_err(refuse_nic)?);
     nics.push((index, nic.clone()));
+    if Settings::get().verbose {
+        let (nic, name) = (nic.clone(), format!("{THREAD}{index}-say"));
+        let say = move || loop {
+            std::thread::sleep(SAY_EVERY);
+            nic.say_violations();
+        };
+        // Without it they are printed when a QP is destroyed.
+        drop(std::thread::Builder::new().name(name).spawn(say));
+    }
     Ok(nic)
 }
 

@@ -23,6 +23,9 @@ static void require(bool holds, const char* what) {
   std::fprintf(stderr, "rank %d: not so: %s\n", rank_, what);
   std::_Exit(1);
 }
+// Says what comes next: what does not end is what was said last.
+static void step(const char* what) { std::fprintf(stderr, "rank %d: %s\n", rank_, what); }
+
 #define CHECK(call) require((call) == cudaSuccess, #call)
 
 __device__ uint64_t now_ns() {
@@ -122,7 +125,9 @@ int main(int argc, char** argv) {
   CHECK(cudaGetDeviceCount(&gpus));
   CHECK(cudaSetDevice(rank_ % gpus));
   CHECK(cudaFree(nullptr));
+  step("start");
   join(argv[2]);
+  step("heap");
   const size_t count = 1 << 18;
   int* from = static_cast<int*>(nvshmem_malloc(count * sizeof(int)));
   int* to = static_cast<int*>(nvshmem_malloc(count * sizeof(int)));
@@ -134,13 +139,16 @@ int main(int argc, char** argv) {
   CHECK(cudaMemset(signal, 0, sizeof *signal));
   CHECK(cudaMemcpy(from, numbers(rank_, count).data(), count * sizeof(int), cudaMemcpyDefault));
   CHECK(cudaDeviceSynchronize());
+  step("barrier");
   nvshmem_barrier_all();
 
+  step("p");
   put_value<<<1, 1>>>(to, 4000 + rank_, peer);
   CHECK(cudaDeviceSynchronize());
   nvshmem_barrier_all();
   require(read(to, 1)[0] == 4000 + peer, "p");
   nvshmem_barrier_all();
+  step("put");
   for (const size_t n : {size_t{1}, size_t{1023}, count}) {
     put_many<<<1, 128>>>(to, from, n, peer);
     CHECK(cudaDeviceSynchronize());
@@ -151,6 +159,7 @@ int main(int argc, char** argv) {
   CHECK(cudaMemset(to, 0, count * sizeof(int)));
   CHECK(cudaDeviceSynchronize());
   nvshmem_barrier_all();
+  step("get");
   get_many<<<1, 128>>>(to, from, count, peer);
   CHECK(cudaDeviceSynchronize());
   require(read(to, count) == numbers(peer, count), "get");
@@ -158,6 +167,7 @@ int main(int argc, char** argv) {
 
   Words *found, mine;
   CHECK(cudaMallocManaged(&found, sizeof(Words)));
+  step("atomics");
   atomics<<<1, 1>>>(words, found, peer);
   CHECK(cudaDeviceSynchronize());
   nvshmem_barrier_all();
@@ -172,6 +182,7 @@ int main(int argc, char** argv) {
   CHECK(cudaMemset(to, 0, count * sizeof(int)));
   CHECK(cudaDeviceSynchronize());
   nvshmem_barrier_all();
+  step("put with signal");
   for (int turn = 0; turn < 2; turn++) {
     if (turn == rank_) {
       put_signal<<<1, 32>>>(to, from, 4096, signal, peer);
@@ -182,11 +193,13 @@ int main(int argc, char** argv) {
     if (turn != rank_) require(read(to, 4096) == numbers(peer, 4096), "put with signal");
     nvshmem_barrier_all();
   }
+  step("barrier by a kernel");
   for (int i = 0; i < 10; i++) barrier<<<1, 1>>>();
   CHECK(cudaDeviceSynchronize());
 
   uint64_t* took;
   CHECK(cudaMallocManaged(&took, iters * sizeof(uint64_t)));
+  step("latency");
   for (int turn = 0; turn < 2; turn++) {
     if (turn == rank_) latency<<<1, 1>>>(to, iters, took, peer);
     CHECK(cudaDeviceSynchronize());
@@ -198,6 +211,7 @@ int main(int argc, char** argv) {
               rank_, took[iters / 2] / 1e3, took[iters * 99 / 100] / 1e3);
   std::fflush(stdout);
   nvshmem_barrier_all();
+  step("end");
   nvshmem_finalize();
   return 0;
 }

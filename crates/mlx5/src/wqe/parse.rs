@@ -220,8 +220,8 @@ fn masked_cs<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation>
 fn masked_fa<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
     let (remote, operands, result) = match ctrl.opmod {
         OPMOD_4B => {
+            // NVSHMEM leaves garbage in the reserved half, which devices do not look at.
             let (remote, seg, result) = operands::<MaskedFa4Seg>(ctrl, body, 4)?;
-            zero(Field::AtomicReserved, seg.reserved.get())?;
             let operands = MaskedFa { add: seg.add.get(), boundary: seg.field_boundary.get() };
             (remote, MaskedFetchAdd::B4(operands), result)
         }

@@ -17,8 +17,6 @@ pub enum Field {
     FlagsReserved,
     /// Last word of the remote address segment.
     RaddrReserved,
-    /// Second half of the 4-byte masked fetch-and-add segment.
-    AtomicReserved,
     /// Second half of the queue key's place in an address vector.
     AddressKey,
     /// Bytes 16 to 19 of an address vector.
@@ -34,7 +32,6 @@ impl Field {
             Self::DciStreamChannel => "ctrl.dci_stream_channel_id",
             Self::FlagsReserved => "ctrl.fm_ce_se[4,0]",
             Self::RaddrReserved => "raddr.reserved",
-            Self::AtomicReserved => "masked_fa.reserved",
             Self::AddressKey => "av.key[63:32]",
             Self::AddressReserved => "av.reserved",
         }
