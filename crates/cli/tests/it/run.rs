@@ -3,6 +3,7 @@
 mod conform;
 mod direct;
 mod hosts;
+mod nvshmem;
 mod pyverbs;
 mod ucx;
 mod unmapped;

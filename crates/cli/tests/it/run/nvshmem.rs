@@ -1,0 +1,42 @@
+//! What NVSHMEM's IBGDA and CUDA do with the device, by programs that need neither. NVSHMEM itself, on two
+//! GPUs: `crates/xtask/nvshmem/ibgda.sh`.
+
+use super::unmapped::compiled;
+use super::{finish, run};
+use crate::common::text;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a program said on standard error; it says "done" otherwise.
+fn done(line: &str) -> String {
+    let mut command = run(line);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = finish(child);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let done = output.status.success() && stdout == "done\n";
+    assert!(done, "{line}: {} {stdout}{stderr}", output.status);
+    stderr
+}
+
+#[test]
+fn what_nvshmem_makes_of_a_device_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("ibgda", folder.path()) else { return };
+    for nics in [1, 2] {
+        let stderr = done(&format!("--verbose --nics {nics} -- {program}"));
+        let said = "ctrl.opcode: work of a dynamic connection is not carried";
+        assert!(stderr.contains(said), "{nics} devices: {stderr}");
+    }
+}
+
+#[test]
+fn doorbell_registers_are_mapped_into_gpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("iomemory", folder.path()) else { return };
+    let driver = folder.path().join("libdriver.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/iomemory.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-DDRIVER", "-o"]);
+    assert!(compiler.arg(&driver).arg(source).status().unwrap().success(), "iomemory.c");
+    done(&format!("-- {program} {}", driver.display()));
+}
