@@ -304,6 +304,7 @@ fn no_field_is_zero_by_accident() {
             ("sq_wqebb_counter", "begins at 0; the device's"),
             ("cs_req", "0: no payload in CQEs, where posters do not look for it"),
             ("cs_res", "0: the same of receives"),
+            ("dc_access_key", "of dynamic connections"),
         ],
     );
     all_are_decided(
