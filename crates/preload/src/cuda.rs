@@ -210,7 +210,7 @@ unsafe extern "C" fn found(handle: *mut c_void, name: *const c_char) -> *mut c_v
     theirs
 }
 
-/// Goes on in the function that [`answers`] names, as if the program had called that.
+/// Goes on in the function that `answers` names, as if the program had called that.
 ///
 /// # Safety
 /// As for the C library's `dlsym`.

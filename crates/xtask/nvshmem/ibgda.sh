@@ -34,7 +34,7 @@ export NVSHMEM_BOOTSTRAP=UID NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME=lo NVSHMEM_SYMMET
 failed=0
 for heap in ${HEAPS:-DEVICE SYSMEM}; do
   for handler in ${HANDLERS:-cpu_host_memory gpu}; do
-    echo "heap in ${heap,,} memory, doorbells by ${handler/cpu_host_memory/the CPU}"
+    echo "heap $heap, doorbells by $handler"
     rm -f "$out/id"
     pids=()
     for rank in 0 1; do
