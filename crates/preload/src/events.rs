@@ -84,7 +84,7 @@ impl Channel {
     }
 }
 
-/// Who is told of asynchronous events, by what they are about.
+/// Receivers of asynchronous events, by source.
 #[derive(Default)]
 pub(crate) struct Router {
     reports: Mutex<BTreeMap<EventSource, Vec<Arc<Sink>>>>,
@@ -135,7 +135,7 @@ impl Router {
 }
 
 impl Report {
-    /// Nothing is sent any more; how many events the program has read.
+    /// Stops sending; how many events the program has read.
     pub(crate) fn close(&self) -> u32 {
         let mut reports = self.router.lock();
         if let Some(sinks) = reports.get_mut(&self.source) {
@@ -192,7 +192,7 @@ impl CqEvents {
         done
     }
 
-    /// Nothing is sent any more; how many events the program has read. It waits until it has
+    /// Stops sending; how many events the program has read. libibverbs waits until it has
     /// acknowledged as many.
     pub(crate) fn close(&self) -> u32 {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -204,6 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn firmware_claims_what_verbs_claim() {
+        use warpverbs_mlx5::prm::GENERAL;
+        let profile = profile(0, Ipv4Addr::LOCALHOST.into(), Mtu::B4096);
+        for (name, log, limit) in [
+            ("QPs", GENERAL.log_max_qp, profile.max_qp),
+            ("WQEs of a QP", GENERAL.log_max_qp_sz, profile.max_qp_wr),
+            ("CQs", GENERAL.log_max_cq, profile.max_cq),
+            ("CQEs of a CQ", GENERAL.log_max_cq_sz, profile.max_cqe),
+            ("WQEs of an SRQ", GENERAL.log_max_srq_sz, profile.max_srq_wr),
+            ("keys", GENERAL.log_max_mkey, profile.max_mr),
+            ("bytes of a message", GENERAL.log_max_msg, profile.port.max_msg_sz),
+        ] {
+            assert_eq!(1 << log, limit, "{name}");
+        }
+        assert!(1 << GENERAL.log_max_rmp <= profile.max_srq);
+        assert_eq!(GENERAL.cqe_version, u32::from(profile.cqe_version));
+    }
+
+    #[test]
     fn captures_have_files_of_their_own() {
         let file = own_file(Path::new("/tmp/wire.pcap"), 1);
         let expected = format!("/tmp/wire.{}.1.pcap", std::process::id());

@@ -94,7 +94,7 @@ struct Entry<D: Device> {
     users: u32,
     /// Handles of objects that this one uses.
     uses: Vec<u32>,
-    /// What the program is told of its events.
+    /// Subscriptions to its events.
     reports: Vec<D::Report>,
 }
 

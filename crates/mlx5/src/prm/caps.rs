@@ -86,7 +86,7 @@ pub const GENERAL: GeneralCaps = GeneralCaps {
     hca_cap_2: 1,
     log_max_srq_sz: 15,
     log_max_qp_sz: 15,
-    log_max_qp: 16,
+    log_max_qp: 13,
     log_max_cq_sz: 22,
     log_max_cq: 20,
     log_max_mkey: 20,

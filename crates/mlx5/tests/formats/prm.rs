@@ -252,7 +252,7 @@ fn capabilities_are_where_their_readers_look() {
     capabilities(CapabilityKind::General, &mut general);
     let expected = [
         (0x04, 0x8000_0000),
-        (0x10, 0x0f0f_0010),
+        (0x10, 0x0f0f_000d),
         (0x18, 0x0016_0014),
         (0x1c, 0x0014_0000),
         (0x34, 0x0000_0101),

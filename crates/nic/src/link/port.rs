@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use warpverbs_mem::{NoChecksum, set_no_checksum, steer_by_word};
 
 /// For all processes that join before this one, for one of them to hand over the sockets, and for
-/// one that ends to let go of what it had.
+/// one that ends to release its part.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// After a caller that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(1);
