@@ -273,7 +273,7 @@ fn capabilities_are_where_their_readers_look() {
     let mut atomic = vec![0; 0x1000];
     capabilities(CapabilityKind::Atomic, &mut atomic);
     assert_eq!((word(&atomic, 8), word(&atomic, 0x10)), (0x4200_0000, 0xf));
-    assert_eq!((word(&atomic, 0x14), word(&atomic, 0x18)), (0xc, 0));
+    assert_eq!((word(&atomic, 0x14), word(&atomic, 0x18)), (0xc, 0xc));
     let mut none = vec![0; 0x1000];
     capabilities(CapabilityKind::Odp, &mut none);
     assert_eq!(none, [0; 0x1000]);

@@ -15,8 +15,8 @@ use warpverbs_units as units;
 /// For one run on busy, emulated machines, with room.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What perftest prints when a QP's retries are exceeded: emulated guests lose packets while the
-/// machine is busy.
+/// What perftest prints when a QP's retries are exceeded: emulated guests lose packets, or stand
+/// still, while the machine is busy.
 const LOST: &str = "Failed status 12";
 /// How often a program is run that fails by that.
 const ATTEMPTS: u32 = 4;
@@ -84,7 +84,8 @@ fn line(side: Side, own: &str, line: &str) -> String {
         Side::Rxe => (String::new(), "-d rxe0 -x 1"),
         Side::Ours => (format!("warpverbs run --address {own} -- "), "-d mlx5_0 -x 0"),
     };
-    format!("{before}{line} {device} -F")
+    // A second until a packet is sent again: emulated guests stand still for a while on busy machines.
+    format!("{before}{line} {device} -F -u 18")
 }
 
 fn pair(bed: &mut Bed, sides: [Side; 2], program: &str) -> Result<String> {
