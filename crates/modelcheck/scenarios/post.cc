@@ -101,6 +101,11 @@ void wv_defer_put_wait(const wv::Qp* qp, wv::u64 i) {
   }
 }
 
+// Leaves it to anybody who comes.
+void wv_defer(const wv::Qp* qp, wv::u64 i) {
+  require_ok(put_word(*qp, i, wv::unsignalled | wv::deferred).status, "put");
+}
+
 // Nobody posts behind it: the wait rings.
 void wv_defer_wait(const wv::Qp* qp, wv::u64 i) {
   const wv::Posted posted = put_word(*qp, i, wv::deferred);

@@ -294,6 +294,7 @@ pub mod kernels {
         PUT = wv_put,
         PUT_TWICE = wv_put_twice,
         PUT_QUIET = wv_put_quiet,
+        DEFER = wv_defer,
         DEFER_PUT_WAIT = wv_defer_put_wait,
         DEFER_WAIT = wv_defer_wait,
         DEFER_QUIET = wv_defer_quiet,

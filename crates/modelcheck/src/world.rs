@@ -70,11 +70,14 @@ pub struct Shape {
     pub log_rq: Option<u8>,
     /// Messages that the peer sends; each takes a receive.
     pub messages: u64,
+    /// Deferred work at the end may be left to callers who do not come.
+    pub unrung: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
         Self {
+            unrung: false,
             log_sq: 2,
             log_cq: None,
             start: 0,

@@ -30,6 +30,11 @@ const NOT_NOTICED: &[(&str, Change, &str)] = &[
         "the release of `claim` behind it orders it before the host's look",
     ),
     (
+        "released by the look",
+        Change::Order(Acquire),
+        "it continues the release sequence that the look before it heads",
+    ),
+    (
         "sync_block();",
         Change::Nothing,
         "the second one of `broadcast`: all callers meet again before they broadcast again",
@@ -150,6 +155,7 @@ const FAULTS: &[(&str, &str, Change, &str)] = &[
     ("(word, 1u);", "fetch_add", Change::Torn, "a token taken in two steps"),
     ("ring_token().fetch_add(1,", "fetch_add", Change::Torn, "the same by the host"),
     ("&c->ring_token, 0u, 1u) == 0", "compare_exchange", Change::Torn, "the same by a lone lane"),
+    ("(word, 0u);", "fetch_add", Change::Torn, "a poster that defers undoes what asked meanwhile"),
     ("(&c->reserved, n)", "fetch_add", Change::Torn, "indexes reserved in two steps"),
     ("(&c->reserved, r.base,", "compare_exchange", Change::Torn, "the same where there is room"),
     ("reserved().compare_exchange", "compare_exchange", Change::Torn, "the same by the host"),

@@ -241,7 +241,7 @@ WV_DEVICE void publish_deferred(const Queue& q, const Lanes& group, u64 base, u6
     mark_ready<order::release>(q, base, n);
     was = fetch_add<order::acq_rel, scope::gpu>(word, 0u);
     if (was != 0 || load<order::relaxed, scope::gpu>(&q.counters()->reserved) != base + n) {
-      was = fetch_add<order::acq_rel, scope::gpu>(word, 1u);
+      was = fetch_add<order::acq_rel, scope::gpu>(word, 1u);  // bits were released by the look
       must_ring = was == 0 || was == token_offered;
     }
   }

@@ -254,25 +254,32 @@ pub(crate) fn recording() -> Vec<Case> {
 }
 
 /// Posts that leave the doorbell to whoever posts or waits next: alone, among each other, beside
-/// others and beside the host. Not part of `all`, which is run for each mutant, because of their time.
+/// others and beside the host.
 pub(crate) fn deferring() -> Vec<Case> {
     let w = World { shape: Shape { log_sq: 3, start: 6, ..Shape::default() } };
     let beside = |kernel, other: ThreadSpec| vec![lane(kernel, &w, 0, 0, 0), other];
-    let put = || lane(PUT, &w, 1, 0, 2);
+    let put = |i| lane(PUT, &w, 1, 0, i);
     let groups: [(&str, Vec<ThreadSpec>, Payload); 7] = [
         ("defer_put_wait", lanes(&w, DEFER_PUT_WAIT, ONE, 0), |end| arrived(end, 2)),
         ("defer_wait", lanes(&w, DEFER_WAIT, ONE, 0), |end| arrived(end, 1)),
         ("defer_quiet", lanes(&w, DEFER_QUIET, ONE, 0), |end| arrived(end, 1)),
         ("two blocks defer_wait", lanes(&w, DEFER_WAIT, TWO_BLOCKS, 1), |end| arrived(end, 2)),
         ("two lanes defer_wait", lanes(&w, DEFER_WAIT, TWO_LANES, 1), |end| arrived(end, 2)),
-        ("defer_put_wait beside put", beside(DEFER_PUT_WAIT, put()), |end| arrived(end, 3)),
+        ("defer_put_wait beside put", beside(DEFER_PUT_WAIT, put(2)), |end| arrived(end, 3)),
         ("defer_wait beside the host", beside(DEFER_WAIT, host(w, 1, true)), |end| arrived(end, 2)),
     ];
     let case = |(name, threads, payload): (&str, Vec<ThreadSpec>, Payload)| {
         let preemptions = (threads.len() > 1).then_some(2);
         Case { scenario: w.scenario(name, threads, payload), preemptions }
     };
-    groups.into_iter().map(case).collect()
+    let mut cases: Vec<_> = groups.into_iter().map(case).collect();
+    // What is not deferred arrives, though nobody waits. Their bits lie in two words, and in a ring of
+    // this size no quarter ends there, which would be rung.
+    let w = World { shape: Shape { log_sq: 9, start: 63, unrung: true, ..Shape::default() } };
+    let threads = vec![lane(DEFER, &w, 0, 0, 1), lane(PUT, &w, 1, 0, 0)];
+    let scenario = w.scenario("defer beside put", threads, |end| arrived(end, 1));
+    cases.push(Case { scenario, preemptions: Some(3) });
+    cases
 }
 
 pub(crate) fn all() -> Vec<Case> {
@@ -281,6 +288,7 @@ pub(crate) fn all() -> Vec<Case> {
         posting(),
         waiting(),
         mixed(),
+        deferring(),
         recording(),
         receiving(),
         together(),
