@@ -40,7 +40,7 @@ impl Resolved<'_> {
             buffer.region().range(offset, len)?;
             let addr = buffer.kernel_addr() + offset;
             let fits = addr.checked_add(self.len).is_some_and(|end| end >> ADDRESS_BITS == 0);
-            fits.then_some(addr).ok_or(UnpackError::Address { addr, bits: ADDRESS_BITS })
+            fits.then_some(addr).ok_or_else(|| UnpackError::Address { addr, bits: ADDRESS_BITS })
         };
         Ok((at(self.from, self.from_offset)?, at(self.to, self.to_offset)?))
     }
@@ -123,8 +123,8 @@ impl Ring {
             while to < end {
                 let len = (PIECE - to % PIECE).min(end - to);
                 let [low, high, ..] = (len - 1).to_le_bytes().map(u64::from);
-                descriptors.extend((from | low << ADDRESS_BITS).to_ne_bytes());
-                descriptors.extend((to | high << ADDRESS_BITS).to_ne_bytes());
+                descriptors.extend_from_slice(&(from | low << ADDRESS_BITS).to_ne_bytes());
+                descriptors.extend_from_slice(&(to | high << ADDRESS_BITS).to_ne_bytes());
                 from += len;
                 to += len;
             }

@@ -76,6 +76,12 @@ impl TcpRow {
             Test::MessageBandwidth => "tag_bw",
             Test::WriteBandwidth => "ucp_put_bw",
         };
+        // Its put of long buffers may crawl: the first round sees how fast it is.
+        let iterations = match self.ucx_bytes_per_s {
+            Some(rate) => iterations.min((UCX_ROUND_S * rate / bytes as f64) as u64 + 1),
+            None if bytes > FEW_FROM => iterations.min(2),
+            None => iterations,
+        };
         let figures = ucx::run(name, bytes, iterations, iterations.min(100))?;
         match test.is_latency() {
             true => least(&mut self.ucx_p50_ns, figures.p50_ns),
@@ -86,6 +92,11 @@ impl TcpRow {
         Ok(())
     }
 }
+
+/// From this size on, the first round of UCX is of two operations.
+const FEW_FROM: u64 = 4 << 20;
+/// A later round of UCX takes about so long at most.
+const UCX_ROUND_S: f64 = 2.0;
 
 impl Row for TcpRow {
     const HEADS: &'static [&'static str] = &[

@@ -180,7 +180,8 @@ impl Engine {
 
     /// The result of an operation, if it is complete.
     pub(super) fn take(&mut self, class: Class, id: u64) -> Option<Result<u64, TransportError>> {
-        if self.is_held(class, id) && self.fault.is_none() {
+        let zerocopied = self.fault.is_none() && self.reads_memory();
+        if zerocopied && self.is_held(class, id) {
             return None;
         }
         let Some(operation) = self.operations.get_mut(&(class, id)) else {
@@ -283,8 +284,12 @@ impl Engine {
         self.deferred = false;
         let separate = self.protocol.agreed().send == Framing::Separate;
         for socket in 0..self.sockets.len() as u16 {
+            if self.protocol.is_quiet() && self.outbound[usize::from(socket)].is_empty() {
+                continue;
+            }
             loop {
-                while self.has_room(socket, separate)
+                while !self.protocol.is_quiet()
+                    && self.has_room(socket, separate)
                     && let Some(frame) = self.protocol.next_frame(socket, &mut self.keys)
                 {
                     self.outbound[usize::from(frame.carrier)].push(&frame.header);

@@ -75,6 +75,7 @@ impl Outbound {
     }
 
     /// Whether the kernel may read memory of the program.
+    #[inline]
     pub(super) fn reads_memory(&self) -> bool {
         self.zerocopy.as_ref().is_some_and(|(zerocopy, _)| zerocopy.sends().in_flight() != 0)
     }

@@ -54,7 +54,9 @@ pub(super) struct Incoming {
     /// Address and key, as the first chunk had them.
     addr: u64,
     key: u32,
+    /// Unless one chunk was all of it.
     announced: Ranges,
+    whole: bool,
     placed: u64,
     pub(super) target: Target,
     pub(super) refusal: Option<Refusal>,
@@ -66,7 +68,7 @@ impl Incoming {
     pub(super) fn new(header: &Header, target: Target, refusal: Option<Refusal>) -> Self {
         let Header { total, addr, key, .. } = *header;
         let announced = Ranges::default();
-        Self { total, addr, key, announced, placed: 0, target, refusal, charged: 0 }
+        Self { total, addr, key, announced, whole: false, placed: 0, target, refusal, charged: 0 }
     }
 
     /// Adds a chunk.
@@ -83,6 +85,13 @@ impl Incoming {
         if len == 0 {
             return Ok(());
         }
+        if self.whole {
+            return Err(PeerError::Overlap { kind, id, offset, len });
+        }
+        if u64::from(len) == self.total && !self.has_begun() {
+            self.whole = true;
+            return Ok(());
+        }
         // No overflow: `check_shape` has compared the end with `total`.
         self.announced.add(offset, offset + u64::from(len)).map_err(|refused| match refused {
             Refused::Overlap => PeerError::Overlap { kind, id, offset, len },
@@ -97,7 +106,7 @@ impl Incoming {
 
     /// Whether a chunk of it was announced.
     pub(super) fn has_begun(&self) -> bool {
-        !self.announced.pieces().is_empty()
+        self.whole || !self.announced.pieces().is_empty()
     }
 
     pub(super) fn is_complete(&self) -> bool {

@@ -345,6 +345,14 @@ impl Connection {
         Some(self.frame_of(goodbye, socket, None))
     }
 
+    /// Whether [`Connection::next_frame`] has nothing for any socket.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        let out = &self.out;
+        let framed = out.small.is_empty() && out.bulk.is_empty() && out.control.is_empty();
+        framed && out.closing.is_none()
+    }
+
     /// A frame that only says which receives are posted and how much of the window is free, if the
     /// peer may have to wait for that; with `lazy`, if it does not know it yet.
     pub fn update(&mut self, lazy: bool) -> Option<Frame> {
