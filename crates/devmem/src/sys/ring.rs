@@ -40,7 +40,7 @@ impl Resolved<'_> {
             buffer.region().range(offset, len)?;
             let addr = buffer.kernel_addr() + offset;
             let fits = addr.checked_add(self.len).is_some_and(|end| end >> ADDRESS_BITS == 0);
-            fits.then_some(addr).ok_or_else(|| UnpackError::Address { addr, bits: ADDRESS_BITS })
+            if fits { Ok(addr) } else { Err(UnpackError::Address { addr, bits: ADDRESS_BITS }) }
         };
         Ok((at(self.from, self.from_offset)?, at(self.to, self.to_offset)?))
     }

@@ -160,12 +160,15 @@ fn resolve<'a>(
     moves: &[Move],
 ) -> Result<Vec<Resolved<'a>>, UnpackError> {
     let find = |index: usize, len: u64, Place { area, offset }: Place| {
-        let buffer = areas.get(area.0 as usize).and_then(Option::as_ref);
-        let buffer = buffer.ok_or_else(|| UnpackError::NoArea { index, area })?;
+        let Some(buffer) = areas.get(area.0 as usize).and_then(Option::as_ref) else {
+            return Err(UnpackError::NoArea { index, area });
+        };
         let size = buffer.len();
         let inside = offset.checked_add(len).is_some_and(|end| end <= size as u64);
-        let outside = || UnpackError::Outside { index, area, offset, len, size };
-        inside.then_some((buffer, offset)).ok_or_else(outside)
+        match inside {
+            true => Ok((buffer, offset)),
+            false => Err(UnpackError::Outside { index, area, offset, len, size }),
+        }
     };
     let both = moves.iter().enumerate().map(|(index, &Move { from, to, len })| {
         let ((from, from_offset), (to, to_offset)) =
