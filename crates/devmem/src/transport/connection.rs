@@ -6,7 +6,7 @@ use super::engine::{Class, Engine, Interest};
 use super::error::TransportError;
 use super::keys::RemoteMemory;
 use super::listener::wait;
-use super::protocol::{Agreed, Framing, Offer};
+use super::protocol::{Agreed, Framing, Offer, ReceiveWay};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -138,9 +138,16 @@ impl Connection {
             Framing::Inline => "headers before their payload",
             Framing::Separate => "headers on a socket of their own",
         };
+        let zero_copy = |offer: Offer| offer.can.contains(ReceiveWay::ZeroCopy);
+        let not_offered = match (zero_copy(near), zero_copy(far)) {
+            (false, false) => "; neither end offers io_uring's zero-copy receive",
+            (false, true) => "; this end does not offer io_uring's zero-copy receive",
+            (true, false) => "; the peer does not offer io_uring's zero-copy receive",
+            (true, true) => "",
+        };
         format!(
             "{sockets} sockets, chunks of {chunk} bytes; this end receives into {} ({}), {}; the \
-             peer into {} ({})",
+             peer into {} ({}){not_offered}",
             near.receive,
             framing(receive),
             self.why,
