@@ -4,7 +4,7 @@ use crate::qp::send::SendQueue;
 use warpverbs_mem::{Access, Block, KeyTable, Span};
 use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::num::WqeIndex;
-use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, Sge, parse, peek};
+use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, Sge, parse};
 use zerocopy::transmute_ref;
 
 /// A WRITE without immediate data, in one WQEBB, whose own side passes every check.
@@ -24,22 +24,20 @@ pub(super) enum Source<'a> {
     Memory(Sge, Span<'a>),
 }
 
-/// The next WQE of `q`, whose first WQEBB is `block`, if it may take the short way and has `max`
-/// bytes at most: all conditions are here, except those of the backend. Any other WQE is left
-/// untouched for the general way, which also reports what is wrong with it.
+/// The WQE of `q` at `index`, whose first WQEBB is `block`, if it may take the short way and has
+/// `max` bytes at most: all conditions of the WQE are here; those of the queue are in
+/// [`SendQueue::is_plain`]. Any other WQE is left untouched for the general way, which also reports
+/// what is wrong with it.
 #[inline(always)]
 pub(super) fn plain_write<'a>(
     q: &mut SendQueue,
     keys: &'a KeyTable,
-    block: &'a Block,
+    (block, index): (&'a Block, u64),
     max: u64,
 ) -> Option<PlainWrite<'a>> {
     let raw: &[u8; 64] = transmute_ref!(block);
-    // A WQE whose bytes were copied at its doorbell is compared with them.
-    if peek(raw) != 1 || !q.snapshot.is_empty() {
-        return None;
-    }
-    let wqe = parse(raw, Position { qpn: q.qpn, index: WqeIndex::of(q.next) }).ok()?;
+    // Segments of a longer WQE are missing here.
+    let wqe = parse(raw, Position { qpn: q.qpn, index: WqeIndex::of(index) }).ok()?;
     let Op::Write { remote, payload, imm: None } = wqe.op else { return None };
     if wqe.flags.completion == Completion::AlwaysWithEvent {
         return None;

@@ -170,6 +170,16 @@ impl SendQueue {
         self.payload.clear();
     }
 
+    /// The queue's state allows the [short way](crate::engine::plain) of plain WRITEs. WQEs whose
+    /// bytes were copied at their doorbell are compared with them, on the general way.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.state == QpState::Rts
+            && !self.stuck
+            && self.wake.is_none()
+            && self.deferred_error.is_none()
+            && self.snapshot.is_empty()
+    }
+
     /// A doorbell came, and no record with it. Whether that shows that there is none; from now on
     /// doorbells count then.
     pub(crate) fn has_no_record(&mut self) -> bool {

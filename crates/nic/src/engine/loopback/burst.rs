@@ -8,7 +8,6 @@ use crate::engine::access::check_op_valid;
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::qp::QpState;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
 use crate::slots::QpSlot;
@@ -31,38 +30,40 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
         return None;
     }
     let (first, end) = (q.next, q.posted.min(q.next + u64::from(budget)));
-    let (mut bytes, mut signaled) = (0, false);
-    while q.next < end
+    let (mut next, mut bytes, mut signaled) = (first, 0, false);
+    while next < end
         && bytes < slice
-        && let Some(write) = write(keys, q, rq, slice)
+        && let Some(write) = write(keys, (q, next), rq, slice)
     {
-        q.next += 1;
+        next += 1;
         bytes += write.bytes;
         if write.signaled {
             signaled = true;
             break;
         }
     }
-    let count = (q.next - first) as u32;
+    q.next = next;
+    let count = (next - first) as u32;
     (count > 0).then_some(Report::Executed { slot, count, bytes, signaled })
 }
 
 /// The state of the QP, of its peer and of its queue allow the short way.
 fn is_plain(q: &SendQueue, rq: &ReceiveQueue) -> bool {
-    let free = q.state == QpState::Rts
-        && !q.stuck
-        && q.wake.is_none()
-        && q.deferred_error.is_none()
-        && q.in_flight.is_empty();
+    let free = q.is_plain() && q.in_flight.is_empty();
     free && rq.answers(q.qpn.get(), q.peer_qpn) && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
 }
 
-/// Executes the next WQE of `q` if it is a plain WRITE, no longer than a slice, between host
+/// Executes the WQE of `q` at `index` if it is a plain WRITE, no longer than a slice, between host
 /// memory.
 #[inline]
-fn write(keys: &KeyTable, q: &mut SendQueue, rq: &mut ReceiveQueue, slice: u64) -> Option<Done> {
-    let block = q.ring.as_ref()?.load(q.next);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, slice)?;
+fn write(
+    keys: &KeyTable,
+    (q, index): (&mut SendQueue, u64),
+    rq: &mut ReceiveQueue,
+    slice: u64,
+) -> Option<Done> {
+    let block = q.ring.as_ref()?.load(index);
+    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, (&block, index), slice)?;
     let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
     // One of no bytes has no key to find.
     let to = keys.find(&mut rq.remote_hint, rq.pd, rkey, remote.addr, len, right)?;

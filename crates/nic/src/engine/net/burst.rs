@@ -7,7 +7,6 @@ use super::{Connections, End, Outgoing, Posted};
 use crate::engine::in_flight::{InFlight, WqeInfo};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::tables::Tables;
-use crate::qp::QpState;
 use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use warpverbs_mem::{KeyTable, Kind};
@@ -27,7 +26,8 @@ impl Connections {
         let Tables { sends, keys, .. } = tables;
         let end = self.ends.get_mut(slot.at()).and_then(Option::as_deref_mut);
         let (Some(q), Some(end)) = (sends.live_mut(slot), end) else { return 0 };
-        if !is_plain(q) {
+        // The oldest one that is complete already is retired first.
+        if !q.is_plain() || q.in_flight.front().is_some_and(|first| !first.away) {
             return 0;
         }
         let first = q.next;
@@ -42,22 +42,13 @@ impl Connections {
     }
 }
 
-/// The state of the QP and of its queue allow the short way.
-fn is_plain(q: &SendQueue) -> bool {
-    q.state == QpState::Rts
-        && !q.stuck
-        && q.wake.is_none()
-        && q.deferred_error.is_none()
-        // The oldest one that is complete already is retired first.
-        && q.in_flight.front().is_none_or(|first| first.away)
-}
-
 /// Posts the next WQE of `q` if it is a plain WRITE.
 #[inline]
 fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
     let index = q.next;
     let block = q.ring.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, MAX_MESSAGE)?;
+    let PlainWrite { remote, source, len, flags } =
+        plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
     let outgoing = match source {
         Source::Inline(bytes) => Outgoing::Bytes(bytes.into()),
         Source::Memory(sge, span) if span.region.kind() == Kind::Host => Outgoing::One(sge),

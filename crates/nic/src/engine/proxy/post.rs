@@ -62,10 +62,12 @@ impl Proxy {
             return Submitted::Waits;
         }
         list.clear();
-        let (mut listed, mut halt) = (0, None);
+        let (mut listed, mut halt, is_plain) = (0, None, q.is_plain());
         while listed < room && q.next != q.posted {
             // Behind requests that wait for copies, all wait.
-            let plain = end.waiting.parked.is_empty() && add_plain(keys, q, end, list).is_some();
+            let plain = is_plain
+                && end.waiting.parked.is_empty()
+                && add_plain(keys, q, end, list).is_some();
             if !plain && let Err(why) = add((keys, bounce_buffers), q, end, long, list, reports) {
                 halt = Some(why);
                 break;
@@ -145,7 +147,8 @@ pub(crate) enum Submitted {
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> Option<()> {
     let index = q.next;
     let block = q.ring.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, &block, MAX_MESSAGE)?;
+    let PlainWrite { remote, source, len, flags } =
+        plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
     let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
     list.add(Sge::new(addr, len, proxy_lkey?.get()));
     let (id, flags_of) = header(end, index, flags);
