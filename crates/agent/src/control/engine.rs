@@ -102,15 +102,11 @@ impl Engine {
     /// How long nothing needs to be looked at, unless something arrives.
     fn pause(&mut self) -> Option<Duration> {
         let control = &self.inner.control;
-        let active = lock(&control.active);
-        if !active.is_empty() {
-            // Whoever waits for a transfer moves it on by itself, and needs the core.
-            let waited = active.iter().all(|transfer| transfer.is_waited_for());
+        if let Some(waited) = control.all_waited_for() {
             control.alert.store(true, Ordering::SeqCst);
             self.busy = Some(Instant::now());
             return Some(if waited { LONG_PAUSE } else { PAUSE });
         }
-        drop(active);
         match self.busy {
             Some(busy) if busy.elapsed() < LINGER => return Some(PAUSE),
             Some(_) => {

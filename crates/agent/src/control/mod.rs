@@ -144,6 +144,13 @@ impl Control {
         }
     }
 
+    /// Whether threads wait for all transfers in progress: these move them on by themselves, and need
+    /// the core. `None` if there is no transfer.
+    fn all_waited_for(&self) -> Option<bool> {
+        let active = lock(&self.active);
+        (!active.is_empty()).then(|| active.iter().all(|transfer| transfer.is_waited_for()))
+    }
+
     /// Memory is no longer registered: it is kept until no peer touches it any more.
     pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
         let kept = Kept::new(memory);
