@@ -162,24 +162,32 @@ struct Exchange {
   u32 begins;  // 1 for the one of the two that does
   u32 warmup;
   u32 iters;
-  u32 reserved;
+  u32 direct;  // 1: the peer's memory is mapped here
 };
 
 // Puts and raises the counter, waits for the peer's counter. report[0]: nanoseconds of `iters` rounds.
-template <class Coop>
+template <class Route, class Coop>
 WV_DEVICE Status exchange_rounds(const Coop& coop, const LocalView* local, const RemoteView* remote,
                                  const Exchange& how, u64* report) {
+  const LocalAt from{local, 0, 0}, counter{local, 1, 0};
+  const RemoteAt to{remote, 0, how.bytes}, raised{remote, 1, 0};
   const auto send = [&]() -> Status {
-    const Transfer data = put(coop, LocalAt{local, 0, 0}, RemoteAt{remote, 0, how.bytes}, how.bytes,
-                              on_channel(0, unsignalled | deferred));
-    if (!data.ok()) return wait(coop, data);
-    const Transfer raised =
-        atomic_add(coop, 1, RemoteAt{remote, 1, 0}, on_channel(0, unsignalled));
-    return raised.ok() ? Status{} : wait(coop, raised);
+    const Transfer data =
+        put<Route>(coop, from, to, how.bytes, on_channel(0, unsignalled | deferred));
+    if (!data.ok()) return data.status;
+    return atomic_add<Route>(coop, 1, raised, on_channel(0, unsignalled)).status;
   };
   const auto take = [&](u64 n) -> Status {
-    return wait_signal(coop, LocalAt{local, 1, 0}, compare::ge, n);
+    return wait_signal(coop, counter, compare::ge, n);
   };
+  if constexpr (!Route::may_be_rdma) {
+    // Looks every place up once: what the views say stays in registers from here on.
+    u64 value = 0;
+    Status status = put<Route>(coop, from, to, 0).status;
+    if (status.ok()) status = read_signal(counter, value);
+    if (status.ok() && get_ptr<Signal>(raised) == nullptr) status = Status::of(outcome::no_peer);
+    if (!status.ok()) return status;
+  }
   u64 start = 0;
   for (u64 n = 1; n <= u64{how.warmup} + how.iters; ++n) {
     if (n == u64{how.warmup} + 1) start = now_ns();
@@ -191,14 +199,22 @@ WV_DEVICE Status exchange_rounds(const Coop& coop, const LocalView* local, const
   return Status{};
 }
 
+// By the route that is named: 1 direct, else any.
+template <class Coop>
+WV_DEVICE Status exchange_by(const Coop& coop, const LocalView* local, const RemoteView* remote,
+                             const Exchange& how, u64* report) {
+  return how.direct == 1 ? exchange_rounds<route::direct>(coop, local, remote, how, report)
+                         : exchange_rounds<route::any>(coop, local, remote, how, report);
+}
+
 WV_SAFE_KERNEL(nixl_exchange_thread)(const LocalView* local, const RemoteView* remote, Exchange how,
                                      u64* report WV_COUNT(1), Status* status WV_COUNT(1)) {
   if (global_thread() != 0) return;
-  keep_first(status, exchange_rounds(thread, local, remote, how, report));
+  keep_first(status, exchange_by(thread, local, remote, how, report));
 }
 
 WV_SAFE_KERNEL(nixl_exchange_warp)(const LocalView* local, const RemoteView* remote, Exchange how,
                                    u64* report WV_COUNT(1), Status* status WV_COUNT(1)) {
   if (global_thread() >= warp_size) return;
-  keep_first(status, exchange_rounds(warp, local, remote, how, report));
+  keep_first(status, exchange_by(warp, local, remote, how, report));
 }

@@ -132,11 +132,22 @@ struct Side {
   u32 warmup;
   u32 iters;
   u32 lent;  // bytes of dynamic shared memory
-  u64 samples;  // iters u64: ticks of each round; 0: none are taken
+  u64 samples;  // iters u64: ticks at the end of each round; 0: none are taken
 };
 
+// Begins or ends what report[1] and report[2] measure, nanoseconds and ticks.
+WV_DEVICE void start_clocks(u64* report) {
+  report[1] = now_ns();
+  report[2] = ticks();
+}
+WV_DEVICE void stop_clocks(u64* report) {
+  report[1] = now_ns() - report[1];
+  report[2] = ticks() - report[2];
+}
+
 // Messages to and fro between this rank and its peer. report[1], report[2]: nanoseconds and ticks of
-// all measured rounds there and back.
+// all measured rounds there and back. What is done between two messages is measured as well, so
+// there is little of it.
 template <class Route, Exchange What, class Coop>
 WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, const Side& side,
                                  u64* report) {
@@ -155,23 +166,22 @@ WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, const Side&
                              at_offset<Signal>(heap, side.signal), lend_dynamic(side.lent), {}};
   if constexpr (by_mail(answer)) player.mail = mail_open(coop, heap, box, side.peer, side.peer);
   Status status = player.mail.status;
-  u64* samples = at_offset<u64>(heap, side.samples);
-  const bool begins = side.begins != 0;
-  const bool sampled = side.samples != 0 && coop.thread_rank() == 0;
-  u64 n = 0, start = 0, begun = 0, last = 0;
+  const bool begins = side.begins != 0, first = coop.thread_rank() == 0;
+  // Of all members those of the first one count. Rounds of this phase that are left, and before.
+  u32 left = side.warmup, n = 0;
   // One call of each kind, for both sides: a loop that is short in the instruction cache.
   for (bool sends = begins; status.ok(); sends = !sends) {
     if (sends == begins) {
-      if (sampled && n > side.warmup) {
-        const u64 now = ticks();
-        store<order::relaxed, scope::gpu>(samples + (n - side.warmup - 1), now - last);
-        last = now;
+      if (side.samples != 0 && first && n > side.warmup) {
+        u64* samples = at_offset<u64>(heap, side.samples);
+        store<order::relaxed, scope::gpu>(samples + (n - side.warmup - 1), ticks());
       }
-      if (n == side.warmup) {
-        start = now_ns();
-        begun = last = ticks();
+      if (left == 0) {
+        if (n != side.warmup || side.iters == 0) break;
+        left = side.iters;
+        if (first) start_clocks(report);
       }
-      if (n == u64{side.warmup} + side.iters) break;
+      left -= 1;
       n += 1;
     }
     if constexpr (answer == What) {
@@ -182,10 +192,7 @@ WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, const Side&
       status = sends ? player.template send<answer>(n) : player.template take<What>(n);
     }
   }
-  if (coop.thread_rank() == 0) {
-    report[1] = now_ns() - start;
-    report[2] = ticks() - begun;
-  }
+  if (first) stop_clocks(report);
   if constexpr (by_mail(answer)) {
     if (status.ok()) status = mail_close(coop, player.mail);
   }
@@ -233,6 +240,7 @@ WV_SAFE_KERNEL(shm_word_warp)(const Heap* heap, Side side, u64* report WV_COUNT(
 WV_SAFE_KERNEL(shm_mail_warp)(const Heap* heap, Side side, u64* report WV_COUNT(3)) {
   exchange_by_warp<Exchange::mail>(*heap, side, report);
 }
+WV_BLOCK_AT_MOST(768, shm_mail_block, (const Heap*, Side, u64*));
 WV_SAFE_KERNEL(shm_mail_block)(const Heap* heap, Side side, u64* report WV_COUNT(3)) {
   exchange_messages<route::direct, Exchange::mail>(block, *heap, side, report);
 }

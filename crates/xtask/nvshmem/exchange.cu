@@ -273,8 +273,9 @@ int main(int argc, char** argv) {
   bench.exchange<warp_group>(32, 8);
   bench.exchange<warp_group>(32, 4 << 10);
   bench.exchange<warp_group>(32, 16 << 10);
-  for (size_t bytes : {1 << 10, 4 << 10}) bench.exchange<block_group>(256, bytes);
-  for (size_t bytes : {16 << 10, 64 << 10}) bench.exchange<block_group>(512, bytes);
+  bench.exchange<block_group>(128, 1 << 10);
+  for (size_t bytes : {4 << 10, 16 << 10, 64 << 10}) bench.exchange<block_group>(512, bytes);
+  bench.exchange<block_group>(768, 64 << 10);
   bench.row("8 puts, 8 signals, a put back", warp_group, 1, 32, 8, 64, true, rank == 1, bench.iters, false, [&] {
     batches<<<1, 32>>>(bench.to, bench.from, bench.signals, rank, bench.iters, bench.warmup, bench.report);
   });

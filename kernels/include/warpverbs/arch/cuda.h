@@ -9,6 +9,8 @@
 #define WV_UNROLL _Pragma("unroll")
 #define WV_ROLLED _Pragma("unroll 1")
 #define WV_KERNEL(name) extern "C" __global__ void name
+#define WV_BLOCK_AT_MOST(threads, name, parameters) \
+  extern "C" __global__ void __launch_bounds__(threads) name parameters
 #define WV_SHARED(type, name) __shared__ type name
 #define WV_SITE (::wv::site{})
 

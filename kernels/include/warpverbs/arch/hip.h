@@ -11,6 +11,7 @@
 #define WV_UNROLL _Pragma("unroll")
 #define WV_ROLLED _Pragma("unroll 1")
 #define WV_KERNEL(name) extern "C" __attribute__((global)) void name
+#define WV_BLOCK_AT_MOST(threads, name, parameters) static_assert(true)
 #define WV_SHARED(type, name) static __attribute__((shared)) type name
 #define WV_SITE (::wv::site{})
 

@@ -15,6 +15,9 @@
 #define WV_COLD [[gnu::noinline, gnu::cold]] inline
 // WV_KERNEL(name)(const wv::Qp* qp, wv::u32 count) { … }
 #define WV_KERNEL(name) static void name
+// WV_BLOCK_AT_MOST(512, name, (const wv::Qp*, wv::u32)); in front of a kernel: its blocks have no more
+// threads, and each as many registers as that leaves.
+#define WV_BLOCK_AT_MOST(threads, name, parameters) static_assert(true)
 // WV_SHARED(type, name): uninitialised memory of the block; `type` may be an alias of an array.
 #define WV_SHARED(type, name)               \
   static const char wv_shared_key_##name{}; \

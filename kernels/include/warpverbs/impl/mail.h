@@ -77,7 +77,8 @@ WV_D WV_NOINLINE Status lines_by_rdma(const Heap& heap, const Peer* peer, const 
 }
 
 // Why a message of so many bytes is neither sent nor received.
-WV_DEVICE Status refused(const Mail& mail, u32 bytes) {
+WV_DEVICE Status refused(const Mail& mail, u32 bytes, bool aligned) {
+  if (!aligned) return Status::of(outcome::bad_address);
   if (!mail.status.ok()) return mail.status;
   return Status::of(bytes > mail.box.bytes ? outcome::too_long : outcome::no_peer);
 }
@@ -85,18 +86,18 @@ WV_DEVICE Status refused(const Mail& mail, u32 bytes) {
 template <class Route, class Coop, class Message>
 WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& message, u32 bytes,
                               Timeout timeout) {
-  if (bytes > mail.box.bytes || !allows(Route{}, mail.sends_by)) {
-    return refused(mail, bytes);
-  }
+  const bool taken = message.aligned() & (bytes <= mail.box.bytes) & allows(Route{}, mail.sends_by);
   // What the members wrote is part of the message.
   coop.sync();
   Status status;
-  if (mail.room == 0) {
+  // One branch for all that is rare: each delays the message.
+  if (!taken | (mail.room == 0)) {
+    if (!taken) return refused(mail, bytes, message.aligned());
     status = make_room(coop, mail, timeout);
     if (!status.ok()) return status;
   }
   MailLine* arriving = mail.lines + mail.send_slot;
-  if (Route::may_be_direct && mail.sends_by == reach::direct) {
+  if (Route::may_be_direct && (!Route::may_be_rdma || mail.sends_by == reach::direct)) {
     const u64 there = reinterpret_cast<u64>(arriving) + mail.to_delta;
     write_lines(coop, message, bytes, reinterpret_cast<MailLine*>(there), mail.send_number);
   } else if constexpr (Route::may_be_rdma) {
@@ -120,6 +121,8 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
 template <class Coop>
 WV_DEVICE void zero_wide(const Coop& coop, Mail& mail) {
   if (mail.wide == 0) return;
+  // Not between the lines that other members still send: the way out of a multiprocessor is narrow.
+  coop.sync();
   MailLine* lines = mail.lines + slot_of(mail, mail.received - 1);
   WV_ROLLED
   for (u32 i = coop.thread_rank(); i < mail.wide * wide_pairs; i += coop.size()) {
@@ -155,12 +158,11 @@ WV_DEVICE Status give_credit(const Coop& coop, Mail& mail, Timeout timeout) {
 template <class Route, class Coop, class Readers, class Message>
 WV_DEVICE Status receive_message(const Coop& coop, const Readers& readers, Mail& mail,
                                  const Message& message, u32 bytes, Timeout timeout) {
-  if (bytes > mail.box.bytes || !allows(Route{}, mail.receives_by)) {
-    return refused(mail, bytes);
+  if (!message.aligned() || bytes > mail.box.bytes || !allows(Route{}, mail.receives_by)) {
+    return refused(mail, bytes, message.aligned());
   }
   zero_wide(coop, mail);
-  LineWait wait{mail, mail.lines + mail.take_slot, mail.take_number,
-                HeapDeadline::of(*mail.heap, timeout), HeapPace{}};
+  LineWait wait{mail, mail.lines + mail.take_slot, mail.take_number, timeout.ns, LinePatience{}};
   const Status mine = read_lines(readers, wait, message, bytes);
   if (coop.any(!mine.ok())) return worst_of(coop, mine);
   if (bytes > narrow_most) mail.wide = wide_lines(bytes);
@@ -232,7 +234,6 @@ WV_DEVICE Status mail_close(const Coop& coop, Mail& mail) {
 template <class Route, class Coop>
 WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32 bytes,
                            Timeout timeout) {
-  if (reinterpret_cast<u64>(source) % 8 != 0) return Status::of(outcome::bad_address);
   const impl::MailBytes message{static_cast<u8*>(const_cast<void*>(source))};
   return impl::send_message<Route>(coop, mail, message, bytes, timeout);
 }
@@ -240,7 +241,6 @@ WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32
 template <class Route, class Coop>
 WV_DEVICE Status mail_recv(const Coop& coop, Mail& mail, void* target, u32 bytes,
                            Timeout timeout) {
-  if (reinterpret_cast<u64>(target) % 8 != 0) return Status::of(outcome::bad_address);
   const impl::MailBytes message{static_cast<u8*>(target)};
   return impl::receive_message<Route>(coop, coop, mail, message, bytes, timeout);
 }

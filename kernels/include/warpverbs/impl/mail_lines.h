@@ -25,6 +25,7 @@ constexpr u64 line_mark = u64{1} << 63;
 struct MailBytes {
   u8* at;
 
+  WV_DEVICE bool aligned() const { return reinterpret_cast<u64>(at) % line_payload == 0; }
   WV_DEVICE u64 get(u64 i) const { return read8(reinterpret_cast<const u64*>(at) + i); }
   WV_DEVICE void put(u64 i, u64 value) const {
     store<order::relaxed, scope::gpu>(reinterpret_cast<u64*>(at) + i, value);
@@ -50,6 +51,7 @@ struct MailBytes {
 struct MailRegister {
   u64* value;
 
+  WV_DEVICE bool aligned() const { return true; }
   WV_DEVICE u64 get(u64) const { return *value; }
   WV_DEVICE void put(u64, u64 v) const { *value = v; }
   WV_DEVICE u64 get_short(u32, u32) const { return *value; }
@@ -112,17 +114,21 @@ struct WarpOf {
   WV_DEVICE static WarpOf of(const Coop& coop) {
     return {coop.thread_rank() / wide_pairs, coop.size() / wide_pairs};
   }
-  // Calls `body(Together<n>, line)` for the warp's lines out of `lines`, n of them in a row.
-  template <class Body>
-  WV_DEVICE void share_out(u32 lines, Body body) const {
-    u64 done = in_rows<8, 1>(index, count, 0, 0, lines, body);
-    WV_ROLLED
-    for (; done + index < lines; done += count) {
-      if (!body(Together<1>{}, done + index, true)) return;
-    }
-  }
-  WV_DEVICE bool has_short() const { return index == count - 1; }
 };
+
+// Lines that a member has in its registers at a time where it has many: a warp alone has little in
+// flight else; members of a block have few lines each, and few registers.
+template <class Coop>
+constexpr u32 most_lines = Coop::max_size > warp_size ? 4 : 8;
+
+// Calls `body(Together<n>, first, mine)` for narrow lines, as share_out does. Where members have a
+// line each at most, as those of most blocks, there is one call and no arithmetic.
+template <class Coop, class Body>
+WV_DEVICE void share_narrow(const Coop& coop, u32 lines, Body body) {
+  const u32 rank = coop.thread_rank();
+  if (lines <= coop.size()) (void)body(Together<1>{}, rank, rank < lines);
+  else share_out<most_lines<Coop>>(coop, lines, body);
+}
 
 // Whether a group's whole warps share out wide lines; if not, each member has lines by itself.
 template <class Coop>
@@ -138,7 +144,7 @@ WV_DEVICE void write_narrow(const Coop& coop, const Message& message, u32 bytes,
                             u32 number) {
   constexpr u32 apart = Coop::alone ? 1 : warp_size;
   const u32 whole = bytes / line_payload;
-  share_out<8>(coop, whole, [&](auto together, u64 first, bool mine) {
+  share_narrow(coop, whole, [&](auto together, u32 first, bool mine) {
     constexpr u32 count = decltype(together)::count;
     if (!mine) return true;
     u64 held[count];
@@ -163,33 +169,25 @@ WV_DEVICE vec16 wide_pair(u32 lane, u64 low, u64 high) {
   return marked_pair(low, lane == wide_pairs - 1 ? tops : high);
 }
 
-// A warp's lines, by all its lanes.
+// A warp's lines, by all its lanes: line `index` of the message and each that lies `count` behind.
 template <class Message>
 WV_DEVICE void write_wide_by_warp(const Message& message, u32 bytes, MailLine* lines,
                                   WarpOf own) {
-  const u32 lane = lane_id(), full = bytes / wide_payload;
+  const u32 lane = lane_id(), whole = bytes / line_payload, all = wide_lines(bytes);
   const bool two = lane != wide_pairs - 1;
-  own.share_out(full, [&](auto together, u64 line, bool) {
-    constexpr u32 count = decltype(together)::count;
-    const u64 word = line * wide_words + lane;
-    MailLine* pairs = lines + line * wide_pairs + lane;
-    u64 low[count], high[count];
-    WV_UNROLL
-    for (u32 k = 0; k < count; ++k) {
-      low[k] = message.get(word + k * wide_words);
-      high[k] = two ? message.get(word + k * wide_words + wide_pairs) : 0;
+  MailLine* at = lines + own.index * wide_pairs + lane;
+  u32 word = own.index * wide_words + lane;
+  WV_ROLLED
+  for (u32 line = own.index; line < all; line += own.count) {
+    u64 low = word < whole ? message.get(word) : 0;
+    u64 high = two && word + wide_pairs < whole ? message.get(word + wide_pairs) : 0;
+    if (line == all - 1 && bytes % line_payload != 0) {
+      if (word == whole) low = word_of(message, bytes, whole);
+      if (two && word + wide_pairs == whole) high = word_of(message, bytes, whole);
     }
-    WV_UNROLL
-    for (u32 k = 0; k < count; ++k) {
-      store16<scope::system>(pairs + k * wide_pairs, wide_pair(lane, low[k], high[k]));
-    }
-    return true;
-  });
-  if (bytes % wide_payload != 0 && own.has_short()) {
-    const u32 word = full * wide_words + lane;
-    const u64 low = word_of(message, bytes, word);
-    const u64 high = two ? word_of(message, bytes, word + wide_pairs) : 0;
-    store16<scope::system>(lines + full * wide_pairs + lane, wide_pair(lane, low, high));
+    store16<scope::system>(at, wide_pair(lane, low, high));
+    at += own.count * wide_pairs;
+    word += own.count * wide_words;
   }
 }
 
@@ -227,88 +225,99 @@ WV_DEVICE void write_lines(const Coop& coop, const Message& message, u32 bytes, 
 
 // ---- receiving
 
+// How long a wait has lasted, and how it ended.
+struct LinePatience {
+  u64 end;  // 0: the clock was not looked at yet
+  u32 turn;
+  Status status;
+};
+
+// Turns of HeapPace between two looks at the clock.
+constexpr u32 line_turns = 4;
+
+// Behind so many looks: pauses, or says why the wait must end. Not inlined, and what it needs goes by
+// value: a message usually comes within a few looks, and what is done between two delays an answer.
+WV_D WV_NOINLINE inline LinePatience line_turn(const Heap& heap, u32 peer, u64 timeout_ns,
+                                               LinePatience past) {
+  HeapDeadline deadline{timeout_ns != 0 ? timeout_ns : fixed(heap.timeout_ns), {past.end}};
+  const u32 paused = past.turn < HeapPace::eager_turns ? 0 : past.turn - HeapPace::eager_turns;
+  HeapPace pace{past.turn + line_turns - 1, Backoff{paused / line_turns}};
+  const Status status = pace.next(heap, peer, deadline);
+  return {deadline.deadline.end, pace.turn, status};
+}
+
+// Records the wait for a line that has not come.
+WV_D WV_NOINLINE inline void line_missing(const Heap& heap, u32 peer, const MailLine* line,
+                                          u32 number, Status status) {
+  const u64 actual = load<order::relaxed, scope::system>(&line->first);
+  record_fault(heap, HeapWait{wait_for::mail, peer, line, number}, status, actual);
+}
+
 // One member's wait for pairs of a message. Nothing is acquired but the pairs themselves.
 struct LineWait {
   const Mail& mail;
   const MailLine* lines;
   u32 number;
-  HeapDeadline deadline;
-  HeapPace pace;
+  u64 timeout_ns;
+  LinePatience past;
 
-  // Until this member's pairs, Count of them, are what `arrived` accepts; if it has none, `mine` is
-  // false. Lanes of a warp leave the loop together: to gather lanes that left it one by one takes as
-  // long as a look.
-  template <class Coop, u32 Count, class Arrived>
-  WV_DEVICE Status await(vec16 (&held)[Count], u64 first, bool mine, Arrived arrived) {
-    constexpr u32 apart = Coop::alone ? 1 : warp_size;
-    const auto everybody = [](bool here) {
-      if constexpr (of_warps<Coop>) return ballot(all_lanes(), !here) == 0;
-      else return here;
-    };
-    const MailLine* own = lines + first;
-    for (;;) {
-      u32 missing = 0;
-      bool all = true;
-      WV_ROLLED
-      for (u32 look = 0; look < HeapPace::looks; ++look) {
-        WV_UNROLL
-        for (u32 k = 0; k < Count; ++k) {
-          if (mine) held[k] = load16<scope::system>(own + k * apart);
-        }
-        all = true;
-        WV_UNROLL
-        for (u32 k = 0; k < Count; ++k) {
-          const bool here = !mine || arrived(held[k]);
-          all = all && here;
-          if (!here) missing = k;
-        }
-        if (everybody(all)) return Status{};
-        give_way();
-      }
-      Status status = pace.next(*mail.heap, mail.from, deadline);
-      if (everybody(status.ok())) continue;
-      if constexpr (of_warps<Coop>) status = worst_of(wv::warp, status);
-      return all ? status : failed(status, own + missing * apart);
-    }
+  // Whether it holds for all lanes that leave a loop together: to gather lanes that left it one by
+  // one takes as long as a look.
+  template <class Coop>
+  WV_DEVICE static bool everybody(bool here) {
+    if constexpr (of_warps<Coop>) return ballot(all_lanes(), !here) == 0;
+    else return here;
   }
 
-  // Until the calling warp has Count wide lines in a row. What has come is not loaded again.
-  template <u32 Count>
-  WV_DEVICE Status await_wide(vec16 (&held)[Count], u64 first) {
-    constexpr lane_mask whole = ~lane_mask{0};
-    const MailLine* own = lines + first * wide_pairs + lane_id();
-    const Marked arrived;
-    WV_UNROLL
-    for (u32 k = 0; k < Count; ++k) held[k] = vec16{0, 0};
-    for (;;) {
-      bool here = true;
-      u32 missing = 0;
-      WV_ROLLED
-      for (u32 look = 0; look < HeapPace::looks; ++look) {
-        WV_UNROLL
-        for (u32 k = 0; k < Count; ++k) {
-          if (!arrived(held[k])) held[k] = load16<scope::system>(own + k * wide_pairs);
-        }
-        here = true;
-        WV_UNROLL
-        for (u32 k = 0; k < Count; ++k) {
-          if (!arrived(held[k])) missing = k;
-          here = here && arrived(held[k]);
-        }
-        if (ballot(whole, here) == whole) return Status{};
-        give_way();
+  // Calls `look()` until `has_come()` holds for everybody. `missing()` is a line that has not come.
+  template <class Coop, class Come, class Look, class Missing>
+  WV_DEVICE Status await(Come has_come, Look look, Missing missing) {
+    for (u32 looks = 0;;) {
+      if (everybody<Coop>(has_come())) return Status{};
+      if (looks == line_turns * HeapPace::looks) {
+        looks = 0;
+        past = line_turn(*mail.heap, mail.from, timeout_ns, past);
+        if (!everybody<Coop>(past.status.ok())) break;
       }
-      Status status = pace.next(*mail.heap, mail.from, deadline);
-      if (ballot(whole, !status.ok()) == 0) continue;
-      status = worst_of(wv::warp, status);
-      return here ? status : failed(status, own + missing * wide_pairs);
+      give_way();
+      look();
+      looks += 1;
     }
-  }
-
-  WV_DEVICE Status failed(Status status, const MailLine* line) const {
-    const u64 actual = load<order::relaxed, scope::system>(&line->first);
-    record_fault(*mail.heap, HeapWait{wait_for::mail, mail.from, line, number}, status, actual);
+    Status status = past.status;
+    if constexpr (of_warps<Coop>) status = worst_of(wv::warp, status);
+    if (!has_come()) line_missing(*mail.heap, mail.from, missing(), number, status);
     return status;
+  }
+
+  // Until this member's pairs, Count of them from `own` on, `apart` of each other, are what `arrived`
+  // accepts; if it has none, `mine` is false. Keep: pairs that have come are not loaded again, and
+  // some may be held already.
+  template <class Coop, bool Keep, u32 Count, class Arrived>
+  WV_DEVICE Status await_pairs(vec16 (&held)[Count], const MailLine* own, u32 apart, bool mine,
+                               Arrived arrived) {
+    const auto look = [&] {
+      WV_UNROLL
+      for (u32 k = 0; k < Count; ++k) {
+        if (Keep ? !arrived(held[k]) : mine) held[k] = load16<scope::system>(own + k * apart);
+      }
+    };
+    if constexpr (!Keep) look();
+    return await<Coop>(
+        [&] {
+          bool all = true;
+          WV_UNROLL
+          for (u32 k = 0; k < Count; ++k) all = all && arrived(held[k]);
+          return all || !mine;
+        },
+        look,
+        [&] {
+          const MailLine* missing = own;
+          WV_UNROLL
+          for (u32 k = 1; k < Count; ++k) {
+            if (!arrived(held[k])) missing = own + k * apart;
+          }
+          return missing;
+        });
   }
 };
 
@@ -319,10 +328,10 @@ WV_DEVICE Status read_narrow(const Coop& coop, LineWait& wait, const Message& me
   const u32 whole = bytes / line_payload;
   const Numbered arrived{wait.number};
   Status status;
-  share_out<8>(coop, whole, [&](auto together, u64 first, bool mine) {
+  share_narrow(coop, whole, [&](auto together, u32 first, bool mine) {
     constexpr u32 count = decltype(together)::count;
     vec16 held[count];
-    status = wait.await<Coop>(held, first, mine, arrived);
+    status = wait.await_pairs<Coop, false>(held, wait.lines + first, apart, mine, arrived);
     if (!status.ok() || !mine) return status.ok();
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) message.put(first + k * apart, payload_of(held[k]));
@@ -330,7 +339,7 @@ WV_DEVICE Status read_narrow(const Coop& coop, LineWait& wait, const Message& me
   });
   if (status.ok() && bytes % line_payload != 0 && has_short(coop)) {
     vec16 held[1];
-    status = wait.await<Thread>(held, whole, true, arrived);
+    status = wait.await_pairs<Thread, false>(held, wait.lines + whole, 1, true, arrived);
     if (status.ok()) message.put_short(whole, payload_of(held[0]), bytes % line_payload);
   }
   return status;
@@ -349,34 +358,67 @@ struct WideWords {
   }
 };
 
-// A warp's lines, by all its lanes.
+// Stores a lane's words of a line, the first of which is `word`: those of `whole` ones.
 template <class Message>
-WV_DEVICE Status read_wide_by_warp(LineWait& wait, const Message& message, u32 bytes, WarpOf own) {
-  const u32 lane = lane_id(), full = bytes / wide_payload;
-  const bool two = lane != wide_pairs - 1;
-  Status status;
-  own.share_out(full, [&](auto together, u64 line, bool) {
-    constexpr u32 count = decltype(together)::count;
+WV_DEVICE void put_wide(const Message& message, u32 word, u32 whole, u32 lane, WideWords words) {
+  if (word < whole) message.put(word, words.low);
+  if (lane != wide_pairs - 1 && word + wide_pairs < whole) {
+    message.put(word + wide_pairs, words.high);
+  }
+}
+
+// Rows of a warp that is the whole group, 8 lines each, for it has little in flight else. Where the
+// rest begins.
+template <class Message>
+WV_DEVICE u32 read_wide_rows(LineWait& wait, const Message& message, u32 bytes, Status& status) {
+  constexpr u32 count = 8;
+  const u32 lane = lane_id(), whole = bytes / line_payload, full = bytes / wide_payload;
+  u32 line = 0;
+  WV_ROLLED
+  for (; line + count <= full && status.ok(); line += count) {
     vec16 held[count];
-    status = wait.await_wide(held, line);
-    if (!status.ok()) return false;
-    const u64 word = line * wide_words + lane;
+    WV_UNROLL
+    for (u32 k = 0; k < count; ++k) held[k] = vec16{0, 0};
+    status = wait.await_pairs<Warp, true>(held, wait.lines + line * wide_pairs + lane, wide_pairs,
+                                          true, Marked{});
+    if (!status.ok()) break;
     WV_UNROLL
     for (u32 k = 0; k < count; ++k) {
-      const WideWords words = WideWords::of(held[k], lane);
-      message.put(word + k * wide_words, words.low);
-      if (two) message.put(word + k * wide_words + wide_pairs, words.high);
+      const u32 word = (line + k) * wide_words + lane;
+      put_wide(message, word, whole, lane, WideWords::of(held[k], lane));
     }
-    return true;
-  });
-  if (status.ok() && bytes % wide_payload != 0 && own.has_short()) {
-    vec16 held[1];
-    status = wait.await_wide(held, full);
-    if (!status.ok()) return status;
-    const WideWords words = WideWords::of(held[0], lane);
-    const u32 word = full * wide_words + lane;
-    put_word(message, bytes, word, words.low);
-    if (two) put_word(message, bytes, word + wide_pairs, words.high);
+  }
+  return line;
+}
+
+// A warp's lines, by all its lanes, as write_wide_by_warp has them. The next line is loaded while one
+// is stored: by then it has often come.
+template <class Coop, class Message>
+WV_DEVICE Status read_wide_by_warp(LineWait& wait, const Message& message, u32 bytes, WarpOf own) {
+  const u32 lane = lane_id(), whole = bytes / line_payload, all = wide_lines(bytes);
+  Status status;
+  u32 line = own.index;
+  if constexpr (Coop::max_size == warp_size) line = read_wide_rows(wait, message, bytes, status);
+  const MailLine* at = wait.lines + line * wide_pairs + lane;
+  u32 word = line * wide_words + lane;
+  vec16 held[1] = {{0, 0}};
+  WV_ROLLED
+  for (; line < all && status.ok(); line += own.count) {
+    status = wait.await_pairs<Warp, true>(held, at, 0, true, Marked{});
+    if (!status.ok()) break;
+    at += own.count * wide_pairs;
+    const vec16 come = held[0];
+    held[0] = vec16{0, 0};
+    if (line + own.count < all) held[0] = load16<scope::system>(at);
+    const WideWords words = WideWords::of(come, lane);
+    put_wide(message, word, whole, lane, words);
+    if (line == all - 1 && bytes % line_payload != 0) {
+      if (word == whole) put_word(message, bytes, whole, words.low);
+      if (lane != wide_pairs - 1 && word + wide_pairs == whole) {
+        put_word(message, bytes, whole, words.high);
+      }
+    }
+    word += own.count * wide_words;
   }
   return status;
 }
@@ -387,12 +429,13 @@ WV_DEVICE Status read_wide_alone(LineWait& wait, const Message& message, u32 byt
                                  u32 stride) {
   WV_ROLLED
   for (u32 line = first; line < wide_lines(bytes); line += stride) {
+    const MailLine* own = wait.lines + line * wide_pairs;
     vec16 last[1];
-    Status status = wait.await<Thread>(last, line * wide_pairs + wide_pairs - 1, true, Marked{});
+    Status status = wait.await_pairs<Thread, false>(last, own + wide_pairs - 1, 1, true, Marked{});
     WV_ROLLED
     for (u32 i = 0; i < wide_pairs && status.ok(); ++i) {
       vec16 held[1];
-      status = wait.await<Thread>(held, line * wide_pairs + i, true, Marked{});
+      status = wait.await_pairs<Thread, false>(held, own + i, 1, true, Marked{});
       if (!status.ok()) break;
       const u32 word = line * wide_words + i;
       put_word(message, bytes, word, unmarked(held[0].lo, static_cast<u32>(last[0].hi), i));
@@ -410,7 +453,7 @@ WV_DEVICE Status read_wide_alone(LineWait& wait, const Message& message, u32 byt
 template <class Coop, class Message>
 WV_DEVICE Status read_lines(const Coop& coop, LineWait& wait, const Message& message, u32 bytes) {
   if (bytes <= narrow_most) return read_narrow(coop, wait, message, bytes);
-  if (lines_by_warps(coop)) return read_wide_by_warp(wait, message, bytes, WarpOf::of(coop));
+  if (lines_by_warps(coop)) return read_wide_by_warp<Coop>(wait, message, bytes, WarpOf::of(coop));
   return read_wide_alone(wait, message, bytes, coop.thread_rank(), coop.size());
 }
 

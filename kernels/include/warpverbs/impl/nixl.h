@@ -10,7 +10,12 @@ namespace impl {
 
 // Views are never written after they were handed out, so their fields are read by `fixed`: such
 // loads need not be repeated behind a fence or an acquire.
-WV_DEVICE Watch watch_of(const LocalView& view) {
+// What bounds a wait is read once the wait lasts.
+struct WatchedView {
+  const LocalView& view;
+};
+WV_DEVICE Watch watch_of(const WatchedView& watched) {
+  const LocalView& view = watched.view;
   return {fixed(view.state), fixed(view.alarms), fixed(view.peers), 0};
 }
 
@@ -22,23 +27,26 @@ WV_DEVICE bool lies_in(u64 offset, u64 bytes, u64 whole) {
 struct NearRange {
   Status status;
   const LocalEntry* entry;
-  u64 offset;
+  u64 start;  // where kernels reach it
 
-  WV_DEVICE u8* addr() const { return at<u8>(fixed(entry->addr) + offset); }
+  WV_DEVICE u8* addr() const { return at<u8>(start); }
   WV_DEVICE bool nic_reaches() const { return fixed(entry->nic.addr) != 0; }
-  WV_DEVICE OneKey nic() const { return {fixed(entry->nic.addr) + offset, fixed(entry->nic.lkey)}; }
+  WV_DEVICE OneKey nic() const {
+    return {fixed(entry->nic.addr) + (start - fixed(entry->addr)), fixed(entry->nic.lkey)};
+  }
 };
 
 WV_DEVICE const LocalEntry* entry_of(const LocalView& view, u32 index) {
   return at<const LocalEntry>(fixed(view.entries)) + index;
 }
 
+// An entry's address and length are loaded together, and so is the route of a peer's: a look at
+// memory that the caches have forgotten, as they do at every acquire, takes as long for all of them.
 WV_DEVICE NearRange near_range(const LocalAt& place, u64 bytes) {
   if (place.index < fixed(place.view->count)) {
     const LocalEntry* entry = entry_of(*place.view, place.index);
-    if (lies_in(place.offset, bytes, fixed(entry->bytes))) {
-      return {Status{}, entry, place.offset};
-    }
+    const u64 addr = fixed(entry->addr), all = fixed(entry->bytes);
+    if (lies_in(place.offset, bytes, all)) return {Status{}, entry, addr + place.offset};
   }
   return {Status::of(outcome::bad_address), nullptr, 0};
 }
@@ -60,11 +68,11 @@ struct FarRange {
   Status status;
   bool direct;
   const RemoteEntry* entry;
-  u64 offset;
+  u64 start;  // direct: where kernels here reach it; else for the NIC
 
   WV_DEVICE u32 peer() const { return fixed(entry->peer); }
-  WV_DEVICE u8* addr() const { return at<u8>(fixed(entry->addr) + offset); }
-  WV_DEVICE OneKey nic() const { return {fixed(entry->nic.addr) + offset, fixed(entry->nic.rkey)}; }
+  WV_DEVICE u8* addr() const { return at<u8>(start); }
+  WV_DEVICE OneKey nic() const { return {start, fixed(entry->nic.rkey)}; }
   WV_DEVICE const Qp* qp(const How& how) const {
     return &qp_of(fixed(entry->qps), how.channel % fixed(entry->qp_count));
   }
@@ -75,12 +83,13 @@ WV_DEVICE FarRange far_range(const RemoteAt& place, u64 bytes, u64 align = 1) {
   const Status bad = Status::of(outcome::bad_address);
   if (place.index >= fixed(place.view->count)) return {bad, false, nullptr, 0};
   const RemoteEntry* entry = at<const RemoteEntry>(fixed(place.view->entries)) + place.index;
+  const u64 addr = fixed(entry->addr), all = fixed(entry->bytes);
   const reach route = fixed(entry->route);
   if (!allows(Route{}, route)) return {Status::of(outcome::no_peer), false, nullptr, 0};
-  const bool direct = route == reach::direct;
-  if (!lies_in(place.offset, bytes, fixed(entry->bytes))) return {bad, direct, entry, 0};
-  const u64 start = fixed(direct ? entry->addr : entry->nic.addr) + place.offset;
-  return {start % align == 0 ? Status{} : bad, direct, entry, place.offset};
+  const bool direct = Route::may_be_direct && (!Route::may_be_rdma || route == reach::direct);
+  const u64 start = (direct ? addr : fixed(entry->nic.addr)) + place.offset;
+  const bool good = lies_in(place.offset, bytes, all) && start % align == 0;
+  return {good ? Status{} : bad, direct, entry, start};
 }
 
 template <class Route>
@@ -259,7 +268,7 @@ WV_DEVICE Status wait_signal(const Coop& coop, const LocalAt& counter, compare h
   const LocalView& view = *counter.view;
   auto deadline = impl::HeapDeadline::of(impl::fixed(view.timeout_ns), timeout);
   return impl::await_word_together(
-      coop, impl::watch_of(view), impl::HeapWait{wait_for::signal, peer, word, value}, deadline,
+      coop, impl::WatchedView{view}, impl::HeapWait{wait_for::signal, peer, word, value}, deadline,
       [&] { return impl::value_of(word); },
       [&](u64 actual) { return impl::holds(actual, how, value); });
 }

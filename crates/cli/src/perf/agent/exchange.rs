@@ -52,7 +52,10 @@ impl Exchange {
         let views = agent.views(&[memory, counter], &[Some(&data), Some(&raised)])?;
         let (status, took) = (KernelStatus::new(&side.gpu)?, side.gpu.alloc(8, Place::Shared)?);
         let Self { bytes, threads, begins, warmup, rounds: iters } = *self;
-        let how = k::Exchange { bytes, begins: begins.into(), warmup, iters, reserved: 0 };
+        let path = views.path(peer).context("the peer has no entry")?;
+        // Kernels name the route, as a program would that knows it.
+        let direct = u32::from(path != PathKind::Network);
+        let how = k::Exchange { bytes, begins: begins.into(), warmup, iters, direct };
         let (local, remote) = (views.local(), views.remote());
         let (report, out): (KernelPtr<u64>, _) = (KernelPtr::new(&took), status.pointer());
         let kernel: Box<dyn SafeKernel> = match threads {

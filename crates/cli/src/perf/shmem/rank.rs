@@ -124,8 +124,11 @@ impl Rank {
         self.heap.read(&self.samples, &mut found)?;
         let scale = ns as f64 / ticks.max(1) as f64;
         let (words, _) = found.as_chunks::<8>();
-        let rounds = words.iter().map(|word| (u64::from_le_bytes(*word) as f64 * scale) as u64);
-        Ok(Summary::of(rounds.collect()))
+        let ends: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let begun = ends.last().map(|end| end.wrapping_sub(ticks));
+        let begins = begun.into_iter().chain(ends.iter().copied());
+        let round = |(end, begin): (&u64, u64)| (end.wrapping_sub(begin) as f64 * scale) as u64;
+        Ok(Summary::of(ends.iter().zip(begins).map(round).collect()))
     }
 
     /// All ranks run a row's kernel and compare what it moved; the times of this rank's, if it had one.
