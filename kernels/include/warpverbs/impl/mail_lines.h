@@ -306,8 +306,8 @@ struct LineWait {
         [&] {
           bool all = true;
           WV_UNROLL
-          for (u32 k = 0; k < Count; ++k) all = all && arrived(held[k]);
-          return all || !mine;
+          for (u32 k = 0; k < Count; ++k) all = all && (!mine || arrived(held[k]));
+          return all;
         },
         look,
         [&] {
