@@ -94,11 +94,15 @@ fn equipped(rank: &mut Rank) -> (Heap, Sym<Signal>, Team, Sym<u64>) {
 /// Runs a kernel that waits for the killed rank for at most `limit`, and gives how that ended.
 fn run(
     rank: &Rank,
-    (heap, team, mailbox): (&Heap, &Team, &Sym<u64>),
+    (heap, never, team, mailbox): (&Heap, &Sym<Signal>, &Team, &Sym<u64>),
     what: WaitFor,
     limit: Duration,
 ) -> Result<(), Outcome> {
     let status = KernelStatus::new(&rank.gpu).unwrap();
+    if what == WaitFor::Signal {
+        wait_for(rank, heap, never, (1, limit), &status).wait().unwrap();
+        return Outcome::of(status.read().unwrap());
+    }
     let sent = rank.gpu.alloc(8, Place::Device).unwrap();
     let ns = limit.as_nanos() as u64;
     let meet = m::ShmMeet {
@@ -129,11 +133,11 @@ fn run(
 
 #[test]
 fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
-    for what in [WaitFor::Barrier, WaitFor::Mail, WaitFor::Credit] {
+    for what in [WaitFor::Signal, WaitFor::Barrier, WaitFor::Mail, WaitFor::Credit] {
         let server = serve();
         let mut child = start("wait", server.local_addr().port());
         let mut rank = first_rank(server.local_addr().port()).unwrap();
-        let (mut heap, _, team, mailbox) = equipped(&mut rank);
+        let (mut heap, never, team, mailbox) = equipped(&mut rank);
         rank.meet();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -150,7 +154,7 @@ fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
         };
         rank.gpu.launch(&put, DIM, PATIENCE).unwrap().wait().unwrap();
         status.check(&[]).unwrap();
-        let heap_parts = (&heap, &team, &mailbox);
+        let heap_parts = (&heap, &never, &team, &mailbox);
         let ended = run(&rank, heap_parts, what, Duration::from_millis(300));
         assert_eq!(ended, Err(Outcome::Timeout), "{what:?}");
         let fault = heap.health().unwrap().fault.unwrap();
@@ -159,7 +163,7 @@ fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
         // Given up, it is waited for no more.
         heap.mark_lost(1).unwrap();
         let begun = Instant::now();
-        let ended = run(&rank, (&heap, &team, &mailbox), what, 4 * PATIENCE);
+        let ended = run(&rank, (&heap, &never, &team, &mailbox), what, 4 * PATIENCE);
         assert_eq!(ended, Err(Outcome::PeerLost), "{what:?}");
         assert!(begun.elapsed() < PATIENCE);
         // The store tells it as well.
