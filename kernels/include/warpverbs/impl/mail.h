@@ -86,13 +86,14 @@ WV_DEVICE Status refused(const Mail& mail, u32 bytes, bool aligned) {
 template <class Route, class Coop, class Message>
 WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& message, u32 bytes,
                               Timeout timeout) {
-  const bool taken = message.aligned() & (bytes <= mail.box.bytes) & allows(Route{}, mail.sends_by);
+  const u32 wrong = u32{!message.aligned()} | u32{bytes > mail.box.bytes} |
+                    u32{!allows(Route{}, mail.sends_by)};
   // What the members wrote is part of the message.
   coop.sync();
   Status status;
   // One branch for all that is rare: each delays the message.
-  if (!taken | (mail.room == 0)) {
-    if (!taken) return refused(mail, bytes, message.aligned());
+  if ((wrong | u32{mail.room == 0}) != 0) {
+    if (wrong != 0) return refused(mail, bytes, message.aligned());
     status = make_room(coop, mail, timeout);
     if (!status.ok()) return status;
   }
