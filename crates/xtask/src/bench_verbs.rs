@@ -57,14 +57,15 @@ const FIGURES: [Figure; 4] = [
 const CORES_FOR_LATENCY: usize = 4;
 
 impl Figure {
-    /// What `perf` measures, posted by the host. perftest's NICs are threads of their own.
+    /// What `perf` measures, posted by the host, over the link that `warpverbs run` takes between
+    /// programs of a host. perftest's NICs are threads of their own.
     fn perf(&self, program: &PathBuf, seconds: f64) -> Result<f64> {
         let (flags, pointer) = match self.is_latency {
             true => ("--lat --engine thread", "/latency/p50_ns"),
             false => ("--bw", "/messages_per_s"),
         };
         let Self { bytes, .. } = self;
-        let line = format!("write local {flags} -b {bytes} -e {bytes} -D {seconds}");
+        let line = format!("write local --link shm {flags} -b {bytes} -e {bytes} -D {seconds}");
         ours::number(&ours::run(program, &line)?[0], pointer)
     }
 
