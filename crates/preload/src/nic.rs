@@ -4,6 +4,7 @@ use crate::events::Router;
 use crate::faults;
 use crate::settings::Settings;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -117,9 +118,12 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
 /// Programs poll their CQs without end. Where two of them and their NICs do not have a core each, a
 /// NIC that sleeps between its polls is run sooner than one that competes with what it waits for.
 fn idle() -> Idle {
-    match std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 4) {
-        true => Idle { spin: 0, yields: 0, sleep: Duration::from_micros(20) },
-        false => Idle::default(),
+    let sleeping = |us| Idle { spin: 0, yields: 0, sleep: Duration::from_micros(us) };
+    match std::thread::available_parallelism().map_or(1, NonZero::get) {
+        // Each wake-up takes the only core from the program that it waits for.
+        1 => sleeping(100),
+        2 | 3 => sleeping(20),
+        _ => Idle::default(),
     }
 }
 
