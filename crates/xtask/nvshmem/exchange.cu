@@ -4,15 +4,12 @@
 //   exchange RANK FILE ITERS WARMUP
 //
 // FILE carries NVSHMEM's unique id from rank 0 to rank 1.
-#include <nvshmem.h>
-#include <nvshmemx.h>
+#include "common.h"
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <unistd.h>
 #include <vector>
 
 #define CHECK(call)                                                                   \
@@ -26,12 +23,6 @@
 
 enum Group { thread_group, warp_group, block_group };
 static const char* const names[] = {"thread", "warp", "block"};
-
-__device__ uint64_t now_ns() {
-  uint64_t t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-  return t;
-}
 
 template <int G>
 __device__ bool is_leader() {
@@ -227,28 +218,6 @@ struct Bench {
   }
 };
 
-static void meet_by_file(int rank, const char* file, nvshmemx_uniqueid_t* id) {
-  if (rank == 0) {
-    nvshmemx_get_uniqueid(id);
-    const std::string part = std::string(file) + ".part";
-    std::FILE* out = std::fopen(part.c_str(), "wb");
-    std::fwrite(id, sizeof *id, 1, out);
-    std::fclose(out);
-    std::rename(part.c_str(), file);
-    return;
-  }
-  for (int turn = 0; turn < 6000; ++turn) {
-    if (std::FILE* in = std::fopen(file, "rb")) {
-      const size_t read = std::fread(id, sizeof *id, 1, in);
-      std::fclose(in);
-      if (read == 1) return;
-    }
-    usleep(10000);
-  }
-  std::fprintf(stderr, "rank 0 has left no unique id in %s after a minute\n", file);
-  std::exit(1);
-}
-
 int main(int argc, char** argv) {
   if (argc != 5) {
     std::fprintf(stderr, "usage: exchange RANK FILE ITERS WARMUP\n");
@@ -256,11 +225,7 @@ int main(int argc, char** argv) {
   }
   const int rank = std::atoi(argv[1]);
   CHECK(cudaSetDevice(rank));
-  nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-  meet_by_file(rank, argv[2], &id);
-  nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
-  nvshmemx_set_attr_uniqueid_args(rank, 2, &id, &attributes);
-  if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes) != 0) return 1;
+  start_nvshmem(rank, argv[2]);
 
   Bench bench{rank, std::atoi(argv[3]), std::atoi(argv[4]), size_t{64} << 20};
   bench.to = static_cast<char*>(nvshmem_malloc(bench.room));

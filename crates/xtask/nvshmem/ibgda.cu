@@ -4,16 +4,13 @@
 //   ibgda RANK FILE ITERS
 //
 // FILE carries NVSHMEM's unique id from rank 0 to rank 1.
-#include <nvshmem.h>
-#include <nvshmemx.h>
+#include "common.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <unistd.h>
 #include <vector>
 
 static int rank_;
@@ -27,12 +24,6 @@ static void require(bool holds, const char* what) {
 static void step(const char* what) { std::fprintf(stderr, "rank %d: %s\n", rank_, what); }
 
 #define CHECK(call) require((call) == cudaSuccess, #call)
-
-__device__ uint64_t now_ns() {
-  uint64_t t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-  return t;
-}
 
 __global__ void put_value(int* to, int value, int peer) {
   nvshmem_int_p(to, value, peer);
@@ -97,26 +88,6 @@ static std::vector<int> read(const int* from, size_t count) {
   return out;
 }
 
-static void join(const char* file) {
-  nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-  nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
-  if (rank_ == 0) {
-    require(nvshmemx_get_uniqueid(&id) == 0, "a unique id");
-    const std::string part = std::string(file) + ".part";
-    FILE* f = std::fopen(part.c_str(), "wb");
-    require(f && std::fwrite(&id, sizeof id, 1, f) == 1, "the id is written");
-    std::fclose(f);
-    std::rename(part.c_str(), file);
-  } else {
-    while (access(file, R_OK) != 0) usleep(1000);
-    FILE* f = std::fopen(file, "rb");
-    require(f && std::fread(&id, sizeof id, 1, f) == 1, "the id is read");
-    std::fclose(f);
-  }
-  nvshmemx_set_attr_uniqueid_args(rank_, 2, &id, &attr);
-  require(nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attr) == 0, "NVSHMEM starts");
-}
-
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   rank_ = std::atoi(argv[1]);
@@ -126,7 +97,7 @@ int main(int argc, char** argv) {
   CHECK(cudaSetDevice(rank_ % gpus));
   CHECK(cudaFree(nullptr));
   step("start");
-  join(argv[2]);
+  start_nvshmem(rank_, argv[2]);
   step("heap");
   const size_t count = 1 << 18;
   int* from = static_cast<int*>(nvshmem_malloc(count * sizeof(int)));

@@ -12,19 +12,8 @@
 #   HEAPS              where the heap lies: DEVICE, SYSMEM (default: both)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-ours=${1:?usage: ibgda.sh WARPVERBS [ITERS]}
-iters=${2:-2000}
-out=${OUT:-$(mktemp -d)}
-python=${PYTHON:-python3}
-mkdir -p "$out"
-
-nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-home=${NVSHMEM_HOME:-$("$python" -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])')} ||
-  { echo "no NVSHMEM: set NVSHMEM_HOME or install nvidia-nvshmem-cu13" >&2; exit 1; }
-host=$(find "$home/lib" -name 'libnvshmem_host.so*' | sort | head -n 1)
-arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-"$nvcc" -std=c++17 -rdc=true -arch="sm_$arch" -I"$home/include" -L"$(dirname "$nvcc")/../lib" -o "$out/ibgda" \
-  "$here/ibgda.cu" "$home/lib/libnvshmem_device.a" -Xlinker "$host"
+source "$here/build.sh"
+build ibgda
 
 export LD_LIBRARY_PATH="${RDMA_CORE:+$RDMA_CORE:}$home/lib:${LD_LIBRARY_PATH:-}"
 export NVSHMEM_REMOTE_TRANSPORT=none NVSHMEM_IB_ENABLE_IBGDA=1 NVSHMEM_IBGDA_FORCE_NIC_BUF_MEMTYPE=hostmem

@@ -12,19 +12,8 @@
 #   OUT           folder for the JSON      (default: a new one under /tmp)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-ours=${1:?usage: run.sh WARPVERBS [ITERS]}
-iters=${2:-2000}
-out=${OUT:-$(mktemp -d)}
-python=${PYTHON:-python3}
-mkdir -p "$out"
-
-nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-home=${NVSHMEM_HOME:-$("$python" -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])')} ||
-  { echo "no NVSHMEM: set NVSHMEM_HOME or install nvidia-nvshmem-cu13" >&2; exit 1; }
-host=$(find "$home/lib" -name 'libnvshmem_host.so*' | sort | head -n 1)
-arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-"$nvcc" -std=c++17 -rdc=true -arch="sm_$arch" -I"$home/include" -L"$(dirname "$nvcc")/../lib" -o "$out/exchange" \
-  "$here/exchange.cu" "$home/lib/libnvshmem_device.a" -Xlinker "$host"
+source "$here/build.sh"
+build exchange
 
 theirs() {
   local rank pids=()
