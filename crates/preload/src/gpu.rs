@@ -2,6 +2,7 @@
 //! the driver that the program has loaded; programs without one never come here.
 
 use crate::nic::refuse_region;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::cuda::{Cache, CopyPath, CopyPolicy, CudaDevice, CudaOptions, owner};
 use warpverbs_gpu::{Gpu, GpuError};
@@ -17,37 +18,26 @@ pub(crate) fn region(what: &str, address: u64, len: u64) -> Option<Result<Region
     // SAFETY: a name that ends with a zero byte. Nothing is loaded; a driver that is there stays.
     let driver =
         unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    if driver.is_null() {
-        return None;
-    }
-    let refuse = |why: &str| {
-        Refusal::new(Errno::EFAULT, format!("{what}: {len:#x} bytes at {address:#x}: {why}"))
-    };
-    Some(match owner(address) {
-        Ok(Some(ordinal)) => adopt(what, ordinal, address, len)
-            .unwrap_or_else(|error| Err(refuse(&error.to_string()))),
-        Ok(None) => Err(refuse("not the memory of a GPU")),
-        Err(error) => Err(refuse(&error.to_string())),
-    })
+    (!driver.is_null()).then(|| adopt(what, address, len))
 }
 
-fn adopt(
-    what: &str,
-    ordinal: u32,
-    address: u64,
-    len: u64,
-) -> Result<Result<Region, Refusal>, GpuError> {
-    let gpu = device(ordinal)?;
+fn adopt(what: &str, address: u64, len: u64) -> Result<Region, Refusal> {
+    let refuse = |why: &dyn Display| {
+        Refusal::new(Errno::EFAULT, format!("{what}: {len:#x} bytes at {address:#x}: {why}"))
+    };
+    let ordinal = owner(address).map_err(|error| refuse(&error))?;
+    let ordinal = ordinal.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
+    let gpu = device(ordinal).map_err(|error| refuse(&error))?;
     // What is adopted begins at a multiple of 16.
     let lead = address & 15;
-    let Ok(bytes) = usize::try_from(len.saturating_add(lead)) else {
-        return Ok(Err(Refusal::invalid(format!("{what}: {len:#x} bytes"))));
-    };
+    let bytes = usize::try_from(len.saturating_add(lead))
+        .map_err(|_| Refusal::invalid(format!("{what}: {len:#x} bytes")))?;
     // SAFETY: the program frees the memory after the key, as with a device of hardware. If it does
     // not, the driver refuses copies of addresses that it does not know.
-    let whole = unsafe { gpu.adopt(address - lead, bytes, Arc::new(())) }?;
+    let whole = unsafe { gpu.adopt(address - lead, bytes, Arc::new(())) };
+    let whole = whole.map_err(|error| refuse(&error))?;
     let slice = whole.region().slice(lead, len as usize);
-    Ok(slice.map_err(|error| refuse_region(what, &error)))
+    slice.map_err(|error| refuse_region(what, &error))
 }
 
 /// The GPU, opened once. Copies never wait for kernels, which the program launches by itself.
