@@ -43,6 +43,10 @@ pub struct GpuInfo {
     pub pci: Option<String>,
     /// Whether its driver exports its memory as dmabufs, for NICs to reach it.
     pub dmabuf: bool,
+    /// Whether kernels that see one write of a NIC see all that the NIC wrote before, in the device's
+    /// memory too. CUDA: `GPU_DIRECT_RDMA_WRITES_ORDERING` is not NONE. True where the driver does not
+    /// say.
+    pub ordered_nic_writes: bool,
     /// Whether memory of its [arenas](Gpu::arena) can be shared with other processes.
     pub shareable: bool,
     /// The card's identity, the same for every process of the machine; absent for a device that is
@@ -63,6 +67,7 @@ impl GpuInfo {
             memory_bytes: 0,
             pci: None,
             dmabuf: false,
+            ordered_nic_writes: true,
             shareable: false,
             uuid: None,
         }

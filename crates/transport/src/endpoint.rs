@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use warpverbs_gpu::{Buffer, KernelPtr, Qp};
+use warpverbs_gpu::{Buffer, GpuError, GpuInfo, KernelPtr, Qp};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::export::{CqMode, ErrorWord, PostState};
 use warpverbs_mlx5::num::Qpn;
@@ -94,6 +94,9 @@ struct Core {
 impl Endpoint {
     pub(crate) fn new(device: Arc<DeviceShared>, config: &EndpointConfig) -> Result<Self, Error> {
         config.check()?;
+        if let Some(gpu) = config.gpu.as_ref().filter(|_| device.nic.way().is_some()) {
+            check_order(gpu.info())?;
+        }
         let memory = Memory::new(config, device.nic.send_cq(config.send_cq))?;
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
@@ -364,6 +367,18 @@ fn create_qp(
     })
 }
 
+/// Kernels take a completion of an RDMA device for the arrival of what it stands for.
+fn check_order(gpu: &GpuInfo) -> Result<(), GpuError> {
+    match gpu.ordered_nic_writes {
+        true => Ok(()),
+        false => Err(GpuError::Unsupported {
+            device: format!("{} ({:?} device {})", gpu.name, gpu.kind, gpu.ordinal),
+            what: "kernels that see writes of RDMA devices in order \
+                   (GPU_DIRECT_RDMA_WRITES_ORDERING is NONE; the software NIC does without)",
+        }),
+    }
+}
+
 /// A first packet sequence number that late packets of an older connection will not hit.
 fn random_psn() -> Result<u32, Error> {
     let mut bytes = [0; 4];
@@ -375,5 +390,21 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (qpn, state, peer) = (self.qpn(), self.state(), self.peer());
         write!(f, "Endpoint({qpn:#x}, {state}, peer {peer:x?})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_order;
+    use warpverbs_gpu::{GpuInfo, GpuKind};
+
+    #[test]
+    fn a_gpu_that_does_not_order_writes_of_devices_is_refused() {
+        let mut gpu = GpuInfo::new(GpuKind::Cuda, 1, "an old one");
+        assert!(check_order(&gpu).is_ok(), "as far as is known");
+        gpu.ordered_nic_writes = false;
+        let error = check_order(&gpu).unwrap_err().to_string();
+        let named = ["an old one", "device 1", "GPU_DIRECT_RDMA_WRITES_ORDERING", "software NIC"];
+        assert!(named.iter().all(|part| error.contains(part)), "{error}");
     }
 }

@@ -78,6 +78,7 @@ pub(crate) fn checks(
         vec![driver(nic), firmware(nic, opened), modules(root, opened), locked(report)];
     if gpu.kind == GpuKind::Cuda {
         checks.extend([register(root), payload(root)]);
+        checks.extend(gpu.info.as_ref().map(|info| order(info.ordered_nic_writes)));
         let memory = gpu.info.as_ref().map_or(0, |info| info.memory_bytes);
         let slot = gpu.info.as_ref().and_then(|info| info.pci.as_deref());
         checks.extend(slot.map(|slot| bar1(root, slot, memory)));
@@ -192,6 +193,20 @@ fn payload(root: &Root) -> Check {
             what,
             "neither the open kernel module nor nvidia_peermem",
             "install NVIDIA's open kernel module (dmabuf, Linux 5.12), or `modprobe nvidia_peermem`",
+        ),
+    }
+}
+
+/// Whether what the NIC wrote is there when a kernel sees the completion.
+fn order(ordered: bool) -> Check {
+    let what = "order of the NIC's writes";
+    match ordered {
+        true => Check::good(what, "kernels see them in order"),
+        false => Check::stop(
+            what,
+            "kernels of this GPU may see a completion before the data (GPU_DIRECT_RDMA_WRITES_ORDERING \
+             is NONE)",
+            "endpoints for its kernels are refused on RDMA devices: `--nic soft`, or another GPU",
         ),
     }
 }
@@ -364,6 +379,13 @@ mod tests {
         assert!(of(open, false).found.contains("dmabuf"));
         assert_eq!(of(closed, true).found, "nvidia_peermem");
         assert!(of(closed, false).remedy.unwrap().contains("modprobe nvidia_peermem"));
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_order_writes_is_not_for_the_direct_way() {
+        assert!(order(true).remedy.is_none());
+        let check = order(false);
+        assert!(check.stops && check.remedy.unwrap().contains("--nic soft"));
     }
 
     #[test]

@@ -11,6 +11,10 @@ use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError, RwLock};
 
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`: kernels of the device consume writes of other devices
+/// consistently. Of larger values, kernels of all devices do.
+const WRITES_ORDERED: i32 = 100;
+
 /// A device's primary context, which it shares with every other user of CUDA in this process.
 ///
 /// Retained once and never released: the last release would wait for running kernels, and streams,
@@ -195,6 +199,8 @@ pub fn describe(ordinal: u32) -> Result<crate::GpuInfo, GpuError> {
         // GPUs have one function of interest, the first.
         pci: Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.0")),
         dmabuf: get(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED).is_ok_and(|yes| yes != 0),
+        ordered_nic_writes: get(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)
+            .map_or(true, |order| order >= WRITES_ORDERED),
         shareable: super::arena::is_shareable(get),
         uuid: uuid(driver, device),
     })

@@ -40,6 +40,7 @@ impl SimtDevice {
             memory_bytes: memory_bytes(),
             pci: None,
             dmabuf: false,
+            ordered_nic_writes: true,
             shareable: true,
             uuid: None,
         };
