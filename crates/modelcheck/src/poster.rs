@@ -8,6 +8,7 @@ use crate::post::word::Word;
 use crate::world::{QPN, World};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{self, Relaxed};
+use warpverbs_mlx5::cqe::gives_back;
 use warpverbs_mlx5::export::QueueState;
 
 fn order(order: Ordering) -> Order {
@@ -252,8 +253,10 @@ impl Poster {
         }
         if ci != from {
             store(self.world.cq_ci(), 8, ci, Order::Relaxed);
-            let value = (ci as u32 & 0xff_ffff).swap_bytes();
-            store(self.world.cq_record(), 4, value.into(), Order::Release);
+            if gives_back(from, ci, log_size) {
+                let value = (ci as u32 & 0xff_ffff).swap_bytes();
+                store(self.world.cq_record(), 4, value.into(), Order::Release);
+            }
         }
         poller.completed() != before
     }

@@ -359,7 +359,7 @@ fn create_qp(
         recv,
         record: &record,
         send_cq: cq(shape.send_cq_mode, shape.log_send_cq, &send_cq, &send_record),
-        recv_cq: cq(CqMode::Ring, shape.log_recv, &recv_cq, &recv_record),
+        recv_cq: cq(CqMode::Ring, shape.log_recv_cq, &recv_cq, &recv_record),
         access: config.access,
         inline_bytes: shape.inline_bytes,
         host_only: config.placement == QueuePlacement::Host,

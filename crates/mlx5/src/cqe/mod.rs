@@ -9,5 +9,5 @@ mod owner;
 mod value;
 
 pub use layout::{CQE, Cqe64, CqeTail, ErrCqe, TAIL_OFFSET};
-pub use owner::{collapsed_index, owned_by_software, owner_bit};
+pub use owner::{collapsed_index, gives_back, owned_by_software, owner_bit};
 pub use value::{Cqe, CqeFormat, CqeViolation, DatagramSource, ErrorSide, ReceivedKind};

@@ -135,7 +135,9 @@ bool cqe_matches(const Vector& v) {
             tail.wqe_opcode() == v.at("wqe_opcode") && tail.qpn() == v.at("qpn") &&
             tail.wqe_counter() == v.at("wqe_counter") && tail.owner() == v.at("owner") &&
             m::owned_by_software(tail, v.at("owner") << 4, 4) &&
-            !m::owned_by_software(tail, (v.at("owner") ^ 1) << 4, 4) && tail.format() == 0;
+            !m::owned_by_software(tail, (v.at("owner") ^ 1) << 4, 4) && tail.format() == 0 &&
+            !m::gives_back(8, 11, 4) && m::gives_back(8, 12, 4) && m::gives_back(11, 20, 4) &&
+            m::gives_back(8, 9, 2) && m::gives_back(8, 9, 0);
   if (v.find("solicited")) ok = ok && tail.solicited() == (v.at("solicited") != 0);
   if (v.find("byte_cnt")) {
     u32 byte_cnt, imm;

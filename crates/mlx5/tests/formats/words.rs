@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::HashSet;
-use warpverbs_mlx5::cqe::{CqeTail, collapsed_index, owned_by_software, owner_bit};
+use warpverbs_mlx5::cqe::{CqeTail, collapsed_index, gives_back, owned_by_software, owner_bit};
 use warpverbs_mlx5::export::{Cause, ErrorWord};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Be24, Qpn, WqeIndex, wqebbs};
@@ -42,6 +42,27 @@ proptest! {
         prop_assert!(owned_by_software(tail(owner_bit(ci, log)), ci, log));
         prop_assert!(!owned_by_software(tail(owner_bit(ci, log)), ci + n, log));
         prop_assert!(!owned_by_software(CqeTail::from_ne(CqeTail::UNWRITTEN), ci, log));
+    }
+
+    /// However many entries a poller takes at a time, it keeps less than a quarter of the ring, and gives
+    /// them back no oftener than that.
+    #[test]
+    fn entries_are_given_back_once_in_a_quarter(
+        start in 0..1u64 << 40,
+        batches in proptest::collection::vec(1..9u64, 1..200),
+        log in 0u8..12,
+    ) {
+        let quarter = ((1u64 << log) / 4).max(1);
+        let (mut ci, mut record) = (start, start);
+        for taken in batches {
+            let from = ci;
+            ci += taken;
+            if gives_back(from, ci, log) {
+                prop_assert!(ci / quarter > record / quarter);
+                record = ci;
+            }
+            prop_assert!(ci - record < quarter, "{record} is in the record at {ci}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Memory {
                 shape.log_send_cq,
                 shape.send_cq_mode,
             ),
-            recv_cq: cq(r.recv_cq, r.recv_cq_record, recv_cqn, shape.log_recv, CqMode::Ring),
+            recv_cq: cq(r.recv_cq, r.recv_cq_record, recv_cqn, shape.log_recv_cq, CqMode::Ring),
             state: state + s.state.at,
             sq_ready: state + s.sq_ready.at,
             rq_ready: if_own(state + s.rq_ready.at),

@@ -16,6 +16,7 @@ pub(crate) struct Shape {
     pub(crate) own_recv: bool,
     pub(crate) send_cq_mode: CqMode,
     pub(crate) log_send_cq: u8,
+    pub(crate) log_recv_cq: u8,
     pub(crate) inline_bytes: usize,
 }
 
@@ -23,7 +24,8 @@ impl Shape {
     /// `send_cq` is how the NIC reports what was sent.
     pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Self {
         let log_send = config.log_send();
-        let log_send_cq = if send_cq == CqMode::Ring { log_send } else { 0 };
+        // Ring CQs are twice as long as their queues: pollers give entries back late (`gives_back`).
+        let log_send_cq = if send_cq == CqMode::Ring { log_send + 1 } else { 0 };
         Self {
             log_send,
             log_recv: config.log_recv(),
@@ -31,6 +33,7 @@ impl Shape {
             own_recv: config.has_own_recv(),
             send_cq_mode: send_cq,
             log_send_cq,
+            log_recv_cq: config.log_recv() + 1,
             inline_bytes: config.inline_bytes as usize,
         }
     }
@@ -97,7 +100,7 @@ impl Rings {
             rq: plan.end_of_line(if shape.own_recv { recv << shape.log_stride } else { 0 }),
             sq: with_send_queue.then(|| plan.part(64 << shape.log_send)),
             send_cq: plan.part(64 << shape.log_send_cq),
-            recv_cq: plan.part(recv * 64),
+            recv_cq: plan.part(64 << shape.log_recv_cq),
             record: plan.part(8),
             send_cq_record: plan.part(8),
             recv_cq_record: plan.part(8),

@@ -22,7 +22,7 @@ impl Memory {
                 0
             }
         };
-        let recv_ci = self.skip_stale(rq, r.recv_cq, r.recv_cq_record, shape.log_recv)?;
+        let recv_ci = self.skip_stale(rq, r.recv_cq, r.recv_cq_record, shape.log_recv_cq)?;
         self.write(&self.state_buf, 0, &vec![0; self.state.qp.at as usize])?;
         self.write_state(SCRATCH_FREE, &u64::MAX.to_le_bytes())?;
         self.write_state(sq + CQ_CI, &send_ci.to_le_bytes())?;

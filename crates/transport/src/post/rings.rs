@@ -11,7 +11,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, owned_by_software};
+use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, gives_back, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
 use warpverbs_mlx5::export::{Cause, CqMode, ErrorWord};
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
@@ -60,10 +60,12 @@ impl CompletionQueue {
         raw
     }
 
-    /// Gives the entries below `ci` back to the NIC.
-    fn set_ci(&self, ci: u64) {
-        // Release: the entries were read before.
-        self.record[0].store(set_ci_word(ci), Release);
+    /// Gives the entries from `from` to `ci`, which were taken, back to the NIC, unless that can wait.
+    fn give_back(&self, from: u64, ci: u64) {
+        if gives_back(from, ci, self.log_size) {
+            // Release: the entries were read before.
+            self.record[0].store(set_ci_word(ci), Release);
+        }
     }
 }
 
@@ -96,7 +98,7 @@ impl Rings {
             rq,
             log_rq_stride: shape.log_stride,
             send_cq: CompletionQueue::new(&send_cq, &send_record, send_log, send_mode)?,
-            recv_cq: CompletionQueue::new(&recv_cq, &recv_record, shape.log_recv, CqMode::Ring)?,
+            recv_cq: CompletionQueue::new(&recv_cq, &recv_record, shape.log_recv_cq, CqMode::Ring)?,
         })
     }
 
@@ -169,7 +171,7 @@ impl Rings {
         }
         if ci != from {
             q.send.cq_ci().store(ci, Relaxed);
-            self.send_cq.set_ci(ci);
+            self.send_cq.give_back(from, ci);
         }
     }
 
@@ -217,7 +219,7 @@ impl Rings {
         }
         let raw = cq.entry(ci, tail);
         q.recv.cq_ci().store(ci + 1, Relaxed);
-        cq.set_ci(ci + 1);
+        cq.give_back(ci, ci + 1);
         match Cqe::parse(&raw) {
             Ok(Cqe::Receive { wqe_counter, kind, byte_cnt: byte_len, solicited, .. }) => {
                 let mut index = wqe_counter.into();

@@ -38,8 +38,14 @@ WV_DEVICE Status claim_cqe_error(PostState* state, u64 cqe, u64 raw_tail) {
 }
 
 // Gives the entries below `ci` back. Release: they are read before the NIC may overwrite them.
-WV_DEVICE void return_cqes(u32* record, u64 ci) {
-  store<order::release, scope::system>(record, mlx5::cq_set_ci(ci));
+WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
+  store<order::release, scope::system>(at<u32>(cq.dbr), mlx5::cq_set_ci(ci));
+}
+
+// The same for a poller that took those from `from` on, unless they can wait: rings are twice as long
+// as the queues whose completions they take, and a fence of system scope is most of what a poll costs.
+WV_DEVICE void return_cqes_in_time(const Cq& cq, u64 from, u64 ci) {
+  if (mlx5::gives_back(from, ci, cq.log_size)) return_cqes(cq, ci);
 }
 
 // A WQE of one WQEBB that the caller has posted and waits for: its completion says all without a
@@ -98,7 +104,7 @@ WV_DEVICE Status drain_ring(const Qp& qp, u64& done, Expected expected) {
   }
   if (ci != from) {
     store<order::relaxed, scope::gpu>(&q->cq_ci, ci);
-    if (ReturnCqes) return_cqes(at<u32>(qp.send_cq.dbr), ci);
+    if (ReturnCqes) return_cqes_in_time(qp.send_cq, from, ci);
   }
   return status;
 }

@@ -29,7 +29,7 @@ WV_DEVICE Status take_receive(const Qp& qp, u64& done, Received& out) {
     out.opcode = static_cast<u32>(tail.opcode());
   }
   store<order::relaxed, scope::gpu>(&q->cq_ci, ci + 1);
-  return_cqes(at<u32>(qp.recv_cq.dbr), ci + 1);
+  return_cqes_in_time(qp.recv_cq, ci, ci + 1);
   done += 1;
   return status;
 }

@@ -188,7 +188,7 @@ WV_DEVICE Status poll_cq(const Qp& qp, Posted posted, Timeout timeout) {
 WV_DEVICE void update_cq_dbrec(const Qp& qp) {
   if (qp.send_cq.mode == cq_mode::collapsed) return;
   const u64 ci = load<order::acquire, scope::gpu>(&impl::state_of(qp)->sq.cq_ci);
-  impl::return_cqes(impl::at<u32>(qp.send_cq.dbr), ci);
+  impl::return_cqes(qp.send_cq, ci);
 }
 
 }  // namespace wv

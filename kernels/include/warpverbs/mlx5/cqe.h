@@ -40,6 +40,12 @@ WV_HD constexpr bool owned_by_software(CqeTail tail, u64 ci, u32 log_size) {
   return !tail.is_invalid() && tail.owner() == (ci >> log_size & 1);
 }
 
+// Whether a poller of a ring CQ that has taken the entries `from` to `ci` says so in the record: once
+// in a quarter of the ring, since the store has to wait for its loads.
+WV_HD constexpr bool gives_back(u64 from, u64 ci, u32 log_size) {
+  return ((from ^ ci) << 2) >> log_size != 0;
+}
+
 // The u32 at cqe_syndrome_offset, as loaded.
 struct CqeSyndrome {
   u32 raw;

@@ -27,9 +27,11 @@ fn arrived(end: &End<'_>, words: u64) -> Result<(), String> {
     }
 }
 
-/// Ring CQ and collapsed CQ.
+/// Ring CQ and collapsed CQ. A ring of four entries is as long as its queue, since each entry is given
+/// back at once; a longer one is twice as long.
 fn both(shape: Shape) -> [World; 2] {
-    [None, Some(shape.log_sq)].map(|log_cq| World { shape: Shape { log_cq, ..shape } })
+    let log_ring = if shape.log_sq > 2 { shape.log_sq + 1 } else { shape.log_sq };
+    [None, Some(log_ring)].map(|log_cq| World { shape: Shape { log_cq, ..shape } })
 }
 
 /// The same kernel on several lanes; a thread's argument is `step` times its number.
@@ -157,6 +159,11 @@ pub(crate) fn waiting() -> Vec<Case> {
         }
         cases.extend(odd(w));
     }
+    // A ring CQ of which entries are given back late: six completions, eight entries.
+    let w = World { shape: Shape { log_sq: 2, log_cq: Some(3), start: 3, ..Shape::default() } };
+    let threads = lanes(&w, PUT_MANY, TWO_BLOCKS, 3);
+    let scenario = w.scenario("two blocks put_many, long ring CQ", threads, |end| arrived(end, 6));
+    cases.push(Case { scenario, preemptions: Some(2) });
     cases
 }
 
