@@ -30,6 +30,8 @@ struct Entry {
     validity: Validity,
     proxy_lkey: Option<NonZeroU32>,
     region: Region,
+    /// Address of the region's first byte in work requests.
+    start: u64,
 }
 
 /// Where the last lookup ended: a hint that makes the next one with the same key cheap. Always
@@ -91,6 +93,18 @@ impl KeyTable {
         self.insert_proxied(pd, region, access, None)
     }
 
+    /// As [`Self::insert`], for work requests that name the region's first byte by the address
+    /// `start` instead of its own.
+    pub fn insert_at(
+        &mut self,
+        pd: u32,
+        region: &Region,
+        access: Access,
+        start: u64,
+    ) -> Result<u32, KeyError> {
+        self.insert_entry(pd, region, access, None, start)
+    }
+
     /// As [`Self::insert`], for memory that a proxy device has under a key of its own.
     pub fn insert_proxied(
         &mut self,
@@ -99,14 +113,25 @@ impl KeyTable {
         access: Access,
         proxy_lkey: Option<NonZeroU32>,
     ) -> Result<u32, KeyError> {
+        self.insert_entry(pd, region, access, proxy_lkey, region.addr())
+    }
+
+    fn insert_entry(
+        &mut self,
+        pd: u32,
+        region: &Region,
+        access: Access,
+        proxy_lkey: Option<NonZeroU32>,
+        start: u64,
+    ) -> Result<u32, KeyError> {
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !access.contains(Access::LOCAL_WRITE)
         {
             return Err(KeyError::NeedsLocalWrite { asked: access });
         }
-        let (addr, len) = (region.addr(), region.len() as u64);
-        if addr.checked_add(len).is_none() {
-            return Err(KeyError::Wraps { addr, len });
+        let len = region.len() as u64;
+        if start.checked_add(len).is_none() {
+            return Err(KeyError::Wraps { addr: start, len });
         }
         if self.by_index.len() >= MAX_KEYS {
             return Err(KeyError::Exhausted { max: MAX_KEYS });
@@ -118,7 +143,7 @@ impl KeyTable {
             }
         };
         let (validity, region) = (Validity::Live, region.clone());
-        let entry = Entry { key, pd, access, validity, proxy_lkey, region };
+        let entry = Entry { key, pd, access, validity, proxy_lkey, region, start };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(entry);
@@ -180,9 +205,9 @@ impl KeyTable {
         needed: Access,
     ) -> Option<Span<'_>> {
         let entry = self.entry(key, hint)?;
-        let (start, region_len) = (entry.region.addr(), entry.region.len() as u64);
+        let region_len = entry.region.len() as u64;
         // An `addr` below `start` wraps to an offset beyond any region.
-        let offset = addr.wrapping_sub(start);
+        let offset = addr.wrapping_sub(entry.start);
         let inside = offset <= region_len && u64::from(len) <= region_len - offset;
         let granted =
             entry.validity == Validity::Live && entry.pd == pd && entry.access.contains(needed);
@@ -225,7 +250,7 @@ impl KeyTable {
         if !entry.access.contains(needed) {
             return AccessError::Denied { key, granted: entry.access, needed };
         }
-        let (start, region_len) = (entry.region.addr(), entry.region.len() as u64);
+        let (start, region_len) = (entry.start, entry.region.len() as u64);
         AccessError::OutOfBounds { key, addr, len: u64::from(len), start, region_len }
     }
 
@@ -342,6 +367,34 @@ mod tests {
             look(6, key ^ 0x100, at, 4, Access::empty()),
             Err(AccessError::UnknownKey { .. })
         ));
+    }
+
+    #[test]
+    fn a_region_may_begin_at_another_address() {
+        let mut t = table();
+        let region = HostBuf::region(64).unwrap();
+        for start in [0, 0x5000, u64::MAX - 64] {
+            let key = t.insert_at(5, &region, Access::empty(), start).unwrap();
+            let look = |addr, len| {
+                let found = t.lookup(&mut KeyHint::default(), 5, key, addr, len, Access::empty());
+                found.map(|span| (span.region.addr(), span.offset, span.len))
+            };
+            assert_eq!(look(start, 64), Ok((region.addr(), 0, 64)));
+            assert_eq!(look(start + 60, 4), Ok((region.addr(), 60, 4)));
+            let beyond = |addr, len| AccessError::OutOfBounds {
+                key,
+                addr,
+                len: u64::from(len),
+                start,
+                region_len: 64,
+            };
+            for (addr, len) in [(start.wrapping_sub(1), 4), (start + 61, 4), (region.addr(), 1)] {
+                assert_eq!(look(addr, len), Err(beyond(addr, len)));
+            }
+        }
+        let (addr, len) = (u64::MAX - 63, 64);
+        let wraps = t.insert_at(5, &region, Access::empty(), addr);
+        assert_eq!(wraps, Err(KeyError::Wraps { addr, len }));
     }
 
     #[test]

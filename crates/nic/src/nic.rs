@@ -237,6 +237,23 @@ impl SoftNic {
         self.reg_proxied_mr(pd, region, access, 0)
     }
 
+    /// As [`Self::reg_mr`]; work requests name the first byte by the address `start`.
+    pub fn reg_mr_at(
+        &self,
+        pd: &Pd,
+        region: &Region,
+        access: Access,
+        start: u64,
+    ) -> Result<Mr, NicError> {
+        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
+            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
+        }
+        let mut core = self.0.lock_running()?;
+        let key = core.queues.tables.keys.insert_at(pd.number(), region, access, start)?;
+        drop(core);
+        Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), start, key })))
+    }
+
     /// As [`Self::reg_mr`], for memory that is also registered, under the same addresses, with the
     /// device that executes proxied QPs of the domain: `device_lkey` is its key there, not 0.
     pub fn reg_proxied_mr(
@@ -254,7 +271,8 @@ impl SoftNic {
         let keys = &mut core.queues.tables.keys;
         let key = keys.insert_proxied(pd.number(), region, access, device_lkey)?;
         drop(core);
-        Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), key })))
+        let (region, start) = (region.clone(), region.addr());
+        Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region, start, key })))
     }
 
     /// As [`Self::reg_proxied_mr`], for memory that the device does not reach: `bounce_buffer`

@@ -30,6 +30,7 @@ pub struct Mr(pub(crate) Arc<MrInner>);
 pub(crate) struct MrInner {
     pub(crate) pd: Pd,
     pub(crate) region: Region,
+    pub(crate) start: u64,
     pub(crate) key: u32,
 }
 
@@ -46,7 +47,7 @@ impl Mr {
 
     /// First address, as work requests name it.
     pub fn addr(&self) -> u64 {
-        self.0.region.addr()
+        self.0.start
     }
 
     /// Bytes.

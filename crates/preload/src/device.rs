@@ -157,7 +157,8 @@ impl Device for SoftDevice {
             Some(fd) => dmabuf(fd, request)?,
             None => payload(request, rights.contains(Access::LOCAL_WRITE))?,
         };
-        let mr = self.shared.nic.reg_mr(pd, &memory, rights).map_err(refuse_nic)?;
+        let mr = self.shared.nic.reg_mr_at(pd, &memory, rights, request.iova);
+        let mr = mr.map_err(refuse_nic)?;
         let key = mr.lkey();
         Ok((mr, key))
     }
@@ -376,9 +377,6 @@ impl Device for SoftDevice {
 
 /// Memory to register by its address: of the host, or of a GPU, as with a peer memory module.
 fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
-    if request.iova != request.start {
-        return Err(Refusal::unsupported("an I/O address that is not the memory's own"));
-    }
     let what = "memory to register";
     let host = region(what, request.start, request.length, writable);
     host.or_else(|refusal| {

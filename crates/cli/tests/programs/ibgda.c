@@ -3,60 +3,12 @@
 // ibgda: exits with 0 if all were made, what is posted to connections arrives, and what is posted to an
 // initiator of dynamic connections is refused.
 #define _GNU_SOURCE
-#include "verbs_pair.h"
-#include <endian.h>
+#include "mailbox.h"
 #include <errno.h>
 #include <stdatomic.h>
 
 #define KEY 0x5623CEAFul
 #define WQEBBS 16
-
-// Bits `high` to `low` of the 32-bit word at byte `at`.
-static void set(void *mailbox, int at, int high, int low, uint32_t value) {
-    uint32_t word, mask = (high - low == 31 ? ~0u : (1u << (high - low + 1)) - 1) << low;
-    CHECK((value << low & ~mask) == 0);
-    memcpy(&word, (char *)mailbox + at, 4);
-    word = htobe32((be32toh(word) & ~mask) | value << low);
-    memcpy((char *)mailbox + at, &word, 4);
-}
-
-static void set64(void *mailbox, int at, uint64_t value) {
-    set(mailbox, at, 31, 0, value >> 32);
-    set(mailbox, at + 4, 31, 0, (uint32_t)value);
-}
-
-static uint32_t get(const void *mailbox, int at, int high, int low) {
-    uint32_t word;
-    memcpy(&word, (const char *)mailbox + at, 4);
-    return be32toh(word) >> low & (high - low == 31 ? ~0u : (1u << (high - low + 1)) - 1);
-}
-
-struct memory {
-    char *at;
-    struct mlx5dv_devx_umem *umem;
-};
-
-static struct memory memory(struct ibv_context *c, size_t bytes) {
-    struct memory m;
-    CHECK(posix_memalign((void **)&m.at, 1 << 16, bytes) == 0);
-    memset(m.at, 0, bytes);
-    CHECK((m.umem = mlx5dv_devx_umem_reg(c, m.at, bytes, IBV_ACCESS_LOCAL_WRITE)));
-    return m;
-}
-
-static void give_back(struct memory m) {
-    CHECK(mlx5dv_devx_umem_dereg(m.umem) == 0);
-    free(m.at);
-}
-
-static struct mlx5dv_devx_obj *make(struct ibv_context *c, void *mailbox, uint32_t *number) {
-    char answer[16] = {0};
-    struct mlx5dv_devx_obj *made = mlx5dv_devx_obj_create(c, mailbox, 0x110, answer, sizeof answer);
-    if (!made) fprintf(stderr, "status %#x, syndrome %#x\n", get(answer, 0, 31, 24), get(answer, 4, 31, 0));
-    CHECK(made);
-    *number = get(answer, 8, 23, 0);
-    return made;
-}
 
 // What the queues of a device share.
 struct device {
@@ -140,14 +92,6 @@ static struct queue queue(int side, const struct device *d, int service) {
     return q;
 }
 
-static void modify(struct queue *q, char *mailbox) {
-    char answer[16] = {0};
-    set(mailbox, 8, 23, 0, q->qpn);
-    int failed = mlx5dv_devx_obj_modify(q->object, mailbox, 0x110, answer, sizeof answer);
-    if (failed) fprintf(stderr, "status %#x\n", get(answer, 0, 31, 24));
-    CHECK(!failed);
-}
-
 // From RESET to RTS; `peer` for connections alone.
 static void ready(struct queue *q, int side, const struct queue *peer, const struct device *there) {
     char to_init[0x110] = {0}, to_rtr[0x110] = {0}, to_rts[0x110] = {0}, *qpc = to_init + 0x18;
@@ -160,7 +104,7 @@ static void ready(struct queue *q, int side, const struct queue *peer, const str
     } else {
         set64(qpc, 0xc8, KEY);
     }
-    modify(q, to_init);
+    modify(q->object, q->qpn, to_init);
 
     set(to_rtr, 0, 31, 16, 0x503);
     qpc = to_rtr + 0x18;
@@ -170,23 +114,11 @@ static void ready(struct queue *q, int side, const struct queue *peer, const str
         set(qpc, 0x14, 23, 0, peer->qpn);
         set(qpc, 0x94, 28, 24, 12);
         set(qpc, 0x90, 23, 21, 4);
-        struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .dlid = 0xC000};
-        attr.grh.dgid = there->gid;
-        attr.grh.hop_limit = 255;
-        struct ibv_ah *ah = ibv_create_ah(pd[side], &attr);
-        CHECK(ah);
-        struct mlx5dv_ah dah;
-        struct mlx5dv_obj obj = {.ah = {ah, &dah}};
-        CHECK(mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH) == 0);
-        char *path = qpc + 0x18;
-        memcpy(path + 0x26, dah.av->rmac, 6);
-        memcpy(path + 0x10, dah.av->rgid, 16);
-        set(path, 8, 7, 0, 255);
-        set(path, 0x20, 15, 0, 0xC000);
+        resolve(side, there->gid, qpc + 0x18);
+        set(qpc, 0x18 + 0x20, 15, 0, 0xC000);
         // Which port was said before.
-        CHECK(ibv_destroy_ah(ah) == 0);
     }
-    modify(q, to_rtr);
+    modify(q->object, q->qpn, to_rtr);
 
     set(to_rts, 0, 31, 16, 0x504);
     qpc = to_rts + 0x18;
@@ -194,7 +126,7 @@ static void ready(struct queue *q, int side, const struct queue *peer, const str
     set(qpc, 0x70, 18, 16, 7);
     set(qpc, 0x70, 15, 13, 7);
     set(qpc, 0x18 + 8, 31, 27, 20);
-    modify(q, to_rts);
+    modify(q->object, q->qpn, to_rts);
 }
 
 // A WQEBB, the record and the doorbell. The CPU handler counts in the half of the receives.
@@ -221,17 +153,10 @@ static void completed(struct queue *q, int *opcode, int *syndrome) {
     *syndrome = cqe[55];
 }
 
-static void control(struct queue *q, void *wqe, int opcode, int segments) {
-    memset(wqe, 0, 64);
-    set(wqe, 0, 31, 0, (uint32_t)q->posted << 8 | opcode);
-    set(wqe, 4, 31, 0, q->qpn << 8 | segments);
-    ((char *)wqe)[11] = 8; // CQE
-}
-
 static void put(struct queue *q, struct ibv_mr *to, uint64_t value, int half) {
     char wqe[64];
     int opcode, syndrome;
-    control(q, wqe, 8, 3); // RDMA WRITE
+    control(wqe, q->qpn, q->posted, 8, 3); // RDMA WRITE
     set64(wqe, 16, (uintptr_t)to->addr);
     set(wqe, 24, 31, 0, to->rkey);
     set(wqe, 32, 31, 0, 1u << 31 | 8); // inline
@@ -330,7 +255,7 @@ int main(void) {
     no_dmabufs();
     // Nothing is carried by dynamic connections, and that is said.
     char wqe[64];
-    control(&dci[0], wqe, 8, 3);
+    control(wqe, dci[0].qpn, dci[0].posted, 8, 3);
     ring(&dci[0], wqe, 1);
     completed(&dci[0], &opcode, &syndrome);
     CHECK(opcode == 13 && syndrome == 2);

@@ -79,6 +79,14 @@ mailbox! {
         /// The same on dynamic connections.
         size_dc: u32 = (0x18, 15, 0),
     }
+    /// [`CapabilityKind::Roce`], as far as it is used.
+    RoceCaps, 0x1000 {
+        /// UDP ports that a path may send from.
+        max_src_udp_port: u32 = (0x18, 31, 16),
+        min_src_udp_port: u32 = (0x18, 15, 0),
+        /// Entries of the table of addresses: GIDs that a path may name.
+        address_table_size: u32 = (0x1c, 15, 0),
+    }
 }
 
 /// What the software device claims of [`CapabilityKind::General`].
@@ -118,11 +126,17 @@ pub const ATOMIC: AtomicCaps = AtomicCaps {
     size_dc: 0xc,
 };
 
+/// What the software device claims of [`CapabilityKind::Roce`]: addresses as many as GIDs are in
+/// [`GENERAL`], which 0 stands for there.
+pub const ROCE: RoceCaps =
+    RoceCaps { max_src_udp_port: 0xffff, min_src_udp_port: 0xc000, address_table_size: 8 };
+
 /// Writes the capabilities of a kind into `out`, 0x1000 bytes of zeros.
 pub fn capabilities(kind: CapabilityKind, out: &mut [u8]) {
     match kind {
         CapabilityKind::General => GENERAL.emit(out),
         CapabilityKind::Atomic => ATOMIC.emit(out),
+        CapabilityKind::Roce => ROCE.emit(out),
         _ => {}
     }
 }

@@ -9,7 +9,9 @@ mod command;
 mod context;
 mod field;
 
-pub use caps::{ATOMIC, AtomicCaps, CapabilityKind, GENERAL, GeneralCaps, capabilities};
+pub use caps::{
+    ATOMIC, AtomicCaps, CapabilityKind, GENERAL, GeneralCaps, ROCE, RoceCaps, capabilities,
+};
 pub use command::{
     ANSWER_CAPABILITIES, ANSWER_NUMBER, ANSWER_QP_CONTEXT, Command, CommandError, MAX_COMMAND,
     RmpChange, Transition, UmemBuffer, opcode,

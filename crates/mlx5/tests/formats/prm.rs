@@ -217,7 +217,7 @@ fn what_is_no_command_is_refused_with_its_place() {
 /// No two fields of a mailbox share a bit, and all lie inside.
 #[test]
 fn fields_are_disjoint() {
-    let all: [(&str, usize, &[Field]); 8] = [
+    let all: [(&str, usize, &[Field]); 9] = [
         ("CQ", CqContext::SIZE, CqContext::FIELDS),
         ("QP", QpContext::SIZE, QpContext::FIELDS),
         ("path", AddressPath::SIZE, AddressPath::FIELDS),
@@ -226,6 +226,7 @@ fn fields_are_disjoint() {
         ("address", RoceAddress::SIZE, RoceAddress::FIELDS),
         ("general", GeneralCaps::SIZE, GeneralCaps::FIELDS),
         ("atomic", AtomicCaps::SIZE, AtomicCaps::FIELDS),
+        ("RoCE", RoceCaps::SIZE, RoceCaps::FIELDS),
     ];
     for (name, size, fields) in all {
         let mut bytes = vec![0; size];
@@ -274,6 +275,9 @@ fn capabilities_are_where_their_readers_look() {
     capabilities(CapabilityKind::Atomic, &mut atomic);
     assert_eq!((word(&atomic, 8), word(&atomic, 0x10)), (0x4200_0000, 0xf));
     assert_eq!((word(&atomic, 0x14), word(&atomic, 0x18)), (0xc, 0xc));
+    let mut roce = vec![0; 0x1000];
+    capabilities(CapabilityKind::Roce, &mut roce);
+    assert_eq!((word(&roce, 0x18), word(&roce, 0x1c)), (0xffff_c000, 8));
     let mut none = vec![0; 0x1000];
     capabilities(CapabilityKind::Odp, &mut none);
     assert_eq!(none, [0; 0x1000]);

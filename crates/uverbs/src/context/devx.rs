@@ -31,6 +31,8 @@ const RIGHTS: [(u32, u32); 3] = [(1 << 1, 1 << 2), (1 << 2, 1 << 3), (1 << 3, 1 
 /// Of a receive memory pool: a list or a ring of WQEs, and its one state.
 const WQ_RING: u32 = 1;
 const RMP_READY: u32 = 1;
+/// Code of the smallest MTU.
+const MTU_256: u32 = 1;
 /// State of a QP in SQD with work in flight.
 const SQ_DRAINING: u32 = 7;
 /// Attributes that say what there is to say of the one peer of a connection.
@@ -231,8 +233,12 @@ impl<D: Device> Context<D> {
         let (buf_umem, buf) = self.umem(buffer.umem, buffer.offset, bytes)?;
         let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 8)?;
         let pd = self.numbered(Class::Pd, context.pd)?;
-        let send_cq = self.numbered(Class::Cq, context.cqn_send)?;
-        let recv_cq = self.numbered(Class::Cq, context.cqn_receive)?;
+        // A half that has no queue needs no CQ either.
+        let cqn = |number, other, queue: bool| if queue || number != 0 { number } else { other };
+        let (cqn_send, cqn_receive) = (context.cqn_send, context.cqn_receive);
+        let send_cq = self.numbered(Class::Cq, cqn(cqn_send, cqn_receive, log_sq.is_some()))?;
+        let receives = context.rq_type != RQ_NONE;
+        let recv_cq = self.numbered(Class::Cq, cqn(cqn_receive, cqn_send, receives))?;
         let cap = QpCap::default();
         let user_index = self.user_index(context.user_index);
         let request = QpRequest {
@@ -463,7 +469,8 @@ fn context_of(now: &QpStatus, service: Service, attrs: &ModifyQp) -> QpContext {
     QpContext {
         state,
         service: if service == Service::DcInitiator { DC_INITIATOR } else { RC },
-        mtu: attrs.path_mtu.into(),
+        // The code of 256 bytes before a path is known: DOCA takes no other than those of MTUs.
+        mtu: u32::from(attrs.path_mtu).max(MTU_256),
         remote_qpn: attrs.dest_qp_num,
         log_sra_max: log(attrs.max_rd_atomic),
         log_rra_max: log(attrs.max_dest_rd_atomic),

@@ -36,8 +36,9 @@ impl<D: Device> Context<D> {
                 format!("address {start:#x} and I/O address {hca_va:#x} differ in their page");
             return Err(Refusal::invalid(why));
         }
-        if start.checked_add(length).is_none() {
-            return Err(Refusal::invalid(format!("{start:#x} + {length:#x} is beyond 64 bits")));
+        if start.checked_add(length).and(hca_va.checked_add(length)).is_none() {
+            let why = format!("{length:#x} bytes at {start:#x}, {hca_va:#x} are beyond 64 bits");
+            return Err(Refusal::invalid(why));
         }
         let access = check_access(access_flags)?;
         let pd = self.objects.pd(pd_handle).map_err(legacy)?;

@@ -203,6 +203,28 @@ fn queues_lie_in_umems() {
     assert_eq!(r.program.model.seen.borrow().uar, Some(r.page));
 }
 
+#[test]
+fn a_half_without_a_queue_needs_no_cq() {
+    let mut r = ready();
+    let (_, cqn) = r.create_cq();
+    let (context, buffer) = r.qp(cqn);
+    let path = AddressPath::default();
+    let sends = QpContext { rq_type: 3, cqn_receive: 0, ..context };
+    let receives = QpContext { no_sq: 1, cqn_send: 0, ..context };
+    for context in [sends, receives] {
+        create(&mut r.program, &Command::CreateQp { context, path, buffer }).unwrap();
+    }
+    let made = |context| Command::CreateQp { context, path, buffer };
+    for context in [
+        QpContext { cqn_receive: 0, ..context },
+        QpContext { cqn_send: 0, ..context },
+        QpContext { cqn_receive: 0xff_ffff, ..sends },
+        QpContext { no_sq: 1, cqn_send: 0, ..sends },
+    ] {
+        assert_eq!(create(&mut r.program, &made(context)), Err(5), "{context:x?}");
+    }
+}
+
 /// The limit of a pool of 256 receives, and nothing else of it, is changed.
 fn limits_change(program: &mut Program, pool: u32, number: u32) {
     let change = RmpChange { state: 1, number, limit: 1 };

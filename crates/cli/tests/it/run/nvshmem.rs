@@ -1,5 +1,5 @@
-//! What NVSHMEM's IBGDA and CUDA do with the device, by programs that need neither. NVSHMEM itself, on two
-//! GPUs: `crates/xtask/nvshmem/ibgda.sh`.
+//! What NVSHMEM's IBGDA, DOCA GPUNetIO and CUDA do with the device, by programs that need none of them.
+//! NVSHMEM itself, on two GPUs: `crates/xtask/nvshmem/ibgda.sh`.
 
 use super::unmapped::compiled;
 use super::{finish, run};
@@ -25,6 +25,17 @@ fn what_nvshmem_makes_of_a_device_is_made() {
     for nics in [1, 2] {
         let stderr = done(&format!("--verbose --nics {nics} -- {program}"));
         let said = "ctrl.opcode: work of a dynamic connection is not carried";
+        assert!(stderr.contains(said), "{nics} devices: {stderr}");
+    }
+}
+
+#[test]
+fn what_doca_makes_of_a_device_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("gdaki", folder.path()) else { return };
+    for nics in [1, 2] {
+        let stderr = done(&format!("--verbose --nics {nics} -- {program}"));
+        let said = "ctrl.opcode is WAIT (0x0f), which is not supported";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
     }
 }
