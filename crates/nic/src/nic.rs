@@ -223,6 +223,17 @@ impl SoftNic {
         self.0.add_uar(page)
     }
 
+    /// From now on, or until `on` is false, the NIC only consumes: what is announced to a connected
+    /// QP counts as executed, with one CQE for the newest WQEBB; no WQE is read, nothing is moved
+    /// and nothing is sent. What was announced before is executed, and so is what is announced
+    /// until the QP has nothing under way. With `false`, what was announced before is complete,
+    /// and WQEs from there on are executed. Receives, datagrams and QPs that another device
+    /// executes are not affected. For measuring posters.
+    pub fn consume_only(&self, on: bool) -> Result<(), NicError> {
+        self.0.lock_running()?.consume_only(on);
+        Ok(())
+    }
+
     /// A new protection domain.
     pub fn alloc_pd(&self) -> Pd {
         let number = self.0.next_pd.fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,12 @@
 //! The functions that take the place of the C library's.
 //!
 //! Each looks whether the call is about a device of ours, and passes it on otherwise. Calls that
-//! this library itself makes, on the same thread, are passed on too.
+//! this library itself makes, on the same thread, are passed on too. `warpverbs_consume` is in no
+//! other library: programs that know of this one find it by `dlsym`.
 
 use crate::faults;
 use crate::files::{self, inside};
+use crate::nic;
 use crate::paths::moved;
 use crate::real::Real;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -46,6 +48,15 @@ unsafe fn device(path: *const c_char) -> Option<u32> {
 fn describe(index: u32, stat: &mut libc::stat) {
     stat.st_mode = libc::S_IFCHR | 0o666;
     stat.st_rdev = libc::makedev(MAJOR, MINOR + index);
+}
+
+/// `int warpverbs_consume(int on)`: from now on, the process' devices complete what doorbell records
+/// announce without reading or moving it, or (`on` = 0) execute it again: see
+/// [`SoftNic::consume_only`](warpverbs_nic::SoftNic::consume_only). For measuring posters. Returns
+/// the number of devices that were opened so far, or -1 if one has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn warpverbs_consume(on: c_int) -> c_int {
+    ours(|| nic::consume_only(on != 0).ok()).and_then(|n| c_int::try_from(n).ok()).unwrap_or(-1)
 }
 
 /// # Safety

@@ -61,15 +61,25 @@ impl SharedNic {
     }
 }
 
+/// All NICs of this process.
+struct Nics {
+    by_device: Vec<(u32, Arc<SharedNic>)>,
+    /// Whether they only consume; `None`: as `warpverbs run` asks for.
+    consume: Option<bool>,
+}
+
+static NICS: Mutex<Nics> = Mutex::new(Nics { by_device: Vec::new(), consume: None });
+
 /// The NIC of device `index`. It stays until the process ends.
 pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
-    static NICS: Mutex<Vec<(u32, Arc<SharedNic>)>> = Mutex::new(Vec::new());
     let mut nics = NICS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, nic)) = nics.iter().find(|(number, _)| *number == index) {
+    if let Some((_, nic)) = nics.by_device.iter().find(|(number, _)| *number == index) {
         return Ok(nic.clone());
     }
     let nic = Arc::new(start(index).map_err(refuse_nic)?);
-    nics.push((index, nic.clone()));
+    let consume = nics.consume.unwrap_or(Settings::get().consume);
+    nic.nic.consume_only(consume).map_err(refuse_nic)?;
+    nics.by_device.push((index, nic.clone()));
     if Settings::get().verbose {
         let (nic, name) = (nic.clone(), format!("{THREAD}{index}-say"));
         let say = move || loop {
@@ -80,6 +90,15 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
         drop(std::thread::Builder::new().name(name).spawn(say));
     }
     Ok(nic)
+}
+
+/// From now on the NICs of this process, and those to come, only consume, or no more. How many
+/// there are now.
+pub(crate) fn consume_only(on: bool) -> Result<usize, NicError> {
+    let mut nics = NICS.lock().unwrap_or_else(PoisonError::into_inner);
+    nics.consume = Some(on);
+    nics.by_device.iter().try_for_each(|(_, nic)| nic.nic.consume_only(on))?;
+    Ok(nics.by_device.len())
 }
 
 fn start(index: u32) -> Result<SharedNic, NicError> {

@@ -9,8 +9,8 @@ use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
 use warpverbs_uverbs::Fault;
 
-/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=FILE`: any of these, `record` last. A
-/// value that cannot be understood counts as not given; `warpverbs run` has checked it.
+/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=FILE`: any of these, `record`
+/// last. A value that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
 /// What was asked for.
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) address: Option<IpAddr>,
     /// A call of each open device that fails.
     pub(crate) fault: Option<Fault>,
+    /// Devices only consume from the start.
+    pub(crate) consume: bool,
     /// Refused calls are printed.
     pub(crate) verbose: bool,
     /// Where calls are recorded.
@@ -56,6 +58,7 @@ impl Settings {
                 "mtu" => settings.mtu = value.parse().ok().and_then(Mtu::from_bytes),
                 "address" => settings.address = value.parse().ok(),
                 "fail" => settings.fault = fault(value),
+                "consume" => settings.consume = true,
                 "verbose" => settings.verbose = true,
                 _ => {}
             }
@@ -78,12 +81,13 @@ mod tests {
 
     #[test]
     fn every_part_is_understood() {
-        let text = "nics=2,mtu=1024,address=10.0.0.1,fail=7:8,verbose,record=/tmp/a,b";
+        let text = "nics=2,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=/tmp/a,b";
         let (address, record) = (Some([10, 0, 0, 1].into()), Some("/tmp/a,b".into()));
         let mtu = Some(Mtu::B1024);
         let fault = Some(Fault { call: 7, status: Status::Limit });
-        let verbose = true;
-        let expected = Settings { nics: 2, mtu, address, fault, verbose, record, sysfs: None };
+        let (consume, verbose) = (true, true);
+        let expected =
+            Settings { nics: 2, mtu, address, fault, consume, verbose, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
         assert_eq!(Settings::parse(""), Settings::default());
     }

@@ -1,5 +1,5 @@
-//! `perf issue`: how fast WQEs are written, rung for and drained, against a NIC that only consumes;
-//! beside the rate of 64-byte stores to the same ring.
+//! `perf issue`: how fast WQEs are written, rung for and drained, beside the rate of 64-byte stores
+//! to the same ring. The NIC only consumes, unless it is a device that executes what it is given.
 
 use super::busy::Watch;
 use super::kernel::{self, Report};
@@ -22,6 +22,12 @@ pub(crate) struct IssueArgs {
     /// Where kernels run: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
+    /// What takes the work: soft, which only consumes, or a NIC, which also executes (auto: the best one)
+    #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -39,9 +45,9 @@ pub(crate) struct IssueArgs {
     /// WQEBBs of a send queue
     #[arg(long, default_value_t = 8192)]
     depth: u32,
-    /// Where the rings lie
-    #[arg(long, value_enum, default_value = "both")]
-    ring: Ring,
+    /// Where the rings lie [default: both on soft, pinned on a device]
+    #[arg(long, value_enum)]
+    ring: Option<Ring>,
 }
 
 /// Where rings lie.
@@ -85,11 +91,13 @@ struct IssueRow {
     stores_per_s: f64,
     /// WQEs that were left in the rings, read back and parsed.
     parsed: u64,
+    /// `equal`, or `none moved`.
+    data: &'static str,
 }
 
 impl Row for IssueRow {
     const HEADS: &'static [&'static str] =
-        &["ring", "grid", "QPs", "WQEs", "WQE rate", "64 B stores", "parsed"];
+        &["ring", "grid", "QPs", "WQEs", "WQE rate", "64 B stores", "parsed", "data"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -100,6 +108,7 @@ impl Row for IssueRow {
             units::per_second(self.wqes_per_s),
             units::per_second(self.stores_per_s),
             self.parsed.to_string(),
+            self.data.to_owned(),
         ]
     }
 }
@@ -130,13 +139,14 @@ impl IssueArgs {
     }
 
     /// Names for the table, and where the rings go.
-    fn placements(&self, kind: GpuKind) -> Vec<(&'static str, QueuePlacement)> {
+    fn placements(&self, rig: &Rig) -> Vec<(&'static str, QueuePlacement)> {
         // Memory of the SIMT device is host memory whichever way it is asked for.
-        if kind == GpuKind::Simt {
+        if rig.gpu.info().kind == GpuKind::Simt {
             return vec![("host", QueuePlacement::Simt)];
         }
         let all = [("pinned", QueuePlacement::PinnedHost), ("device", QueuePlacement::Device)];
-        let wanted = |placement| match self.ring {
+        let usual = if rig.nic.info().provider == "soft" { Ring::Both } else { Ring::Pinned };
+        let wanted = |placement| match self.ring.unwrap_or(usual) {
             Ring::Pinned => placement == QueuePlacement::PinnedHost,
             Ring::Device => placement == QueuePlacement::Device,
             Ring::Both => true,
@@ -147,8 +157,8 @@ impl IssueArgs {
 
 pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     args.check()?;
-    let (gpu, nic, way) = (args.gpu.clone(), "soft".to_owned(), Way::Auto);
-    let common = crate::Common { gpu, nic, way, json: args.json };
+    let (gpu, nic) = (args.gpu.clone(), args.nic.clone());
+    let common = crate::Common { gpu, nic, way: args.way, json: args.json };
     let rig = Rig::open_for(&common, args.qps.iter().copied().max().unwrap_or(1))?;
     kernel::load(&*rig.gpu)?;
     let (watch, mut rows) = (Watch::start(), Vec::new());
@@ -166,7 +176,7 @@ fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> 
     };
     let iters = args.iters.unwrap_or(iters);
     let grids = args.grids.as_deref().unwrap_or(grids);
-    let placements = args.placements(kind);
+    let placements = args.placements(rig);
     let bar = progress(placements.len() * args.qps.len() * grids.len());
     for &(name, placement) in &placements {
         for &qps in &args.qps {
@@ -204,6 +214,10 @@ fn row(
     let pairs: Vec<Pair> = (0..qps as usize)
         .map(|i| Pair::new(rig, i, rig.consuming(placement, depth, LIMIT)?, 8, Mem::Pinned))
         .collect::<Result<_>>()?;
+    let moves = !rig.only_consumes();
+    if moves {
+        pairs.iter().try_for_each(|pair| pair.prepare(&*rig.gpu, Op::Write))?;
+    }
     let threads = u64::from(grid.blocks()) * u64::from(grid.threads());
     let each = (threads * u64::from(each_posts)).div_ceil(qps.into());
     let iters = u32::try_from(each).context("WQEs per queue pair")?;
@@ -212,6 +226,9 @@ fn row(
     let mut left = Left::default();
     for pair in &pairs {
         left += ring::check(&*rig.gpu, pair, depth, iters.into())?;
+    }
+    if moves {
+        pairs.iter().try_for_each(|pair| pair.verify(&*rig.gpu, Op::Write, iters.into()))?;
     }
     let stores = stores(&*rig.gpu, &pairs[0], grid, each_posts)?;
     let wqes = u64::from(iters) * u64::from(qps);
@@ -224,6 +241,7 @@ fn row(
         wqes_per_s: wqes as f64 / time.as_secs_f64(),
         stores_per_s: (threads * u64::from(each_posts)) as f64 / stores.as_secs_f64(),
         parsed: left.wqes,
+        data: if moves { "equal" } else { "none moved" },
     })
 }
 

@@ -84,11 +84,16 @@ fn measure(rig: &Rig, warmup: u32, iters: u32, rows: &mut Vec<LatencyRow>) -> Re
     };
     let line = roundtrip::cache_line(iters, warmup, LIMIT).context("no round trip in time")?;
     add(CACHE_LINE, line, "none moved");
-    add(HOST_WRITE, write(rig, Poster::Host, warmup, iters).context(HOST_WRITE)?, "equal");
+    let moves = !crate::run::only_consumes() || rig.nic.info().provider == "soft";
+    if moves {
+        add(HOST_WRITE, write(rig, Poster::Host, warmup, iters).context(HOST_WRITE)?, "equal");
+    }
     add(FLAG, flag(&*rig.gpu, warmup, iters).context(FLAG)?, "none moved");
-    add(KERNEL_WRITE, write(rig, Poster::Kernel, warmup, iters).context(KERNEL_WRITE)?, "equal");
-    // A device executes what it is given.
-    if rig.nic.info().provider == "soft" {
+    if moves {
+        let time = write(rig, Poster::Kernel, warmup, iters).context(KERNEL_WRITE)?;
+        add(KERNEL_WRITE, time, "equal");
+    }
+    if rig.only_consumes() {
         add(KERNEL_SINK, unchecked(rig, warmup, iters).context(KERNEL_SINK)?, "none moved");
     }
     bar.finish_and_clear();

@@ -56,7 +56,7 @@ pub(crate) enum PerfCommand {
     /// Messages and one-sided writes over TCP sockets, into memory of a device or the host
     #[command(subcommand)]
     Tcp(tcp::TcpCommand),
-    /// Posting alone, against a NIC that only consumes, beside raw 64-byte stores
+    /// Posting alone, to a NIC that only consumes, beside raw 64-byte stores; with --nic, and execution
     Issue(issue::IssueArgs),
 }
 

@@ -91,15 +91,22 @@ impl Rig {
         self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), receives)
     }
 
+    /// Whether the NIC completes whatever a doorbell announces without reading or moving it, on
+    /// pairs of [`Self::consuming`].
+    pub(crate) fn only_consumes(&self) -> bool {
+        self.nic.info().provider == "soft" || crate::run::only_consumes()
+    }
+
     /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
-    /// reads nothing: it completes whatever a doorbell announces.
+    /// reads nothing, unless it is a device that executes what it is given.
     pub(crate) fn consuming(
         &self,
         placement: QueuePlacement,
         depth: u32,
         limit: Duration,
     ) -> Result<Link> {
-        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(true);
+        let soft = self.nic.info().provider == "soft";
+        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(soft);
         self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), 0)
     }
 

@@ -14,6 +14,8 @@ use warpverbs::raw::nic::LinkKind;
 
 /// What is loaded into the program.
 const LIBRARY: &str = "libwarpverbs_preload.so";
+/// The variable that says what the library is to do.
+const SETTINGS: &str = "WARPVERBS_RUN";
 /// Devices at most: each has an address of its own in the loopback network.
 const MAX_NICS: i64 = 3;
 
@@ -42,6 +44,10 @@ pub(crate) struct RunArgs {
     /// firmware that answers STATUS (a number, such as 8 for "limit"): to see how a program cleans up
     #[arg(long, value_name = "CALL:STATUS", value_parser = parse_fault)]
     fail: Option<(u32, u8)>,
+    /// Complete what doorbells announce without reading or moving it, to measure posters
+    /// (`int warpverbs_consume(int on)` in the program, found by dlsym, switches at any time)
+    #[arg(long)]
+    consume: bool,
     /// Run although this machine has an mlx5 device, which the program will not see
     #[arg(long)]
     hide_hardware: bool,
@@ -92,13 +98,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         .args(arguments)
         .env("LD_PRELOAD", preload)
         .env("SYSFS_PATH", root.path())
-        .env("WARPVERBS_RUN", settings(args)?)
+        .env(SETTINGS, settings(args)?)
         .env("WARPVERBS_LINK", args.link.to_string())
         .status()
         .with_context(|| format!("{} cannot be started", program.display()))?;
     // As a shell does: 128 and the number of the signal.
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// For a program that runs here itself: whether its RDMA devices only consume, as `--consume` says.
+pub(crate) fn only_consumes() -> bool {
+    let settings = std::env::var(SETTINGS).unwrap_or_default();
+    let settings = settings.split("record=").next().unwrap_or_default();
+    settings.split(',').any(|part| part == "consume")
 }
 
 /// What the library is told.
@@ -112,6 +125,9 @@ fn settings(args: &RunArgs) -> Result<OsString> {
     }
     if let Some((call, status)) = args.fail {
         out += &format!(",fail={call}:{status}");
+    }
+    if args.consume {
+        out += ",consume";
     }
     if args.verbose {
         out += ",verbose";

@@ -1,6 +1,7 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
 mod conform;
+mod consume;
 mod direct;
 mod hosts;
 mod nvshmem;

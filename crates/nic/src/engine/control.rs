@@ -47,6 +47,17 @@ impl Core {
         Released { _queues, _end, _connection, _loopback, ..Released::default() }
     }
 
+    /// What was announced before is completed as before.
+    pub(crate) fn consume_only(&mut self, on: bool) {
+        self.doorbells.scan_all(&mut self.queues);
+        if !on {
+            for slot in (0..self.queues.tables.sends.high_water() as u32).map(QpSlot) {
+                self.queues.consume_announced(slot);
+            }
+        }
+        self.queues.consume_only = on;
+    }
+
     pub(crate) fn add_uar(&mut self, page: &Region) -> Result<UarSlot, NicError> {
         self.doorbells.uars.add(page)
     }

@@ -157,6 +157,19 @@ impl DoorbellScanner {
         rung
     }
 
+    /// Looks at all doorbells, all registers, and the records of QPs that ring registers.
+    pub(crate) fn scan_all(&mut self, queues: &mut Queues) {
+        (0..self.uars.slices_of_a_round()).for_each(|_| {
+            self.scan(queues);
+        });
+        for slot in (0..queues.tables.sends.high_water() as u32).map(QpSlot) {
+            let source = queues.tables.sends.get(slot).map(|q| q.source);
+            if let Some(Source::Uar { .. }) = source {
+                self.look(queues, slot);
+            }
+        }
+    }
+
     /// Looks at the record of the QP in `slot`. Whether it announced something.
     pub(super) fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.live(slot) else { return false };
@@ -301,6 +314,9 @@ impl DoorbellScanner {
     #[inline]
     pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
+        if q.consume_only != queues.consume_only {
+            q.switch(queues.consume_only);
+        }
         let before = q.posted;
         match extend(q, found) {
             Announced::Nothing => return,
@@ -319,7 +335,7 @@ impl DoorbellScanner {
                 return;
             }
         }
-        if self.watch_rewrites {
+        if self.watch_rewrites && !q.consume_only {
             remember(q, before);
         }
         queues.enqueue(slot);

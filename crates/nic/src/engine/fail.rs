@@ -104,7 +104,7 @@ impl Queues {
     /// Flushes the next announced WQE of a send queue in ERR or SQE.
     pub(crate) fn flush_next(&mut self, slot: QpSlot) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let block = q.ring.as_ref().map_or([0; 8], |ring| ring.load(q.next));
+        let block = q.next_block();
         let first: &[u8; 64] = transmute_ref!(&block);
         let flags = Flags::from_byte(first[11]).unwrap_or_default();
         let info = WqeInfo {

@@ -121,6 +121,7 @@ impl Core {
                 diagnostics,
                 time: Time::start(config.clock.clone()),
                 ended: VecDeque::new(),
+                consume_only: false,
             },
             doorbells: DoorbellScanner::new(config, page, rng),
             loopback: Loopback::new(config.slice_bytes),
@@ -256,7 +257,7 @@ impl Core {
                 self.ending(|queues| queues.fail_deferred(slot))
             }
             QpState::Rts if q.next != q.posted => match q.executor {
-                Executor::CountOnly => self.queues.consume(slot),
+                _ if q.consume_only => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
                 _ => self.start_next(slot),
             },
@@ -388,10 +389,7 @@ impl Core {
                         self.queues.apply(report);
                     }
                 }
-                Executor::Loopback
-                | Executor::Datagram
-                | Executor::CountOnly
-                | Executor::Dynamic => {}
+                Executor::Loopback | Executor::Datagram | Executor::Dynamic => {}
             }
             self.queues.flush_ended(slot);
         }

@@ -10,6 +10,7 @@ use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
+use crate::qp::QpState;
 use crate::qp::send::{Executor, SendQueue};
 use crate::slots::{CqSlot, QpSlot};
 use crate::violation::{QueueKind, Rule};
@@ -44,6 +45,8 @@ pub(crate) struct Queues {
     pub(super) time: Time,
     /// QPs that went to ERR and whose backends do not know it yet.
     pub(super) ended: VecDeque<QpSlot>,
+    /// What is announced to a QP that has nothing under way is not read.
+    pub(super) consume_only: bool,
 }
 
 impl Queues {
@@ -256,13 +259,12 @@ impl Queues {
             return Advance::Moving;
         }
         let Some(rule) = q.deferred_error.take() else { return Advance::Nothing };
-        // A QP that only consumes has no bytes to name an opcode.
-        let block = q.ring.as_ref().map_or([0; 8], |ring| ring.load(q.next));
+        let block = q.next_block();
         let first: &[u8; 64] = transmute_ref!(&block);
         self.refuse(slot, first, 1, rule)
     }
 
-    /// A QP that only counts: everything announced is done.
+    /// A QP that only consumes: everything announced is done.
     pub(super) fn consume(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         let upto = q.posted;
@@ -275,6 +277,14 @@ impl Queues {
         };
         self.complete_send(slot, cqe, upto);
         Advance::Done
+    }
+
+    /// A QP that only consumes is to read again what is announced from now on.
+    pub(super) fn consume_announced(&mut self, slot: QpSlot) {
+        let due = |q: &&SendQueue| q.consume_only && q.state == QpState::Rts && q.next != q.posted;
+        if self.tables.sends.get(slot).filter(due).is_some() {
+            self.consume(slot);
+        }
     }
 
     /// Starts what a backend that executes elsewhere, or loopback, has taken.

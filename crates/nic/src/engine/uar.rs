@@ -141,6 +141,11 @@ impl Uars {
         self.register != 0 || self.page != 0
     }
 
+    /// Slices that look at every register at least once.
+    pub(super) fn slices_of_a_round(&self) -> usize {
+        (self.pages.len().div_ceil(WINDOW) + 1) * RegisterPage::REGISTERS
+    }
+
     /// The next page of this slice whose register has a new value, and the value.
     #[inline]
     fn next_change(&mut self, end: usize) -> Option<(UarSlot, [u8; 8])> {
@@ -237,7 +242,7 @@ impl DoorbellScanner {
 
     /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something.
     #[inline]
-    fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+    pub(super) fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.get(slot) else { return false };
         q.record.send() != q.posted as u16
             && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })

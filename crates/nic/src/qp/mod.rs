@@ -129,7 +129,7 @@ pub struct QpConfig {
     /// Short payload goes into CQEs in place of memory.
     pub scatter_to_cqe: ScatterToCqe,
     /// The NIC reads no WQE: every announced WQEBB counts as one WQE that succeeded, and the newest
-    /// gets a CQE. For measuring posters.
+    /// gets a CQE. For measuring posters; see also [`SoftNic::consume_only`](crate::SoftNic::consume_only).
     pub consume_only: bool,
 }
 
@@ -233,11 +233,10 @@ impl QpConfig {
             true => None,
             false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
         };
-        let executor = match (proxied, self.consume_only) {
-            (true, _) => Executor::Proxy,
-            (_, true) => Executor::CountOnly,
-            _ if self.service == Service::Datagram => Executor::Datagram,
-            _ if self.service.is_dynamic() => Executor::Dynamic,
+        let executor = match self.service {
+            _ if proxied => Executor::Proxy,
+            Service::Datagram => Executor::Datagram,
+            service if service.is_dynamic() => Executor::Dynamic,
             _ => Executor::Loopback,
         };
         Ok((self.sends(qpn, pd, executor, ring)?, self.receives(qpn, pd, executor)?))
@@ -262,6 +261,7 @@ impl QpConfig {
             },
             psn: 0,
             ring,
+            consume_only: self.consume_only,
             record: QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?,
             depth: 1 << self.log_sq,
             cq: self.send_cq.0.slot,
@@ -311,10 +311,7 @@ impl QpConfig {
             pd: pd.number(),
             state: QpState::Reset,
             peer_qpn: None,
-            executor: match executor {
-                Executor::Proxy | Executor::Datagram | Executor::Dynamic => executor,
-                _ => Executor::Loopback,
-            },
+            executor,
             qkey: 0,
             flushing: false,
             access: Access::empty(),

@@ -62,9 +62,7 @@ pub(crate) enum Executor {
     Datagram,
     /// Another device. Fixed for the QP.
     Proxy,
-    /// No backend: WQEs are counted, not read. Fixed for the QP, too.
-    CountOnly,
-    /// None either: WQEs of dynamic connections are refused. Fixed for the QP, too.
+    /// No backend: WQEs of dynamic connections are refused. Fixed for the QP, too.
     Dynamic,
 }
 
@@ -72,7 +70,7 @@ impl Executor {
     /// With the path that was given at RTR.
     pub(crate) fn with_path(self, path: Option<Path>) -> Self {
         match (self, path) {
-            (Self::Proxy | Self::CountOnly | Self::Datagram | Self::Dynamic, _) => self,
+            (Self::Proxy | Self::Datagram | Self::Dynamic, _) => self,
             (_, Some(Path::Network(_))) => Self::Network,
             _ => Self::Loopback,
         }
@@ -99,8 +97,10 @@ pub(crate) struct SendQueue {
     pub(crate) pd: u32,
     pub(crate) state: QpState,
     pub(crate) on_error: OnSendError,
-    /// `None` in a QP that only consumes.
+    /// `None` in a QP that was made to consume only.
     pub(crate) ring: Option<SendRing>,
+    /// What is announced counts as executed, and is not read.
+    pub(crate) consume_only: bool,
     pub(crate) record: QueueRecord,
     pub(crate) depth: u64,
     /// Slot of the CQ.
@@ -178,6 +178,23 @@ impl SendQueue {
             && self.wake.is_none()
             && self.deferred_error.is_none()
             && self.snapshot.is_empty()
+            && !self.consume_only
+    }
+
+    /// The NIC only consumes from now on, or no more: so does the QP once nothing is under way.
+    /// Where another device or nobody executes the work, and for datagrams, nothing changes.
+    #[cold]
+    pub(crate) fn switch(&mut self, consume_only: bool) {
+        let idle = self.next == self.posted && self.in_flight.is_empty();
+        if idle && matches!(self.executor, Executor::Loopback | Executor::Network) {
+            self.consume_only = consume_only || self.ring.is_none();
+        }
+    }
+
+    /// The WQEBB that is next, unless there are no bytes to be read.
+    pub(crate) fn next_block(&self) -> Block {
+        let ring = self.ring.as_ref().filter(|_| !self.consume_only);
+        ring.map_or([0; 8], |ring| ring.load(self.next))
     }
 
     /// A doorbell came, and no record with it. Whether that shows that there is none; from now on

@@ -1,6 +1,7 @@
 //! Tests of the software NIC, as one program: one build and one link instead of 25.
 
 mod against_model;
+mod consume;
 mod corpus;
 mod cqes;
 mod datagrams;

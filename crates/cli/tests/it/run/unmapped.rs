@@ -30,8 +30,13 @@ pub(super) fn compiled(name: &str, folder: &Path) -> Option<String> {
 /// The program does what it should on one device, where QPs are connected by loopback, and on two, by
 /// packets.
 fn passes(program: &str, case: &str) {
+    passes_as("", program, case);
+}
+
+/// As [`passes`], with flags of `warpverbs run`.
+pub(super) fn passes_as(flags: &str, program: &str, case: &str) {
     for nics in [1, 2] {
-        let mut command = run(&format!("--nics {nics} -- {program} {case}"));
+        let mut command = run(&format!("{flags} --nics {nics} -- {program} {case}"));
         // Short messages would come in CQEs; libmlx5 would copy them to memory that is gone.
         command.env("MLX5_SCATTER_TO_CQE", "0");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

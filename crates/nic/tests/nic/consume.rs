@@ -1,0 +1,263 @@
+//! A NIC that only consumes for a while, in the midst of traffic: nothing is lost, nothing is
+//! completed twice, and what is only consumed is neither read nor moved.
+
+use crate::queues::syndrome;
+use crate::rng;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt};
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::WqeBuilder;
+use warpverbs_nic::link::FaultPlan;
+use warpverbs_nic::testing::{
+    Net, Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge,
+};
+use warpverbs_nic::{
+    Announcement, Config, DoorbellOnly, Mr, QpAttrs, QpState, SoftNic, VirtualClock,
+};
+
+/// A poster and the memory that it writes to.
+trait World {
+    fn nic(&self) -> &SoftNic;
+    fn port(&mut self) -> &mut Port;
+    fn target(&self) -> &Mr;
+    /// Until there is nothing left to do.
+    fn finish(&self);
+}
+
+impl World for Pair {
+    fn nic(&self) -> &SoftNic {
+        &self.nic
+    }
+
+    fn port(&mut self) -> &mut Port {
+        &mut self.a
+    }
+
+    fn target(&self) -> &Mr {
+        &self.mr_b
+    }
+
+    fn finish(&self) {
+        self.run();
+    }
+}
+
+impl World for Net {
+    fn nic(&self) -> &SoftNic {
+        &self.a.nic
+    }
+
+    fn port(&mut self) -> &mut Port {
+        &mut self.a.port
+    }
+
+    fn target(&self) -> &Mr {
+        &self.b.mr
+    }
+
+    fn finish(&self) {
+        self.run();
+    }
+}
+
+/// What becomes of a WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It was announced before the NIC only consumed.
+    Executed,
+    /// It was announced afterwards, behind work that was under way.
+    Either,
+    /// It was announced afterwards, to an idle QP. It is no WQE at all.
+    Consumed,
+}
+
+/// Announces by the QP's doorbell, or by a register of the page.
+fn announce(port: &Port, page: Option<&Region>, register: u64) {
+    port.record();
+    match page {
+        Some(page) => port.ring_register(page, register % 4),
+        None => port.ring(),
+    }
+}
+
+/// Posts to `port`: WQE `n` writes `n + 1` to word `n` of the target, unless it is garbage.
+fn post(world: &mut impl World, fate: Fate, rng: &mut StdRng) {
+    let n = world.port().posted;
+    let to = remote(world.target(), n * 8);
+    if fate == Fate::Consumed {
+        let mut garbage = [0; 64];
+        rng.fill_bytes(&mut garbage);
+        let at = world.port().position();
+        // A register is rung with these, and names the QP all the same.
+        WqeBuilder::nop(&mut garbage, at).finish().unwrap();
+        garbage[3] = 0xee;
+        world.port().put_bytes(&garbage);
+        return;
+    }
+    let value = (n + 1).to_ne_bytes();
+    let build = |buf: &mut [u8], at| {
+        WqeBuilder::write(buf, at, to).inline(&value).signaled().finish().map(<[u8]>::len)
+    };
+    world.port().put(build).unwrap();
+}
+
+/// Completions since the last call. WQEs of which they tell, counted from the first.
+fn completed(port: &mut Port, before: u64) -> u64 {
+    port.sent().into_iter().fold(before, |before, (counter, error)| {
+        assert_eq!(error, None);
+        let news = counter.wrapping_add(1).wrapping_sub(before as u16);
+        assert!((1..=64).contains(&news), "WQE {counter} after {before} were complete");
+        before + u64::from(news)
+    })
+}
+
+fn switched_at_random(world: &mut impl World, page: Option<&Region>) {
+    let (_, mut rng) = rng();
+    let (mut on, mut done, mut fates) = (false, 0, Vec::new());
+    while fates.len() < 6000 {
+        match rng.random_range(0..20) {
+            0 => {
+                on = !on;
+                world.nic().consume_only(on).unwrap();
+            }
+            1..4 => world.finish(),
+            4..12 => {
+                world.nic().step();
+            }
+            _ if world.port().posted - done < 64 => {
+                let idle = world.port().posted == done;
+                let fate = match (on, idle) {
+                    (false, _) => Fate::Executed,
+                    (true, false) => Fate::Either,
+                    (true, true) => Fate::Consumed,
+                };
+                post(world, fate, &mut rng);
+                fates.push(fate);
+                announce(world.port(), page, rng.next_u64());
+            }
+            _ => {}
+        }
+        done = completed(world.port(), done);
+    }
+    world.nic().consume_only(false).unwrap();
+    world.finish();
+    assert_eq!(completed(world.port(), done), fates.len() as u64);
+    for (n, fate) in (0u64..).zip(&fates) {
+        let found = bytes(world.target().region(), n * 8, 8);
+        let found = u64::from_ne_bytes(found.try_into().unwrap());
+        let fits = match fate {
+            Fate::Executed => found == n + 1,
+            Fate::Either => found == n + 1 || found == 0,
+            Fate::Consumed => found == 0,
+        };
+        assert!(fits, "WQE {n}, {fate:?}: {found}");
+    }
+    for fate in [Fate::Executed, Fate::Either, Fate::Consumed] {
+        assert!(fates.iter().filter(|found| **found == fate).count() > 20, "{fate:?}");
+    }
+    assert!(world.nic().take_violations().is_empty());
+}
+
+#[test]
+fn nothing_is_lost_by_loopback() {
+    switched_at_random(&mut Pair::new(PairConfig::default()).unwrap(), None);
+}
+
+#[test]
+fn nothing_is_lost_by_a_register() {
+    let nic = SoftNic::new(Config::default()).unwrap();
+    let page = HostBuf::region(4096).unwrap();
+    let doorbell_only = DoorbellOnly::Detect;
+    let announcement = Announcement::Uar { page: nic.add_uar(&page).unwrap(), doorbell_only };
+    let a = PortConfig { announcement, ..PortConfig::default() };
+    let (b, clock) = (PortConfig::default(), VirtualClock::new());
+    let mut pair = Pair::on(nic, clock, &a, &b, QpAttrs::default()).unwrap();
+    switched_at_random(&mut pair, Some(&page));
+}
+
+#[test]
+fn nothing_is_lost_over_a_network() {
+    let attrs = QpAttrs::default();
+    let mut net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
+    switched_at_random(&mut net, None);
+}
+
+#[test]
+fn what_was_announced_before_is_executed_though_nobody_has_looked() {
+    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    let (_, mut rng) = rng();
+    post(&mut pair, Fate::Executed, &mut rng);
+    announce(&pair.a, None, 0);
+    pair.nic.consume_only(true).unwrap();
+    pair.run();
+    assert_eq!(bytes(pair.mr_b.region(), 0, 8), 1u64.to_ne_bytes());
+    assert_eq!(pair.a.sent(), [(0, None)]);
+    // And the other way round: announced while the NIC only consumed.
+    post(&mut pair, Fate::Consumed, &mut rng);
+    announce(&pair.a, None, 0);
+    pair.nic.consume_only(false).unwrap();
+    post(&mut pair, Fate::Executed, &mut rng);
+    announce(&pair.a, None, 0);
+    pair.run();
+    assert_eq!(pair.a.sent(), [(1, None), (2, None)]);
+    assert_eq!(bytes(pair.mr_b.region(), 8, 16)[8..], 3u64.to_ne_bytes());
+}
+
+#[test]
+fn all_that_is_announced_has_one_completion() {
+    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    pair.nic.consume_only(true).unwrap();
+    for round in 1..=3 {
+        pair.a.put_bytes(&[0xa5; 64 * 40]);
+        announce(&pair.a, None, 0);
+        pair.run();
+        assert_eq!(pair.a.sent(), [(40 * round - 1, None)]);
+    }
+}
+
+#[test]
+fn what_arrives_is_executed() {
+    let attrs = QpAttrs::default();
+    let mut net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
+    net.a.nic.consume_only(true).unwrap();
+    net.a.port.post_recv(&[sge(&net.a.mr, 0, 8)]);
+    net.b.mr.region().write(0, &7u64.to_ne_bytes()).unwrap();
+    let from = sge(&net.b.mr, 0, 8);
+    net.b.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from).signaled());
+    let (to, from) = (local(&net.b.mr, 8), remote(&net.a.mr, 0));
+    net.b.port.post_wqe(|buf, at| WqeBuilder::fetch_add(buf, at, from, 1, to).signaled());
+    net.run();
+    assert_eq!(net.b.port.sent(), [(0, None), (1, None)]);
+    assert_eq!(net.a.port.received(), [(0, None)]);
+    assert_eq!(bytes(net.a.mr.region(), 0, 8), 8u64.to_ne_bytes());
+}
+
+#[test]
+fn a_qp_that_only_consumes_fails_and_is_reset_as_any_other() {
+    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    pair.nic.consume_only(true).unwrap();
+    let none = QpAttrs::default();
+    pair.a.put_bytes(&[0xa5; 64]);
+    announce(&pair.a, None, 0);
+    pair.run();
+    assert_eq!(pair.a.sent(), [(0, None)]);
+    pair.a.qp.modify(QpState::Err, &none).unwrap();
+    pair.a.put_bytes(&[0xa5; 64 * 3]);
+    announce(&pair.a, None, 0);
+    pair.run();
+    // Whatever size these WQEs say they have.
+    for index in 1..4 {
+        let cqe = pair.a.poll_send();
+        assert_eq!(syndrome(cqe), Some(Syndrome::WrFlush));
+        assert!(matches!(cqe, Some(Cqe::Error { wqe_counter, .. }) if wqe_counter == index));
+    }
+    pair.a.qp.modify(QpState::Reset, &none).unwrap();
+    pair.a.posted = 0;
+    connect(&pair.a, pair.b.qp.qpn(), none);
+    pair.a.put_bytes(&[0xa5; 64 * 2]);
+    announce(&pair.a, None, 0);
+    pair.run();
+    assert_eq!(pair.a.sent(), [(1, None)]);
+}
