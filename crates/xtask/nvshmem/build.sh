@@ -1,4 +1,4 @@
-# Sourced by run.sh and ibgda.sh, which say what the variables are: the arguments of both, and a program
+# Sourced by run.sh, ibgda.sh and posting.sh, which say what the variables are: the arguments of both, and a program
 # that is linked with NVSHMEM's wheel.
 ours=${1:?usage: $(basename "$0") WARPVERBS [ITERS]}
 iters=${2:-2000}
@@ -10,8 +10,9 @@ nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 home=${NVSHMEM_HOME:-$("$python" -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])')} ||
   { echo "no NVSHMEM: set NVSHMEM_HOME or install nvidia-nvshmem-cu13" >&2; exit 1; }
 
-# build NAME: NAME.cu beside this file becomes $out/NAME.
+# build NAME: NAME.cu beside this file becomes $out/NAME, unless that is newer.
 build() {
+  [ "$out/$1" -nt "$here/$1.cu" ] && return
   local host arch
   host=$(find "$home/lib" -name 'libnvshmem_host.so*' | sort | head -n 1)
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)

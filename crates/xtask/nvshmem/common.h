@@ -1,4 +1,4 @@
-// Of the programs that run NVSHMEM: two processes that meet by a file, and a GPU's clock.
+// Of the programs that run NVSHMEM: two processes that meet by a file, their checks, and a GPU's clock.
 #pragma once
 
 #include <nvshmem.h>
@@ -21,6 +21,21 @@ __device__ inline uint64_t now_ns() {
   // Without what NVSHMEM does at exit, which would wait for the other rank.
   std::_Exit(1);
 }
+
+// The rank that messages name.
+inline int rank_ = 0;
+
+inline void require(bool holds, const char* what) {
+  if (!holds) fail(rank_, "not so", what);
+}
+
+inline void check(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) fail(rank_, call, cudaGetErrorString(code));
+}
+#define CHECK(call) check(call, #call)
+
+// Says what comes next: what does not end is what was said last.
+inline void step(const char* what) { std::fprintf(stderr, "rank %d: %s\n", rank_, what); }
 
 inline void write_id(const char* file, const nvshmemx_uniqueid_t& id) {
   const std::string part = std::string(file) + ".part";

@@ -12,15 +12,6 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(call)                                                                   \
-  do {                                                                                \
-    const cudaError_t code = (call);                                                  \
-    if (code != cudaSuccess) {                                                        \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(code));              \
-      std::exit(1);                                                                   \
-    }                                                                                 \
-  } while (0)
-
 enum Group { thread_group, warp_group, block_group };
 static const char* const names[] = {"thread", "warp", "block"};
 
@@ -223,7 +214,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: exchange RANK FILE ITERS WARMUP\n");
     return 2;
   }
-  const int rank = std::atoi(argv[1]);
+  const int rank = rank_ = std::atoi(argv[1]);
   CHECK(cudaSetDevice(rank));
   start_nvshmem(rank, argv[2]);
 

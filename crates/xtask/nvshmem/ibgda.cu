@@ -13,18 +13,6 @@
 #include <cstring>
 #include <vector>
 
-static int rank_;
-
-static void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: not so: %s\n", rank_, what);
-  std::_Exit(1);
-}
-// Says what comes next: what does not end is what was said last.
-static void step(const char* what) { std::fprintf(stderr, "rank %d: %s\n", rank_, what); }
-
-#define CHECK(call) require((call) == cudaSuccess, #call)
-
 __global__ void put_value(int* to, int value, int peer) {
   nvshmem_int_p(to, value, peer);
   nvshmem_quiet();

@@ -61,7 +61,7 @@ const CACHE_LINE: &str = "cache line, CPU to CPU";
 const HOST_WRITE: &str = "8-byte WRITE, posted by the host";
 const FLAG: &str = "flag, kernel to CPU";
 const KERNEL_WRITE: &str = "8-byte WRITE, posted by a kernel";
-const KERNEL_SINK: &str = "the same, NIC that only consumes";
+const KERNEL_SINK: &str = "WRITE by a kernel, NIC that only consumes";
 
 pub(crate) fn run(args: &LatencyArgs) -> Result<()> {
     check_iters(args.iters)?;

@@ -47,7 +47,7 @@ fn one_post_is_measured_with_and_without_execution() {
     if !ready() {
         return;
     }
-    let sink = "the same, NIC that only consumes";
+    let sink = "WRITE by a kernel, NIC that only consumes";
     let measured = perf("--consume", "latency -n 50 -w 5");
     let what = column(&measured, "what");
     assert!(what.contains(&sink), "{measured}");
