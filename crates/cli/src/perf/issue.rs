@@ -42,9 +42,9 @@ pub(crate) struct IssueArgs {
     /// [default: 1x1,1x32,1x128,8x128,32x128,132x128 on a GPU, up to 8x128 on the host]
     #[arg(short = 'g', long, value_delimiter = ',', value_parser = parse_grid)]
     grids: Option<Vec<Dim>>,
-    /// WQEBBs of a send queue
-    #[arg(long, default_value_t = 8192)]
-    depth: u32,
+    /// WQEBBs of a send queue [default: 8192 on soft, 4096 on a device]
+    #[arg(long)]
+    depth: Option<u32>,
     /// Where the rings lie [default: both on soft, pinned on a device]
     #[arg(long, value_enum)]
     ring: Option<Ring>,
@@ -130,12 +130,13 @@ impl IssueArgs {
             within("blocks of -g", grid.blocks().into(), 1, 4096)?;
             within("threads of -g", grid.threads().into(), 1, 1024)?;
         }
-        within("--depth", self.depth.into(), 128, 32768)?;
-        match self.depth.is_power_of_two() {
+        let Some(depth) = self.depth else { return Ok(()) };
+        within("--depth", depth.into(), 128, 32768)?;
+        match depth.is_power_of_two() {
             true => Ok(()),
             false => Err(PlanError::Range {
                 flag: "--depth",
-                value: self.depth.into(),
+                value: depth.into(),
                 expected: "a power of two".to_owned(),
             }),
         }
@@ -180,11 +181,14 @@ fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> 
     let iters = args.iters.unwrap_or(iters);
     let grids = args.grids.as_deref().unwrap_or(grids);
     let placements = args.placements(rig);
+    // libibverbs counts the longest WQEs there may be, of which a queue of 8192 does not fit.
+    let usual = if rig.nic.info().provider == "soft" { 8192 } else { 4096 };
+    let depth = args.depth.unwrap_or(usual);
     let bar = progress(placements.len() * args.qps.len() * grids.len());
     for &(name, placement) in &placements {
         for &qps in &args.qps {
             for &grid in grids {
-                let row = row(rig, (args.depth, iters), (name, placement), qps, grid);
+                let row = row(rig, (depth, iters), (name, placement), qps, grid);
                 let (blocks, threads) = (grid.grid, grid.block);
                 let named = || format!("{name} ring, {blocks}x{threads} on {qps} queue pairs");
                 rows.push(row.with_context(named)?);

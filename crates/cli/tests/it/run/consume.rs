@@ -15,9 +15,13 @@ fn a_program_switches_at_will() {
 
 /// What `warpverbs perf` measures on the device, by kernels on the host.
 fn perf(flags: &str, line: &str) -> Value {
+    perf_by("direct", flags, line)
+}
+
+fn perf_by(way: &str, flags: &str, line: &str) -> Value {
     let program = env!("CARGO_BIN_EXE_warpverbs");
     let line =
-        format!("{flags} -- {program} perf {line} --gpu simt --nic mlx5_0 --way direct --json");
+        format!("{flags} -- {program} perf {line} --gpu simt --nic mlx5_0 --way {way} --json");
     let said = succeeds(&line);
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{line}: {error}: {said}"))
 }
@@ -40,6 +44,8 @@ fn posting_is_measured_with_and_without_execution() {
         let parsed = |row: &Value| row["parsed"].as_u64().is_some_and(|parsed| parsed > 0);
         assert!(measured["rows"].as_array().unwrap().iter().all(parsed), "{measured}");
     }
+    let measured = perf_by("proxy", "", "issue -n 20 -g 1x32 -q 1");
+    assert_eq!(column(&measured, "data"), ["equal"], "{measured}");
 }
 
 #[test]
