@@ -73,12 +73,24 @@ enum Fate {
     Consumed,
 }
 
-/// Announces by the QP's doorbell, or by a register of the page.
-fn announce(port: &Port, page: Option<&Region>, register: u64) {
-    port.record();
-    match page {
-        Some(page) => port.ring_register(page, register % 4),
-        None => port.ring(),
+/// How work is made known.
+enum How {
+    /// By the record and the QP's doorbell.
+    Doorbell,
+    /// By the record and any register of the page.
+    Registers(Region),
+    /// By one register of the page, without a record.
+    DoorbellOnly(Region),
+}
+
+fn announce(port: &Port, how: &How, register: u64) {
+    if !matches!(how, How::DoorbellOnly(_)) {
+        port.record();
+    }
+    match how {
+        How::Doorbell => port.ring(),
+        How::Registers(page) => port.ring_register(page, register % 4),
+        How::DoorbellOnly(page) => port.ring_register(page, 2),
     }
 }
 
@@ -113,7 +125,7 @@ fn completed(port: &mut Port, before: u64) -> u64 {
     })
 }
 
-fn switched_at_random(world: &mut impl World, page: Option<&Region>) {
+fn switched_at_random(world: &mut impl World, how: &How) {
     let (_, mut rng) = rng();
     let (mut on, mut done, mut fates) = (false, 0, Vec::new());
     while fates.len() < 6000 {
@@ -135,7 +147,7 @@ fn switched_at_random(world: &mut impl World, page: Option<&Region>) {
                 };
                 post(world, fate, &mut rng);
                 fates.push(fate);
-                announce(world.port(), page, rng.next_u64());
+                announce(world.port(), how, rng.next_u64());
             }
             _ => {}
         }
@@ -162,26 +174,34 @@ fn switched_at_random(world: &mut impl World, page: Option<&Region>) {
 
 #[test]
 fn nothing_is_lost_by_loopback() {
-    switched_at_random(&mut Pair::new(PairConfig::default()).unwrap(), None);
+    switched_at_random(&mut Pair::new(PairConfig::default()).unwrap(), &How::Doorbell);
 }
 
-#[test]
-fn nothing_is_lost_by_a_register() {
+fn by_a_page(doorbell_only: DoorbellOnly, how: impl FnOnce(Region) -> How) {
     let nic = SoftNic::new(Config::default()).unwrap();
     let page = HostBuf::region(4096).unwrap();
-    let doorbell_only = DoorbellOnly::Detect;
     let announcement = Announcement::Uar { page: nic.add_uar(&page).unwrap(), doorbell_only };
     let a = PortConfig { announcement, ..PortConfig::default() };
     let (b, clock) = (PortConfig::default(), VirtualClock::new());
     let mut pair = Pair::on(nic, clock, &a, &b, QpAttrs::default()).unwrap();
-    switched_at_random(&mut pair, Some(&page));
+    switched_at_random(&mut pair, &how(page));
+}
+
+#[test]
+fn nothing_is_lost_by_registers() {
+    by_a_page(DoorbellOnly::Detect, How::Registers);
+}
+
+#[test]
+fn nothing_is_lost_without_a_record() {
+    by_a_page(DoorbellOnly::Always, How::DoorbellOnly);
 }
 
 #[test]
 fn nothing_is_lost_over_a_network() {
     let attrs = QpAttrs::default();
     let mut net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
-    switched_at_random(&mut net, None);
+    switched_at_random(&mut net, &How::Doorbell);
 }
 
 #[test]
@@ -189,17 +209,17 @@ fn what_was_announced_before_is_executed_though_nobody_has_looked() {
     let mut pair = Pair::new(PairConfig::default()).unwrap();
     let (_, mut rng) = rng();
     post(&mut pair, Fate::Executed, &mut rng);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.nic.consume_only(true).unwrap();
     pair.run();
     assert_eq!(bytes(pair.mr_b.region(), 0, 8), 1u64.to_ne_bytes());
     assert_eq!(pair.a.sent(), [(0, None)]);
     // And the other way round: announced while the NIC only consumed.
     post(&mut pair, Fate::Consumed, &mut rng);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.nic.consume_only(false).unwrap();
     post(&mut pair, Fate::Executed, &mut rng);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.run();
     assert_eq!(pair.a.sent(), [(1, None), (2, None)]);
     assert_eq!(bytes(pair.mr_b.region(), 8, 16)[8..], 3u64.to_ne_bytes());
@@ -211,7 +231,7 @@ fn all_that_is_announced_has_one_completion() {
     pair.nic.consume_only(true).unwrap();
     for round in 1..=3 {
         pair.a.put_bytes(&[0xa5; 64 * 40]);
-        announce(&pair.a, None, 0);
+        announce(&pair.a, &How::Doorbell, 0);
         pair.run();
         assert_eq!(pair.a.sent(), [(40 * round - 1, None)]);
     }
@@ -240,12 +260,12 @@ fn a_qp_that_only_consumes_fails_and_is_reset_as_any_other() {
     pair.nic.consume_only(true).unwrap();
     let none = QpAttrs::default();
     pair.a.put_bytes(&[0xa5; 64]);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.run();
     assert_eq!(pair.a.sent(), [(0, None)]);
     pair.a.qp.modify(QpState::Err, &none).unwrap();
     pair.a.put_bytes(&[0xa5; 64 * 3]);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.run();
     // Whatever size these WQEs say they have.
     for index in 1..4 {
@@ -257,7 +277,7 @@ fn a_qp_that_only_consumes_fails_and_is_reset_as_any_other() {
     pair.a.posted = 0;
     connect(&pair.a, pair.b.qp.qpn(), none);
     pair.a.put_bytes(&[0xa5; 64 * 2]);
-    announce(&pair.a, None, 0);
+    announce(&pair.a, &How::Doorbell, 0);
     pair.run();
     assert_eq!(pair.a.sent(), [(1, None)]);
 }
