@@ -1,6 +1,7 @@
 //! Moving bytes between regions, whatever they are made of.
 
 use crate::{HostBuf, Kind, MemError, Region};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,11 +36,31 @@ pub unsafe trait Copier: Send + Sync {
 }
 
 /// How far a [`copy`] has come.
+#[derive(Debug)]
 pub enum Progress {
     /// All bytes are in place.
     Done,
     /// The engine is at work; both regions are kept alive by this value.
     Pending(Pending),
+}
+
+/// An engine that does not come to an end within its time.
+const HANGS: MemError = MemError::CopyFailed { code: -1, what: "a copy that does not end" };
+
+impl Progress {
+    /// Waits until the bytes are in place, at most as long as a copy may take.
+    pub(crate) fn wait(self) -> Result<(), MemError> {
+        match self {
+            Self::Done => Ok(()),
+            Self::Pending(copy) => copy.wait(),
+        }
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pending({:?})", self.0.ticket)
+    }
 }
 
 /// A copy in flight. Dropping it waits for the copy, but not for an engine that hangs: memory that
@@ -72,6 +93,18 @@ impl Pending {
     /// As [`Copier::timeout`].
     pub fn timeout(&self) -> Duration {
         self.0.copier.timeout()
+    }
+
+    /// As [`Progress::wait`].
+    pub(crate) fn wait(&self) -> Result<(), MemError> {
+        let asked = Instant::now();
+        while !self.is_done()? {
+            if asked.elapsed() > self.timeout() {
+                return Err(HANGS);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }
 

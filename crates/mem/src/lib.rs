@@ -6,6 +6,7 @@
 mod access;
 mod cells;
 mod copier;
+mod doorbell;
 mod error;
 mod guarded;
 mod host;
@@ -18,6 +19,7 @@ mod registration;
 mod ring;
 mod share;
 pub mod socket;
+mod staged;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;
 mod through;
@@ -25,6 +27,7 @@ mod through;
 pub use access::{Access, AccessError, KeyError};
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
+pub use doorbell::{DoorbellPage, RegisterPage};
 pub use error::MemError;
 #[cfg(feature = "fault-guard")]
 pub use guarded::resume_at;
@@ -35,8 +38,5 @@ pub use os::{NoChecksum, set_no_checksum, steer_by_word};
 pub use process::{Direction, Process, ProcessError, ProcessPiece};
 pub use region::{Backing, Kind, Region, scatter};
 pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};
-pub use ring::{
-    Block, CompletionRecord, CompletionRing, DoorbellPage, QueueRecord, ReceiveRing, RegisterPage,
-    SendRing,
-};
+pub use ring::{Block, CompletionRecord, CompletionRing, QueueRecord, ReceiveRing, SendRing};
 pub use share::{Share, ShareHandle, SharePiece};

@@ -1,12 +1,18 @@
 //! Guards over the memory of queues: what a NIC reads and writes there, and in which order.
 //!
-//! A guard is checked once, when it is made: host memory, aligned, long enough. After that its
-//! accesses cannot fail, since every index is masked. The other side may write at any time, so a
-//! value read twice may differ: read once, then decide. Where the owner of a queue's memory may
-//! unmap it (feature `fault-guard`), such memory reads as zero, and what is written there is lost.
+//! A guard is checked once, when it is made: aligned, long enough, host memory or memory with a copy
+//! engine. After that its accesses to host memory cannot fail, since every index is masked. The other
+//! side may write at any time, so a value read twice may differ: read once, then decide. Where the
+//! owner of a queue's memory may unmap it (feature `fault-guard`), such memory reads as zero, and what
+//! is written there is lost.
+//!
+//! Of memory that only a copy engine reaches, a guard holds a copy in host memory. `fetch` brings
+//! bytes from there, which must be done before they are loaded; CQEs are copied out as they are
+//! written. Host memory needs no `fetch`, and one costs it a branch.
 
 use crate::guarded::Word;
-use crate::{Kind, MemError, Region};
+use crate::staged::{Outbox, Staged};
+use crate::{Kind, MemError, Progress, Region};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -15,33 +21,66 @@ pub type Block = [u64; 8];
 
 /// `len` bytes of host memory at a fixed address.
 #[derive(Debug)]
-struct Words {
+pub(crate) struct Words {
     addr: u64,
-    keep: Region,
+    pub(crate) keep: Region,
+    /// The memory that these bytes are a copy of, if only a copy engine reaches it.
+    staged: Option<Box<Staged>>,
+}
+
+/// The first `len` bytes of `region`, aligned.
+fn span(region: &Region, len: u64, align: u64) -> Result<Region, MemError> {
+    let span = region.slice(0, len as usize)?;
+    let addr = span.addr();
+    if !addr.is_multiple_of(align) {
+        return Err(MemError::Misaligned { addr, align: align as usize });
+    }
+    Ok(span)
+}
+
+/// Bytes of 2^`log` items of `item` bytes; a number that no region holds where 64 bits do not hold it.
+fn bytes_of(log: u8, item: u64) -> u64 {
+    1u64.checked_shl(log.into()).unwrap_or(u64::MAX).saturating_mul(item)
 }
 
 impl Words {
-    fn new(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
-        let keep = region.slice(0, len as usize)?;
+    /// Host memory alone.
+    pub(crate) fn new(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
+        let keep = span(region, len, align)?;
         let addr = keep.addr();
         if keep.kind() != Kind::Host {
             return Err(MemError::NotHost { addr });
         }
-        if !addr.is_multiple_of(align) {
-            return Err(MemError::Misaligned { addr, align: align as usize });
-        }
-        Ok(Self { addr, keep })
+        Ok(Self { addr, keep, staged: None })
     }
 
-    /// 2^`log` items of `item` bytes; a number that no region holds where 64 bits do not hold it.
-    fn of_items(region: &Region, log: u8, item: u64, align: u64) -> Result<Self, MemError> {
-        let count = 1u64.checked_shl(log.into()).unwrap_or(u64::MAX);
-        Self::new(region, count.saturating_mul(item), align)
+    /// Host memory, or memory that a copy engine reaches.
+    fn of_any(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
+        if region.kind() == Kind::Host {
+            return Self::new(region, len, align);
+        }
+        let staged = Staged::new(&span(region, len, align)?)?;
+        let keep = staged.host().clone();
+        Ok(Self { addr: keep.addr(), keep, staged: Some(Box::new(staged)) })
+    }
+
+    /// Where the bytes lie.
+    fn kind(&self) -> Kind {
+        self.staged.as_ref().map_or(Kind::Host, |staged| staged.kind())
+    }
+
+    /// Brings `len` bytes at `offset` from where they lie.
+    #[inline]
+    fn fetch(&self, offset: u64, len: usize) -> Result<(), MemError> {
+        match &self.staged {
+            None => Ok(()),
+            Some(staged) => staged.fetch(offset, len),
+        }
     }
 
     /// The word at byte `offset`, a multiple of its size that is inside.
     #[inline(always)]
-    fn load<W: Word + Default>(&self, offset: u64, order: Ordering) -> W {
+    pub(crate) fn load<W: Word + Default>(&self, offset: u64, order: Ordering) -> W {
         self.check::<W>(offset);
         // SAFETY: every caller keeps `offset` inside the length that `new` checked; host memory,
         // aligned, alive as long as `keep`.
@@ -50,7 +89,7 @@ impl Words {
 
     /// Sets the word at byte `offset`, likewise.
     #[inline(always)]
-    fn store<W: Word>(&self, offset: u64, value: W, order: Ordering) {
+    pub(crate) fn store<W: Word>(&self, offset: u64, value: W, order: Ordering) {
         self.check::<W>(offset);
         // SAFETY: as for `load`.
         let _lost = unsafe { value.store(self.addr + offset, order) };
@@ -77,12 +116,58 @@ impl Words {
 pub struct SendRing {
     words: Words,
     mask: u64,
+    /// WQEBBs from an index to before another that are being brought, by one copy or two.
+    begun: Option<(u64, u64, [Progress; 2])>,
 }
 
 impl SendRing {
     /// The first 2^`log` WQEBBs of `region`, which must be 64-byte aligned.
     pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
-        Ok(Self { words: Words::of_items(region, log, 64, 64)?, mask: (1 << log) - 1 })
+        let words = Words::of_any(region, bytes_of(log, 64), 64)?;
+        Ok(Self { words, mask: (1 << log) - 1, begun: None })
+    }
+
+    /// Where the queue lies.
+    pub fn kind(&self) -> Kind {
+        self.words.kind()
+    }
+
+    /// Starts to bring the WQEBBs from `from` to before `to`, for the next [`Self::fetch`] if that
+    /// begins at the same place. What is loaded until then is anything.
+    #[cold]
+    pub fn begin(&mut self, from: u64, to: u64) {
+        let Some(staged) = &self.words.staged else { return };
+        // A failure shows at the fetch.
+        self.begun = start(staged, self.mask, from, to).ok().map(|copies| (from, to, copies));
+    }
+
+    /// Forgets what was started to be brought.
+    pub fn forget(&mut self) {
+        self.begun = None;
+    }
+
+    /// Brings the WQEBBs from `from` to before `to` from where they lie: in one copy, or in two where
+    /// the ring ends in between. They were announced, so their owner does not write them.
+    ///
+    /// # Errors
+    /// The copy engine failed, now or before.
+    #[inline]
+    pub fn fetch(&mut self, from: u64, to: u64) -> Result<(), MemError> {
+        match self.words.staged {
+            None => Ok(()),
+            Some(_) => self.fetch_staged(from, to),
+        }
+    }
+
+    #[cold]
+    fn fetch_staged(&mut self, mut from: u64, to: u64) -> Result<(), MemError> {
+        let Some(staged) = &self.words.staged else { return Ok(()) };
+        if let Some((first, end, copies)) = self.begun.take_if(|(first, ..)| *first == from) {
+            copies.into_iter().try_for_each(|copy| staged.wait(copy))?;
+            from = first.max(end.min(to));
+        }
+        let copies = start(staged, self.mask, from, to)?;
+        copies.into_iter().try_for_each(|copy| staged.wait(copy))
     }
 
     /// The WQEBB at `index`, which is masked. Relaxed loads: the acquire is that of the doorbell
@@ -91,6 +176,15 @@ impl SendRing {
     pub fn load(&self, index: u64) -> Block {
         self.words.block_at((index & self.mask) * 64)
     }
+}
+
+/// Starts to copy WQEBBs of a ring, as many as it has at most.
+fn start(staged: &Staged, mask: u64, from: u64, to: u64) -> Result<[Progress; 2], MemError> {
+    let (depth, first) = (mask + 1, from & mask);
+    let count = to.saturating_sub(from).min(depth);
+    let straight = count.min(depth - first);
+    let copy = |at: u64, count: u64| staged.start(at * 64, count as usize * 64);
+    Ok([copy(first, straight)?, copy(0, count - straight)?])
 }
 
 /// A receive queue (or SRQ) as the NIC reads it: 2^n WQEs of 2^s bytes.
@@ -108,8 +202,22 @@ impl ReceiveRing {
     /// If a WQE would be shorter than 16 or longer than 1024 bytes.
     pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
         assert!((4..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
-        let words = Words::of_items(region, log, 1 << log_stride, 16)?;
+        let words = Words::of_any(region, bytes_of(log, 1 << log_stride), 16)?;
         Ok(Self { words, mask: (1 << log) - 1, log_stride })
+    }
+
+    /// Where the queue lies.
+    pub fn kind(&self) -> Kind {
+        self.words.kind()
+    }
+
+    /// Brings the WQE at `index`, which is masked, from where it lies.
+    ///
+    /// # Errors
+    /// The copy engine failed, now or before.
+    #[inline]
+    pub fn fetch(&self, index: u64) -> Result<(), MemError> {
+        self.words.fetch((index & self.mask) << self.log_stride, 1 << self.log_stride)
     }
 
     /// Receives in the ring.
@@ -138,12 +246,34 @@ pub struct QueueRecord(Words);
 impl QueueRecord {
     /// A QP's record: the first 8 bytes of `region`.
     pub fn new(region: &Region) -> Result<Self, MemError> {
-        Words::new(region, 8, 8).map(Self)
+        Words::of_any(region, 8, 8).map(Self)
     }
 
     /// An SRQ's record: the first 4 bytes of `region`.
     pub fn for_srq(region: &Region) -> Result<Self, MemError> {
-        Words::new(region, 4, 4).map(Self)
+        Words::of_any(region, 4, 4).map(Self)
+    }
+
+    /// Where the record lies.
+    pub fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    /// Brings the record from where it lies.
+    ///
+    /// # Errors
+    /// The copy engine failed, now or before.
+    #[inline]
+    pub fn fetch(&self) -> Result<(), MemError> {
+        self.0.fetch(0, self.0.keep.len())
+    }
+
+    /// Forgets what was fetched: it reads as zero until the next [`Self::fetch`].
+    pub fn forget(&self) {
+        if self.0.staged.is_some() {
+            (0..self.0.keep.len() as u64 / 4)
+                .for_each(|word| self.0.store(word * 4, 0u32, Ordering::Relaxed));
+        }
     }
 
     /// Receive WQEs posted so far, modulo 2^16. Acquire, pairs with the poster's release.
@@ -169,7 +299,21 @@ pub struct CompletionRecord(Words);
 impl CompletionRecord {
     /// The first 8 bytes of `region`.
     pub fn new(region: &Region) -> Result<Self, MemError> {
-        Words::new(region, 8, 8).map(Self)
+        Words::of_any(region, 8, 8).map(Self)
+    }
+
+    /// Where the record lies.
+    pub fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    /// Brings the record from where it lies.
+    ///
+    /// # Errors
+    /// The copy engine failed, now or before.
+    #[inline]
+    pub fn fetch(&self) -> Result<(), MemError> {
+        self.0.fetch(0, 8)
     }
 
     /// Consumer index, modulo 2^24. Acquire: the consumer has read its CQEs before it says so.
@@ -186,7 +330,8 @@ impl CompletionRecord {
         (word != NOT_ARMED).then_some(word)
     }
 
-    /// Puts a value into the arm word that no consumer writes.
+    /// Puts a value into the arm word that no consumer writes. Of host memory alone: a record that
+    /// must be copied is not watched.
     pub fn disarm(&self) {
         self.0.store(4, NOT_ARMED.to_be(), Ordering::Release);
     }
@@ -198,150 +343,65 @@ const NOT_ARMED: u32 = 0xc000_0000;
 /// A completion queue as the NIC writes it: 2^n CQEs of 64 bytes.
 #[derive(Debug)]
 pub struct CompletionRing {
-    words: Words,
+    place: Place,
     mask: u64,
+}
+
+/// Where CQEs are written.
+#[derive(Debug)]
+enum Place {
+    Host(Words),
+    Device(Box<Outbox>),
 }
 
 impl CompletionRing {
     /// The first 2^`log` CQEs of `region`, 64-byte aligned, all bytes set to 0xff: no CQE is valid.
     pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
-        let ring = Self { words: Words::of_items(region, log, 64, 64)?, mask: (1 << log) - 1 };
-        region.fill(0, 64 << log, 0xff)?;
-        Ok(ring)
+        let len = bytes_of(log, 64);
+        let place = if region.kind() == Kind::Host {
+            let words = Words::new(region, len, 64)?;
+            words.keep.fill(0, len as usize, 0xff)?;
+            Place::Host(words)
+        } else {
+            Place::Device(Box::new(Outbox::new(span(region, len, 64)?)?))
+        };
+        Ok(Self { place, mask: (1 << log) - 1 })
     }
 
     /// Writes 64 bytes at `index`, which is masked, before the CQE that shows them is published.
-    pub fn write(&self, index: u64, bytes: &Block) {
+    ///
+    /// # Errors
+    /// The copy engine of the memory failed, now or before; host memory never fails.
+    pub fn write(&mut self, index: u64, bytes: &Block) -> Result<(), MemError> {
         let at = (index & self.mask) * 64;
+        let words = match &mut self.place {
+            Place::Host(words) => words,
+            Place::Device(outbox) => return outbox.write(at, bytes),
+        };
         for (i, word) in (0u64..).zip(bytes) {
-            self.words.store(at + i * 8, *word, Ordering::Relaxed);
+            words.store(at + i * 8, *word, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Writes the CQE at `index`, which is masked: the body first, then bytes 56..64, which carry
     /// the owner bit, as one release store. Pairs with the poller's acquire of that word.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
     #[inline]
-    pub fn publish(&self, index: u64, cqe: &Block) {
+    pub fn publish(&mut self, index: u64, cqe: &Block) -> Result<(), MemError> {
         let at = (index & self.mask) * 64;
+        let words = match &mut self.place {
+            Place::Host(words) => words,
+            Place::Device(outbox) => return outbox.publish(at, cqe),
+        };
         let [body @ .., owner] = cqe;
         for (i, word) in (0u64..).zip(body) {
-            self.words.store(at + i * 8, *word, Ordering::Relaxed);
+            words.store(at + i * 8, *word, Ordering::Relaxed);
         }
-        self.words.store(at + 56, *owner, Ordering::Release);
-    }
-}
-
-/// Doorbells, 8 bytes each, side by side.
-#[derive(Debug)]
-pub struct DoorbellPage {
-    words: Words,
-    count: usize,
-}
-
-impl DoorbellPage {
-    /// The first `count` doorbells of `region`.
-    pub fn new(region: &Region, count: usize) -> Result<Self, MemError> {
-        Ok(Self { words: Words::new(region, (count as u64).saturating_mul(8), 8)?, count })
-    }
-
-    /// Doorbells.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// The doorbell of `slot` (below `count`, else 0), bytes in memory order. Acquire, pairs with
-    /// the poster's release of the doorbell.
-    #[inline]
-    pub fn load(&self, slot: usize) -> [u8; 8] {
-        if slot >= self.count {
-            return [0; 8];
-        }
-        self.words.load::<u64>(slot as u64 * 8, Ordering::Acquire).to_ne_bytes()
-    }
-
-    /// Sets a doorbell to zero, before its QP is handed out.
-    pub fn clear(&self, slot: usize) {
-        if slot < self.count {
-            self.words.store(slot as u64 * 8, 0u64, Ordering::Release);
-        }
-    }
-
-    /// The first slot at or after `from` whose doorbell differs from `seen[slot]`, if any. Eight
-    /// doorbells (one cache line) are looked at with one branch. Relaxed: [`Self::load`] it then.
-    #[inline]
-    pub fn find_change(&self, seen: &[u64], from: usize) -> Option<usize> {
-        let end = self.count.min(seen.len());
-        let mut slot = from;
-        while slot + 8 <= end {
-            let mut differs = 0;
-            for (i, old) in (slot..).zip(&seen[slot..slot + 8]) {
-                differs |= self.words.load::<u64>(i as u64 * 8, Ordering::Relaxed) ^ old;
-            }
-            if differs != 0 {
-                break;
-            }
-            slot += 8;
-        }
-        let load = |i| self.words.load::<u64>(i as u64 * 8, Ordering::Relaxed);
-        (slot..end).find(|&i| load(i) != seen[i])
-    }
-}
-
-/// A page of doorbell registers, laid out as mlx5's: 8-byte words, each by itself.
-#[derive(Debug)]
-pub struct RegisterPage(Words);
-
-impl RegisterPage {
-    /// Bytes of a page.
-    pub const BYTES: usize = 4096;
-    /// Registers of a page.
-    pub const REGISTERS: usize = 4;
-
-    /// The first [`Self::BYTES`] of `region`.
-    pub fn new(region: &Region) -> Result<Self, MemError> {
-        Words::new(region, Self::BYTES as u64, 8).map(Self)
-    }
-
-    /// The first of `pages` whose register differs from `seen`, which has a value for each. Four
-    /// are looked at with one branch. Relaxed: [`Self::load`] it then.
-    #[inline]
-    pub fn find_change(pages: &[Self], register: usize, seen: &[u64]) -> Option<usize> {
-        const GROUP: usize = 4;
-        let differs = |(page, old): (&Self, &u64)| page.peek(register) ^ old;
-        let (groups, _) = pages.as_chunks::<GROUP>();
-        let (old, _) = seen.as_chunks::<GROUP>();
-        let same = groups.iter().zip(old).take_while(|(group, old)| {
-            let all = group.iter().zip(*old).map(differs);
-            all.fold(0, |found, more| found | more) == 0
-        });
-        let from = same.count() * GROUP;
-        let rest = pages[from..].iter().zip(&seen[from..]);
-        rest.map(differs).position(|found| found != 0).map(|at| from + at)
-    }
-
-    /// The value of a register, of which there are [`Self::REGISTERS`]. Relaxed: [`Self::load`] it
-    /// if it is a new one.
-    #[inline(always)]
-    pub fn peek(&self, register: usize) -> u64 {
-        self.0.load(Self::offset(register), Ordering::Relaxed)
-    }
-
-    /// The same, bytes in memory order. Acquire, pairs with the poster's release of the doorbell:
-    /// the record that was written before it is visible.
-    #[inline]
-    pub fn load(&self, register: usize) -> [u8; 8] {
-        self.0.load::<u64>(Self::offset(register), Ordering::Acquire).to_ne_bytes()
-    }
-
-    /// Sets a register to 0 if it still has this value; one that is written meanwhile stays.
-    pub fn clear(&self, register: usize, value: u64) {
-        let cleared = |now| if now == value { 0 } else { now };
-        let _lost = self.0.keep.update_u64(Self::offset(register), cleared);
-    }
-
-    #[inline(always)]
-    fn offset(register: usize) -> u64 {
-        0x800 + ((register & (Self::REGISTERS - 1)) as u64) * 0x100
+        words.store(at + 56, *owner, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -371,7 +431,6 @@ mod tests {
             assert!(CompletionRing::new(&region, log).is_err_and(refused), "{log}");
             assert!(ReceiveRing::new(&region, log, 6).is_err_and(refused), "{log}");
         }
-        assert!(DoorbellPage::new(&region, 1 << 61).is_err_and(refused));
     }
 
     #[test]
@@ -387,28 +446,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_found_wherever_it_is() {
-        let region = HostBuf::region(8 * 37).unwrap();
-        let page = DoorbellPage::new(&region, 37).unwrap();
-        let seen = vec![0u64; 37];
-        for slot in 0..37usize {
-            assert_eq!(page.find_change(&seen, 0), None);
-            region.write(slot as u64 * 8, &[1]).unwrap();
-            for from in 0..=37 {
-                assert_eq!(page.find_change(&seen, from), (from <= slot).then_some(slot));
-            }
-            page.clear(slot);
-        }
-    }
-
-    #[test]
     fn the_owner_word_is_the_last_of_the_block() {
         let region = HostBuf::region(128).unwrap();
-        let ring = CompletionRing::new(&region, 1).unwrap();
+        let mut ring = CompletionRing::new(&region, 1).unwrap();
         let mut bytes = [0u8; 128];
         region.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0xff; 128]);
-        ring.publish(3, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        ring.publish(3, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         region.read(0, &mut bytes).unwrap();
         assert_eq!(bytes[..64], [0xff; 64]);
         assert_eq!((bytes[64], bytes[120]), (1, 8));

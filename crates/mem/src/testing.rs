@@ -37,6 +37,11 @@ impl LazyCopier {
         self.queue().waiting.len()
     }
 
+    /// Copies started so far.
+    pub fn started(&self) -> u64 {
+        self.queue().started
+    }
+
     /// From now on a copy is performed after so many polls, without being allowed.
     pub fn pace(&self, polls: u64) {
         self.queue().pace = Some(polls);
@@ -100,9 +105,12 @@ unsafe impl Copier for LazyCopier {
         Ok(ticket.0 <= queue.done)
     }
 
-    /// Short: a test that holds copies back does not want to wait.
+    /// Short where a test holds copies back, and does not want to wait.
     fn timeout(&self) -> Duration {
-        Duration::from_millis(20)
+        match self.queue().pace {
+            None => Duration::from_millis(20),
+            Some(_) => Duration::from_secs(30),
+        }
     }
 }
 

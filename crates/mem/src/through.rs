@@ -1,14 +1,11 @@
 //! Bytes of any memory, read and written by the host, which waits for a copy engine if it needs
 //! one.
 
-use crate::copier::{Progress, copy};
+use crate::copier::copy;
 use crate::{Kind, MemError, Region};
-use std::time::Instant;
 
 /// Bytes that are on their way at a time.
 const PART: usize = 1 << 20;
-
-const HANGS: MemError = MemError::CopyFailed { code: -1, what: "a copy that does not end" };
 
 impl Region {
     /// Copies bytes out of any memory. Waits until they are there, at most as long as a copy may
@@ -23,7 +20,7 @@ impl Region {
         self.range(offset, out.len())?;
         let between = self.between(out.len())?;
         for (part, at) in out.chunks_mut(PART).zip((offset..).step_by(PART)) {
-            wait(copy(&between, 0, self, at, part.len())?)?;
+            copy(&between, 0, self, at, part.len())?.wait()?;
             between.read(0, part)?;
         }
         Ok(())
@@ -42,7 +39,7 @@ impl Region {
         let between = self.between(data.len())?;
         for (part, at) in data.chunks(PART).zip((offset..).step_by(PART)) {
             between.write(0, part)?;
-            wait(copy(self, at, &between, 0, part.len())?)?;
+            copy(self, at, &between, 0, part.len())?.wait()?;
         }
         Ok(())
     }
@@ -52,18 +49,6 @@ impl Region {
         let none = MemError::NoCopier { from: self.kind(), to: Kind::Host };
         self.copier().ok_or(none)?.host_memory(len.min(PART))
     }
-}
-
-fn wait(progress: Progress) -> Result<(), MemError> {
-    let Progress::Pending(copy) = progress else { return Ok(()) };
-    let asked = Instant::now();
-    while !copy.is_done()? {
-        if asked.elapsed() > copy.timeout() {
-            return Err(HANGS);
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -87,6 +72,7 @@ mod tests {
         copier.break_down();
         assert!(matches!(device.read_through(0, &mut [0]), Err(MemError::CopyFailed { .. })));
         let (hung, _) = LazyMemory::regions(8, 0, &Arc::new(LazyCopier::default())).unwrap();
-        assert_eq!(hung.read_through(0, &mut [0]), Err(HANGS));
+        let hangs = MemError::CopyFailed { code: -1, what: "a copy that does not end" };
+        assert_eq!(hung.read_through(0, &mut [0]), Err(hangs));
     }
 }

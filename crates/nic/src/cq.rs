@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_mem::{CompletionRecord, CompletionRing, Region};
+use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 pub use warpverbs_mlx5::export::CqMode;
 
@@ -35,6 +35,11 @@ impl CqeSize {
     pub(crate) fn payload(self) -> usize {
         self.bytes() / 2
     }
+
+    /// log2 of the blocks of 64 bytes of an entry.
+    fn log_blocks(self) -> u8 {
+        u8::from(self == Self::B128)
+    }
 }
 
 /// How a CQ is made.
@@ -46,14 +51,15 @@ pub struct CqConfig {
     pub log_size: u8,
     /// Bytes of an entry.
     pub cqe_size: CqeSize,
-    /// 2^`log_size` entries, 64-byte aligned, host memory; filled with 0xff.
+    /// 2^`log_size` entries, 64-byte aligned, host memory or memory with a copy engine; filled with
+    /// 0xff.
     pub buf: Region,
-    /// be32 SET_CI and be32 ARM, 8 bytes, host memory. Not read in collapsed mode.
+    /// be32 SET_CI and be32 ARM, 8 bytes, likewise. Not read in collapsed mode.
     pub dbr: Region,
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
     /// What happens when the CQ was armed and has a completion. The NIC writes the arm word once,
-    /// when the CQ is made.
+    /// when the CQ is made, and polls it: the record must be in host memory.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -92,14 +98,18 @@ pub(crate) struct Entry {
     pub(crate) payload: Option<Region>,
 }
 
-/// There was no room for a CQE.
+/// There was no room for a CQE, or the copy engine of the CQ's memory failed: the CQ is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overrun;
+pub(crate) struct Unwritten;
 
-fn check_log_size(log_size: u8) -> Result<(), NicError> {
+/// The first 2^`log_size` entries of `buf`, of 2^`log_blocks` blocks of 64 bytes.
+fn new_ring(buf: &Region, log_size: u8, log_blocks: u8) -> Result<CompletionRing, NicError> {
     let (what, value, max) = ("log_size of a CQ", u64::from(log_size), 22);
-    let refused = NicError::OutOfRange { what, value, min: 0, max };
-    (value <= max).then_some(()).ok_or(refused)
+    if value > max {
+        return Err(NicError::OutOfRange { what, value, min: 0, max });
+    }
+    CompletionRing::new(buf, log_size + log_blocks)
+        .map_err(|cause| NicError::Memory { what: "CQ buffer", cause })
 }
 
 /// The NIC's half of a CQ.
@@ -115,7 +125,7 @@ pub(crate) struct CompletionQueue {
     wide: u8,
     produced: u64,
     consumed: u64,
-    /// Overrun: nothing is written any more.
+    /// A CQE could not be written: none is any more.
     pub(crate) dead: bool,
     arm: Option<ArmWatch>,
     pub(crate) delay: Option<Delay>,
@@ -123,16 +133,20 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(cqn: u32, config: &CqConfig) -> Result<Self, NicError> {
-        check_log_size(config.log_size)?;
+    /// A CQ that has no number yet. Not to be called under the NIC's lock: for a ring in a GPU's memory,
+    /// calls of its driver are made, which may wait for kernels that wait for the NIC.
+    pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
-        let wide = u8::from(config.cqe_size == CqeSize::B128);
+        let wide = config.cqe_size.log_blocks();
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        let ring = CompletionRing::new(&config.buf, config.log_size + wide)
-            .map_err(memory("CQ buffer"))?;
+        if config.notice.is_some() && record.kind() != Kind::Host {
+            let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
+            return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
+        }
+        let ring = new_ring(&config.buf, config.log_size, wide)?;
         let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
         Ok(Self {
-            cqn,
+            cqn: 0,
             ring,
             record,
             mode: config.mode,
@@ -155,7 +169,7 @@ impl CompletionQueue {
         cqe: &Cqe,
         user_index: Option<u32>,
         payload: Option<&Region>,
-    ) -> Result<(), Overrun> {
+    ) -> Result<(), Unwritten> {
         if self.dead {
             return Ok(());
         }
@@ -169,9 +183,9 @@ impl CompletionQueue {
             bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
         }
         if let Some(payload) = payload {
-            self.add_payload(payload, &mut bytes);
+            self.add_payload(payload, &mut bytes)?;
         }
-        self.write(bytes);
+        self.write(bytes)?;
         if let Some(arm) = &mut self.arm {
             if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
                 arm.solicit(self.produced);
@@ -182,18 +196,17 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Goes on in the first 2^`log_size` entries of `buf`. The last CQE in the old ring says so;
-    /// the next one has the index after it. The consumer copies what it has not consumed. The old
-    /// ring is to be dropped after the lock.
+    /// Goes on in `ring`, of 2^`log_size` entries, and leaves the old one in its place, which is to be
+    /// dropped after the lock. The last CQE in the old ring says so; the next one has the index after
+    /// it. The consumer copies what it has not consumed.
     pub(crate) fn resize(
         &mut self,
         log_size: u8,
-        buf: &Region,
-    ) -> Result<CompletionRing, NicError> {
+        ring: &mut CompletionRing,
+    ) -> Result<(), NicError> {
         if self.mode == CqMode::Collapsed {
             return Err(NicError::CollapsedResize);
         }
-        check_log_size(log_size)?;
         self.read_consumed();
         let (outstanding, from, to) =
             (self.produced - self.consumed, 1 << self.log_size, 1u64 << log_size);
@@ -201,19 +214,19 @@ impl CompletionQueue {
         if self.dead || outstanding >= from || outstanding >= to {
             return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
         }
-        let cause = |cause| NicError::Memory { what: "CQ buffer", cause };
-        let ring = CompletionRing::new(buf, log_size + self.wide).map_err(cause)?;
-        self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
+        // A failure shows at the next CQE: the old ring is gone.
+        let _unwritten = self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
         self.log_size = log_size;
         // What is not consumed moves by one index, and so does the consumer. Until it writes its
         // record, that is behind, which `read_consumed` takes for an index ahead.
         self.consumed += 1;
-        Ok(std::mem::replace(&mut self.ring, ring))
+        std::mem::swap(&mut self.ring, ring);
+        Ok(())
     }
 
     /// Puts payload into the CQE, or into the half of the entry before it.
     #[cold]
-    fn add_payload(&self, payload: &Region, cqe: &mut [u8; 64]) {
+    fn add_payload(&mut self, payload: &Region, cqe: &mut [u8; 64]) -> Result<(), Unwritten> {
         let mut first = [0; 64];
         let len = payload.len().min(first.len());
         // The memory is the NIC's own.
@@ -222,9 +235,18 @@ impl CompletionQueue {
             cqe[..32].copy_from_slice(&first[..32]);
             cqe[63] |= CqeFormat::Inline32.bits();
         } else {
-            self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
+            let written = self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
+            written.map_err(|_| self.die())?;
             cqe[63] |= CqeFormat::Inline64.bits();
         }
+        Ok(())
+    }
+
+    /// Nothing is written from now on.
+    #[cold]
+    fn die(&mut self) -> Unwritten {
+        self.dead = true;
+        Unwritten
     }
 
     /// Where the next CQE goes, in blocks of 64 bytes.
@@ -237,9 +259,11 @@ impl CompletionQueue {
 
     /// Writes the CQE at the producer index.
     #[inline]
-    fn write(&mut self, bytes: [u8; 64]) {
-        self.ring.publish(self.index(), &zerocopy::transmute!(bytes));
+    fn write(&mut self, bytes: [u8; 64]) -> Result<(), Unwritten> {
+        let written = self.ring.publish(self.index(), &zerocopy::transmute!(bytes));
+        written.map_err(|_| self.die())?;
         self.produced += 1;
+        Ok(())
     }
 
     /// Looks whether the consumer has armed the CQ. `false`: it never does.
@@ -250,8 +274,10 @@ impl CompletionQueue {
         true
     }
 
-    /// Reads how far the consumer has come. An index ahead of the producer is ignored.
+    /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
+    /// record that cannot be copied: the consumer has come no further than it was.
     fn read_consumed(&mut self) {
+        let _as_it_was = self.record.fetch();
         let news = self.record.consumer().wrapping_sub(self.consumed as u32) & 0xff_ffff;
         let consumed = self.consumed + u64::from(news);
         if consumed <= self.produced {
@@ -260,11 +286,10 @@ impl CompletionQueue {
     }
 
     #[cold]
-    fn look_for_room(&mut self) -> Result<(), Overrun> {
+    fn look_for_room(&mut self) -> Result<(), Unwritten> {
         self.read_consumed();
         if (self.produced - self.consumed) >> self.log_size != 0 {
-            self.dead = true;
-            return Err(Overrun);
+            return Err(self.die());
         }
         Ok(())
     }
@@ -300,12 +325,12 @@ impl Cq {
     /// A size out of range or unsuitable memory; a collapsed CQ; one that has failed, or whose
     /// CQEs, as far as its doorbell record says, do not leave room in both rings.
     pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
+        let mut ring = new_ring(buf, log_size, self.0.cqe_size.log_blocks())?;
         let mut core = self.0.nic.lock_running()?;
         let cq = core.queues.tables.cqs.live_mut(self.0.slot);
-        let old = cq.map(|cq| cq.resize(log_size, buf)).transpose()?;
+        let resized = cq.map_or(Ok(()), |cq| cq.resize(log_size, &mut ring));
         drop(core);
-        drop(old);
-        Ok(())
+        resized
     }
 }
 
@@ -354,7 +379,7 @@ mod tests {
                 ignore_overrun,
                 notice: Some(notice),
             };
-            Self { cq: CompletionQueue::new(1, &config).unwrap(), dbr, events }
+            Self { cq: CompletionQueue::new(&config).unwrap(), dbr, events }
         }
 
         fn complete(&mut self, solicited: bool) {

@@ -6,7 +6,7 @@ use crate::fault::Faults;
 use crate::link::QpnPart;
 use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::proxy_device::{ProxyDevice, ProxyReceiver};
-use crate::qp::{Qp, QpConfig};
+use crate::qp::{Qp, QpConfig, check_host_memory};
 use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
 use crate::stop::Stop;
 use crate::thread::EngineThread;
@@ -315,11 +315,12 @@ impl SoftNic {
 
     /// A new CQ.
     pub fn create_cq(&self, config: &CqConfig) -> Result<Cq, NicError> {
+        let mut cq = CompletionQueue::new(config)?;
         let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "CQs", max: 1 << 23 };
         let cqn = core.queues.tables.cqs.next().ok_or(exhausted.clone())? + 1;
-        let slot =
-            core.queues.tables.cqs.insert(CompletionQueue::new(cqn, config)?).ok_or(exhausted)?;
+        cq.cqn = cqn;
+        let slot = core.queues.tables.cqs.insert(cq).ok_or(exhausted)?;
         if config.notice.is_some() {
             core.queues.watch_arm(slot);
         }
@@ -352,12 +353,16 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
+        let proxied = proxy_device.is_some();
+        if proxied {
+            check_host_memory(&[&config.buf, &config.dbr])?;
+        }
+        let mut srq = SharedReceiveQueue::new(pd.number(), config)?;
+        srq.proxied = proxy_device.map(SharedEnd::new);
         let mut core = self.0.lock_running()?;
         let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
         let srqn = core.queues.tables.srqs.next().ok_or(exhausted.clone())? + 1;
-        let mut srq = SharedReceiveQueue::new(srqn, pd.number(), config)?;
-        let proxied = proxy_device.is_some();
-        srq.proxied = proxy_device.map(SharedEnd::new);
+        srq.srqn = srqn;
         let slot = core.queues.tables.srqs.insert(srq).ok_or(exhausted)?;
         if proxied {
             core.proxy.insert_shared(slot);

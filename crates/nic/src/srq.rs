@@ -26,13 +26,14 @@ pub enum SrqOrder {
 pub struct SrqConfig {
     /// The order of its WQEs.
     pub order: SrqOrder,
-    /// 2^`log_size` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory.
+    /// 2^`log_size` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory or memory with a copy
+    /// engine.
     pub buf: Region,
     /// log2 of the number of WQEs, 0 to 15.
     pub log_size: u8,
     /// log2 of the bytes of a WQE, 5 to 10.
     pub log_stride: u8,
-    /// be32 counter of WQEs posted, 4 bytes, host memory.
+    /// be32 counter of WQEs posted, 4 bytes, likewise.
     pub dbr: Region,
 }
 
@@ -58,7 +59,8 @@ pub(crate) struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(srqn: u32, pd: u32, config: &SrqConfig) -> Result<Self, NicError> {
+    /// An SRQ that has no number yet. Not to be called under the NIC's lock, as for a CQ.
+    pub(crate) fn new(pd: u32, config: &SrqConfig) -> Result<Self, NicError> {
         let range = |what, value: u8, min, max| {
             let (value, min, max) = (u64::from(value), u64::from(min), u64::from(max));
             let fits = (min..=max).contains(&value);
@@ -71,7 +73,7 @@ impl SharedReceiveQueue {
             .map_err(memory("SRQ buffer"))?;
         let record = QueueRecord::for_srq(&config.dbr).map_err(memory("SRQ doorbell record"))?;
         Ok(Self {
-            srqn,
+            srqn: 0,
             pd,
             order: config.order,
             ring,
@@ -97,7 +99,9 @@ impl SharedReceiveQueue {
         if self.left()? == 0 {
             return Ok(None);
         }
-        let (link, sges) = recv::parse_srq(self.ring.load(u64::from(self.head), scratch))?;
+        let head = u64::from(self.head);
+        self.ring.fetch(head).map_err(|_| Rule::CopyFailed { kind: self.ring.kind() })?;
+        let (link, sges) = recv::parse_srq(self.ring.load(head, scratch))?;
         let depth = self.ring.depth();
         let next = match self.order {
             SrqOrder::Linked => u64::from(link),
@@ -111,6 +115,7 @@ impl SharedReceiveQueue {
 
     /// Receives posted and not taken.
     pub(crate) fn left(&mut self) -> Result<u64, Rule> {
+        self.record.fetch().map_err(|_| Rule::CopyFailed { kind: self.record.kind() })?;
         let more = self.record.receive().wrapping_sub(self.posted as u16);
         let posted = self.posted + u64::from(more);
         let (outstanding, depth) = (posted - self.taken, self.ring.depth());

@@ -90,8 +90,9 @@ pub(crate) fn check_receive<'a>(
         Receives::Own(own) => {
             let next = own.next().map_err(|rule| broken(rule, None))?;
             let index = next.ok_or(not_ready)?;
-            let sges = recv::parse(own.ring.load(index, scratch))
-                .map_err(|violation| broken(violation.into(), Some(index)))?;
+            let failed = |rule| broken(rule, Some(index));
+            let bytes = own.load(index, scratch).map_err(failed)?;
+            let sges = recv::parse(bytes).map_err(|violation| failed(violation.into()))?;
             Ok(Receive { index, link: 0, sges })
         }
         Receives::Shared(slot) => {

@@ -2,7 +2,7 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::cq::{Delay, Due, Entry, Held, Overrun};
+use crate::cq::{Delay, Due, Entry, Held, Unwritten};
 use crate::qp::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
@@ -45,7 +45,7 @@ impl Completer {
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
             q.reported = upto;
-            if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Overrun) {
+            if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Unwritten) {
                 self.overrun.push(at);
             }
             return;
@@ -72,7 +72,7 @@ impl Completer {
         if cq.delay.is_some() || !cq.held.is_empty() {
             let entry = Entry { cqe, slot, reports: None, user_index, payload };
             self.hold(tables, time, at, entry);
-        } else if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Overrun) {
+        } else if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Unwritten) {
             self.overrun.push(at);
         }
     }
@@ -167,7 +167,7 @@ impl Completer {
                     q.reported = q.reported.max(upto);
                 }
                 let Entry { cqe, user_index, payload, .. } = &held.entry;
-                if cq.publish(cqe, *user_index, payload.as_ref()) == Err(Overrun) {
+                if cq.publish(cqe, *user_index, payload.as_ref()) == Err(Unwritten) {
                     self.overrun.push(slot);
                 }
             }

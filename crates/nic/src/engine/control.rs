@@ -22,12 +22,13 @@ impl Core {
         send: SendQueue,
         receive: ReceiveQueue,
     ) -> Result<QpSlot, NicError> {
-        let source = send.source;
         let datagrams = send.executor == Executor::Datagram;
         let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
         self.network.conns.datagram_qps += usize::from(datagrams);
         self.doorbells.clear(slot);
-        self.doorbells.watch(slot, source);
+        if let Some(q) = self.queues.tables.sends.live(slot) {
+            self.doorbells.watch(slot, q);
+        }
         Ok(slot)
     }
 
@@ -42,7 +43,7 @@ impl Core {
         self.queues.schedule.remove(slot);
         let _queues = self.queues.tables.remove_qp(slot);
         if let Some((q, _)) = &_queues {
-            self.doorbells.forget(slot, q.source);
+            self.doorbells.forget(slot, q);
         }
         Released { _queues, _end, _connection, _loopback, ..Released::default() }
     }

@@ -3,14 +3,14 @@
 use super::queues::Queues;
 use super::uar::Uars;
 use crate::config::{Config, DoorbellPolicy};
-use crate::qp::QpState;
 use crate::qp::send::{PendingDoorbell, SendQueue, Source};
+use crate::qp::{DoorbellOnly, QpState};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
 use rand::Rng;
 use rand::rngs::StdRng;
-use warpverbs_mem::DoorbellPage;
+use warpverbs_mem::{DoorbellPage, Kind};
 use warpverbs_mlx5::doorbell::Doorbell;
 
 /// Doorbells polled in one slice in addition to those of busy QPs: eight cache lines.
@@ -66,18 +66,22 @@ impl DoorbellScanner {
     }
 
     /// From now on this makes work of the QP in `slot` known.
-    pub(crate) fn watch(&mut self, slot: QpSlot, source: Source) {
-        match source {
+    pub(crate) fn watch(&mut self, slot: QpSlot, q: &SendQueue) {
+        match q.source {
             Source::Doorbell => self.dense += 1,
-            Source::Uar { page, .. } => self.uars.join(page, slot),
+            Source::Uar { page, .. } => {
+                self.uars.join(page, slot, q.record.kind() != Kind::Host);
+            }
         }
     }
 
     /// The QP in `slot` is gone.
-    pub(crate) fn forget(&mut self, slot: QpSlot, source: Source) {
-        match source {
+    pub(crate) fn forget(&mut self, slot: QpSlot, q: &SendQueue) {
+        match q.source {
             Source::Doorbell => self.dense -= 1,
-            Source::Uar { page, .. } => self.uars.leave(page, slot),
+            Source::Uar { page, .. } => {
+                self.uars.leave(page, slot, q.record.kind() != Kind::Host);
+            }
         }
     }
 
@@ -237,6 +241,9 @@ impl DoorbellScanner {
         doorbell: u16,
         polls: u32,
     ) {
+        if !self.fetch_record(queues, slot) {
+            return;
+        }
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         let record = q.record.send();
         let lags = (doorbell.wrapping_sub(record) as i16) > 0;
@@ -288,8 +295,12 @@ impl DoorbellScanner {
             }
             PendingDoorbell::Dropped { polls: Some(0) } => {
                 q.pending_doorbell = PendingDoorbell::None;
-                let record = q.record.send();
-                self.announce(queues, slot, record);
+                if self.fetch_record(queues, slot)
+                    && let Some(q) = queues.tables.sends.live(slot)
+                {
+                    let record = q.record.send();
+                    self.announce(queues, slot, record);
+                }
             }
             PendingDoorbell::AwaitRecord { doorbell, polls: 0 } => {
                 q.pending_doorbell = PendingDoorbell::None;
@@ -308,6 +319,36 @@ impl DoorbellScanner {
         let Some(q) = queues.tables.sends.live(slot) else { return (false, flushed) };
         let keep = q.pending_doorbell != PendingDoorbell::None || q.state == QpState::Err;
         (keep, flushed || q.posted != before)
+    }
+
+    /// Brings the record of the QP in `slot`, unless doorbells alone count. What it says before RTS
+    /// may be from before RESET. `false`: it cannot be read.
+    #[inline]
+    pub(super) fn fetch_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+        if let Some(q) = queues.tables.sends.live(slot)
+            && q.record.kind() != Kind::Host
+            && !matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr)
+            && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
+            && q.record.fetch().is_err()
+        {
+            let kind = q.record.kind();
+            self.lose(queues, slot, kind);
+            return false;
+        }
+        true
+    }
+
+    /// What announces work, or the work, cannot be copied: the next WQE fails.
+    #[cold]
+    fn lose(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return };
+        // What is known of the record announces nothing.
+        q.refused_record = Some(q.record.send());
+        if !q.state.flushes_sends() {
+            q.posted = q.posted.max(q.next + 1);
+            q.deferred_error = Some(Rule::CopyFailed { kind });
+        }
+        queues.enqueue(slot);
     }
 
     /// The send queue in `slot` is announced up to the 16-bit index `found`.
@@ -335,7 +376,17 @@ impl DoorbellScanner {
                 return;
             }
         }
-        if self.watch_rewrites && !q.consume_only {
+        // What is not executed is not read.
+        if q.consume_only {
+            return queues.enqueue(slot);
+        }
+        if let Some(ring) = &mut q.ring
+            && ring.fetch(before, q.posted).is_err()
+        {
+            let kind = ring.kind();
+            return self.lose(queues, slot, kind);
+        }
+        if self.watch_rewrites {
             remember(q, before);
         }
         queues.enqueue(slot);

@@ -10,6 +10,7 @@ use crate::qp::state::{Failure, after_failure};
 use crate::qp::{OnSendError, QpState};
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::{QueueKind, Rule};
+use warpverbs_mem::Kind;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -148,7 +149,14 @@ impl Queues {
 
     /// Receives that were posted to a QP after it went to ERR. Whether there were any.
     pub(crate) fn flush_late_receives(&mut self, slot: QpSlot) -> bool {
-        let ended = |rq: &ReceiveQueue| rq.state == QpState::Err && !rq.flushing;
+        let ended = |rq: &ReceiveQueue| {
+            // A record that must be copied is not polled.
+            let polled = match &rq.source {
+                Receives::Own(own) => own.record.kind() == Kind::Host,
+                _ => true,
+            };
+            rq.state == QpState::Err && !rq.flushing && polled
+        };
         self.tables.receives.live(slot).is_some_and(ended) && self.flush_receives(slot) > 0
     }
 

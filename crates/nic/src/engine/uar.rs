@@ -4,16 +4,21 @@
 //! wake-up: the record of the QP that it names is looked at, then those of all QPs of the page,
 //! a few in each slice. Each slice looks at one register of each page, so four slices see all; the
 //! records of the QPs that were rung last are looked at in every slice.
+//!
+//! A record that must be copied costs microseconds. It is looked at when its QP is named, and when a
+//! register has changed by which its QP was rung before: programs have a register for each QP, or
+//! few. That somebody rang by a register that was not known to be theirs, and was overwritten, is
+//! found by a look now and then.
 
 use super::doorbell::DoorbellScanner;
 use super::queues::Queues;
 use crate::NicError;
-use crate::qp::send::{PendingDoorbell, Source};
+use crate::qp::send::{PendingDoorbell, SendQueue, Source};
 use crate::qp::{DoorbellOnly, QpState};
 use crate::slots::{QpSlot, Slot, UarSlot};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
-use warpverbs_mem::{Region, RegisterPage, SmallBuf};
+use warpverbs_mem::{Kind, Region, RegisterPage, SmallBuf};
 use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_mlx5::num::Qpn;
 
@@ -23,15 +28,82 @@ const WINDOW: usize = 64;
 const RECORDS: usize = 16;
 /// QPs whose records are looked at in every slice.
 const HOT: usize = 8;
+/// At most so often is a record copied that is 0 after the first doorbell.
+const COPIED_POLLS: u32 = 100;
+/// Slices between two looks at records that are copied now and then.
+const LATER: u64 = 2048;
+/// Every register of a page, as bits.
+const ALL: u8 = (1 << RegisterPage::REGISTERS) - 1;
 /// Pages of a NIC at most.
 const MAX_PAGES: usize = 1 << 16;
+
+/// A QP of a page.
+#[derive(Debug)]
+struct Member {
+    qp: QpSlot,
+    /// Registers whose change has its record looked at: those by which it was rung, and all if its
+    /// record need not be copied.
+    registers: u8,
+}
 
 /// The QPs of a page, and how many of their records are still to be looked at.
 #[derive(Debug, Default)]
 struct Members {
-    qps: Vec<QpSlot>,
+    all: Vec<Member>,
+    /// How many have records that must be copied.
+    copied: usize,
     next: usize,
     due: usize,
+    /// Registers that have changed since all were looked at.
+    changed: u8,
+    /// The QP that was named last, at whose record was looked then.
+    named: Option<QpSlot>,
+    /// Likewise of those that are looked at later.
+    next_later: usize,
+    later: usize,
+}
+
+impl Members {
+    /// The next QP whose record is to be looked at for a register that has changed.
+    fn next_due(&mut self) -> Option<QpSlot> {
+        while self.due > 0 {
+            self.due -= 1;
+            self.next += 1;
+            if self.next >= self.all.len() {
+                self.next = 0;
+            }
+            let changed = self.changed;
+            if self.due == 0 {
+                self.changed = 0;
+            }
+            match self.all.get(self.next) {
+                Some(member) if member.registers == ALL => return Some(member.qp),
+                Some(Member { qp, registers })
+                    if registers & changed != 0 && Some(*qp) != self.named =>
+                {
+                    return Some(*qp);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The next QP whose record is to be looked at now and then.
+    fn next_later(&mut self) -> Option<QpSlot> {
+        while self.later > 0 {
+            self.later -= 1;
+            self.next_later += 1;
+            if self.next_later >= self.all.len() {
+                self.next_later = 0;
+            }
+            match self.all.get(self.next_later) {
+                Some(Member { qp, registers }) if *registers != ALL => return Some(*qp),
+                _ => {}
+            }
+        }
+        None
+    }
 }
 
 /// All pages, by slot.
@@ -45,8 +117,9 @@ pub(crate) struct Uars {
     /// The register whose turn it is, and the first page of this slice.
     register: usize,
     page: usize,
-    /// Pages with records to be looked at.
+    /// Pages with records to be looked at, and with those that are looked at now and then.
     due: VecDeque<UarSlot>,
+    later: VecDeque<UarSlot>,
     /// QPs that were rung last, and which of them makes room for the next.
     hot: ArrayVec<QpSlot, HOT>,
     oldest: usize,
@@ -81,6 +154,7 @@ impl Uars {
     /// The page's memory.
     pub(super) fn remove(&mut self, slot: UarSlot) -> Option<RegisterPage> {
         self.due.retain(|due| *due != slot);
+        self.later.retain(|later| *later != slot);
         self.members.get_mut(slot.at())?.take()?;
         let empty = RegisterPage::new(&SmallBuf::region(RegisterPage::BYTES)).ok()?;
         self.seen.iter_mut().for_each(|seen| seen[slot.at()] = 0);
@@ -91,15 +165,18 @@ impl Uars {
         self.members.get_mut(page.at())?.as_mut()
     }
 
-    pub(super) fn join(&mut self, page: UarSlot, qp: QpSlot) {
+    /// `copied`: its record must be copied.
+    pub(super) fn join(&mut self, page: UarSlot, qp: QpSlot, copied: bool) {
         if let Some(members) = self.members(page) {
-            members.qps.push(qp);
+            members.copied += usize::from(copied);
+            members.all.push(Member { qp, registers: if copied { 0 } else { ALL } });
         }
     }
 
-    pub(super) fn leave(&mut self, page: UarSlot, qp: QpSlot) {
+    pub(super) fn leave(&mut self, page: UarSlot, qp: QpSlot, copied: bool) {
         if let Some(members) = self.members(page) {
-            members.qps.retain(|member| *member != qp);
+            members.copied -= usize::from(copied);
+            members.all.retain(|member| member.qp != qp);
         }
         self.hot.retain(|hot| *hot != qp);
         self.oldest = 0;
@@ -123,7 +200,7 @@ impl Uars {
             }
         }
         if overwrote {
-            self.look_at_all(page);
+            self.look_at_all(page, ALL);
         }
     }
 
@@ -133,7 +210,7 @@ impl Uars {
 
     /// Records are still to be looked at.
     pub(super) fn has_due(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.is_empty() || !self.later.is_empty()
     }
 
     /// The slices since all registers were seen last have seen a part of them.
@@ -180,32 +257,52 @@ impl Uars {
         self.oldest = (self.oldest + 1) % HOT;
     }
 
-    /// All records of the page are to be looked at, beginning where the last look has ended.
-    fn look_at_all(&mut self, slot: UarSlot) {
+    /// All records of the page are to be looked at, beginning where the last look has ended, because
+    /// these registers have changed.
+    fn look_at_all(&mut self, slot: UarSlot, changed: u8) {
         let Some(members) = self.members(slot) else { return };
-        let (before, all) = (members.due, members.qps.len());
         // A QP by itself is the one that is named.
-        members.due = if all > 1 { all } else { 0 };
-        if before == 0 && members.due > 0 {
+        let all = if members.all.len() > 1 { members.all.len() } else { 0 };
+        let (due, later) = (members.due, members.later);
+        (members.due, members.changed) = (all, members.changed | changed);
+        members.later = if members.copied > 0 { all } else { 0 };
+        let (is_due, is_later) = (members.due > 0, members.later > 0);
+        if due == 0 && is_due {
             self.due.push_back(slot);
+        }
+        if later == 0 && is_later {
+            self.later.push_back(slot);
+        }
+    }
+
+    /// The QP, whose record must be copied, is rung by the register of this slice.
+    fn rung_by(&mut self, page: UarSlot, qp: QpSlot) {
+        let register = 1 << self.register;
+        let Some(members) = self.members(page) else { return };
+        members.named = Some(qp);
+        if let Some(member) = members.all.iter_mut().find(|member| member.qp == qp) {
+            member.registers |= register;
         }
     }
 
     /// The next QP whose record is to be looked at.
     fn next_due(&mut self) -> Option<QpSlot> {
         let page = *self.due.front()?;
-        let Some(members) = self.members(page).filter(|members| members.due > 0) else {
+        let members = self.members(page);
+        let (qp, more) = members.map_or((None, false), |all| (all.next_due(), all.due > 0));
+        if !more {
             self.due.pop_front();
-            return None;
-        };
-        members.due -= 1;
-        members.next += 1;
-        if members.next >= members.qps.len() {
-            members.next = 0;
         }
-        let (qp, is_last) = (members.qps.get(members.next).copied(), members.due == 0);
-        if is_last {
-            self.due.pop_front();
+        qp
+    }
+
+    /// As [`Self::next_due`], of those that are looked at now and then.
+    fn next_later(&mut self) -> Option<QpSlot> {
+        let page = *self.later.front()?;
+        let members = self.members(page);
+        let (qp, more) = members.map_or((None, false), |all| (all.next_later(), all.later > 0));
+        if !more {
+            self.later.pop_front();
         }
         qp
     }
@@ -232,15 +329,31 @@ impl DoorbellScanner {
         self.uars.end_slice();
         for _ in 0..RECORDS {
             let Some(slot) = self.uars.next_due() else { break };
-            if self.look(queues, slot) {
-                rung = true;
-                self.uars.heat(slot);
-            }
+            rung |= self.look_anew(queues, slot);
+        }
+        if !self.uars.later.is_empty()
+            && queues.completer.steps.is_multiple_of(LATER)
+            && let Some(slot) = self.uars.next_later()
+        {
+            rung |= self.look_anew(queues, slot);
         }
         rung
     }
 
-    /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something.
+    /// Looks at a record that may have changed. Whether it announced something.
+    fn look_anew(&mut self, queues: &mut Queues, slot: QpSlot) -> bool {
+        if !self.fetch_record(queues, slot) {
+            return true;
+        }
+        let rung = self.look(queues, slot);
+        if rung {
+            self.uars.heat(slot);
+        }
+        rung
+    }
+
+    /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something. One
+    /// that must be copied has nothing new unless it was fetched.
     #[inline]
     pub(super) fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.get(slot) else { return false };
@@ -251,7 +364,7 @@ impl DoorbellScanner {
 
     /// A register of `page` has a new value.
     fn ring_register(&mut self, queues: &mut Queues, page: UarSlot, bytes: [u8; 8]) -> bool {
-        self.uars.look_at_all(page);
+        self.uars.look_at_all(page, 1 << self.uars.register);
         let bell = Doorbell::parse(bytes);
         // Whatever else the value is, others may have been overwritten by it.
         let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn().get()) else { return false };
@@ -262,24 +375,47 @@ impl DoorbellScanner {
         }
         let (next, before) = (bell.next().0, q.posted);
         self.uars.heat(slot);
+        let copied = q.record.kind() != Kind::Host;
+        if copied {
+            self.uars.rung_by(page, slot);
+            begin(q, next);
+        }
         if now == DoorbellOnly::Always {
             q.stats.doorbells += 1;
             self.announce(queues, slot, next);
             return true;
         }
-        if self.poll_record(queues, slot) {
+        let rung = !self.fetch_record(queues, slot) || self.poll_record(queues, slot);
+        let Some(q) = queues.tables.sends.live_mut(slot) else { return rung };
+        if copied && let Some(ring) = &mut q.ring {
+            ring.forget();
+        }
+        if rung {
             return true;
         }
-        let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
         let no_record = before == 0 && q.record.send() == 0 && next != 0;
         if now == DoorbellOnly::Detect && no_record {
             let polls = match q.pending_doorbell {
                 PendingDoorbell::AwaitRecord { polls, .. } => polls,
-                _ => self.record_polls,
+                _ if q.record.kind() == Kind::Host => self.record_polls,
+                _ => self.record_polls.min(COPIED_POLLS),
             };
             q.pending_doorbell = PendingDoorbell::AwaitRecord { doorbell: next, polls };
             queues.schedule.watch(slot);
         }
         false
+    }
+}
+
+/// Starts to copy what a doorbell says to be announced, before the record is known to announce it:
+/// the two copies follow each other then.
+#[cold]
+fn begin(q: &mut SendQueue, next: u16) {
+    let more = u64::from(next.wrapping_sub(q.posted as u16));
+    if let Some(ring) = &mut q.ring
+        && !q.consume_only
+        && q.posted + more - q.reported <= q.depth
+    {
+        ring.begin(q.posted, q.posted + more);
     }
 }

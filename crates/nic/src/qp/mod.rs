@@ -25,7 +25,7 @@ use receive::{OwnReceives, ReceiveQueue, Receives};
 use send::{Executor, PendingDoorbell, SendQueue, Source};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing, Region, SendRing};
+use warpverbs_mem::{Access, KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
 use warpverbs_mlx5::num::Qpn;
 
 /// What a failed send does to the QP.
@@ -46,7 +46,9 @@ pub enum RqConfig {
     None,
     /// Its own ring.
     Own {
-        /// 2^`log_rq` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory.
+        /// 2^`log_rq` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory or memory with a
+        /// copy engine. Receives that are posted in ERR are flushed if the doorbell record is in
+        /// host memory.
         buf: Region,
         /// log2 of the number of WQEs, 0 to 15.
         log_rq: u8,
@@ -111,13 +113,15 @@ pub struct QpConfig {
     pub send_cq: Cq,
     /// Completions of receives.
     pub recv_cq: Cq,
-    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned; host memory unless `consume_only`.
+    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned; host memory or memory with a copy engine,
+    /// any unless `consume_only`.
     pub sq: Region,
     /// log2 of the number of WQEBBs, 0 to 15.
     pub log_sq: u8,
     /// Receives.
     pub rq: RqConfig,
-    /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory.
+    /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory or memory with a copy
+    /// engine. One that must be copied is read when a doorbell is rung, not polled.
     pub dbr: Region,
     /// What makes new work known.
     pub announcement: Announcement,
@@ -139,6 +143,14 @@ fn in_range(what: &'static str, value: u8, min: u8, max: u8) -> Result<(), NicEr
     }
     let (value, min, max) = (u64::from(value), u64::from(min), u64::from(max));
     Err(NicError::OutOfRange { what, value, min, max })
+}
+
+/// Another device is told of work as it is posted, which the NIC polls for.
+pub(crate) fn check_host_memory(queues: &[&Region]) -> Result<(), NicError> {
+    match queues.iter().all(|queue| queue.kind() == Kind::Host) {
+        true => Ok(()),
+        false => Err(NicError::NotProxied { what: "a queue in a GPU's memory" }),
+    }
 }
 
 fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
@@ -205,6 +217,13 @@ impl QpConfig {
         if proxy_device.is_some() && self.consume_only {
             return Err(NicError::NotProxied { what: "a QP that only consumes" });
         }
+        if proxy_device.is_some() {
+            let mut queues = vec![&self.sq, &self.dbr];
+            if let RqConfig::Own { buf, .. } = &self.rq {
+                queues.push(buf);
+            }
+            check_host_memory(&queues)?;
+        }
         let sends = proxy_device.map_or(1, |proxy_device| proxy_device.limits().send_depth);
         if sends == 0 {
             let (value, min, max) = (0, 1, u64::from(u32::MAX));
@@ -218,12 +237,8 @@ impl QpConfig {
         Ok(())
     }
 
-    fn halves(
-        &self,
-        qpn: Qpn,
-        pd: &Pd,
-        proxied: bool,
-    ) -> Result<(SendQueue, ReceiveQueue), NicError> {
+    /// The two halves, which have no number yet.
+    fn halves(&self, pd: &Pd, proxied: bool) -> Result<(SendQueue, ReceiveQueue), NicError> {
         in_range("log_sq", self.log_sq, 0, 15)?;
         if let Some(index) = self.user_index.filter(|index| index >> 24 != 0) {
             let (what, value, max) = ("user index", u64::from(index), 0xff_ffff);
@@ -239,18 +254,17 @@ impl QpConfig {
             service if service.is_dynamic() => Executor::Dynamic,
             _ => Executor::Loopback,
         };
-        Ok((self.sends(qpn, pd, executor, ring)?, self.receives(qpn, pd, executor)?))
+        Ok((self.sends(pd, executor, ring)?, self.receives(pd, executor)?))
     }
 
     fn sends(
         &self,
-        qpn: Qpn,
         pd: &Pd,
         executor: Executor,
         ring: Option<SendRing>,
     ) -> Result<SendQueue, NicError> {
         Ok(SendQueue {
-            qpn,
+            qpn: Qpn::default(),
             slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
@@ -304,9 +318,9 @@ impl QpConfig {
         })
     }
 
-    fn receives(&self, qpn: Qpn, pd: &Pd, executor: Executor) -> Result<ReceiveQueue, NicError> {
+    fn receives(&self, pd: &Pd, executor: Executor) -> Result<ReceiveQueue, NicError> {
         Ok(ReceiveQueue {
-            qpn: qpn.get(),
+            qpn: 0,
             slot: QpSlot::default(),
             pd: pd.number(),
             state: QpState::Reset,
@@ -359,13 +373,15 @@ impl Qp {
     ) -> Result<Self, NicError> {
         config.check_owner(nic, pd)?;
         config.check_proxied(proxy_device.as_deref())?;
+        // Not under the lock: for queues in a GPU's memory, calls of its driver are made, which may wait
+        // for kernels that wait for the NIC.
+        let (mut send, mut receive) = config.halves(pd, proxy_device.is_some())?;
         let mut core = nic.lock_running()?;
         let qpn = match &proxy_device {
             Some(proxy_device) => core.queues.tables.claim_qpn(proxy_device.qpn())?,
             None => core.draw_qpn(),
         };
-        let number = Qpn::new(qpn).unwrap_or_default();
-        let (send, receive) = config.halves(number, pd, proxy_device.is_some())?;
+        (send.qpn, receive.qpn) = (Qpn::new(qpn).unwrap_or_default(), qpn);
         let slot = core.insert_qp(send, receive)?;
         if let Some(proxy_device) = proxy_device {
             core.proxy.insert(slot, proxy_device);

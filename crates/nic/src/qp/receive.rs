@@ -26,6 +26,10 @@ impl OwnReceives {
     /// have run out.
     pub(crate) fn next(&mut self) -> Result<Option<u64>, Rule> {
         if self.taken == self.posted && !self.broken {
+            if self.record.fetch().is_err() {
+                self.broken = true;
+                return Err(Rule::CopyFailed { kind: self.record.kind() });
+            }
             let more = self.record.receive().wrapping_sub(self.posted as u16);
             let posted = self.posted + u64::from(more);
             let (outstanding, depth) = (posted - self.taken, self.ring.depth());
@@ -38,7 +42,18 @@ impl OwnReceives {
         Ok((self.taken != self.posted).then_some(self.taken))
     }
 
-    /// Receives posted and not taken. `None` if the record is invalid.
+    /// The WQE at `index`.
+    pub(crate) fn load<'a>(
+        &self,
+        index: u64,
+        scratch: &'a mut [u64; 128],
+    ) -> Result<&'a [u8], Rule> {
+        self.ring.fetch(index).map_err(|_| Rule::CopyFailed { kind: self.ring.kind() })?;
+        Ok(self.ring.load(index, scratch))
+    }
+
+    /// Receives posted and not taken, as far as the record was fetched by [`Self::next`]. `None` if
+    /// the record is invalid.
     pub(crate) fn left(&self) -> Option<u32> {
         let more = self.record.receive().wrapping_sub(self.posted as u16);
         let left = self.posted + u64::from(more) - self.taken;
@@ -123,6 +138,7 @@ impl ReceiveQueue {
     pub(crate) fn reset(&mut self) {
         if let Receives::Own(own) = &mut self.source {
             (own.taken, own.posted, own.broken) = (0, 0, false);
+            own.record.forget();
         }
         self.open.clear();
         self.payload.clear();

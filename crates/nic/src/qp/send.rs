@@ -159,6 +159,7 @@ impl SendQueue {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
         (self.wake, self.deferred_error, self.first_error) = (None, None, None);
         self.refused_record = None;
+        self.record.forget();
         if let Source::Uar { set, now, .. } = &mut self.source {
             *now = *set;
         }

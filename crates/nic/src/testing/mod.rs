@@ -1,4 +1,4 @@
-//! For tests: queues in host memory, two connected QPs on one NIC or two, and posting
+//! For tests: queues in host memory or where only a copy engine reaches them, two connected QPs on one NIC or two, and posting
 //! by hand.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
@@ -15,5 +15,5 @@ pub use net::{Host, Net, addresses};
 pub use pair::{
     Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,
 };
-pub use port::{Port, PortConfig, Receives};
+pub use port::{Port, PortConfig, QueueMemory, Receives};
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};

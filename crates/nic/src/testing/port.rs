@@ -4,7 +4,9 @@ use crate::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
     QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::cqe::{Cqe, CqeFormat, CqeTail, ErrorSide, owned_by_software, owner_bit};
 use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
@@ -53,6 +55,29 @@ pub struct PortConfig {
     pub user_index: Option<u32>,
     /// Payload in CQEs.
     pub scatter_to_cqe: ScatterToCqe,
+    /// Where queues, CQs and doorbell records lie.
+    pub memory: QueueMemory,
+}
+
+/// Where the queues of a port lie, and its CQs and records.
+#[derive(Clone, Debug, Default)]
+pub enum QueueMemory {
+    /// In host memory.
+    #[default]
+    Host,
+    /// In memory that only this copy engine reaches.
+    Device(Arc<LazyCopier>),
+}
+
+impl QueueMemory {
+    /// Memory as the NIC gets it, and as its owner sees it.
+    fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
+        let memory = match self {
+            Self::Host => HostBuf::region(len).map(|region| (region.clone(), region)),
+            Self::Device(copier) => LazyMemory::regions(len, 0, copier),
+        };
+        memory.map_err(|cause| NicError::Memory { what: "test memory", cause })
+    }
 }
 
 impl Default for PortConfig {
@@ -69,6 +94,7 @@ impl Default for PortConfig {
             cqe_size: CqeSize::default(),
             user_index: None,
             scatter_to_cqe: ScatterToCqe::default(),
+            memory: QueueMemory::default(),
         }
     }
 }
@@ -77,6 +103,7 @@ impl Default for PortConfig {
 #[derive(Debug)]
 struct Consumer {
     cq: Cq,
+    memory: QueueMemory,
     buf: Region,
     dbr: Region,
     /// Bytes of an entry; the CQE is its last 64.
@@ -88,20 +115,21 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn new(nic: &SoftNic, mode: CqMode, (log_size, size): (u8, CqeSize)) -> Result<Self, NicError> {
-        let entry = size.bytes();
-        let buf = host(entry << log_size)?;
-        let dbr = host(64)?;
+    fn new(nic: &SoftNic, mode: CqMode, port: &PortConfig) -> Result<Self, NicError> {
+        let (log_size, entry) = (port.log_cq, port.cqe_size.bytes());
+        let (its_buf, buf) = port.memory.alloc(entry << log_size)?;
+        let (its_dbr, dbr) = port.memory.alloc(64)?;
         let config = CqConfig {
             mode,
             log_size,
-            cqe_size: size,
-            buf: buf.clone(),
-            dbr: dbr.clone(),
+            cqe_size: port.cqe_size,
+            buf: its_buf,
+            dbr: its_dbr,
             ignore_overrun: false,
             notice: None,
         };
-        Ok(Self { cq: nic.create_cq(&config)?, buf, dbr, entry, log_size, ci: 0, payload: vec![] })
+        let (cq, memory, payload) = (nic.create_cq(&config)?, port.memory.clone(), Vec::new());
+        Ok(Self { cq, memory, buf, dbr, entry, log_size, ci: 0, payload })
     }
 
     /// Where the CQE at `index` is, in a ring of 2^`log_size` entries.
@@ -140,8 +168,8 @@ impl Consumer {
 
     /// What libmlx5 does: the CQEs of the old ring move by one index.
     fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
-        let buf = host(self.entry << log_size)?;
-        self.cq.resize(log_size, &buf)?;
+        let (its_buf, buf) = self.memory.alloc(self.entry << log_size)?;
+        self.cq.resize(log_size, &its_buf)?;
         let mut index = self.ci;
         loop {
             let mut cqe = self.peek(index).expect("the old ring ends with a CQE of its own");
@@ -157,10 +185,6 @@ impl Consumer {
         (self.buf, self.log_size) = (buf, log_size);
         Ok(())
     }
-}
-
-fn host(len: usize) -> Result<Region, NicError> {
-    HostBuf::region(len).map_err(|cause| NicError::Memory { what: "test memory", cause })
 }
 
 /// A QP and what a poster needs to use it.
@@ -208,16 +232,17 @@ impl Port {
         config: &PortConfig,
         proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
-        let send = Consumer::new(nic, config.cq_mode, (config.log_cq, config.cqe_size))?;
-        let recv = Consumer::new(nic, CqMode::Ring, (config.log_cq, config.cqe_size))?;
-        let (sq, dbr) = (host(64 << config.log_sq)?, host(64)?);
+        let send = Consumer::new(nic, config.cq_mode, config)?;
+        let recv = Consumer::new(nic, CqMode::Ring, config)?;
+        let alloc = |len| config.memory.alloc(len);
+        let ((its_sq, sq), (its_dbr, dbr)) = (alloc(64 << config.log_sq)?, alloc(64)?);
         let (rq, log_rq, rq_config) = match &config.receives {
             Receives::Own { log } => {
-                let buf = host(64 << log)?;
-                (buf.clone(), *log, RqConfig::Own { buf, log_rq: *log, log_stride: 6 })
+                let (buf, rq) = alloc(64 << log)?;
+                (rq, *log, RqConfig::Own { buf, log_rq: *log, log_stride: 6 })
             }
-            Receives::Shared(srq) => (host(64)?, 0, RqConfig::Srq(srq.clone())),
-            Receives::None => (host(64)?, 0, RqConfig::None),
+            Receives::Shared(srq) => (alloc(64)?.1, 0, RqConfig::Srq(srq.clone())),
+            Receives::None => (alloc(64)?.1, 0, RqConfig::None),
         };
         let qp = QpConfig {
             service: config.service,
@@ -226,10 +251,10 @@ impl Port {
             announcement: config.announcement.clone(),
             send_cq: send.cq.clone(),
             recv_cq: recv.cq.clone(),
-            sq: sq.clone(),
+            sq: its_sq,
             log_sq: config.log_sq,
             rq: rq_config,
-            dbr: dbr.clone(),
+            dbr: its_dbr,
             on_send_error: config.on_send_error,
             consume_only: config.consume_only,
         };

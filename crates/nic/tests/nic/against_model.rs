@@ -4,12 +4,14 @@
 use crate::model::{Ends, SIZE, Side, Work, check, native_work, work};
 use proptest::prelude::*;
 use std::cell::RefCell;
+use std::sync::Arc;
+use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_nic::link::FaultPlan;
 use warpverbs_nic::testing::{
-    FakePlan, Net, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes,
-    remote,
+    FakePlan, Net, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives,
+    bytes, remote,
 };
 use warpverbs_nic::{Config, DoorbellPolicy, Mr, Pd, ProxyLimits, QpAttrs, SoftNic};
 
@@ -55,6 +57,26 @@ fn ports() -> PortConfig {
     PortConfig { log_sq: 5, receives: Receives::Own { log: 3 }, ..PortConfig::default() }
 }
 
+/// Where queues, CQs and records lie: in host memory, or where only a copy engine reaches them that
+/// ends a copy after so many looks at it.
+fn paces() -> impl Strategy<Value = Option<u64>> {
+    prop::sample::select(vec![None, Some(1), Some(3)])
+}
+
+/// Ports with such memory, and what is to be called before their CQs are looked at: nobody waits for
+/// CQEs to land.
+fn ports_in(pace: Option<u64>) -> (PortConfig, impl Fn()) {
+    let copier = Arc::new(LazyCopier::default());
+    let memory = match pace {
+        None => QueueMemory::Host,
+        Some(pace) => {
+            copier.pace(pace);
+            QueueMemory::Device(copier.clone())
+        }
+    };
+    (PortConfig { memory, ..ports() }, move || copier.allow(copier.waiting() as u64))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -63,9 +85,10 @@ proptest! {
         batches in batches(native_work()),
         slice in prop::sample::select(vec![4096u64, 1 << 20]),
         policy in policies(),
+        pace in paces(),
     ) {
         let nic = Config { seed: Some(9), slice_bytes: slice, policy, ..Config::default() };
-        let port = ports();
+        let (port, land) = ports_in(pace);
         let mut pair =
             Pair::new(PairConfig { nic, a: port.clone(), b: port, ..PairConfig::default() }).unwrap();
         let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
@@ -84,6 +107,7 @@ proptest! {
                     .post(&mut b, &mut a, &mut batch);
             }
             pair.run();
+            land();
             check(&mut pair.a, &mut a)?;
             check(&mut pair.b, &mut b)?;
             prop_assert_eq!(bytes(pair.mr_a.region(), 0, SIZE), a.memory.clone());
@@ -95,8 +119,12 @@ proptest! {
 
     /// All WQEs of a batch are announced together, so that one acknowledgement ends several.
     #[test]
-    fn two_nics_on_a_network_do_what_the_model_does(batches in batches(native_work())) {
-        let mut net = Net::new(FaultPlan::default(), &ports(), QpAttrs::default()).unwrap();
+    fn two_nics_on_a_network_do_what_the_model_does(
+        batches in batches(native_work()),
+        pace in paces(),
+    ) {
+        let (port, land) = ports_in(pace);
+        let mut net = Net::new(FaultPlan::default(), &port, QpAttrs::default()).unwrap();
         let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
         net.a.mr.region().write(0, &a.memory).unwrap();
         net.b.mr.region().write(0, &b.memory).unwrap();
@@ -113,6 +141,7 @@ proptest! {
                 .post(me, other, &mut batch);
             keys.extend(made.made.into_inner());
             net.run();
+            land();
             check(&mut net.a.port, &mut a)?;
             check(&mut net.b.port, &mut b)?;
             prop_assert_eq!(bytes(net.a.mr.region(), 0, SIZE), a.memory.clone());

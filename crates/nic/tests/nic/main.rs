@@ -7,6 +7,7 @@ mod cqes;
 mod datagrams;
 mod device_memory;
 mod device_network;
+mod device_queues;
 mod dynamic;
 mod errors;
 mod faults;

@@ -3,10 +3,12 @@
 use crate::rng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PortConfig, bytes, connect, remote};
+use warpverbs_nic::testing::{Pair, PortConfig, QueueMemory, bytes, connect, remote};
 use warpverbs_nic::{
     Announcement, Clock, Config, DoorbellOnly, NicError, QpAttrs, QpState, Rule, SoftNic, Step,
     VirtualClock,
@@ -17,6 +19,8 @@ struct Rig {
     clock: VirtualClock,
     page: Region,
     announcement: Announcement,
+    /// Where the queues of the first QP of each pair lie.
+    memory: QueueMemory,
 }
 
 impl Rig {
@@ -26,13 +30,13 @@ impl Rig {
         let nic = SoftNic::new(Config { record_polls: 50, max_qps: 2048, ..config }).unwrap();
         let page = HostBuf::region(4096).unwrap();
         let announcement = Announcement::Uar { page: nic.add_uar(&page).unwrap(), doorbell_only };
-        Self { nic, clock, page, announcement }
+        Self { nic, clock, page, announcement, memory: QueueMemory::Host }
     }
 
     /// The first QP of the pair rings by the page.
     fn pair(&self) -> Pair {
-        let announcement = self.announcement.clone();
-        let a = PortConfig { announcement, log_sq: 4, ..PortConfig::default() };
+        let (announcement, memory) = (self.announcement.clone(), self.memory.clone());
+        let a = PortConfig { announcement, memory, log_sq: 4, ..PortConfig::default() };
         let (b, clock) = (PortConfig::default(), self.clock.clone());
         Pair::on(self.nic.clone(), clock, &a, &b, QpAttrs::default()).unwrap()
     }
@@ -113,11 +117,22 @@ fn a_doorbell_that_was_overwritten_is_found_by_its_record() {
 
 #[test]
 fn nothing_is_lost_whoever_overwrites_whom() {
+    overwrite_each_other(&Rig::new(DoorbellOnly::Detect), 40, 3000);
+}
+
+#[test]
+fn nothing_is_lost_of_records_that_are_looked_at_now_and_then() {
+    let copier = Arc::new(LazyCopier::default());
+    copier.allow(u64::MAX);
+    let memory = QueueMemory::Device(copier);
+    overwrite_each_other(&Rig { memory, ..Rig::new(DoorbellOnly::Detect) }, 5, 300);
+}
+
+fn overwrite_each_other(rig: &Rig, count: usize, rounds: u64) {
     let (seed, mut rng) = rng();
-    let rig = Rig::new(DoorbellOnly::Detect);
-    let mut pairs: Vec<Pair> = (0..40).map(|_| rig.pair()).collect();
+    let mut pairs: Vec<Pair> = (0..count).map(|_| rig.pair()).collect();
     let (mut posted, mut reported) = (vec![0u64; pairs.len()], vec![0; pairs.len()]);
-    for round in 0..3000u64 {
+    for round in 0..rounds {
         for _ in 0..rng.random_range(0..6) {
             let i = rng.random_range(0..pairs.len());
             let free = 16 - (posted[i] - reported[i]);

@@ -185,6 +185,7 @@ impl World {
             user_index: (setup.flags & 0xc0 == 0xc0).then_some(7),
             service: Service::Connected,
             consume_only: setup.flags & 0xfc == 0xfc,
+            memory: Default::default(),
         };
         Port::new(&self.nic, &self.pds[0], &config).unwrap()
     }
