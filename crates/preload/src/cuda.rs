@@ -1,9 +1,11 @@
-//! Doorbell registers in GPUs. Programs register them with CUDA as I/O memory, which the driver
-//! refuses for ours, since they are ordinary memory; here such a registration is made as one of that.
+//! What replaces functions of the GPUs' driver. Programs register doorbell registers with CUDA as I/O
+//! memory, which the driver refuses for ours, since they are ordinary memory; here such a registration
+//! is made as one of that. Of memory that they have exported as a dmabuf, it is remembered where it lies.
 //!
 //! Programs get the driver's functions by `dlsym` and `cuGetProcAddress`, so these are what must be
 //! replaced. Nothing else that is looked up by them is touched.
 
+use crate::dmabuf;
 use crate::files::{inside, is_register};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -17,12 +19,15 @@ const IO_MEMORY: c_uint = 4;
 /// `CUDA_SUCCESS`, `CUDA_ERROR_NOT_INITIALIZED`.
 const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 3;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF_FD: c_int = 1;
 /// Bytes of a page, the least that can be registered.
 const PAGE: usize = 4096;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Register = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> c_int;
 type Unregister = unsafe extern "C" fn(*mut c_void) -> c_int;
+type GetRange = unsafe extern "C" fn(*mut c_void, u64, usize, c_int, u64) -> c_int;
 type GetAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> c_int;
 type GetAddress2 =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_void) -> c_int;
@@ -42,6 +47,7 @@ impl Function {
 
 static REGISTER: Function = Function::none();
 static UNREGISTER: Function = Function::none();
+static GET_RANGE: Function = Function::none();
 static GET_ADDRESS: Function = Function::none();
 static GET_ADDRESS_2: Function = Function::none();
 
@@ -50,6 +56,7 @@ fn replaced(name: &CStr) -> Option<(*mut c_void, &'static Function)> {
     Some(match name.to_bytes() {
         b"cuMemHostRegister" | b"cuMemHostRegister_v2" => (register as *mut c_void, &REGISTER),
         b"cuMemHostUnregister" => (unregister as *mut c_void, &UNREGISTER),
+        b"cuMemGetHandleForAddressRange" => (get_range as *mut c_void, &GET_RANGE),
         b"cuGetProcAddress" => (get_address as *mut c_void, &GET_ADDRESS),
         b"cuGetProcAddress_v2" => (get_address_2 as *mut c_void, &GET_ADDRESS_2),
         _ => return None,
@@ -102,6 +109,26 @@ unsafe extern "C" fn unregister(at: *mut c_void) -> c_int {
             SUCCESS
         }
     }
+}
+
+unsafe extern "C" fn get_range(
+    handle: *mut c_void,
+    address: u64,
+    len: usize,
+    kind: c_int,
+    flags: u64,
+) -> c_int {
+    let Some(real) = GET_RANGE.get() else { return NOT_INITIALIZED };
+    // SAFETY: the driver's function of this type.
+    let real = unsafe { transmute::<*mut c_void, GetRange>(real) };
+    // SAFETY: the caller's arguments.
+    let code = unsafe { real(handle, address, len, kind, flags) };
+    if code == SUCCESS && kind == DMA_BUF_FD {
+        // SAFETY: the driver has written a descriptor there.
+        let fd = unsafe { handle.cast::<c_int>().read_unaligned() };
+        inside(|| dmabuf::remember(fd, address, len as u64));
+    }
+    code
 }
 
 /// Puts ours in the place of what the driver has found.

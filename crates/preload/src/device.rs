@@ -1,18 +1,20 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
+use crate::dmabuf;
 use crate::events::{Channel, CqEvents, Report, completions};
-use crate::gpu;
+use crate::gpu::{self, Use};
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_mem::{Access, HostBuf, Kind, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, DoorbellOnly, Mr, OnSendError, Path, Pd, Qp,
-    QpAttrs, QpConfig, QpInfo, QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig, SrqOrder,
-    Step, UarPage,
+    Announcement, AsyncEvent, Cq, CqConfig, CqMode, CqeSize, DoorbellOnly, Mr, OnSendError, Path,
+    Pd, Qp, QpAttrs, QpConfig, QpInfo, QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig,
+    SrqOrder, Step, UarPage,
 };
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
@@ -38,11 +40,12 @@ pub(crate) struct SoftDevice {
     /// The device's file, of [`FILE_BYTES`], which the program maps page by page.
     file: Region,
     free: Arc<FreePages>,
+    silent: Arc<SilentCqs>,
 }
 
 impl SoftDevice {
     pub(crate) fn new(shared: Arc<SharedNic>, file: Region) -> Self {
-        Self { shared, file, free: Arc::default() }
+        Self { shared, file, free: Arc::default(), silent: Arc::default() }
     }
 
     /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the
@@ -99,11 +102,32 @@ pub(crate) struct SoftUar {
     _number: PageNumber,
 }
 
+/// Numbers of CQs that raise no completion events: their doorbell records are in a GPU's memory, and
+/// looking whether they are armed would take a copy each time.
+#[derive(Default)]
+struct SilentCqs(Mutex<BTreeSet<u32>>);
+
+impl SilentCqs {
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeSet<u32>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The entry of one of them, until it is dropped.
+struct Silent(u32, Arc<SilentCqs>);
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.1.change(|numbers| numbers.remove(&self.0));
+    }
+}
+
 /// A CQ, and its events if it has a channel.
 pub(crate) struct SoftCq {
     cq: Cq,
     events: Option<Arc<CqEvents>>,
     cqe_size: CqeSize,
+    _silent: Option<Silent>,
 }
 
 /// A QP.
@@ -154,13 +178,21 @@ impl Device for SoftDevice {
     fn reg_mr(&self, pd: &Pd, request: &MrRequest) -> Result<(Mr, u32), Refusal> {
         let rights = Self::rights(request.access);
         let memory = match request.dmabuf {
-            Some(fd) => dmabuf(fd, request)?,
+            Some(fd) => exported(fd, request)?,
             None => payload(request, rights.contains(Access::LOCAL_WRITE))?,
         };
         let mr = self.shared.nic.reg_mr_at(pd, &memory, rights, request.iova);
         let mr = mr.map_err(refuse_nic)?;
         let key = mr.lkey();
         Ok((mr, key))
+    }
+
+    fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal> {
+        dmabuf::find(fd, offset, length)?.ok_or_else(|| {
+            let why = "a dmabuf that is not known: those are that cuMemGetHandleForAddressRange has \
+                       exported in this process";
+            Refusal::unsupported(why)
+        })
     }
 
     fn open_comp_channel(&self) -> Result<(Arc<Channel>, u32), Refusal> {
@@ -184,21 +216,31 @@ impl Device for SoftDevice {
         let cqe_size = if request.cqe_size == 128 { CqeSize::B128 } else { CqeSize::B64 };
         let cqn: Arc<OnceLock<u32>> = Arc::default();
         let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
+        let dbr = queue("CQ doorbell record", request.dbr, 8)?;
+        let silent = dbr.kind() != Kind::Host;
+        if silent && events.is_some() {
+            return Err(Refusal::unsupported(SILENT));
+        }
         let config = CqConfig {
             mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
             buf: cq_buffer(request.buf, cqe_size, request.log_size)?,
-            dbr: region("CQ doorbell record", request.dbr, 8, true)?,
+            dbr,
             ignore_overrun: request.ignore_overrun,
             cqe_size,
             notice: match request.reported {
+                true if silent => None,
                 true => Some(completions(self.shared.events.clone(), cqn.clone())),
                 false => events.as_ref().map(CqEvents::notice),
             },
         };
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
         let number = *cqn.get_or_init(|| cq.cqn());
-        Ok((SoftCq { cq, events, cqe_size }, number))
+        let silent = silent.then(|| {
+            self.silent.change(|numbers| numbers.insert(number));
+            Silent(number, self.silent.clone())
+        });
+        Ok((SoftCq { cq, events, cqe_size, _silent: silent }, number))
     }
 
     fn close_cq(&self, cq: &SoftCq) -> u32 {
@@ -216,8 +258,19 @@ impl Device for SoftDevice {
         cq.cq.resize(request.log_size, &buf).map_err(refuse_nic)
     }
 
-    fn report(&self, source: EventSource, channel: &Arc<Channel>, form: EventForm) -> Report {
-        self.shared.events.report(source, channel.clone(), form)
+    fn report(
+        &self,
+        source: EventSource,
+        channel: &Arc<Channel>,
+        form: EventForm,
+    ) -> Result<Report, Refusal> {
+        if let EventSource::Cq(cqn) = source
+            && form.message(&AsyncEvent::Completion { cqn }).is_some()
+            && self.silent.change(|numbers| numbers.contains(&cqn))
+        {
+            return Err(Refusal::unsupported(SILENT));
+        }
+        Ok(self.shared.events.report(source, channel.clone(), form))
     }
 
     fn close_report(&self, report: &Report) -> u32 {
@@ -236,10 +289,10 @@ impl Device for SoftDevice {
         let bytes = 1 << (request.log_size + request.log_stride);
         let config = SrqConfig {
             order: if request.ring { SrqOrder::Ring } else { SrqOrder::Linked },
-            buf: region("SRQ buffer", request.buf, bytes, true)?,
+            buf: queue("SRQ buffer", request.buf, bytes)?,
             log_size: request.log_size,
             log_stride: request.log_stride,
-            dbr: region("SRQ doorbell record", request.dbr, 4, true)?,
+            dbr: queue("SRQ doorbell record", request.dbr, 4)?,
         };
         let srq = self.shared.nic.create_srq(pd, &config).map_err(refuse_nic)?;
         let number = srq.srqn();
@@ -254,7 +307,7 @@ impl Device for SoftDevice {
         let rq = match (with.srq, request.rq) {
             (Some(srq), _) => RqConfig::Srq(srq.clone()),
             (None, Some((log_rq, log_stride))) => RqConfig::Own {
-                buf: region("RQ buffer", request.buf, 1 << (log_rq + log_stride), true)?,
+                buf: queue("RQ buffer", request.buf, 1 << (log_rq + log_stride))?,
                 log_rq,
                 log_stride,
             },
@@ -263,12 +316,12 @@ impl Device for SoftDevice {
         // The NIC wants a ring and a record in any case.
         let own = |what| HostBuf::region(64).map_err(|error| refuse_region(what, &error));
         let sq = match request.log_sq {
-            Some(log) => region("SQ buffer", request.sq(), 64 << log, true)?,
+            Some(log) => queue("SQ buffer", request.sq(), 64 << log)?,
             None => own("SQ")?,
         };
         let dbr = match request.service {
             Service::DcTarget => own("record")?.slice(0, 8),
-            _ => Ok(region("QP doorbell record", request.dbr, 8, true)?),
+            _ => Ok(queue("QP doorbell record", request.dbr, 8)?),
         };
         let config = QpConfig {
             send_cq: with.send_cq.cq.clone(),
@@ -375,32 +428,45 @@ impl Device for SoftDevice {
     }
 }
 
-/// Memory to register by its address: of the host, or of a GPU, as with a peer memory module.
-fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
-    let what = "memory to register";
-    let host = region(what, request.start, request.length, writable);
-    host.or_else(|refusal| {
-        let gpu = gpu::region(what, request.start, request.length);
-        gpu.and_then(Result::ok).ok_or(refusal)
+/// Why events are refused.
+const SILENT: &str = "a CQ whose doorbell record is in a GPU's memory raises no completion events";
+
+/// Memory by its address: of the host, or of a GPU, as with a peer memory module.
+fn memory(
+    what: &str,
+    usage: Use,
+    (start, length): (u64, u64),
+    writable: bool,
+) -> Result<Region, Refusal> {
+    region(what, start, length, writable).or_else(|refusal| {
+        gpu::region(what, usage, start, length).and_then(Result::ok).ok_or(refusal)
     })
 }
 
-/// Memory of a GPU to register by a dmabuf, which does not say where the bytes are: their I/O address
-/// does.
-fn dmabuf(fd: i32, request: &MrRequest) -> Result<Region, Refusal> {
-    // SAFETY: any number may be asked for.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Err(Refusal::new(Errno::EBADF, format!("there is no descriptor {fd}")));
-    }
+/// Memory of a queue, a CQ or a record.
+fn queue(what: &str, start: u64, length: u64) -> Result<Region, Refusal> {
+    memory(what, Use::Queues, (start, length), true)
+}
+
+/// Memory to register by its address.
+fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
+    memory("memory to register", Use::Payload, (request.start, request.length), writable)
+}
+
+/// Memory of a GPU to register by a dmabuf. If it is not known where that lies, its I/O address is that
+/// of the memory.
+fn exported(fd: i32, request: &MrRequest) -> Result<Region, Refusal> {
+    let known = dmabuf::find(fd, request.start, request.length)?;
     if request.length == 0 {
         return Err(Refusal::invalid("a dmabuf of no bytes"));
     }
     let none = || Refusal::unsupported("dmabufs are those of NVIDIA GPUs, and there is no driver");
-    gpu::region("dmabuf", request.iova, request.length).ok_or_else(none)?
+    let address = known.unwrap_or(request.iova);
+    gpu::region("dmabuf", Use::Payload, address, request.length).ok_or_else(none)?
 }
 
 fn cq_buffer(buf: u64, cqe_size: CqeSize, log_size: u8) -> Result<Region, Refusal> {
-    region("CQ buffer", buf, (cqe_size.bytes() as u64) << log_size, true)
+    queue("CQ buffer", buf, (cqe_size.bytes() as u64) << log_size)
 }
 
 fn roce_address(gid: [u8; 16]) -> RoceAddress {

@@ -9,25 +9,40 @@ use warpverbs_gpu::{Gpu, GpuError};
 use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal};
 
+/// What memory is given for. Each has copy engines of its own, so that what a doorbell announces is
+/// not read behind the payload of a long message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Keys name it.
+    Payload,
+    /// Queues, CQs and doorbell records lie there.
+    Queues,
+}
+
 /// The GPUs whose memory was given so far, each with a copy engine.
-static OPEN: Mutex<Vec<Arc<CudaDevice>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(Use, Arc<CudaDevice>)>> = Mutex::new(Vec::new());
 
 /// `len` bytes at `address`, if the program has loaded the driver of GPUs: an error if none of them
 /// has the memory.
-pub(crate) fn region(what: &str, address: u64, len: u64) -> Option<Result<Region, Refusal>> {
+pub(crate) fn region(
+    what: &str,
+    usage: Use,
+    address: u64,
+    len: u64,
+) -> Option<Result<Region, Refusal>> {
     // SAFETY: a name that ends with a zero byte. Nothing is loaded; a driver that is there stays.
     let driver =
         unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    (!driver.is_null()).then(|| adopt(what, address, len))
+    (!driver.is_null()).then(|| adopt(what, usage, address, len))
 }
 
-fn adopt(what: &str, address: u64, len: u64) -> Result<Region, Refusal> {
+fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refusal> {
     let refuse = |why: &dyn Display| {
         Refusal::new(Errno::EFAULT, format!("{what}: {len:#x} bytes at {address:#x}: {why}"))
     };
     let ordinal = owner(address).map_err(|error| refuse(&error))?;
     let ordinal = ordinal.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
-    let gpu = device(ordinal).map_err(|error| refuse(&error))?;
+    let gpu = device(usage, ordinal).map_err(|error| refuse(&error))?;
     // What is adopted begins at a multiple of 16.
     let lead = address & 15;
     let bytes = usize::try_from(len.saturating_add(lead))
@@ -40,14 +55,15 @@ fn adopt(what: &str, address: u64, len: u64) -> Result<Region, Refusal> {
     slice.map_err(|error| refuse_region(what, &error))
 }
 
-/// The GPU, opened once. Copies never wait for kernels, which the program launches by itself.
-fn device(ordinal: u32) -> Result<Arc<CudaDevice>, GpuError> {
+/// The GPU, opened once for each use. Copies never wait for kernels, which the program launches by itself.
+fn device(usage: Use, ordinal: u32) -> Result<Arc<CudaDevice>, GpuError> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(gpu) = open.iter().find(|gpu| gpu.info().ordinal == ordinal) {
+    let is_it = |(of, gpu): &&(Use, Arc<CudaDevice>)| *of == usage && gpu.info().ordinal == ordinal;
+    if let Some((_, gpu)) = open.iter().find(is_it) {
         return Ok(gpu.clone());
     }
     let copy = Some(CopyPolicy::Always(CopyPath::Bounce));
     let gpu = Arc::new(CudaDevice::open(ordinal, CudaOptions { cache: Cache::from_env(), copy })?);
-    open.push(gpu.clone());
+    open.push((usage, gpu.clone()));
     Ok(gpu)
 }

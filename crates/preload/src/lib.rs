@@ -7,13 +7,14 @@
 //!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC,
-//! `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `cuda` registers in
-//! GPUs, `record` a record of calls, `settings` what `warpverbs run` asks for.
+//! `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
+//! their dmabufs lie, `cuda` what replaces functions of their driver, `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 // Functions of GPUs' driver are looked up as the C library of x86-64 does it.
 #[cfg(target_arch = "x86_64")]
 pub mod cuda;
 mod device;
+mod dmabuf;
 mod events;
 mod faults;
 mod files;

@@ -173,6 +173,14 @@ impl Call {
                 })?;
                 Value::Object(raw)
             }
+            Kind::Descriptor => {
+                if raw.len != 0 || i32::try_from(raw.data.cast_signed()).is_err() {
+                    let (len, data) = (raw.len, raw.data);
+                    let why = format!("{len} bytes, {data:#x}, expected a descriptor in place");
+                    return Err(refuse(&why));
+                }
+                Value::In(raw.data.to_ne_bytes().to_vec())
+            }
         };
         if raw.reserved != 0 {
             return Err(refuse("a reserved word is set"));
@@ -202,6 +210,11 @@ impl Call {
     /// An input of at most 32 bits; 0 if it was not given.
     pub(crate) fn word(&self, id: u16) -> u32 {
         self.number(id) as u32
+    }
+
+    /// A descriptor of the program, if it was given.
+    pub(crate) fn descriptor(&self, id: u16) -> Option<i32> {
+        self.bytes(id).map(|bytes| number(bytes) as i32)
     }
 
     /// Flags, none if they were not given; `allowed` are those that are understood.

@@ -259,6 +259,10 @@ pub trait Device {
     /// Registers memory, and says its key.
     fn reg_mr(&self, pd: &Self::Pd, request: &MrRequest) -> Result<(Self::Mr, u32), Refusal>;
 
+    /// The address of `length` bytes at `offset` of the program's dmabuf `fd`, which does not say it:
+    /// a device may know it from elsewhere. Requests name queues there by it.
+    fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal>;
+
     /// A new channel of completion events, and its descriptor.
     fn open_comp_channel(&self) -> Result<(Self::Channel, u32), Refusal>;
 
@@ -282,8 +286,15 @@ pub trait Device {
     fn resize_cq(&self, cq: &Self::Cq, request: &ResizeRequest) -> Result<(), Refusal>;
 
     /// From now on, events of `source` that `form` wants are written to `channel`.
-    fn report(&self, source: EventSource, channel: &Self::Channel, form: EventForm)
-    -> Self::Report;
+    ///
+    /// # Errors
+    /// The source raises no such events.
+    fn report(
+        &self,
+        source: EventSource,
+        channel: &Self::Channel,
+        form: EventForm,
+    ) -> Result<Self::Report, Refusal>;
 
     /// How many events the program has read. None comes after this call.
     fn close_report(&self, report: &Self::Report) -> u32;

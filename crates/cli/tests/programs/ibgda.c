@@ -1,9 +1,11 @@
 // The objects that NVSHMEM's IBGDA makes, by the same calls with the same fields, and work in its form.
 //
-// ibgda: exits with 0 if all were made, what is posted to connections arrives, and what is posted to an
-// initiator of dynamic connections is refused.
+// ibgda [DRIVER]: exits with 0 if all were made, what is posted to connections arrives, and what is
+// posted to an initiator of dynamic connections is refused. With a driver, a library that `iomemory.c`
+// is compiled to, it exports the memory of queues as dmabufs, by which they are registered.
 #define _GNU_SOURCE
 #include "mailbox.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 
@@ -219,6 +221,9 @@ static void no_dmabufs(void) {
     CHECK(fd >= 0);
     CHECK(!ibv_reg_dmabuf_mr(pd[0], 0, PAGE, 1, fd, 0) && errno == EINVAL);
     CHECK(!ibv_reg_dmabuf_mr(pd[0], 0, PAGE, 0, fd, 0) && errno == EOPNOTSUPP);
+    struct mlx5dv_devx_umem_in in = {
+        .size = PAGE, .pgsz_bitmap = ~0ull, .comp_mask = MLX5DV_UMEM_MASK_DMABUF, .dmabuf_fd = fd};
+    CHECK(!mlx5dv_devx_umem_reg_ex(context[0], &in) && errno == EOPNOTSUPP);
     close(fd);
 }
 
@@ -230,8 +235,14 @@ static void destroy(struct queue *q) {
     give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     int opcode, syndrome;
+    if (argc == 2) {
+        void *driver = dlopen(argv[1], RTLD_NOW);
+        CHECK(driver);
+        *(void **)&export = dlsym(driver, "cuMemGetHandleForAddressRange");
+        CHECK(export);
+    }
     open_devices();
     struct device devices[2] = {device(0), device(1)};
     struct queue rc[2], dci[2];

@@ -1,11 +1,14 @@
 // A program that maps doorbell registers into a GPU, as CUDA's runtime does it: the driver's functions
 // are looked up by dlsym and cuGetProcAddress. Compiled with DRIVER it is the driver, which like
-// NVIDIA's refuses ordinary memory as I/O memory.
+// NVIDIA's refuses ordinary memory as I/O memory. It exports any memory as a dmabuf, of which the file
+// alone is of use.
 //
 // iomemory DRIVER: exits with 0 if registers are registered, whole pages of them, and nothing else.
+#define _GNU_SOURCE
 #ifdef DRIVER
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 uintptr_t registered[16];
 int count;
@@ -20,6 +23,10 @@ int cuMemHostUnregister(void *at) {
         if (registered[i] == (uintptr_t)at) return registered[i] = registered[--count], 0;
     return 713;
 }
+int cuMemGetHandleForAddressRange(int *handle, uint64_t at, unsigned long len, int kind, uint64_t flags) {
+    if (!at || !len || kind != 1 || flags) return 1;
+    return (*handle = memfd_create("dmabuf", 0)) < 0;
+}
 int cuOther(void) { return 77; }
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, void *status) {
     (void)version, (void)flags, (void)status;
@@ -30,7 +37,6 @@ int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t fl
     return *found = 0, 500;
 }
 #else
-#define _GNU_SOURCE
 #include "verbs_pair.h"
 #include <dlfcn.h>
 

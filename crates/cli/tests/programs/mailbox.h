@@ -2,6 +2,7 @@
 #pragma once
 #include "verbs_pair.h"
 #include <endian.h>
+#include <errno.h>
 
 // Bits `high` to `low` of the 32-bit word at byte `at`.
 static void set(void *mailbox, int at, int high, int low, uint32_t value) {
@@ -28,11 +29,33 @@ struct memory {
     struct mlx5dv_devx_umem *umem;
 };
 
+// Exports memory as a dmabuf, if umems are to be registered by such.
+static int (*export)(int *, uint64_t, size_t, int, uint64_t);
+
+static struct mlx5dv_devx_umem *exported(struct ibv_context *c, char *at, size_t bytes) {
+    struct mlx5dv_devx_umem_in in = {
+        .size = bytes,
+        .access = IBV_ACCESS_LOCAL_WRITE,
+        .pgsz_bitmap = ~(PAGE - 1ull),
+        .comp_mask = MLX5DV_UMEM_MASK_DMABUF,
+    };
+    size_t whole = (bytes + PAGE - 1) & ~(PAGE - 1ull);
+    CHECK(export(&in.dmabuf_fd, (uintptr_t)at, whole, 1, 0) == 0);
+    // Not beyond its end.
+    in.addr = (void *)(whole - bytes + 1);
+    CHECK(!mlx5dv_devx_umem_reg_ex(c, &in) && errno == EINVAL);
+    in.addr = NULL;
+    struct mlx5dv_devx_umem *umem = mlx5dv_devx_umem_reg_ex(c, &in);
+    close(in.dmabuf_fd);
+    return umem;
+}
+
 static struct memory memory(struct ibv_context *c, size_t bytes) {
     struct memory m;
     CHECK(posix_memalign((void **)&m.at, 1 << 16, bytes) == 0);
     memset(m.at, 0, bytes);
-    CHECK((m.umem = mlx5dv_devx_umem_reg(c, m.at, bytes, IBV_ACCESS_LOCAL_WRITE)));
+    m.umem = export ? exported(c, m.at, bytes) : mlx5dv_devx_umem_reg(c, m.at, bytes, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(m.umem);
     return m;
 }
 

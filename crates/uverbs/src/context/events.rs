@@ -17,7 +17,7 @@ impl<D: Device> Context<D> {
         if self.events.is_none() {
             self.events = Some(fd);
             let form = EventForm::Verbs { element: 0 };
-            self.device_events = Some(self.device.report(EventSource::Device, &channel, form));
+            self.device_events = Some(self.device.report(EventSource::Device, &channel, form)?);
         }
         self.add_fd(call, Object::AsyncEvent(channel), fd);
         call.answer(0, handle_bytes(fd));
@@ -32,8 +32,10 @@ impl<D: Device> Context<D> {
         // The program may have closed the first one.
         let Ok(channel) = self.objects.async_channel(fd) else { return };
         let form = EventForm::Verbs { element: call.number(name) };
-        let report = self.device.report(source, channel, form);
-        self.objects.add_report(handle, report);
+        // Every source raises asynchronous events.
+        if let Ok(report) = self.device.report(source, channel, form) {
+            self.objects.add_report(handle, report);
+        }
     }
 
     pub(super) fn open_devx_events(&mut self, call: &mut Call) -> Result<(), Refusal> {
@@ -69,11 +71,11 @@ impl<D: Device> Context<D> {
         let report = match call.bytes(DRIVER + 3) {
             None => {
                 let form = EventForm::Mlx5 { cookie, kinds, omit_data: channel.omit_data };
-                self.device.report(source, &channel.channel, form)
+                self.device.report(source, &channel.channel, form)?
             }
             Some(_) => {
                 let eventfd = self.device.open_eventfd(call.number(DRIVER + 3) as i32)?;
-                self.device.report(source, &eventfd, EventForm::Counted { kinds })
+                self.device.report(source, &eventfd, EventForm::Counted { kinds })?
             }
         };
         match handle {

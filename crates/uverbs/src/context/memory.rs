@@ -72,13 +72,24 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    /// Memory in which queues may lie.
+    /// Memory in which queues may lie: of the program, or of a device whose driver exports it as a
+    /// dmabuf.
     pub(super) fn reg_umem(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (start, len) = (call.number(DRIVER + 1), call.number(DRIVER + 2));
         call.flags(DRIVER + 3, access::RIGHTS.into())?;
         if len == 0 || start.checked_add(len).is_none() {
             return Err(Refusal::invalid(format!("{len:#x} bytes at {start:#x}")));
         }
+        // Which sizes of pages the program can use.
+        let sizes = call.bytes(DRIVER + 5).map(|_| call.number(DRIVER + 5));
+        if let Some(sizes) = sizes.filter(|sizes| sizes & !PAGE_MASK == 0) {
+            let why = format!("pages of sizes {sizes:#x}, expected one of 4096 bytes or more");
+            return Err(Refusal::invalid(why));
+        }
+        let start = match call.descriptor(DRIVER + 6) {
+            None => start,
+            Some(fd) => self.device.dmabuf(fd, start, len)?,
+        };
         let handle = self.add(call, Object::Umem(Umem { start, len }), &[])?;
         call.answer(DRIVER, handle_bytes(handle));
         // Numbers of umems begin at 1.

@@ -31,6 +31,8 @@ pub enum Kind {
     },
     /// The handle of an object, or a descriptor where the class is one of descriptors.
     Object(Class, Access),
+    /// A descriptor of the program that is no object of the interface.
+    Descriptor,
 }
 
 /// Kinds of objects with handles.

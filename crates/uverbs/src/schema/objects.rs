@@ -43,6 +43,10 @@ const fn object(name: &'static str, id: u16, class: Class, access: Access) -> At
     Attr { name, id, kind: Kind::Object(class, access), mandatory: true }
 }
 
+const fn descriptor(name: &'static str, id: u16) -> Attr {
+    Attr { name, id, kind: Kind::Descriptor, mandatory: false }
+}
+
 const fn needed(attr: Attr) -> Attr {
     Attr { mandatory: true, ..attr }
 }
@@ -450,6 +454,8 @@ const DEVX_UMEM: &[Method] = &[
             input("MLX5_IB_ATTR_DEVX_UMEM_REG_LEN", DRIVER + 2, 8),
             flags("MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS", DRIVER + 3),
             output("MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID", DRIVER + 4, 4),
+            maybe(input("MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP", DRIVER + 5, 8)),
+            descriptor("MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD", DRIVER + 6),
         ],
     ),
     method(

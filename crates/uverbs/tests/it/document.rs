@@ -20,6 +20,7 @@ fn carried(attr: &Attr) -> String {
         Kind::Object(class, Access::New) => format!("new {class:?}"),
         Kind::Object(class, Access::Use) => format!("{class:?}"),
         Kind::Object(class, Access::Destroy) => format!("{class:?}, destroyed"),
+        Kind::Descriptor => "descriptor".into(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Ends of dynamic connections, and memory that comes as a dmabuf.
 
 use crate::common::call::{Call, Program};
+use crate::common::device::DMABUF;
 use crate::devx::{create, modify, ready, transition};
 use crate::queues::{self, cq, longs, words};
-use warpverbs_mlx5::prm::{AddressPath, Command, QpContext, Transition};
+use warpverbs_mlx5::prm::{AddressPath, Command, QpContext, Transition, UmemBuffer};
 use warpverbs_rdma::{Mtu, QpState, Service};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{Attributes, Errno, MrRequest};
@@ -160,4 +161,69 @@ fn a_dmabuf_is_registered_by_its_descriptor() {
     assert_eq!(reg(0x1000, u64::MAX, 0x7f00_0000, 7), Err(Errno::EINVAL));
     assert_eq!(reg(0x1000, 64, 0x7f00_0000, 2), Err(Errno::EINVAL));
     assert_eq!(reg(0x1000, 64, 0x7f00_0000, 1 << 6), Err(Errno::EOPNOTSUPP));
+}
+
+/// Registers a umem: what a program says of pages, and of a dmabuf, in the form of rdma-core.
+fn umem(
+    program: &mut Program,
+    (offset, len): (u64, u64),
+    pages: u64,
+    dmabuf: impl FnOnce(&mut Call),
+) -> Result<u32, Errno> {
+    let mut call = Call::new(0x1002, 0x1000);
+    call.handle(0x1000, 0).number(0x1001, offset, 8).number(0x1002, len, 8).number(0x1003, 1, 4);
+    let id = call.output(0x1004, 4).last();
+    call.number(0x1005, pages, 8);
+    dmabuf(&mut call);
+    program.make(&call).map_err(|refusal| refusal.errno)?;
+    Ok(program.memory.word(id))
+}
+
+#[test]
+fn queues_lie_where_a_dmabuf_does() {
+    let mut r = ready();
+    let pages = !0xfff;
+    let fd = |fd: i32| {
+        move |call: &mut Call| {
+            call.handle(0x1006, fd as u64);
+        }
+    };
+    let id = umem(&mut r.program, (0x1000, 0x1000), pages, fd(33)).unwrap();
+    let (_, cqn) = r.create_cq();
+    let (context, buffer) = r.qp(cqn);
+    // 32 receives of 32 bytes and 16 WQEBBs are half of it.
+    let buffer = UmemBuffer { umem: id, offset: 0x100, ..buffer };
+    let context = QpContext { dbr_umem_id: id, dbr_addr: 0xff8, ..context };
+    let path = AddressPath::default();
+    create(&mut r.program, &Command::CreateQp { context, path, buffer }).unwrap();
+    let made = r.program.model.seen.borrow().qp.unwrap();
+    assert_eq!((made.buf, made.dbr), (DMABUF + 0x1100, DMABUF + 0x1ff8));
+    // What lies beyond the umem lies beyond it, although the dmabuf is longer.
+    let context = QpContext { dbr_addr: 0xffc, ..context };
+    assert_eq!(create(&mut r.program, &Command::CreateQp { context, path, buffer }), Err(3));
+    let before = r.program.context.objects();
+    for (span, sizes, dmabuf, errno) in [
+        ((0x1000, 0x1001), pages, 33, Errno::EINVAL),
+        ((u64::MAX, 2), pages, 33, Errno::EINVAL),
+        ((0, 0), pages, 33, Errno::EINVAL),
+        ((0, 0x1000), 0, 33, Errno::EINVAL),
+        ((0, 0x1000), 0xfff, 33, Errno::EINVAL),
+        ((0, 0x1000), pages, 34, Errno::EBADF),
+        ((0, 0x1000), pages, -1, Errno::EBADF),
+    ] {
+        let made = umem(&mut r.program, span, sizes, fd(dmabuf));
+        assert_eq!(made, Err(errno), "{span:x?} {sizes:#x} {dmabuf}");
+    }
+    // A descriptor stands in the attribute itself, and has 32 bits.
+    let long = |call: &mut Call| {
+        call.number(0x1006, 33, 4);
+    };
+    assert_eq!(umem(&mut r.program, (0, 0x1000), pages, long), Err(Errno::EINVAL));
+    let wide = |call: &mut Call| {
+        call.handle(0x1006, 33 | 1 << 32);
+    };
+    assert_eq!(umem(&mut r.program, (0, 0x1000), pages, wide), Err(Errno::EINVAL));
+    assert_eq!(r.program.context.objects(), before);
+    // Programs may name page sizes of their own memory.
+    umem(&mut r.program, (0x7000_0000, 0x1000), pages, |_| ()).unwrap();
 }

@@ -18,13 +18,28 @@ fn done(line: &str) -> String {
     stderr
 }
 
+/// A library with a few functions of the GPUs' driver.
+fn driver(folder: &Path) -> String {
+    let driver = folder.join("libdriver.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/iomemory.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-DDRIVER", "-o"]);
+    assert!(compiler.arg(&driver).arg(source).status().unwrap().success(), "iomemory.c");
+    driver.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn what_nvshmem_makes_of_a_device_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("ibgda", folder.path()) else { return };
-    for nics in [1, 2] {
-        let stderr = done(&format!("--verbose --nics {nics} -- {program}"));
+    let driver = driver(folder.path());
+    // Queues by their address, and by dmabufs.
+    for (nics, driver) in [(1, ""), (2, ""), (1, &*driver), (2, &*driver)] {
+        let stderr = done(&format!("--verbose --nics {nics} -- {program} {driver}"));
         let said = "ctrl.opcode: work of a dynamic connection is not carried";
+        assert!(stderr.contains(said), "{nics} devices: {stderr}");
+        // And one that no driver has exported.
+        let said = "a dmabuf that is not known: those are that cuMemGetHandleForAddressRange";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
     }
 }
@@ -44,10 +59,5 @@ fn what_doca_makes_of_a_device_is_made() {
 fn doorbell_registers_are_mapped_into_gpus() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("iomemory", folder.path()) else { return };
-    let driver = folder.path().join("libdriver.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/iomemory.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-DDRIVER", "-o"]);
-    assert!(compiler.arg(&driver).arg(source).status().unwrap().success(), "iomemory.c");
-    done(&format!("-- {program} {}", driver.display()));
+    done(&format!("-- {program} {}", driver(folder.path())));
 }

@@ -149,6 +149,7 @@ impl Call {
                 Kind::Out { min, .. } => call.output(attr.id, min),
                 Kind::Object(_, Access::New) => call.handle(attr.id, 0),
                 Kind::Object(..) => call.handle(attr.id, u64::MAX),
+                Kind::Descriptor => call.handle(attr.id, 0),
             };
         }
         call

@@ -98,6 +98,9 @@ impl Model {
     }
 }
 
+/// Where the bytes of the dmabuf lie.
+pub(crate) const DMABUF: u64 = 0x7f00_0000_0000;
+
 impl Device for Model {
     type Pd = Token;
     type Mr = Token;
@@ -119,6 +122,15 @@ impl Device for Model {
     fn reg_mr(&self, _: &Token, request: &MrRequest) -> Result<(Token, u32), Refusal> {
         self.seen.borrow_mut().mr = Some(*request);
         self.token()
+    }
+
+    /// Descriptor 33 is a dmabuf of 0x2000 bytes, at [`DMABUF`].
+    fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal> {
+        match (fd, offset.checked_add(length)) {
+            (33, Some(..=0x2000)) => Ok(DMABUF + offset),
+            (33, _) => Err(Refusal::invalid("beyond the dmabuf")),
+            _ => Err(Refusal::new(Errno::EBADF, "no dmabuf")),
+        }
     }
 
     fn open_comp_channel(&self) -> Result<(Token, u32), Refusal> {
@@ -151,9 +163,14 @@ impl Device for Model {
         self.fails.get().map_or(Ok(()), |errno| Err(Refusal::new(errno, "as the test wants")))
     }
 
-    fn report(&self, source: EventSource, _: &Token, form: EventForm) -> Rc<Cell<usize>> {
+    fn report(
+        &self,
+        source: EventSource,
+        _: &Token,
+        form: EventForm,
+    ) -> Result<Rc<Cell<usize>>, Refusal> {
         self.seen.borrow_mut().report = Some((source, form));
-        self.reports.clone()
+        Ok(self.reports.clone())
     }
 
     fn close_report(&self, _: &Rc<Cell<usize>>) -> u32 {

@@ -141,7 +141,7 @@ fn attributes(script: &CallScript, method: &Method, memory: &Memory) -> Vec<Attr
                 (max.min(if attr.id == 0 { 120 } else { 32 }), place)
             }
             Kind::Out { min, max, .. } => (min.max(max.min(304)), place),
-            Kind::Object(..) => (0, value),
+            Kind::Object(..) | Kind::Descriptor => (0, value),
         };
         let is_command = attr.name == "UVERBS_ATTR_WRITE_CMD" && with.wide.get().is_none();
         let command = &WRITE_COMMANDS[usize::from(script.command) % WRITE_COMMANDS.len()];
