@@ -11,7 +11,7 @@
 //! written. Host memory needs no `fetch`, and one costs it a branch.
 
 use crate::guarded::Word;
-use crate::staged::{Outbox, Staged};
+use crate::staged::{StagedReads, StagedWrites};
 use crate::{Kind, MemError, Progress, Region};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -25,7 +25,7 @@ pub(crate) struct Words {
     addr: u64,
     pub(crate) keep: Region,
     /// The memory that these bytes are a copy of, if only a copy engine reaches it.
-    staged: Option<Box<Staged>>,
+    staged: Option<Box<StagedReads>>,
 }
 
 /// The first `len` bytes of `region`, aligned.
@@ -59,7 +59,7 @@ impl Words {
         if region.kind() == Kind::Host {
             return Self::new(region, len, align);
         }
-        let staged = Staged::new(&span(region, len, align)?)?;
+        let staged = StagedReads::new(&span(region, len, align)?)?;
         let keep = staged.host().clone();
         Ok(Self { addr: keep.addr(), keep, staged: Some(Box::new(staged)) })
     }
@@ -179,7 +179,7 @@ impl SendRing {
 }
 
 /// Starts to copy WQEBBs of a ring, as many as it has at most.
-fn start(staged: &Staged, mask: u64, from: u64, to: u64) -> Result<[Progress; 2], MemError> {
+fn start(staged: &StagedReads, mask: u64, from: u64, to: u64) -> Result<[Progress; 2], MemError> {
     let (depth, first) = (mask + 1, from & mask);
     let count = to.saturating_sub(from).min(depth);
     let straight = count.min(depth - first);
@@ -351,7 +351,7 @@ pub struct CompletionRing {
 #[derive(Debug)]
 enum Place {
     Host(Words),
-    Device(Box<Outbox>),
+    Device(Box<StagedWrites>),
 }
 
 impl CompletionRing {
@@ -363,7 +363,7 @@ impl CompletionRing {
             words.keep.fill(0, len as usize, 0xff)?;
             Place::Host(words)
         } else {
-            Place::Device(Box::new(Outbox::new(span(region, len, 64)?)?))
+            Place::Device(Box::new(StagedWrites::new(span(region, len, 64)?)?))
         };
         Ok(Self { place, mask: (1 << log) - 1 })
     }
@@ -376,7 +376,7 @@ impl CompletionRing {
         let at = (index & self.mask) * 64;
         let words = match &mut self.place {
             Place::Host(words) => words,
-            Place::Device(outbox) => return outbox.write(at, bytes),
+            Place::Device(writes) => return writes.write(at, bytes),
         };
         for (i, word) in (0u64..).zip(bytes) {
             words.store(at + i * 8, *word, Ordering::Relaxed);
@@ -394,7 +394,7 @@ impl CompletionRing {
         let at = (index & self.mask) * 64;
         let words = match &mut self.place {
             Place::Host(words) => words,
-            Place::Device(outbox) => return outbox.publish(at, cqe),
+            Place::Device(writes) => return writes.publish(at, cqe),
         };
         let [body @ .., owner] = cqe;
         for (i, word) in (0u64..).zip(body) {

@@ -14,14 +14,14 @@ fn host_memory(device: &Region, len: usize) -> Result<Region, MemError> {
 
 /// Memory that is read: a copy of it in host memory, brought up to date on demand.
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub(crate) struct StagedReads {
     device: Region,
     host: Region,
     /// The first failure. No copy is started after it: each might last as long as the first.
     failed: OnceLock<MemError>,
 }
 
-impl Staged {
+impl StagedReads {
     /// All of `device`. The copy is zero until bytes are fetched.
     pub(crate) fn new(device: &Region) -> Result<Self, MemError> {
         let host = host_memory(device, device.len())?;
@@ -67,24 +67,24 @@ impl Staged {
 
 /// Memory that is written in blocks: they leave from host memory, and nobody waits for them.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct StagedWrites {
     device: Region,
-    /// [`PLACES`] blocks, used in turn.
+    /// [`SLOTS`] blocks, used in turn.
     host: Region,
     next: usize,
     moving: VecDeque<Pending>,
-    /// As of [`Staged`].
+    /// As of [`StagedReads`].
     failed: Option<MemError>,
 }
 
-/// Blocks that an [`Outbox`] holds.
-const PLACES: usize = 64;
+/// Blocks on their way at a time.
+const SLOTS: usize = 64;
 const BLOCK: usize = size_of::<Block>();
 
-impl Outbox {
+impl StagedWrites {
     /// All of `device`, whose bytes are set to 0xff.
     pub(crate) fn new(device: Region) -> Result<Self, MemError> {
-        let len = PLACES * BLOCK;
+        let len = SLOTS * BLOCK;
         let host = host_memory(&device, len)?;
         host.fill(0, len, 0xff)?;
         for at in (0..device.len()).step_by(len) {
@@ -127,7 +127,7 @@ impl Outbox {
         // Each block has one copy or more, and they end in order: with fewer copies than places, the
         // block that was in the next place has left.
         while let Some(oldest) = self.moving.front() {
-            if self.moving.len() >= PLACES {
+            if self.moving.len() >= SLOTS {
                 oldest.wait()?;
             } else if !oldest.is_done()? {
                 break;
@@ -135,7 +135,7 @@ impl Outbox {
             self.moving.pop_front();
         }
         let place = (self.next * BLOCK) as u64;
-        self.next = (self.next + 1) % PLACES;
+        self.next = (self.next + 1) % SLOTS;
         self.host.write(place, block.as_bytes())?;
         let mut done = 0;
         for &len in parts {
@@ -243,7 +243,7 @@ mod tests {
         }
         // One that nobody lets land is waited for when there is no place left.
         let sent = (0..100).take_while(|round| ring.write(*round, &cqe(*round)).is_ok());
-        assert_eq!(sent.count(), PLACES);
+        assert_eq!(sent.count(), SLOTS);
     }
 
     #[test]

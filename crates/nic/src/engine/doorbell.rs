@@ -17,6 +17,8 @@ use warpverbs_mlx5::doorbell::Doorbell;
 const WINDOW: usize = 64;
 /// QPs whose doorbells are looked at in every slice.
 const HOT: usize = 8;
+/// At most so often is a record copied that lags behind its doorbell.
+const COPIED_POLLS: u32 = 100;
 
 /// The doorbell page, the values last seen there, and what a new value means.
 pub(crate) struct DoorbellScanner {
@@ -29,7 +31,7 @@ pub(crate) struct DoorbellScanner {
     hot: ArrayVec<QpSlot, HOT>,
     pub(super) uars: Uars,
     policy: DoorbellPolicy,
-    pub(super) record_polls: u32,
+    record_polls: u32,
     watch_rewrites: bool,
     pub(super) rng: StdRng,
 }
@@ -230,7 +232,16 @@ impl DoorbellScanner {
             q.pending_doorbell = PendingDoorbell::None;
             return self.announce(queues, slot, bell.next().0);
         }
-        self.announce_by_record(queues, slot, bell.next().0, self.record_polls);
+        let polls = self.polls_of(q);
+        self.announce_by_record(queues, slot, bell.next().0, polls);
+    }
+
+    /// Polls of a record that lags behind its doorbell.
+    pub(super) fn polls_of(&self, q: &SendQueue) -> u32 {
+        match q.record.kind() {
+            Kind::Host => self.record_polls,
+            _ => self.record_polls.min(COPIED_POLLS),
+        }
     }
 
     /// Takes the record's index; waits for the record if it lags behind the doorbell.
@@ -332,7 +343,7 @@ impl DoorbellScanner {
             && q.record.fetch().is_err()
         {
             let kind = q.record.kind();
-            self.lose(queues, slot, kind);
+            self.fail_next(queues, slot, kind);
             return false;
         }
         true
@@ -340,7 +351,7 @@ impl DoorbellScanner {
 
     /// What announces work, or the work, cannot be copied: the next WQE fails.
     #[cold]
-    fn lose(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
+    fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         // What is known of the record announces nothing.
         q.refused_record = Some(q.record.send());
@@ -384,7 +395,7 @@ impl DoorbellScanner {
             && ring.fetch(before, q.posted).is_err()
         {
             let kind = ring.kind();
-            return self.lose(queues, slot, kind);
+            return self.fail_next(queues, slot, kind);
         }
         if self.watch_rewrites {
             remember(q, before);

@@ -28,8 +28,6 @@ const WINDOW: usize = 64;
 const RECORDS: usize = 16;
 /// QPs whose records are looked at in every slice.
 const HOT: usize = 8;
-/// At most so often is a record copied that is 0 after the first doorbell.
-const COPIED_POLLS: u32 = 100;
 /// Slices between two looks at records that are copied now and then.
 const LATER: u64 = 2048;
 /// Every register of a page, as bits.
@@ -397,8 +395,7 @@ impl DoorbellScanner {
         if now == DoorbellOnly::Detect && no_record {
             let polls = match q.pending_doorbell {
                 PendingDoorbell::AwaitRecord { polls, .. } => polls,
-                _ if q.record.kind() == Kind::Host => self.record_polls,
-                _ => self.record_polls.min(COPIED_POLLS),
+                _ => self.polls_of(q),
             };
             q.pending_doorbell = PendingDoorbell::AwaitRecord { doorbell: next, polls };
             queues.schedule.watch(slot);

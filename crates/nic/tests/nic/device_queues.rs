@@ -197,6 +197,22 @@ fn other_qps_of_a_page_are_looked_at_if_they_share_a_register() {
 }
 
 #[test]
+fn a_poster_without_records_is_recognised_after_some_copies() {
+    let mut rig = Rig::new(PortConfig::default());
+    for value in 1..=3 {
+        let before = rig.copier.started();
+        rig.put(value);
+        rig.pair.a.ring_register(&rig.page, 0);
+        rig.run();
+        assert_eq!((rig.pair.a.sent().len(), rig.value()), (1, value));
+        // The record again and again at first, then no more; WQE and CQE.
+        let copies = rig.copier.started() - before;
+        let expected = if value == 1 { 100..=110 } else { 3..=3 };
+        assert!(expected.contains(&copies), "{copies} copies for doorbell {value}");
+    }
+}
+
+#[test]
 fn an_srq_on_a_device_gives_its_receives() {
     for order in [SrqOrder::Linked, SrqOrder::Ring] {
         let copier = Arc::new(LazyCopier::default());

@@ -93,6 +93,11 @@ fn events_of_firmware_are_subscribed_to() {
     ] {
         assert_eq!(subscribe(&mut program, channel, object, &kinds), Err(errno));
     }
+    // The device may have no such events of an object.
+    program.model.fails.set(Some(Errno::EOPNOTSUPP));
+    let refused = subscribe(&mut program, channel, Some(cq), &[0, 0]);
+    assert_eq!(refused, Err(Errno::EOPNOTSUPP));
+    program.model.fails.set(None);
     // An eventfd, and a flag that nobody knows.
     let mut eventfd = |fd: u64| {
         let mut call = Call::new(0x1000, DRIVER + 3);

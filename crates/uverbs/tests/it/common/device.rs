@@ -169,6 +169,9 @@ impl Device for Model {
         _: &Token,
         form: EventForm,
     ) -> Result<Rc<Cell<usize>>, Refusal> {
+        if let Some(errno) = self.fails.get() {
+            return Err(Refusal::new(errno, "as the test wants"));
+        }
         self.seen.borrow_mut().report = Some((source, form));
         Ok(self.reports.clone())
     }
