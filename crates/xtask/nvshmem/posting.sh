@@ -38,7 +38,7 @@ for qps in ${QPS:-1 8}; do
 done
 for turn in 1 2 3; do
   own issue --ring pinned --depth "$NVSHMEM_QP_DEPTH" -n "$iters" -q "$(tr ' ' , <<<"${QPS:-1 8}")" \
-    -g 1x1,1x32,32x128,132x256 >"$out/ours.$turn" || failed=1
+    -g 1x1,1x32,32x128,132x256 >"$out/ours.$turn" || { echo "perf issue ended with $?" >&2; failed=1; }
 done
 own latency -n "$iters" >"$out/ours.latency" || failed=1
 "$python" "$here/posting.py" "$out" || failed=1
