@@ -35,10 +35,13 @@ def main(folder):
                 theirs[qps, row["blocks"], row["threads"]] = row["per_s"] / 1e6
     print("millions of puts a second")
     print(f"{'QPs':>3} {'grid':>11} {'NVSHMEM':>9} {'ours':>9} ratio {'worst':>9}")
-    for (qps, blocks, threads), rates in sorted(ours.items()):
-        best, other = max(rates), theirs.get((qps, blocks, threads))
-        beside = (f"{other:9.2f}", f"{best / other:5.2f}") if other else (f"{'-':>9}", f"{'-':>5}")
-        print(f"{qps:3} {blocks:4} x {threads:<4} {beside[0]} {best:9.2f} {beside[1]} {min(rates):9.2f}")
+    for name in sorted({*ours, *theirs}):
+        rates, other = ours.get(name), theirs.get(name)
+        cells = [other, rates and max(rates), other and rates and max(rates) / other, rates and min(rates)]
+        text = " ".join(f"{value:{width}.2f}" if value else " " * (width - 1) + "-" for value, width in zip(cells, (9, 9, 5, 9)))
+        print(f"{name[0]:3} {name[1]:4} x {name[2]:<4} {text}")
+    if os.path.getsize(f"{folder}/ours.latency") == 0:
+        return
     rows = load(f"{folder}/ours.latency")["rows"]
     mine = next(row["time"]["p50_ns"] for row in rows if "only consumes" in row["what"])
     for qps, p50 in sorted(lone.items()):

@@ -171,7 +171,7 @@ impl DoorbellScanner {
         for slot in (0..queues.tables.sends.high_water() as u32).map(QpSlot) {
             let source = queues.tables.sends.get(slot).map(|q| q.source);
             if let Some(Source::Uar { .. }) = source {
-                self.look(queues, slot);
+                self.look_anew(queues, slot);
             }
         }
     }

@@ -339,7 +339,7 @@ impl DoorbellScanner {
     }
 
     /// Looks at a record that may have changed. Whether it announced something.
-    fn look_anew(&mut self, queues: &mut Queues, slot: QpSlot) -> bool {
+    pub(super) fn look_anew(&mut self, queues: &mut Queues, slot: QpSlot) -> bool {
         if !self.fetch_record(queues, slot) {
             return true;
         }
@@ -353,7 +353,7 @@ impl DoorbellScanner {
     /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something. One
     /// that must be copied has nothing new unless it was fetched.
     #[inline]
-    pub(super) fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
+    fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.get(slot) else { return false };
         q.record.send() != q.posted as u16
             && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
@@ -376,6 +376,7 @@ impl DoorbellScanner {
         let copied = q.record.kind() != Kind::Host;
         if copied {
             self.uars.rung_by(page, slot);
+            q.switch(queues.consume_only);
             begin(q, next);
         }
         if now == DoorbellOnly::Always {

@@ -269,3 +269,26 @@ fn what_would_have_to_be_polled_is_refused() {
     assert_eq!(refused, NicError::Memory { what, cause: MemError::NotHost { addr } });
     assert!(rig.pair.nic.create_cq(&CqConfig { notice: None, ..config }).is_ok());
 }
+
+#[test]
+fn what_is_only_consumed_is_not_copied() {
+    let mut rig = Rig::new(PortConfig::default());
+    // Announced, and not yet seen.
+    rig.put(1);
+    rig.ring();
+    rig.pair.nic.consume_only(true).unwrap();
+    rig.run();
+    assert_eq!((rig.pair.a.sent().len(), rig.value()), (1, 1));
+    let before = rig.copier.started();
+    (2..=4).for_each(|value| rig.put(value));
+    rig.ring();
+    rig.run();
+    // The record, then body and owner of the CQE.
+    assert_eq!(rig.copier.started() - before, 1 + 2);
+    assert_eq!((rig.pair.a.sent(), rig.value()), (vec![(3, None)], 1));
+    rig.pair.nic.consume_only(false).unwrap();
+    rig.put(5);
+    rig.ring();
+    rig.run();
+    assert_eq!((rig.pair.a.sent().len(), rig.value()), (1, 5));
+}
