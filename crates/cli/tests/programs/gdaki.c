@@ -180,6 +180,7 @@ static void data(void *wqe, int at, uint32_t bytes, struct ibv_mr *mr) {
 static void remote(void *wqe, struct ibv_mr *mr) {
     set64(wqe, 16, PUT_AT);
     set(wqe, 24, 31, 0, mr->rkey);
+    set(wqe, 28, 31, 0, 0x58fcff00); // not set by the kernels
 }
 
 // A put, an inline put, a NOP, a signal by an atomic and a get, round the rings.

@@ -266,7 +266,7 @@ fn raddr<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<(Remote, &'a [u8]), WqeVi
     let Ok((seg, rest)) = RaddrSeg::ref_from_prefix(body) else {
         return Err(ds_outside(ctrl, 2, MAX_DS));
     };
-    zero(Field::RaddrReserved, u64::from(seg.reserved.get()))?;
+    // DOCA GPUNetIO leaves garbage in the reserved word, which devices do not look at.
     Ok((Remote::from(seg), rest))
 }
 

@@ -15,8 +15,6 @@ pub enum Field {
     DciStreamChannel,
     /// Bits 4 and 0 of `fm_ce_se`.
     FlagsReserved,
-    /// Last word of the remote address segment.
-    RaddrReserved,
     /// Second half of the queue key's place in an address vector.
     AddressKey,
     /// Bytes 16 to 19 of an address vector.
@@ -31,7 +29,6 @@ impl Field {
             Self::Signature => "ctrl.signature",
             Self::DciStreamChannel => "ctrl.dci_stream_channel_id",
             Self::FlagsReserved => "ctrl.fm_ce_se[4,0]",
-            Self::RaddrReserved => "raddr.reserved",
             Self::AddressKey => "av.key[63:32]",
             Self::AddressReserved => "av.reserved",
         }

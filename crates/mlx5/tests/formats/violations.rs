@@ -140,8 +140,8 @@ fn violation(request: &Request, at: usize, bytes: &[u8]) -> Option<WqeViolation>
 #[test]
 fn reserved_of_segments() {
     let write = Request::Write(REMOTE, None, Bytes::Sges(vec![SGE]));
-    let expected = WqeViolation::Reserved { field: Field::RaddrReserved, value: 0x0100_0000 };
-    assert_eq!(violation(&write, 28, &[1]), Some(expected));
+    // DOCA GPUNetIO leaves garbage in the reserved word of the remote address.
+    assert_eq!(violation(&write, 28, &[0x58, 0xfc, 0xff, 0]), None);
     let local = warpverbs_mlx5::wqe::Local { addr: 0x3000, lkey: Lkey(3) };
     let zero = warpverbs_mlx5::amo::MaskedFa { add: 0, boundary: 0 };
     let fa = Request::MaskedFetchAdd(REMOTE, MaskedFetchAdd::B4(zero), local);
