@@ -190,31 +190,59 @@ impl Side {
         Ok(self.qp.post_send(&mut list)?)
     }
 
+    /// The completion of the own send, or a message of the other side, which may overtake the
+    /// acknowledgement of the send that it answers.
+    fn either(&self, sending: &mut bool, arrived: &mut Option<Completion>) -> Result<()> {
+        let completion = self.completion()?;
+        match completion.opcode() {
+            WcOpcode::Recv => {
+                ensure!(arrived.is_none(), "{completion:?} behind {arrived:?}");
+                *arrived = Some(completion);
+            }
+            _ => {
+                ensure!(*sending, "{completion:?}, and nothing was being sent");
+                *sending = false;
+            }
+        }
+        Ok(())
+    }
+
     fn ping_pong(&self, first: bool, count: u32) -> Result<Duration> {
         let (size, region) = (self.size, self.mr.region());
         let text = |round: u32| vec![round as u8 ^ 0x5a; size as usize];
+        let send = |round| {
+            region.write(0, &text(round))?;
+            self.post(Op::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))
+        };
         let mut got = vec![0; size as usize];
+        let (mut sending, mut arrived) = (false, None);
         let start = Instant::now();
         for round in 0..count {
-            region.write(0, &text(round))?;
             if first {
-                self.post(Op::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
+                send(round)?;
+                sending = true;
             }
-            // The own send and the message of the other side, in either order.
-            for done in 0..2 {
-                let completion = self.completion()?;
-                if completion.opcode() != WcOpcode::Recv {
-                    continue;
+            let message = loop {
+                match arrived.take() {
+                    Some(message) => break message,
+                    None => self.either(&mut sending, &mut arrived)?,
                 }
-                ensure!(completion.imm() == Some(round), "{completion:?} in round {round}");
-                region.read(size.into(), &mut got)?;
-                ensure!(got == text(round), "wrong bytes in round {round}");
-                self.receive()?;
-                if !first {
-                    ensure!(done == 0, "a send ended before it was posted");
-                    self.post(Op::SendImm(round), Data::Sges(&[self.mr.sge(0, size)?]))?;
-                }
+            };
+            ensure!(message.imm() == Some(round), "{message:?} in round {round}");
+            region.read(size.into(), &mut got)?;
+            ensure!(got == text(round), "wrong bytes in round {round}");
+            self.receive()?;
+            // Until then the device may send the memory again.
+            while sending {
+                self.either(&mut sending, &mut arrived)?;
             }
+            if !first {
+                send(round)?;
+                sending = true;
+            }
+        }
+        while sending {
+            self.either(&mut sending, &mut arrived)?;
         }
         Ok(start.elapsed())
     }
