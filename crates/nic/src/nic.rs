@@ -242,10 +242,7 @@ impl SoftNic {
 
     /// Registers memory; work requests name it by its own addresses.
     pub fn reg_mr(&self, pd: &Pd, region: &Region, access: Access) -> Result<Mr, NicError> {
-        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
-            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
-        }
-        self.reg_proxied_mr(pd, region, access, 0)
+        self.reg_mr_at(pd, region, access, region.addr())
     }
 
     /// As [`Self::reg_mr`]; work requests name the first byte by the address `start`.
