@@ -1,6 +1,6 @@
 //! The side of a connection that makes it.
 
-use super::engine::Handed;
+use super::Handed;
 use super::frame::{Decoder, Frame, MAGIC, Service, VERSION, proof};
 use super::link::Link;
 use crate::AgentError;

@@ -21,6 +21,7 @@ mod engine;
 pub(crate) mod frame;
 mod inbox;
 pub(crate) mod link;
+mod session;
 mod wake;
 
 pub(crate) use connect::{fetch, load};
@@ -32,7 +33,8 @@ use crate::memory::{Kept, LocalMemory};
 use crate::peer::Peer;
 use crate::transfer::Shared;
 use crate::{AgentConfig, AgentError};
-use engine::{Engine, Handed};
+use engine::Engine;
+use frame::Decoder;
 use inbox::Inbox;
 use link::Link;
 use std::net::{SocketAddr, TcpListener};
@@ -41,6 +43,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wake::Wake;
+
+/// A connection that another thread has made.
+struct Handed {
+    link: Arc<Link>,
+    decoder: Decoder,
+    peer: Arc<Peer>,
+}
 
 /// What other threads share with the control thread.
 pub(crate) struct Control {
