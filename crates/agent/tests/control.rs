@@ -65,6 +65,21 @@ fn a_sender_waits_for_room_and_a_late_notification_is_not_sent() {
 }
 
 #[test]
+fn room_is_told_by_the_connection_that_notifications_come_by() {
+    let (sender, receiver) = (
+        agent("sender"),
+        Agent::new("receiver", AgentConfig::default().notification_window(3)).unwrap(),
+    );
+    sender.fetch_metadata(receiver.address(), SOON).unwrap();
+    for number in 0..20u8 {
+        sender.notify("receiver", &[number], SOON).unwrap();
+        // By a connection that is made for this and ends.
+        sender.fetch_metadata(receiver.address(), SOON).unwrap();
+        assert_eq!(receiver.wait_notification(SOON).unwrap().bytes, [number]);
+    }
+}
+
+#[test]
 fn agents_learn_of_each_other_by_the_metadata_server() {
     let config = || AgentConfig::default().token("the job's");
     let [a, b] = ["a", "b"].map(|name| Agent::new(name, config()).unwrap());

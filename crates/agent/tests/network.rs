@@ -150,6 +150,30 @@ fn blocks_go_both_ways(initiator: &Agent, target: &Agent, path: PathKind) {
     assert_eq!(write.wait(SOON).unwrap(), State::Done);
 }
 
+/// Metadata travels by connections of their own. Their end is seen by the target sooner or later: what
+/// serves the initiator's transfers stays.
+#[test]
+fn transfers_go_on_after_metadata_was_fetched_and_brought() {
+    for (initiator, target) in [agents(), apart(), over_tcp()] {
+        let theirs = target.register(vec![0; 64], "theirs").unwrap();
+        let ours = initiator.register(pattern(64, 5), "ours").unwrap();
+        initiator.fetch_metadata(target.address(), SOON).unwrap();
+        let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
+        let write = initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        for turn in 0..10 {
+            ours.write(0, &pattern(64, turn)).unwrap();
+            run(&write);
+            assert!(bytes(&theirs) == pattern(64, turn));
+            initiator.fetch_metadata(target.address(), SOON).unwrap();
+            let own = initiator.metadata().unwrap();
+            initiator.send_metadata(target.address(), &own, SOON).unwrap();
+            // The target's thread has been through its connections.
+            initiator.notify("target", b"", SOON).unwrap();
+            assert!(target.wait_notification(SOON).is_ok());
+        }
+    }
+}
+
 #[test]
 fn a_long_piece_is_spread_and_measured() {
     let (initiator, target) = agents();

@@ -18,8 +18,8 @@ pub(super) fn answer(
     match service {
         Service::Fetch => inner.full_metadata().map_err(say),
         Service::Load => inner.load(bytes, Some(from)).map(|_| Vec::new()).map_err(say),
-        Service::Pairs => inner.answering.accept(inner, from, bytes),
-        Service::Tcp => inner.serving.invite(inner, from),
+        Service::Pairs => inner.answering.accept(inner, link, from, bytes),
+        Service::Tcp => inner.serving.invite(inner, link),
         Service::TcpKey => {
             let id =
                 bytes.try_into().map_err(|_| format!("{} bytes name no memory", bytes.len()))?;

@@ -91,7 +91,8 @@ impl Blocking {
         AgentError::Refused { peer: self.peer.clone(), why }
     }
 
-    /// Shows the token and has it shown; what the peer says of its memory, and its credits.
+    /// Shows the token and has it shown; what the peer says of its memory, and its credits. Without a
+    /// name the connection is for metadata alone.
     fn shake_hands(
         &mut self,
         inner: &Inner,
@@ -134,8 +135,6 @@ impl Blocking {
                     let (peer, why) = (self.peer.clone(), why.into_owned());
                     return Err(AgentError::Refused { peer, why });
                 }
-                // This connection touches no memory.
-                Frame::Revoke { id } => self.send(&Frame::Revoked { id })?,
                 Frame::Ping => self.send(&Frame::Pong)?,
                 other => return Err(self.unexpected(&other)),
             }
@@ -179,7 +178,7 @@ pub(super) fn connect(
     Err(AgentError::PeerLost { peer: name, why })
 }
 
-fn ask(
+pub(super) fn ask(
     inner: &Inner,
     address: SocketAddr,
     timeout: Duration,

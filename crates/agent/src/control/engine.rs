@@ -125,9 +125,7 @@ impl Engine {
             let keep = !session.is_closed();
             if !keep {
                 lock(&control.inbound).retain(|link| !Arc::ptr_eq(link, &session.link));
-                if let Role::Inbound { from } = &session.role {
-                    self.inner.answering.forget(from);
-                }
+                self.inner.answering.forget(&session.link);
             }
             keep
         });
@@ -210,4 +208,3 @@ impl Engine {
         }
     }
 }
-

@@ -16,7 +16,8 @@ pub(crate) const VERSION: u16 = 2;
 /// A message. Both ends of a connection may send any that fits its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
-    /// The first of a connection, by whoever made it: who it is, and who it wants.
+    /// The first of a connection, by whoever made it: who it is, and who it wants. Nobody by name: it
+    /// fetches or brings metadata, and does nothing else.
     Hello { magic: [u8; 4], version: u16, from: Owner, to: Option<Owner>, nonce: [u8; 16] },
     /// The answer: who this is, and that it has the token.
     Welcome { owner: Owner, nonce: [u8; 16], proof: [u8; 32] },
@@ -64,6 +65,13 @@ pub(crate) enum Service {
     TcpKey,
     /// To send to a stream.
     Stream,
+}
+
+impl Service {
+    /// Whether it is about metadata alone, which may be asked of whichever agent is there.
+    pub(crate) fn is_of_metadata(self) -> bool {
+        matches!(self, Self::Fetch | Self::Load)
+    }
 }
 
 pub(crate) const MAGIC: [u8; 4] = *b"WVAC";

@@ -48,7 +48,8 @@ impl Inbox {
         lock(&self.state)
     }
 
-    /// A peer has connected: for how many notifications of it there is room.
+    /// A peer has connected to send notifications: for how many there is room. Those that are taken from
+    /// now on make room on this connection.
     pub(crate) fn connected(&self, from: &Owner, link: &Arc<Link>, window: u32) -> u32 {
         let mut state = self.state();
         state.senders.retain(|_, sender| sender.waiting > 0 || sender.link.strong_count() > 0);

@@ -10,15 +10,20 @@ use crate::{AgentConfig, AgentError};
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes that wait for a peer to read. One that reads none for so long is lost.
 const MOST_UNREAD: usize = 512 << 20;
 
+/// Tells the connections of this process apart, those that have ended included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkId(u64);
+
 /// A connection. Sending never waits.
 pub(crate) struct Link {
+    pub(crate) id: LinkId,
     pub(crate) stream: TcpStream,
     /// Whether it was made here.
     outbound: bool,
@@ -83,8 +88,10 @@ impl Receipt {
 impl Link {
     /// Made by the other end; or, with the peer's first credits, here.
     pub(crate) fn new(stream: TcpStream, wake: Arc<Wake>, credits: Option<u32>) -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
         let (outbound, credits) = (credits.is_some(), credits.unwrap_or(0));
         Self {
+            id: LinkId(MADE.fetch_add(1, Ordering::Relaxed)),
             stream,
             outbound,
             out: Mutex::default(),

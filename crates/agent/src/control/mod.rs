@@ -189,3 +189,53 @@ impl Inner {
         Ok(made)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::frame::Service;
+    use super::*;
+    use crate::{Agent, Op, PathKind, PostOptions, State};
+    use warpverbs_transport::Context;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// Over TCP, or through queue pairs between two NICs in loopback: of which there is one.
+    fn agents(path: PathKind) -> (Agent, Agent) {
+        let nic = Context::new().unwrap().open("soft").unwrap();
+        let config = || AgentConfig::default().nic(&nic).require(path);
+        (Agent::new("a", config()).unwrap(), Agent::new("b", config()).unwrap())
+    }
+
+    /// A peer that was lost and is used again has a new connection, perhaps before its agent has seen
+    /// the end of the one before.
+    #[test]
+    fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
+        for path in [PathKind::Network, PathKind::Tcp] {
+            let (a, b) = agents(path);
+            let (ours, theirs) =
+                (a.register(vec![7; 8], "m").unwrap(), b.register(vec![0; 8], "m").unwrap());
+            a.load_metadata(&b.metadata().unwrap()).unwrap();
+            let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
+            let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+            let peer = a.inner().peer("b").unwrap();
+            for _ in 0..10 {
+                write.post(PostOptions::new()).unwrap();
+                assert_eq!(write.wait(SOON).unwrap(), State::Done);
+                drop(connect::connect(a.inner(), &peer, SOON).unwrap());
+                a.notify("b", b"", SOON).unwrap();
+                assert!(b.wait_notification(SOON).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
+        let (a, b) = agents(PathKind::Network);
+        let ask = |service| connect::ask(a.inner(), b.address(), SOON, service, &[]);
+        assert!(ask(Service::Fetch).is_ok());
+        for service in [Service::Pairs, Service::Tcp, Service::TcpKey, Service::Stream] {
+            let refused = ask(service).unwrap_err().to_string();
+            assert!(refused.contains("by name"), "{refused}");
+        }
+    }
+}

@@ -21,8 +21,11 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub(super) enum Role {
     /// Has not said who it is.
     Stranger,
-    /// Has, and has yet to show the token.
-    Greeted { from: Owner, expected: [u8; 32] },
+    /// Has, and has yet to show the token. `named`: it wants this agent by name.
+    Greeted { from: Owner, expected: [u8; 32], named: bool },
+    /// Wants whichever agent is here: it fetches or brings metadata and goes. What the same agent does
+    /// by a connection of another role is none of its business.
+    Asking { from: Owner },
     /// A peer that may touch memory of this agent.
     Inbound { from: Owner },
     /// A peer whose memory this agent may touch. The numbers are of memory that it has deregistered
@@ -115,7 +118,9 @@ impl Session {
     fn name(&self) -> String {
         match &self.role {
             Role::Stranger => "stranger".to_owned(),
-            Role::Greeted { from, .. } | Role::Inbound { from } => from.to_string(),
+            Role::Greeted { from, .. } | Role::Asking { from } | Role::Inbound { from } => {
+                from.to_string()
+            }
             Role::Outbound { peer, .. } => peer.owner.to_string(),
         }
     }
@@ -130,14 +135,14 @@ impl Session {
             }
             Role::Inbound { from } => {
                 if !self.link.is_lost() {
-                    inner.serving.forget(from);
+                    inner.serving.forget(&self.link);
                 }
                 lost(from, why)
             }
-            Role::Greeted { from, .. } => lost(from, why),
+            Role::Greeted { from, .. } | Role::Asking { from } => lost(from, why),
             Role::Stranger => lost(&inner.owner, why),
         };
-        if matches!(self.role, Role::Stranger | Role::Greeted { .. }) {
+        if matches!(self.role, Role::Stranger | Role::Greeted { .. } | Role::Asking { .. }) {
             // It touches no memory, so nobody waits for it.
             self.ended = true;
         }
@@ -156,8 +161,8 @@ impl Session {
             self.end(inner, "it has not shown the token in time");
         }
         let silence = inner.config.silence;
-        if matches!(self.role, Role::Inbound { .. } | Role::Outbound { .. }) && !self.link.is_lost()
-        {
+        // Of a stranger and of one that has greeted, `until` takes care.
+        if self.until.is_none() && !self.link.is_lost() {
             match self.alive.look(Instant::now(), silence) {
                 Due::Nothing => {}
                 Due::Ask => self.link.send(&Frame::Ping),
@@ -192,23 +197,16 @@ impl Session {
                 }
                 self.greet(inner, from, to, nonce)
             }
-            (Role::Greeted { from, expected }, Frame::Auth { proof }) => {
+            (Role::Greeted { from, expected, named }, Frame::Auth { proof }) => {
                 if proof != *expected {
                     return Err("it has another token".to_owned());
                 }
-                let from = from.clone();
-                self.welcome(inner, from);
+                let (from, named) = (from.clone(), *named);
+                self.welcome(inner, from, named);
                 Ok(())
             }
             (Role::Inbound { from }, Frame::Notify { number, bytes }) => {
-                let (from, bytes) = (from.clone(), bytes.into_owned());
-                if bytes.len() > crate::AgentConfig::MAX_NOTIFICATION {
-                    return Err(format!("a notification of {} bytes", bytes.len()));
-                }
-                let window = inner.config.window;
-                if !inner.control.inbox.push(Notification { from, bytes }, window) {
-                    return Err("a notification for which there is no room".to_owned());
-                }
+                take(inner, Notification { from: from.clone(), bytes: bytes.into_owned() })?;
                 self.link.send(&Frame::Accepted { number });
                 Ok(())
             }
@@ -216,7 +214,13 @@ impl Session {
                 self.link.revoked(id);
                 Ok(())
             }
-            (Role::Inbound { from }, Frame::Call { number, service, bytes }) => {
+            (Role::Asking { .. }, Frame::Call { service, .. }) if !service.is_of_metadata() => {
+                Err(format!("{service:?} is asked by a connection that wants this agent by name"))
+            }
+            (
+                Role::Asking { from } | Role::Inbound { from },
+                Frame::Call { number, service, bytes },
+            ) => {
                 let answer = answer(inner, &self.link, from, service, &bytes);
                 let answer = answer.map(Into::into).map_err(Into::into);
                 self.link.send(&Frame::Reply { number, answer });
@@ -237,12 +241,14 @@ impl Session {
                 self.link.answer(number, owned.map_err(|why| why.into_owned()));
                 Ok(())
             }
-            (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
+            (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
                 self.link.send(&Frame::Pong);
                 Ok(())
             }
             // What arrives, whatever it is, is a sign of life.
-            (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Pong) => Ok(()),
+            (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Pong) => {
+                Ok(())
+            }
             (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Stream { id, event }) => {
                 self.link.streams.event(id, event)
             }
@@ -262,6 +268,7 @@ impl Session {
         if from.name == inner.owner.name {
             return Err(format!("this agent has the name {} too", from.name));
         }
+        let named = to.is_some();
         if let Some(to) = to.filter(|to| *to != inner.owner) {
             return Err(format!("this is {}, not {to}", inner.owner));
         }
@@ -270,12 +277,20 @@ impl Session {
         let expected = proof(token, b"client", [&nonce, &own], &from);
         let shown = proof(token, b"server", [&nonce, &own], &owner);
         self.link.send(&Frame::Welcome { owner, nonce: own, proof: shown });
-        self.role = Role::Greeted { from, expected };
+        self.role = Role::Greeted { from, expected, named };
         Ok(())
     }
 
-    /// The other end has the token: from now on it may touch registered memory.
-    fn welcome(&mut self, inner: &Inner, from: Owner) {
+    /// The other end has the token. If it wants this agent by name, it may touch registered memory from
+    /// now on.
+    fn welcome(&mut self, inner: &Inner, from: Owner, named: bool) {
+        self.decoder.trusted = true;
+        self.until = None;
+        if !named {
+            self.link.send(&Frame::Ready { live: inner.live(), credits: 0 });
+            self.role = Role::Asking { from };
+            return;
+        }
         let control = &inner.control;
         let credits = control.inbox.connected(&from, &self.link, inner.config.window);
         // Under this lock, so that no memory is deregistered after it is told and before its
@@ -284,8 +299,18 @@ impl Session {
         inbound.push(self.link.clone());
         self.link.send(&Frame::Ready { live: inner.live(), credits });
         drop(inbound);
-        self.decoder.trusted = true;
-        self.until = None;
         self.role = Role::Inbound { from };
+    }
+}
+
+/// Puts a notification where the program will find it.
+fn take(inner: &Inner, notification: Notification) -> Result<(), String> {
+    let len = notification.bytes.len();
+    if len > crate::AgentConfig::MAX_NOTIFICATION {
+        return Err(format!("a notification of {len} bytes"));
+    }
+    match inner.control.inbox.push(notification, inner.config.window) {
+        true => Ok(()),
+        false => Err("a notification for which there is no room".to_owned()),
     }
 }

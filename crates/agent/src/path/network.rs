@@ -4,7 +4,7 @@
 
 use super::{Attempt, Flight, Pair, Path, PathKind, Started};
 use crate::control::frame::Service;
-use crate::control::link::ended;
+use crate::control::link::{Link, LinkId, ended};
 use crate::inner::Inner;
 use crate::list::Owner;
 use crate::lock;
@@ -71,15 +71,22 @@ fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), Error> {
         .try_for_each(|(endpoint, handle)| endpoint.connect(&EndpointHandle::from_bytes(handle)?))
 }
 
-/// The ends, at this agent, of queue pairs that peers have made.
+/// The ends, at this agent, of queue pairs that peers have made. They end with the connection by which
+/// they were asked for, and with no other of the same peer.
 #[derive(Default)]
-pub(crate) struct Answering(Mutex<HashMap<(Owner, Poster), Vec<Endpoint>>>);
+pub(crate) struct Answering(Mutex<HashMap<(Owner, Poster), Answered>>);
+
+struct Answered {
+    by: LinkId,
+    _ends: Vec<Endpoint>,
+}
 
 impl Answering {
     /// Makes ends for a peer's, in the place of those it had before.
     pub(crate) fn accept(
         &self,
         inner: &Inner,
+        link: &Link,
         from: &Owner,
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
@@ -96,13 +103,13 @@ impl Answering {
         let ends = endpoints(nics, None, theirs.len(), inner.config.deadline).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
-        lock(&self.0).insert((from.clone(), poster), ends);
+        lock(&self.0).insert((from.clone(), poster), Answered { by: link.id, _ends: ends });
         Ok(own)
     }
 
-    /// The peer has ended.
-    pub(crate) fn forget(&self, peer: &Owner) {
-        lock(&self.0).retain(|(owner, _), _| owner != peer);
+    /// The connection has ended.
+    pub(crate) fn forget(&self, link: &Link) {
+        lock(&self.0).retain(|_, answered| answered.by != link.id);
     }
 }
 

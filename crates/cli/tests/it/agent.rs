@@ -52,6 +52,26 @@ fn blocks_go_over_the_network_and_are_drawn() {
     assert!(roxmltree::Document::parse(&svg).is_ok() && svg.contains("blocks of 100 KiB"), "{svg}");
 }
 
+/// Between two memories the client fetches and brings metadata, which ends none of what serves it.
+#[test]
+fn several_memories_go_over_one_path() {
+    for path in ["network --nic soft", "tcp"] {
+        let memories = "-m host,shared,host:shared";
+        let line = format!("perf agent local -s 8 {memories} --require {path} -n 3 -w 0 --json");
+        let document = json(&line);
+        assert_eq!(rows(&document).len(), 2 * 3);
+        assert!(rows(&document).iter().all(|row| row["data"] == "equal"), "{document}");
+    }
+}
+
+/// Each asks the server two or three times, by notifications for which it has room.
+#[test]
+fn there_may_be_more_rows_than_notifications_that_wait() {
+    let shapes = ["8"; 32].join(",");
+    let document = json(&format!("perf agent local -s {shapes} -m host -n 1 -w 0 --json"));
+    assert_eq!(rows(&document).len(), 2 * 32);
+}
+
 #[test]
 fn kernels_of_the_simt_device_copy_lists() {
     let document = json("perf agent local -m shared --copy-by kernel -s 100x9 -n 2 --json");

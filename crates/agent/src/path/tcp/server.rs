@@ -1,8 +1,8 @@
 //! The end that is asked: accepts the connections of peers, and serves their reads and writes.
 
 use super::{Invitation, receive};
+use crate::control::link::{Link, LinkId};
 use crate::inner::Inner;
-use crate::list::Owner;
 use crate::lock;
 use crate::metadata::random;
 use crate::{AgentError, PathKind};
@@ -50,22 +50,22 @@ struct Shared {
 
 #[derive(Default)]
 struct Connections {
-    /// Peers that may connect, and what their connections say first.
-    tickets: Vec<([u8; 16], Owner)>,
+    /// What connections say first, and the control connections by which they were asked for.
+    tickets: Vec<([u8; 16], LinkId)>,
     served: Vec<Served>,
     closed: bool,
 }
 
 struct Served {
-    /// Unless it has not said so yet.
-    owner: Option<Owner>,
+    /// The control connection with which it ends, unless it has not said so yet.
+    by: Option<LinkId>,
     connection: Arc<Connection>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Serving {
     /// How a peer connects; listens if this is the first that asks.
-    pub(crate) fn invite(&self, agent: &Inner, from: &Owner) -> Result<Vec<u8>, String> {
+    pub(crate) fn invite(&self, agent: &Inner, link: &Link) -> Result<Vec<u8>, String> {
         if !agent.config.allows(PathKind::Tcp) {
             return Err(super::super::EXCLUDED.to_owned());
         }
@@ -76,8 +76,8 @@ impl Serving {
         let Stage::Open(server) = &*stage else { return Err("this agent has ended".to_owned()) };
         let ticket = random().map_err(|error| error.to_string())?;
         let mut connections = lock(&server.shared.connections);
-        connections.tickets.retain(|(_, owner)| owner != from);
-        connections.tickets.push((ticket, from.clone()));
+        connections.tickets.retain(|(_, by)| *by != link.id);
+        connections.tickets.push((ticket, link.id));
         let invitation = Invitation { port: server.port, secret: server.shared.secret, ticket };
         postcard::to_stdvec(&invitation).map_err(|error| error.to_string())
     }
@@ -90,12 +90,12 @@ impl Serving {
         server.shared.endpoint.register(region, access).map_err(|error| error.to_string())
     }
 
-    /// The peer has ended.
-    pub(crate) fn forget(&self, peer: &Owner) {
+    /// The control connection has ended.
+    pub(crate) fn forget(&self, link: &Link) {
         if let Stage::Open(server) = &*lock(&self.0) {
             let mut connections = lock(&server.shared.connections);
-            connections.tickets.retain(|(_, owner)| owner != peer);
-            let its = |served: &&Served| served.owner.as_ref() == Some(peer);
+            connections.tickets.retain(|(_, by)| *by != link.id);
+            let its = |served: &&Served| served.by == Some(link.id);
             connections.served.iter().filter(its).for_each(|served| served.connection.abort());
         }
     }
@@ -172,7 +172,7 @@ impl Shared {
         match spawn("wv-agent-tcp", move || shared.serve(&its)) {
             Ok(thread) => {
                 let thread = Some(thread);
-                connections.served.push(Served { owner: None, connection, thread });
+                connections.served.push(Served { by: None, connection, thread });
             }
             Err(error) => tracing::warn!(%error, "a connection cannot be served"),
         }
@@ -194,10 +194,10 @@ impl Shared {
         let ticket = connection.wait_notification(HANDSHAKE).map_err(|error| error.to_string())?;
         let mut connections = lock(&self.connections);
         let at = connections.tickets.iter().position(|(known, _)| *known == ticket[..]);
-        let (_, owner) = connections.tickets.swap_remove(at.ok_or("an unknown ticket")?);
+        let (_, by) = connections.tickets.swap_remove(at.ok_or("an unknown ticket")?);
         let same = |served: &&mut Served| Arc::ptr_eq(&served.connection, connection);
         if let Some(served) = connections.served.iter_mut().find(same) {
-            served.owner = Some(owner);
+            served.by = Some(by);
         }
         Ok(())
     }
