@@ -74,8 +74,8 @@ send_opcodes! {
     SendImm = 0x0b, "SEND_IMM", Parsed;
     /// TCP segmentation offload, Ethernet queues.
     Tso = 0x0e, "TSO", NamedOnly;
-    /// Waits for a CQ of another queue.
-    Wait = 0x0f, "WAIT", NamedOnly;
+    /// Holds the queue until a CQ has a CQE.
+    Wait = 0x0f, "WAIT", Parsed;
     /// RDMA READ.
     RdmaRead = 0x10, "RDMA_READ", Parsed;
     /// 8-byte compare-and-swap.
@@ -97,7 +97,7 @@ send_opcodes! {
     /// Signature parameters.
     SetPsv = 0x20, "SET_PSV", NamedOnly;
     /// Reads local memory and drops it; flushes inbound writes.
-    Dump = 0x23, "DUMP", NamedOnly;
+    Dump = 0x23, "DUMP", Parsed;
     /// User-mode memory registration.
     Umr = 0x25, "UMR", NamedOnly;
     /// Tag matching.

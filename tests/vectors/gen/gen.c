@@ -1,6 +1,6 @@
 /*
  * Makes the golden vectors from rdma-core's public header alone: its structs, setters and
- * constants. Where that header has no struct (masked atomics, doorbells, CQ arm), the words are
+ * constants. Where that header has no struct (masked atomics, WAIT, doorbells, CQ arm), the words are
  * written here with htobe. None of this project's own encoders is used.
  *
  *   cc -o gen gen.c && ./gen OUTPUT_DIRECTORY
@@ -151,6 +151,19 @@ static void sends(void)
 	begin("local_inval", "send_wqe");
 	ctrl(0x1235, MLX5_OPCODE_LOCAL_INVAL, 0, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE | SIGNALED, 1,
 	     RKEY);
+	end_wqe();
+
+	// The header has neither opcode.
+	begin("wait", "send_wqe");
+	ctrl(0x1236, 0x0f, 0, SIGNALED, 2, 0);
+	memset(buf + used, 0, 8);
+	used += 8;
+	words("wait", 2, (uint32_t[]){0x00fffffe, 0x00000203});
+	end_wqe();
+
+	begin("dump", "send_wqe");
+	ctrl(0x1237, 0x23, 0, MLX5_WQE_CTRL_FENCE | SIGNALED, 2, 0);
+	data(LADDR, 1, LKEY);
 	end_wqe();
 }
 

@@ -1,4 +1,5 @@
-//! Segments of WQEs that the parser names but does not take apart, and the SRQ's link.
+//! Segments beside those of plain data movement: the SRQ's link, address vectors, WAIT, and those of
+//! WQEs that the parser names but does not take apart.
 
 use crate::num::Be24;
 use core::mem::{offset_of, size_of};
@@ -113,7 +114,7 @@ pub struct XrcSeg {
 pub struct WaitSeg {
     /// Zero.
     pub reserved: [u8; 8],
-    /// Producer index of the CQ to wait for.
+    /// Index of the CQE to wait for; the low 24 bits count, as in every index of a CQ.
     pub max_index: U32<BE>,
     /// The CQ.
     pub cqn: U32<BE>,

@@ -8,7 +8,7 @@ use crate::num::{MAX_DS, Rkey, SEGMENT, WQEBB, wqebbs};
 use crate::opcode::SendOpcode;
 use crate::segment::{
     AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
-    MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
+    MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, WaitSeg, inline_segments,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -236,6 +236,18 @@ impl<'b> WqeBuilder<'b> {
     /// Invalidates a local key.
     pub fn local_inval(buf: &'b mut [u8], at: Position, rkey: Rkey) -> Self {
         Self::new(buf, at, SendOpcode::LocalInval, 0, rkey.0, Takes::Nothing)
+    }
+
+    /// Goes no further before the CQ `cqn` has the CQE of `index`, counted from 0.
+    pub fn wait(buf: &'b mut [u8], at: Position, cqn: u32, index: u32) -> Self {
+        let seg = WaitSeg { max_index: index.into(), cqn: cqn.into(), ..WaitSeg::default() };
+        Self::new(buf, at, SendOpcode::Wait, 0, 0, Takes::Nothing).segment(&seg)
+    }
+
+    /// Reads the memory and drops what was read.
+    pub fn dump(buf: &'b mut [u8], at: Position, local: Sge) -> Self {
+        let dump = Self::new(buf, at, SendOpcode::Dump, 0, 0, Takes::Pointers).sge(local);
+        Self { takes: Takes::Nothing, ..dump }
     }
 
     /// Asks for a CQE on success.

@@ -125,6 +125,18 @@ pub enum Op<'a> {
         /// The key.
         rkey: Rkey,
     },
+    /// Go no further before a CQ has a CQE.
+    Wait {
+        /// The CQ.
+        cqn: u32,
+        /// Index of the CQE, from 0 when the CQ was made; the low 24 bits count.
+        index: u32,
+    },
+    /// Read local memory and drop what was read: whatever the device wrote there before is in place.
+    Dump {
+        /// The memory.
+        local: Sge,
+    },
 }
 
 impl Op<'_> {
@@ -146,6 +158,8 @@ impl Op<'_> {
             Self::MaskedCompareSwap { .. } => SendOpcode::MaskedCs,
             Self::MaskedFetchAdd { .. } => SendOpcode::MaskedFa,
             Self::LocalInval { .. } => SendOpcode::LocalInval,
+            Self::Wait { .. } => SendOpcode::Wait,
+            Self::Dump { .. } => SendOpcode::Dump,
         }
     }
 
@@ -153,7 +167,7 @@ impl Op<'_> {
     #[inline]
     pub const fn byte_len(&self) -> u64 {
         match self {
-            Self::Nop | Self::LocalInval { .. } => 0,
+            Self::Nop | Self::LocalInval { .. } | Self::Wait { .. } | Self::Dump { .. } => 0,
             Self::Send { payload, .. }
             | Self::SendTo { payload, .. }
             | Self::Write { payload, .. } => payload.byte_len(),
@@ -174,7 +188,12 @@ impl Op<'_> {
             | Self::FetchAdd { remote, .. }
             | Self::MaskedCompareSwap { remote, .. }
             | Self::MaskedFetchAdd { remote, .. } => Some(*remote),
-            Self::Nop | Self::Send { .. } | Self::SendTo { .. } | Self::LocalInval { .. } => None,
+            Self::Nop
+            | Self::Send { .. }
+            | Self::SendTo { .. }
+            | Self::LocalInval { .. }
+            | Self::Wait { .. }
+            | Self::Dump { .. } => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::num::{MAX_DS, Qpn, Rkey, SEGMENT, WQEBB, WqeIndex, wqebbs};
 use crate::opcode::{SendOpcode, Support};
 use crate::segment::{
     AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, INLINE_BIT, InlineHeader, MaskedCs4Seg, MaskedCs8Seg,
-    MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, inline_segments,
+    MaskedFa4Seg, MaskedFa8Seg, RaddrSeg, WaitSeg, inline_segments,
 };
 use zerocopy::byteorder::{BE, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, transmute_ref};
@@ -169,6 +169,8 @@ fn rarer<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
             ds_within(ctrl, 1, 2)?;
             Ok(Op::Nop)
         }
+        SendOpcode::Wait => wait(ctrl, body),
+        SendOpcode::Dump => dump(ctrl, body),
         // WRITE, SEND and READ come here only with an opmod.
         _ => Err(opmod(ctrl, &[0])),
     }
@@ -177,6 +179,20 @@ fn rarer<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
 fn send<'a>(ctrl: &CtrlSeg, body: &'a [u8], with: SendWith) -> Result<Op<'a>, WqeViolation> {
     opmod_zero(ctrl)?;
     Ok(Op::Send { with, payload: payload(ctrl, body)? })
+}
+
+fn wait<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    // DOCA GPUNetIO leaves garbage in the reserved bytes, which devices do not look at.
+    let seg = WaitSeg::ref_from_bytes(body).map_err(|_| ds_outside(ctrl, 2, 2))?;
+    Ok(Op::Wait { cqn: seg.cqn.get(), index: seg.max_index.get() })
+}
+
+fn dump<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {
+    opmod_zero(ctrl)?;
+    ds_within(ctrl, 2, 2)?;
+    let local = sges(body)?.single().ok_or_else(|| ds_outside(ctrl, 2, 2))?;
+    Ok(Op::Dump { local })
 }
 
 fn atomic<'a>(ctrl: &CtrlSeg, body: &'a [u8]) -> Result<Op<'a>, WqeViolation> {

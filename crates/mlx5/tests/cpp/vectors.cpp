@@ -113,6 +113,7 @@ std::vector<u8> segments(const Vector& v) {
       bytes.put(m::masked_cs8_data(n[1], n[0]));
       bytes.put(m::masked_cs8_mask(n[3], n[2]));
     }
+    if (key == "wait") bytes.put(m::WaitSeg{{}, m::bswap32(w(0)), m::bswap32(w(1))});
     if (key == "next") bytes.put(m::srq_next(static_cast<u16>(n[0])));
   }
   if (v.find("opcode")) {

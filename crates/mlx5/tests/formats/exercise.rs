@@ -71,6 +71,8 @@ fn rebuild<'b>(buf: &'b mut [u8], at: Position, wqe: &Wqe<'_>) -> &'b [u8] {
     let builder = match &wqe.op {
         Op::Nop => WqeBuilder::nop(buf, at),
         Op::LocalInval { rkey } => WqeBuilder::local_inval(buf, at, *rkey),
+        Op::Wait { cqn, index } => WqeBuilder::wait(buf, at, *cqn, *index),
+        Op::Dump { local } => WqeBuilder::dump(buf, at, *local),
         Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
         Op::Send { with, payload } => {
             let builder = match *with {

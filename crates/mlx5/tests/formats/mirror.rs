@@ -10,7 +10,7 @@ use warpverbs_mlx5::export::{
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::segment::{
     AtomicSeg, CtrlSeg, DataSeg, MaskedCs4Seg, MaskedCs8Seg, MaskedFa4Seg, MaskedFa8Seg, RaddrSeg,
-    SrqNextSeg,
+    SrqNextSeg, WaitSeg,
 };
 use warpverbs_mlx5::syndrome::Syndrome;
 
@@ -89,6 +89,7 @@ fn segments(mirror: &mut Mirror) {
     mirrored!(mirror, "MaskedFa8Seg" = MaskedFa8Seg { add, field_boundary });
     mirrored!(mirror, "MaskedCs4Seg" = MaskedCs4Seg { swap, compare, swap_mask, compare_mask });
     mirrored!(mirror, "MaskedCs8Seg" = MaskedCs8Seg { swap, compare, swap_mask, compare_mask });
+    mirrored!(mirror, "WaitSeg" = WaitSeg { reserved, max_index, cqn });
     mirrored!(
         mirror,
         "SrqNextSeg" = SrqNextSeg { reserved0, next_wqe_index, signature, reserved1 }

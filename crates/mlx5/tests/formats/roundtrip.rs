@@ -24,6 +24,8 @@ fn own(op: &Op<'_>) -> Request {
     match *op {
         Op::Nop => Request::Nop,
         Op::LocalInval { rkey } => Request::LocalInval(rkey),
+        Op::Wait { cqn, index } => Request::Wait(cqn, index),
+        Op::Dump { local } => Request::Dump(local),
         Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
         Op::Send { with, payload } => Request::Send(with, bytes(&payload)),
         Op::Write { remote, payload, imm } => Request::Write(remote, imm, bytes(&payload)),
@@ -68,7 +70,7 @@ proptest! {
             Request::Send(_, Bytes::Sges(s)) | Request::Write(_, _, Bytes::Sges(s)) | Request::Read(_, s) => {
                 s.iter().map(|sge| u64::from(sge.len)).sum()
             }
-            Request::Nop | Request::LocalInval(_) => 0,
+            Request::Nop | Request::LocalInval(_) | Request::Wait(..) | Request::Dump(_) => 0,
             Request::CompareSwap(..) | Request::FetchAdd(..) => 8,
             Request::MaskedCompareSwap(_, o, _) => o.size().into(),
             Request::MaskedFetchAdd(_, o, _) => o.size().into(),
@@ -113,6 +115,8 @@ fn builder_refuses_the_wrong_kind_of_payload() {
     assert_eq!(both, refused(SendOpcode::Send, PayloadKind::Inline));
     let twice = WqeBuilder::send(&mut buf, AT).inline(b"x").inline(b"y").finish();
     assert_eq!(twice, refused(SendOpcode::Send, PayloadKind::Inline));
+    let dump = WqeBuilder::dump(&mut buf, AT, SGE).sge(SGE).finish();
+    assert_eq!(dump, refused(SendOpcode::Dump, PayloadKind::Sge));
     let result = local(SGE);
     let atomic = WqeBuilder::fetch_add(&mut buf, AT, REMOTE, 1, result).sge(SGE).finish();
     assert_eq!(atomic, refused(SendOpcode::AtomicFa, PayloadKind::Sge));

@@ -12,6 +12,8 @@ use warpverbs_mlx5::wqe::{Local, Position, Remote, SendWith, Sge, WqeBuilder};
 pub(crate) enum Request {
     Nop,
     LocalInval(Rkey),
+    Wait(u32, u32),
+    Dump(Sge),
     Send(SendWith, Bytes),
     Write(Remote, Option<u32>, Bytes),
     Read(Remote, Vec<Sge>),
@@ -35,6 +37,8 @@ impl Request {
         let builder = match self {
             Self::Nop => WqeBuilder::nop(b, at),
             Self::LocalInval(rkey) => WqeBuilder::local_inval(b, at, *rkey),
+            Self::Wait(cqn, index) => WqeBuilder::wait(b, at, *cqn, *index),
+            Self::Dump(local) => WqeBuilder::dump(b, at, *local),
             Self::Send(SendWith::Nothing, bytes) => bytes.add(WqeBuilder::send(b, at)),
             Self::Send(SendWith::Imm(imm), bytes) => bytes.add(WqeBuilder::send_imm(b, at, *imm)),
             Self::Send(SendWith::Invalidate(rkey), bytes) => {
@@ -148,6 +152,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         1 => Just(Request::Nop),
         1 => any::<u32>().prop_map(|rkey| Request::LocalInval(Rkey(rkey))),
+        1 => any::<[u32; 2]>().prop_map(|[cqn, index]| Request::Wait(cqn, index)),
+        1 => sge(1..=i32::MAX as u32).prop_map(Request::Dump),
         4 => (with, bytes(62)).prop_map(|(with, b)| Request::Send(with, b)),
         6 => (remote(), any::<Option<u32>>(), bytes(61)).prop_map(|(r, i, b)| Request::Write(r, i, b)),
         3 => (remote(), sges(61)).prop_map(|(r, s)| Request::Read(r, s)),

@@ -39,6 +39,14 @@ fn build<'b>(v: &Vector, buf: &'b mut [u8], at: Position) -> &'b [u8] {
         SendOpcode::SendImm => WqeBuilder::send_imm(buf, at, imm),
         SendOpcode::SendInval => WqeBuilder::send_inval(buf, at, Rkey(imm)),
         SendOpcode::LocalInval => WqeBuilder::local_inval(buf, at, Rkey(imm)),
+        SendOpcode::Wait => {
+            let n = narrow("wait");
+            WqeBuilder::wait(buf, at, n[1], n[0])
+        }
+        SendOpcode::Dump => {
+            payload = false;
+            WqeBuilder::dump(buf, at, sges(v)[0])
+        }
         SendOpcode::RdmaWrite => WqeBuilder::write(buf, at, remote()),
         SendOpcode::RdmaWriteImm => WqeBuilder::write_imm(buf, at, remote(), imm),
         SendOpcode::RdmaRead => WqeBuilder::read(buf, at, remote()),
@@ -133,6 +141,10 @@ fn check_op(v: &Vector, op: &Op<'_>) {
     match op {
         Op::Nop => assert_eq!(v.bytes.len(), 64),
         Op::LocalInval { rkey } => assert_eq!(rkey.0, imm),
+        Op::Wait { cqn, index } => {
+            assert_eq!(vec![u64::from(*index), u64::from(*cqn)], v.all("wait")[0]);
+        }
+        Op::Dump { local } => assert_eq!(vec![*local], expected),
         Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
         Op::Send { with, payload } => {
             check_payload(payload);

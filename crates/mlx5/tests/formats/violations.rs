@@ -97,6 +97,7 @@ proptest! {
         let (min, max) = match &request {
             Request::Nop => (1, 2),
             Request::LocalInval(_) => (1, 1),
+            Request::Wait(..) | Request::Dump(_) => (2, 2),
             Request::Send(..) => (1, MAX_DS),
             Request::Write(..) | Request::Read(..) => (2, MAX_DS),
             Request::MaskedCompareSwap(_, MaskedCompareSwap::B8(_), _) => (5, 5),
@@ -147,6 +148,9 @@ fn reserved_of_segments() {
     let fa = Request::MaskedFetchAdd(REMOTE, MaskedFetchAdd::B4(zero), local);
     // NVSHMEM leaves garbage in the reserved half of the operands.
     assert_eq!(violation(&fa, 47, &[1]), None);
+    let wait = Request::Wait(5, 6);
+    // And in those of a WAIT.
+    assert_eq!(violation(&wait, 16, &[0xa5; 8]), None);
     assert_eq!(violation(&fa, 48, &[0, 0, 0, 0]), Some(WqeViolation::ZeroLength { sge: 0 }));
     let byte_count = 0x8000_0004;
     let expected = WqeViolation::InlineBit { sge: 0, byte_count };
@@ -178,6 +182,14 @@ fn entries() {
             }
         }
     }
+}
+
+#[test]
+fn dump_names_memory() {
+    let dump = Request::Dump(SGE);
+    assert_eq!(violation(&dump, 16, &[0; 4]), Some(WqeViolation::ZeroLength { sge: 0 }));
+    let inline = WqeViolation::InlineBit { sge: 0, byte_count: 0x8000_0004 };
+    assert_eq!(violation(&dump, 16, &[0x80]), Some(inline));
 }
 
 #[test]

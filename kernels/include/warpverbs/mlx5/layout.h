@@ -61,6 +61,12 @@ struct MaskedCs8Seg {
   u64 compare_mask;
 };
 
+struct WaitSeg {
+  u8 reserved[8];
+  u32 max_index;
+  u32 cqn;
+};
+
 struct SrqNextSeg {
   u8 reserved0[2];
   u16 next_wqe_index;
@@ -136,6 +142,9 @@ static_assert(sizeof(MaskedFa4Seg) == 16, "MaskedFa4Seg");
 static_assert(sizeof(MaskedFa8Seg) == 16, "MaskedFa8Seg");
 static_assert(sizeof(MaskedCs4Seg) == 16, "MaskedCs4Seg");
 static_assert(sizeof(MaskedCs8Seg) == 32, "MaskedCs8Seg");
+static_assert(sizeof(WaitSeg) == 16, "WaitSeg");
+WV_AT(WaitSeg, max_index, 8);
+WV_AT(WaitSeg, cqn, 12);
 static_assert(sizeof(SrqNextSeg) == 16, "SrqNextSeg");
 WV_AT(SrqNextSeg, next_wqe_index, 2);
 static_assert(sizeof(Cqe64) == 64, "Cqe64");
