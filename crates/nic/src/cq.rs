@@ -1,5 +1,7 @@
 //! Completion queues.
 
+mod waiters;
+
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
 use crate::nic::Shared;
@@ -8,6 +10,7 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
+use waiters::Waiters;
 use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 pub use warpverbs_mlx5::export::CqMode;
@@ -130,6 +133,7 @@ pub(crate) struct CompletionQueue {
     arm: Option<ArmWatch>,
     pub(crate) delay: Option<Delay>,
     pub(crate) held: VecDeque<Held>,
+    pub(crate) waiters: Waiters,
 }
 
 impl CompletionQueue {
@@ -159,6 +163,7 @@ impl CompletionQueue {
             arm,
             delay: None,
             held: VecDeque::new(),
+            waiters: Waiters::default(),
         })
     }
 
@@ -329,6 +334,7 @@ impl Cq {
         let mut core = self.0.nic.lock_running()?;
         let cq = core.queues.tables.cqs.live_mut(self.0.slot);
         let resized = cq.map_or(Ok(()), |cq| cq.resize(log_size, &mut ring));
+        core.queues.look_at_waiters(self.0.slot);
         drop(core);
         resized
     }
@@ -337,7 +343,7 @@ impl Cq {
 impl Drop for CqInner {
     fn drop(&mut self) {
         // Memory is freed after the lock.
-        let removed = self.nic.lock().queues.tables.cqs.remove(self.slot);
+        let removed = self.nic.lock().queues.remove_cq(self.slot);
         drop(removed);
     }
 }

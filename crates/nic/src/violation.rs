@@ -193,8 +193,14 @@ pub enum Rule {
         /// The GID.
         gid: [u8; 16],
     },
-    /// The operation is none that another device could execute: extended atomics and LOCAL_INVAL,
-    /// on a proxied QP.
+    /// A WAIT for a CQ that does not exist, or that gets no CQE any more.
+    #[error("WAIT for CQ {cqn:#x}, which does not exist or has failed")]
+    AwaitedCq {
+        /// The CQ's number.
+        cqn: u32,
+    },
+    /// The operation is none that another device could execute: extended atomics, LOCAL_INVAL, WAIT
+    /// and DUMP, on a proxied QP.
     #[error("{opcode:?} cannot be executed by another device")]
     NotProxied {
         /// The opcode.
@@ -258,6 +264,7 @@ impl Rule {
             Self::NotAllowed { .. } => "qp.access",
             Self::CopyFailed { .. } => "mr.kind",
             Self::DatagramAddress { .. } => "av.rgid",
+            Self::AwaitedCq { .. } => "wait.cqn",
             Self::NotProxied { .. } | Self::DynamicConnection => "ctrl.opcode",
             Self::KeyNotProxied { .. } | Self::Bounced { .. } => "data.lkey",
             Self::DeviceLimit { .. } | Self::DeviceRefused { .. } => "proxy device",
@@ -281,6 +288,7 @@ impl Rule {
             | Self::BeyondAnnounced { .. }
             | Self::BeyondRing { .. }
             | Self::DatagramAddress { .. }
+            | Self::AwaitedCq { .. }
             | Self::NotProxied { .. }
             | Self::DeviceLimit { .. }
             | Self::DeviceRefused { .. }

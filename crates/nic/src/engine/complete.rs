@@ -2,9 +2,10 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::cq::{Delay, Due, Entry, Held, Unwritten};
+use crate::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
 use crate::qp::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
+use warpverbs_mem::Region;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -21,6 +22,8 @@ pub(crate) struct Completer {
     armed: Vec<CqSlot>,
     /// CQs that overran in this slice.
     overrun: Vec<CqSlot>,
+    /// QPs that waited for a CQE that was written in this slice.
+    pub(super) woken: Vec<QpSlot>,
 }
 
 impl Completer {
@@ -45,10 +48,7 @@ impl Completer {
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
             q.reported = upto;
-            if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Unwritten) {
-                self.overrun.push(at);
-            }
-            return;
+            return self.publish(cq, at, (&cqe, user_index, payload.as_ref()));
         }
         let entry = Entry { cqe, slot, reports: Some(upto), user_index, payload };
         self.hold(tables, time, at, entry);
@@ -72,8 +72,24 @@ impl Completer {
         if cq.delay.is_some() || !cq.held.is_empty() {
             let entry = Entry { cqe, slot, reports: None, user_index, payload };
             self.hold(tables, time, at, entry);
-        } else if cq.publish(&cqe, user_index, payload.as_ref()) == Err(Unwritten) {
+        } else {
+            self.publish(cq, at, (&cqe, user_index, payload.as_ref()));
+        }
+    }
+
+    /// Writes a CQE now.
+    #[inline]
+    fn publish(
+        &mut self,
+        cq: &mut CompletionQueue,
+        at: CqSlot,
+        (cqe, user_index, payload): (&Cqe, Option<u32>, Option<&Region>),
+    ) {
+        if cq.publish(cqe, user_index, payload) == Err(Unwritten) {
             self.overrun.push(at);
+        }
+        if !cq.waiters.is_empty() {
+            cq.wake(&mut self.woken);
         }
     }
 
@@ -167,9 +183,7 @@ impl Completer {
                     q.reported = q.reported.max(upto);
                 }
                 let Entry { cqe, user_index, payload, .. } = &held.entry;
-                if cq.publish(cqe, *user_index, payload.as_ref()) == Err(Unwritten) {
-                    self.overrun.push(slot);
-                }
+                self.publish(cq, slot, (cqe, *user_index, payload.as_ref()));
             }
             if cq.held.is_empty() {
                 self.holding.swap_remove(i);

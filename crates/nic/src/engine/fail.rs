@@ -88,7 +88,7 @@ impl Queues {
         if q.state == to {
             return;
         }
-        (q.state, q.wake) = (to, None);
+        (q.state, q.wake, q.waits) = (to, None, None);
         let qpn = q.qpn.get();
         if let Some(syndrome) = syndrome {
             self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });

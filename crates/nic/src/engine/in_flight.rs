@@ -76,6 +76,8 @@ pub(crate) struct Delivery {
 pub(crate) enum Stop {
     /// Earlier WQEs of the queue must end first.
     Drain,
+    /// A CQ must have a CQE first, which wakes the queue.
+    Wait,
     /// The peer refused.
     Refused { peer: QpSlot, refusal: Refusal },
     /// No QP answers.

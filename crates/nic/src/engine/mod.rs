@@ -24,6 +24,7 @@ mod report;
 mod schedule;
 mod tables;
 mod uar;
+mod wait;
 
 pub(crate) use in_flight::InFlight;
 pub(crate) use proxy::SharedEnd;
@@ -159,6 +160,7 @@ impl Core {
             self.finish_ended();
         }
         let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxy());
+        self.queues.wake_waiting();
         let waits = served || self.network.is_network_pending() || !self.queues.schedule.is_empty();
         let idle = done == 0 && !moving && !rung && !waits;
         // Doorbell records are polled rarely while there is other work, and always when idle.

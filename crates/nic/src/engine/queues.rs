@@ -194,12 +194,15 @@ impl Queues {
     #[cold]
     pub(crate) fn stopped(&mut self, slot: QpSlot, info: WqeInfo, stop: Stop) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
+        if matches!(stop, Stop::Wait) {
+            return idle(q);
+        }
         // WQEs in flight complete first: errors are reported in order, as completions are.
         if matches!(stop, Stop::Drain) || !q.in_flight.is_empty() {
             return Advance::Moving;
         }
         match stop {
-            Stop::Drain => Advance::Moving,
+            Stop::Drain | Stop::Wait => Advance::Moving,
             Stop::NoAnswer => self.retry_answer(slot, &info),
             Stop::Refused { peer, refusal } => self.refused(slot, &info, peer, refusal, None),
             Stop::Local { syndrome, rule } => {
@@ -380,8 +383,10 @@ impl Queues {
     pub(crate) fn fail_overrun(&mut self) {
         for cq_slot in self.completer.take_overrun() {
             // Another CQ may have the slot by now.
-            let Some(cq) = self.tables.cqs.get(cq_slot).filter(|cq| cq.dead) else { continue };
-            self.diagnostics.events.push(AsyncEvent::CqError { cqn: cq.cqn });
+            let Some(cq) = self.tables.cqs.get_mut(cq_slot).filter(|cq| cq.dead) else { continue };
+            let (cqn, waiters) = (cq.cqn, cq.waiters.take());
+            self.diagnostics.events.push(AsyncEvent::CqError { cqn });
+            self.fail_waiting(cq_slot, cqn, waiters);
             let users: Vec<QpSlot> = (0..self.tables.sends.high_water() as u32)
                 .map(QpSlot)
                 .filter(|&slot| {

@@ -291,6 +291,7 @@ impl QpConfig {
             in_flight: VecDeque::new(),
             queued: false,
             wake: None,
+            waits: None,
             stuck: false,
             drained: false,
             deferred_error: None,

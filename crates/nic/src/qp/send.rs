@@ -123,6 +123,8 @@ pub(crate) struct SendQueue {
     pub(crate) queued: bool,
     /// Nothing starts before this time.
     pub(crate) wake: Option<u64>,
+    /// The CQ that the next WQE waits for.
+    pub(crate) waits: Option<CqSlot>,
     /// A fault: nothing starts at all.
     pub(crate) stuck: bool,
     /// The SQ_DRAINED event of this SQD was raised.
@@ -157,7 +159,8 @@ impl SendQueue {
     /// Forgets all work.
     pub(crate) fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
-        (self.wake, self.deferred_error, self.first_error) = (None, None, None);
+        (self.wake, self.waits) = (None, None);
+        (self.deferred_error, self.first_error) = (None, None);
         self.refused_record = None;
         self.record.forget();
         if let Source::Uar { set, now, .. } = &mut self.source {

@@ -8,6 +8,7 @@ mod datagrams;
 mod device_memory;
 mod device_network;
 mod device_queues;
+mod dump;
 mod dynamic;
 mod errors;
 mod faults;
@@ -36,6 +37,7 @@ mod shared_port;
 mod shm;
 mod teardown;
 mod uar;
+mod wait;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -55,6 +55,10 @@ pub(crate) enum Work {
     Nop,
     /// Of a key made for it.
     LocalInval,
+    Dump {
+        from: u16,
+        len: u16,
+    },
 }
 
 pub(crate) fn work() -> impl Strategy<Value = Work> {
@@ -91,7 +95,9 @@ pub(crate) fn work() -> impl Strategy<Value = Work> {
 
 /// As [`work`], with what a proxied QP refuses.
 pub(crate) fn native_work() -> impl Strategy<Value = Work> {
-    prop_oneof![6 => work(), 1 => Just(Work::Nop), 1 => Just(Work::LocalInval)]
+    let dump = (0u16..(SIZE as u16 - 128), 1u16..64);
+    let dump = dump.prop_map(|(from, len)| Work::Dump { from, len });
+    prop_oneof![6 => work(), 1 => Just(Work::Nop), 1 => Just(Work::LocalInval), 1 => dump]
 }
 
 /// One side of the model.
@@ -174,6 +180,7 @@ pub(crate) fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode,
         }
         Work::Nop => (SendOpcode::Nop, 0),
         Work::LocalInval => (SendOpcode::LocalInval, 0),
+        Work::Dump { .. } => (SendOpcode::Dump, 0),
     }
 }
 
@@ -213,7 +220,8 @@ impl Ends<'_> {
         let wqe = if signaled { wqe.signaled() } else { wqe };
         // Without a fence, a READ may bring what a later request has written, and that request may
         // send what is there before the READ has come (IBTA 10.8.3.3).
-        let local = matches!(work, Work::Nop | Work::LocalInval | Work::Read { .. });
+        let local =
+            matches!(work, Work::Nop | Work::LocalInval | Work::Dump { .. } | Work::Read { .. });
         let wqe = if local { wqe } else { wqe.fence(Fence::Fence) };
         let len = wqe.finish().map(<[u8]>::len).unwrap();
         self.port.put_bytes(&bytes[..len])
@@ -250,6 +258,7 @@ impl Ends<'_> {
             }
             Work::Nop => WqeBuilder::nop(buf, at),
             Work::LocalInval => WqeBuilder::local_inval(buf, at, (self.fresh_key)()),
+            Work::Dump { from, len } => WqeBuilder::dump(buf, at, self.here(*from, *len)),
         }
     }
 

@@ -4,6 +4,7 @@
 //! for a receive, for an answer) is simply executed again later. One whose payload takes time is
 //! handed to the QP's copy queue, which keeps the order.
 
+use crate::cq::CompletionQueue;
 use crate::engine::access::{
     self, Receive, Refusal, Spans, check_initiator, gather_mixed, gather_own,
 };
@@ -11,9 +12,10 @@ use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic, whole};
 use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
 use crate::engine::in_flight::{Delivery, Stop, local};
 use crate::engine::report::Report;
+use crate::engine::wait::wait;
 use crate::qp::receive::ReceiveQueue;
 use crate::qp::send::SendQueue;
-use crate::slots::{QpSlot, Slots, SrqSlot};
+use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
 use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
@@ -27,6 +29,7 @@ use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 pub(super) struct Env<'e> {
     pub(super) keys: &'e mut KeyTable,
     pub(super) receives: &'e mut Slots<QpSlot, ReceiveQueue>,
+    pub(super) cqs: &'e mut Slots<CqSlot, CompletionQueue>,
     pub(super) srqs: &'e mut Slots<SrqSlot, SharedReceiveQueue>,
     pub(super) by_qpn: &'e FxHashMap<u32, QpSlot>,
     pub(super) reports: &'e mut Vec<Report>,
@@ -97,6 +100,17 @@ pub(super) fn execute(
                 syndrome: Syndrome::LocalQpOp,
                 rule: Rule::Key { side: KeySide::Local, segment: 0, error },
             })?;
+            Ok(Executed::default())
+        }
+        Op::Wait { cqn, index } => {
+            wait(env.cqs, q, cqn, index)?;
+            Ok(Executed::default())
+        }
+        // What the NIC wrote there before is in place, so nothing is read.
+        Op::Dump { local: Sge { addr, len, lkey } } => {
+            env.keys
+                .lookup(&mut q.local_hint, q.pd, lkey.0, addr, len, Access::empty())
+                .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
             Ok(Executed::default())
         }
     }

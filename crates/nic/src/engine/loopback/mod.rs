@@ -67,7 +67,7 @@ impl Loopback {
         slot: QpSlot,
         wqe: &Wqe<'_>,
     ) -> Result<Started, Stop> {
-        let Tables { sends, keys, receives, srqs, by_qpn, scratch, atomics, .. } = tables;
+        let Tables { sends, keys, receives, cqs, srqs, by_qpn, scratch, atomics, .. } = tables;
         let q = sends.live_mut(slot).ok_or(Stop::NoAnswer)?;
         let Self { ends, slice, reports } = self;
         if ends.len() <= slot.at() {
@@ -76,7 +76,7 @@ impl Loopback {
         let End { copies, moving } = &mut **ends[slot.at()].get_or_insert_default();
         let slice = *slice;
         let mut env =
-            Env { keys, receives, srqs, by_qpn, reports, scratch, atomics, copies, slice };
+            Env { keys, receives, cqs, srqs, by_qpn, reports, scratch, atomics, copies, slice };
         let Executed { upto, brought, delivery, atomic } = execute::execute(&mut env, q, wqe)?;
         let Some(upto) = upto else { return Ok(Started { away: false, brought, delivery }) };
         let delivery = delivery.map(Box::new);

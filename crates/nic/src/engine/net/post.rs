@@ -61,9 +61,9 @@ impl Own<'_> {
     }
 }
 
-/// Whether the WQE is the connection's: NOP and LOCAL_INVAL are not.
+/// Whether the WQE is the connection's.
 fn leaves(op: &Op<'_>) -> bool {
-    !matches!(op, Op::Nop | Op::LocalInval { .. })
+    !matches!(op, Op::Nop | Op::LocalInval { .. } | Op::Wait { .. } | Op::Dump { .. })
 }
 
 impl Connections {
@@ -155,8 +155,10 @@ fn posting(own: &mut Own<'_>, q: &mut SendQueue, wqe: &Wqe<'_>) -> Result<Postin
         Op::MaskedFetchAdd { remote, operands, result } => {
             extended(own, q, NetOp::FetchAdd { remote, add: 0 }, &operands.into(), result)
         }
-        // Datagrams, NOP and LOCAL_INVAL do not come here.
-        Op::SendTo { .. } | Op::Nop | Op::LocalInval { .. } => Err(Stop::NoAnswer),
+        // Datagrams, and what does not leave the NIC, do not come here.
+        Op::SendTo { .. } | Op::Nop | Op::LocalInval { .. } | Op::Wait { .. } | Op::Dump { .. } => {
+            Err(Stop::NoAnswer)
+        }
     }
 }
 

@@ -98,6 +98,8 @@ pub(crate) enum Request {
     Atomic { at: Place, masked: Option<bool>, swap: bool, operands: [u64; 2], result: Place },
     LocalInval { key: Place },
     Nop,
+    Wait { cqn: u8, index: u8 },
+    Dump { from: Entry },
 }
 
 /// How what was put in a ring is announced.

@@ -71,6 +71,10 @@ pub(crate) fn build(
         Request::Atomic { .. } => atomic(request, keys, buf, at),
         Request::LocalInval { key } => WqeBuilder::local_inval(buf, at, remote(*key).rkey),
         Request::Nop => WqeBuilder::nop(buf, at),
+        Request::Wait { cqn, index } => {
+            WqeBuilder::wait(buf, at, u32::from(cqn % 16), u32::from(*index))
+        }
+        Request::Dump { from } => WqeBuilder::dump(buf, at, from.sge(keys)),
     };
     flagged(builder, flags).finish().map(<[u8]>::len)
 }
