@@ -9,13 +9,15 @@
 #define WQES (1 << LOG_WQES)
 #define INVALID 0xf1
 #define PUT_AT 4104
+#define COUNT_AT 64
+#define SINK_AT 128
 
 struct queue {
     struct ibv_context *context;
     struct memory cq, cq_record, wq, record;
     struct mlx5dv_devx_uar *cq_uar, *uar;
     struct mlx5dv_devx_obj *cq_object, *object;
-    uint32_t qpn;
+    uint32_t qpn, cqn;
     uint16_t posted;
 };
 
@@ -56,11 +58,12 @@ static struct mlx5dv_devx_uar *page(struct ibv_context *c) {
     return uar;
 }
 
-// A ring of CQEs that may be overrun, and no queue of receives.
-static struct queue queue(int side) {
+// A ring of CQEs that may be overrun, and no queue of receives. Those that count are to be masters of
+// others, and where that is said, DOCA writes the bit to 8 bytes as a whole: it becomes a PSN.
+static struct queue queue(int side, int counts) {
     struct queue q = {.context = context[side]};
     char mailbox[0x110] = {0};
-    uint32_t cqn, eqn;
+    uint32_t eqn;
     q.cq = memory(q.context, WQES * 64);
     for (int i = 0; i < WQES; i++) q.cq.at[i * 64 + 63] = (char)INVALID;
     q.cq_record = memory(q.context, PAGE);
@@ -76,7 +79,7 @@ static struct queue queue(int side) {
     set(cqc, 0xc, 28, 24, LOG_WQES);
     set(cqc, 0xc, 23, 0, q.cq_uar->page_id);
     set(cqc, 0x14, 7, 0, eqn);
-    q.cq_object = make(q.context, mailbox, &cqn);
+    q.cq_object = make(q.context, mailbox, &q.cqn);
 
     struct mlx5dv_pd dvpd;
     struct mlx5dv_obj obj = {.pd = {pd[side], &dvpd}};
@@ -92,7 +95,8 @@ static struct queue queue(int side) {
     set(qpc, 4, 23, 0, dvpd.pdn);
     set(qpc, 8, 14, 11, LOG_WQES);
     set(qpc, 0xc, 23, 0, q.uar->page_id);
-    set(qpc, 0x7c, 23, 0, cqn); // and none of receives
+    set(qpc, 0x7c, 23, 0, q.cqn); // and none of receives
+    if (counts) set64(qpc, 0x90, 1);
     set(qpc, 0xac, 26, 24, 3);
     set(qpc, 0xd0, 28, 28, 1);
     set(qpc, 0xe4, 31, 0, q.record.umem->umem_id);
@@ -110,10 +114,10 @@ static void query(struct queue *q, uint32_t *state, uint32_t *mtu) {
     *mtu = get(answer + 0x18, 8, 31, 29);
 }
 
-static void ready(struct queue *q, int side, uint32_t peer) {
+static void ready(struct queue *q, int side, int to, uint32_t peer) {
     char to_init[0x110] = {0}, to_rtr[0x110] = {0}, to_rts[0x110] = {0}, *qpc = to_init + 0x18;
     union ibv_gid gid;
-    CHECK(ibv_query_gid(context[!side], 1, 0, &gid) == 0);
+    CHECK(ibv_query_gid(context[to], 1, 0, &gid) == 0);
     set(to_init, 0, 31, 16, 0x502);
     set(qpc, 0, 12, 11, 3);           // migrated
     set(qpc, 0x18 + 0x24, 23, 16, 1); // port
@@ -148,19 +152,37 @@ static void ready(struct queue *q, int side, uint32_t peer) {
     modify(q->object, q->qpn, to_rts);
 }
 
-// Posts a WQE, and waits for its CQE in the ring: it has the parity of its turn.
-static int done(struct queue *q, const void *wqe) {
-    uint16_t index = q->posted++;
-    memcpy(q->wq.at + index % WQES * 64, wqe, 64);
+static uint16_t put(struct queue *q, const void *wqe) {
+    memcpy(q->wq.at + q->posted % WQES * 64, wqe, 64);
+    return q->posted++;
+}
+
+static void ring(struct queue *q) {
     atomic_thread_fence(memory_order_release);
     ((volatile uint32_t *)q->record.at)[1] = htobe32(q->posted);
     atomic_thread_fence(memory_order_release);
     *(volatile uint64_t *)q->uar->reg_addr = htobe64((uint64_t)q->posted << 40 | (uint64_t)q->qpn << 8);
+}
+
+// The CQE of the WQE number `index` is in the ring: it has the parity of its turn.
+static int is_done(struct queue *q, uint16_t index) {
     volatile unsigned char *cqe = (volatile unsigned char *)q->cq.at + index % WQES * 64;
-    for (double end = now() + 60; cqe[63] >> 4 == 0xf || (cqe[63] & 1) != (index / WQES & 1);) CHECK(now() < end);
+    return cqe[63] >> 4 != 0xf && (cqe[63] & 1) == (index / WQES & 1);
+}
+
+// Waits for that CQE.
+static int completed(struct queue *q, uint16_t index) {
+    for (double end = now() + 60; !is_done(q, index);) CHECK(now() < end);
+    volatile unsigned char *cqe = (volatile unsigned char *)q->cq.at + index % WQES * 64;
     atomic_thread_fence(memory_order_acquire);
     CHECK((cqe[60] << 8 | cqe[61]) == index);
     return cqe[63] >> 4;
+}
+
+static int done(struct queue *q, const void *wqe) {
+    uint16_t index = put(q, wqe);
+    ring(q);
+    return completed(q, index);
 }
 
 // Memory whose first byte has the address 0 in work requests.
@@ -183,17 +205,45 @@ static void remote(void *wqe, struct ibv_mr *mr) {
     set(wqe, 28, 31, 0, 0x58fcff00); // not set by the kernels
 }
 
-// A put, an inline put, a NOP, a signal by an atomic and a get, round the rings.
-static void work(struct queue *q, struct ibv_mr *here, struct ibv_mr *there) {
+static void wait_for(void *wqe, struct queue *q, uint32_t cqn, uint32_t index) {
+    control(wqe, q->qpn, q->posted, 0xf, 2);
+    memset((char *)wqe + 12, 0xa5, 12); // nor are these
+    set(wqe, 24, 31, 0, index);
+    set(wqe, 28, 31, 0, cqn);
+}
+
+// One more is counted when `q` has the CQE of its next WQE. The number of the last WQE.
+static uint16_t count(struct queue *companion, struct queue *q, struct ibv_mr *mr) {
+    char wqe[64];
+    wait_for(wqe, companion, q->cqn, q->posted);
+    put(companion, wqe);
+    control(wqe, companion->qpn, companion->posted, 0x12, 4);
+    set64(wqe, 16, COUNT_AT);
+    set(wqe, 24, 31, 0, mr->rkey);
+    set64(wqe, 32, 1);
+    set(wqe, 48, 31, 0, 8);
+    set(wqe, 52, 31, 0, mr->lkey);
+    set64(wqe, 56, SINK_AT);
+    uint16_t last = put(companion, wqe);
+    ring(companion);
+    return last;
+}
+
+// A put that is counted, an inline put, a NOP, a signal by an atomic, a get and its flush, round the rings.
+static void work(struct queue *q, struct queue *companion, struct ibv_mr *here, struct ibv_mr *there) {
+    volatile uint64_t *counted = (void *)((char *)here->addr + COUNT_AT);
     volatile uint64_t *from = (void *)((char *)here->addr + PUT_AT), *to = (void *)((char *)there->addr + PUT_AT);
     uint64_t sum = 0;
     char wqe[64];
     for (uint64_t i = 1; i < WQES; i++) {
         for (int k = 0; k < 64; k++) from[k] = i * 1000 + k;
+        uint16_t last = count(companion, q, here);
+        if (i % 32 == 1) usleep(1000);
+        CHECK(!is_done(companion, last - 1) && *counted == i - 1);
         control(wqe, q->qpn, q->posted, 8, 3);
         remote(wqe, there);
         data(wqe, 32, 512, here);
-        CHECK(done(q, wqe) == 0);
+        CHECK(done(q, wqe) == 0 && completed(companion, last) == 0 && *counted == i);
         for (int k = 0; k < 64; k++) CHECK(to[k] == i * 1000 + k);
 
         control(wqe, q->qpn, q->posted, 8, 3);
@@ -215,39 +265,53 @@ static void work(struct queue *q, struct ibv_mr *here, struct ibv_mr *there) {
 
         control(wqe, q->qpn, q->posted, 0x10, 3);
         remote(wqe, there);
-        data(wqe, 32, 8, here);
-        CHECK(done(q, wqe) == 0 && from[0] == sum);
+        data(wqe, 32, 512, here);
+        put(q, wqe);
+        control(wqe, q->qpn, q->posted, 0x23, 2);
+        wqe[11] |= 2 << 5; // the fence
+        data(wqe, 16, 1, here);
+        CHECK(done(q, wqe) == 0 && is_done(q, q->posted - 2) && from[0] == sum);
+        for (int k = 1; k < 64; k++) CHECK(from[k] == i * 1000 + k);
     }
+}
+
+static void destroy(struct queue *q) {
+    CHECK(mlx5dv_devx_obj_destroy(q->object) == 0);
+    CHECK(mlx5dv_devx_obj_destroy(q->cq_object) == 0);
+    mlx5dv_devx_free_uar(q->uar);
+    mlx5dv_devx_free_uar(q->cq_uar);
+    give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
 }
 
 int main(void) {
     uint32_t state, mtu;
     char wqe[64];
     open_devices();
-    struct queue queues[2];
+    // Those that count are connected in pairs, within a device.
+    struct queue queues[2], companions[2][2];
     struct ibv_mr *mr[2] = {from_zero(0), from_zero(1)};
     for (int side = 0; side < 2; side++) {
         device_fits(context[side]);
-        queues[side] = queue(side);
+        queues[side] = queue(side, 0);
+        for (int k = 0; k < 2; k++) companions[side][k] = queue(side, 1);
         // A new QP is queried, and every field must be one of the values that it has.
         query(&queues[side], &state, &mtu);
         CHECK(state == 0 && mtu >= 1 && mtu <= 5);
     }
-    for (int side = 0; side < 2; side++) ready(&queues[side], side, queues[!side].qpn);
-    for (int side = 0; side < 2; side++) work(&queues[side], mr[side], mr[!side]);
+    for (int side = 0; side < 2; side++) {
+        ready(&queues[side], side, !side, queues[!side].qpn);
+        for (int k = 0; k < 2; k++) ready(&companions[side][k], side, side, companions[side][!k].qpn);
+    }
+    for (int side = 0; side < 2; side++) work(&queues[side], &companions[side][0], mr[side], mr[!side]);
     query(&queues[0], &state, &mtu);
     CHECK(state == 3 && mtu == 5);
-    // Counters wait for a CQ, which this device does not: an error, and the QP is in that state.
-    control(wqe, queues[0].qpn, queues[0].posted, 0xf, 2);
+    // A CQ that is not there: an error, and the QP is in that state.
+    wait_for(wqe, &queues[0], 0x777777, 0);
     CHECK(done(&queues[0], wqe) == 13);
     for (double end = now() + 60; state != 6; query(&queues[0], &state, &mtu)) CHECK(now() < end);
     for (int side = 0; side < 2; side++) {
-        struct queue *q = &queues[side];
-        CHECK(mlx5dv_devx_obj_destroy(q->object) == 0);
-        CHECK(mlx5dv_devx_obj_destroy(q->cq_object) == 0);
-        mlx5dv_devx_free_uar(q->uar);
-        mlx5dv_devx_free_uar(q->cq_uar);
-        give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
+        destroy(&queues[side]);
+        for (int k = 0; k < 2; k++) destroy(&companions[side][k]);
         CHECK(ibv_dereg_mr(mr[side]) == 0);
     }
     others_work();

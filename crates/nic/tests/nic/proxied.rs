@@ -197,7 +197,7 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         pair.nic.reg_mr(&pair.pd, region, access).unwrap()
     };
     type Build = fn(&ProxiedPair, &mut [u8], warpverbs_mlx5::wqe::Position, u32) -> usize;
-    let cases: [(&str, Syndrome, Build); 6] = [
+    let cases: [(&str, Syndrome, Build); 8] = [
         ("data.lkey", Syndrome::LocalProt, |pair, buf, at, _| {
             let bad = Sge { lkey: Lkey(pair.a.mr.lkey() ^ 1), ..sge(&pair.a.mr, 0, 8) };
             WqeBuilder::write(buf, at, pair.b.remote(0)).sge(bad).finish().unwrap().len()
@@ -208,6 +208,13 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         }),
         ("ctrl.opcode", Syndrome::LocalQpOp, |_, buf, at, _| {
             WqeBuilder::local_inval(buf, at, Rkey(5)).finish().unwrap().len()
+        }),
+        ("ctrl.opcode", Syndrome::LocalQpOp, |pair, buf, at, _| {
+            let cqn = pair.b.port.send_cq().cqn();
+            WqeBuilder::wait(buf, at, cqn, 0).finish().unwrap().len()
+        }),
+        ("ctrl.opcode", Syndrome::LocalQpOp, |pair, buf, at, _| {
+            WqeBuilder::dump(buf, at, sge(&pair.a.mr, 0, 8)).finish().unwrap().len()
         }),
         ("proxy device", Syndrome::LocalQpOp, |pair, buf, at, _| {
             WqeBuilder::write(buf, at, pair.b.remote(0)).inline(&[1; 17]).finish().unwrap().len()
