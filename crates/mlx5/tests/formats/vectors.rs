@@ -22,16 +22,63 @@ fn sges(v: &Vector) -> Vec<Sge> {
     entries.filter(|sge| sge.len != 0).collect()
 }
 
+/// The 32-bit numbers of a line.
+fn narrow(v: &Vector, key: &str) -> Vec<u32> {
+    v.all(key).remove(0).into_iter().map(|n| n as u32).collect()
+}
+
+/// The vector's atomic by the builder.
+fn build_atomic<'b>(
+    v: &Vector,
+    buf: &'b mut [u8],
+    at: Position,
+    opcode: SendOpcode,
+    remote: Remote,
+) -> WqeBuilder<'b> {
+    let one = |key| v.all(key).remove(0);
+    let narrow = |key| narrow(v, key);
+    let result = sges(v).first().map(|s| Local { addr: s.addr, lkey: s.lkey }).expect("an SGE");
+    match (opcode, v.number("opmod")) {
+        (SendOpcode::AtomicCs, 0) => {
+            let n = one("atomic");
+            WqeBuilder::compare_swap(buf, at, remote, n[1], n[0], result)
+        }
+        (SendOpcode::AtomicFa, 0) => {
+            WqeBuilder::fetch_add(buf, at, remote, one("atomic")[0], result)
+        }
+        (SendOpcode::MaskedFa, 8) => {
+            let n = narrow("masked_fa4");
+            let o = MaskedFetchAdd::B4(MaskedFa { add: n[0], boundary: n[1] });
+            WqeBuilder::masked_fetch_add(buf, at, remote, o, result)
+        }
+        (SendOpcode::MaskedFa, 9) => {
+            let n = one("masked_fa8");
+            let o = MaskedFetchAdd::B8(MaskedFa { add: n[0], boundary: n[1] });
+            WqeBuilder::masked_fetch_add(buf, at, remote, o, result)
+        }
+        (SendOpcode::MaskedCs, 8) => {
+            let n = narrow("masked_cs4");
+            let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
+            let o = MaskedCompareSwap::B4(MaskedCs { compare, compare_mask, swap, swap_mask });
+            WqeBuilder::masked_compare_swap(buf, at, remote, o, result)
+        }
+        (SendOpcode::MaskedCs, 9) => {
+            let n = one("masked_cs8");
+            let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
+            let o = MaskedCompareSwap::B8(MaskedCs { compare, compare_mask, swap, swap_mask });
+            WqeBuilder::masked_compare_swap(buf, at, remote, o, result)
+        }
+        other => panic!("{}: {other:?}", v.name),
+    }
+}
+
 /// The vector's WQE by the builder.
 fn build<'b>(v: &Vector, buf: &'b mut [u8], at: Position) -> &'b [u8] {
     let imm = v.number("imm") as u32;
-    let one = |key| v.all(key).remove(0);
     let remote = || {
-        let n = one("raddr");
+        let n = v.all("raddr").remove(0);
         Remote { addr: n[0], rkey: Rkey(n[1] as u32) }
     };
-    let result = || sges(v).first().map(|s| Local { addr: s.addr, lkey: s.lkey }).expect("an SGE");
-    let narrow = |key| one(key).into_iter().map(|n| n as u32).collect::<Vec<_>>();
     let mut payload = true;
     let mut builder = match SendOpcode::from_value(v.number("opcode") as u8) {
         SendOpcode::Nop => WqeBuilder::nop(buf, at),
@@ -40,7 +87,7 @@ fn build<'b>(v: &Vector, buf: &'b mut [u8], at: Position) -> &'b [u8] {
         SendOpcode::SendInval => WqeBuilder::send_inval(buf, at, Rkey(imm)),
         SendOpcode::LocalInval => WqeBuilder::local_inval(buf, at, Rkey(imm)),
         SendOpcode::Wait => {
-            let n = narrow("wait");
+            let n = narrow(v, "wait");
             WqeBuilder::wait(buf, at, n[1], n[0])
         }
         SendOpcode::Dump => {
@@ -52,40 +99,7 @@ fn build<'b>(v: &Vector, buf: &'b mut [u8], at: Position) -> &'b [u8] {
         SendOpcode::RdmaRead => WqeBuilder::read(buf, at, remote()),
         atomic => {
             payload = false;
-            match (atomic, v.number("opmod")) {
-                (SendOpcode::AtomicCs, 0) => {
-                    let n = one("atomic");
-                    WqeBuilder::compare_swap(buf, at, remote(), n[1], n[0], result())
-                }
-                (SendOpcode::AtomicFa, 0) => {
-                    WqeBuilder::fetch_add(buf, at, remote(), one("atomic")[0], result())
-                }
-                (SendOpcode::MaskedFa, 8) => {
-                    let n = narrow("masked_fa4");
-                    let o = MaskedFetchAdd::B4(MaskedFa { add: n[0], boundary: n[1] });
-                    WqeBuilder::masked_fetch_add(buf, at, remote(), o, result())
-                }
-                (SendOpcode::MaskedFa, 9) => {
-                    let n = one("masked_fa8");
-                    let o = MaskedFetchAdd::B8(MaskedFa { add: n[0], boundary: n[1] });
-                    WqeBuilder::masked_fetch_add(buf, at, remote(), o, result())
-                }
-                (SendOpcode::MaskedCs, 8) => {
-                    let n = narrow("masked_cs4");
-                    let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
-                    let o = MaskedCs { compare, compare_mask, swap, swap_mask };
-                    let o = MaskedCompareSwap::B4(o);
-                    WqeBuilder::masked_compare_swap(buf, at, remote(), o, result())
-                }
-                (SendOpcode::MaskedCs, 9) => {
-                    let n = one("masked_cs8");
-                    let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
-                    let o = MaskedCs { compare, compare_mask, swap, swap_mask };
-                    let o = MaskedCompareSwap::B8(o);
-                    WqeBuilder::masked_compare_swap(buf, at, remote(), o, result())
-                }
-                other => panic!("{}: {other:?}", v.name),
-            }
+            build_atomic(v, buf, at, atomic, remote())
         }
     };
     let flags = Flags::from_byte(v.number("fm_ce_se") as u8).expect("valid flags");
