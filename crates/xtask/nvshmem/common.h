@@ -57,8 +57,13 @@ inline void read_id(const char* file, nvshmemx_uniqueid_t* id) {
   fail(1, file, "rank 0 has left no unique id there after a minute");
 }
 
-// Starts NVSHMEM as one of two ranks; `file` carries the unique id from rank 0 to rank 1.
+// Starts NVSHMEM as one of two ranks, on a GPU of its own if there are two; `file` carries the unique id
+// from rank 0 to rank 1.
 inline void start_nvshmem(int rank, const char* file) {
+  int gpus = 0;
+  CHECK(cudaGetDeviceCount(&gpus));
+  CHECK(cudaSetDevice(rank % gpus));
+  CHECK(cudaFree(nullptr));
   nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
   if (rank != 0) {
     read_id(file, &id);

@@ -215,6 +215,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int rank = rank_ = std::atoi(argv[1]);
+  // Fails where there is one GPU: over NVLink there must be two.
   CHECK(cudaSetDevice(rank));
   start_nvshmem(rank, argv[2]);
 

@@ -80,10 +80,6 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   rank_ = std::atoi(argv[1]);
   const int iters = std::atoi(argv[3]), peer = 1 - rank_;
-  int gpus = 0;
-  CHECK(cudaGetDeviceCount(&gpus));
-  CHECK(cudaSetDevice(rank_ % gpus));
-  CHECK(cudaFree(nullptr));
   step("start");
   start_nvshmem(rank_, argv[2]);
   step("heap");

@@ -92,10 +92,6 @@ int main(int argc, char** argv) {
   rank_ = std::atoi(argv[1]);
   const auto consume = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "warpverbs_consume"));
   require(consume != nullptr, "this runs in `warpverbs run`, whose library has warpverbs_consume");
-  int gpus = 0;
-  CHECK(cudaGetDeviceCount(&gpus));
-  CHECK(cudaSetDevice(rank_ % gpus));
-  CHECK(cudaFree(nullptr));
   step("start");
   start_nvshmem(rank_, argv[2]);
   const size_t words = 2 * 132 * 256;
