@@ -9,6 +9,11 @@ use crate::{GpuError, Image};
 /// `-default-device` is for lambdas, which kernels leave unmarked: nvcc takes them so, NVRTC does not.
 const OPTIONS: [&str; 3] = ["-std=c++20", "-lineinfo", "-default-device"];
 
+/// Has PTX assembled by as many threads as there are cores, by compilers from 13.0 on: most kernels are one
+/// function with everything inlined, and a large image takes seconds. The machine code is the same, so that
+/// the cache's key leaves this out. Splitting what comes before PTX as well would change what is inlined.
+const IN_PARALLEL: &str = "--ptxas-options=--split-compile=0";
+
 /// Where a cubin came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -50,7 +55,11 @@ fn cubin_by(
         return Ok((cubin, Origin::Cached));
     }
     let name = format!("{}.cu", image.name);
-    let compiled = compiler.compile(image.source, &name, &options).map_err(|failure| {
+    let mut given = options;
+    if compiler.version() >= (13, 0) {
+        given.push(IN_PARALLEL.to_owned());
+    }
+    let compiled = compiler.compile(image.source, &name, &given).map_err(|failure| {
         let log = format!("{}\n{}", failure.what, failure.log);
         GpuError::Compile { image: image.name, arch: arch.to_owned(), log }
     })?;

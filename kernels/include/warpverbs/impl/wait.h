@@ -34,8 +34,14 @@ WV_DEVICE u64 patience_of(Deadline deadline) { return deadline.end >> 20; }
 struct Backoff {
   u32 rounds = 0;
 
-  WV_DEVICE void pause_once() {
-    pause(32u << (rounds < 4 ? rounds : 4));
+  WV_DEVICE void pause_once() { pause_behind(0); }
+  // `ahead`: how many WQEBBs must complete before the caller's turn. No NIC completes a WQEBB in a
+  // nanosecond, so a pause of as many nanoseconds cannot miss that turn. Waiters far behind must
+  // stay away: tens of thousands that look at one word hold up the poller, who writes it.
+  WV_DEVICE void pause_behind(u64 ahead) {
+    constexpr u32 longest = 1u << 14;
+    const u32 usual = 32u << (rounds < 4 ? rounds : 4);
+    pause(ahead <= usual ? usual : ahead < longest ? static_cast<u32>(ahead) : longest);
     rounds += 1;
   }
   WV_DEVICE bool look_at_host() const { return rounds % 256 == 255; }
@@ -152,7 +158,7 @@ WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline dead
       waited.status = Status::of(outcome::timeout);
       break;
     }
-    backoff.pause_once();
+    backoff.pause_behind(upto - done);
   }
   const outcome kind = waited.status.kind();
   if (kind == outcome::timeout || kind == outcome::aborted) {
