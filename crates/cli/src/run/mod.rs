@@ -16,6 +16,9 @@ use warpverbs::raw::nic::LinkKind;
 const LIBRARY: &str = "libwarpverbs_preload.so";
 /// The variable that says what the library is to do.
 const SETTINGS: &str = "WARPVERBS_RUN";
+/// Whether UCX registers memory with relaxed ordering. On AMD it does unless told otherwise, and then
+/// adds an offset to addresses that only keys of pieces undo, which the device has none of.
+const UCX_RELAXED: &str = "UCX_IB_PCI_RELAXED_ORDERING";
 /// Devices at most: each has an address of its own in the loopback network.
 const MAX_NICS: i64 = 3;
 
@@ -94,8 +97,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         preload.push(":");
         preload.push(others);
     }
+    let relaxed = std::env::var_os(UCX_RELAXED).unwrap_or_else(|| "n".into());
     let status = Command::new(program)
         .args(arguments)
+        .env(UCX_RELAXED, relaxed)
         .env("LD_PRELOAD", preload)
         .env("SYSFS_PATH", root.path())
         .env(SETTINGS, settings(args)?)

@@ -2,6 +2,7 @@
 //! small configurations; weakenings and faults, which these must notice.
 
 mod cases;
+mod cost;
 mod litmus;
 mod mutants;
 mod protocol;
