@@ -98,6 +98,11 @@ fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
+/// perftest gives up where other programs disturb it while it measures the processor's clock.
+fn is_disturbed(output: &Output) -> bool {
+    !output.status.success() && text(&output.stderr).contains("Correlation coefficient")
+}
+
 /// Kills the program that `warpverbs run` waits for.
 fn kill(child: &mut Child) {
     let children = format!("/proc/{0}/task/{0}/children", child.id());
@@ -170,11 +175,19 @@ fn pair_with(
     client: impl Fn(&str) -> Command,
     host: &str,
 ) -> Output {
-    let port = free_port();
-    let server = server_in(line, port, server);
-    let server = std::thread::spawn(move || finish(server));
-    let client = output(client(&format!("--verbose -- {line} -p {port} {host}")));
-    let server = server.join().unwrap();
+    let run = || {
+        let port = free_port();
+        let server = server_in(line, port, &server);
+        let server = std::thread::spawn(move || finish(server));
+        let client = output(client(&format!("--verbose -- {line} -p {port} {host}")));
+        (client, server.join().unwrap())
+    };
+    let (mut client, mut server) = run();
+    for _ in 0..3 {
+        if is_disturbed(&client) || is_disturbed(&server) {
+            (client, server) = run();
+        }
+    }
     for (side, output) in [("client", &client), ("server", &server)] {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{line}, {side}: {stdout}{stderr}");
