@@ -9,9 +9,9 @@ use crate::{GpuError, Image};
 /// `-default-device` is for lambdas, which kernels leave unmarked: nvcc takes them so, NVRTC does not.
 const OPTIONS: [&str; 3] = ["-std=c++20", "-lineinfo", "-default-device"];
 
-/// Has PTX assembled by as many threads as there are cores, by compilers from 13.0 on: most kernels are one
-/// function with everything inlined, and a large image takes seconds. The machine code is the same, so that
-/// the cache's key leaves this out. Splitting what comes before PTX as well would change what is inlined.
+/// Has the kernels of an image assembled side by side, by NVRTC from 13.0 on: with everything inlined they
+/// take seconds one after another. The machine code is the same, so the cache's key leaves this out.
+/// Splitting what comes before PTX as well would change what is inlined.
 const IN_PARALLEL: &str = "--ptxas-options=--split-compile=0";
 
 /// Where a cubin came from.
