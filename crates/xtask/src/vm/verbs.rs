@@ -119,8 +119,8 @@ fn removed(guest: &mut Guest) -> Result<()> {
         [(6, "", "program 0", "freed"), (100, "kill -KILL $P; ", "program 137", "writing")]
     {
         let command = format!(
-            "verbs_trouble outlive {seconds} >/tmp/out 2>&1 & P=$!; \
-             while ! grep -q writing /tmp/out; do sleep 0.1; done; \
+            "rm -f /tmp/out; verbs_trouble outlive {seconds} >/tmp/out 2>&1 & P=$!; \
+             while ! grep -qs writing /tmp/out; do sleep 0.1; done; \
              rdma link delete rxe0 & D=$!; \
              while [ -e /dev/infiniband/uverbs0 ]; do sleep 0.1; done; \
              kill -0 $P && kill -0 $D && echo both run; \
