@@ -183,10 +183,10 @@ fn pair_with(
         (client, server.join().unwrap())
     };
     let (mut client, mut server) = run();
-    for _ in 0..3 {
-        if is_disturbed(&client) || is_disturbed(&server) {
-            (client, server) = run();
-        }
+    let mut again = 3;
+    while again > 0 && (is_disturbed(&client) || is_disturbed(&server)) {
+        (client, server) = run();
+        again -= 1;
     }
     for (side, output) in [("client", &client), ("server", &server)] {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

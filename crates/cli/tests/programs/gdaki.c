@@ -3,7 +3,6 @@
 //
 // gdaki: exits with 0 if all was made and all work did what it says.
 #include "mailbox.h"
-#include <stdatomic.h>
 
 #define LOG_WQES 7
 #define WQES (1 << LOG_WQES)
@@ -11,15 +10,6 @@
 #define PUT_AT 4104
 #define COUNT_AT 64
 #define SINK_AT 128
-
-struct queue {
-    struct ibv_context *context;
-    struct memory cq, cq_record, wq, record;
-    struct mlx5dv_devx_uar *cq_uar, *uar;
-    struct mlx5dv_devx_obj *cq_object, *object;
-    uint32_t qpn, cqn;
-    uint16_t posted;
-};
 
 // Capabilities of a kind.
 static const char *capabilities(struct ibv_context *c, int kind) {
@@ -157,13 +147,6 @@ static uint16_t put(struct queue *q, const void *wqe) {
     return q->posted++;
 }
 
-static void ring(struct queue *q) {
-    atomic_thread_fence(memory_order_release);
-    ((volatile uint32_t *)q->record.at)[1] = htobe32(q->posted);
-    atomic_thread_fence(memory_order_release);
-    *(volatile uint64_t *)q->uar->reg_addr = htobe64((uint64_t)q->posted << 40 | (uint64_t)q->qpn << 8);
-}
-
 // The CQE of the WQE number `index` is in the ring: it has the parity of its turn.
 static int is_done(struct queue *q, uint16_t index) {
     volatile unsigned char *cqe = (volatile unsigned char *)q->cq.at + index % WQES * 64;
@@ -181,7 +164,7 @@ static int completed(struct queue *q, uint16_t index) {
 
 static int done(struct queue *q, const void *wqe) {
     uint16_t index = put(q, wqe);
-    ring(q);
+    announce(q, 1);
     return completed(q, index);
 }
 
@@ -225,7 +208,7 @@ static uint16_t count(struct queue *companion, struct queue *q, struct ibv_mr *m
     set(wqe, 52, 31, 0, mr->lkey);
     set64(wqe, 56, SINK_AT);
     uint16_t last = put(companion, wqe);
-    ring(companion);
+    announce(companion, 1);
     return last;
 }
 
@@ -273,14 +256,6 @@ static void work(struct queue *q, struct queue *companion, struct ibv_mr *here, 
         CHECK(done(q, wqe) == 0 && is_done(q, q->posted - 2) && from[0] == sum);
         for (int k = 1; k < 64; k++) CHECK(from[k] == i * 1000 + k);
     }
-}
-
-static void destroy(struct queue *q) {
-    CHECK(mlx5dv_devx_obj_destroy(q->object) == 0);
-    CHECK(mlx5dv_devx_obj_destroy(q->cq_object) == 0);
-    mlx5dv_devx_free_uar(q->uar);
-    mlx5dv_devx_free_uar(q->cq_uar);
-    give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
 }
 
 int main(void) {

@@ -7,7 +7,6 @@
 #include "mailbox.h"
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdatomic.h>
 
 #define KEY 0x5623CEAFul
 #define WQEBBS 16
@@ -37,20 +36,11 @@ static struct device device(int side) {
     return d;
 }
 
-// A send queue with its collapsed CQ.
-struct queue {
-    struct ibv_context *context;
-    struct memory cq, cq_record, wq, record;
-    struct mlx5dv_devx_uar *cq_uar, *uar;
-    struct mlx5dv_devx_obj *cq_object, *object;
-    uint32_t qpn;
-    uint16_t posted;
-};
-
+// A send queue with a collapsed CQ.
 static struct queue queue(int side, const struct device *d, int service) {
     struct queue q = {.context = context[side]};
     char mailbox[0x110] = {0};
-    uint32_t cqn, eqn;
+    uint32_t eqn;
     CHECK(mlx5dv_devx_query_eqn(q.context, 0, &eqn) == 0);
     q.cq = memory(q.context, 1 << 16);
     q.cq_record = memory(q.context, 1 << 16);
@@ -67,7 +57,7 @@ static struct queue queue(int side, const struct device *d, int service) {
     set(cqc, 0xc, 23, 0, q.cq_uar->page_id);
     set(cqc, 0x14, 7, 0, eqn);
     set(cqc, 0x18, 28, 24, 4); // pages of 64 KiB
-    q.cq_object = make(q.context, mailbox, &cqn);
+    q.cq_object = make(q.context, mailbox, &q.cqn);
 
     // As the CPU handler does with a libmlx5 that has no register for each QP.
     CHECK((q.uar = mlx5dv_devx_alloc_uar(q.context, MLX5DV_UAR_ALLOC_TYPE_NC)));
@@ -84,7 +74,7 @@ static struct queue queue(int side, const struct device *d, int service) {
     set(qpc, 8, 14, 11, 4);
     set(qpc, 0xc, 23, 0, q.uar->page_id);
     set(qpc, 0x10, 23, 0, side);
-    set(qpc, 0x7c, 23, 0, cqn);
+    set(qpc, 0x7c, 23, 0, q.cqn);
     set(qpc, 0x9c, 23, 0, d->recv_cqn);
     set(qpc, 0xac, 26, 24, 1); // receives of an SRQ
     set(qpc, 0xac, 23, 0, d->srqn);
@@ -135,11 +125,7 @@ static void ready(struct queue *q, int side, const struct queue *peer, const str
 static void ring(struct queue *q, const void *wqe, int half) {
     memcpy(q->wq.at + q->posted % WQEBBS * 64, wqe, 64);
     q->posted++;
-    atomic_thread_fence(memory_order_release);
-    ((volatile uint32_t *)q->record.at)[half] = htobe32(q->posted);
-    atomic_thread_fence(memory_order_release);
-    uint64_t value = htobe64((uint64_t)q->posted << 40 | (uint64_t)q->qpn << 8);
-    *(volatile uint64_t *)q->uar->reg_addr = value;
+    announce(q, half);
 }
 
 // Opcode and syndrome of the CQE for the newest work.
@@ -225,14 +211,6 @@ static void no_dmabufs(void) {
         .size = PAGE, .pgsz_bitmap = ~0ull, .comp_mask = MLX5DV_UMEM_MASK_DMABUF, .dmabuf_fd = fd};
     CHECK(!mlx5dv_devx_umem_reg_ex(context[0], &in) && errno == EOPNOTSUPP);
     close(fd);
-}
-
-static void destroy(struct queue *q) {
-    CHECK(mlx5dv_devx_obj_destroy(q->object) == 0);
-    CHECK(mlx5dv_devx_obj_destroy(q->cq_object) == 0);
-    mlx5dv_devx_free_uar(q->uar);
-    mlx5dv_devx_free_uar(q->cq_uar);
-    give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
 }
 
 int main(int argc, char **argv) {

@@ -1,8 +1,9 @@
-// Mailboxes of firmware commands by the places of their bits, and memory for queues.
+// Mailboxes of firmware commands by the places of their bits, and queues made by them.
 #pragma once
 #include "verbs_pair.h"
 #include <endian.h>
 #include <errno.h>
+#include <stdatomic.h>
 
 // Bits `high` to `low` of the 32-bit word at byte `at`.
 static void set(void *mailbox, int at, int high, int low, uint32_t value) {
@@ -97,6 +98,32 @@ static void resolve(int side, union ibv_gid gid, char *path) {
     set(path, 8, 7, 0, 255);
     CHECK(memcmp(dah.av->rgid, gid.raw, 16) == 0);
     CHECK(ibv_destroy_ah(ah) == 0);
+}
+
+// A send queue with its CQ.
+struct queue {
+    struct ibv_context *context;
+    struct memory cq, cq_record, wq, record;
+    struct mlx5dv_devx_uar *cq_uar, *uar;
+    struct mlx5dv_devx_obj *cq_object, *object;
+    uint32_t qpn, cqn;
+    uint16_t posted;
+};
+
+static void destroy(struct queue *q) {
+    CHECK(mlx5dv_devx_obj_destroy(q->object) == 0);
+    CHECK(mlx5dv_devx_obj_destroy(q->cq_object) == 0);
+    mlx5dv_devx_free_uar(q->uar);
+    mlx5dv_devx_free_uar(q->cq_uar);
+    give_back(q->cq), give_back(q->cq_record), give_back(q->wq), give_back(q->record);
+}
+
+// Writes what was posted to one half of the record, and rings.
+static void announce(struct queue *q, int half) {
+    atomic_thread_fence(memory_order_release);
+    ((volatile uint32_t *)q->record.at)[half] = htobe32(q->posted);
+    atomic_thread_fence(memory_order_release);
+    *(volatile uint64_t *)q->uar->reg_addr = htobe64((uint64_t)q->posted << 40 | (uint64_t)q->qpn << 8);
 }
 
 // The first segment of the WQE number `index`: 64 bytes, `segments` of 16 used, with a CQE.

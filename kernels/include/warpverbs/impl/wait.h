@@ -35,9 +35,9 @@ struct Backoff {
   u32 rounds = 0;
 
   WV_DEVICE void pause_once() { pause_behind(0); }
-  // `ahead`: how many WQEBBs must complete before the caller's turn. No NIC completes a WQEBB in a
-  // nanosecond, so a pause of as many nanoseconds cannot miss that turn. Waiters far behind must
-  // stay away: tens of thousands that look at one word hold up the poller, who writes it.
+  // `ahead`: how many WQEBBs must complete before the caller's turn. A pause lasts at most twice what
+  // is asked for, and no queue completes a WQEBB in two nanoseconds, so that turn is not missed.
+  // Waiters far behind must stay away: thousands that look at one word hold up its writer, the poller.
   WV_DEVICE void pause_behind(u64 ahead) {
     constexpr u32 longest = 1u << 14;
     const u32 usual = 32u << (rounds < 4 ? rounds : 4);
