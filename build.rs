@@ -1,9 +1,35 @@
-//! Builds `kernels/src` for the host SIMT device and embeds its source for GPUs.
+//! Builds `kernels/src` for the host SIMT device and embeds its source for GPUs. What a feature needs
+//! alone is left out without it.
 
 use warpverbs_kernel_build::{BuildError, Builder};
+
+/// Kernels that one feature alone needs.
+const OF_FEATURES: [(&str, &[&str]); 3] = [
+    ("AGENT", &["nixl", "simple_write"]),
+    ("SHMEM", &["shm_coll", "shm_pipeline"]),
+    (
+        "TEST_KERNELS",
+        &[
+            "conform",
+            "faults",
+            "nixl_litmus",
+            "progress",
+            "selftest",
+            "shm",
+            "shm_litmus",
+            "shm_mail",
+            "shm_perf",
+            "stress",
+            "waits",
+        ],
+    ),
+];
 
 fn main() -> Result<(), BuildError> {
     // `DEP_WARPVERBS_INCLUDE` in the build scripts of packages that depend on this one.
     println!("cargo::metadata=include={}/kernels/include", env!("CARGO_MANIFEST_DIR"));
-    Builder::new("kernels/src").include("kernels/include").compile()
+    let without = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_none();
+    let unneeded = OF_FEATURES.iter().filter(|(feature, _)| without(feature));
+    let unneeded = unneeded.flat_map(|(_, names)| names.iter().copied());
+    Builder::new("kernels/src").include("kernels/include").leave_out(unneeded).compile()
 }

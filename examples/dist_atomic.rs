@@ -118,7 +118,7 @@ impl Counter {
         let mine = number.as_ref().map(|number| number.remote().to_bytes());
         let told = rank.exchange("number", &mine.unwrap_or_default())?;
         let word = told.first().context("nothing of rank 0")?;
-        let word = RemoteRegion::from_bytes(word).context("what rank 0 sent")?;
+        let word = RemoteRegion::from_bytes(word).context("the bytes from rank 0")?;
         let to_number = mesh.links().filter(|link| link.peer == 0);
         let target = |link: &Link| kernels::Target {
             qp: link.endpoint.device_qp(),

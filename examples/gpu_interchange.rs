@@ -32,7 +32,7 @@ struct Flags {
     /// Sending and receiving GPU: A,B, each a number or a name as --gpu takes
     #[arg(long, value_name = "A,B")]
     gpus: Option<String>,
-    /// What carries it: queue pairs, or a symmetric heap, by loads and stores where possible
+    /// The carrier: queue pairs, or a symmetric heap, by loads and stores where possible
     #[arg(long, value_enum, default_value_t = Path::Qp)]
     path: Path,
 }

@@ -31,7 +31,7 @@ struct Flags {
     /// Messages that the receiver's ring holds
     #[arg(long, default_value_t = 16)]
     slots: u32,
-    /// What the slow receiver spends on each message, microseconds
+    /// Microseconds that the slow receiver spends on each message
     #[arg(long, default_value_t = 500)]
     delay_us: u64,
     /// The path that messages take

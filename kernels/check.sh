@@ -9,7 +9,7 @@
 #   CUDA_ARCHS (default: 80 90 100)   HIP_ARCHS (default: gfx942 gfx90a)
 #   STRICT=1: what is skipped fails
 #
-# NVRTC has a test of its own: cargo test --test nvrtc -- --ignored
+# NVRTC has a test of its own: cargo test --workspace --test it nvrtc:: -- --ignored
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -21,6 +21,7 @@ pub enum Error {
     #[error(transparent)]
     World(#[from] WorldError),
     /// A symmetric heap could not be made or used.
+    #[cfg(feature = "shmem")]
     #[error(transparent)]
     Shmem(#[from] warpverbs_shmem::ShmemError),
     /// Nothing says which rank this process is, or it cannot be.

@@ -57,11 +57,19 @@
 //!
 //! # Features
 //!
-//! All are on by default, and nothing is linked for any of them.
+//! Nothing is linked for any of them. These are on by default:
 //!
 //! - `cuda`: kernels on NVIDIA GPUs. Without it they run on the host SIMT device.
 //! - `verbs`: RDMA devices by libibverbs.
 //! - `udp`: a link of the software NIC to other hosts. Without it the software NIC is loopback.
+//!
+//! These are not, and `full` is all three of them:
+//!
+//! - `agent`: lists of blocks between named agents, in the module `agent`.
+//! - `devmem`: payload from the network into GPU memory over plain TCP, in the module `devmem`.
+//! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
+//!
+//! `test-kernels` is for the program `warpverbs` and the tests of this workspace.
 #![deny(unsafe_code)]
 
 // Generated code names this crate.
@@ -91,6 +99,7 @@ pub use warpverbs_rendezvous as rendezvous;
 pub use warpverbs_transport as transport;
 
 /// Memory at the same offsets on every rank, which kernels of all ranks reach.
+#[cfg(feature = "shmem")]
 pub mod shmem {
     pub use warpverbs_shmem::layout::{TEAM_BLOCK_BYTES, mail_block_bytes};
     pub use warpverbs_shmem::{
@@ -100,9 +109,11 @@ pub mod shmem {
 }
 
 /// Agents: register memory, exchange metadata, move lists of blocks by the best path there is.
+#[cfg(feature = "agent")]
 pub use warpverbs_agent as agent;
 
 /// Payload from the network into GPU memory over plain TCP.
+#[cfg(feature = "devmem")]
 #[doc(inline)]
 pub use warpverbs_devmem as devmem;
 
@@ -115,13 +126,15 @@ pub mod raw {
     /// The software NIC.
     pub use warpverbs_nic as nic;
     /// Memory of other processes of this machine, pair by pair.
+    #[cfg(any(feature = "agent", feature = "shmem"))]
     pub use warpverbs_peer as peer;
     /// libibverbs, loaded at run time.
     #[cfg(feature = "verbs")]
     pub use warpverbs_verbs as verbs;
 }
 
-/// Every kernel of this package: one module per file of `kernels/src`, one launcher per kernel.
+/// Every kernel of this package that its features ask for: one module per file of `kernels/src`, one
+/// launcher per kernel.
 #[allow(unsafe_code)]
 pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -193,5 +206,5 @@ pub mod kernels {
 ///     KernelPtr::<Qp>::from(buffer)
 /// }
 /// ```
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "test-kernels"))]
 struct WhatDoesNotCompile;

@@ -49,7 +49,7 @@ impl Mesh {
             let (sent, expected) = (handles.len(), endpoints.len());
             ensure!(sent == expected, "rank {peer} sent {sent} endpoints, expected {expected}");
             for (endpoint, handle) in endpoints.into_iter().zip(handles) {
-                let who = || format!("what rank {peer} sent");
+                let who = || format!("the bytes from rank {peer}");
                 let handle = EndpointHandle::from_bytes(&handle).with_context(who)?;
                 let to = || format!("connecting to rank {peer}");
                 endpoint.connect(&handle).with_context(to)?;
@@ -113,7 +113,7 @@ impl Rank<'_> {
         let theirs = self.trade("regions", &told)?;
         let peers = self.others().zip(own).zip(theirs);
         let inboxes = peers.map(|((peer, own), theirs)| {
-            let who = || format!("what rank {peer} sent");
+            let who = || format!("the bytes from rank {peer}");
             let theirs = theirs.first().with_context(who)?;
             Ok(Inbox { peer, own, theirs: RemoteRegion::from_bytes(theirs).with_context(who)? })
         });

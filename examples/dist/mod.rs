@@ -55,7 +55,7 @@ pub(crate) struct Job {
     /// UDP port; 0 is any, 4791 the standard
     #[arg(long, default_value_t = 0)]
     udp_port: u16,
-    /// What leads to the others: udp, shm (memory of this machine that all share) or auto
+    /// Link to the others: udp, shm (memory of this machine that all share) or auto
     /// [default: what WARPVERBS_LINK says, or udp]
     #[arg(long)]
     link: Option<LinkKind>,

@@ -208,7 +208,7 @@ impl<'r> Rank<'r> {
         let own = self.number() as usize;
         let lists = self.others().map(|rank| {
             let list = lists_of(&all[rank as usize]).and_then(|lists| lists.into_iter().nth(own));
-            list.with_context(|| format!("what rank {rank} sent ({name}) is cut short"))
+            list.with_context(|| format!("the bytes from rank {rank} ({name}) are cut short"))
         });
         lists.collect()
     }

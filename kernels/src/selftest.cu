@@ -1,5 +1,5 @@
 // What any device must do: identifiers, collectives, divergence, barriers, shared memory, atomics.
-// tests/selftest.rs runs these on host SIMT and on GPUs.
+// tests/it/selftest.rs runs these on host SIMT and on GPUs.
 #include "warpverbs/impl/wqe.h"
 
 using namespace wv;

@@ -8,7 +8,8 @@ use crate::metadata::{Content, Generation};
 use crate::path::Explanation;
 use crate::peer::RemoteMemory;
 use crate::prepared::{Plan, Prepared};
-use crate::transfer::{Op, Transfer};
+use crate::state::Op;
+use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
@@ -113,7 +114,7 @@ impl Agent {
     /// # Errors
     /// They would be more than 4 GiB.
     pub fn metadata(&self) -> Result<Vec<u8>, AgentError> {
-        self.inner().full_metadata()
+        Ok(self.inner().full_metadata()?.to_vec())
     }
 
     /// As [`Agent::metadata`], with some of the memory: it is added to what a peer knows. Without
@@ -134,12 +135,14 @@ impl Agent {
         self.inner().tell(Content::Gone, Vec::new())
     }
 
-    /// Takes a peer's metadata, and gives its name. That of a newer start of an agent replaces the
-    /// older one, whose transfers fail from then on.
+    /// Takes a peer's metadata, and gives its name. That of another start of the agent replaces what was
+    /// known, whose transfers fail from then on. If that other start is the older one by the clocks of
+    /// their hosts, the one that is known is asked first, which takes up to [`Agent::deadline`]; if it
+    /// answers it stays.
     ///
     /// # Errors
-    /// The bytes are foreign, damaged, of another job, of this agent, or of a start that has been
-    /// replaced.
+    /// The bytes are foreign, damaged, of another job, of this agent, or of an older start than one that
+    /// runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
         self.inner().load(bytes, None)
     }
@@ -149,17 +152,20 @@ impl Agent {
         self.inner().control.address()
     }
 
-    /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name.
+    /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name. The
+    /// address alone says nothing about an agent, so both need the token of one job
+    /// ([`AgentConfig::token`]). Without one metadata travels by other means, such as an
+    /// [`Exchange`](crate::Exchange).
     ///
     /// # Errors
-    /// Nobody answers in time, or who does has not the same token; otherwise as
+    /// No token is set; nobody answers in time; the other end has another token; otherwise as
     /// [`Agent::load_metadata`].
     pub fn fetch_metadata(
         &self,
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<String, AgentError> {
-        self.load_metadata(&control::fetch(self.inner(), address, timeout)?)
+        self.load_metadata(&control::fetch(&**self.inner(), address, timeout)?)
     }
 
     /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
@@ -173,7 +179,7 @@ impl Agent {
         metadata: &[u8],
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        control::load(self.inner(), address, timeout, metadata)
+        control::load(&**self.inner(), address, timeout, metadata)
     }
 
     /// Waits until metadata of an agent of this name is loaded.

@@ -94,8 +94,13 @@ impl AgentConfig {
         Self { advertise: addresses.into_iter().collect(), ..self }
     }
 
-    /// A secret that all agents of the job share. Where one is set, nobody without it gets metadata
-    /// from this agent, gives it any, or connects to it.
+    /// A secret that all agents of the job share. Metadata of agents with another one is refused. Agents
+    /// fetch and send metadata by address only where a token is set:
+    /// [`Agent::fetch_metadata`](crate::Agent::fetch_metadata) and
+    /// [`Agent::send_metadata`](crate::Agent::send_metadata) know nothing of the other end but this.
+    ///
+    /// Everything else is asked for by connections that must show a random secret of the agent they lead
+    /// to. It travels with that agent's metadata, token or not, so metadata is to be kept from strangers.
     #[must_use]
     pub fn token(self, token: impl Into<Vec<u8>>) -> Self {
         Self { token: token.into(), ..self }
@@ -213,6 +218,9 @@ impl AgentConfig {
         field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
         let nics = self.nics.len();
         field("NICs", nics as u64, nics <= 16, "at most 16")?;
+        let addresses = self.advertise.len();
+        let few = addresses <= crate::metadata::MAX_ADDRESSES;
+        field("advertise", addresses as u64, few, "at most 64 addresses")?;
         let sockets = self.tcp_sockets;
         field("tcp_sockets", sockets.into(), (1..=64).contains(&sockets), "1 to 64")?;
         let window = self.window;

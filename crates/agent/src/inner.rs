@@ -2,24 +2,24 @@
 
 use crate::control::Control;
 use crate::control::link::ended;
+use crate::control::services::Revoked;
 use crate::list::{Extent, Owner};
 use crate::lock;
-use crate::memory::{LocalMemory, Memory};
-use crate::metadata::{Contact, Content, Generation, Metadata, check_name, random};
+use crate::memory::{Kept, LocalMemory, Memory};
+use crate::metadata::{Contact, Content, Generation, Metadata, check_name};
 use crate::path::network::Answering;
 use crate::path::tcp::Serving;
-use crate::path::{Pair, Route};
+use crate::path::{Pair, Route, until};
 use crate::peer::{Peer, PeerMemory};
 use crate::stream::Offered;
 use crate::{AgentConfig, AgentError};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 use warpverbs_devmem::transport::Receive;
 use warpverbs_gpu::{Gpu, GpuChoice, GpuKind};
-use warpverbs_mem::{Region, SmallBuf};
 use warpverbs_peer::Exporter;
 use warpverbs_transport::{Access, Device};
 
@@ -30,10 +30,12 @@ pub(crate) struct Inner {
     /// The host SIMT device, which maps host memory of other processes. `gpu` itself if that is it.
     pub(crate) host: Arc<dyn Gpu>,
     pub(crate) contact: Contact,
-    /// What `contact.proof` is about.
-    _proof: Region,
     exporter: Exporter,
     memories: RwLock<FxHashMap<u32, Arc<LocalMemory>>>,
+    /// Counts changes of `memories`, under its lock.
+    changes: AtomicU64,
+    /// Metadata of all memory, as it was after so many changes.
+    told: Mutex<Option<(u64, Arc<[u8]>)>>,
     next: AtomicU32,
     peers: RwLock<HashMap<Arc<str>, Arc<Peer>>>,
     /// Metadata has been loaded.
@@ -44,14 +46,21 @@ pub(crate) struct Inner {
     pub(crate) serving: Serving,
     /// Where connections over TCP receive, once one was asked for.
     pub(crate) tcp_receive: OnceLock<Receive>,
-    pub(crate) streams: Offered,
+    pub(crate) streams: Arc<Offered>,
 }
 
-/// The agents of this process.
-static AGENTS: Mutex<BTreeMap<String, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+/// A name, and which start of that agent.
+type Start = (Arc<str>, [u8; 16]);
 
-fn agents() -> MutexGuard<'static, BTreeMap<String, Weak<Inner>>> {
+/// The agents of this process.
+static AGENTS: Mutex<BTreeMap<Start, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+
+fn agents() -> MutexGuard<'static, BTreeMap<Start, Weak<Inner>>> {
     lock(&AGENTS)
+}
+
+fn start(owner: &Owner) -> Start {
+    (owner.name.clone(), owner.generation.to_bytes())
 }
 
 fn unknown(name: &str) -> AgentError {
@@ -76,8 +85,6 @@ impl Inner {
                 (host.clone(), host)
             }
         };
-        let proof = random()?;
-        let region = SmallBuf::of(&proof);
         let exporter = Exporter::start(&*gpu);
         let exporter = exporter.map_err(|error| AgentError::system("unix socket", error))?;
         let control = Control::new(&config)?;
@@ -87,9 +94,8 @@ impl Inner {
         };
         let contact = Contact {
             addresses,
-            introduction: exporter.introduction().clone(),
-            proof_addr: region.addr(),
-            proof,
+            introduction: exporter.introduction().clone().without_secrets(),
+            secret: control.secret().clone(),
         };
         let inner = Inner {
             owner: Owner { name: name.into(), generation: Generation::new()? },
@@ -97,9 +103,10 @@ impl Inner {
             gpu,
             host,
             contact,
-            _proof: region,
             exporter,
             memories: RwLock::default(),
+            changes: AtomicU64::new(0),
+            told: Mutex::default(),
             next: AtomicU32::new(0),
             peers: RwLock::default(),
             news: Condvar::new(),
@@ -108,10 +115,10 @@ impl Inner {
             answering: Answering::default(),
             serving: Serving::default(),
             tcp_receive: OnceLock::new(),
-            streams: Offered::default(),
+            streams: Arc::default(),
         };
         let inner = Arc::new(inner);
-        agents().insert(inner.owner.to_string(), Arc::downgrade(&inner));
+        agents().insert(start(&inner.owner), Arc::downgrade(&inner));
         Ok(inner)
     }
 
@@ -139,6 +146,7 @@ impl Inner {
         let memory = Arc::new(LocalMemory::new(extent, exported, keys));
         let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         memories.insert(id, memory.clone());
+        self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(memory)
     }
 
@@ -146,9 +154,11 @@ impl Inner {
     pub(crate) fn forget(&self, memory: &Arc<LocalMemory>) {
         let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         let known = memories.remove(&memory.extent.id);
+        self.changes.fetch_add(1, Ordering::Relaxed);
         drop(memories);
         if known.is_some() {
-            self.control.revoke(memory);
+            let kept: Arc<dyn Revoked> = Kept::new(memory);
+            self.control.revoke(&kept);
         }
     }
 
@@ -171,7 +181,15 @@ impl Inner {
         Ok(metadata.to_bytes(&self.config.token)?)
     }
 
-    fn learn(&self, metadata: Metadata, owner: Owner) -> Result<(), AgentError> {
+    /// `brought`: by a connection, of which nothing is known but that its end is of the job. `over`: the
+    /// start of the peer that has ended.
+    fn learn(
+        &self,
+        metadata: Metadata,
+        owner: Owner,
+        brought: bool,
+        over: Option<&Owner>,
+    ) -> Result<(), AgentError> {
         if owner.name == self.owner.name {
             return Err(AgentError::Foreign {
                 what: "the metadata",
@@ -186,7 +204,13 @@ impl Inner {
         {
             let (peer, current) = (owner.name.to_string(), known.owner.generation);
             let found = owner.generation;
-            if found.is_before(&current) {
+            // Hosts' clocks differ. A start that runs is not replaced by whoever can reach this agent,
+            // whatever time it gives.
+            let stays = match brought {
+                true => self.is_alive(known),
+                false => found.is_before(&current) && over != Some(&known.owner),
+            };
+            if stays && known.check().is_ok() {
                 return Err(AgentError::Stale { peer, current, found });
             }
             known.lose(AgentError::Stale { peer, current: found, found: current });
@@ -194,7 +218,10 @@ impl Inner {
         }
         if metadata.content == Content::Gone {
             if let Some(known) = peers.remove(&owner.name) {
-                let (peer, why) = (owner.to_string(), "it has told so".to_owned());
+                let (peer, why) = (
+                    owner.to_string(),
+                    "the agent has said that it is no longer to be used".to_owned(),
+                );
                 known.lose(AgentError::PeerLost { peer, why });
             }
             return Ok(());
@@ -206,7 +233,7 @@ impl Inner {
             known.learn(metadata);
             return Ok(());
         }
-        let here = agents().get(&owner.to_string()).cloned();
+        let here = agents().get(&start(&owner)).cloned();
         let peer = Peer::new(&metadata, here);
         peer.learn(metadata);
         peers.insert(owner.name, Arc::new(peer));
@@ -264,26 +291,59 @@ impl Inner {
         peer: &Arc<Peer>,
         remote: &Arc<PeerMemory>,
     ) -> Result<Arc<Route>, AgentError> {
-        Pair { agent: self, local, peer, remote }.route()
+        let until = until(Instant::now(), self.config.deadline);
+        Pair { agent: self, local, peer, remote, until }.route()
     }
 
-    pub(crate) fn full_metadata(&self) -> Result<Vec<u8>, AgentError> {
+    /// Metadata of all memory, which is kept until that changes.
+    pub(crate) fn full_metadata(&self) -> Result<Arc<[u8]>, AgentError> {
+        let mut told = lock(&self.told);
         let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changes.load(Ordering::Relaxed);
+        if let Some((_, bytes)) = told.as_ref().filter(|(then, _)| *then == changes) {
+            return Ok(bytes.clone());
+        }
         let mut all: Vec<_> = memories.values().filter_map(|memory| memory.info()).collect();
         drop(memories);
         all.sort_by_key(|memory| memory.id);
-        self.tell(Content::Full, all)
+        let bytes: Arc<[u8]> = self.tell(Content::Full, all)?.into();
+        *told = Some((changes, bytes.clone()));
+        Ok(bytes)
     }
 
-    /// Takes metadata, if it is of `from`.
+    /// Takes metadata, if it is of `from`. That of a start which is older by its host's clock is taken if
+    /// the start that is known does not answer.
     pub(crate) fn load(&self, bytes: &[u8], from: Option<&Owner>) -> Result<String, AgentError> {
+        match self.take(bytes, from, (false, None)) {
+            Err(AgentError::Stale { peer, current, found }) => {
+                let known = self.peer(&peer)?;
+                if known.owner.generation == current && self.answers(&known) {
+                    return Err(AgentError::Stale { peer, current, found });
+                }
+                self.take(bytes, from, (false, Some(&known.owner)))
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes metadata that `from` has brought by a connection. Waits for nobody.
+    pub(crate) fn load_brought(&self, bytes: &[u8], from: &Owner) -> Result<String, AgentError> {
+        self.take(bytes, Some(from), (true, None))
+    }
+
+    fn take(
+        &self,
+        bytes: &[u8],
+        from: Option<&Owner>,
+        (brought, over): (bool, Option<&Owner>),
+    ) -> Result<String, AgentError> {
         let metadata = Metadata::from_bytes(bytes, &self.config.token)?;
         let owner = Owner { name: metadata.name.clone(), generation: metadata.generation };
         if let Some(from) = from.filter(|from| **from != owner) {
             let (owner, expected) = (owner.to_string(), from.to_string());
             return Err(AgentError::Foreign { what: "the metadata", owner, expected });
         }
-        self.learn(metadata, owner.clone())?;
+        self.learn(metadata, owner.clone(), brought, over)?;
         // Under the lock, so that no waiter has looked and does not wait yet.
         drop(lock(&self.news_lock));
         self.news.notify_all();
@@ -291,26 +351,27 @@ impl Inner {
     }
 
     /// Numbers of all registered memory.
-    pub(crate) fn live(&self) -> Vec<u32> {
+    pub(crate) fn registered(&self) -> Vec<u32> {
         let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
         memories.keys().copied().collect()
     }
 
     /// Ends all registrations.
-    pub(crate) fn take_memories(&self) -> Vec<Arc<LocalMemory>> {
+    pub(crate) fn end_registrations(&self) -> Vec<Arc<LocalMemory>> {
         let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
         let all: Vec<_> = memories.drain().map(|(_, memory)| memory).collect();
+        self.changes.fetch_add(1, Ordering::Relaxed);
         drop(memories);
         all.iter().for_each(|memory| memory.retire());
         all
     }
 
     pub(crate) fn close(&self) {
-        agents().remove(&self.owner.to_string());
+        agents().remove(&start(&self.owner));
         self.control.stop();
         self.serving.close();
         // Where there was no thread.
-        self.take_memories();
+        self.end_registrations();
         self.streams.close(&ended(&self.owner));
         let peers =
             std::mem::take(&mut *self.peers.write().unwrap_or_else(PoisonError::into_inner));

@@ -1,7 +1,8 @@
 //! What kernels need to reach memory of a peer by themselves.
 
-use crate::path::PathKind;
+use crate::path::{PathKind, until};
 use crate::{Agent, AgentError, Reason, RemoteMemory};
+use std::time::Instant;
 use warpverbs_gpu::{Buffer, KernelPtr, Qp};
 use warpverbs_transport::RemoteRegion;
 
@@ -44,7 +45,8 @@ impl Agent {
                 false => tried.push(Reason::new("same process", "the agents' devices differ")),
             }
         }
-        let range = remote.0.range(inner, &peer);
+        let until = until(Instant::now(), inner.config.deadline);
+        let range = remote.0.range(inner, &peer, until)?;
         if let Some(buffer) = range.mapped() {
             return Ok(KernelAccess::Direct(buffer.clone()));
         }
@@ -56,7 +58,7 @@ impl Agent {
                 tried,
             });
         };
-        let pairs = peer.kernel_pairs.get(inner, &peer)?;
+        let pairs = peer.kernel_pairs.get(inner, &peer, until)?;
         let pairs = pairs.iter().map(|endpoint| endpoint.device_qp()).collect();
         Ok(KernelAccess::Rdma { region, pairs })
     }

@@ -45,7 +45,7 @@
 //! - Registered memory lives as long as a transfer of this process, or a peer that copies it by
 //!   itself, may touch it. Deregistering refuses new transfers and ends none.
 //! - A terminal [`State`] stays until the transfer is posted again. After it, no byte of the local
-//!   memory is touched, and the first cause of a failure is kept.
+//!   memory is touched, and over TCP none of the peer's; the first cause of a failure is kept.
 //! - A notification is delivered once, after all data of its transfer is visible, and in the order
 //!   of posts to a peer; or its transfer fails.
 //! - Every wait has a deadline.
@@ -63,14 +63,20 @@ mod exchange;
 mod inner;
 mod kernel_access;
 mod list;
+mod made;
 mod memory;
 mod metadata;
+mod numbers;
 mod options;
 mod path;
 mod peer;
 mod prepared;
+mod proof;
 #[doc(hidden)]
 pub mod raw;
+mod run;
+mod serve;
+mod state;
 mod stream;
 mod transfer;
 
@@ -91,8 +97,9 @@ pub use options::PostOptions;
 pub use path::{Estimate, Explanation, PathKind};
 pub use peer::RemoteMemory;
 pub use prepared::Prepared;
+pub use state::{Op, State, Telemetry};
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
-pub use transfer::{Completion, Op, State, Telemetry, Transfer};
+pub use transfer::{Completion, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;
 

@@ -13,6 +13,7 @@ use warpverbs_devmem::transport::Registration as TcpKey;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
 use warpverbs_peer::Exported;
+use warpverbs_peer::descriptor::Secrets;
 use warpverbs_transport::MemoryRegion;
 
 /// Memory that can be registered: owned, or shared with other owners.
@@ -134,6 +135,13 @@ impl LocalMemory {
             *key = Some(serving.register(self.region())?);
         }
         Ok(key.as_ref().map_or_else(Vec::new, |key| key.remote().to_bytes().to_vec()))
+    }
+
+    /// Hands its descriptors to a peer that shows these secrets.
+    pub(crate) fn grant(&self, secrets: Secrets) {
+        if let Some(exported) = &*self.exported() {
+            exported.grant(secrets);
+        }
     }
 
     /// For peers, unless it has been deregistered.

@@ -12,9 +12,11 @@ use warpverbs_mem::Kind;
 use warpverbs_peer::{Introduction, RangeOffer};
 
 pub(crate) const FORMAT: Format =
-    Format { what: "metadata of an agent", magic: *b"WVAM", version: 2 };
+    Format { what: "metadata of an agent", magic: *b"WVAM", version: 3 };
 /// The longest name of an agent and of a label, bytes.
 pub(crate) const MAX_NAME: usize = 256;
+/// Addresses at which an agent may say that it listens.
+pub(crate) const MAX_ADDRESSES: usize = 64;
 
 /// Which start of an agent: one that starts again under the same name has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -30,6 +32,11 @@ impl Generation {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self { started, nonce: u64::from_le_bytes(random()?) })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(started: u64, nonce: u64) -> Self {
+        Self { started, nonce }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; 16] {
@@ -56,6 +63,27 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], AgentError> {
     let system = |error: getrandom::Error| std::io::Error::other(error.to_string());
     getrandom::fill(&mut bytes).map_err(|error| AgentError::system("getrandom", system(error)))?;
     Ok(bytes)
+}
+
+/// Random bytes that an agent makes for itself and that travel with its metadata: whoever connects to it
+/// shows that it has them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    pub(crate) fn new() -> Result<Self, AgentError> {
+        random().map(Self)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Where memory lives, as it travels.
@@ -118,11 +146,11 @@ pub(crate) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contact {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Its process, and where its descriptors are to be had.
+    /// What a connection to it must show.
+    pub(crate) secret: Secret,
+    /// Its process, and where its descriptors are to be had: nothing of it is believed before the agent
+    /// has proven it (`proof.rs`).
     pub(crate) introduction: Introduction,
-    /// Address in its process of `proof`.
-    pub(crate) proof_addr: u64,
-    pub(crate) proof: [u8; 16],
 }
 
 /// Metadata.
@@ -157,6 +185,12 @@ impl Metadata {
 
     fn check(&self) -> Result<(), EncodingError> {
         check_name("name", &self.name).map_err(|why| FORMAT.wrong(why))?;
+        let addresses = self.contact.addresses.len();
+        if addresses > MAX_ADDRESSES {
+            return Err(
+                FORMAT.wrong(format!("{addresses} addresses, expected at most {MAX_ADDRESSES}"))
+            );
+        }
         for memory in &self.memories {
             let (addr, len) = (memory.addr, memory.offer.len());
             if addr.checked_add(len).is_none() || len == 0 {

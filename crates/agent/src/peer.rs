@@ -1,13 +1,16 @@
 //! Other agents, as their metadata describes them.
 
 use crate::AgentError;
-use crate::control::link::Link;
+use crate::control::slot::Slot;
 use crate::inner::Inner;
 use crate::list::{BlockList, Extent, Owner};
+use crate::made::Made;
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Place};
+use crate::numbers::Numbers;
 use crate::path::network::{Pairs, Poster};
 use crate::path::tcp::Sockets;
 use crate::path::{EXCLUDED, PathKind, Route};
+use crate::proof::Proven;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,6 +18,9 @@ use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 use std::time::Instant;
+use warpverbs_devmem::transport::RemoteMemory as TcpKey;
+use warpverbs_mem::Process;
+use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{Reason, RemoteRange, reach};
 
 /// One generation of another agent.
@@ -26,8 +32,10 @@ pub(crate) struct Peer {
     known: RwLock<Known>,
     /// Why nothing reaches it any more; set once.
     gone: OnceLock<AgentError>,
-    /// The connection to it, once there is one.
-    pub(crate) link: Mutex<Option<Arc<Link>>>,
+    /// The connection to it.
+    pub(crate) slot: Slot,
+    /// Its process, once that is proven.
+    pub(crate) process: Mutex<Option<Arc<Process>>>,
     /// The queue pairs to it that the host posts to.
     pub(crate) pairs: Pairs,
     /// Those that kernels post to.
@@ -41,7 +49,7 @@ pub(crate) struct Peer {
 struct Known {
     memories: FxHashMap<u32, Arc<PeerMemory>>,
     /// Numbers of memory that was deregistered before its metadata came.
-    dead: FxHashSet<u32>,
+    dead: Numbers,
 }
 
 impl Peer {
@@ -52,7 +60,8 @@ impl Peer {
             here,
             known: RwLock::default(),
             gone: OnceLock::new(),
-            link: Mutex::default(),
+            slot: Slot::default(),
+            process: Mutex::default(),
             pairs: Pairs::new(Poster::Host),
             kernel_pairs: Pairs::new(Poster::Kernels),
             sockets: Sockets::default(),
@@ -75,7 +84,7 @@ impl Peer {
         }
         let mut known = self.known_mut();
         for info in metadata.memories {
-            if known.dead.contains(&info.id) {
+            if known.dead.contains(info.id) {
                 continue;
             }
             // A number never changes its meaning, so what is known stays, with its paths.
@@ -154,10 +163,8 @@ impl Peer {
         for memory in self.known().memories.values() {
             memory.revoke();
         }
-        // Unless this thread, or another, is connecting: it then sees that the peer is gone.
-        if let Ok(link) = self.link.try_lock()
-            && let Some(link) = &*link
-        {
+        // A thread that is connecting sees that the peer is gone.
+        if let Some(link) = self.slot.link() {
             link.lose(why);
         }
     }
@@ -177,16 +184,21 @@ pub(crate) struct PeerMemory {
     /// Copies by the kernel that this process has under way.
     leases: AtomicU32,
     /// How it is reached from memory of a kind.
-    pub(crate) routes: Mutex<FxHashMap<Place, Arc<Route>>>,
+    pub(crate) routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Route>>>>>,
+    /// What its owner has proven.
+    proven: Made<Arc<Proven>>,
     /// The memory mapped here, or its key; found out once.
     range: OnceLock<RemoteRange>,
+    /// Its key for TCP connections, once it was asked for.
+    pub(crate) tcp_key: OnceLock<TcpKey>,
 }
 
 impl PeerMemory {
     fn new(extent: Extent, info: MemoryInfo) -> Self {
         let (revoked, leases) = (AtomicBool::new(false), AtomicU32::new(0));
-        let (routes, range) = (Mutex::default(), OnceLock::new());
-        Self { extent, info, revoked, leases, routes, range }
+        let (routes, proven) = (Mutex::default(), Made::default());
+        let (range, tcp_key) = (OnceLock::new(), OnceLock::new());
+        Self { extent, info, revoked, leases, routes, proven, range, tcp_key }
     }
 
     /// The owner no longer has it registered: no copy begins after this.
@@ -196,18 +208,36 @@ impl PeerMemory {
         self.revoked.store(true, Ordering::SeqCst);
     }
 
+    pub(crate) fn made_proof(&self) -> &Made<Arc<Proven>> {
+        &self.proven
+    }
+
     /// The memory mapped here, or its key, or why there is neither.
-    pub(crate) fn range(&self, agent: &Inner, peer: &Peer) -> &RemoteRange {
-        self.range.get_or_init(|| {
-            let (own, theirs) = (&agent.contact.introduction.identity, &peer.contact.introduction);
-            let direct = match agent.config.allows(PathKind::Mapped) {
-                true => Ok(()),
-                false => Err(Reason::new(PathKind::Mapped.to_string(), EXCLUDED)),
-            };
-            let deadline = Instant::now() + agent.config.deadline;
-            let device = if self.info.place == Place::Host { &agent.host } else { &agent.gpu };
-            reach(&**device, own, theirs, &self.info.offer, direct, deadline)
-        })
+    pub(crate) fn range(
+        &self,
+        agent: &Arc<Inner>,
+        peer: &Arc<Peer>,
+        until: Instant,
+    ) -> Result<&RemoteRange, AgentError> {
+        if let Some(range) = self.range.get() {
+            return Ok(range);
+        }
+        let (own, theirs) = (&agent.contact.introduction.identity, &peer.contact.introduction);
+        let nothing = Trust::Proven { secrets: [0; 32].into(), process: Err("nothing is proven") };
+        let possible = self.info.offer.is_mappable() && own.may_share(&theirs.identity).is_ok();
+        let proven;
+        let direct = match agent.config.allows(PathKind::Mapped) {
+            false => Err(Reason::new(PathKind::Mapped.to_string(), EXCLUDED)),
+            // The reasons are found before anything is asked for.
+            true if !possible => Ok(nothing),
+            true => {
+                proven = self.proven(agent, peer, until)?;
+                Ok(proven.trust())
+            }
+        };
+        let device = if self.info.place == Place::Host { &agent.host } else { &agent.gpu };
+        let range = reach(&**device, own, theirs, &self.info.offer, direct, until);
+        Ok(self.range.get_or_init(|| range))
     }
 
     fn is_idle(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use crate::BlockList;
 use crate::codec::Format;
-use crate::control::frame::{Decoder, Frame};
+use crate::control::frame::{Decoder, Frame, Longest};
 use crate::metadata::Metadata;
 
 /// Gives `data` to everything that reads bytes of others: as they are, with a right checksum around
@@ -25,11 +25,11 @@ pub fn any_bytes(data: &[u8]) {
         assert_eq!(Metadata::from_bytes(&sealed, b"token"), Ok(metadata));
         assert!(Metadata::from_bytes(&sealed, b"another").is_err());
     }
-    for trusted in [false, true] {
-        let whole = frames(data, data.len().max(1), trusted);
-        assert_eq!(whole, frames(data, 1 + usize::from(cut), trusted));
+    for longest in [Longest::Stranger, Longest::Peer, Longest::Metadata] {
+        let whole = frames(data, data.len().max(1), longest);
+        assert_eq!(whole, frames(data, 1 + usize::from(cut), longest));
         for frame in &whole.0 {
-            let mut decoder = Decoder::new(true);
+            let mut decoder = Decoder::new(Longest::Metadata);
             decoder.feed(&frame.encode());
             assert_eq!(decoder.next().as_ref(), Ok(&Some(frame.clone())));
         }
@@ -47,8 +47,8 @@ fn list(bytes: &[u8]) {
 }
 
 /// The frames of a stream, and what ended them.
-fn frames(data: &[u8], cut: usize, trusted: bool) -> (Vec<Frame<'static>>, Option<String>) {
-    let mut decoder = Decoder::new(trusted);
+fn frames(data: &[u8], cut: usize, longest: Longest) -> (Vec<Frame<'static>>, Option<String>) {
+    let mut decoder = Decoder::new(longest);
     let mut all = Vec::new();
     for part in data.chunks(cut) {
         decoder.feed(part);

@@ -8,7 +8,7 @@ use robust::{GREETING, Word, read_all};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs_control::{Connection, ControlError, LONGEST, Listener, PREAMBLE};
 
 /// Longer than anything takes that is going to happen at all.
@@ -87,11 +87,9 @@ fn strangers_keep_no_client_from_the_server() {
     drop(raw(b""));
     let others = [&b"GET / HTTP/1.1\r\n"[..], b"wvtest\x09\x00c", b"wvtest\x07\x00s", b"wvte"];
     let others = others.map(raw);
-    let start = Instant::now();
     let server = thread::spawn(move || listener.accept::<Word>(SOON));
     let mut client = connect(addr).unwrap();
     let mut served = server.join().unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     client.send(&Word::Ask(vec![])).unwrap();
     assert_eq!(served.recv("question", SOON).unwrap(), Word::Ask(vec![]));
     drop((silent, others));

@@ -34,7 +34,7 @@ fi
 grep -q CONFIG_NET_DEVMEM=y "image/boot/config-$release" || skip "$release is built without CONFIG_NET_DEVMEM"
 grep -q CONFIG_UDMABUF=y "image/boot/config-$release" || skip "$release is built without CONFIG_UDMABUF"
 
-rm -rf module root && mkdir module root root/bin root/proc root/sys root/dev
+rm -rf module root && mkdir module root root/bin root/proc root/sys root/dev root/run
 cp "$here/wvdev.c" "$here/Makefile" module
 make -s -C "$headers" "M=$PWD/module" modules >module/log 2>&1 || { cat module/log; exit 1; }
 cp module/wvdev.ko root

@@ -54,6 +54,7 @@ use types::Structure;
 pub struct Builder {
     sources: PathBuf,
     includes: Vec<PathBuf>,
+    left_out: Vec<String>,
     gpu_path: String,
 }
 
@@ -72,12 +73,18 @@ impl Builder {
     /// All `.cu` files directly in `sources`.
     pub fn new(sources: impl Into<PathBuf>) -> Self {
         let gpu_path = "::warpverbs::gpu".to_owned();
-        Self { sources: sources.into(), includes: Vec::new(), gpu_path }
+        Self { sources: sources.into(), includes: Vec::new(), left_out: Vec::new(), gpu_path }
     }
 
     /// Adds a directory in which `#include "…"` is looked up.
     pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
         self.includes.push(directory.into());
+        self
+    }
+
+    /// Leaves out the files `NAME.cu` of these names, such as those of a feature that is off.
+    pub fn leave_out(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.left_out.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -119,7 +126,9 @@ impl Builder {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&directory).map_err(io(&self.sources))? {
             let name = entry.map_err(io(&self.sources))?.file_name();
-            if Path::new(&name).extension().is_some_and(|e| e == "cu") {
+            let stem = Path::new(&name).file_stem().and_then(|stem| stem.to_str());
+            let left_out = stem.is_some_and(|stem| self.left_out.iter().any(|out| out == stem));
+            if !left_out && Path::new(&name).extension().is_some_and(|e| e == "cu") {
                 names.push(name);
             }
         }

@@ -4,20 +4,21 @@ use crate::{Backing, Kind, MemError, Region};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use thiserror::Error;
 
-/// Whoever touches a mapped page that is gone is killed, so the length must stay.
+/// An access to a mapped page that is gone kills the process, so the length must stay.
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
-/// What a descriptor is instead of a sealed memfd of the expected length.
+/// The reason why a descriptor is no sealed memfd of the expected length.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SharedError {
@@ -41,9 +42,25 @@ pub enum SharedError {
 /// A new memfd of `len` zeroed bytes, sealed against changes of its length.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error. More bytes than a file of this process may have are
+/// [`io::ErrorKind::FileTooLarge`]: the system would send SIGXFSZ, which ends a process silently.
 pub fn sealed_memfd(len: u64) -> io::Result<OwnedFd> {
-    let fd = memfd_create(c"warpverbs", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    named_memfd(c"warpverbs", len)
+}
+
+/// The same with a name, which `/proc` shows.
+///
+/// # Errors
+/// Those of [`sealed_memfd`].
+pub fn named_memfd(name: &CStr, len: u64) -> io::Result<OwnedFd> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    if len > limit {
+        let why = format!(
+            "{len} bytes of shared memory, and files of this process may have {limit} (ulimit -f)"
+        );
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
     let size = i64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     ftruncate(&fd, size)?;
     fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS))?;
@@ -188,6 +205,30 @@ mod tests {
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         assert!(matches!(check_sealed(&file, 0), Err(SharedError::NoMemfd { .. })));
         assert!(map_sealed(&loose, 4096).is_err());
+    }
+
+    #[test]
+    fn more_than_a_file_may_have_is_an_error() {
+        /// Tells the process that the test starts, in which files are small.
+        const LIMITED: &str = "WARPVERBS_TEST_FILE_LIMIT";
+        if std::env::var_os(LIMITED).is_none() {
+            let own = "memfd::tests::more_than_a_file_may_have_is_an_error";
+            let out = std::process::Command::new("sh")
+                .args(["-c", "ulimit -f 8; exec \"$0\" --exact \"$1\" --nocapture"])
+                .arg(std::env::current_exe().unwrap())
+                .arg(own)
+                .env(LIMITED, "1")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stdout);
+            // A signal is no exit code.
+            assert!(out.status.success() && text.contains("1 passed"), "{}: {text}", out.status);
+            return;
+        }
+        sealed_memfd(4096).unwrap();
+        let error = sealed_memfd(1 << 20).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert!(error.to_string().starts_with("1048576 bytes of shared memory"), "{error}");
     }
 
     #[test]

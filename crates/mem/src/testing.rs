@@ -1,10 +1,34 @@
-//! For tests: memory that only a copy engine reaches, and an engine whose pace a test sets.
+//! For tests: memory that only a copy engine reaches, an engine whose pace a test sets, and a process of
+//! their own.
 
 use crate::{Backing, Copier, CopyTicket, Dmabuf, HostBuf, Kind, MemError, NotExported, Region};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Waits until all threads of a process that was sent SIGSTOP have stopped: one that runs on another
+/// core does so a moment later (proc_pid_stat(5)).
+///
+/// # Panics
+/// There is no such process, or it does not stop.
+pub fn await_stopped(pid: u32) {
+    let is_stopped = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            stat.is_ok_and(|stat| {
+                stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+            })
+        })
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_stopped() {
+        assert!(Instant::now() < end, "process {pid} does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A copy engine that performs copies when a test allows it, in the order in which they were
 /// started.
@@ -189,4 +213,27 @@ unsafe impl Backing for View {
     fn kind(&self) -> Kind {
         Kind::Host
     }
+}
+
+/// Whether the test `name`, its full name in this program, is alone in its process. If not, it is run
+/// by this call in a process of its own, with its output, and must pass there. For tests that count
+/// what a process has, or limit it.
+///
+/// # Panics
+///
+/// If the test fails there, or there is no such test.
+pub fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "WARPVERBS_TEST_ALONE";
+    if std::env::var(ALONE).is_ok_and(|alone| alone == name) {
+        return true;
+    }
+    let program = std::env::current_exe().expect("the path of this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--nocapture"]).env(ALONE, name).stdin(Stdio::null());
+    let out = command.output().expect("this program runs again");
+    let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    println!("{}", said.concat());
+    assert!(out.status.success(), "{name}, in a process of its own: {}", out.status);
+    assert!(said[0].contains("1 passed"), "there is no test {name}");
+    false
 }

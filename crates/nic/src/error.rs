@@ -8,6 +8,19 @@ use thiserror::Error;
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
 use warpverbs_rdma::{Mtu, TransitionError};
 
+#[cfg(feature = "udp")]
+impl NicError {
+    /// What the system said when a link was opened at `addr`.
+    pub(crate) fn link(addr: SocketAddr, error: &std::io::Error) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE) => Self::Descriptors { addr, name: "EMFILE" },
+            Some(Errno::NFILE) => Self::Descriptors { addr, name: "ENFILE" },
+            _ => Self::Link { addr, kind: error.kind() },
+        }
+    }
+}
+
 /// A refused control call: always the caller's error, except [`NicError::Spawn`] and
 /// [`NicError::Stopped`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -115,6 +128,14 @@ pub enum NicError {
         addr: SocketAddr,
         /// The system's error.
         kind: std::io::ErrorKind,
+    },
+    /// The process, or the system, has no descriptor left for the link.
+    #[error("cannot open a link at {addr}: no descriptor is left ({name})")]
+    Descriptors {
+        /// The address to take.
+        addr: SocketAddr,
+        /// EMFILE: this process has as many as it may; ENFILE: the system has.
+        name: &'static str,
     },
     /// A link needs an address that peers can send to, not "any".
     #[error("a link needs the address of one interface, got {addr}")]

@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod event;
 mod fault;
+mod give_way;
 pub mod link;
 mod nic;
 mod pd;
@@ -40,6 +41,7 @@ pub use cq::{Cq, CqConfig, CqMode, CqeSize, Delay};
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
+pub use give_way::GiveWay;
 pub use link::{Link, LinkConfig};
 #[cfg(feature = "udp")]
 pub use link::{LinkKind, UdpConfig};

@@ -1,9 +1,9 @@
 //! The engine's own thread.
 
-use crate::NicError;
 use crate::config::Idle;
 use crate::engine::{Core, Step};
 use crate::nic::Shared;
+use crate::{GiveWay, NicError};
 use nix::sys::prctl::set_timerslack;
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -73,7 +73,7 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
     let (Idle { spin, yields, sleep }, burst) = idle_of(nic);
     // Without it, sleeps are longer and all else is the same.
     let _ = set_timerslack(SLACK_NS);
-    let mut idle = 0u32;
+    let (mut idle, way) = (0u32, GiveWay::default());
     while !stop.load(Ordering::Acquire) {
         // Callers that wait get the lock first, but endless calls must not stop the engine.
         for _ in 0..COURTESY {
@@ -95,7 +95,7 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
         if idle > spin.saturating_add(yields) {
             thread::park_timeout(sleep);
         } else if idle > spin || ends_burst(idle, burst) {
-            thread::yield_now();
+            way.give_way();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From a ticket to memory.
 
-use crate::descriptor::{self, Address, Way};
+use crate::descriptor::{self, Address, Trust, Way};
 use crate::{DescriptorServer, Identity, Reason, Ticket};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -20,6 +20,12 @@ impl Introduction {
     pub fn new(identity: Identity, server: &DescriptorServer) -> Self {
         Self { identity, server: server.address().clone() }
     }
+
+    /// Without the secrets of the server, for peers that are granted secrets of their own.
+    #[must_use]
+    pub fn without_secrets(self) -> Self {
+        Self { server: self.server.without_secrets(), ..self }
+    }
 }
 
 /// Memory of a peer, mapped here.
@@ -33,7 +39,8 @@ pub struct Attached {
     pub tried: Vec<Reason>,
 }
 
-/// Maps the memory behind `ticket`, of `peer`, at `offset` of `arena`. `own` is this process.
+/// Maps the memory behind `ticket`, of `peer`, at `offset` of `arena`. `own` is this process. The peer is
+/// trusted to speak only of itself ([`Trust::Launch`]).
 ///
 /// # Errors
 /// Every reason why it cannot be reached by loads and stores.
@@ -46,7 +53,7 @@ pub fn attach(
     deadline: Instant,
 ) -> Result<Attached, Vec<Reason>> {
     own.may_share(&peer.identity).map_err(|reason| vec![reason])?;
-    let fetched = descriptor::fetch(own, peer, ticket, deadline)?;
+    let fetched = descriptor::fetch(own, peer, Trust::Launch, ticket, deadline)?;
     let (by, mut tried) = (fetched.by, fetched.tried);
     match arena.attach(offset, ticket.len, fetched.fd) {
         Ok(segment) => Ok(Attached { segment, by, tried }),

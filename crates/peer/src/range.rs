@@ -10,7 +10,7 @@
 //! | `cudaMalloc` | an IPC handle | if registered |
 //! | other host memory | no | if registered |
 
-use crate::descriptor::{self, DescriptorServer, Ticket};
+use crate::descriptor::{self, DescriptorServer, Secrets, Ticket, Trust};
 use crate::{Decision, Identity, Introduction, Reason, Route};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -49,6 +49,11 @@ impl RangeOffer {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether processes of the same machine may be able to map it.
+    pub fn is_mappable(&self) -> bool {
+        self.pieces.is_ok()
     }
 }
 
@@ -142,6 +147,13 @@ impl Exported {
         &self.buffer
     }
 
+    /// Hands its descriptors to an asker that shows these secrets, which are for it alone.
+    pub fn grant(&self, secrets: Secrets) {
+        if !self.tickets.is_empty() {
+            lock(&self.server).grant(secrets, &self.tickets);
+        }
+    }
+
     /// Its registration.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.region.as_ref()
@@ -225,7 +237,8 @@ impl RemoteRange {
 }
 
 /// Reaches what `peer` offers, by loads and stores of `gpu` if that is possible, else by RDMA.
-/// `own` is this process. `direct` may say why loads and stores are not wanted.
+/// `own` is this process. `direct` says how far the peer is believed, or why loads and stores are not
+/// wanted.
 ///
 /// Nothing is written: whether a mapping shows the peer's memory is for
 /// [`write_word`](crate::write_word) and [`read_back`](crate::read_back) to find out.
@@ -234,12 +247,12 @@ pub fn reach(
     own: &Identity,
     peer: &Introduction,
     offer: &RangeOffer,
-    direct: Result<(), Reason>,
+    direct: Result<Trust<'_>, Reason>,
     deadline: Instant,
 ) -> RemoteRange {
     let (mapped, by, mut not_better) = match direct.map_err(|reason| vec![reason]) {
         Err(reasons) => (None, String::new(), reasons),
-        Ok(()) => match map(gpu, own, peer, offer, deadline) {
+        Ok(trust) => match map(gpu, own, peer, trust, offer, deadline) {
             Ok((buffer, by, tried)) => (Some(buffer), by, tried),
             Err(reasons) => (None, String::new(), reasons),
         },
@@ -275,6 +288,7 @@ fn map(
     gpu: &dyn Gpu,
     own: &Identity,
     peer: &Introduction,
+    trust: Trust<'_>,
     offer: &RangeOffer,
     deadline: Instant,
 ) -> Result<Mapped, Vec<Reason>> {
@@ -285,7 +299,7 @@ fn map(
     for piece in offered {
         let (handle, len, way) = match piece {
             Piece::Descriptor(ticket) => {
-                let mut fetched = descriptor::fetch(own, peer, ticket, deadline)?;
+                let mut fetched = descriptor::fetch(own, peer, trust, ticket, deadline)?;
                 tried.append(&mut fetched.tried);
                 (ShareHandle::Descriptor(fetched.fd), ticket.len, fetched.by.to_string())
             }

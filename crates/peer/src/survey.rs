@@ -1,6 +1,6 @@
 //! What this process could do with another of this machine, tried with itself.
 
-use crate::descriptor::{Way, fetch_by};
+use crate::descriptor::{Trust, Way, fetch_by};
 use crate::{DescriptorServer, Identity, Introduction, Ticket, attach, read_back, write_word};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -42,7 +42,8 @@ pub fn survey(gpu: &dyn Gpu) -> Survey {
             let peer = Introduction::new(identity.clone(), &server);
             let deadline = Instant::now() + PATIENCE;
             let ways = [Way::AbstractSocket, Way::PathSocket, Way::PidfdGetfd].map(|way| {
-                let why_not = fetch_by(way, &identity, &peer, &ticket, deadline).err();
+                let why_not =
+                    fetch_by(way, &identity, &peer, Trust::Launch, &ticket, deadline).err();
                 WayTried { way: way.to_string(), why_not }
             });
             (ways.into(), tried(gpu, &segment, &identity, &peer, &ticket).err())

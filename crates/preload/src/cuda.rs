@@ -7,6 +7,7 @@
 
 use crate::dmabuf;
 use crate::files::{inside, is_register};
+use crate::process::Own;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -64,7 +65,7 @@ fn replaced(name: &CStr) -> Option<(*mut c_void, &'static Function)> {
 }
 
 /// Pages that are registered, and how often: several registers lie in one.
-static PAGES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+static PAGES: Own<Mutex<BTreeMap<usize, usize>>> = Own::new();
 
 unsafe extern "C" fn register(at: *mut c_void, len: usize, flags: c_uint) -> c_int {
     let Some(real) = REGISTER.get() else { return NOT_INITIALIZED };
@@ -76,7 +77,7 @@ unsafe extern "C" fn register(at: *mut c_void, len: usize, flags: c_uint) -> c_i
         // SAFETY: the caller's arguments.
         return unsafe { real(at, len, flags) };
     }
-    let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pages = PAGES.get().lock().unwrap_or_else(PoisonError::into_inner);
     let count = pages.entry(page).or_default();
     if *count == 0 {
         // SAFETY: a page of this process, which is mapped.
@@ -95,7 +96,7 @@ unsafe extern "C" fn unregister(at: *mut c_void) -> c_int {
     // SAFETY: the driver's function of this type.
     let real = unsafe { transmute::<*mut c_void, Unregister>(real) };
     let page = at as usize & !(PAGE - 1);
-    let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pages = PAGES.get().lock().unwrap_or_else(PoisonError::into_inner);
     match pages.get_mut(&page) {
         // SAFETY: the caller's argument.
         None => unsafe { real(at) },

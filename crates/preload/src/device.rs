@@ -5,6 +5,8 @@ use crate::events::{Channel, CqEvents, Report, completions};
 use crate::gpu::{self, Use};
 use crate::memory::region;
 use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use crate::process;
+use crate::real::Real;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -193,6 +195,19 @@ impl Device for SoftDevice {
                        exported in this process";
             Refusal::unsupported(why)
         })
+    }
+
+    fn file(&self, fd: u32) -> Option<u64> {
+        process::file_of(fd.cast_signed())
+    }
+
+    fn is_closed(&self, channel: &Arc<Channel>) -> bool {
+        channel.is_closed()
+    }
+
+    fn withdraw(&self, fd: u32) {
+        // SAFETY: a descriptor that was made by this call, and that the program does not know.
+        unsafe { (Real::get().close)(fd.cast_signed()) };
     }
 
     fn open_comp_channel(&self) -> Result<(Arc<Channel>, u32), Refusal> {

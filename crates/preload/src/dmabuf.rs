@@ -1,6 +1,7 @@
 //! Where dmabufs of GPUs lie. Nothing tells it of a dmabuf itself, so it is remembered when the program
 //! has the driver export one.
 
+use crate::process::Own;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use warpverbs_uverbs::{Errno, Refusal};
@@ -14,7 +15,7 @@ struct Exported {
 
 /// The dmabufs that were exported last, newest first. Their descriptors may be closed by now, and the
 /// kernel gives no other dmabuf their inodes before it has counted through 32 bits at least.
-static EXPORTED: Mutex<VecDeque<Exported>> = Mutex::new(VecDeque::new());
+static EXPORTED: Own<Mutex<VecDeque<Exported>>> = Own::new();
 /// Programs register a dmabuf soon after they have had it exported.
 const KEPT: usize = 4096;
 
@@ -32,7 +33,7 @@ fn file(fd: i32) -> Result<(u64, u64), Refusal> {
 /// The driver has exported `len` bytes at `address` as `fd`.
 pub(crate) fn remember(fd: i32, address: u64, len: u64) {
     if let Ok(file) = file(fd) {
-        let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exported = EXPORTED.get().lock().unwrap_or_else(PoisonError::into_inner);
         exported.truncate(KEPT - 1);
         exported.push_front(Exported { file, address, len });
     }
@@ -41,7 +42,7 @@ pub(crate) fn remember(fd: i32, address: u64, len: u64) {
 /// The address of `len` bytes at `offset` of the dmabuf `fd`; `None` if it is not known where it lies.
 pub(crate) fn find(fd: i32, offset: u64, len: u64) -> Result<Option<u64>, Refusal> {
     let file = file(fd)?;
-    let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let exported = EXPORTED.get().lock().unwrap_or_else(PoisonError::into_inner);
     let Some(found) = exported.iter().find(|exported| exported.file == file) else {
         return Ok(None);
     };

@@ -1,12 +1,16 @@
 //! Channels of events: pairs of sockets, of which the program has one, and the program's eventfds.
 
+use crate::files::{descriptor_of, exhausted};
+use crate::process::file_of;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::write;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use warpverbs_nic::link::descriptors::own;
 use warpverbs_nic::{AsyncEvent, CompletionNotice};
 use warpverbs_uverbs::{Errno, EventForm, EventSource, Refusal};
 
@@ -18,8 +22,11 @@ pub(crate) enum Channel {
     /// The program reads whole messages from its end.
     Messages {
         ours: OwnedFd,
-        /// A duplicate of the program's end, to take back what it has not read.
-        theirs: OwnedFd,
+        /// The program's end: the number that it had first, and what it stands for. The program may
+        /// duplicate it and close the first.
+        theirs: (RawFd, u64),
+        /// Held while messages are sent or taken back: none gets between those that are taken.
+        order: Mutex<()>,
     },
     /// A duplicate of one of the program's eventfds, to which each event adds 1.
     Eventfd(OwnedFd),
@@ -28,12 +35,24 @@ pub(crate) enum Channel {
 impl Channel {
     /// A channel, and the descriptor for the program.
     pub(crate) fn open() -> Result<(Self, u32), Refusal> {
-        let failed = |why: String| Refusal::new(Errno::ENOMEM, why);
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(|error| failed(error.to_string()))?;
-        let kept = theirs.try_clone().map_err(|error| failed(error.to_string()))?;
-        Ok((Self::Messages { ours, theirs: kept }, theirs.into_raw_fd() as u32))
+                .map_err(|errno| exhausted("a channel of events", &errno.into()))?;
+        let gone = || Refusal::new(Errno::EBADF, "the channel was closed");
+        let file = file_of(theirs.as_raw_fd()).ok_or_else(gone)?;
+        let (ours, number, order) = (own(ours), theirs.into_raw_fd(), Mutex::default());
+        let channel = Self::Messages { ours, theirs: (number, file), order };
+        Ok((channel, number.cast_unsigned()))
+    }
+
+    /// Whether the program has closed its end.
+    pub(crate) fn is_closed(&self) -> bool {
+        let Self::Messages { ours, .. } = self else { return false };
+        let mut ready = [PollFd::new(ours.as_fd(), PollFlags::empty())];
+        let ended = |ready: &PollFd<'_>| {
+            ready.revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+        };
+        poll(&mut ready, PollTimeout::ZERO).is_ok() && ended(&ready[0])
     }
 
     /// A channel that counts events in the program's eventfd `fd`.
@@ -46,8 +65,13 @@ impl Channel {
         // SAFETY: takes numbers, and makes a new descriptor.
         match unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } {
             // SAFETY: the new descriptor, which nobody else has.
-            own @ 0.. => Ok(Self::Eventfd(unsafe { OwnedFd::from_raw_fd(own) })),
-            _ => Err(Refusal::new(Errno::EBADF, format!("descriptor {fd} was closed"))),
+            copy @ 0.. => Ok(Self::Eventfd(own(unsafe { OwnedFd::from_raw_fd(copy) }))),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EBADF) => {
+                    Err(Refusal::new(Errno::EBADF, format!("descriptor {fd} was closed")))
+                }
+                error => Err(exhausted("an eventfd", &error)),
+            },
         }
     }
 
@@ -55,7 +79,10 @@ impl Channel {
     fn send(&self, message: &[u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match self {
-            Self::Messages { ours, .. } => send(ours.as_raw_fd(), message, flags).is_ok(),
+            Self::Messages { ours, order, .. } => {
+                let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
+                send(ours.as_raw_fd(), message, flags).is_ok()
+            }
             Self::Eventfd(eventfd) => {
                 // The program may have made it a blocking one; a write waits while the count is
                 // full.
@@ -69,16 +96,22 @@ impl Channel {
     fn take_back(&self, start: &[u8]) -> u32 {
         let (mut taken, mut others, mut bytes) = (0, Vec::new(), [0; LONGEST]);
         // A count does not say which object its events were about.
-        let Self::Messages { theirs, .. } = self else { return 0 };
-        while let Ok(len @ 1..) = recv(theirs.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+        let Self::Messages { ours, theirs: (number, file), order } = self else { return 0 };
+        let has_it = |fd: &RawFd| file_of(*fd) == Some(*file);
+        // Without a descriptor the program reads no more.
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let end = Some(*number).filter(has_it).or_else(|| descriptor_of(*file));
+        let Some(end) = end else { return 0 };
+        let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(len @ 1..) = recv(end, &mut bytes, MsgFlags::MSG_DONTWAIT) {
             match bytes[..len].starts_with(start) {
                 true => taken += 1,
                 false => others.push((bytes, len)),
             }
         }
-        // There is room: they were there before.
+        // There is room: they were there before, and nobody else has sent meanwhile.
         for (other, len) in others {
-            self.send(&other[..len]);
+            let _ = send(ours.as_raw_fd(), &other[..len], flags);
         }
         taken
     }
@@ -214,6 +247,7 @@ mod tests {
     use super::*;
     use nix::unistd::{close, read};
     use std::os::fd::BorrowedFd;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn what_was_not_read_is_taken_back() {
@@ -234,6 +268,51 @@ mod tests {
         assert_eq!(next(), 8);
         assert_eq!(b.close(), 1);
         close(fd as i32).unwrap();
+    }
+
+    #[test]
+    fn events_of_others_are_not_lost_while_some_are_taken_back() {
+        for _ in 0..50 {
+            let (channel, fd) = Channel::open().unwrap();
+            let channel = Arc::new(channel);
+            let (a, b) = (CqEvents::new(channel.clone(), 7), CqEvents::new(channel, 8));
+            while a.notify() && b.notify() {}
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        b.notify();
+                    }
+                });
+                assert_eq!(a.close(), 0);
+                ended.store(true, Ordering::Relaxed);
+            });
+            let sent = b.sent.lock().unwrap().unwrap();
+            let mut bytes = [0; 16];
+            let next = || recv(fd as i32, &mut bytes, MsgFlags::MSG_DONTWAIT);
+            let read = std::iter::repeat_with(next).take_while(|len| *len == Ok(8)).count();
+            close(fd as i32).unwrap();
+            assert_eq!(read, sent as usize);
+        }
+    }
+
+    /// The program's end is found by what it stands for.
+    #[test]
+    fn a_channel_outlives_the_descriptor_that_it_had_first() {
+        let (channel, fd) = Channel::open().unwrap();
+        let channel = Arc::new(channel);
+        let events = CqEvents::new(channel.clone(), 7);
+        // SAFETY: the program's end, which is closed here alone.
+        let first = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let second = first.try_clone().unwrap();
+        drop(first);
+        assert!(events.notify() && events.notify() && !channel.is_closed());
+        let mut bytes = [0; 16];
+        assert_eq!(read(&second, &mut bytes), Ok(8));
+        assert_eq!(events.close(), 1);
+        assert!(recv(second.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT).is_err());
+        drop(second);
+        assert!(channel.is_closed());
     }
 
     #[test]

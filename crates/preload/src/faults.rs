@@ -66,22 +66,34 @@ pub(crate) fn install() {
     }
 }
 
-/// Runs `work` with both signals open to this thread: threads that it starts are born so.
-pub(crate) fn unblocked<T>(work: impl FnOnce() -> T) -> T {
+/// Signals that tell of what the thread itself has just done: it cannot wait for them.
+const OWN_FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Runs `work` without the program's signal handlers, as a system call would run: they are called
+/// after it, and may jump out of it as little. Threads that it starts never run them: they are the
+/// program's, and a program may wait for a signal that all threads of its own have blocked.
+pub(crate) fn masked<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: a set that the kernel has written.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+        }
+    }
     let mut set = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
     // SAFETY: room for a set.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    for signal in SIGNALS {
+    unsafe { libc::sigfillset(set.as_mut_ptr()) };
+    for signal in OWN_FAULTS {
         // SAFETY: an initialised set.
-        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        unsafe { libc::sigdelset(set.as_mut_ptr(), signal) };
     }
     // SAFETY: an initialised set, and room for another.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), before.as_mut_ptr()) };
-    let done = work();
-    // SAFETY: the call above has written `before`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    done
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), before.as_mut_ptr()) };
+    // SAFETY: the call above has written it.
+    let _restore = Restore(unsafe { before.assume_init() });
+    work()
 }
 
 /// The program's `sigaction`; `None` if it is none of ours.

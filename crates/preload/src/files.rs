@@ -1,78 +1,108 @@
 //! The devices that the program has opened.
 //!
 //! A device is a `memfd`. It is known by its inode, not by the number of a descriptor, which the
-//! program may duplicate, close and reuse.
+//! program may duplicate, close and reuse; where only that matters, by its name, which children of the
+//! process and what they execute can read, too.
+//!
+//! Locks: that of the list is held for a look or a change alone. A device's own is held during a call,
+//! which may take seconds; closing what is no device waits for none of them.
 
 use crate::device::{FILE_BYTES, SoftDevice};
+use crate::faults::masked;
 use crate::memory::ProcessMemory;
 use crate::nic;
+use crate::process::{self, Own, file_of, status};
 use crate::real::Real;
 use crate::record::Recorder;
+use crate::say::say;
 use crate::settings::Settings;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::errno::Errno as Error;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::cell::Cell;
-use std::ffi::{c_int, c_ulong};
-use std::mem::MaybeUninit;
-use std::os::fd::IntoRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ffi::{CString, c_int, c_uint, c_ulong};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
+use warpverbs_nic::link::descriptors;
 use warpverbs_uverbs::{Context, Errno, Refusal};
 
-/// Which file: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    dev: u64,
-    ino: u64,
-}
+/// How the names of devices' files begin, behind which the number of the device follows; and how
+/// `/proc` shows them.
+const NAME: &str = "warpverbs-uverbs";
+const SHOWN: &str = "/memfd:warpverbs-uverbs";
 
 struct OpenFile {
-    identity: Identity,
+    /// Device and inode, as [`descriptors::file`] has them.
+    file: u64,
+    inode: u64,
     /// Number of the device.
     index: u32,
-    /// The process that opened it, in which the NIC's thread runs.
-    process: u32,
-    context: Context<SoftDevice>,
+    context: Mutex<Context<SoftDevice>>,
 }
 
-static FILES: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
-/// How many there are, so that programs without any pay next to nothing.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let context = self.context.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let left = context.objects();
+        if Settings::get().verbose && left > 0 {
+            say!("mlx5_{}: closed with {left} object(s) left", self.index);
+        }
+    }
+}
+
+static FILES: Own<Mutex<Vec<Arc<OpenFile>>>> = Own::new();
+
+fn files() -> MutexGuard<'static, Vec<Arc<OpenFile>>> {
+    FILES.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     /// The NIC's thread, which may hold what a call of the program waits for, is always inside.
     static INSIDE: Cell<bool> = Cell::new(is_nics_own());
 }
 
-/// Whether this is a thread of a NIC, by its name.
+/// Whether this is a thread of a NIC or its link, by its name.
 fn is_nics_own() -> bool {
     let mut name = [0u8; 16];
     // SAFETY: room for a name, which has at most 16 bytes.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    name.starts_with(nic::THREAD.as_bytes())
+    nic::THREADS.iter().any(|own| name.starts_with(own.as_bytes()))
+}
+
+unsafe extern "C" {
+    /// The C library's; the crate `libc` does not have it.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = 1;
+
+/// The thread's cancellation state from now on, and the one before.
+fn cancel_state(state: c_int) -> c_int {
+    let mut old = 0;
+    // SAFETY: room for a state.
+    unsafe { pthread_setcancelstate(state, &mut old) };
+    old
 }
 
 /// Runs `work`, during which this thread's calls go to the C library as they are. `None` if it does
-/// so already.
+/// so already. The thread is not cancelled meanwhile, and the program's `errno` is as before: many a
+/// program reads it after it has closed a file.
 pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> Option<T> {
-    struct Leave;
+    struct Leave(Error, c_int);
     impl Drop for Leave {
         fn drop(&mut self) {
+            cancel_state(self.1);
             INSIDE.with(|inside| inside.set(false));
+            self.0.set();
         }
     }
     // In a thread that ends, calls go to the C library as well.
     if INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true) {
         return None;
     }
-    let _leave = Leave;
+    let _leave = Leave(Error::last(), cancel_state(CANCEL_DISABLE));
     Some(work())
-}
-
-/// Whether a device is open.
-pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// Number of the device with this path, if it is one of ours.
@@ -82,63 +112,74 @@ pub(crate) fn index_of(path: &[u8]) -> Option<u32> {
     (number < Settings::get().nics).then_some(number)
 }
 
-fn identity(fd: c_int) -> Option<Identity> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the C library's fstat, with room for its answer.
-    let done = unsafe { (Real::get().fstat)(fd, stat.as_mut_ptr()) };
-    if done != 0 {
-        return None;
-    }
-    // SAFETY: fstat succeeded, so it has written all of it.
-    let stat = unsafe { stat.assume_init() };
-    Some(Identity { dev: stat.st_dev, ino: stat.st_ino })
-}
-
 fn report(index: u32, refusal: &Refusal) {
     if Settings::get().verbose {
-        eprintln!("warpverbs: mlx5_{index}: {refusal}");
+        say!("mlx5_{index}: {refusal}");
     }
 }
 
 /// Opens a device: a descriptor, or a number for `errno`.
 pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, c_int> {
-    let made = make(index, flags);
+    let made = process::claim().and_then(|()| masked(|| make(index, flags)));
     made.map_err(|refusal| {
         // A device that cannot be opened is of interest to everybody.
-        eprintln!("warpverbs: mlx5_{index} cannot be opened: {refusal}");
+        say!("mlx5_{index} cannot be opened: {refusal}");
         refusal.errno.number()
     })
 }
 
+/// What the system says where it has nothing left.
+pub(crate) fn exhausted(what: &str, error: &io::Error) -> Refusal {
+    let errno = match error.raw_os_error().map(Error::from_raw) {
+        Some(Error::EMFILE) => Errno::EMFILE,
+        Some(Error::ENFILE) => Errno::ENFILE,
+        _ => Errno::ENOMEM,
+    };
+    Refusal::new(errno, format!("{what}: {error}"))
+}
+
 fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
-    let failed = |error: io::Error| Refusal::new(Errno::ENOMEM, error.to_string());
+    let failed = |error: io::Error| exhausted("the device's file", &error);
     let nic = nic::shared(index)?;
+    let name = CString::new(format!("{NAME}{index}")).unwrap_or_default();
     // Sparse: only the doorbell pages that are used are there. Sealed, because the NIC reads them.
-    let file = warpverbs_mem::sealed_memfd(FILE_BYTES).map_err(failed)?;
-    let pages = warpverbs_mem::map_sealed(&file, FILE_BYTES).map_err(failed)?;
+    let fd = warpverbs_mem::named_memfd(&name, FILE_BYTES).map_err(failed)?;
+    let pages = warpverbs_mem::map_sealed(&fd, FILE_BYTES).map_err(failed)?;
+    // Bytes that are written would be doorbells. What is appended is beyond the sealed end.
+    let mut settings = vec![FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_APPEND)];
     if flags & libc::O_CLOEXEC == 0 {
-        let flags = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
-        flags.map_err(|errno| failed(errno.into()))?;
+        settings.push(FcntlArg::F_SETFD(FdFlag::empty()));
+    }
+    for setting in settings {
+        fcntl(&fd, setting).map_err(|errno| failed(errno.into()))?;
     }
     let mut context = Context::new(SoftDevice::new(nic, pages));
     if let Some(fault) = Settings::get().fault {
         context.fail(fault);
     }
-    let fd = file.into_raw_fd();
     let gone = || Refusal::new(Errno::EBADF, "the file is gone");
-    let identity = identity(fd).ok_or_else(gone)?;
-    let process = std::process::id();
-    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    files.push(OpenFile { identity, index, process, context });
-    COUNT.store(files.len(), Ordering::Relaxed);
-    Ok(fd)
+    let stat = status(fd.as_raw_fd()).ok_or_else(gone)?;
+    let (inode, context) = (stat.st_ino, Mutex::new(context));
+    let file = descriptors::file(stat.st_dev, inode);
+    files().push(Arc::new(OpenFile { file, inode, index, context }));
+    Ok(fd.into_raw_fd())
 }
 
-/// Number of the device that is open as `fd`.
-pub(crate) fn device_of(fd: c_int) -> Option<u32> {
-    let identity = identity(fd)?;
-    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    files.iter().find(|file| file.identity == identity).map(|file| file.index)
+/// Number of the device that is open as `fd`, whoever has opened it: `stat` is what `fstat` says.
+pub(crate) fn device_of(fd: c_int, stat: &libc::stat) -> Option<u32> {
+    is_like_a_device(stat).then(|| inside(|| named(fd, stat)).flatten())?
+}
+
+fn is_like_a_device(stat: &libc::stat) -> bool {
+    let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 0;
+    is_file && stat.st_size.cast_unsigned() == FILE_BYTES
+}
+
+fn named(fd: c_int, stat: &libc::stat) -> Option<u32> {
+    is_like_a_device(stat).then_some(())?;
+    let name = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    let name = name.to_str()?.strip_prefix(SHOWN)?;
+    name.split(' ').next()?.parse().ok()
 }
 
 /// Answers a call, and records it where that was asked for.
@@ -150,47 +191,92 @@ fn answer(context: &mut Context<SoftDevice>, request: c_ulong, at: u64) -> Resul
     let answered = context.ioctl(&recorder, request, at);
     let errno = answered.as_ref().err().map_or(0, |refusal| refusal.errno.number());
     if let Err(error) = recorder.finish(errno, file) {
-        eprintln!("warpverbs: {}: {error}", file.display());
+        say!("{}: {error}", file.display());
     }
     answered
 }
 
+fn find(file: u64) -> Option<Arc<OpenFile>> {
+    process::is_owner().then(|| files().iter().find(|open| open.file == file).cloned())?
+}
+
 /// Answers an `ioctl` on a device; `None` if `fd` is none.
 pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c_int>> {
-    let identity = identity(fd)?;
-    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = files.iter_mut().find(|file| file.identity == identity)?;
-    let answered = match file.process == std::process::id() {
-        true => answer(&mut file.context, request, at),
-        false => Err(Refusal::new(Errno::EIO, "the device was opened before fork()")),
+    let stat = status(fd)?;
+    let Some(file) = find(descriptors::file(stat.st_dev, stat.st_ino)) else {
+        let index = named(fd, &stat)?;
+        let why = "the device was opened by another process, before fork() or exec()";
+        report(index, &Refusal::new(Errno::EIO, why));
+        return Some(Err(Errno::EIO.number()));
     };
+    let answered = masked(|| {
+        let mut context = file.context.lock().unwrap_or_else(PoisonError::into_inner);
+        answer(&mut context, request, at)
+    });
     Some(answered.map_err(|refusal| {
         report(file.index, &refusal);
         refusal.errno.number()
     }))
 }
 
-/// Closes `fd`. A device goes with its last descriptor.
-pub(crate) fn close(fd: c_int) -> c_int {
-    let closed = identity(fd);
-    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+/// Closes `fd`. A device goes with its last descriptor. To the program, a descriptor of a NIC's own is
+/// none.
+pub(crate) fn close(fd: c_int) -> Result<(), c_int> {
+    let known = file_of(fd);
+    if known.is_some_and(|file| descriptors::is_own(fd, file)) {
+        return Err(libc::EBADF);
+    }
+    // Held, its inode is no other file's.
+    let file = known.and_then(find);
     // SAFETY: the C library's close, for the program that asks for it.
-    let result = unsafe { (Real::get().close)(fd) };
-    let Ok(number) = u32::try_from(fd) else { return result };
-    for file in files.iter_mut() {
-        file.context.closed(number);
+    let closed = match unsafe { (Real::get().close)(fd) } {
+        0 => Ok(()),
+        _ => Err(Error::last_raw()),
+    };
+    if let Some(file) = file {
+        forget_if_closed(&file);
     }
-    let at = files.iter().position(|file| Some(file.identity) == closed);
-    if let Some(at) = at.filter(|at| !is_open(files[*at].identity)) {
-        let file = files.swap_remove(at);
-        if Settings::get().verbose && file.context.objects() > 0 {
-            let (index, left) = (file.index, file.context.objects());
-            eprintln!("warpverbs: mlx5_{index}: closed with {left} object(s) left");
+    closed
+}
+
+/// Closes the descriptors from `first` to `last`, but for those of NICs.
+pub(crate) fn close_range(first: c_uint, last: c_uint) -> Result<(), c_int> {
+    let range = |first: c_uint, last: c_uint| {
+        // SAFETY: takes numbers.
+        match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
+            0 => Ok(()),
+            _ => Err(Error::last_raw()),
         }
-        drop(file);
-        COUNT.store(files.len(), Ordering::Relaxed);
+    };
+    if first > last {
+        return range(first, last);
     }
-    result
+    let own = descriptors::all_own().filter(|(fd, file)| file_of(*fd) == Some(*file));
+    let mut next = Some(first);
+    for fd in own.map(|(fd, _)| fd.cast_unsigned()) {
+        let Some(first) = next.filter(|first| (*first..=last).contains(&fd)) else { continue };
+        if fd > first {
+            range(first, fd - 1)?;
+        }
+        next = fd.checked_add(1);
+    }
+    if let Some(first) = next.filter(|first| *first <= last) {
+        range(first, last)?;
+    }
+    let open = files().clone();
+    open.iter().for_each(forget_if_closed);
+    Ok(())
+}
+
+/// A device without descriptors goes, as soon as its last call has ended.
+fn forget_if_closed(file: &Arc<OpenFile>) {
+    if descriptor_of(file.file).is_none() {
+        let known = |list: &[Arc<OpenFile>]| list.iter().position(|open| Arc::ptr_eq(open, file));
+        let mut list = files();
+        let gone = known(&list).map(|at| list.swap_remove(at));
+        drop(list);
+        masked(|| drop(gone));
+    }
 }
 
 /// Whether the page at `address` is one of registers: a mapping of a device's file.
@@ -203,16 +289,22 @@ pub(crate) fn is_register(address: usize) -> bool {
         let number = |word| usize::from_str_radix(word, 16).ok();
         let inode = words.nth(3)?.parse::<u64>().ok()?;
         let holds = (number(from)?..number(to)?).contains(&address);
-        let is_memfd = words.next().is_some_and(|name| name.starts_with("/memfd:"));
-        holds.then_some(inode).filter(|_| is_memfd)
+        let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
+        holds.then_some(inode).filter(|_| is_device)
     });
-    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    files.iter().any(|file| Some(file.identity.ino) == found)
+    process::is_owner() && files().iter().any(|file| Some(file.inode) == found)
 }
 
-/// Whether this process has a descriptor of the file.
-fn is_open(identity: Identity) -> bool {
-    let Ok(descriptors) = fs::read_dir("/proc/self/fd") else { return true };
-    let is = |found: &fs::Metadata| found.dev() == identity.dev && found.ino() == identity.ino;
-    descriptors.flatten().any(|entry| fs::metadata(entry.path()).is_ok_and(|found| is(&found)))
+/// A descriptor of this process that stands for `file`, which is none of a NIC's own.
+pub(crate) fn descriptor_of(file: u64) -> Option<c_int> {
+    let is = |fd: &c_int| file_of(*fd) == Some(file) && !descriptors::is_own(*fd, file);
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        // No descriptor is left to read the folder by, or `/proc` is not there.
+        return (0..MOST_LOOKED_AT).find(is);
+    };
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.into_iter().find(is)
 }
+
+/// Descriptors that are looked at where the system does not list them.
+const MOST_LOOKED_AT: c_int = 1 << 16;

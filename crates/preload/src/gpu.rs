@@ -2,6 +2,7 @@
 //! the driver that the program has loaded; programs without one never come here.
 
 use crate::nic::refuse_region;
+use crate::process::Own;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::cuda::{Cache, CopyPath, CopyPolicy, CudaDevice, CudaOptions, owner};
@@ -20,7 +21,9 @@ pub(crate) enum Use {
 }
 
 /// The GPUs whose memory was given so far, each with a copy engine.
-static OPEN: Mutex<Vec<(Use, Arc<CudaDevice>)>> = Mutex::new(Vec::new());
+static OPEN: Own<Mutex<Vec<Opened>>> = Own::new();
+
+type Opened = (Use, Arc<CudaDevice>);
 
 /// `len` bytes at `address`, if the program has loaded the driver of GPUs: an error if none of them
 /// has the memory.
@@ -57,7 +60,7 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
 
 /// The GPU, opened once for each use. Copies never wait for kernels, which the program launches by itself.
 fn device(usage: Use, ordinal: u32) -> Result<Arc<CudaDevice>, GpuError> {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |(of, gpu): &&(Use, Arc<CudaDevice>)| *of == usage && gpu.info().ordinal == ordinal;
     if let Some((_, gpu)) = open.iter().find(is_it) {
         return Ok(gpu.clone());

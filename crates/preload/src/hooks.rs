@@ -8,8 +8,10 @@ use crate::faults;
 use crate::files::{self, inside};
 use crate::nic;
 use crate::paths::moved;
-use crate::real::Real;
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use crate::process;
+use crate::real::{Real, next};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpverbs_uverbs::VERBS_IOCTL;
 
@@ -93,13 +95,41 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::m
 /// As for the C library's `close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if files::any()
-        && let Some(result) = inside(|| files::close(fd))
+    if process::is_owner()
+        && let Some(closed) = inside(|| files::close(fd))
     {
-        return result;
+        return closed.map_or_else(fail, |()| 0);
     }
     // SAFETY: the caller's argument.
     unsafe { (Real::get().close)(fd) }
+}
+
+/// # Safety
+/// As for the C library's `close_range`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags == 0
+        && process::is_owner()
+        && let Some(closed) = inside(|| files::close_range(first, last))
+    {
+        return closed.map_or_else(fail, |()| 0);
+    }
+    // The system call itself: before 2.34 the C library has no function for it.
+    // SAFETY: takes numbers.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+}
+
+/// # Safety
+/// As for the C library's `closefrom`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: takes numbers.
+    if unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) } != 0 {
+        // SAFETY: the C library's function of this name has this type.
+        let real: unsafe extern "C" fn(c_int) = unsafe { transmute(next(c"closefrom")) };
+        // SAFETY: the caller's argument.
+        unsafe { real(first) }
+    }
 }
 
 /// # Safety
@@ -107,7 +137,6 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if request == VERBS_IOCTL
-        && files::any()
         && let Some(answer) = inside(|| {
             let answer = || files::ioctl(fd, request, argument as u64);
             catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Some(Err(libc::EIO)))
@@ -154,12 +183,12 @@ pub unsafe extern "C" fn stat64(path: *const c_char, out: *mut libc::stat) -> c_
 pub unsafe extern "C" fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
     // SAFETY: the caller's arguments.
     let result = unsafe { (Real::get().fstat)(fd, out) };
-    if result == 0
-        && files::any()
-        && let Some(index) = ours(|| files::device_of(fd))
-    {
+    if result == 0 {
         // SAFETY: fstat has just filled it.
-        describe(index, unsafe { &mut *out });
+        let out = unsafe { &mut *out };
+        if let Some(index) = files::device_of(fd, out) {
+            describe(index, out);
+        }
     }
     result
 }

@@ -6,6 +6,7 @@
 //! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
 //!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
+//! `process` whose they are when the program has children,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC,
 //! `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
 //! their dmabufs lie, `cuda` what replaces functions of their driver, `record` a record of calls, `settings` what `warpverbs run` asks for.
@@ -23,6 +24,8 @@ pub mod hooks;
 mod memory;
 mod nic;
 pub mod paths;
+mod process;
 mod real;
 mod record;
+mod say;
 mod settings;

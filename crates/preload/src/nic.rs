@@ -2,7 +2,10 @@
 
 use crate::events::Router;
 use crate::faults;
+use crate::process::Own;
+use crate::say::say;
 use crate::settings::Settings;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -13,13 +16,19 @@ use warpverbs_nic::{Config, EngineThread, Idle, LinkConfig, Mtu, NicError, SoftN
 use warpverbs_uverbs::{Errno, Gid, Port, Profile, Refusal};
 
 const MAX_QPS: u32 = 8192;
+/// Addresses that a device tries until one is free: more than there are namespaces on a host.
+const ADDRESSES: usize = 4096;
+/// Between two of these, odd, so that all are reached: the golden section of 2^22.
+const STRIDE: u32 = 0x27_8dde | 1;
 /// A number of NVIDIA's for ConnectX-7, whose formats the queues have.
 const CONNECTX7: u32 = 4129;
 /// GUID of the first node: locally administered, with the letters "WV".
 const GUID: u64 = 0x0257_56ff_fe00_0001;
 
-/// How the names of the NICs' threads begin: "nic-" and that of the NIC.
-pub(crate) const THREAD: &str = "nic-mlx5_";
+/// How the name of a NIC's thread begins: "nic-" and that of the NIC.
+const THREAD: &str = "nic-mlx5_";
+/// How the names of threads of NICs and their links begin.
+pub(crate) const THREADS: [&str; 2] = [THREAD, "nic-port-"];
 
 /// A NIC with its thread and what it says about itself.
 pub(crate) struct SharedNic {
@@ -41,7 +50,7 @@ impl SharedNic {
     pub(crate) fn say_violations(&self) {
         if Settings::get().verbose {
             for violation in self.nic.take_violations() {
-                eprintln!("warpverbs: mlx5_{}: {violation}", self.index);
+                say!("mlx5_{}: {violation}", self.index);
             }
         }
     }
@@ -55,24 +64,25 @@ impl SharedNic {
         let link = self.nic.describe_link().unwrap_or_default();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != link {
-            eprintln!("warpverbs: mlx5_{}: {link}", self.index);
+            say!("mlx5_{}: {link}", self.index);
             *said = link;
         }
     }
 }
 
 /// All NICs of this process.
+#[derive(Default)]
 struct Nics {
     by_device: Vec<(u32, Arc<SharedNic>)>,
     /// Whether they only consume; `None`: as `warpverbs run` asks for.
     consume: Option<bool>,
 }
 
-static NICS: Mutex<Nics> = Mutex::new(Nics { by_device: Vec::new(), consume: None });
+static NICS: Own<Mutex<Nics>> = Own::new();
 
 /// The NIC of device `index`. It stays until the process ends.
 pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
-    let mut nics = NICS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut nics = NICS.get().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, nic)) = nics.by_device.iter().find(|(number, _)| *number == index) {
         return Ok(nic.clone());
     }
@@ -95,33 +105,17 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
 /// From now on the NICs of this process, and those to come, only consume, or no more. How many
 /// there are now.
 pub(crate) fn consume_only(on: bool) -> Result<usize, NicError> {
-    let mut nics = NICS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut nics = NICS.get().lock().unwrap_or_else(PoisonError::into_inner);
     nics.consume = Some(on);
     nics.by_device.iter().try_for_each(|(_, nic)| nic.nic.consume_only(on))?;
     Ok(nics.by_device.len())
 }
 
 fn start(index: u32) -> Result<SharedNic, NicError> {
-    let settings = Settings::get();
-    // Every process of the host has a NIC at an address that was given.
-    let (address, shared) = match settings.address {
-        Some(address) if index == 0 => (address, true),
-        _ => (loopback_address(std::process::id(), index), false),
-    };
-    let udp = UdpConfig { max_mtu: settings.mtu, shared, ..UdpConfig::new(address) };
-    let config = Config {
-        name: format!("mlx5_{index}"),
-        max_qps: MAX_QPS,
-        link: LinkConfig::Auto(udp),
-        idle: idle(),
-        ..Config::default()
-    };
-    let mut config = config.with_env()?;
-    config.capture = config.capture.map(|path| own_file(&path, index));
-    let nic = SoftNic::new(config)?;
+    let (nic, address) = open(index)?;
     let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
     faults::install();
-    let engine = faults::unblocked(|| nic.spawn())?;
+    let engine = nic.spawn()?;
     let profile = profile(index, address, mtu);
     let events = Arc::new(Router::default());
     let router = events.clone();
@@ -132,6 +126,36 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     let shared = SharedNic { nic, profile, address, events, index, said, _engine: engine };
     shared.say_link();
     Ok(shared)
+}
+
+/// A NIC and its address.
+fn open(index: u32) -> Result<(SoftNic, IpAddr), NicError> {
+    let settings = Settings::get();
+    let at = |address, shared| {
+        let udp = UdpConfig { max_mtu: settings.mtu, shared, ..UdpConfig::new(address) };
+        let config = Config {
+            name: format!("mlx5_{index}"),
+            max_qps: MAX_QPS,
+            link: LinkConfig::Auto(udp),
+            idle: idle(),
+            ..Config::default()
+        };
+        let mut config = config.with_env()?;
+        config.capture = config.capture.map(|path| own_file(&path, index));
+        Ok((SoftNic::new(config)?, address))
+    };
+    // Every process of the host has a NIC at an address that was given.
+    if let Some(address) = settings.address.filter(|_| index == 0) {
+        return at(address, true);
+    }
+    let mut addresses = loopback_addresses(std::process::id(), index).take(ADDRESSES);
+    let mut address = addresses.next().unwrap_or(Ipv4Addr::LOCALHOST);
+    loop {
+        match (at(address.into(), false), addresses.next()) {
+            (Err(NicError::Link { kind: ErrorKind::AddrInUse, .. }), Some(next)) => address = next,
+            (opened, _) => return opened,
+        }
+    }
 }
 
 /// Programs poll their CQs without end. Where two of them and their NICs do not have a core each, a
@@ -146,12 +170,15 @@ fn idle() -> Idle {
     }
 }
 
-/// An address of the loopback network that no other process and device has: every process of a
-/// host has an own number, below 2^22.
-fn loopback_address(process: u32, index: u32) -> IpAddr {
-    let number = (index + 1) << 22 | (process & 0x3f_ffff);
-    let [_, b, c, d] = number.to_be_bytes();
-    Ipv4Addr::new(127, b, c, d).into()
+/// Addresses of the loopback network for a process' device. The first is no other process' and
+/// device's where each process has an own number, below 2^22; but processes of several PID namespaces
+/// may share a network, and then the same numbers are common: those that follow lie apart.
+fn loopback_addresses(process: u32, index: u32) -> impl Iterator<Item = Ipv4Addr> {
+    (0u32..).map(move |attempt| {
+        let own = process.wrapping_add(attempt.wrapping_mul(STRIDE)) & 0x3f_ffff;
+        let [_, b, c, d] = ((index + 1) << 22 | own).to_be_bytes();
+        Ipv4Addr::new(127, b, c, d)
+    })
 }
 
 /// A capture of this process and device: `wire.pcap` is `wire.4711.0.pcap`.
@@ -205,6 +232,8 @@ pub(crate) fn refuse_nic(error: NicError) -> Refusal {
     let errno = match error {
         NicError::Stopped { .. } => Errno::EIO,
         NicError::Exhausted { .. } => Errno::ENOMEM,
+        NicError::Descriptors { name: "ENFILE", .. } => Errno::ENFILE,
+        NicError::Descriptors { .. } => Errno::EMFILE,
         _ => Errno::EINVAL,
     };
     Refusal::new(errno, error.to_string())
@@ -218,12 +247,16 @@ pub(crate) fn refuse_region(what: &str, error: &MemError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn processes_and_devices_have_addresses_of_their_own() {
-        assert_eq!(loopback_address(0x2a_1234, 0).to_string(), "127.106.18.52");
-        assert_eq!(loopback_address(0x2a_1234, 1).to_string(), "127.170.18.52");
-        assert_ne!(loopback_address(1, 0), loopback_address(2, 0));
+        let first = |process, index| loopback_addresses(process, index).next().unwrap();
+        assert_eq!(first(0x2a_1234, 0).to_string(), "127.106.18.52");
+        assert_eq!(first(0x2a_1234, 1).to_string(), "127.170.18.52");
+        assert_ne!(first(1, 0), first(2, 0));
+        let all = |index| loopback_addresses(1, index).take(ADDRESSES).collect::<BTreeSet<_>>();
+        assert_eq!((all(0).len(), all(0).intersection(&all(1)).count()), (ADDRESSES, 0));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Programs that read `/sys` themselves, whatever `SYSFS_PATH` says, find the devices there.
 
+use crate::process::Once;
 use crate::real::next;
 use crate::settings::Settings;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::sync::OnceLock;
 
 /// What is looked for elsewhere: this, and all below it and below `/sys/class/infiniband_verbs`.
 const CLASS: &[u8] = b"/sys/class/infiniband";
@@ -33,9 +33,9 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, $($argument: $ty),*) -> $answer {
             type Function = unsafe extern "C" fn(*const c_char, $($ty),*) -> $answer;
-            static REAL: OnceLock<Function> = OnceLock::new();
+            static REAL: Once<Function> = Once::new();
             // SAFETY: the C library's function of this name has this type.
-            let real = REAL.get_or_init(|| unsafe { transmute::<*mut c_void, Function>(next($c)) });
+            let real = REAL.get(|| unsafe { transmute::<*mut c_void, Function>(next($c)) });
             // SAFETY: a path, as the caller says.
             let moved = unsafe { moved(path) };
             let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());

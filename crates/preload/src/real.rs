@@ -1,8 +1,8 @@
 //! The C library's functions that ours stand in front of.
 
+use crate::process::Once;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::mem;
-use std::sync::OnceLock;
 
 /// The functions behind ours.
 #[allow(missing_docs)]
@@ -35,8 +35,8 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
 impl Real {
     /// The functions, looked up once.
     pub(crate) fn get() -> &'static Self {
-        static REAL: OnceLock<Real> = OnceLock::new();
-        REAL.get_or_init(|| {
+        static REAL: Once<Real> = Once::new();
+        REAL.get(|| {
             macro_rules! function {
                 ($name:literal, $ty:ty) => {
                     // SAFETY: the C library's function of this name has this type; the variadic

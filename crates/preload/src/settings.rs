@@ -1,10 +1,10 @@
 //! What `warpverbs run` asks for, in one environment variable.
 
+use crate::process::Once;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
 use warpverbs_uverbs::Fault;
@@ -37,8 +37,8 @@ pub(crate) struct Settings {
 impl Settings {
     /// Those of this process; without the variable there is no device.
     pub(crate) fn get() -> &'static Self {
-        static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        SETTINGS.get_or_init(|| {
+        static SETTINGS: Once<Settings> = Once::new();
+        SETTINGS.get(|| {
             let settings = Self::parse(&std::env::var(VARIABLE).unwrap_or_default());
             let sysfs = std::env::var_os("SYSFS_PATH").filter(|_| settings.nics > 0);
             Self { sysfs: sysfs.map(OsString::into_vec), ..settings }

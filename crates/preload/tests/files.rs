@@ -61,6 +61,67 @@ assert asked(again) == "EINVAL", asked(again)
 print("done")
 "#;
 
+/// Children of every kind that Python knows, beside threads that call the device.
+const CHILDREN: &str = r#"
+import errno, fcntl, os, subprocess, sys, threading
+
+DEVICE = "/dev/infiniband/uverbs0"
+
+def asked(fd):
+    try:
+        fcntl.ioctl(fd, 0xc0181b01, bytes(24))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "answered"
+
+if len(sys.argv) > 1:
+    # Executed with a descriptor of the device: it is its parent's, and this process has others.
+    assert asked(int(sys.argv[1])) == "EIO"
+    assert asked(os.open(DEVICE, os.O_RDWR)) == "EINVAL"
+    sys.exit()
+
+fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+copy = os.dup(fd)
+before = os.listdir("/proc/self/fd")
+ended = False
+
+def calls():
+    while not ended:
+        assert asked(fd) == "EINVAL"
+        os.close(os.open("/dev/null", os.O_RDONLY))
+
+threads = [threading.Thread(target=calls) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for n in range(30):
+    for way in ({}, {"close_fds": False}, {"preexec_fn": lambda: os.closerange(3, 1024)}):
+        subprocess.run(["true"], check=True, timeout=60, **way)
+    child = os.fork()
+    if child == 0:
+        # A child that closes its copies, one by one or all at once, and opens a device of its own.
+        if n % 2:
+            os.close(fd), os.close(copy)
+        else:
+            os.closerange(3, 1024)
+        os._exit(0 if n % 5 or asked(os.open(DEVICE, os.O_RDWR)) == "EINVAL" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+again = [sys.executable, "-c", "import sys; sys.argv = sys.argv[1:]; exec(sys.argv[0])"]
+subprocess.run(again + [sys.argv[0], str(copy)], pass_fds=[copy], check=True, timeout=60)
+ended = True
+for thread in threads:
+    thread.join()
+assert asked(fd) == "EINVAL" and os.listdir("/proc/self/fd") == before
+
+# It takes no bytes.
+for write in (lambda: os.write(fd, bytes(range(8))), lambda: os.pwrite(fd, bytes(range(8)), 0x1800)):
+    try:
+        write()
+        sys.exit("bytes were written")
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+print("done")
+"#;
+
 /// Paths of the kernel's own `sysfs`, where the machine has no device of this name.
 const PATHS: &str = r#"
 import os, sys
@@ -99,6 +160,14 @@ fn paths_of_the_kernels_sysfs_lead_to_ours() {
 fn descriptors_are_not_confused() {
     let mut command = Command::new("python3");
     command.args(["-c", PROGRAM]);
+    succeeds(command);
+}
+
+#[test]
+fn children_close_and_open_what_they_like() {
+    let mut command = Command::new("python3");
+    // The program is its own first argument, for a child to be given it.
+    command.args(["-c", "import sys; sys.argv = sys.argv[1:]; exec(sys.argv[0])", CHILDREN]);
     succeeds(command);
 }
 

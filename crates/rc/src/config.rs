@@ -86,6 +86,11 @@ impl Config {
     /// buffer's overhead.
     pub const PACKET_OVERHEAD: u64 = 512;
 
+    /// How long a peer that lives and has no processor is waited for. From then on its silence
+    /// counts like that of any other: a stopped process is an error after this time and
+    /// (`retry` + 1) timeouts.
+    pub const STANDSTILL: Duration = Duration::from_secs(10);
+
     /// Usual values towards `dest_qpn`: MTU 1024, PSNs from 0, a timeout of 67 ms,
     /// seven retries, receiver-not-ready for ever.
     pub const fn new(dest_qpn: Qpn) -> Config {

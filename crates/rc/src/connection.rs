@@ -5,8 +5,8 @@ use warpverbs_wire::{Bth, Extension, Psn};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::{
-    Completion, Config, ConfigError, Event, Host, Instant, Place, PostError, Refused, Request,
-    State, Stats, Status, Transmit, WrId,
+    Completion, Config, ConfigError, Event, Host, Instant, Peer, Place, PostError, Refused,
+    Request, State, Stats, Status, Transmit, WrId,
 };
 
 /// Why a connection was not started. Nothing has happened.
@@ -258,10 +258,12 @@ impl Connection {
         self.requester.is_outstanding()
     }
 
-    /// Time has passed; harmless at any moment.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Time has passed; harmless at any moment. What is known of the peer is asked first, then
+    /// everything that has arrived is handled, then this is called: what the peer answered before it
+    /// was asked has been seen.
+    pub fn handle_timeout(&mut self, now: Instant, peer: Peer) {
         if self.state.responds() {
-            self.requester.handle_timeout(now, &mut self.stats);
+            self.requester.handle_timeout(now, peer, &mut self.stats);
             self.settle();
         }
     }

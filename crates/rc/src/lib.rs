@@ -41,5 +41,5 @@ pub use host::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 pub use output::{Completion, Payload, Place, Received, Stats, Transmit};
 pub use request::{MAX_MESSAGE, PostError, Request, WrId};
 pub use state::{Diagram, Event, Refused, State, TRANSITIONS, Transition};
-pub use time::Instant;
+pub use time::{Instant, Peer};
 pub use warpverbs_rdma::{Op, ReceivedKind, Remote, Status};

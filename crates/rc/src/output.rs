@@ -133,6 +133,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Resends before the timeout because round trips passed without answer.
     pub early_resends: u64,
+    /// Timers that ran out while the peer had no processor, and began anew.
+    pub pauses: u64,
     /// NAKs that packets are missing, and responses that show it.
     pub losses: u64,
     /// RNR NAKs followed.

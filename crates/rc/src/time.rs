@@ -33,6 +33,19 @@ impl Add<Duration> for Instant {
     }
 }
 
+/// What is known of the peer when a timer is due: time without a processor is not loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peer {
+    /// Nothing: it may be on another host.
+    #[default]
+    Unknown,
+    /// It lives, and has looked so often for what was sent to it, each time until nothing was left.
+    Looked(u64),
+    /// Its process has ended, or has closed its end of the link, and everything that it sent before
+    /// has been received.
+    Ended,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,15 +35,42 @@ pub enum AllocError {
     /// Not a power of two, or too large.
     #[error("alignment {align}: expected a power of two up to {MOST_ALIGN}")]
     Align {
-        /// What was asked for.
+        /// The alignment that was asked for.
         align: u64,
     },
-    /// Nothing was given out there.
-    #[error("nothing is allocated at offset {offset:#x}")]
-    NotAllocated {
-        /// The offset.
+    /// It was given back before; something else may have its bytes by now.
+    #[error("the place at offset {offset:#x} was given back already")]
+    Freed {
+        /// Its offset.
         offset: u64,
     },
+    /// A part of a place cannot be given back.
+    #[error(
+        "{len:#x} bytes at offset {offset:#x} are a part of a place: the whole has {whole_len:#x} \
+         bytes at {whole_offset:#x}"
+    )]
+    Part {
+        /// Offset of the part.
+        offset: u64,
+        /// Its bytes.
+        len: u64,
+        /// Offset of the whole.
+        whole_offset: u64,
+        /// Bytes of the whole.
+        whole_len: u64,
+    },
+}
+
+/// Bytes that were given out. No two allocations of one heap have the same serial number, wherever
+/// they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// How many were given out before it.
+    pub serial: u64,
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes that were asked for.
+    pub len: u64,
 }
 
 /// First fit over `[0, size)`, which may grow at its end.
@@ -53,27 +80,29 @@ pub struct Allocator {
     limit: u64,
     /// Holes: offset and length, never adjacent.
     free: BTreeMap<u64, u64>,
-    /// What was given out: offset and length.
-    taken: BTreeMap<u64, u64>,
+    /// Allocations that were not given back, by serial number.
+    taken: BTreeMap<u64, Allocation>,
+    /// Serial number of the next one.
+    next: u64,
 }
 
 impl Allocator {
     /// `[reserved, size)` is free; `size` may become `limit`. All three are multiples of [`GRANULE`].
     pub fn new(reserved: u64, size: u64, limit: u64) -> Self {
         let holes = (reserved < size).then_some((reserved, size - reserved));
-        Self { size, limit, free: holes.into_iter().collect(), taken: BTreeMap::new() }
+        Self { size, limit, free: holes.into_iter().collect(), taken: BTreeMap::new(), next: 0 }
     }
 
-    /// Offset of `len` bytes aligned to `align`. No bytes are a place of their own as well.
+    /// `len` bytes aligned to `align`. No bytes are a place of their own as well.
     ///
     /// # Errors
     /// [`AllocError::NoRoom`], [`AllocError::Align`]; nothing has changed then.
-    pub fn alloc(&mut self, len: u64, align: u64) -> Result<u64, AllocError> {
+    pub fn alloc(&mut self, len: u64, align: u64) -> Result<Allocation, AllocError> {
         if !align.is_power_of_two() || align > MOST_ALIGN {
             return Err(AllocError::Align { align });
         }
         let (asked, align) = (len, align.max(GRANULE));
-        let fit = len.max(1).checked_next_multiple_of(GRANULE).and_then(|len| {
+        let fit = room_for(len).and_then(|len| {
             let mut holes = self.free.iter().map(|(&at, &room)| (at, room));
             holes.find_map(|(at, room)| {
                 let begin = at.checked_next_multiple_of(align)?;
@@ -98,17 +127,34 @@ impl Allocator {
                 self.free.insert(hole, bytes);
             }
         }
-        self.taken.insert(begin, len);
-        Ok(begin)
+        let allocation = Allocation { serial: self.next, offset: begin, len: asked };
+        self.next += 1;
+        self.taken.insert(allocation.serial, allocation);
+        Ok(allocation)
+    }
+
+    /// Whether it was given back.
+    ///
+    /// # Errors
+    /// [`AllocError::Freed`].
+    pub fn check(&self, serial: u64, offset: u64) -> Result<Allocation, AllocError> {
+        self.taken.get(&serial).copied().ok_or(AllocError::Freed { offset })
     }
 
     /// Takes back what [`Allocator::alloc`] gave.
     ///
     /// # Errors
-    /// [`AllocError::NotAllocated`]; nothing has changed then.
-    pub fn free(&mut self, offset: u64) -> Result<(), AllocError> {
-        let len = self.taken.remove(&offset).ok_or(AllocError::NotAllocated { offset })?;
-        self.add_hole(offset, len);
+    /// [`AllocError::Freed`], [`AllocError::Part`]; nothing has changed then.
+    pub fn free(&mut self, allocation: Allocation) -> Result<(), AllocError> {
+        let Allocation { serial, offset, len } = allocation;
+        let whole = self.check(serial, offset)?;
+        if allocation != whole {
+            let (whole_offset, whole_len) = (whole.offset, whole.len);
+            return Err(AllocError::Part { offset, len, whole_offset, whole_len });
+        }
+        self.taken.remove(&serial);
+        // The allocation had this room.
+        self.add_hole(offset, room_for(len).unwrap_or(len));
         Ok(())
     }
 
@@ -140,6 +186,11 @@ impl Allocator {
     pub fn count(&self) -> usize {
         self.taken.len()
     }
+}
+
+/// Bytes that `len` bytes take.
+fn room_for(len: u64) -> Option<u64> {
+    len.max(1).checked_next_multiple_of(GRANULE)
 }
 
 #[cfg(test)]
@@ -178,7 +229,10 @@ mod tests {
     enum Step {
         Alloc(u64, u32),
         Free(usize),
-        FreeWrong(u64),
+        /// A place that was given back before.
+        FreeAgain(usize),
+        /// A part of what is there, by bytes that are missing in front and behind.
+        FreePart(usize, u64, u64),
         Grow,
     }
 
@@ -186,7 +240,8 @@ mod tests {
         prop_oneof![
             6 => (0u64..700, 0u32..10).prop_map(|(len, log)| Step::Alloc(len, log)),
             4 => any::<usize>().prop_map(Step::Free),
-            1 => (0u64..9000).prop_map(Step::FreeWrong),
+            1 => any::<usize>().prop_map(Step::FreeAgain),
+            1 => (any::<usize>(), 0u64..99, 0u64..99).prop_map(|(n, a, b)| Step::FreePart(n, a, b)),
             1 => Just(Step::Grow),
         ]
     }
@@ -198,22 +253,36 @@ mod tests {
             let mut ours = Allocator::new(512, size, limit);
             let mut model = Model { used: vec![false; 256], lens: BTreeMap::new() };
             model.used[..32].fill(true);
+            let (mut here, mut gone) = (Vec::new(), Vec::<Allocation>::new());
             for step in steps {
                 match step {
                     Step::Alloc(len, log) => {
                         let (given, wanted) = (ours.alloc(len, 1 << log), model.alloc(len, 1 << log));
-                        prop_assert_eq!(given.ok(), wanted);
+                        prop_assert_eq!(given.ok().map(|given| given.offset), wanted);
+                        here.extend(given);
                     }
-                    Step::Free(n) => {
-                        let places: Vec<_> = model.lens.keys().copied().collect();
-                        if let Some(&place) = places.get(n % places.len().max(1)) {
-                            prop_assert!(model.free(place));
-                            prop_assert_eq!(ours.free(place), Ok(()));
+                    Step::Free(n) if !here.is_empty() => {
+                        let place = here.swap_remove(n % here.len());
+                        prop_assert!(model.free(place.offset));
+                        prop_assert_eq!(ours.free(place), Ok(()));
+                        gone.push(place);
+                    }
+                    Step::FreeAgain(n) if !gone.is_empty() => {
+                        let place = gone[n % gone.len()];
+                        let refused = AllocError::Freed { offset: place.offset };
+                        prop_assert_eq!(ours.free(place), Err(refused));
+                        prop_assert_eq!(ours.check(place.serial, place.offset), Err(refused));
+                    }
+                    Step::FreePart(n, front, behind) if !here.is_empty() => {
+                        let whole = here[n % here.len()];
+                        let len = whole.len.saturating_sub(front + behind);
+                        let part = Allocation { offset: whole.offset + front, len, ..whole };
+                        if part != whole {
+                            let refused = ours.free(part);
+                            prop_assert!(matches!(refused, Err(AllocError::Part { .. })), "{refused:?}");
                         }
                     }
-                    Step::FreeWrong(offset) => {
-                        prop_assert_eq!(ours.free(offset).is_ok(), model.free(offset));
-                    }
+                    Step::Free(_) | Step::FreeAgain(_) | Step::FreePart(..) => {}
                     Step::Grow => {
                         size = (size * 2).min(limit);
                         ours.grow(size);
@@ -250,6 +319,18 @@ mod tests {
         );
         assert_eq!(heap.alloc(1, 3), Err(AllocError::Align { align: 3 }));
         assert_eq!(heap.alloc(1, 4 << 20), Err(AllocError::Align { align: 4 << 20 }));
-        assert_eq!(heap.free(places[0]), Err(AllocError::NotAllocated { offset: places[0] }));
+        let offset = places[0].offset;
+        assert_eq!(heap.free(places[0]), Err(AllocError::Freed { offset }));
+        // Another has its bytes now.
+        let next = heap.alloc(256, 1).unwrap();
+        assert_eq!((next.offset, next.serial), (offset, 4));
+        assert_eq!(heap.free(places[0]), Err(AllocError::Freed { offset }));
+        let part = Allocation { len: 16, ..next };
+        let refused = heap.free(part).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "0x10 bytes at offset 0x0 are a part of a place: the whole has 0x100 bytes at 0x0"
+        );
+        assert_eq!(heap.free(next), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a heap.
+//! Errors of a heap.
 
 use crate::{AllocError, ExportError};
 use thiserror::Error;
@@ -16,7 +16,7 @@ pub enum ShmemError {
         field: &'static str,
         /// What was given.
         value: String,
-        /// What would do.
+        /// A description of right values.
         expected: String,
     },
     /// Two ranks do not want the same heap.
@@ -62,7 +62,7 @@ pub enum ShmemError {
     Meet {
         /// The step.
         step: &'static str,
-        /// Who is missing or lost.
+        /// The ranks that are missing or lost.
         cause: Box<WorldError>,
         /// Of each missing rank, the last step that it reached in making or growing this heap.
         last: Vec<(u32, String)>,
@@ -96,7 +96,7 @@ pub enum ShmemError {
     Full {
         /// Bytes.
         size: u64,
-        /// What keeps it from growing.
+        /// The reason why it does not grow.
         why: String,
     },
     /// There are not enough addresses.

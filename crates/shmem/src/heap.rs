@@ -7,7 +7,7 @@ use crate::registered::Window;
 use crate::remote::Remote;
 use crate::report::{HeapReport, PeerReport};
 use crate::steps::Steps;
-use crate::{Allocator, Export, HeapConfig, Rank, ShmemError, Sym};
+use crate::{Allocation, Allocator, Export, HeapConfig, Rank, ShmemError, Sym};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -179,10 +179,11 @@ impl Heap {
         site: &Location<'_>,
     ) -> Result<Sym<T>, ShmemError> {
         let bytes = len.saturating_mul(size_of::<T>() as u64);
-        let offset = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
-        // What failed is a call as well: it must fail on all ranks.
+        let given = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
+        // A call that failed counts as well: it must fail on all ranks.
         self.history.add(format!("alloc {bytes} bytes, align {align}"), site);
-        Ok(Sym::new(self.parts.id, offset?, len))
+        let given = given?;
+        Ok(Sym::new(self.parts.id, given.serial, given.offset, len))
     }
 
     /// Gives a place back. Every rank makes the same call, after no rank uses it any more.
@@ -191,16 +192,23 @@ impl Heap {
     /// It is of another heap, is a part of a place, or was given back before.
     #[track_caller]
     pub fn free<T: Element>(&mut self, place: Sym<T>) -> Result<(), ShmemError> {
-        self.own_place(&place)?;
-        self.history.add(format!("free offset {:#x}", place.offset()), Location::caller());
-        Ok(self.allocator.free(place.offset())?)
+        self.of_this_heap(&place)?;
+        let (serial, offset, len) = (place.serial, place.offset(), place.bytes());
+        self.history.add(format!("free {len} bytes at {offset:#x}"), Location::caller());
+        Ok(self.allocator.free(Allocation { serial, offset, len })?)
     }
 
-    fn own_place<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
-        let offset = place.offset();
-        if place.heap != self.parts.id {
-            return Err(ShmemError::OtherHeap { offset });
+    fn of_this_heap<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
+        match place.heap == self.parts.id {
+            true => Ok(()),
+            false => Err(ShmemError::OtherHeap { offset: place.offset() }),
         }
+    }
+
+    /// It was given out by this heap, and not taken back.
+    fn own_place<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
+        self.of_this_heap(place)?;
+        self.allocator.check(place.serial, place.offset())?;
         Ok(())
     }
 
@@ -233,7 +241,7 @@ impl Heap {
     /// A place in the own heap, for kernels and for the host.
     ///
     /// # Errors
-    /// It is of another heap.
+    /// It is of another heap, or was given back.
     pub fn local<T: Element>(&self, place: &Sym<T>) -> Result<Buffer, ShmemError> {
         self.own_place(place)?;
         let (offset, len, size) = (place.offset(), place.bytes(), self.parts.size);
@@ -245,7 +253,7 @@ impl Heap {
     /// None if the rank is not reached by loads and stores.
     ///
     /// # Errors
-    /// The place is of another heap, or there is no such rank.
+    /// The place is of another heap or was given back, or there is no such rank.
     pub fn mapped<T: Element>(
         &self,
         place: &Sym<T>,
@@ -269,7 +277,7 @@ impl Heap {
     /// Copies bytes into a place of the own heap.
     ///
     /// # Errors
-    /// It is of another heap, or shorter than `data`.
+    /// It is of another heap, was given back, or is shorter than `data`.
     pub fn write<T: Element>(&self, place: &Sym<T>, data: &[u8]) -> Result<(), ShmemError> {
         Ok(self.parts.gpu.write(&self.part(place, data.len())?, 0, data)?)
     }
@@ -282,7 +290,7 @@ impl Heap {
     /// Copies bytes out of a place of the own heap.
     ///
     /// # Errors
-    /// It is of another heap, or shorter than `out`.
+    /// It is of another heap, was given back, or is shorter than `out`.
     pub fn read<T: Element>(&self, place: &Sym<T>, out: &mut [u8]) -> Result<(), ShmemError> {
         Ok(self.parts.gpu.read(&self.part(place, out.len())?, 0, out)?)
     }

@@ -25,7 +25,7 @@ mod steps;
 mod sym;
 mod team;
 
-pub use allocator::{AllocError, Allocator, GRANULE, MOST_ALIGN};
+pub use allocator::{AllocError, Allocation, Allocator, GRANULE, MOST_ALIGN};
 pub use config::{HeapConfig, ROUTE_ENV, RoutePolicy};
 pub use error::ShmemError;
 pub use export::{Export, ExportError, ExportWindow, Rank, RdmaRoute, WindowRank};

@@ -14,6 +14,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 use warpverbs_gpu::{Buffer, KernelPtr, Remote};
+use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{Decision, Exported, RangeOffer, Reason, RemoteRange, Route, reach};
 use warpverbs_rendezvous::World;
 
@@ -169,7 +170,8 @@ impl Heap {
             }
             let heap = &self.decisions()[rank];
             let direct = match heap.route {
-                Route::Direct => Ok(()),
+                // All ranks were started by one launch, and reach each other's memory by design.
+                Route::Direct => Ok(Trust::Launch),
                 _ => Err(Reason::new("loads and stores", format!("the heap: {}", heap.explain()))),
             };
             let peer = self.parts.local.introduction(rank);

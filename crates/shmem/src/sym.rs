@@ -6,18 +6,21 @@ use std::fmt;
 use std::marker::PhantomData;
 use warpverbs_gpu::Element;
 
-/// `len` elements at the same offset of every rank's heap. Plain data: good as long as it is not
-/// freed, and refused by another heap.
+/// `len` elements at the same offset of every rank's heap. Plain data: refused by another heap, and by
+/// its own once it was given back, also if something else lies there by then. Kernels know of offsets
+/// alone.
 pub struct Sym<T> {
     pub(crate) heap: u64,
+    /// Of the allocation; a part has that of its whole.
+    pub(crate) serial: u64,
     offset: u64,
     len: u64,
     _elements: PhantomData<fn() -> T>,
 }
 
 impl<T: Element> Sym<T> {
-    pub(crate) fn new(heap: u64, offset: u64, len: u64) -> Self {
-        Self { heap, offset, len, _elements: PhantomData }
+    pub(crate) fn new(heap: u64, serial: u64, offset: u64, len: u64) -> Self {
+        Self { heap, serial, offset, len, _elements: PhantomData }
     }
 
     /// Bytes from the heap's start.
@@ -40,14 +43,15 @@ impl<T: Element> Sym<T> {
         self.len * size_of::<T>() as u64
     }
 
-    /// `len` elements from element `first` on.
+    /// `len` elements from element `first` on. [`Heap::free`](crate::Heap::free) takes wholes alone.
     ///
     /// # Errors
     /// [`ShmemError::Outside`].
     pub fn slice(&self, first: u64, len: u64) -> Result<Self, ShmemError> {
         match first.checked_add(len) {
             Some(end) if end <= self.len => {
-                Ok(Self::new(self.heap, self.offset + first * size_of::<T>() as u64, len))
+                let offset = self.offset + first * size_of::<T>() as u64;
+                Ok(Self::new(self.heap, self.serial, offset, len))
             }
             _ => Err(ShmemError::Outside { offset: first, len, size: self.len }),
         }
@@ -64,7 +68,8 @@ impl<T> Copy for Sym<T> {}
 
 impl<T> PartialEq for Sym<T> {
     fn eq(&self, other: &Self) -> bool {
-        (self.heap, self.offset, self.len) == (other.heap, other.offset, other.len)
+        let parts = |place: &Self| (place.heap, place.serial, place.offset, place.len);
+        parts(self) == parts(other)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Some of the ranks, numbered anew, with what their barriers need.
 
-use crate::layout::{TEAM_BLOCK_BYTES, mail_block_bytes};
+use crate::layout::{MOST_LOG_SLOTS, MOST_MAIL_BLOCK, TEAM_BLOCK_BYTES, mail_block_bytes};
 use crate::{Heap, ShmemError, Sym};
 use std::panic::Location;
 use warpverbs_gpu::Element;
@@ -158,7 +158,7 @@ impl Heap {
     /// at once. All ranks make the same call.
     ///
     /// # Errors
-    /// More than 2^31 slots or none but one, or as [`Heap::alloc_zeroed`].
+    /// Other than 2 to 2^16 slots, a block of 64 GiB or more, or as [`Heap::alloc_zeroed`].
     #[track_caller]
     pub fn mail_block(
         &mut self,
@@ -166,15 +166,28 @@ impl Heap {
         bytes: u32,
         log_slots: u8,
     ) -> Result<Sym<u64>, ShmemError> {
-        if !(1..=31).contains(&log_slots) {
-            return Err(ShmemError::Config {
-                field: "log_slots of a mailbox",
-                value: log_slots.to_string(),
-                expected: "1 to 31".to_owned(),
-            });
-        }
-        self.alloc_zeroed(world, mail_block_bytes(bytes, log_slots) / 8)
+        self.alloc_zeroed(world, mail_block(bytes, log_slots)? / 8)
     }
+}
+
+/// Bytes of the block of a mailbox that kernels take.
+fn mail_block(bytes: u32, log_slots: u8) -> Result<u64, ShmemError> {
+    if !(1..=MOST_LOG_SLOTS).contains(&log_slots) {
+        return Err(ShmemError::Config {
+            field: "log_slots of a mailbox",
+            value: log_slots.to_string(),
+            expected: format!("1 to {MOST_LOG_SLOTS}"),
+        });
+    }
+    let len = mail_block_bytes(bytes, log_slots);
+    if len > MOST_MAIL_BLOCK {
+        return Err(ShmemError::Config {
+            field: "block of a mailbox",
+            value: format!("{len} bytes, for messages of {bytes} bytes in 2^{log_slots} slots"),
+            expected: format!("at most {MOST_MAIL_BLOCK} bytes"),
+        });
+    }
+    Ok(len)
 }
 
 #[cfg(test)]
@@ -204,5 +217,24 @@ mod tests {
             assert!(wrong.check(4).is_err(), "{wrong:?}");
         }
         assert!(team(3, 0, 1).check(4).is_ok());
+    }
+
+    /// Nothing is allocated for a mailbox that kernels would refuse.
+    #[test]
+    fn a_mailbox_has_as_many_slots_and_bytes_as_kernels_take() {
+        for (bytes, log_slots) in [(0, 1), (8, 16), (1 << 20, 14), (u32::MAX, 2)] {
+            assert_eq!(mail_block(bytes, log_slots).unwrap(), mail_block_bytes(bytes, log_slots));
+        }
+        for log_slots in [0, 17, 31, 32, 64, u8::MAX] {
+            let refused = mail_block(8, log_slots).unwrap_err().to_string();
+            let expected = format!("log_slots of a mailbox is \"{log_slots}\", expected 1 to 16");
+            assert_eq!(refused, expected);
+        }
+        for (bytes, log_slots) in [(u32::MAX, 16), (1 << 20, 16), (u32::MAX, 4)] {
+            let refused = mail_block(bytes, log_slots).unwrap_err().to_string();
+            assert!(refused.starts_with("block of a mailbox is "), "{refused}");
+        }
+        assert_eq!(mail_block_bytes(u32::MAX, u8::MAX), u64::MAX);
+        assert_eq!(mail_block_bytes(u32::MAX, 31), u64::MAX);
     }
 }

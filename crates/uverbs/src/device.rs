@@ -142,7 +142,7 @@ pub struct QpRequest {
     pub rq: Option<(u8, u8)>,
     /// What CQEs carry in place of the number of an SRQ: CQE version 1.
     pub user_index: Option<u32>,
-    /// Results of requests that ask for a CQE go into it, if they fit.
+    /// What READs bring goes into their CQE, if they ask for one and it fits.
     pub scatter_requests: bool,
     /// Messages go into their CQE, if they fit.
     pub scatter_receives: bool,
@@ -262,6 +262,16 @@ pub trait Device {
     /// The address of `length` bytes at `offset` of the program's dmabuf `fd`, which does not say it:
     /// a device may know it from elsewhere. Requests name queues there by it.
     fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal>;
+
+    /// What the program's descriptor `fd` stands for: one number for all duplicates, which no other
+    /// open file has. `None`: the descriptor is not open.
+    fn file(&self, fd: u32) -> Option<u64>;
+
+    /// Whether the program has closed every descriptor of a channel.
+    fn is_closed(&self, channel: &Self::Channel) -> bool;
+
+    /// Closes the descriptor of a channel whose number could not be told the program.
+    fn withdraw(&self, fd: u32);
 
     /// A new channel of completion events, and its descriptor.
     fn open_comp_channel(&self) -> Result<(Self::Channel, u32), Refusal>;

@@ -39,6 +39,10 @@ errnos! {
     EBUSY = 16,
     /// An argument that is wrong in itself.
     EINVAL = 22,
+    /// The system has no descriptor left.
+    ENFILE = 23,
+    /// The process has as many descriptors as it may.
+    EMFILE = 24,
     /// The request is none of this interface at all.
     ENOTTY = 25,
     /// A buffer is shorter than the command needs.

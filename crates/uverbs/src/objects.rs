@@ -70,6 +70,14 @@ pub(crate) struct QpObject<D: Device> {
 }
 
 impl<D: Device> Object<D> {
+    fn channel(&self) -> Option<&D::Channel> {
+        match self {
+            Self::CompChannel(channel) | Self::AsyncEvent(channel) => Some(channel),
+            Self::DevxEvents(events) => Some(&events.channel),
+            _ => None,
+        }
+    }
+
     pub(crate) fn class(&self) -> Class {
         match self {
             Self::Pd(_) => Class::Pd,
@@ -85,6 +93,12 @@ impl<D: Device> Object<D> {
             Self::Ah => Class::Ah,
         }
     }
+}
+
+/// What a descriptor that a call names stands for.
+pub(crate) fn file<D: Device>(device: &D, fd: u64) -> Result<u64, Refusal> {
+    let none = || Refusal::new(Errno::EBADF, format!("there is no descriptor {fd:#x}"));
+    u32::try_from(fd).ok().and_then(|fd| device.file(fd)).ok_or_else(none)
 }
 
 struct Entry<D: Device> {
@@ -113,7 +127,8 @@ impl<D: Device> Entry<D> {
 /// All objects of a context. Handles are never used twice.
 pub(crate) struct Objects<D: Device> {
     handles: BTreeMap<u32, Entry<D>>,
-    descriptors: BTreeMap<u32, Object<D>>,
+    /// By the file that their descriptors stand for.
+    descriptors: BTreeMap<u64, Object<D>>,
     next: u32,
 }
 
@@ -149,18 +164,30 @@ impl<D: Device> Objects<D> {
         self.handles.len()
     }
 
-    /// Adds an object with a descriptor of its own. One of the same number was closed unseen.
-    pub(crate) fn insert_fd(&mut self, fd: u32, object: Object<D>) {
-        self.descriptors.insert(fd, object);
+    /// Adds an object with a descriptor, which stands for `file`. Those whose descriptors the program
+    /// has closed meanwhile go.
+    pub(crate) fn insert_file(&mut self, device: &D, file: u64, object: Object<D>) {
+        self.descriptors.retain(|_, known| known.channel().is_none_or(|c| !device.is_closed(c)));
+        self.descriptors.insert(file, object);
     }
 
-    /// The program has closed a descriptor.
-    pub(crate) fn closed(&mut self, fd: u32) {
-        self.descriptors.remove(&fd);
+    /// Takes out what has a descriptor that stands for `file`.
+    pub(crate) fn remove_file(&mut self, file: u64) {
+        self.descriptors.remove(&file);
     }
 
     /// Whether a call may name an object so.
-    pub(crate) fn check(&self, class: Class, access: Access, name: u64) -> Result<(), Refusal> {
+    pub(crate) fn check(
+        &self,
+        device: &D,
+        class: Class,
+        access: Access,
+        name: u64,
+    ) -> Result<(), Refusal> {
+        let name = match class.is_fd() && access != Access::New {
+            true => file(device, name)?,
+            false => name,
+        };
         match access {
             Access::New => Ok(()),
             Access::Use => self.find(class, name).map(drop),
@@ -169,14 +196,13 @@ impl<D: Device> Objects<D> {
     }
 
     fn find(&self, class: Class, name: u64) -> Result<&Object<D>, Refusal> {
-        let id = u32::try_from(name).ok();
         let (found, errno) = match class.is_fd() {
             true => {
-                let found = id.and_then(|fd| self.descriptors.get(&fd));
+                let found = self.descriptors.get(&name);
                 (found.map(|object| (object, object.class())), Errno::EBADF)
             }
             false => {
-                let found = id.and_then(|h| self.handles.get(&h));
+                let found = u32::try_from(name).ok().and_then(|h| self.handles.get(&h));
                 (found.map(|entry| (&entry.object, entry.class())), Errno::ENOENT)
             }
         };
@@ -234,9 +260,9 @@ impl<D: Device> Objects<D> {
         }
     }
 
-    /// The channel of asynchronous events with this descriptor.
-    pub(crate) fn devx_channel(&mut self, fd: u32) -> Option<&mut DevxChannel<D>> {
-        match self.descriptors.get_mut(&fd) {
+    /// The channel of asynchronous events whose descriptors stand for `file`.
+    pub(crate) fn devx_channel(&mut self, file: u64) -> Option<&mut DevxChannel<D>> {
+        match self.descriptors.get_mut(&file) {
             Some(Object::DevxEvents(channel)) => Some(channel),
             _ => None,
         }
@@ -296,7 +322,7 @@ impl<D: Device> Objects<D> {
 macro_rules! look_up {
     ($($name:ident: $variant:ident -> $ty:ty;)*) => {
         impl<D: Device> Objects<D> {
-            $(pub(crate) fn $name(&self, name: u32) -> Result<&$ty, Refusal> {
+            $(pub(crate) fn $name(&self, name: impl Into<u64>) -> Result<&$ty, Refusal> {
                 match self.find(Class::$variant, name.into())? {
                     Object::$variant(object) => Ok(object),
                     _ => Err(Refusal::invalid("an object of another class")),

@@ -3,7 +3,10 @@
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("bare.sh");
@@ -15,47 +18,93 @@ const NO_LAYERS: i32 = 77;
 /// What `unshare` may do: for anybody, or for root where that is forbidden.
 const NAMESPACES: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
 
+/// Packages whose tests look for rdma-core, or for what is built over it.
+const PACKAGES: [&str; 8] = [
+    "warpverbs-cli",
+    "warpverbs-conformance",
+    "warpverbs-interop",
+    "warpverbs-mlx5",
+    "warpverbs-preload",
+    "warpverbs-transport",
+    "warpverbs-uverbs",
+    "warpverbs-verbs",
+];
+
 /// What is tested.
 #[derive(Args)]
 pub(crate) struct Bare {
     /// Fails where files cannot be hidden, instead of a warning.
     #[arg(long)]
     require: bool,
-    /// Arguments of `cargo test --workspace`, such as `--test it` for tests of that name only.
+    /// Packages whose test programs run; otherwise all that look for rdma-core.
+    #[arg(long, value_name = "PACKAGE")]
+    package: Vec<String>,
+    /// Arguments of the test programs, such as part of a name.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
 pub(crate) fn run(options: &Bare) -> Result<()> {
-    let (layer, target) = (tempfile::tempdir()?, workspace::target()?);
-    // Packages and features as in `cargo test --workspace`, so nothing is built anew.
     let Some(namespace) = NAMESPACES.into_iter().find(|words| can(words)) else {
         return skip(options);
     };
-    let mut command = Command::new("unshare");
-    command.args(namespace).args(["sh", "-c", SCRIPT, "bare"]);
-    command.arg(layer.path()).arg(&target);
-    command.arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(&options.arguments);
-    command.env("CARGO_TARGET_DIR", &target).env_remove("WARPVERBS_REQUIRE_RDMA_CORE");
-    command.current_dir(workspace::root()?).stderr(Stdio::piped());
-    let mut child = command.spawn().context("unshare")?;
-    let mut skipped = 0;
-    for line in BufReader::new(child.stderr.take().context("a pipe")?).lines() {
-        let line = line?;
-        skipped += usize::from(line.contains(SKIPPED));
-        eprintln!("{line}");
+    let (mut skipped, mut failed) = (0, Vec::new());
+    for (program, folder) in programs(&options.package)? {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        eprintln!("without rdma-core: {name}");
+        let layer = tempfile::tempdir()?;
+        let mut command = Command::new("unshare");
+        command.args(namespace).args(["sh", "-c", SCRIPT, "bare"]);
+        command.arg(layer.path()).arg(workspace::target()?).arg(&program);
+        command.args(&options.arguments).env_remove("WARPVERBS_REQUIRE_RDMA_CORE");
+        let mut child = command.current_dir(folder).stderr(Stdio::piped()).spawn()?;
+        for line in BufReader::new(child.stderr.take().context("a pipe")?).lines() {
+            let line = line?;
+            skipped += usize::from(line.contains(SKIPPED));
+            eprintln!("{line}");
+        }
+        match child.wait()?.code() {
+            Some(0) => {}
+            Some(NO_LAYERS) => return skip(options),
+            _ => failed.push(name),
+        }
     }
-    let status = child.wait()?;
-    if status.code() == Some(NO_LAYERS) {
-        return skip(options);
-    }
-    if !status.success() {
-        bail!("without rdma-core, tests fail ({status})");
-    }
+    ensure!(failed.is_empty(), "without rdma-core, tests fail: {}", failed.join(", "));
     ensure!(skipped > 0, "no test has missed rdma-core, so this was no machine without it");
     println!("without rdma-core: passed; {skipped} test(s) were skipped for want of its headers");
     Ok(())
+}
+
+/// The test programs of `packages`, each with the folder it runs in. Packages and features as in
+/// `cargo test --workspace`, so nothing is built anew; what runs is what ran with rdma-core.
+fn programs(packages: &[String]) -> Result<BTreeMap<PathBuf, PathBuf>> {
+    let wanted: Vec<&str> = match packages {
+        [] => PACKAGES.to_vec(),
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.env("CARGO_TARGET_DIR", workspace::target()?).current_dir(workspace::root()?);
+    let built = cargo.stderr(Stdio::inherit()).output()?;
+    if !built.status.success() {
+        bail!("`cargo test --workspace --no-run` fails");
+    }
+    let folders: BTreeMap<PathBuf, PathBuf> = String::from_utf8_lossy(&built.stdout)
+        .lines()
+        .filter_map(|line| test(line, &wanted))
+        .collect();
+    ensure!(!folders.is_empty(), "no test program is of any of {}", wanted.join(", "));
+    Ok(folders)
+}
+
+/// Program and folder of a test, if cargo's message is of one of a package that is wanted.
+fn test(message: &str, wanted: &[&str]) -> Option<(PathBuf, PathBuf)> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let program = message["executable"].as_str()?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let package = format!("warpverbs-{}", folder.file_name()?.to_str()?);
+    let is_wanted = message["profile"]["test"] == true && wanted.contains(&package.as_str());
+    is_wanted.then(|| (program.into(), folder.into()))
 }
 
 /// Whether `unshare` with `words` works here.
@@ -73,4 +122,25 @@ fn skip(options: &Bare) -> Result<()> {
     ensure!(!options.require, "{why}");
     println!("\n******** SKIPPED, nothing was tried: {why} ********\n");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test;
+
+    #[test]
+    fn test_programs_of_the_packages_are_found_in_what_cargo_says() {
+        let message = |package: &str, test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/{package}/Cargo.toml",
+                   "profile":{{"test":{test}}},"executable":"/w/target/debug/deps/it-1"}}"#
+            )
+        };
+        let wanted = ["warpverbs-verbs"];
+        let found = test(&message("verbs", true), &wanted);
+        assert_eq!(found, Some(("/w/target/debug/deps/it-1".into(), "/w/crates/verbs".into())));
+        assert_eq!(test(&message("rc", true), &wanted), None);
+        assert_eq!(test(&message("verbs", false), &wanted), None);
+        assert_eq!(test(r#"{"reason":"build-finished","success":true}"#, &wanted), None);
+    }
 }

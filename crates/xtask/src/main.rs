@@ -5,8 +5,10 @@ mod bare;
 mod bench;
 mod bench_verbs;
 mod bindgen;
+mod busy;
 mod figures;
 mod fuzz;
+mod gpu;
 mod layouts;
 mod lint;
 mod nightly;
@@ -30,6 +32,10 @@ enum Task {
     VerbsLayouts(layouts::Layouts),
     /// Runs the tests where nothing of rdma-core can be seen.
     Bare(bare::Bare),
+    /// Runs all tests and examples beside busy processes, several times.
+    Busy(busy::Busy),
+    /// Collects the tests that need a GPU, and runs them.
+    Gpu(gpu::Gpu),
     /// Fuzzes every target for a bounded time.
     Fuzz(fuzz::Fuzz),
     /// Runs the campaigns that take hours, and prints one table.
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
         Task::Bare(options) => bare::run(&options),
+        Task::Busy(options) => busy::run(&options),
+        Task::Gpu(options) => gpu::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Nightly(options) => nightly::run(&options),
         Task::Vm(task) => vm::run(&task),

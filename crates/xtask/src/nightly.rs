@@ -17,8 +17,11 @@ const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
 #[derive(Args)]
 pub(crate) struct Nightly {
     /// Simulated runs of each seeded test.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 10_000_000)]
     runs: u64,
+    /// Rounds of other people's programs with random payload.
+    #[arg(long, default_value_t = 200)]
+    rounds: u64,
     /// Minutes of fuzzing for each target.
     #[arg(long, default_value_t = 60)]
     fuzz_minutes: u64,
@@ -109,11 +112,19 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
     });
     all.push(Campaign {
+        env: vec![("WARPVERBS_ROUNDS", options.rounds.to_string())],
+        ..Campaign::new(
+            "payload of other programs",
+            format!("{} rounds", options.rounds),
+            "test -p warpverbs-cli --test it run::payload",
+        )
+    });
+    all.push(Campaign {
         env: vec![("WARPVERBS_KILLS", "20000".into())],
         ..Campaign::new(
             "agent kills",
             "20000 processes".into(),
-            "test --release -p warpverbs-agent --test kills",
+            "test --release -p warpverbs-agent --test it kills::",
         )
     });
     all.push(Campaign {
@@ -121,13 +132,13 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         ..Campaign::new(
             "shmem matrix",
             "all cells".into(),
-            "test --release -p warpverbs-shmem --test heap matrix::every_call_between_processes",
+            "test --release -p warpverbs-shmem --test it heap::matrix::every_call_between_processes",
         )
     });
     all.push(Campaign::seeded(
         "shmem litmus",
-        runs.div_ceil(1000),
-        "test --release -p warpverbs-shmem --test device litmus",
+        runs.div_ceil(10_000),
+        "test --release -p warpverbs-shmem --test it device::litmus",
     ));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {

@@ -23,8 +23,12 @@ pub(crate) fn target() -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other(format!("{} is in no folder", program.display())))
 }
 
-/// Runs `cargo build` with `arguments`, into [`target`].
+/// Runs `cargo build` with `arguments`, into [`target`]; unless everything was built before, and cargo
+/// is busy with something else.
 pub(crate) fn build(arguments: &[&str]) -> io::Result<()> {
+    if std::env::var_os("WARPVERBS_XTASK_BUILT").is_some() {
+        return Ok(());
+    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet"]).args(arguments).current_dir(root()?);
     if cargo.env("CARGO_TARGET_DIR", target()?).status()?.success() {

@@ -5,8 +5,8 @@
 //
 // A mailbox is a block of the symmetric heap, zero before its first use. Through one block a rank
 // sends to one other rank, and receives from one: a pair has one, and so has a ring. Both sides say
-// the same number of slots and the same largest message. What a mail says nothing of are puts: only
-// signals bring those along.
+// the same number of slots and the same largest message. A mail does not make earlier puts visible:
+// only signals do.
 //
 //   wv::Mail mail = wv::mail_open(coop, heap, box, to, from);   once in a kernel
 //   wv::mail_send(coop, mail, source, bytes);  wv::mail_recv(coop, mail, target, bytes);
@@ -50,9 +50,9 @@ constexpr u32 wide_payload = 8 * wide_words;
 WV_HD constexpr u32 wide_lines(u32 bytes) {
   return static_cast<u32>((u64{bytes} + wide_payload - 1) / wide_payload);
 }
-// Bytes that a message takes on its way.
+// Bytes that a message takes on its way. A message of 0 bytes takes a line as well: it has to arrive.
 WV_HD constexpr u64 line_bytes(u32 bytes) {
-  const u64 narrow = (u64{bytes} + line_payload - 1) / line_payload;
+  const u64 narrow = bytes == 0 ? 1 : (u64{bytes} + line_payload - 1) / line_payload;
   return sizeof(MailLine) * (bytes <= narrow_most ? narrow : u64{wide_lines(bytes)} * wide_pairs);
 }
 // Bytes of a slot: the largest message, or the longest in narrow lines, which may take more.
@@ -71,7 +71,7 @@ static_assert(sizeof(MailBlock) == 128 && sizeof(MailLine) == 16, "MailBlock");
 struct Mail {
   const Heap* heap;
   Mailbox box;
-  Status status;  // why it is not open, if it is not
+  Status status;  // why it is not open, or takes no more messages
   u32 to, from;
   u64 sent, received;
   u64 credit;  // as last seen
@@ -93,19 +93,21 @@ struct Mail {
 template <class Coop>
 WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box, u32 to, u32 from);
 
-// Keeps the numbers for the next kernel. Returns mail.status.
+// Keeps the numbers for the next kernel. Returns mail.status: the sender of a mail that was open waits
+// for credits that will not come.
 template <class Coop>
 WV_DEVICE Status mail_close(const Coop& coop, Mail& mail);
 
 // The source, 8-byte aligned, is any memory, and free once the members have synchronised. Waits
-// while all slots are taken. too_long beyond the box; after a failure nothing was sent. A message of 0
-// bytes takes its slot and does not wait for its sender.
+// while all slots are taken. too_long beyond the box; after a failure nothing was sent.
 template <class Route = route::any, class Coop>
 WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32 bytes,
                            Timeout = {});
 
 // Waits for the next message, which has `bytes`. The target, 8-byte aligned, is any memory; all
-// members see it on return. After a failure the message is still to be received.
+// members see it on return. After a failure the message is still to be received. If the message has
+// come and its slots cannot be given back, that is no failure of this call: the next one to receive
+// and mail_close return the cause.
 template <class Route = route::any, class Coop>
 WV_DEVICE Status mail_recv(const Coop& coop, Mail& mail, void* target, u32 bytes, Timeout = {});
 

@@ -1,79 +1,99 @@
-//! The side of a connection that makes it.
+//! The end of a connection that makes it.
 
-use super::Handed;
-use super::frame::{Decoder, Frame, MAGIC, Service, VERSION, proof};
+use super::frame::{Decoder, Frame, Longest, MAGIC, Service, VERSION};
+use super::handshake::{Key, Role, same};
+use super::limit::Limit;
 use super::link::Link;
+use super::services::{Remote, Services};
+use super::slot::Found;
+use super::{Handed, Keys};
 use crate::AgentError;
-use crate::inner::Inner;
 use crate::list::Owner;
+use crate::lock;
 use crate::metadata::random;
-use crate::peer::Peer;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs_peer::Reason;
 
+/// How often a handshake is begun again that the other end breaks off: an agent that many strangers
+/// connect to closes connections that have not shown anything yet.
+const ATTEMPTS: u32 = 8;
+/// Before the second one; each time twice as long.
+const AGAIN: Duration = Duration::from_millis(5);
+
 /// A connection by which one thread speaks and waits.
-struct Blocking {
-    stream: TcpStream,
+pub(crate) struct Blocking {
+    pub(crate) stream: TcpStream,
     decoder: Decoder,
     /// For errors.
     peer: String,
-    start: Instant,
-    timeout: Duration,
+    limit: Limit,
+}
+
+/// What a connection is for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: Key,
+    /// Nobody by name if it is for metadata alone.
+    pub(crate) to: Option<&'a Owner>,
 }
 
 impl Blocking {
     fn open(
         address: SocketAddr,
         peer: String,
-        start: Instant,
-        timeout: Duration,
+        limit: Limit,
+        share: Duration,
     ) -> Result<Self, AgentError> {
-        let left = timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(&address, left);
+        let stream = TcpStream::connect_timeout(&address, share);
         let stream = stream.map_err(|error| AgentError::system("connect", error))?;
         // Frames are small, and somebody waits for each.
         let _ = stream.set_nodelay(true);
-        Ok(Self { stream, decoder: Decoder::default(), peer, start, timeout })
+        Ok(Self { stream, decoder: Decoder::default(), peer, limit })
     }
 
-    fn send(&mut self, frame: &Frame<'_>) -> Result<(), AgentError> {
-        let left = self.left()?;
-        let sent = self.stream.set_write_timeout(Some(left));
-        let sent = sent.and_then(|()| self.stream.write_all(&frame.encode()));
-        sent.map_err(|error| self.failed(&error))
+    pub(crate) fn send(&mut self, frame: &Frame<'_>) -> Result<(), AgentError> {
+        let bytes = frame.encode();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let left = self.left()?;
+            let sent = self.stream.set_write_timeout(Some(left));
+            let sent = sent.and_then(|()| self.stream.write(rest));
+            match sent.map_err(|error| self.failed(&error))? {
+                0 => return Err(self.failed(&std::io::ErrorKind::WriteZero.into())),
+                count => rest = &rest[count..],
+            }
+        }
+        Ok(())
     }
 
     fn left(&self) -> Result<Duration, AgentError> {
-        let left = self.timeout.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero());
-        let what = || format!("an answer of {}", self.peer);
-        left.ok_or_else(|| AgentError::Timeout { what: what(), after: self.timeout })
+        self.limit.left(|| format!("an answer of {}", self.peer))
     }
 
     fn failed(&self, error: &std::io::Error) -> AgentError {
         use std::io::ErrorKind::{TimedOut, WouldBlock};
         match matches!(error.kind(), TimedOut | WouldBlock) {
-            true => {
-                let what = format!("an answer of {}", self.peer);
-                AgentError::Timeout { what, after: self.timeout }
-            }
+            true => self.limit.late(format!("an answer of {}", self.peer)),
             false => AgentError::PeerLost { peer: self.peer.clone(), why: error.to_string() },
         }
     }
 
+    fn refused(&self, why: String) -> AgentError {
+        AgentError::Refused { peer: self.peer.clone(), why }
+    }
+
     /// The next frame. A refusal is an error.
-    fn receive(&mut self) -> Result<Frame<'static>, AgentError> {
-        let refused = |why| AgentError::Refused { peer: self.peer.clone(), why };
+    pub(crate) fn receive(&mut self) -> Result<Frame<'static>, AgentError> {
+        let mut bytes = [0; 16 << 10];
         loop {
-            match self.decoder.next().map_err(refused)? {
-                Some(Frame::Refused { why }) => return Err(refused(why.into_owned())),
+            match self.decoder.next().map_err(|why| self.refused(why))? {
+                Some(Frame::Refused { why }) => return Err(self.refused(why.into_owned())),
                 Some(frame) => return Ok(frame),
                 None => {}
             }
             let left = self.left()?;
-            let mut bytes = [0; 4096];
             let read = self.stream.set_read_timeout(Some(left));
             let read = read.and_then(|()| self.stream.read(&mut bytes));
             match read.map_err(|error| self.failed(&error))? {
@@ -87,39 +107,42 @@ impl Blocking {
     }
 
     fn unexpected(&self, frame: &Frame<'_>) -> AgentError {
-        let why = format!("it answered {frame:.80?}");
-        AgentError::Refused { peer: self.peer.clone(), why }
+        self.refused(format!("it answered {frame:.80?}"))
     }
 
-    /// Shows the token and has it shown; what the peer says of its memory, and its credits. Without a
-    /// name the connection is for metadata alone.
+    /// Shows that this end has the key, and has the other end show it. Gives the memory that the peer
+    /// has registered, and credits.
     fn shake_hands(
         &mut self,
-        inner: &Inner,
-        to: Option<&Owner>,
+        from: &Owner,
+        keys: &Keys,
+        wanted: &Wanted<'_>,
     ) -> Result<(Vec<u32>, u32), AgentError> {
-        let (from, nonce) = (inner.owner.clone(), random()?);
-        let token = &inner.config.token;
-        let hello = Frame::Hello {
+        let (key, nonce) = (&wanted.key, random()?);
+        self.send(&Frame::Hello {
             magic: MAGIC,
             version: VERSION,
             from: from.clone(),
-            to: to.cloned(),
+            to: wanted.to.cloned(),
             nonce,
-        };
-        self.send(&hello)?;
+            proof: key.knock(&nonce, from),
+        })?;
         let theirs = match self.receive()? {
-            Frame::Welcome { owner, nonce: theirs, proof: shown } => {
-                if shown != proof(token, b"server", [&nonce, &theirs], &owner) {
-                    let why = "it has another token".to_owned();
-                    return Err(AgentError::Refused { peer: self.peer.clone(), why });
+            Frame::Welcome { owner, nonce: theirs, proof } => {
+                let expected = key.proof(Role::Accepter, [&nonce, &theirs], &owner);
+                if !same(&expected, &proof) || wanted.to.is_some_and(|to| *to != owner) {
+                    return Err(self.refused("authentication failed: tokens differ".to_owned()));
                 }
                 theirs
             }
             other => return Err(self.unexpected(&other)),
         };
-        self.decoder.trusted = true;
-        self.send(&Frame::Auth { proof: proof(token, b"client", [&nonce, &theirs], &from) })?;
+        self.decoder.longest = Longest::Metadata;
+        let own = Key::of_agent(keys.token(), &keys.secret);
+        self.send(&Frame::Auth {
+            proof: key.proof(Role::Maker, [&nonce, &theirs], from),
+            identity: own.proof(Role::Identity, [&nonce, &theirs], from),
+        })?;
         match self.receive()? {
             Frame::Ready { live, credits } => Ok((live, credits)),
             other => Err(self.unexpected(&other)),
@@ -132,8 +155,7 @@ impl Blocking {
             match self.receive()? {
                 Frame::Reply { number: 0, answer: Ok(bytes) } => return Ok(bytes.into_owned()),
                 Frame::Reply { number: 0, answer: Err(why) } => {
-                    let (peer, why) = (self.peer.clone(), why.into_owned());
-                    return Err(AgentError::Refused { peer, why });
+                    return Err(self.refused(why.into_owned()));
                 }
                 Frame::Ping => self.send(&Frame::Pong)?,
                 other => return Err(self.unexpected(&other)),
@@ -142,70 +164,130 @@ impl Blocking {
     }
 }
 
-/// Connects to a peer at the first of its addresses at which it is.
-pub(super) fn connect(
-    inner: &Arc<Inner>,
-    peer: &Arc<Peer>,
+/// A connection to `address` whose handshake is done, with its result.
+pub(crate) fn establish(
+    services: &dyn Services,
+    address: SocketAddr,
+    (peer, limit, share): (&str, Limit, Duration),
+    wanted: &Wanted<'_>,
+) -> Result<(Blocking, (Vec<u32>, u32)), AgentError> {
+    let (mut attempt, mut pause) = (1, AGAIN);
+    loop {
+        let mut stream = Blocking::open(address, peer.to_owned(), limit, share)?;
+        let keys = &services.control().keys;
+        match stream.shake_hands(services.owner(), keys, wanted) {
+            Ok(ready) => return Ok((stream, ready)),
+            Err(AgentError::PeerLost { .. }) if attempt < ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(pause.min(stream.left()?));
+        (attempt, pause) = (attempt + 1, pause * 2);
+    }
+}
+
+/// The connection to a peer, which is made if there is none. All of it ends within `timeout`, and other
+/// threads that need the connection wait each for its own time.
+pub(crate) fn connect(
+    services: &dyn Services,
+    peer: &Arc<dyn Remote>,
     timeout: Duration,
+) -> Result<Arc<Link>, AgentError> {
+    peer.check()?;
+    let limit = Limit::new(timeout);
+    let claim = match peer.slot().find(&limit, || format!("a connection to {}", peer.owner()))? {
+        Found::Made(link) if link.is_lost() => return Err(link.why()),
+        Found::Made(link) => return Ok(link),
+        Found::Empty(claim) => claim,
+    };
+    let handed = make(services, peer, limit)?;
+    let made = handed.link.clone();
+    claim.fill(made.clone());
+    let control = services.control();
+    lock(&control.handed).push(handed);
+    control.wake.wake();
+    // Whoever ends its use meanwhile has not found the connection.
+    peer.check().inspect_err(|why| made.lose(why.clone()))?;
+    Ok(made)
+}
+
+/// Connects to a peer at the first of its addresses at which it is.
+pub(crate) fn make(
+    services: &dyn Services,
+    peer: &Arc<dyn Remote>,
+    limit: Limit,
 ) -> Result<Handed, AgentError> {
-    let start = Instant::now();
-    let name = peer.owner.to_string();
+    let (owner, addresses) = (peer.owner(), peer.addresses());
+    let name = owner.to_string();
+    let key = Key::of_agent(services.control().keys.token(), peer.secret());
+    let wanted = Wanted { key, to: Some(owner) };
     let mut reasons = Vec::new();
-    for &address in &peer.contact.addresses {
+    for (at, &address) in addresses.iter().enumerate() {
+        let left = limit.left(|| format!("a connection to {name}"))?;
+        // An address that nobody answers at leaves time for the others.
+        let share = left / (addresses.len() - at) as u32;
         let attempt = || {
-            let mut stream = Blocking::open(address, name.clone(), start, timeout)?;
-            let (live, credits) = stream.shake_hands(inner, Some(&peer.owner))?;
-            let Blocking { stream, decoder, .. } = stream;
+            let (stream, (live, credits)) =
+                establish(services, address, (&name, Limit::new(share), share), &wanted)?;
+            let Blocking { stream, mut decoder, .. } = stream;
+            decoder.longest = Longest::Peer;
             let ready = stream.set_nonblocking(true);
             ready.map_err(|error| AgentError::system("fcntl", error))?;
             peer.only(&live);
-            let link = Arc::new(Link::new(stream, inner.control.wake.clone(), Some(credits)));
+            let wake = services.control().wake.clone();
+            let link = Arc::new(Link::new(stream, wake, Some(credits)));
             Ok(Handed { link, decoder, peer: peer.clone() })
         };
         match attempt() {
             Ok(handed) => return Ok(handed),
             // The peer itself has spoken: no other address says anything else.
-            Err(error @ (AgentError::Refused { .. } | AgentError::Timeout { .. })) => {
-                return Err(error);
+            Err(error @ AgentError::Refused { .. }) => return Err(error),
+            Err(AgentError::Timeout { .. }) if at + 1 == addresses.len() => {
+                return Err(limit.late(format!("an answer of {name}")));
             }
             Err(error) => reasons.push(Reason::new(address.to_string(), error)),
         }
     }
     let why = match reasons.len() {
-        0 => "it has told of no address".to_owned(),
+        0 => "its metadata has no address".to_owned(),
         _ => Reason::list(&reasons),
     };
     Err(AgentError::PeerLost { peer: name, why })
 }
 
-pub(super) fn ask(
-    inner: &Inner,
+pub(crate) fn ask(
+    services: &dyn Services,
     address: SocketAddr,
     timeout: Duration,
     service: Service,
     bytes: &[u8],
 ) -> Result<Vec<u8>, AgentError> {
-    let name = format!("agent at {address}");
-    let mut stream = Blocking::open(address, name, Instant::now(), timeout)?;
-    stream.shake_hands(inner, None)?;
+    let key = services.control().keys.of_connection(false).ok_or(AgentError::Config {
+        field: "token",
+        value: "not set".into(),
+        expected: "the job's: by address metadata travels between agents with one token alone",
+    })?;
+    let (name, limit) = (format!("agent at {address}"), Limit::new(timeout));
+    let share = limit.left(|| format!("an answer of {name}"))?;
+    let wanted = Wanted { key, to: None };
+    let (mut stream, _) = establish(services, address, (&name, limit, share), &wanted)?;
     stream.call(service, bytes)
 }
 
 /// The metadata of the agent that listens at `address`.
 pub(crate) fn fetch(
-    inner: &Inner,
+    services: &dyn Services,
     address: SocketAddr,
     timeout: Duration,
 ) -> Result<Vec<u8>, AgentError> {
-    ask(inner, address, timeout, Service::Fetch, &[])
+    ask(services, address, timeout, Service::Fetch, &[])
 }
 
 /// Has the agent that listens at `address` load metadata of this one.
 pub(crate) fn load(
-    inner: &Inner,
+    services: &dyn Services,
     address: SocketAddr,
     timeout: Duration,
     metadata: &[u8],
 ) -> Result<(), AgentError> {
-    ask(inner, address, timeout, Service::Load, metadata).map(drop)
+    ask(services, address, timeout, Service::Load, metadata).map(drop)
 }

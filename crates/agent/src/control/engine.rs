@@ -1,19 +1,24 @@
 //! The control thread of an agent.
 
 use super::link::{Link, ended};
+use super::services::{Revoked, Services};
 use super::session::{Role, Session};
-use crate::inner::Inner;
+use super::strangers::{MOST_STRANGERS, to_evict};
 use crate::lock;
-use crate::memory::Kept;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Connections of an agent. More are not accepted.
 const MOST_SESSIONS: usize = 4096;
+/// Connections accepted in a turn.
+const MOST_ACCEPTS: usize = 16;
+/// Memory for bytes of all connections that have arrived or wait to be sent. Beyond it the connection
+/// that holds most is lost.
+const MOST_HELD: usize = 1 << 30;
 /// Between two looks at transfers in progress: the network's, mostly, which need no system call.
 const PAUSE: Duration = Duration::from_micros(20);
 /// The same while threads wait for all of them.
@@ -23,24 +28,31 @@ const LONG_PAUSE: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_millis(1);
 /// Between two looks at copies that must end before a connection is closed.
 const SETTLE: Duration = Duration::from_millis(1);
+/// How long nothing is accepted after the system had no descriptor.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 /// How long an agent that ends waits for its peers' last copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-pub(super) struct Engine {
-    inner: Arc<Inner>,
+pub(super) struct Engine<S> {
+    services: Arc<S>,
     listener: TcpListener,
     sessions: Vec<Session>,
     /// When there was a transfer in progress.
     busy: Option<Instant>,
+    /// Nothing is accepted before: the system has had no descriptor.
+    accept_after: Option<Instant>,
+    /// And that was logged, once until something is accepted again.
+    logged: bool,
 }
 
-impl Engine {
-    pub(super) fn new(inner: Arc<Inner>, listener: TcpListener) -> Self {
-        Self { inner, listener, sessions: Vec::new(), busy: None }
+impl<S: Services> Engine<S> {
+    pub(super) fn new(services: Arc<S>, listener: TcpListener) -> Self {
+        let (sessions, busy, accept_after) = (Vec::new(), None, None);
+        Self { services, listener, sessions, busy, accept_after, logged: false }
     }
 
     pub(super) fn run(mut self) {
-        while !self.inner.control.closing.load(Ordering::Acquire) {
+        while !self.services.control().closing.load(Ordering::Acquire) {
             self.adopt();
             let pause = self.pause();
             let ready = self.wait(pause);
@@ -50,13 +62,16 @@ impl Engine {
     }
 
     fn adopt(&mut self) {
-        let handed = std::mem::take(&mut *lock(&self.inner.control.handed));
+        let handed = std::mem::take(&mut *lock(&self.services.control().handed));
         self.sessions.extend(handed.into_iter().map(Session::made));
     }
 
     /// How long nothing needs to be looked at, unless something arrives.
     fn pause(&mut self) -> Option<Duration> {
-        let control = &self.inner.control;
+        let control = self.services.control();
+        if self.sessions.iter().any(Session::is_pending) {
+            return Some(Duration::ZERO);
+        }
         if let Some(waited) = control.all_waited_for() {
             control.alert.store(true, Ordering::SeqCst);
             self.busy = Some(Instant::now());
@@ -81,23 +96,30 @@ impl Engine {
         if settling {
             return Some(SETTLE);
         }
-        let silence = self.inner.config.silence;
-        let first = self.sessions.iter().filter_map(|session| session.look_at(silence)).min()?;
+        let silence = control.settings.silence;
+        let looks = self.sessions.iter().filter_map(|session| session.look_at(silence));
+        let first = looks.chain(self.accept_after).min()?;
         Some(first.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether the listener is asked for connections.
+    fn accepts(&self) -> bool {
+        self.sessions.len() < MOST_SESSIONS
+            && self.accept_after.is_none_or(|after| after <= Instant::now())
     }
 
     /// Waits for news; which of the sessions have some.
     fn wait(&self, pause: Option<Duration>) -> Vec<bool> {
-        let control = &self.inner.control;
-        let mut fds = vec![
-            PollFd::new(control.wake.fd(), PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
+        let control = self.services.control();
+        let mut fds = vec![PollFd::new(control.wake.fd(), PollFlags::IN)];
         fds.extend(self.sessions.iter().map(|session| {
-            let more = if session.link.has_more() { PollFlags::OUT } else { PollFlags::empty() };
-            let read = if session.ended { PollFlags::empty() } else { PollFlags::IN };
+            let more = if session.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+            let read = if session.reads() { PollFlags::IN } else { PollFlags::empty() };
             PollFd::new(&session.link.stream, read | more)
         }));
+        if self.accepts() {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         let limit = pause.map(|pause| Timespec {
             tv_sec: pause.as_secs().min(3600) as i64,
             tv_nsec: pause.subsec_nanos().into(),
@@ -109,73 +131,127 @@ impl Engine {
         if !fds[0].revents().is_empty() {
             control.wake.clear();
         }
-        fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect()
+        let ready = |(fd, session): (&PollFd<'_>, &Session)| {
+            !fd.revents().is_empty() || session.is_pending()
+        };
+        fds[1..].iter().zip(&self.sessions).map(ready).collect()
     }
 
     fn turn(&mut self, ready: &[bool]) {
+        let services = &*self.services;
         for (session, ready) in self.sessions.iter_mut().zip(ready) {
             if *ready {
-                session.serve(&self.inner);
+                session.serve(services);
             }
-            session.settle(&self.inner);
+            session.settle(services);
         }
+        self.bound();
         self.progress();
-        let control = &self.inner.control;
+        let services = &*self.services;
+        let control = services.control();
         self.sessions.retain(|session| {
             let keep = !session.is_closed();
             if !keep {
-                lock(&control.inbound).retain(|link| !Arc::ptr_eq(link, &session.link));
-                self.inner.answering.forget(&session.link);
+                lock(&control.inbound).retain(|(_, link)| !Arc::ptr_eq(link, &session.link));
+                services.closed(&session.link);
             }
             keep
         });
         self.accept();
     }
 
+    /// Bounds the memory of all connections.
+    fn bound(&mut self) {
+        let mut held: usize = self.sessions.iter().map(Session::held).sum();
+        self.services.control().held.store(held, Ordering::Relaxed);
+        while held > MOST_HELD {
+            let all = self.sessions.iter_mut().filter(|session| !session.link.is_lost());
+            let Some(most) = all.max_by_key(|session| session.held()) else { return };
+            held = held.saturating_sub(most.held());
+            let why = format!("{held} bytes of all connections are held, and its are the most");
+            most.lose(&*self.services, &why);
+        }
+    }
+
     /// Looks after transfers in progress.
     fn progress(&self) {
-        let active = lock(&self.inner.control.active).clone();
+        let control = self.services.control();
+        let active = lock(&control.active).clone();
         if active.is_empty() {
             return;
         }
         active.iter().for_each(|transfer| transfer.progress());
         // Under the lock, as `Control::watch` is: one that is posted again just now stays, or is put
         // there anew.
-        lock(&self.inner.control.active).retain(|transfer| {
+        lock(&control.active).retain(|transfer| {
             let keep = !transfer.is_over();
-            transfer.watched.store(keep, Ordering::Relaxed);
+            transfer.watched().store(keep, Ordering::Relaxed);
             keep
         });
     }
 
     fn accept(&mut self) {
-        while self.sessions.len() < MOST_SESSIONS {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    return std::thread::sleep(SETTLE);
-                }
-            };
-            if stream.set_nonblocking(true).is_err() {
-                continue;
+        if self.accept_after.is_some_and(|after| after <= Instant::now()) {
+            self.accept_after = None;
+        }
+        for _ in 0..MOST_ACCEPTS {
+            if !self.accepts() {
+                return;
             }
-            let _ = stream.set_nodelay(true);
-            let link = Arc::new(Link::new(stream, self.inner.control.wake.clone(), None));
-            self.sessions.push(Session::accepted(link));
+            match self.listener.accept() {
+                Ok((stream, from)) => self.begin(stream, from.ip()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The other end has gone already.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return self.refused(&error),
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, from: std::net::IpAddr) {
+        self.logged = false;
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        self.evict(MOST_STRANGERS);
+        let link = Arc::new(Link::new(stream, self.services.control().wake.clone(), None));
+        let mut session = Session::accepted(link, from);
+        // As a rule its first message is here already.
+        session.serve(&*self.services);
+        self.sessions.push(session);
+    }
+
+    /// Closes the connection that gives way, if there are `most` strangers.
+    fn evict(&mut self, most: usize) -> bool {
+        let Some(at) = to_evict(&self.sessions, most) else { return false };
+        let session = self.sessions.remove(at);
+        session.link.close();
+        self.services.closed(&session.link);
+        true
+    }
+
+    /// There are no descriptors, or no memory: those of a stranger are given up, or nothing is accepted
+    /// for a while.
+    fn refused(&mut self, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.logged, true) {
+            tracing::warn!(%error, "cannot accept a connection");
+        }
+        if !self.evict(1) {
+            self.accept_after = Some(Instant::now() + NO_DESCRIPTOR);
         }
     }
 
     /// Ends all connections, each when nothing is copied by its means any more.
     fn close(mut self) {
-        let owner = self.inner.owner.clone();
+        let owner = self.services.owner().clone();
         let ended = || ended(&owner);
-        for transfer in std::mem::take(&mut *lock(&self.inner.control.active)) {
+        for transfer in std::mem::take(&mut *lock(&self.services.control().active)) {
             transfer.abort(ended());
         }
         self.adopt();
-        let memories: Vec<_> = self.inner.take_memories().iter().map(Kept::new).collect();
+        let memories = self.services.take_memories();
         for session in &mut self.sessions {
             match &session.role {
                 Role::Outbound { peer, .. } => peer.lose(ended()),
@@ -191,10 +267,11 @@ impl Engine {
         let until = Instant::now() + FAREWELL;
         while !self.sessions.is_empty() && Instant::now() < until {
             for session in &mut self.sessions {
-                session.serve(&self.inner);
+                session.serve(&*self.services);
             }
             self.sessions.retain(|session| !session.is_closed());
             if !self.sessions.is_empty() {
+                self.accept_after = Some(until);
                 self.wait(Some(SETTLE));
             }
         }
@@ -202,7 +279,8 @@ impl Engine {
             // The peer may still write there: this memory is never given up.
             let kept = std::mem::take(&mut *lock(&session.link.revoking));
             for (_, memory) in kept {
-                tracing::warn!(label = %memory.label(), "a peer may still use this memory");
+                let label = Revoked::label(&*memory);
+                tracing::warn!(%label, "a peer may still use this memory");
                 std::mem::forget(memory);
             }
         }

@@ -1,12 +1,15 @@
 //! Notifications that have arrived and have not been taken.
 
 use super::frame::Frame;
-use super::link::Link;
+use super::link::{Link, LinkId};
 use crate::list::Owner;
 use crate::lock;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Bytes of notifications that wait. While there are more no sender is admitted.
+const MOST_WAITING: usize = 256 << 20;
 
 /// A notification of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,14 +36,37 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Arrived {
     all: VecDeque<Notification>,
-    /// Of each name: how many wait, and the connection by which it is told of room.
-    senders: HashMap<Arc<str>, Sender>,
+    /// Their bytes.
+    bytes: usize,
+    /// Of each start of an agent: what it has room for.
+    senders: HashMap<Owner, Sender>,
 }
 
+/// At no time do `waiting` and all `credits` exceed the window.
 #[derive(Default)]
 struct Sender {
+    /// Notifications that wait to be taken.
     waiting: u32,
-    link: Weak<Link>,
+    /// Its connections, the newest last.
+    links: Vec<Credited>,
+}
+
+struct Credited {
+    link: Arc<Link>,
+    /// Notifications that may still arrive by it.
+    credits: u32,
+}
+
+impl Sender {
+    /// Tells the newest connection of room.
+    fn give(&mut self, count: u32) {
+        if count > 0
+            && let Some(newest) = self.links.last_mut()
+        {
+            newest.credits += count;
+            newest.link.send(&Frame::Credit { count });
+        }
+    }
 }
 
 impl Inbox {
@@ -48,24 +74,52 @@ impl Inbox {
         lock(&self.state)
     }
 
-    /// A peer has connected to send notifications: for how many there is room. Those that are taken from
-    /// now on make room on this connection.
-    pub(crate) fn connected(&self, from: &Owner, link: &Arc<Link>, window: u32) -> u32 {
+    /// A peer has connected to send notifications: for how many there is room. What may still arrive by
+    /// its earlier connections takes room until those end. Notifications that are taken from now on make
+    /// room on this connection.
+    pub(crate) fn connected(
+        &self,
+        from: &Owner,
+        link: &Arc<Link>,
+        window: u32,
+    ) -> Result<u32, String> {
         let mut state = self.state();
-        state.senders.retain(|_, sender| sender.waiting > 0 || sender.link.strong_count() > 0);
-        let sender = state.senders.entry(from.name.clone()).or_default();
-        sender.link = Arc::downgrade(link);
-        window.saturating_sub(sender.waiting)
+        if state.bytes > MOST_WAITING {
+            let bytes = state.bytes;
+            return Err(format!("{bytes} bytes of notifications wait here to be taken"));
+        }
+        let sender = state.senders.entry(from.clone()).or_default();
+        let earlier = sender.links.iter().fold(0, |sum: u32, one| sum.saturating_add(one.credits));
+        let credits = window.saturating_sub(sender.waiting.saturating_add(earlier));
+        sender.links.push(Credited { link: link.clone(), credits });
+        Ok(credits)
+    }
+
+    /// Nothing arrives by this connection any more.
+    pub(crate) fn disconnected(&self, from: &Owner, link: LinkId) {
+        let mut state = self.state();
+        let Some(sender) = state.senders.get_mut(from) else { return };
+        if let Some(at) = sender.links.iter().position(|one| one.link.id == link) {
+            let freed = sender.links.remove(at).credits;
+            sender.give(freed);
+        }
+        if sender.links.is_empty() && sender.waiting == 0 {
+            state.senders.remove(from);
+        }
     }
 
     /// Whether there is room: a sender that goes by its credits always finds some.
-    pub(crate) fn push(&self, notification: Notification, window: u32) -> bool {
+    pub(crate) fn push(&self, notification: Notification, link: LinkId) -> bool {
         let mut state = self.state();
-        let sender = state.senders.entry(notification.from.name.clone()).or_default();
-        if sender.waiting >= window {
-            return false;
-        }
-        sender.waiting += 1;
+        let sender = state.senders.get_mut(&notification.from);
+        let sender = sender.and_then(|sender| {
+            let its = sender.links.iter_mut().find(|one| one.link.id == link)?;
+            its.credits = its.credits.checked_sub(1)?;
+            Some(&mut sender.waiting)
+        });
+        let Some(waiting) = sender else { return false };
+        *waiting += 1;
+        state.bytes += notification.bytes.len();
         state.all.push_back(notification);
         drop(state);
         self.news.notify_all();
@@ -76,10 +130,12 @@ impl Inbox {
     fn take(state: &mut Arrived, fits: &impl Fn(&Notification) -> bool) -> Option<Notification> {
         let at = state.all.iter().position(fits)?;
         let taken = state.all.remove(at)?;
-        if let Some(sender) = state.senders.get_mut(&taken.from.name) {
+        state.bytes -= taken.bytes.len();
+        if let Some(sender) = state.senders.get_mut(&taken.from) {
             sender.waiting -= 1;
-            if let Some(link) = sender.link.upgrade() {
-                link.send(&Frame::Credit { count: 1 });
+            sender.give(1);
+            if sender.links.is_empty() && sender.waiting == 0 {
+                state.senders.remove(&taken.from);
             }
         }
         Some(taken)

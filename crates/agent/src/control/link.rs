@@ -1,21 +1,28 @@
-//! One connection between two agents, as those see it who send by it.
+//! One connection between two agents, as the threads see it that send by it.
 
 use super::frame::{Frame, Service};
+use super::services::Revoked;
+use super::streams::Streams;
 use super::wake::Wake;
 use crate::list::Owner;
 use crate::lock;
-use crate::memory::Kept;
-use crate::stream::Streams;
 use crate::{AgentConfig, AgentError};
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use warpverbs_mem::Proof;
 
-/// Bytes that wait for a peer to read. One that reads none for so long is lost.
-const MOST_UNREAD: usize = 512 << 20;
+/// Bytes that wait for a peer to read, beside one answer. A peer that lets more wait is lost.
+const MOST_UNSENT: usize = 64 << 20;
+/// Notifications stay with their transfers, which can be withdrawn, while so many bytes wait.
+const ENOUGH: usize = 1 << 20;
+/// Proofs that are kept in place for the peer to find. One that asks for more at a time asks again.
+const PROOFS: usize = 16;
+/// Capacity that an empty queue keeps.
+const KEPT: usize = 64 << 10;
 
 /// Tells the connections of this process apart, those that have ended included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +35,18 @@ pub(crate) struct Link {
     /// Whether it was made here.
     outbound: bool,
     out: Mutex<VecDeque<u8>>,
-    /// Why it is of no use any more.
+    /// Bytes in `out`.
+    unsent: AtomicUsize,
+    /// Why it is lost.
     lost: OnceLock<AgentError>,
     wake: Arc<Wake>,
     notices: Mutex<Notices>,
     calls: Mutex<Calls>,
     answered: Condvar,
     /// Memory that the peer may still touch though it is deregistered.
-    pub(crate) revoking: Mutex<HashMap<u32, Arc<Kept>>>,
+    pub(crate) revoking: Mutex<HashMap<u32, Arc<dyn Revoked>>>,
+    /// What the peer is to find in this process.
+    proofs: Mutex<VecDeque<Proof>>,
     /// Streams whose news travel here.
     pub(crate) streams: Streams,
 }
@@ -66,7 +77,7 @@ const LOST: u8 = 3;
 pub(crate) struct Receipt(AtomicU8);
 
 impl Receipt {
-    /// Whether the peer has it; an error if that will never be known.
+    /// Whether the peer has it. An error says that this will never be known.
     pub(crate) fn poll(&self, link: &Link) -> Result<bool, AgentError> {
         match self.0.load(Ordering::Acquire) {
             ACCEPTED => Ok(true),
@@ -95,12 +106,14 @@ impl Link {
             stream,
             outbound,
             out: Mutex::default(),
+            unsent: AtomicUsize::new(0),
             lost: OnceLock::new(),
             wake,
             notices: Mutex::new(Notices { credits, ..Notices::default() }),
             calls: Mutex::default(),
             answered: Condvar::new(),
             revoking: Mutex::default(),
+            proofs: Mutex::default(),
             streams: Streams::default(),
         }
     }
@@ -135,7 +148,19 @@ impl Link {
 
     pub(crate) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
-        drop(std::mem::take(&mut *lock(&self.revoking)));
+        let kept = std::mem::take(&mut *lock(&self.revoking));
+        // Memory is given up without the lock.
+        drop(kept);
+        lock(&self.proofs).clear();
+    }
+
+    /// Keeps a proof in place until others take its room, or the connection ends.
+    pub(crate) fn keep(&self, proof: Proof) {
+        let mut proofs = lock(&self.proofs);
+        if proofs.len() == PROOFS {
+            proofs.pop_front();
+        }
+        proofs.push_back(proof);
     }
 
     /// Sends what the system takes now; the control thread sends the rest.
@@ -146,23 +171,30 @@ impl Link {
         let mut out = lock(&self.out);
         let was_empty = out.is_empty();
         out.extend(frame.encode());
-        if was_empty && !self.write(&mut out) || out.len() > MOST_UNREAD {
+        if was_empty && !self.write(&mut out) || out.len() > MOST_UNSENT {
             self.wake.wake();
         }
+        self.unsent.store(out.len(), Ordering::Relaxed);
     }
 
-    /// Whether something waits to be sent.
-    pub(crate) fn has_more(&self) -> bool {
-        !lock(&self.out).is_empty()
+    /// Bytes that wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.load(Ordering::Relaxed)
     }
 
-    /// Sends what waits, as far as the system takes it.
-    pub(crate) fn flush(&self) -> Result<(), String> {
+    /// Whether the other end lets more than one answer wait.
+    pub(crate) fn is_unread(&self, answer: usize) -> bool {
+        self.unsent() > MOST_UNSENT.saturating_add(answer)
+    }
+
+    /// Sends what waits, as far as the system takes it, and notifications for which there is room then.
+    pub(crate) fn flush(&self) {
         let mut out = lock(&self.out);
         self.write(&mut out);
-        match out.len() > MOST_UNREAD {
-            true => Err(format!("{} bytes wait and it reads none", out.len())),
-            false => Ok(()),
+        self.unsent.store(out.len(), Ordering::Relaxed);
+        drop(out);
+        if self.outbound {
+            self.send_waiting(&mut lock(&self.notices));
         }
     }
 
@@ -171,16 +203,14 @@ impl Link {
         loop {
             let (first, _) = out.as_slices();
             if first.is_empty() {
+                out.shrink_to(KEPT);
                 return true;
             }
             match (&self.stream).write(first) {
                 Ok(count) => drop(out.drain(..count)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-                Err(_) => {
-                    out.clear();
-                    return true;
-                }
+                Err(_) => out.clear(),
             }
         }
     }
@@ -211,7 +241,7 @@ impl Link {
 
     /// Under the lock, so that they leave in order.
     fn send_waiting(&self, notices: &mut Notices) {
-        while notices.credits > 0 {
+        while notices.credits > 0 && self.unsent() < ENOUGH {
             let Some((bytes, receipt)) = notices.waiting.pop_front() else { return };
             if !receipt.set(WAITING, SENT) {
                 continue;
@@ -237,6 +267,25 @@ impl Link {
         self.send_waiting(&mut notices);
     }
 
+    /// Asks; [`Link::answered`] has the answer. The number of the question.
+    pub(crate) fn ask(&self, service: Service, bytes: &[u8]) -> u64 {
+        let mut calls = lock(&self.calls);
+        let number = calls.next;
+        calls.next += 1;
+        calls.answers.insert(number, None);
+        drop(calls);
+        self.send(&Frame::Call { number, service, bytes: bytes.into() });
+        number
+    }
+
+    /// The answer, once it has come: it is given once.
+    pub(crate) fn answered(&self, number: u64) -> Option<Result<Vec<u8>, String>> {
+        let mut calls = lock(&self.calls);
+        let answer = calls.answers.get_mut(&number)?.take()?;
+        calls.answers.remove(&number);
+        Some(answer)
+    }
+
     /// Asks, and waits for the answer.
     pub(crate) fn call(
         &self,
@@ -246,12 +295,7 @@ impl Link {
         timeout: Duration,
     ) -> Result<Vec<u8>, AgentError> {
         let start = Instant::now();
-        let mut calls = lock(&self.calls);
-        let number = calls.next;
-        calls.next += 1;
-        calls.answers.insert(number, None);
-        drop(calls);
-        self.send(&Frame::Call { number, service, bytes: bytes.into() });
+        let number = self.ask(service, bytes);
         let mut calls = lock(&self.calls);
         loop {
             if let Some(Some(answer)) = calls.answers.get_mut(&number).map(Option::take) {
@@ -282,13 +326,15 @@ impl Link {
     }
 
     /// Has the peer say when it does not touch `memory` any more, which is kept until then.
-    pub(crate) fn revoke(&self, memory: &Arc<Kept>) {
+    pub(crate) fn revoke(&self, memory: &Arc<dyn Revoked>) {
         lock(&self.revoking).insert(memory.id(), memory.clone());
         self.send(&Frame::Revoke { id: memory.id() });
     }
 
     pub(crate) fn revoked(&self, id: u32) {
-        drop(lock(&self.revoking).remove(&id));
+        let kept = lock(&self.revoking).remove(&id);
+        // Memory is given up without the lock.
+        drop(kept);
     }
 }
 
@@ -297,7 +343,7 @@ pub(crate) fn lost(peer: &Owner, why: impl ToString) -> AgentError {
     AgentError::PeerLost { peer: peer.to_string(), why: why.to_string() }
 }
 
-/// This process's own agent is gone.
+/// The agent of this end has ended.
 pub(crate) fn ended(own: &Owner) -> AgentError {
     lost(own, "this agent has ended")
 }

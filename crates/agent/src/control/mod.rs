@@ -13,42 +13,94 @@
 //! Both ask a silent other end for a sign of life (Ping, Pong). The end of a connection says that the
 //! peer, or its agent, has ended. A connection is closed only after the last copy by which its maker
 //! touches the other's memory.
+//!
+//! The loop knows connections and frames. What it needs of the agent is [`services::Services`].
+//!
+//! # Who locks what, in which order
+//!
+//! A lock may be taken while those above it are held, and no other:
+//!
+//! 1. `Control::active`, `Control::handed`: each alone, for a copy or a change of the list.
+//! 2. the state of a transfer; the streams that are offered, then the state of one (above this module)
+//! 3. the table of peers; the metadata that is kept (above this module)
+//! 4. `Control::inbound`: while a peer is admitted and while memory is revoked
+//! 5. the table of registered memory (above this module); `Inbox::state`
+//! 6. `Link::revoking`; `Link::notices`; `Link::calls`; `Streams::ends`: one of them
+//! 7. `Link::out`
+//!
+//! `Slot::stage` is held for a look or a change alone, never while a thread connects or waits for the
+//! peer. No lock is held while a peer is waited for, and none while code of the program runs: wakers are
+//! called, and registered memory is given up, when all are released.
 
 mod alive;
-mod answer;
-mod connect;
+pub(crate) mod connect;
 mod engine;
 pub(crate) mod frame;
+pub(crate) mod handshake;
 mod inbox;
+pub(crate) mod limit;
 pub(crate) mod link;
+pub(crate) mod services;
 mod session;
+pub(crate) mod slot;
+mod strangers;
+pub(crate) mod streams;
 mod wake;
 
-pub(crate) use connect::{fetch, load};
+pub(crate) use connect::{connect, fetch, load};
 pub use inbox::Notification;
 
-use crate::inner::Inner;
+use crate::list::Owner;
 use crate::lock;
-use crate::memory::{Kept, LocalMemory};
-use crate::peer::Peer;
-use crate::transfer::Shared;
+use crate::metadata::{MAX_ADDRESSES, Secret};
 use crate::{AgentConfig, AgentError};
 use engine::Engine;
 use frame::Decoder;
+use handshake::Key;
 use inbox::Inbox;
 use link::Link;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use services::{Remote, Revoked, Services, Watched};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wake::Wake;
 
 /// A connection that another thread has made.
-struct Handed {
+pub(crate) struct Handed {
     link: Arc<Link>,
     decoder: Decoder,
-    peer: Arc<Peer>,
+    peer: Arc<dyn Remote>,
+}
+
+/// What the loop needs of the configuration.
+struct Settings {
+    silence: Duration,
+    window: u32,
+}
+
+/// What ends of connections must have.
+struct Keys {
+    token: Vec<u8>,
+    secret: Secret,
+}
+
+impl Keys {
+    /// The job's token; empty if there is none.
+    fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// The key of connections to this agent, by name or by address. By address there is none without a
+    /// token.
+    fn of_connection(&self, named: bool) -> Option<Key> {
+        match named {
+            true => Some(Key::of_agent(&self.token, &self.secret)),
+            false => Key::of_job(&self.token),
+        }
+    }
 }
 
 /// What other threads share with the control thread.
@@ -56,15 +108,19 @@ pub(crate) struct Control {
     wake: Arc<Wake>,
     listener: Mutex<Option<TcpListener>>,
     address: SocketAddr,
+    settings: Settings,
+    keys: Keys,
     pub(crate) inbox: Inbox,
     /// Connections that other threads have made.
     handed: Mutex<Vec<Handed>>,
     /// Peers that may touch memory of this agent.
-    inbound: Mutex<Vec<Arc<Link>>>,
+    inbound: Mutex<Vec<(Owner, Arc<Link>)>>,
     /// Transfers in progress.
-    active: Mutex<Vec<Arc<Shared>>>,
+    active: Mutex<Vec<Arc<dyn Watched>>>,
     /// The control thread looks at `active` soon by itself.
     alert: AtomicBool,
+    /// Bytes that connections held when the thread looked last.
+    held: AtomicUsize,
     closing: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -80,19 +136,33 @@ impl Control {
             wake: Arc::new(Wake::new()?),
             listener: Mutex::new(Some(listener)),
             address,
+            settings: Settings { silence: config.silence, window: config.window },
+            keys: Keys { token: config.token.clone(), secret: Secret::new()? },
             inbox: Inbox::default(),
             handed: Mutex::default(),
             inbound: Mutex::default(),
             active: Mutex::default(),
             alert: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             thread: Mutex::default(),
         })
     }
 
+    /// Memory for bytes of all connections that have arrived or wait to be sent.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What a connection to this agent must show, for its metadata.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.keys.secret
     }
 
     /// The addresses that peers are told: of all interfaces if it listens on all.
@@ -115,17 +185,18 @@ impl Control {
             .collect();
         // Loopback last: at another host it is another machine.
         found.sort_by_key(|address| address.ip().is_loopback());
+        found.truncate(MAX_ADDRESSES);
         found
     }
 
     /// Starts the control thread.
-    pub(crate) fn start(inner: &Arc<Inner>) -> Result<(), AgentError> {
-        let Some(listener) = lock(&inner.control.listener).take() else { return Ok(()) };
-        let engine = Engine::new(inner.clone(), listener);
+    pub(crate) fn start<S: Services + 'static>(services: &Arc<S>) -> Result<(), AgentError> {
+        let Some(listener) = lock(&services.control().listener).take() else { return Ok(()) };
+        let engine = Engine::new(services.clone(), listener);
         let name = "wv-agent".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || engine.run());
         let thread = thread.map_err(|error| AgentError::system("clone", error))?;
-        *lock(&inner.control.thread) = Some(thread);
+        *lock(&services.control().thread) = Some(thread);
         Ok(())
     }
 
@@ -133,16 +204,20 @@ impl Control {
     pub(crate) fn stop(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake.wake();
-        if let Some(thread) = lock(&self.thread).take() {
+        let thread = lock(&self.thread).take();
+        // A waker may end the agent: it runs in that thread, which ends when it has returned.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
             let _ = thread.join();
         }
     }
 
     /// Has the control thread look after a transfer until it is over.
-    pub(crate) fn watch(&self, transfer: &Arc<Shared>) {
+    pub(crate) fn watch(&self, transfer: &Arc<impl Watched + 'static>) {
         let mut active = lock(&self.active);
         // One that was posted again before the thread has seen its end is there already.
-        if !transfer.watched.swap(true, Ordering::Relaxed) {
+        if !transfer.watched().swap(true, Ordering::Relaxed) {
             active.push(transfer.clone());
         }
         drop(active);
@@ -161,81 +236,20 @@ impl Control {
     }
 
     /// Memory is no longer registered: it is kept until no peer touches it any more.
-    pub(crate) fn revoke(&self, memory: &Arc<LocalMemory>) {
-        let kept = Kept::new(memory);
-        lock(&self.inbound).iter().for_each(|link| link.revoke(&kept));
+    pub(crate) fn revoke(&self, kept: &Arc<dyn Revoked>) {
+        lock(&self.inbound).iter().for_each(|(_, link)| link.revoke(kept));
+    }
+
+    /// Whether this start of an agent holds a connection to this one.
+    pub(crate) fn is_connected(&self, peer: &Owner) -> bool {
+        lock(&self.inbound).iter().any(|(from, link)| from == peer && is_alive(link))
     }
 }
 
-impl Inner {
-    /// The connection to a peer, which is made if there is none.
-    pub(crate) fn connect(
-        self: &Arc<Self>,
-        peer: &Arc<Peer>,
-        timeout: Duration,
-    ) -> Result<Arc<Link>, AgentError> {
-        peer.check()?;
-        let mut link = lock(&peer.link);
-        if let Some(link) = &*link {
-            return if link.is_lost() { Err(link.why()) } else { Ok(link.clone()) };
-        }
-        let handed = connect::connect(self, peer, timeout)?;
-        let made = handed.link.clone();
-        *link = Some(made.clone());
-        lock(&self.control.handed).push(handed);
-        self.control.wake.wake();
-        // Whoever ends its use meanwhile has not found the connection.
-        peer.check().inspect_err(|why| made.lose(why.clone()))?;
-        Ok(made)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::frame::Service;
-    use super::*;
-    use crate::{Agent, Op, PathKind, PostOptions, State};
-    use warpverbs_transport::Context;
-
-    const SOON: Duration = Duration::from_secs(30);
-
-    /// Over TCP, or through queue pairs between two NICs in loopback: of which there is one.
-    fn agents(path: PathKind) -> (Agent, Agent) {
-        let nic = Context::new().unwrap().open("soft").unwrap();
-        let config = || AgentConfig::default().nic(&nic).require(path);
-        (Agent::new("a", config()).unwrap(), Agent::new("b", config()).unwrap())
-    }
-
-    /// A peer that was lost and is used again has a new connection, perhaps before its agent has seen
-    /// the end of the one before.
-    #[test]
-    fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
-        for path in [PathKind::Network, PathKind::Tcp] {
-            let (a, b) = agents(path);
-            let (ours, theirs) =
-                (a.register(vec![7; 8], "m").unwrap(), b.register(vec![0; 8], "m").unwrap());
-            a.load_metadata(&b.metadata().unwrap()).unwrap();
-            let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
-            let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
-            let peer = a.inner().peer("b").unwrap();
-            for _ in 0..10 {
-                write.post(PostOptions::new()).unwrap();
-                assert_eq!(write.wait(SOON).unwrap(), State::Done);
-                drop(connect::connect(a.inner(), &peer, SOON).unwrap());
-                a.notify("b", b"", SOON).unwrap();
-                assert!(b.wait_notification(SOON).is_ok());
-            }
-        }
-    }
-
-    #[test]
-    fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
-        let (a, b) = agents(PathKind::Network);
-        let ask = |service| connect::ask(a.inner(), b.address(), SOON, service, &[]);
-        assert!(ask(Service::Fetch).is_ok());
-        for service in [Service::Pairs, Service::Tcp, Service::TcpKey, Service::Stream] {
-            let refused = ask(service).unwrap_err().to_string();
-            assert!(refused.contains("by name"), "{refused}");
-        }
-    }
+/// Whether a connection is not lost, and its other end has not closed it.
+pub(crate) fn is_alive(link: &Link) -> bool {
+    let mut fds = [PollFd::new(&link.stream, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A failed call says nothing about the peer.
+    !link.is_lost() && (poll(&mut fds, Some(&now)).is_err() || fds[0].revents().is_empty())
 }

@@ -1,36 +1,77 @@
 //! One connection of an agent, as the control thread serves it.
+//!
+//! In each turn of the control thread a connection may have a bounded number of bytes read and of frames
+//! handled; what is left waits for the next turn. Of an end that asks, nothing is read while answers to
+//! it wait to be sent. The end that made a connection always reads, so the two never wait for each other.
 
 use super::Handed;
 use super::alive::{Alive, Due};
-use super::answer::answer;
-use super::frame::{Decoder, Frame, MAGIC, VERSION, proof};
+use super::frame::{Decoder, Frame, Longest, Service, check_protocol};
+use super::handshake::{self, Key, same};
 use super::inbox::Notification;
 use super::link::{Link, lost};
-use crate::inner::Inner;
+use super::services::{Remote, Services};
 use crate::list::Owner;
 use crate::lock;
 use crate::metadata::random;
-use crate::peer::Peer;
 use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A stranger that has not shown the token by then is cut off.
+/// A connection whose maker has not authenticated itself by then is closed.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Bytes of one read.
+const READ: usize = 16 << 10;
+/// Nothing is read of a peer that asks while more bytes than this wait to be sent to it.
+const UNSENT: usize = 64 << 10;
+
+/// What one connection may take of a turn.
+struct Budget {
+    reads: u32,
+    frames: u32,
+    /// Frames that need work beyond this connection.
+    calls: u32,
+}
+
+impl Budget {
+    fn of(role: &Role) -> Self {
+        match role {
+            Role::Stranger { .. } | Role::Greeted { .. } => Self { reads: 1, frames: 2, calls: 0 },
+            _ => Self { reads: 16, frames: 128, calls: 2 },
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// After a frame.
+    fn spend(&mut self, frame: &Frame<'_>) {
+        self.frames -= 1;
+        if matches!(frame, Frame::Call { .. }) {
+            self.calls = self.calls.saturating_sub(1);
+            if self.calls == 0 {
+                self.frames = 0;
+            }
+        }
+    }
+}
 
 pub(super) enum Role {
-    /// Has not said who it is.
-    Stranger,
-    /// Has, and has yet to show the token. `named`: it wants this agent by name.
-    Greeted { from: Owner, expected: [u8; 32], named: bool },
-    /// Wants whichever agent is here: it fetches or brings metadata and goes. What the same agent does
-    /// by a connection of another role is none of its business.
+    /// Nothing is known of the other end but its address.
+    Stranger { address: IpAddr },
+    /// It has the key, unless it repeats what it has overheard; the proof is due. `named`: it wants this
+    /// agent by name.
+    Greeted { address: IpAddr, from: Owner, nonces: [[u8; 16]; 2], named: bool },
+    /// A one-shot connection that fetches or brings metadata. It does not affect other connections of
+    /// the same agent.
     Asking { from: Owner },
     /// A peer that may touch memory of this agent.
     Inbound { from: Owner },
     /// A peer whose memory this agent may touch. The numbers are of memory that it has deregistered
     /// and that is being copied here.
-    Outbound { peer: Arc<Peer>, busy: Vec<u32> },
+    Outbound { peer: Arc<dyn Remote>, busy: Vec<u32> },
 }
 
 pub(super) struct Session {
@@ -45,13 +86,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// One that somebody else has made.
-    pub(super) fn accepted(link: Arc<Link>) -> Self {
+    /// A connection that another agent, or anybody, has made.
+    pub(super) fn accepted(link: Arc<Link>, address: IpAddr) -> Self {
         let until = Some(Instant::now() + HANDSHAKE);
-        Self::new(link, Decoder::default(), Role::Stranger, until)
+        Self::new(link, Decoder::default(), Role::Stranger { address }, until)
     }
 
-    /// One that another thread of this agent has made.
+    /// A connection that another thread of this agent has made.
     pub(super) fn made(Handed { link, decoder, peer }: Handed) -> Self {
         Self::new(link, decoder, Role::Outbound { peer, busy: Vec::new() }, None)
     }
@@ -63,6 +104,31 @@ impl Session {
     /// By when to look at it though nothing arrives.
     pub(super) fn look_at(&self, silence: Duration) -> Option<Instant> {
         self.until.or_else(|| (!self.link.is_lost()).then(|| self.alive.until(silence)))
+    }
+
+    /// Whether it is to be served though nothing arrives.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.link.is_lost() && !self.is_paused() && self.decoder.is_ready()
+    }
+
+    /// Whether the other end has to read first.
+    fn is_paused(&self) -> bool {
+        let most = match self.role {
+            Role::Outbound { .. } => return false,
+            Role::Inbound { .. } => UNSENT,
+            _ => 0,
+        };
+        self.link.unsent() > most && !self.link.is_lost()
+    }
+
+    /// Whether bytes are read when they arrive.
+    pub(super) fn reads(&self) -> bool {
+        !self.ended && !self.is_paused()
+    }
+
+    /// Memory for bytes that have arrived and for those that wait to be sent.
+    pub(super) fn held(&self) -> usize {
+        self.decoder.held() + self.link.unsent()
     }
 
     /// Closes it if it is over: one made here when it is lost and nothing is copied by its means any
@@ -78,95 +144,111 @@ impl Session {
         over
     }
 
-    /// Sends and receives what can be.
-    pub(super) fn serve(&mut self, inner: &Arc<Inner>) {
-        if let Err(why) = self.link.flush() {
-            self.lose(inner, &why);
-        }
-        let mut bytes = [0; 16 << 10];
-        while !self.ended {
+    /// Sends and receives as much as its budget allows.
+    pub(super) fn serve(&mut self, services: &dyn Services) {
+        self.link.flush();
+        let mut budget = Budget::of(&self.role);
+        self.receive(services, &mut budget);
+        let mut bytes = [0; READ];
+        while self.reads() && !budget.is_spent() && budget.reads > 0 {
+            budget.reads -= 1;
             match (&self.link.stream).read(&mut bytes) {
-                Ok(0) => self.end(inner, "its connection ended"),
+                Ok(0) => self.end(services, "its connection ended"),
                 Ok(_) if self.link.is_lost() => {}
                 Ok(count) => {
                     self.alive.heard(Instant::now());
                     self.decoder.feed(&bytes[..count]);
-                    self.receive(inner);
+                    self.receive(services, &mut budget);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => self.end(inner, &format!("its connection broke: {error}")),
+                Err(error) => self.end(services, &format!("its connection broke: {error}")),
             }
         }
     }
 
-    fn receive(&mut self, inner: &Arc<Inner>) {
-        while !self.link.is_lost() {
+    fn receive(&mut self, services: &dyn Services, budget: &mut Budget) {
+        while !self.link.is_lost() && !self.is_paused() && !budget.is_spent() {
             let handled = match self.decoder.next() {
-                Ok(Some(frame)) => self.handle(inner, frame),
+                Ok(Some(frame)) => {
+                    budget.spend(&frame);
+                    self.handle(services, frame)
+                }
                 Ok(None) => return,
                 Err(why) => Err(why),
             };
             if let Err(why) = handled {
-                tracing::warn!(peer = %self.name(), %why, "a connection is refused");
+                match self.role {
+                    Role::Stranger { .. } => tracing::debug!(%why, "a stranger is refused"),
+                    _ => tracing::warn!(peer = %self.name(), %why, "a connection is refused"),
+                }
                 self.link.send(&Frame::Refused { why: why.as_str().into() });
-                self.lose(inner, &why);
+                self.lose(services, &why);
             }
         }
     }
 
     fn name(&self) -> String {
         match &self.role {
-            Role::Stranger => "stranger".to_owned(),
+            Role::Stranger { address } => format!("stranger at {address}"),
             Role::Greeted { from, .. } | Role::Asking { from } | Role::Inbound { from } => {
                 from.to_string()
             }
-            Role::Outbound { peer, .. } => peer.owner.to_string(),
+            Role::Outbound { peer, .. } => peer.owner().to_string(),
         }
     }
 
-    /// It is of no use any more; it stays until the other end has closed.
-    fn lose(&mut self, inner: &Inner, why: &str) {
+    /// Nothing more is sent by it. It stays until the other end has closed, if that may touch memory.
+    pub(super) fn lose(&mut self, services: &dyn Services, why: &str) {
         let error = match &self.role {
             Role::Outbound { peer, .. } => {
-                let error = lost(&peer.owner, why);
+                let error = lost(peer.owner(), why);
                 peer.lose(error.clone());
                 error
             }
             Role::Inbound { from } => {
                 if !self.link.is_lost() {
-                    inner.serving.forget(&self.link);
+                    services.lost(&self.link);
+                    services.control().inbox.disconnected(from, self.link.id);
                 }
                 lost(from, why)
             }
             Role::Greeted { from, .. } | Role::Asking { from } => lost(from, why),
-            Role::Stranger => lost(&inner.owner, why),
+            Role::Stranger { .. } => lost(services.owner(), why),
         };
-        if matches!(self.role, Role::Stranger | Role::Greeted { .. } | Role::Asking { .. }) {
+        if !matches!(self.role, Role::Inbound { .. } | Role::Outbound { .. }) {
             // It touches no memory, so nobody waits for it.
             self.ended = true;
         }
         self.link.lose(error);
     }
 
-    fn end(&mut self, inner: &Inner, why: &str) {
-        self.lose(inner, why);
+    fn end(&mut self, services: &dyn Services, why: &str) {
+        self.lose(services, why);
         self.ended = true;
     }
 
     /// What needs no news: times that have run out, copies that have ended.
-    pub(super) fn settle(&mut self, inner: &Arc<Inner>) {
+    pub(super) fn settle(&mut self, services: &dyn Services) {
         // Of a connection that another thread has made, the first frames may be here already.
         if self.until.is_some_and(|until| until <= Instant::now()) {
-            self.end(inner, "it has not shown the token in time");
+            self.end(services, "it has not authenticated itself in time");
         }
-        let silence = inner.config.silence;
+        let answer = match self.role {
+            Role::Asking { .. } => Longest::Metadata.bytes(),
+            _ => Longest::Peer.bytes(),
+        };
+        if self.link.is_unread(answer) && !self.link.is_lost() {
+            let unsent = self.link.unsent();
+            self.lose(services, &format!("{unsent} bytes wait for it to read"));
+        }
+        let silence = services.control().settings.silence;
         // Of a stranger and of one that has greeted, `until` takes care.
         if self.until.is_none() && !self.link.is_lost() {
             match self.alive.look(Instant::now(), silence) {
                 Due::Nothing => {}
                 Due::Ask => self.link.send(&Frame::Ping),
-                Due::Lost => self.silent(inner, silence),
+                Due::Lost => self.silent(services, silence),
             }
         }
         let link = &self.link;
@@ -182,31 +264,25 @@ impl Session {
     }
 
     /// The peer has not answered. What arrived since the last look counts.
-    fn silent(&mut self, inner: &Arc<Inner>, silence: Duration) {
-        self.serve(inner);
-        if self.alive.look(Instant::now(), silence) == Due::Lost {
-            self.lose(inner, &format!("it has given no sign of life for {silence:?}"));
+    fn silent(&mut self, services: &dyn Services, silence: Duration) {
+        self.serve(services);
+        if !self.link.is_lost() && self.alive.look(Instant::now(), silence) == Due::Lost {
+            self.lose(services, &format!("it has given no sign of life for {silence:?}"));
         }
     }
 
-    fn handle(&mut self, inner: &Arc<Inner>, frame: Frame<'_>) -> Result<(), String> {
+    fn handle(&mut self, services: &dyn Services, frame: Frame<'_>) -> Result<(), String> {
         match (&mut self.role, frame) {
-            (Role::Stranger, Frame::Hello { magic, version, from, to, nonce }) => {
-                if magic != MAGIC || version != VERSION {
-                    return Err(format!("version {version}, this agent speaks {VERSION}"));
-                }
-                self.greet(inner, from, to, nonce)
+            (Role::Stranger { .. }, Frame::Hello { magic, version, from, to, nonce, proof }) => {
+                check_protocol(magic, version)?;
+                self.greet(services, (from, to), nonce, proof)
             }
-            (Role::Greeted { from, expected, named }, Frame::Auth { proof }) => {
-                if proof != *expected {
-                    return Err("it has another token".to_owned());
-                }
-                let (from, named) = (from.clone(), *named);
-                self.welcome(inner, from, named);
-                Ok(())
+            (Role::Greeted { .. }, Frame::Auth { proof, identity }) => {
+                self.admit(services, proof, identity)
             }
             (Role::Inbound { from }, Frame::Notify { number, bytes }) => {
-                take(inner, Notification { from: from.clone(), bytes: bytes.into_owned() })?;
+                let arrived = Notification { from: from.clone(), bytes: bytes.into_owned() };
+                take(services, &self.link, arrived)?;
                 self.link.send(&Frame::Accepted { number });
                 Ok(())
             }
@@ -215,17 +291,12 @@ impl Session {
                 Ok(())
             }
             (Role::Asking { .. }, Frame::Call { service, .. }) if !service.is_of_metadata() => {
-                Err(format!("{service:?} is asked by a connection that wants this agent by name"))
+                Err(format!("{service:?} is asked by a connection that wants no agent by name"))
             }
             (
                 Role::Asking { from } | Role::Inbound { from },
                 Frame::Call { number, service, bytes },
-            ) => {
-                let answer = answer(inner, &self.link, from, service, &bytes);
-                let answer = answer.map(Into::into).map_err(Into::into);
-                self.link.send(&Frame::Reply { number, answer });
-                Ok(())
-            }
+            ) => answer(services, &self.link, from, (number, service), &bytes),
             (Role::Outbound { .. }, Frame::Accepted { number }) => self.link.accepted(number),
             (Role::Outbound { .. }, Frame::Credit { count }) => {
                 self.link.credit(count);
@@ -233,7 +304,9 @@ impl Session {
             }
             (Role::Outbound { peer, busy }, Frame::Revoke { id }) => {
                 peer.revoke(id);
-                busy.push(id);
+                if !busy.contains(&id) {
+                    busy.push(id);
+                }
                 Ok(())
             }
             (Role::Outbound { .. }, Frame::Reply { number, answer }) => {
@@ -242,7 +315,10 @@ impl Session {
                 Ok(())
             }
             (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
-                self.link.send(&Frame::Pong);
+                // What waits to be sent is a sign of life, too.
+                if self.link.unsent() == 0 {
+                    self.link.send(&Frame::Pong);
+                }
                 Ok(())
             }
             // What arrives, whatever it is, is a sign of life.
@@ -259,58 +335,105 @@ impl Session {
 
     fn greet(
         &mut self,
-        inner: &Inner,
-        from: Owner,
-        to: Option<Owner>,
+        services: &dyn Services,
+        (from, to): (Owner, Option<Owner>),
         nonce: [u8; 16],
+        knock: [u8; 32],
     ) -> Result<(), String> {
+        let Role::Stranger { address } = self.role else { return Ok(()) };
         crate::metadata::check_name("name", &from.name)?;
-        if from.name == inner.owner.name {
+        let (keys, own) = (&services.control().keys, services.owner());
+        if from.name == own.name {
             return Err(format!("this agent has the name {} too", from.name));
         }
         let named = to.is_some();
-        if let Some(to) = to.filter(|to| *to != inner.owner) {
-            return Err(format!("this is {}, not {to}", inner.owner));
+        if let Some(to) = to.filter(|to| to != own) {
+            return Err(format!("this is {own}, not {to}"));
         }
-        let own = random().map_err(|error| error.to_string())?;
-        let (token, owner) = (&inner.config.token, inner.owner.clone());
-        let expected = proof(token, b"client", [&nonce, &own], &from);
-        let shown = proof(token, b"server", [&nonce, &own], &owner);
-        self.link.send(&Frame::Welcome { owner, nonce: own, proof: shown });
-        self.role = Role::Greeted { from, expected, named };
+        let key = keys.of_connection(named).ok_or(NO_TOKEN)?;
+        if !same(&key.knock(&nonce, &from), &knock) {
+            return Err(differ(named).to_owned());
+        }
+        let nonces = [nonce, random().map_err(|error| error.to_string())?];
+        let proof = key.proof(handshake::Role::Accepter, nonces.each_ref(), own);
+        self.link.send(&Frame::Welcome { owner: own.clone(), nonce: nonces[1], proof });
+        self.role = Role::Greeted { address, from, nonces, named };
         Ok(())
     }
 
-    /// The other end has the token. If it wants this agent by name, it may touch registered memory from
+    /// If the other end has the key, and wants this agent by name, it may touch registered memory from
     /// now on.
-    fn welcome(&mut self, inner: &Inner, from: Owner, named: bool) {
-        self.decoder.trusted = true;
-        self.until = None;
-        if !named {
-            self.link.send(&Frame::Ready { live: inner.live(), credits: 0 });
-            self.role = Role::Asking { from };
-            return;
+    fn admit(
+        &mut self,
+        services: &dyn Services,
+        proof: [u8; 32],
+        identity: [u8; 32],
+    ) -> Result<(), String> {
+        let Role::Greeted { from, nonces, named, .. } = &self.role else { return Ok(()) };
+        let (from, nonces, named, control) =
+            (from.clone(), nonces.each_ref(), *named, services.control());
+        let key = control.keys.of_connection(named).ok_or(NO_TOKEN)?;
+        if !same(&key.proof(handshake::Role::Maker, nonces, &from), &proof) {
+            return Err(differ(named).to_owned());
         }
-        let control = &inner.control;
-        let credits = control.inbox.connected(&from, &self.link, inner.config.window);
+        // Metadata that is loaded here says what this agent's own key is.
+        if let Some(secret) = services.secret_of(&from) {
+            let own = Key::of_agent(control.keys.token(), &secret);
+            if !same(&own.proof(handshake::Role::Identity, nonces, &from), &identity) {
+                return Err(format!("authentication failed: it is not {from}"));
+            }
+        }
+        if !named {
+            self.decoder.longest = Longest::Metadata;
+            self.link.send(&Frame::Ready { live: Vec::new(), credits: 0 });
+            (self.until, self.role) = (None, Role::Asking { from });
+            return Ok(());
+        }
+        let credits = control.inbox.connected(&from, &self.link, control.settings.window)?;
+        self.decoder.longest = Longest::Peer;
         // Under this lock, so that no memory is deregistered after it is told and before its
         // revocation can be.
         let mut inbound = lock(&control.inbound);
-        inbound.push(self.link.clone());
-        self.link.send(&Frame::Ready { live: inner.live(), credits });
+        inbound.push((from.clone(), self.link.clone()));
+        self.link.send(&Frame::Ready { live: services.live(), credits });
         drop(inbound);
-        self.role = Role::Inbound { from };
+        (self.until, self.role) = (None, Role::Inbound { from });
+        Ok(())
     }
 }
 
-/// Puts a notification where the program will find it.
-fn take(inner: &Inner, notification: Notification) -> Result<(), String> {
-    let len = notification.bytes.len();
-    if len > crate::AgentConfig::MAX_NOTIFICATION {
-        return Err(format!("a notification of {len} bytes"));
+/// Why nobody is admitted who knows no more than the address.
+const NO_TOKEN: &str =
+    "no token is set, so metadata does not travel by address; AgentConfig::token sets one";
+
+fn differ(named: bool) -> &'static str {
+    match named {
+        true => "authentication failed: tokens differ, or the metadata is not of this agent",
+        false => "authentication failed: tokens differ",
     }
-    match inner.control.inbox.push(notification, inner.config.window) {
+}
+
+fn answer(
+    services: &dyn Services,
+    link: &Arc<Link>,
+    from: &Owner,
+    (number, service): (u64, Service),
+    bytes: &[u8],
+) -> Result<(), String> {
+    let answer = services.answer(link, from, service, bytes);
+    let answer = answer.as_ref().map(|bytes| bytes[..].into()).map_err(|why| why.as_str().into());
+    link.send(&Frame::Reply { number, answer });
+    Ok(())
+}
+
+/// Puts a notification into the inbox.
+fn take(services: &dyn Services, link: &Link, arrived: Notification) -> Result<(), String> {
+    let (len, most) = (arrived.bytes.len(), crate::AgentConfig::MAX_NOTIFICATION);
+    if len > most {
+        return Err(format!("a notification of {len} bytes, expected at most {most}"));
+    }
+    match services.control().inbox.push(arrived, link.id) {
         true => Ok(()),
-        false => Err("a notification for which there is no room".to_owned()),
+        false => Err("a notification beyond the credits of this connection".to_owned()),
     }
 }

@@ -1,10 +1,12 @@
 //! Registered memory as kernels see it, for `kernels/include/warpverbs/nixl.h`.
 
 use crate::list::Owner;
-use crate::path::PathKind;
+use crate::path::network::Set;
+use crate::path::{PathKind, until};
 use crate::{Agent, AgentError, KernelAccess, Reason, Registration, RemoteMemory};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 use warpverbs_gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewError, ViewWaits, WaitRecord, local_view, remote_view,
 };
@@ -26,7 +28,7 @@ struct Reached {
     owner: Owner,
     way: PathKind,
     /// Queue pairs, if it is reached through such.
-    pairs: Option<Arc<Vec<Endpoint>>>,
+    pairs: Option<Arc<Set>>,
 }
 
 /// A peer, and its entries with their index.
@@ -84,6 +86,7 @@ impl Agent {
         memories: &[&RemoteMemory],
     ) -> Result<(Reached, Vec<RemoteWay>), AgentError> {
         let peer = self.inner().peer_of(owner)?;
+        let until = until(Instant::now(), self.inner().config.deadline);
         let access = |memory: &&RemoteMemory| self.kernel_access(memory);
         let found = memories.iter().map(access).collect::<Result<Vec<_>, _>>()?;
         let owner = owner.clone();
@@ -94,7 +97,7 @@ impl Agent {
             (false, _) => PathKind::Network,
         };
         let pairs = match way {
-            PathKind::Network => Some(peer.kernel_pairs.get(self.inner(), &peer)?),
+            PathKind::Network => Some(peer.kernel_pairs.get(self.inner(), &peer, until)?),
             _ => None,
         };
         let qps: Vec<KernelPtr<Qp>> =
@@ -109,7 +112,8 @@ impl Agent {
                 }
                 // Other memory of this peer is reached through queue pairs alone.
                 KernelAccess::Direct(_) => {
-                    memory.0.range(self.inner(), &peer).region().ok_or_else(|| no_key(memory))?
+                    let range = memory.0.range(self.inner(), &peer, until)?;
+                    range.region().ok_or_else(|| no_key(memory))?
                 }
             };
             let bytes = memory.len();

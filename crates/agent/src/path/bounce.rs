@@ -2,20 +2,21 @@
 //! process, of which the device copies one half while the CPU copies the other.
 
 use super::direct::{self, ENGINE_FROM};
-use super::{Pair, PathKind};
+use super::{Limit, Pair};
 use crate::config::CopyBy;
 use crate::lock;
 use crate::prepared::{Part, Piece};
 use crate::{AgentError, Op};
 use std::mem::take;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, GpuKind, Launch, Place};
 use warpverbs_mem::{Kind, Pending, ProcessPiece, Progress, Region, copy};
 
 /// Bytes of a half: few enough to stay in a cache of the CPU between the two copies.
 const HALF: u64 = 1 << 20;
+/// Between two looks at whether another transfer has left the memory.
+const NAP: Duration = Duration::from_micros(20);
 /// Pieces that go through a half at a time.
 const PIECES: usize = 1024;
 
@@ -106,10 +107,10 @@ impl Bounce {
         op: Op,
         part: &Part,
         base: u64,
-        cancel: &AtomicBool,
+        limit: &Limit<'_>,
         mut transfer: impl FnMut(&Region, &[ProcessPiece]) -> Result<(), AgentError>,
     ) -> Result<(), AgentError> {
-        let memory = lock(&self.memory);
+        let memory = self.turn(limit)?;
         let mut lists = lock(&part.lists);
         let kernel = self.kernel_view(part)?.map(|view| (view, &mut *lists));
         let mut run = Run { bounce: self, op, part, memory: &memory, kernel };
@@ -123,9 +124,7 @@ impl Bounce {
             run.start(&mut batches[0], 0)?;
         }
         while more {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(AgentError::Cancelled);
-            }
+            limit.check()?;
             let (index, other) = (cut.count, 1 - half);
             if op == Op::Write {
                 more = cut.next(&mut batches[other]);
@@ -133,7 +132,7 @@ impl Bounce {
                     run.start(&mut batches[other], index)?;
                 }
             }
-            batches[half].copies.land(self, part)?;
+            batches[half].copies.land(part, limit)?;
             transfer(memory.region(), &batches[half].packed)?;
             if op == Op::Read {
                 run.start(&mut batches[half], index - 1)?;
@@ -141,7 +140,19 @@ impl Bounce {
             }
             half = other;
         }
-        batches.iter_mut().try_for_each(|batch| batch.copies.land(self, part))
+        batches.iter_mut().try_for_each(|batch| batch.copies.land(part, limit))
+    }
+
+    /// Waits until no other transfer uses the memory.
+    fn turn(&self, limit: &Limit<'_>) -> Result<MutexGuard<'_, Buffer>, AgentError> {
+        loop {
+            match self.memory.try_lock() {
+                Ok(memory) => return Ok(memory),
+                Err(TryLockError::Poisoned(memory)) => return Ok(memory.into_inner()),
+                Err(TryLockError::WouldBlock) => limit.check()?,
+            }
+            std::thread::sleep(NAP);
+        }
     }
 
     /// The local memory as kernels reach it, if they are to copy this list.
@@ -229,8 +240,8 @@ impl Run<'_> {
 
 impl Copies {
     /// Waits until all of them are done.
-    fn land(&mut self, bounce: &Bounce, part: &Part) -> Result<(), AgentError> {
-        let (asked, mut spins) = (Instant::now(), 0u32);
+    fn land(&mut self, part: &Part, limit: &Limit<'_>) -> Result<(), AgentError> {
+        let mut spins = 0u32;
         let mut copies = take(self);
         loop {
             let done = match &mut copies {
@@ -244,15 +255,13 @@ impl Copies {
             if done {
                 return Ok(());
             }
-            if asked.elapsed() > bounce.deadline {
-                let (what, after) =
-                    (format!("{} on its device", PathKind::ProcessCopy), bounce.deadline);
-                return Err(AgentError::Timeout { what, after });
-            }
             spins += 1;
             match spins {
                 0..4096 => std::hint::spin_loop(),
-                _ => std::thread::yield_now(),
+                _ => {
+                    limit.check()?;
+                    std::thread::yield_now();
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! GPUs one launch for the whole list, or a copy engine for a single small piece; between host memory
 //! and that of a GPU the launch for small pieces and a copy engine for large ones.
 
-use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+use super::{Attempt, Flight, Limit, Pair, Path, PathKind, Started};
 use crate::config::CopyBy;
 use crate::lock;
 use crate::memory::{KernelView, LocalMemory};
@@ -13,14 +13,13 @@ use crate::prepared::Part;
 use crate::{AgentConfig, AgentError, Op};
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch};
 use warpverbs_mem::{Kind, Pending, Progress, Region, copy, copy_on_host};
 use warpverbs_peer::Reason;
 
-/// Bytes that are copied between two looks at whether the transfer was cancelled.
+/// Bytes that are copied between two looks at whether the transfer is to go on.
 const STEP: u64 = 4 << 20;
 /// Between host memory and that of a GPU a copy engine moves pieces of at least this many bytes, on
 /// average, faster than a kernel: it has fewer and larger requests on the bus.
@@ -53,17 +52,17 @@ impl Path for Direct {
         op: Op,
         peer: &Arc<Peer>,
         part: &Arc<Part>,
-        cancel: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         match &self.place {
             Place::Here(owner) => {
                 let owner = owner.upgrade().ok_or_else(|| part.remote.extent.deregistered())?;
                 owner.check()?;
-                self.copy(op, part, (&owner.buffer, &owner.view), None, cancel)
+                self.copy(op, part, (&owner.buffer, &owner.view), None, limit)
             }
             Place::Mapped(remote, view) => {
                 let lease = part.remote.lease(peer)?;
-                self.copy(op, part, (remote, view), Some(lease), cancel)
+                self.copy(op, part, (remote, view), Some(lease), limit)
             }
         }
     }
@@ -76,7 +75,7 @@ impl Direct {
         part: &Arc<Part>,
         (remote, view): (&Buffer, &KernelView),
         lease: Option<Lease>,
-        cancel: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let local = &part.local.buffer;
         let on_host = |buffer: &Buffer| buffer.region().kind() == Kind::Host;
@@ -89,7 +88,7 @@ impl Direct {
             CopyBy::Engine => false,
         };
         if !by_kernel && !mixed {
-            return one_by_one(op, part, remote, lease, cancel);
+            return one_by_one(op, part, remote, lease, limit);
         }
         // A copy engine, too, is faster where the host memory is registered with the driver.
         let views = part.local.view.get(local, &*self.gpu).and_then(|local| {
@@ -104,7 +103,7 @@ impl Direct {
                 Ok(Started::Flight(Box::new(Kernel { launch, part, _lease: lease })))
             }
             Err(error) if self.copy_by == CopyBy::Kernel => Err(failed(part, &error)),
-            _ => one_by_one(op, part, remote, lease, cancel),
+            _ => one_by_one(op, part, remote, lease, limit),
         }
     }
 
@@ -154,7 +153,7 @@ impl Flight for Kernel {
     }
 
     /// A launch is not stopped: it takes milliseconds at most.
-    fn cancel(&mut self) {}
+    fn cancel(&mut self, _: Instant) {}
 }
 
 impl Drop for Kernel {
@@ -172,7 +171,7 @@ fn one_by_one(
     part: &Arc<Part>,
     remote: &Buffer,
     lease: Option<Lease>,
-    cancel: &AtomicBool,
+    limit: &Limit<'_>,
 ) -> Result<Started, AgentError> {
     let (part, remote) = (part.clone(), remote.region().clone());
     let on_host = (part.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
@@ -186,7 +185,7 @@ fn one_by_one(
         _lease: lease,
     };
     if on_host {
-        return copies.by_cpu(cancel);
+        return copies.by_cpu(limit);
     }
     Started::by(copies)
 }
@@ -225,16 +224,14 @@ impl Copies {
         })
     }
 
-    fn by_cpu(mut self, cancel: &AtomicBool) -> Result<Started, AgentError> {
+    fn by_cpu(mut self, limit: &Limit<'_>) -> Result<Started, AgentError> {
         let mut since = 0;
         while let Some(((to, dst), (from, src), len)) = self.step() {
             copy_on_host(to, dst, from, src, len)?;
             since += len as u64;
             if since >= STEP {
                 since = 0;
-                if cancel.load(Ordering::Relaxed) {
-                    return Err(AgentError::Cancelled);
-                }
+                limit.check()?;
             }
         }
         Ok(Started::Done)
@@ -263,7 +260,7 @@ impl Flight for Copies {
         }
     }
 
-    fn cancel(&mut self) {
+    fn cancel(&mut self, _: Instant) {
         self.cancelled = true;
     }
 }
@@ -284,7 +281,8 @@ pub(super) fn same_process(pair: &Pair<'_>) -> Attempt {
 }
 
 pub(super) fn mapped(pair: &Pair<'_>) -> Attempt {
-    let range = pair.remote.range(pair.agent, pair.peer);
+    let no = |error| vec![Reason::new(PathKind::Mapped.to_string(), error)];
+    let range = pair.remote.range(pair.agent, pair.peer, pair.until).map_err(no)?;
     let decision = range.decision();
     let Some(remote) = range.mapped() else {
         let named = |reason: &Reason| Reason::new(PathKind::Mapped.to_string(), reason);
@@ -298,8 +296,7 @@ pub(super) fn mapped(pair: &Pair<'_>) -> Attempt {
         return Err(vec![Reason::new(PathKind::Mapped.to_string(), why)]);
     }
     // The peer has to be able to take the memory back.
-    let connected = pair.agent.connect(pair.peer, pair.agent.config.deadline);
-    connected.map_err(|error| vec![Reason::new(PathKind::Mapped.to_string(), error)])?;
+    pair.agent.connect(pair.peer, pair.left()).map_err(no)?;
     Ok((direct(pair, Place::Mapped(remote.clone(), KernelView::default())), decision.by.clone()))
 }
 

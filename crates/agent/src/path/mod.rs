@@ -10,15 +10,18 @@ pub(crate) mod tcp;
 pub use explain::{Estimate, Explanation};
 
 use crate::inner::Inner;
+use crate::list::Owner;
 use crate::lock;
 use crate::memory::LocalMemory;
+use crate::metadata::Place;
 use crate::peer::{Peer, PeerMemory};
 use crate::prepared::Part;
 use crate::{AgentError, Op};
 use explain::Rate;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use warpverbs_peer::Reason;
 
 /// Why a path is not tried.
@@ -58,16 +61,70 @@ impl fmt::Display for PathKind {
     }
 }
 
+/// A deadline for which no clock is long enough.
+const FAR: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// `deadline` after `start`, or as late as a clock can tell.
+pub(crate) fn until(start: Instant, deadline: Duration) -> Instant {
+    start.checked_add(deadline).unwrap_or_else(|| start + FAR)
+}
+
+/// How long a post may go on.
+pub(crate) struct Limit<'a> {
+    cancel: &'a AtomicBool,
+    posted: Instant,
+    deadline: Duration,
+    peer: &'a Owner,
+}
+
+impl<'a> Limit<'a> {
+    pub(crate) fn new(
+        cancel: &'a AtomicBool,
+        posted: Instant,
+        deadline: Duration,
+        peer: &'a Owner,
+    ) -> Self {
+        Self { cancel, posted, deadline, peer }
+    }
+
+    /// When it ends.
+    pub(crate) fn until(&self) -> Instant {
+        until(self.posted, self.deadline)
+    }
+
+    /// How long that is from now.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_sub(self.posted.elapsed())
+    }
+
+    /// Whether to go on.
+    pub(crate) fn check(&self) -> Result<(), AgentError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(AgentError::Cancelled);
+        }
+        match self.posted.elapsed() > self.deadline {
+            true => {
+                let (what, after) = (format!("transfer with {}", self.peer), self.deadline);
+                Err(AgentError::Timeout { what, after })
+            }
+            false => Ok(()),
+        }
+    }
+}
+
 /// A way that can be taken.
 pub(crate) trait Path: Send + Sync {
-    /// Moves the pieces of `part`, or begins to. Between pieces it looks at `cancel`.
+    /// Moves the pieces of `part`, or begins to. Between pieces it looks at `limit`, and what it needs and
+    /// is not there yet is made by its end.
     /// The peer holds its paths, so a path does not hold its peer.
+    ///
+    /// After an error nothing of this part is under way.
     fn start(
         &self,
         op: Op,
         peer: &Arc<Peer>,
         part: &Arc<Part>,
-        cancel: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError>;
 }
 
@@ -92,11 +149,13 @@ impl Started {
 /// Pieces under way. Dropping it waits, for a bounded time, until no byte of the local memory can be
 /// touched any more.
 pub(crate) trait Flight: Send {
-    /// Whether all bytes are in place, or after [`Flight::cancel`] whether nothing is under way.
-    /// Never waits.
+    /// Whether all bytes are in place, or after [`Flight::cancel`] whether nothing is under way: then
+    /// no byte lands any more and none is read, at either end. Never waits. After an error nothing is
+    /// under way, either.
     fn poll(&mut self) -> Result<bool, AgentError>;
-    /// Begins no more.
-    fn cancel(&mut self);
+    /// Begins no more. What is under way may end by itself until then, and is ended by force later.
+    /// The first call counts.
+    fn cancel(&mut self, until: Instant);
 }
 
 /// The way that was chosen for a pair of memories, and why.
@@ -118,6 +177,8 @@ pub(crate) struct Pair<'a> {
     pub(crate) local: &'a Arc<LocalMemory>,
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) remote: &'a Arc<PeerMemory>,
+    /// By when.
+    pub(crate) until: Instant,
 }
 
 /// A way with how it came about, or every reason against it.
@@ -142,13 +203,23 @@ impl Pair<'_> {
         !own.identity.boot_id.is_empty() && own.identity.boot_id == peer.identity.boot_id
     }
 
+    /// How long that is from now.
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     /// The best way. It is looked for once; where there is none, every time.
     pub(crate) fn route(&self) -> Result<Arc<Route>, AgentError> {
         let place = self.local.region().kind().into();
-        let mut routes = lock(&self.remote.routes);
-        if let Some(route) = routes.get(&place) {
-            return Ok(route.clone());
-        }
+        let made = lock(&self.remote.routes).entry(place).or_default().clone();
+        let late = || {
+            let what = format!("a path to {:?} of {}", self.remote.extent.label, self.peer.owner);
+            AgentError::Timeout { what, after: self.agent.config.deadline }
+        };
+        made.get_or_make(self.until, || self.choose(place), late)
+    }
+
+    fn choose(&self, place: Place) -> Result<Arc<Route>, AgentError> {
         let mut tried = Vec::new();
         for kind in PathKind::ALL {
             match self.attempt(kind) {
@@ -163,7 +234,6 @@ impl Pair<'_> {
                         route = %route.text(),
                         "path chosen"
                     );
-                    routes.insert(place, route.clone());
                     return Ok(route);
                 }
                 Err(reasons) => tried.extend(reasons),

@@ -2,20 +2,21 @@
 //! after an error. Queue pair `i` goes from NIC `i` here to NIC `i` there, each modulo how many there
 //! are, with the keys that these know the memory by.
 
-use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+use super::{Attempt, Flight, Limit, Pair, Path, PathKind, Started};
 use crate::control::frame::Service;
-use crate::control::link::{Link, LinkId, ended};
+use crate::control::link::{Link, LinkId, ended, lost};
 use crate::inner::Inner;
 use crate::list::Owner;
 use crate::lock;
+use crate::made::Made;
 use crate::peer::Peer;
 use crate::prepared::Part;
 use crate::{AgentError, Op};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::Reason;
 use warpverbs_transport::{
@@ -78,6 +79,8 @@ pub(crate) struct Answering(Mutex<HashMap<(Owner, Poster), Answered>>);
 
 struct Answered {
     by: LinkId,
+    /// The peer's ends, by which it names the set.
+    theirs: Vec<Vec<u8>>,
     _ends: Vec<Endpoint>,
 }
 
@@ -103,8 +106,28 @@ impl Answering {
         let ends = endpoints(nics, None, theirs.len(), inner.config.deadline).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
-        lock(&self.0).insert((from.clone(), poster), Answered { by: link.id, _ends: ends });
+        let answered = Answered { by: link.id, theirs, _ends: ends };
+        lock(&self.0).insert((from.clone(), poster), answered);
         Ok(own)
+    }
+
+    /// Ends a set that the peer has given up, unless it has had another made in its place. When this
+    /// returns, nothing that was sent to it lands any more.
+    pub(crate) fn end(&self, from: &Owner, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let (poster, theirs): (Poster, Vec<Vec<u8>>) =
+            postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let mut answering = lock(&self.0);
+        let key = (from.clone(), poster);
+        let ended = answering.get(&key).is_some_and(|answered| answered.theirs == theirs);
+        let ended = if ended { answering.remove(&key) } else { None };
+        drop(answering);
+        drop(ended);
+        Ok(Vec::new())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
     }
 
     /// The connection has ended.
@@ -116,12 +139,28 @@ impl Answering {
 /// The queue pairs to a peer, to which the host or kernels post.
 pub(crate) struct Pairs {
     poster: Poster,
-    made: Mutex<Option<Arc<Vec<Endpoint>>>>,
+    made: Made<Arc<Set>>,
+}
+
+/// Connected queue pairs.
+pub(crate) struct Set {
+    ends: Vec<Endpoint>,
+    /// The connection by which they were asked for, and their name there.
+    link: Arc<Link>,
+    name: Vec<u8>,
+}
+
+impl Deref for Set {
+    type Target = [Endpoint];
+
+    fn deref(&self) -> &[Endpoint] {
+        &self.ends
+    }
 }
 
 impl Pairs {
     pub(crate) fn new(poster: Poster) -> Self {
-        Self { poster, made: Mutex::default() }
+        Self { poster, made: Made::default() }
     }
 
     /// As many as the agent's configuration says, connected.
@@ -129,12 +168,22 @@ impl Pairs {
         &self,
         agent: &Arc<Inner>,
         peer: &Arc<Peer>,
-    ) -> Result<Arc<Vec<Endpoint>>, AgentError> {
-        let mut pairs = lock(&self.made);
-        if let Some(pairs) = &*pairs {
-            return Ok(pairs.clone());
-        }
-        let deadline = agent.config.deadline;
+        until: Instant,
+    ) -> Result<Arc<Set>, AgentError> {
+        let late = || {
+            let what = format!("queue pairs to {}", peer.owner);
+            AgentError::Timeout { what, after: agent.config.deadline }
+        };
+        self.made.get_or_make(until, || self.make(agent, peer, until).map(Arc::new), late)
+    }
+
+    fn make(
+        &self,
+        agent: &Arc<Inner>,
+        peer: &Arc<Peer>,
+        until: Instant,
+    ) -> Result<Set, AgentError> {
+        let left = || until.saturating_duration_since(Instant::now());
         let no_nic = || AgentError::NoPath {
             local: agent.owner.to_string(),
             remote: peer.owner.to_string(),
@@ -145,32 +194,25 @@ impl Pairs {
             return Err(no_nic());
         }
         let gpu = (self.poster == Poster::Kernels).then_some(&agent.gpu);
-        let ends = endpoints(nics, gpu, agent.config.queue_pairs.max(nics.len()), deadline)?;
-        let link = agent.connect(peer, deadline)?;
+        let (count, deadline) = (agent.config.queue_pairs.max(nics.len()), agent.config.deadline);
+        let ends = endpoints(nics, gpu, count, deadline)?;
+        let link = agent.connect(peer, left())?;
         let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
-        let own = postcard::to_stdvec(&(self.poster, handles(&ends)));
-        let own = own.map_err(|error| refused(error.to_string()))?;
-        let theirs = link.call(&peer.owner, Service::Pairs, &own, deadline)?;
+        let name = postcard::to_stdvec(&(self.poster, handles(&ends)));
+        let name = name.map_err(|error| refused(error.to_string()))?;
+        let theirs = link.call(&peer.owner, Service::Pairs, &name, left())?;
         let theirs: Vec<Vec<u8>> =
             postcard::from_bytes(&theirs).map_err(|error| refused(error.to_string()))?;
         if theirs.len() != ends.len() {
             return Err(refused(format!("{} queue pairs for {}", theirs.len(), ends.len())));
         }
         connect(&ends, &theirs)?;
-        let ends = Arc::new(ends);
-        *pairs = Some(ends.clone());
-        Ok(ends)
+        Ok(Set { ends, link, name })
     }
 
     /// These are broken: the next transfer makes others.
-    pub(crate) fn discard(&self, broken: &Arc<Vec<Endpoint>>) {
-        // Whoever holds the lock may wait for the control thread, which may be this one: it makes new
-        // ones, or finds these and discards them after another failure.
-        if let Ok(mut pairs) = self.made.try_lock()
-            && pairs.as_ref().is_some_and(|pairs| Arc::ptr_eq(pairs, broken))
-        {
-            *pairs = None;
-        }
+    fn discard(&self, broken: &Arc<Set>) {
+        self.made.discard(|pairs| Arc::ptr_eq(pairs, broken));
     }
 }
 
@@ -186,10 +228,10 @@ impl Path for Network {
         op: Op,
         peer: &Arc<Peer>,
         part: &Arc<Part>,
-        _: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let agent = self.agent.upgrade().ok_or_else(|| ended(&part.local.extent.owner))?;
-        let pairs = peer.pairs.get(&agent, peer)?;
+        let pairs = peer.pairs.get(&agent, peer, limit.until())?;
         let keys = part.local.keys();
         if keys.is_empty() {
             return Err(part.local.extent.deregistered());
@@ -206,7 +248,9 @@ impl Path for Network {
             at: (0, 0),
             chunks,
             posted: 0,
-            cancelled: false,
+            until: None,
+            ending: None,
+            patience: agent.config.silence,
             closed: 0,
             over: false,
         };
@@ -222,7 +266,7 @@ struct Work {
     /// The local memory as each NIC here knows it, and the peer's as each NIC there does.
     keys: Vec<Arc<MemoryRegion>>,
     remote: Arc<[RemoteRegion]>,
-    pairs: Arc<Vec<Endpoint>>,
+    pairs: Arc<Set>,
     /// Of each queue pair, one past the last work request.
     ends: Vec<u64>,
     /// The next piece, and how much of it has been posted.
@@ -230,10 +274,23 @@ struct Work {
     /// Work requests in all, and how many have been posted.
     chunks: u64,
     posted: u64,
-    cancelled: bool,
+    /// It was cancelled: what is under way may end by itself until then.
+    until: Option<Instant>,
+    /// The queue pairs are ended by force.
+    ending: Option<Ending>,
+    /// How long the peer may take to confirm that.
+    patience: Duration,
     /// Queue pairs in which a cancelled transfer has a last request that asks for its completion.
     closed: usize,
     over: bool,
+}
+
+/// The peer was asked to end its queue pairs. If the connection ends first, so do they.
+struct Ending {
+    asked: u64,
+    since: Instant,
+    /// What went wrong, if that is why.
+    cause: Option<AgentError>,
 }
 
 impl Work {
@@ -285,7 +342,7 @@ impl Work {
     }
 
     fn advance(&mut self) -> Result<bool, Error> {
-        let mut done = match self.cancelled {
+        let mut done = match self.until.is_some() {
             true => self.end_early()?,
             false => {
                 self.post()?;
@@ -299,37 +356,68 @@ impl Work {
     }
 }
 
-impl Flight for Work {
-    fn poll(&mut self) -> Result<bool, AgentError> {
-        match self.advance() {
-            Ok(done) => {
-                self.over = done;
-                Ok(done)
-            }
-            Err(error) => Err(AgentError::Path {
-                path: PathKind::Network,
-                peer: self.peer.owner.to_string(),
-                cause: error.to_string(),
-            }),
-        }
+impl Work {
+    /// Ends the queue pairs, so that the NIC here touches nothing any more. What is on its way lands until
+    /// the peer's ends are gone, too.
+    fn force(&mut self, cause: Option<AgentError>) {
+        self.fail_pairs();
+        let asked = self.pairs.link.ask(Service::EndPairs, &self.pairs.name);
+        self.ending = Some(Ending { asked, since: Instant::now(), cause });
     }
 
-    fn cancel(&mut self) {
-        self.cancelled = true;
+    /// Whether the peer has ended its queue pairs, or is lost.
+    fn has_ended(&mut self) -> Result<bool, AgentError> {
+        let Some(ending) = &mut self.ending else { return Ok(false) };
+        let link = &self.pairs.link;
+        if link.answered(ending.asked).is_some() || link.is_lost() {
+            self.over = true;
+            return ending.cause.take().map_or(Ok(true), Err);
+        }
+        if ending.since.elapsed() > self.patience {
+            let why = "it does not confirm the end of queue pairs";
+            self.peer.lose(lost(&self.peer.owner, why));
+        }
+        Ok(false)
+    }
+
+    fn fail_pairs(&self) {
+        self.peer.pairs.discard(&self.pairs);
+        for endpoint in &**self.pairs {
+            if let Err(error) = endpoint.fail() {
+                tracing::warn!(%error, "a queue pair cannot be ended");
+            }
+        }
+    }
+}
+
+impl Flight for Work {
+    fn poll(&mut self) -> Result<bool, AgentError> {
+        if self.ending.is_some() {
+            return self.has_ended();
+        }
+        match self.advance() {
+            Ok(true) => self.over = true,
+            Ok(false) if self.until.is_some_and(|until| Instant::now() >= until) => {
+                self.force(None);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let (peer, cause) = (self.peer.owner.to_string(), error.to_string());
+                self.force(Some(AgentError::Path { path: PathKind::Network, peer, cause }));
+            }
+        }
+        Ok(self.over)
+    }
+
+    fn cancel(&mut self, until: Instant) {
+        self.until.get_or_insert(until);
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // Ends the queue pairs, so that the NIC touches nothing any more.
-        self.peer.pairs.discard(&self.pairs);
-        for endpoint in &*self.pairs {
-            if let Err(error) = endpoint.fail() {
-                tracing::warn!(%error, "a queue pair cannot be ended");
-            }
+        if !self.over && self.ending.is_none() {
+            self.fail_pairs();
         }
     }
 }
@@ -340,12 +428,13 @@ pub(super) fn network(pair: &Pair<'_>) -> Attempt {
     if nics == 0 {
         return Err(no("no NIC was given to this agent"));
     }
-    let first = pair.remote.range(pair.agent, pair.peer).region();
+    let range = pair.remote.range(pair.agent, pair.peer, pair.until);
+    let first = range.map_err(|error| no(&error.to_string()))?.region();
     let first = first.ok_or_else(|| no("the peer has registered its memory with no NIC"))?;
     let others = pair.remote.info.rails.iter().map(|bytes| RemoteRegion::from_bytes(bytes));
     let remote: Result<Arc<[_]>, _> = std::iter::once(Ok(first)).chain(others).collect();
     let remote = remote.map_err(|error| no(&error.to_string()))?;
-    let pairs = pair.peer.pairs.get(pair.agent, pair.peer);
+    let pairs = pair.peer.pairs.get(pair.agent, pair.peer, pair.until);
     let pairs = pairs.map_err(|error| no(&error.to_string()))?;
     let by = match (nics, remote.len()) {
         (1, 1) => format!("{} queue pairs", pairs.len()),

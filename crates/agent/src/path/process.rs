@@ -3,22 +3,22 @@
 
 use super::bounce::Bounce;
 use super::direct::failed;
-use super::{Attempt, Pair, Path, PathKind, Started};
+use super::{Attempt, Limit, Pair, Path, PathKind, Started};
 use crate::peer::Peer;
 use crate::prepared::Part;
+use crate::proof;
 use crate::{AgentError, Op};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::{Direction, Kind, Process, ProcessError, ProcessPiece, Region};
 use warpverbs_peer::Reason;
 
-/// Bytes between two looks at whether the transfer was cancelled.
+/// Bytes between two looks at whether the transfer is to go on.
 const STEP: u64 = 4 << 20;
 /// Pieces that are handed over at a time.
 const BATCH: usize = 512;
 
 struct ProcessCopy {
-    process: Process,
+    process: Arc<Process>,
     /// Where the peer's memory begins in its process.
     base: u64,
     /// Where a device copies the local side.
@@ -31,7 +31,7 @@ impl Path for ProcessCopy {
         op: Op,
         peer: &Arc<Peer>,
         part: &Arc<Part>,
-        cancel: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let direction = match op {
             Op::Read => Direction::Read,
@@ -44,7 +44,7 @@ impl Path for ProcessCopy {
             let transfer = |memory: &Region, pieces: &[ProcessPiece]| {
                 self.transfer(direction, part, memory, pieces)
             };
-            bounce.run(op, part, self.base, cancel, transfer)?;
+            bounce.run(op, part, self.base, limit, transfer)?;
             return Ok(Started::Done);
         }
         let mut batch = Batch { path: self, direction, part, pieces: Vec::new(), bytes: 0 };
@@ -60,7 +60,7 @@ impl Path for ProcessCopy {
             while done < piece.len {
                 let step = (piece.len - done).min(STEP);
                 let next = self.piece(piece.local + done, piece.remote + done, step);
-                batch.push(next, cancel)?;
+                batch.push(next, limit)?;
                 done += step;
             }
         }
@@ -98,12 +98,10 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn push(&mut self, piece: ProcessPiece, cancel: &AtomicBool) -> Result<(), AgentError> {
+    fn push(&mut self, piece: ProcessPiece, limit: &Limit<'_>) -> Result<(), AgentError> {
         if self.pieces.len() == BATCH || self.bytes + piece.len > STEP {
             self.flush()?;
-            if cancel.load(Ordering::Relaxed) {
-                return Err(AgentError::Cancelled);
-            }
+            limit.check()?;
         }
         self.bytes += piece.len;
         self.pieces.push(piece);
@@ -124,29 +122,18 @@ impl Batch<'_> {
 
 pub(super) fn process_copy(pair: &Pair<'_>) -> Attempt {
     let no = |why: String| vec![Reason::new(PathKind::ProcessCopy.to_string(), why)];
-    let (own, peer) = (&pair.agent.contact.introduction.identity, &pair.peer.contact);
-    let theirs = &peer.introduction.identity;
-    if own.boot_id.is_empty() || own.boot_id != theirs.boot_id {
-        return Err(no(format!("{} is another machine than {}", theirs.host, own.host)));
-    }
-    if own.pid_namespace != theirs.pid_namespace {
-        return Err(no(format!(
-            "the peer is in {}, not in {}",
-            theirs.pid_namespace, own.pid_namespace
-        )));
-    }
+    proof::may_copy(pair.agent, pair.peer).map_err(no)?;
     let local = pair.local.region();
     let reached = local.kind() == Kind::Host || local.copier().is_some();
     if pair.remote.info.place != Kind::Host.into() || !reached {
         return Err(no(format!("from {} memory to {}", local.kind(), pair.remote.info.place)));
     }
+    // The connection that brings it is also the one by which the peer takes its memory back.
+    let proven = pair.remote.proven(pair.agent, pair.peer, pair.until);
+    let proven = proven.map_err(|error| no(error.to_string()))?;
+    let process = proven.process().map_err(no)?.clone();
     let bounce = Bounce::new(pair).map_err(|error| no(format!("the bounce buffer: {error}")))?;
     let by = bounce.as_ref().map_or("", Bounce::explain).to_owned();
-    pair.agent
-        .connect(pair.peer, pair.agent.config.deadline)
-        .map_err(|error| no(error.to_string()))?;
-    let process = Process::attach(theirs.pid, peer.proof_addr, &peer.proof);
-    let process = process.map_err(|error| no(error.to_string()))?;
     let base = pair.remote.info.addr;
     Ok((Box::new(ProcessCopy { process, base, bounce }), by))
 }

@@ -20,15 +20,16 @@ pub use sender::{StreamSender, StreamStats};
 
 pub(crate) use receiver::Offered;
 
-use crate::lock;
-use crate::{Agent, AgentError, Memory};
+use crate::control::frame::Event;
+use crate::control::link::Link;
+use crate::control::streams::End;
+use crate::list::{BlockList, Owner};
+use crate::{Agent, AgentError, Memory, PathKind, Registration, RemoteMemory, Transfer};
 use account::{Account, Next};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Slots of a ring at most.
@@ -84,36 +85,24 @@ impl StreamConfig {
     }
 }
 
-/// News of a stream, as they travel by the control connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Event<'a> {
-    /// Sender: a message is in its slot.
-    Filled { number: u64, len: u64 },
-    /// Sender: there are so many messages in all.
-    End { count: u64 },
-    /// Receiver: messages below this number may be sent.
-    Room { limit: u64 },
-    /// Receiver: all messages are there.
-    Ended,
-    /// Sender: the offer came too late, and is not taken up.
-    NotTaken,
-    /// Either: it does not go on.
-    GivenUp { why: Cow<'a, str> },
-}
-
-/// One end of a stream, as its connection knows it.
-pub(crate) trait End: Send + Sync {
-    /// An error says which rule the peer has broken.
-    fn event(&self, event: Event<'_>) -> Result<(), String>;
-    /// The connection is of no use any more.
-    fn lose(&self, why: &AgentError);
-}
-
-/// The streams of a connection, by the numbers that their senders give them.
-#[derive(Default)]
-pub(crate) struct Streams {
-    next: AtomicU64,
-    ends: Mutex<HashMap<u64, Weak<dyn End>>>,
+/// What the sending end of a stream needs of its agent.
+pub(crate) trait Sending: Send + Sync {
+    /// A peer, and the connection to it.
+    fn link_to(
+        self: Arc<Self>,
+        peer: &str,
+        timeout: Duration,
+    ) -> Result<(Owner, Arc<Link>), AgentError>;
+    /// Memory of a peer, from the metadata of it that the peer has given.
+    fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError>;
+    /// By which path memory here reaches that of a peer.
+    fn path(
+        self: Arc<Self>,
+        from: &Registration,
+        to: &RemoteMemory,
+    ) -> Result<PathKind, AgentError>;
+    /// A transfer that writes blocks to a peer's memory.
+    fn write(self: Arc<Self>, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
 }
 
 /// What a sender asks for.
@@ -133,32 +122,6 @@ struct Offer {
     memory: u32,
     /// Metadata of the ring.
     metadata: Vec<u8>,
-}
-
-impl Streams {
-    fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn insert(&self, id: u64, end: &Arc<impl End + 'static>) {
-        let end: Arc<dyn End> = end.clone();
-        lock(&self.ends).insert(id, Arc::downgrade(&end));
-    }
-
-    pub(crate) fn remove(&self, id: u64) {
-        lock(&self.ends).remove(&id);
-    }
-
-    /// News of a stream that has ended here are of no interest.
-    pub(crate) fn event(&self, id: u64, event: Event<'_>) -> Result<(), String> {
-        let end = lock(&self.ends).get(&id).and_then(Weak::upgrade);
-        end.map_or(Ok(()), |end| end.event(event).map_err(|why| format!("stream {id}: {why}")))
-    }
-
-    pub(crate) fn lose(&self, why: &AgentError) {
-        let ends: Vec<_> = lock(&self.ends).drain().filter_map(|(_, end)| end.upgrade()).collect();
-        ends.iter().for_each(|end| end.lose(why));
-    }
 }
 
 /// Gives `data` to all that reads what the other end of a stream says: as the messages that open

@@ -4,10 +4,8 @@ use super::account::{Account, Next};
 use super::{End, Event, Offer, Stop, StreamConfig, StreamStop, Wish};
 use crate::control::frame::Frame;
 use crate::control::link::Link;
-use crate::inner::Inner;
 use crate::list::Owner;
 use crate::lock;
-use crate::metadata::Content;
 use crate::{Agent, AgentError, Registration};
 use std::collections::HashMap;
 use std::fmt;
@@ -20,10 +18,11 @@ use warpverbs_gpu::Buffer;
 pub(crate) struct Offered(Mutex<HashMap<Arc<str>, Arc<Incoming>>>);
 
 impl Offered {
-    /// A peer wants to send to a stream: an [`Offer`], or nothing if there is none of this name.
+    /// A peer wants to send to a stream: an [`Offer`], or nothing if there is none of this name. `tell`
+    /// gives the metadata of a ring.
     pub(crate) fn open(
         &self,
-        inner: &Inner,
+        tell: impl FnOnce(&Registration) -> Result<Vec<u8>, AgentError>,
         link: &Arc<Link>,
         from: &Owner,
         bytes: &[u8],
@@ -31,9 +30,7 @@ impl Offered {
         let Wish { id, name } = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         let found = lock(&self.0).remove(&*name);
         let attach = |incoming: Arc<Incoming>| {
-            let ring = incoming.ring.memory().info().into_iter().collect();
-            let metadata = inner.tell(Content::Partial, ring);
-            let metadata = metadata.map_err(|error| error.to_string())?;
+            let metadata = tell(&incoming.ring).map_err(|error| error.to_string())?;
             link.streams.insert(id, &incoming);
             let sender = Sender { link: link.clone(), owner: from.clone(), id };
             lock(&incoming.state).sender = Some(sender);
@@ -53,7 +50,7 @@ impl Offered {
 
 /// What the program, the messages it holds and the connection share.
 struct Incoming {
-    agent: Weak<Inner>,
+    offered: Weak<Offered>,
     /// Itself, to be offered again.
     this: Weak<Self>,
     name: Arc<str>,
@@ -112,13 +109,13 @@ impl Incoming {
 impl Incoming {
     /// Its sender has not taken it up: offers it to another.
     fn offer_again(&self) -> Result<(), String> {
-        let (Some(agent), Some(this)) = (self.agent.upgrade(), self.this.upgrade()) else {
+        let (Some(offered), Some(this)) = (self.offered.upgrade(), self.this.upgrade()) else {
             return Ok(());
         };
-        let mut waiting = lock(&agent.streams.0);
+        let mut waiting = lock(&offered.0);
         let mut state = lock(&self.state);
         if state.account.is_used() {
-            return Err("an offer is not taken up that was".to_owned());
+            return Err("a stream was used, and then said not to be taken up".to_owned());
         }
         if let Some(Sender { link, id, .. }) = state.sender.take() {
             link.streams.remove(id);
@@ -188,13 +185,13 @@ impl StreamReceiver {
                 expected: "the bytes of all slots",
             });
         }
-        let inner = agent.inner();
+        let offered = agent.streams();
         let (slots, slot_bytes) = (config.slots, config.slot_bytes);
         let account = Account::new(slots.into(), slot_bytes);
         let state = Mutex::new(State { account, sender: None, over: None });
         let (name, news) = (Arc::<str>::from(name), Condvar::new());
         let incoming = Arc::new_cyclic(|this| Incoming {
-            agent: Arc::downgrade(inner),
+            offered: Arc::downgrade(offered),
             this: this.clone(),
             name: name.clone(),
             slots,
@@ -203,7 +200,7 @@ impl StreamReceiver {
             state,
             news,
         });
-        let mut waiting = lock(&inner.streams.0);
+        let mut waiting = lock(&offered.0);
         if waiting.contains_key(&name) {
             return Err(AgentError::Config {
                 field: "name",
@@ -272,8 +269,8 @@ impl Drop for StreamReceiver {
         let incoming = &self.incoming;
         // First, so that it is not offered again.
         incoming.give_up(AgentError::Cancelled, "its receiver was dropped");
-        if let Some(agent) = incoming.agent.upgrade() {
-            let mut waiting = lock(&agent.streams.0);
+        if let Some(offered) = incoming.offered.upgrade() {
+            let mut waiting = lock(&offered.0);
             let own = waiting.get(&incoming.name).is_some_and(|other| Arc::ptr_eq(other, incoming));
             let removed = own.then(|| waiting.remove(&incoming.name));
             // The ring must not be deregistered under the lock.

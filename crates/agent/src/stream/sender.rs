@@ -1,14 +1,13 @@
 //! The sending end of a stream.
 
-use super::{End, Event, MOST_SLOTS, Offer, Stop, StreamStop, Wish};
+use super::{End, Event, MOST_SLOTS, Offer, Sending, Stop, StreamStop, Wish};
 use crate::control::frame::{Frame, Service};
 use crate::control::link::{Link, ended};
-use crate::inner::Inner;
-use crate::list::BlockList;
+use crate::list::Owner;
 use crate::lock;
+use crate::metadata::check_name;
 use crate::path::PathKind;
-use crate::peer::Peer;
-use crate::{Agent, AgentError, Op, PostOptions, Registration, RemoteMemory, State, Transfer};
+use crate::{Agent, AgentError, PostOptions, Registration, RemoteMemory, State, Transfer};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -152,7 +151,7 @@ struct Posted {
 /// The sending end of a stream, for one thread at a time. Dropping it before
 /// [`StreamSender::finish`] tells the receiver that messages are missing.
 pub struct StreamSender {
-    agent: Weak<Inner>,
+    agent: Weak<dyn Sending>,
     outgoing: Arc<Outgoing>,
     waker: Waker,
     slot_bytes: u64,
@@ -172,11 +171,15 @@ impl StreamSender {
         name: &str,
         timeout: Duration,
     ) -> Result<Self, AgentError> {
-        let (start, inner) = (Instant::now(), agent.inner());
-        let peer = inner.peer(peer)?;
-        let link = inner.connect(&peer, timeout)?;
-        let (id, offer) = ask(&link, &peer.owner, name, start, timeout)?;
-        let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
+        let start = Instant::now();
+        check_name("name", name).map_err(|_| AgentError::Config {
+            field: "name",
+            value: format!("{name:?}"),
+            expected: "1 to 256 bytes",
+        })?;
+        let (peer, link) = agent.sending().link_to(peer, timeout)?;
+        let (id, offer) = ask(&link, &peer, name, start, timeout)?;
+        let refused = |why: String| AgentError::Refused { peer: peer.to_string(), why };
         if !(1..=MOST_SLOTS).contains(&offer.slots) || offer.slot_bytes == 0 {
             let (slots, bytes) = (offer.slots, offer.slot_bytes);
             return Err(refused(format!("it offers {slots} slots of {bytes} bytes")));
@@ -185,7 +188,7 @@ impl StreamSender {
         let outgoing = Arc::new(Outgoing {
             id,
             name: name.to_owned(),
-            peer: peer.owner.to_string(),
+            peer: peer.to_string(),
             slots,
             link: link.clone(),
             state: Mutex::new(Shared {
@@ -210,26 +213,25 @@ impl StreamSender {
     /// Takes an offer up.
     fn open(
         agent: &Agent,
-        peer: &Arc<Peer>,
+        peer: &Owner,
         outgoing: Arc<Outgoing>,
         offer: &Offer,
     ) -> Result<Self, AgentError> {
-        let inner = agent.inner();
+        let sending = agent.sending();
         let Offer { slot_bytes, memory, ref metadata, .. } = *offer;
-        inner.load(metadata, Some(&peer.owner))?;
-        let ring = RemoteMemory(peer.memory(memory)?);
+        let ring = sending.ring(peer, metadata, memory)?;
         let slots = outgoing.slots;
         if slots.checked_mul(slot_bytes).is_none_or(|bytes| bytes > ring.len()) {
             let why = format!("{slots} slots of {slot_bytes} bytes in {} bytes", ring.len());
-            return Err(AgentError::Refused { peer: peer.owner.to_string(), why });
+            return Err(AgentError::Refused { peer: peer.to_string(), why });
         }
         // No more than the ring.
         let depth = (STAGING / slot_bytes).clamp(slots.min(2), slots);
         let bytes = (depth * slot_bytes) as usize;
         let staging = agent.register(HostBuf::region(bytes)?, "staging of a stream")?;
-        let path = inner.route(staging.memory(), peer, &ring.0)?.kind;
+        let path = sending.clone().path(&staging, &ring)?;
         Ok(Self {
-            agent: Arc::downgrade(inner),
+            agent: Arc::downgrade(&sending),
             waker: outgoing.clone().into(),
             outgoing,
             slot_bytes,
@@ -410,7 +412,7 @@ impl StreamSender {
             let agent = self.agent.upgrade().ok_or_else(|| ended(self.ring.owner()))?;
             let from = self.staging.blocks(staged, len, 1)?;
             let to = self.ring.blocks(slot * self.slot_bytes, len, 1)?;
-            let transfer = initialize(&agent, &from, &to)?;
+            let transfer = agent.write(&from, &to)?;
             *place = Some(Posted { slot, len, transfer });
         }
         match place {
@@ -418,15 +420,6 @@ impl StreamSender {
             None => Ok(()),
         }
     }
-}
-
-fn initialize(
-    agent: &Arc<Inner>,
-    from: &BlockList,
-    to: &BlockList,
-) -> Result<Transfer, AgentError> {
-    let plan = crate::prepared::Plan::of_lists(agent, from, to)?;
-    Ok(Transfer::new(agent, Op::Write, plan))
 }
 
 /// Asks a peer for its stream until it offers it.
@@ -444,7 +437,7 @@ fn ask(
     };
     let refused = |error: postcard::Error| AgentError::Refused {
         peer: peer.to_string(),
-        why: format!("its offer of a stream is none: {error}"),
+        why: format!("cannot decode its offer of a stream: {error}"),
     };
     loop {
         let left = timeout.saturating_sub(start.elapsed());

@@ -75,10 +75,10 @@ pub(super) struct ServerArgs {
     /// Where kernels run: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
-    /// What consumes the queues: auto, soft or the name of a NIC
+    /// The NIC that consumes the queues: auto, soft or a name
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     pub(super) nic: String,
-    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
     #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
     pub(super) way: Way,
     /// Run no kernels

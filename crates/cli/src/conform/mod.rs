@@ -55,7 +55,7 @@ struct Document {
 
 pub(crate) fn run(args: &ConformArgs) -> Result<()> {
     match &args.role {
-        None if args.list => list(&args.choice.cases()?),
+        None if args.list => list(&args.choice.cases()?, args.common.json),
         None => report(&alone(args)?, &args.choice, args.common.json),
         Some(Role::Server(args)) => far::serve(args),
         Some(Role::Client(args)) => client(args),
@@ -63,7 +63,38 @@ pub(crate) fn run(args: &ConformArgs) -> Result<()> {
     }
 }
 
-fn list(cases: &[&Case]) -> Result<()> {
+/// A case that is not run.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    poster: String,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+struct List {
+    schema: u32,
+    version: &'static str,
+    command: &'static str,
+    cases: Vec<Listed>,
+}
+
+fn list(cases: &[&Case], json: bool) -> Result<()> {
+    if json {
+        let one = |case: &&Case| Listed {
+            name: case.name,
+            poster: case.poster.to_string(),
+            about: case.about,
+        };
+        let list = List {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            command: "conform --list",
+            cases: cases.iter().map(one).collect(),
+        };
+        print::line(serde_json::to_string_pretty(&list).context("the list as JSON")?)?;
+        return Ok(());
+    }
     for case in cases {
         let poster = case.poster.to_string();
         print::line(format_args!("{:<26} {poster:<6} {}", case.name, case.about))?;

@@ -22,10 +22,10 @@ pub(crate) struct IssueArgs {
     /// Where kernels run: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
-    /// What takes the work: soft, which only consumes, or a NIC, which also executes (auto: the best one)
+    /// The NIC: soft, which only consumes, or another, which also executes (auto: the best one)
     #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
     nic: String,
-    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
     #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
     way: Way,
     /// Print JSON instead of tables

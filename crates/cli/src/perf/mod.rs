@@ -63,10 +63,10 @@ pub(crate) enum PerfCommand {
 /// For measurements that need no device.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NicOnly {
-    /// What consumes the queues: auto, soft or the name of a NIC
+    /// The NIC that consumes the queues: auto, soft or a name
     #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
     nic: String,
-    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
     #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
     way: Way,
     /// Print JSON instead of tables

@@ -108,10 +108,10 @@ pub(crate) struct LoopbackArgs {
     /// Threads per block of a posting kernel [default: 32]
     #[arg(short = 't', long)]
     pub(crate) threads: Option<u32>,
-    /// Who posts
+    /// The poster
     #[arg(long, value_enum, default_value = "both")]
     pub(crate) post: Posters,
-    /// What is posted
+    /// The operation that is posted
     #[arg(long, value_enum, default_value = "write")]
     pub(crate) op: Op,
     /// Where payloads lie

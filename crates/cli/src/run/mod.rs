@@ -1,9 +1,11 @@
 //! `warpverbs run`: an unmodified program of libibverbs on the software NIC.
 
+mod folder;
 mod sysfs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use folder::Folder;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
@@ -31,7 +33,7 @@ pub(crate) struct RunArgs {
     /// The largest path MTU: 256, 512, 1024, 2048 or 4096; that of the interface otherwise
     #[arg(long, value_parser = parse_mtu)]
     mtu: Option<usize>,
-    /// What leads to other processes: udp, shm (memory that processes share) or auto
+    /// Link to other processes: udp, shm (memory that processes share) or auto
     #[arg(long, env = "WARPVERBS_LINK", default_value_t = LinkKind::Auto)]
     link: LinkKind,
     /// Address of the first device: one of this host's; an own one of 127.0.0.0/8 otherwise
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         refuse_hardware(Path::new("/sys/class/infiniband"))?;
     }
     let library = library(args)?;
-    let root = tempfile::Builder::new().prefix("warpverbs-").tempdir()?;
+    let root = Folder::new().context("a folder for the devices of the program")?;
     sysfs::write(root.path(), args.nics).with_context(|| root.path().display().to_string())?;
     let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
     let mut preload = library.into_os_string();

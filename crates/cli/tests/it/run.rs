@@ -1,10 +1,12 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
+mod children;
 mod conform;
 mod consume;
 mod direct;
 mod hosts;
 mod nvshmem;
+mod payload;
 mod pyverbs;
 mod ucx;
 mod unmapped;

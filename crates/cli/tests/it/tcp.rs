@@ -1,6 +1,11 @@
 //! `perf tcp` between processes, on 127.0.0.1.
 
-use super::common::{fails, json};
+use super::common::server::Server;
+use super::common::{fails, json, succeeds, text};
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+use warpverbs::devmem::transport::{Config, Endpoint};
 
 #[test]
 fn messages_and_writes_are_measured_between_two_processes() {
@@ -23,6 +28,40 @@ fn messages_and_writes_are_measured_between_two_processes() {
     }
     let why = document["setting"]["nic"]["why"].as_str().expect("a reason");
     assert!(why.contains("no receive queue was named") && why.contains("host memory"), "{why}");
+}
+
+/// Anybody may connect to a server: those that break off, ask for nonsense or for nothing end
+/// themselves, and not the server.
+#[test]
+fn strangers_do_not_end_a_server() {
+    let server = Server::listening("perf tcp server --bind 127.0.0.1 --port 0");
+    let mut web = TcpStream::connect(server.addr).expect("the server");
+    web.write_all(&[b'G'; 64]).expect("it listens");
+    let long = Duration::from_secs(60);
+    let endpoint = Endpoint::new(Config::default()).expect("an endpoint");
+    let connect = || endpoint.connect(server.addr, long).expect("the server");
+    // More than it keeps.
+    let silent: Vec<_> = (0..12).map(|_| connect()).collect();
+    for request in [
+        "nonsense",
+        r#"{"test":"write_bandwidth","bytes":9000000000000,"iterations":1,"memory":[0,0,0]}"#,
+    ] {
+        let stranger = connect();
+        stranger.notify(request.as_bytes()).expect("a connection");
+        assert!(stranger.wait_notification(long).expect_err("no answer").ends_connection());
+    }
+    drop(connect());
+    let port = server.addr.port();
+    let line = format!("perf tcp client 127.0.0.1 --port {port} --sizes 8 -D 0.01 --rounds 1");
+    assert!(succeeds(&line).contains("latency"));
+    let end = server.end();
+    let said = text(&end.stderr);
+    assert!(end.status.success(), "{said}");
+    assert!(
+        said.contains("the client's request") && said.contains("9000000000000 bytes"),
+        "{said}"
+    );
+    drop((silent, web));
 }
 
 #[test]

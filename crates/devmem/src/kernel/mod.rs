@@ -2,6 +2,7 @@
 //! queues, header split, steering of flows, and what to do about each refusal.
 
 mod advice;
+mod claims;
 mod ethtool;
 mod host_dmabuf;
 mod netdev;

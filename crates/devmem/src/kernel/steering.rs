@@ -1,6 +1,7 @@
 //! Rules that have the NIC put the packets of one connection into a chosen receive queue.
 
 use super::Interface;
+use super::claims::{Claim, Rule, Table};
 use crate::sys::{FlowSpec, Rxnfc, rxnfc};
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -8,6 +9,7 @@ use std::os::fd::AsFd as _;
 use thiserror::Error;
 
 const GET_COUNT: u32 = 0x2e;
+const GET_RULE: u32 = 0x2f;
 const GET_ALL: u32 = 0x30;
 const DELETE: u32 = 0x31;
 const INSERT: u32 = 0x32;
@@ -57,36 +59,37 @@ impl SteeringRefusal {
     }
 }
 
-/// A rule, until this is dropped.
+/// A rule, until this is dropped. A rule of a process that was killed is removed by the next process
+/// that steers a flow at the interface.
 #[derive(Debug)]
-pub struct Steering {
-    interface: String,
-    location: u32,
-}
+pub struct Steering(
+    #[expect(dead_code, reason = "removes the rule when it is dropped")] Claim<Rules>,
+);
 
-/// Bytes that a rule compares with those of a packet.
-fn spec(peer: SocketAddr, local: SocketAddr, queue: u32) -> (u32, [u8; 52], usize, u64) {
-    let mut flow = [0; 52];
-    let mut fields = |parts: [&[u8]; 4]| {
-        let bytes = parts.concat();
-        flow[..bytes.len()].copy_from_slice(&bytes);
-        bytes.len()
-    };
-    let ports = [peer.port().to_be_bytes(), local.port().to_be_bytes()];
-    let [from, to] = &ports;
-    let (flow_type, len) = match (peer.ip().to_canonical(), local.ip().to_canonical()) {
+/// The rule for packets from `peer` to `local`.
+fn rule(peer: SocketAddr, local: SocketAddr, queue: u32) -> Rule {
+    let ports = [peer.port().to_be_bytes(), local.port().to_be_bytes()].concat();
+    let (flow_type, addresses) = match (peer.ip().to_canonical(), local.ip().to_canonical()) {
         (std::net::IpAddr::V4(peer), std::net::IpAddr::V4(local)) => {
-            (TCP_V4, fields([&peer.octets(), &local.octets(), from, to]))
+            (TCP_V4, [peer.octets(), local.octets()].concat())
         }
         (peer, local) => {
             let octets = |address: std::net::IpAddr| match address {
                 std::net::IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
                 std::net::IpAddr::V6(address) => address.octets(),
             };
-            (TCP_V6, fields([&octets(peer), &octets(local), from, to]))
+            (TCP_V6, [octets(peer), octets(local)].concat())
         }
     };
-    (flow_type, flow, len, queue.into())
+    let mut flow = [0; 52];
+    let bytes = [addresses, ports].concat();
+    flow[..bytes.len()].copy_from_slice(&bytes);
+    Rule { flow_type, flow, queue: queue.into() }
+}
+
+/// Bytes that a rule of this type compares with those of a packet.
+fn compared(flow_type: u32) -> usize {
+    if flow_type == TCP_V4 { 12 } else { 36 }
 }
 
 impl Steering {
@@ -102,17 +105,8 @@ impl Steering {
     ) -> Result<Self, SteeringRefusal> {
         let insert = || {
             let (peer, local) = (socket.peer_addr()?, socket.local_addr()?);
-            let control = control()?;
-            let name = &interface.name;
-            let mut request = Rxnfc::new(INSERT);
-            let FlowSpec { flow_type, flow, mask, ring_cookie, location, .. } = &mut request.spec;
-            let len;
-            (*flow_type, *flow, len, *ring_cookie) = spec(peer, local, queue);
-            mask[..len].fill(0xff);
-            *location = free(&control, name)?;
-            rxnfc(control.as_fd(), name, &mut request)?;
-            // Chosen by the driver, perhaps.
-            Ok(Self { interface: name.clone(), location: request.spec.location })
+            let rules = Rules { control: control()?, name: interface.name.clone() };
+            Claim::new(rules, interface.index, rule(peer, local, queue)).map(Self)
         };
         let refusal = |cause| SteeringRefusal { interface: interface.name.clone(), queue, cause };
         insert().map_err(refusal)
@@ -124,30 +118,72 @@ fn control() -> io::Result<UdpSocket> {
     UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))
 }
 
-/// Where a new rule goes: the last free location, as `ethtool` does it, since the first rule that
-/// fits a packet counts and those of the administrator should.
-fn free(control: &UdpSocket, name: &str) -> io::Result<u32> {
-    let mut count = Rxnfc::new(GET_COUNT);
-    rxnfc(control.as_fd(), name, &mut count)?;
-    if count.data & CHOOSES != 0 {
-        return Ok(ANY);
-    }
-    let mut all = Rxnfc::new(GET_ALL).with_locations();
-    rxnfc(control.as_fd(), name, &mut all)?;
-    let taken = all.locations.get(..all.rule_count as usize).unwrap_or(&all.locations);
-    let size = u32::try_from(all.data).unwrap_or(u32::MAX).min(all.locations.len() as u32);
-    let full = || io::Error::from_raw_os_error(libc::ENOSPC);
-    (0..size).rev().find(|location| !taken.contains(location)).ok_or_else(full)
+/// The rules of an interface.
+#[derive(Debug)]
+struct Rules {
+    control: UdpSocket,
+    name: String,
 }
 
-impl Drop for Steering {
-    fn drop(&mut self) {
+impl Rules {
+    fn ask(&self, request: &mut Rxnfc) -> io::Result<()> {
+        rxnfc(self.control.as_fd(), &self.name, request)
+    }
+
+    /// The request with all locations, and how many there are.
+    fn all(&self) -> io::Result<(Box<Rxnfc>, usize)> {
+        let mut all = Rxnfc::new(GET_ALL).with_locations();
+        self.ask(&mut all)?;
+        let count = (all.rule_count as usize).min(all.locations.len());
+        Ok((all, count))
+    }
+}
+
+impl Table for Rules {
+    /// The last free location, as `ethtool` does it, since the first rule that fits a packet counts
+    /// and those of the administrator should.
+    fn free(&self) -> io::Result<u32> {
+        let mut count = Rxnfc::new(GET_COUNT);
+        self.ask(&mut count)?;
+        if count.data & CHOOSES != 0 {
+            return Ok(ANY);
+        }
+        let (all, taken) = self.all()?;
+        let taken = &all.locations[..taken];
+        let size = u32::try_from(all.data).unwrap_or(u32::MAX).min(all.locations.len() as u32);
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        (0..size).rev().find(|location| !taken.contains(location)).ok_or_else(full)
+    }
+
+    fn locations(&self) -> io::Result<Vec<u32>> {
+        let (all, count) = self.all()?;
+        Ok(all.locations[..count].to_vec())
+    }
+
+    fn rule(&self, location: u32) -> io::Result<Rule> {
+        let mut request = Rxnfc::new(GET_RULE);
+        request.spec.location = location;
+        self.ask(&mut request)?;
+        let FlowSpec { flow_type, mut flow, ring_cookie, .. } = request.spec;
+        // Drivers return what the mask leaves out as they like.
+        flow[compared(flow_type)..].fill(0);
+        Ok(Rule { flow_type, flow, queue: ring_cookie })
+    }
+
+    fn insert(&self, rule: &Rule, at: u32) -> io::Result<u32> {
+        let mut request = Rxnfc::new(INSERT);
+        let FlowSpec { flow_type, flow, mask, ring_cookie, location, .. } = &mut request.spec;
+        (*flow_type, *flow, *ring_cookie, *location) = (rule.flow_type, rule.flow, rule.queue, at);
+        mask[..compared(rule.flow_type)].fill(0xff);
+        self.ask(&mut request)?;
+        // Chosen by the driver, perhaps.
+        Ok(request.spec.location)
+    }
+
+    fn delete(&self, location: u32) -> io::Result<()> {
         let mut request = Rxnfc::new(DELETE);
-        request.spec.location = self.location;
-        let delete =
-            control().and_then(|control| rxnfc(control.as_fd(), &self.interface, &mut request));
-        // The interface may be gone, with its rules.
-        let _ = delete;
+        request.spec.location = location;
+        self.ask(&mut request)
     }
 }
 
@@ -158,16 +194,17 @@ mod tests {
     #[test]
     fn a_rule_compares_addresses_and_ports_of_the_packet() {
         let v4 = |last, port| SocketAddr::from(([10, 0, 0, last], port));
-        let (flow_type, flow, len, queue) = spec(v4(2, 0x1234), v4(1, 7000), 3);
-        assert_eq!((flow_type, len, queue), (TCP_V4, 12, 3));
+        let of_v4 = rule(v4(2, 0x1234), v4(1, 7000), 3);
+        let Rule { flow_type, flow, queue } = of_v4;
+        assert_eq!((flow_type, compared(flow_type), queue), (TCP_V4, 12, 3));
         assert_eq!(flow[..12], [10, 0, 0, 2, 10, 0, 0, 1, 0x12, 0x34, 0x1b, 0x58]);
         // A listener at `::` sees IPv4 addresses as mapped ones.
         let mapped: SocketAddr = "[::ffff:10.0.0.2]:4660".parse().unwrap();
         let local: SocketAddr = "[::ffff:10.0.0.1]:7000".parse().unwrap();
-        assert_eq!(spec(mapped, local, 3), (flow_type, flow, len, queue));
+        assert_eq!(rule(mapped, local, 3), of_v4);
         let v6: SocketAddr = "[fd00::2]:1".parse().unwrap();
-        let (flow_type, flow, len, _) = spec(v6, "[fd00::1]:2".parse().unwrap(), 0);
-        assert_eq!((flow_type, len), (TCP_V6, 36));
+        let Rule { flow_type, flow, .. } = rule(v6, "[fd00::1]:2".parse().unwrap(), 0);
+        assert_eq!((flow_type, compared(flow_type)), (TCP_V6, 36));
         assert_eq!((flow[0], flow[15], flow[31], &flow[32..36]), (0xfd, 2, 1, &[0, 1, 0, 2][..]));
     }
 

@@ -7,10 +7,11 @@ use super::error::TransportError;
 use super::keys::RemoteMemory;
 use super::listener::wait;
 use super::protocol::{Agreed, Framing, Offer, ReceiveWay};
+use super::spins::Spins;
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Region, SmallBuf};
@@ -19,9 +20,6 @@ use warpverbs_mem::{Region, SmallBuf};
 const NAP: Duration = Duration::from_millis(10);
 /// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
 const SERVING_NAP: Duration = Duration::from_millis(200);
-
-/// After spins in vain, so many waits at most sleep at once before one spins again.
-const MOST_SLEEPS: u32 = 256;
 
 /// Names an operation of a connection, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,23 +40,15 @@ pub struct Connection {
     engine: Mutex<Engine>,
     sockets: Arc<[TcpStream]>,
     agreed: Agreed,
+    secret: [u8; 16],
     offers: [Offer; 2],
     why: Arc<str>,
     spin: Duration,
     spins: Spins,
     /// Threads that wait for the engine.
     waiting: AtomicU32,
-}
-
-/// Whether an end that has nothing to do polls its sockets before it sleeps. A peer that does not
-/// answer while this end spins has no core, perhaps because of the spinning, or nothing to say: after
-/// each spin in vain, twice as many waits as before sleep at once.
-#[derive(Debug, Default)]
-struct Spins {
-    /// Waits that slept after the last spin in vain.
-    slept: AtomicU32,
-    /// Waits that sleep at once.
-    sleeping: AtomicU32,
+    /// A thread waits to end the connection: no other begins anything.
+    ending: Arc<AtomicBool>,
 }
 
 /// What a wait does while there is nothing to do.
@@ -71,24 +61,6 @@ struct Idle {
     slept: bool,
 }
 
-impl Spins {
-    /// Whether to spin, now that there is nothing to do.
-    fn begin(&self) -> bool {
-        // Threads that use a connection together may lose counts, which is no harm.
-        let sleeping = self.sleeping.load(Ordering::Relaxed);
-        self.sleeping.store(sleeping.saturating_sub(1), Ordering::Relaxed);
-        sleeping == 0
-    }
-
-    /// Whether there was something to do before the end of a spin.
-    fn end(&self, paid: bool) {
-        let slept = self.slept.load(Ordering::Relaxed);
-        let next = if paid { 0 } else { (slept * 2).clamp(1, MOST_SLEEPS) };
-        self.slept.store(next, Ordering::Relaxed);
-        self.sleeping.store(next, Ordering::Relaxed);
-    }
-}
-
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connection({})", self.explain())
@@ -99,14 +71,17 @@ impl Connection {
     pub(super) fn new(
         engine: Engine,
         agreed: Agreed,
+        secret: [u8; 16],
         offers: [Offer; 2],
         why: Arc<str>,
         spin: Duration,
     ) -> Self {
         Self {
             sockets: engine.sockets(),
+            ending: engine.ending(),
             engine: Mutex::new(engine),
             agreed,
+            secret,
             offers,
             why,
             spin,
@@ -128,6 +103,11 @@ impl Connection {
     /// What was agreed in the handshake.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
+    }
+
+    /// The secret with which it began.
+    pub fn secret(&self) -> &[u8; 16] {
+        &self.secret
     }
 
     /// How each end receives, and why this one does so, in one line.
@@ -328,6 +308,8 @@ impl Connection {
     /// another thread waits for it. On return no socket and no copy touches memory of this end; only
     /// a copy engine that hangs may, and then the memory is kept.
     pub fn abort(&self) {
+        // Whoever has the lock gives it back after the system call that it makes.
+        self.ending.store(true, Ordering::Relaxed);
         self.lock().abort();
         for socket in self.sockets.iter() {
             let _ = socket.shutdown(Shutdown::Both);
@@ -471,29 +453,5 @@ impl Drop for Posting<'_> {
 impl fmt::Debug for Posting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Posting").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Waits that sleep at once, until one spins.
-    fn sleeps(spins: &Spins) -> u32 {
-        (0..).take_while(|_| !spins.begin()).count() as u32
-    }
-
-    #[test]
-    fn spins_in_vain_become_rare_until_one_pays() {
-        let spins = Spins::default();
-        assert_eq!(sleeps(&spins), 0);
-        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256] {
-            spins.end(false);
-            assert_eq!(sleeps(&spins), expected);
-        }
-        spins.end(true);
-        assert_eq!((sleeps(&spins), sleeps(&spins)), (0, 0));
-        spins.end(false);
-        assert_eq!(sleeps(&spins), 1);
     }
 }

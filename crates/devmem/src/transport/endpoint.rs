@@ -6,7 +6,7 @@ use super::engine::{Device, Engine};
 use super::error::TransportError;
 use super::keys::{Keys, Registration};
 use super::listener::Listener;
-use super::protocol::{HELLO, Hello, Met, Offer, ReceiveWay, Stage, Ways};
+use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage, Ways};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -142,7 +142,20 @@ impl Endpoint {
     /// # Errors
     /// The system's, such as a port in use.
     pub fn listen(&self, address: SocketAddr) -> Result<Listener, TransportError> {
-        Listener::bind(self, address)
+        Listener::bind(self, address, self.config.secret.into())
+    }
+
+    /// As [`Endpoint::listen`], for peers that have been invited: each begins one connection with the
+    /// secret of its invitation, [`Connection::secret`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::listen`].
+    pub fn listen_for(
+        &self,
+        invitations: &Invitations,
+        address: SocketAddr,
+    ) -> Result<Listener, TransportError> {
+        Listener::bind(self, address, invitations.into())
     }
 
     /// Connects to a listener, which has to accept within `timeout`.
@@ -172,11 +185,12 @@ impl Endpoint {
         for socket in &mut sockets[1..] {
             self.answer(socket, deadline, timeout)?;
         }
-        self.begin(Met { agreed, peer: answer.offer, sockets })
+        let (peer, secret) = (answer.offer, self.config.secret);
+        self.begin(Met { agreed, peer, secret, sockets })
     }
 
     pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Connection, TransportError> {
-        let (agreed, peer) = (met.agreed, met.peer);
+        let (agreed, peer, secret) = (met.agreed, met.peer, met.secret);
         let device = self.device.as_ref().map(|device| {
             let receivers = met.sockets[1..].iter().map(|socket| device.sockets.receiver(socket));
             let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
@@ -187,7 +201,7 @@ impl Endpoint {
         // By now it is known whether flows are steered.
         let why = self.device.as_ref().map(|device| device.sockets.describe().into());
         let (offers, why) = ([self.config.offer, peer], why.unwrap_or_else(|| self.why.clone()));
-        Ok(Connection::new(engine, agreed, offers, why, self.config.spin))
+        Ok(Connection::new(engine, agreed, secret, offers, why, self.config.spin))
     }
 
     fn open(&self, address: SocketAddr, deadline: Instant) -> Result<TcpStream, TransportError> {

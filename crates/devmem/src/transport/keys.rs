@@ -48,6 +48,32 @@ impl Memory for Keys {
     }
 }
 
+/// Keys, asked for what is sent next: the memory that was found is sent, though it may be deregistered
+/// meanwhile.
+pub(super) struct Asked<'a> {
+    keys: &'a Keys,
+    found: Option<Region>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(keys: &'a Keys) -> Self {
+        Self { keys, found: None }
+    }
+
+    /// The memory that was asked for last, if the peer may access it.
+    pub(super) fn found(self) -> Option<Region> {
+        self.found
+    }
+}
+
+impl Memory for Asked<'_> {
+    fn check(&mut self, key: u32, addr: u64, len: u64, need: Need) -> Result<(), Refusal> {
+        let found = self.keys.find(key, addr, len, need);
+        self.found = found.as_ref().ok().cloned();
+        found.map(|_| ())
+    }
+}
+
 /// Memory that peers may access until this value is dropped. A transfer that is under way then
 /// fails; bytes that a socket has begun to deliver may still arrive until it does.
 pub struct Registration {

@@ -4,22 +4,26 @@
 use super::connection::Connection;
 use super::endpoint::Endpoint;
 use super::error::TransportError;
-use super::protocol::{HELLO, HandshakeError, Meeting};
+use super::protocol::{Admission, HELLO, HandshakeError, Meeting, Met, oldest_of_most};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Sockets in the middle of their handshake message; more push out the oldest.
+/// Sockets that have not finished their handshake message. One more pushes out the oldest of the
+/// source that has the most.
 const MOST_GUESTS: usize = 256;
+/// Sockets that are accepted before those that were accepted are heard again.
+const TURN: usize = 64;
 /// A socket has so long to say its handshake, and a connection to bring its sockets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A socket whose handshake message is not complete.
 struct Guest {
     stream: TcpStream,
+    source: IpAddr,
     bytes: [u8; HELLO],
     have: usize,
     since: Instant,
@@ -36,7 +40,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(endpoint: &Endpoint, address: SocketAddr) -> Result<Self, TransportError> {
+    pub(super) fn bind(
+        endpoint: &Endpoint,
+        address: SocketAddr,
+        admission: Admission,
+    ) -> Result<Self, TransportError> {
         let fail = TransportError::socket("listening");
         let bind = || {
             let listener = TcpListener::bind(address)?;
@@ -48,7 +56,7 @@ impl Listener {
         Ok(Self {
             listener,
             address,
-            meeting: Meeting::new(endpoint.config.offer, endpoint.config.secret),
+            meeting: Meeting::new(endpoint.config.offer, admission),
             guests: VecDeque::new(),
             began: Instant::now(),
             last_refused: None,
@@ -85,7 +93,11 @@ impl Listener {
     ) -> Result<Connection, TransportError> {
         let deadline = Instant::now() + timeout;
         loop {
-            self.welcome(endpoint)?;
+            let now = Instant::now();
+            // First, so that their descriptors are free for others.
+            self.guests.retain(|guest| now - guest.since < PATIENCE);
+            let old = (now - self.began).saturating_sub(PATIENCE);
+            self.meeting.expire(old.as_millis() as u64);
             let mut at = 0;
             while at < self.guests.len() {
                 let before = self.guests.len();
@@ -94,11 +106,10 @@ impl Listener {
                 }
                 at += usize::from(self.guests.len() == before);
             }
-            let now = Instant::now();
-            self.guests.retain(|guest| now - guest.since < PATIENCE);
-            let old = (now - self.began).saturating_sub(PATIENCE);
-            self.meeting.expire(old.as_millis() as u64);
-            let left = deadline.saturating_duration_since(now);
+            if let Some(met) = self.welcome(endpoint)? {
+                return endpoint.begin(met);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let what = "a connection";
                 return Err(TransportError::Timeout { what, waited: timeout });
@@ -107,34 +118,45 @@ impl Listener {
         }
     }
 
-    /// Takes the sockets that wait at the listener.
-    fn welcome(&mut self, endpoint: &Endpoint) -> Result<(), TransportError> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+    /// Takes sockets that wait at the listener; a connection, if one of them was its last.
+    fn welcome(&mut self, endpoint: &Endpoint) -> Result<Option<Met<TcpStream>>, TransportError> {
+        for _ in 0..TURN {
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::WouldBlock => return Ok(None),
                     // The peer was quicker.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
+                    _ if is_exhausted(&error) && self.evict() => continue,
                     _ => return Err(TransportError::socket("accepting")(error)),
                 },
             };
-            let ready = stream.set_nonblocking(true).is_ok() && endpoint.prepare(&stream).is_ok();
-            if ready {
-                let (bytes, since) = ([0; HELLO], Instant::now());
-                self.guests.push_back(Guest { stream, bytes, have: 0, since });
+            if stream.set_nonblocking(true).is_err() || endpoint.prepare(&stream).is_err() {
+                continue;
+            }
+            let (bytes, since) = ([0; HELLO], Instant::now());
+            let source = from.ip().to_canonical();
+            self.guests.push_back(Guest { stream, source, bytes, have: 0, since });
+            // A peer says its message as soon as it is connected.
+            if let Some(met) = self.hear(self.guests.len() - 1)? {
+                return Ok(Some(met));
             }
             if self.guests.len() > MOST_GUESTS {
-                self.guests.pop_front();
+                self.evict();
             }
         }
+        Ok(None)
+    }
+
+    /// Closes the oldest socket of the source with the most sockets that have not finished their
+    /// message. Whether there was any.
+    fn evict(&mut self) -> bool {
+        let guests = self.guests.iter().map(|guest| (guest.source, guest.since));
+        oldest_of_most(guests).is_some_and(|at| self.guests.remove(at).is_some())
     }
 
     /// Reads what a socket has said so far; its connection, if this was the last socket.
-    fn hear(
-        &mut self,
-        at: usize,
-    ) -> Result<Option<super::protocol::Met<TcpStream>>, TransportError> {
+    fn hear(&mut self, at: usize) -> Result<Option<Met<TcpStream>>, TransportError> {
         let guest = &mut self.guests[at];
         while guest.have < HELLO {
             match guest.stream.read(&mut guest.bytes[guest.have..]) {
@@ -148,11 +170,12 @@ impl Listener {
                 }
             }
         }
-        let Some(Guest { stream, bytes, .. }) = self.guests.remove(at) else { return Ok(None) };
+        let Some(guest) = self.guests.remove(at) else { return Ok(None) };
+        let Guest { stream, source, bytes, .. } = guest;
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|_| TransportError::NoEntropy)?;
         let now = self.began.elapsed().as_millis() as u64;
-        let met = self.meeting.hello(&bytes, stream, random, now, |stream, answer| {
+        let met = self.meeting.hello(&bytes, stream, source, random, now, |stream, answer| {
             // It fits the empty buffer of a new socket; if the peer is gone, its sockets end.
             let _ = stream.write_all(answer);
         });
@@ -167,6 +190,12 @@ impl Listener {
         interest.extend(self.guests.iter().map(|g| PollFd::new(&g.stream, PollFlags::IN)));
         wait(&mut interest, most).map_err(TransportError::socket("waiting for a connection"))
     }
+}
+
+/// Whether the process, or the system, has no descriptor or no memory for another socket.
+fn is_exhausted(error: &io::Error) -> bool {
+    let errnos = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|errno| errnos.contains(&errno))
 }
 
 /// Closes a [`Listener`] that another thread uses.

@@ -20,6 +20,7 @@ mod keys;
 mod listener;
 pub mod protocol;
 mod queues;
+mod spins;
 
 pub use connection::{Connection, Operation, Posting};
 pub use device::{BoundQueues, DeviceMemory, Payload, PayloadSockets, Receive};
@@ -27,4 +28,5 @@ pub use endpoint::{Config, Endpoint};
 pub use error::{SystemError, TransportError};
 pub use keys::{Registration, RemoteMemory};
 pub use listener::{Closer, Listener};
+pub use protocol::Invitations;
 pub use queues::{QUEUES_ENV, QueueChoice, Queues, UnknownQueues};

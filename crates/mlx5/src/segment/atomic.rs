@@ -47,7 +47,7 @@ pub struct MaskedFa4Seg {
     pub add: U32<BE>,
     /// Bits out of which no carry goes.
     pub field_boundary: U32<BE>,
-    /// Zero.
+    /// Not looked at.
     pub reserved: U64<BE>,
 }
 

@@ -31,9 +31,9 @@ pub struct CtrlSeg {
     pub qpn: Be24,
     /// Segments of the WQE, this one included, in bits 5..0; bits 7..6 are zero.
     pub ds: u8,
-    /// Zero unless the QP signs its WQEs.
+    /// Of signed WQEs; no device looks at it where the QP does not sign.
     pub signature: u8,
-    /// Stream channel of a DCI; zero for RC.
+    /// Stream channel of a DCI; not looked at elsewhere.
     pub dci_stream_channel_id: U16<BE>,
     /// See [`crate::flags::Flags`].
     pub fm_ce_se: u8,

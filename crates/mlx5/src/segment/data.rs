@@ -28,7 +28,7 @@ pub struct RaddrSeg {
     pub raddr: U64<BE>,
     /// Key at the responder.
     pub rkey: U32<BE>,
-    /// Zero.
+    /// Not looked at.
     pub reserved: U32<BE>,
 }
 

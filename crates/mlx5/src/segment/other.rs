@@ -48,9 +48,9 @@ pub struct SrqNextSeg {
 )]
 #[repr(C)]
 pub struct DatagramSeg {
-    /// DC key, or the queue key in the first four bytes.
+    /// DC key, or the queue key in the first four bytes and four that are not looked at.
     pub dc_key: U64<BE>,
-    /// Bit 31 of these four bytes: the long form follows. The rest is zero.
+    /// Bit 31 of these four bytes: the long form follows. The rest is not looked at.
     pub ext: u8,
     /// Destination QP or DCT number.
     pub dqp_dct: Be24,
@@ -60,7 +60,7 @@ pub struct DatagramSeg {
     pub fl_mlid: u8,
     /// Remote LID, or UDP source port.
     pub rlid: U16<BE>,
-    /// Zero.
+    /// Not looked at.
     pub reserved: [u8; 4],
     /// Remote MAC.
     pub rmac: [u8; 6],
@@ -112,7 +112,7 @@ pub struct XrcSeg {
 )]
 #[repr(C)]
 pub struct WaitSeg {
-    /// Zero.
+    /// Not looked at.
     pub reserved: [u8; 8],
     /// Index of the CQE to wait for; the low 24 bits count, as in every index of a CQ.
     pub max_index: U32<BE>,

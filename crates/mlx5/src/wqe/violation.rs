@@ -4,21 +4,13 @@ use crate::num::{Qpn, WqeIndex};
 use crate::opcode::SendOpcode;
 use crate::syndrome::Syndrome;
 
-/// A field that must be zero.
+/// Bits that must be zero: they are in a byte that every poster writes, beside a field that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// Bits 7..6 beside DS.
     DsReserved,
-    /// Signature of the control segment.
-    Signature,
-    /// DCI stream channel of the control segment.
-    DciStreamChannel,
     /// Bits 4 and 0 of `fm_ce_se`.
     FlagsReserved,
-    /// Second half of the queue key's place in an address vector.
-    AddressKey,
-    /// Bytes 16 to 19 of an address vector.
-    AddressReserved,
 }
 
 impl Field {
@@ -26,11 +18,7 @@ impl Field {
     pub const fn name(self) -> &'static str {
         match self {
             Self::DsReserved => "ctrl.ds[7:6]",
-            Self::Signature => "ctrl.signature",
-            Self::DciStreamChannel => "ctrl.dci_stream_channel_id",
             Self::FlagsReserved => "ctrl.fm_ce_se[4,0]",
-            Self::AddressKey => "av.key[63:32]",
-            Self::AddressReserved => "av.reserved",
         }
     }
 }
@@ -62,12 +50,12 @@ pub enum WqeViolation {
         /// Of the ring.
         expected: Qpn,
     },
-    /// A reserved field is not zero.
+    /// A reserved bit is not zero.
     #[error("{} is {value:#x}, expected 0", field.name())]
     Reserved {
-        /// The field.
+        /// The bits.
         field: Field,
-        /// What it holds.
+        /// What they hold.
         value: u64,
     },
     /// The fence mode does not exist.
@@ -135,7 +123,7 @@ pub enum WqeViolation {
         sge: u8,
     },
     /// The address vector of a datagram is not one of 48 bytes.
-    #[error("av.ext is {ext:#04x}, expected 0x80")]
+    #[error("av.ext is {ext:#04x}, expected bit 7 set")]
     AddressForm {
         /// First of the four bytes with the destination QP.
         ext: u8,

@@ -6,8 +6,8 @@ mod any_bytes;
 mod cpp;
 mod docs;
 mod exercise;
-
 mod golden;
+mod ignored;
 mod mirror;
 mod prm;
 mod receives;

@@ -1,12 +1,16 @@
 //! One wrong field in a good WQE gives the violation that names it.
 
+use crate::ignored::scramble;
 use crate::strategies::{Bytes, Request, flags, position, request};
 use proptest::prelude::*;
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Lkey, MAX_DS, Qpn, Rkey, WqeIndex};
 use warpverbs_mlx5::opcode::{SendOpcode, Support};
-use warpverbs_mlx5::wqe::{Field, Position, Remote, SendWith, Sge, WqeViolation, parse};
+use warpverbs_mlx5::wqe::{
+    Destination, Field, Position, Remote, SendWith, Sge, WqeBuilder, WqeViolation, parse,
+    parse_datagram,
+};
 
 proptest! {
     #[test]
@@ -32,19 +36,55 @@ proptest! {
     }
 
     #[test]
-    fn reserved_of_ctrl(request in request(), at in position(), flags in flags(), value in 1..=u8::MAX) {
+    fn what_devices_do_not_look_at_may_hold_anything(
+        request in request(),
+        at in position(),
+        flags in flags(),
+        noise in prop::collection::vec(any::<u8>(), 1024),
+    ) {
+        let clean = request.build(at, flags);
+        let mut raw = clean.clone();
+        let mut noise = noise.into_iter();
+        scramble(&mut raw, false, || noise.next().expect("a byte for each of the WQE"));
+        prop_assert_ne!(&raw, &clean);
+        prop_assert_eq!(parse(&raw, at), parse(&clean, at));
+    }
+
+    #[test]
+    fn the_same_of_datagrams(
+        to in any::<(u32, [u8; 16], u8, u8)>(),
+        at in position(),
+        imm: Option<u32>,
+        payload in prop::collection::vec(any::<u8>(), 0..100),
+        noise in prop::collection::vec(any::<u8>(), 512),
+    ) {
+        let (qkey, gid, traffic_class, hop_limit) = to;
+        let to = Destination { qpn: at.qpn, qkey, gid, traffic_class, hop_limit };
+        let mut buf = [0; 512];
+        let wqe = match imm {
+            None => WqeBuilder::send_to(&mut buf, at, to),
+            Some(imm) => WqeBuilder::send_imm_to(&mut buf, at, to, imm),
+        };
+        let clean = wqe.inline(&payload).signaled().finish().expect("it fits").to_vec();
+        let mut raw = clean.clone();
+        let mut noise = noise.into_iter();
+        scramble(&mut raw, true, || noise.next().expect("a byte for each of the WQE"));
+        prop_assert_ne!(&raw, &clean);
+        prop_assert_eq!(parse_datagram(&raw, at), parse_datagram(&clean, at));
+        prop_assert!(parse_datagram(&raw, at).is_ok());
+        // The bit for the long form is looked at.
+        raw[24] &= 0x7f;
+        let form = WqeViolation::AddressForm { ext: raw[24] };
+        prop_assert_eq!(parse_datagram(&raw, at), Err(form));
+    }
+
+    #[test]
+    fn reserved_bits_of_ctrl(request in request(), at in position(), flags in flags()) {
         let check = |offset: usize, bits: u8, field, seen: u64| {
             let mut raw = request.build(at, flags);
             raw[offset] |= bits;
             (parse(&raw, at).err(), WqeViolation::Reserved { field, value: seen })
         };
-        let v = u64::from(value);
-        let (got, want) = check(8, value, Field::Signature, v);
-        prop_assert_eq!(got, Some(want));
-        let (got, want) = check(9, value, Field::DciStreamChannel, v << 8);
-        prop_assert_eq!(got, Some(want));
-        let (got, want) = check(10, value, Field::DciStreamChannel, v);
-        prop_assert_eq!(got, Some(want));
         for bits in [0x01, 0x10, 0x11] {
             let (got, want) = check(11, bits, Field::FlagsReserved, bits.into());
             prop_assert_eq!(got, Some(want));
@@ -213,6 +253,6 @@ fn texts() {
     assert_eq!((violation.field(), violation.syndrome().value()), ("ctrl.wqe_index", 0x02));
     let violation = WqeViolation::ZeroLength { sge: 2 };
     assert_eq!((violation.field(), violation.syndrome().value()), ("data.byte_count", 0x01));
-    let violation = WqeViolation::Reserved { field: Field::Signature, value: 0x1c };
-    assert_eq!(violation.to_string(), "ctrl.signature is 0x1c, expected 0");
+    let violation = WqeViolation::Reserved { field: Field::DsReserved, value: 0xc0 };
+    assert_eq!(violation.to_string(), "ctrl.ds[7:6] is 0xc0, expected 0");
 }

@@ -123,6 +123,10 @@ pub(crate) fn modify(
     if q.executor == Executor::Network || to == QpState::Reset {
         let qp = (slot, q.qpn.get(), q.depth);
         released._connection = core.network.conns.follow(qp, (from, to), &merged);
+        if to == QpState::Rtr {
+            let now = core.queues.time.now();
+            core.network.meet(slot, now);
+        }
     }
     rq.qkey = merged.qkey.unwrap_or(0);
     if (from, to) == (QpState::Rtr, QpState::Rts) {

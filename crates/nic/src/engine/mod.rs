@@ -428,7 +428,7 @@ impl Core {
     /// One look at the link, then at every connection that has something to do. Whether anything
     /// was achieved.
     fn serve_network(&mut self) -> bool {
-        if self.network.is_off() {
+        if self.network.rests() {
             return false;
         }
         let now = self.queues.time.now();

@@ -1,7 +1,7 @@
 //! Shared memory to processes of this host, UDP to all others, at one address.
 
 use super::shm::Shm;
-use super::{Arrival, Link, QpnPart, Sent, TrainLimits, Udp, UdpConfig};
+use super::{Arrival, Link, Peer, QpnPart, Sent, TrainLimits, Udp, UdpConfig};
 use crate::{Mtu, NicError};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Link for Auto {
         match (self.met, self.active.is_zero()) {
             (false, true) => format!("shared memory or UDP at {}", self.local()),
             (false, false) => self.udp.describe(),
-            (true, true) => self.shm.describe(),
-            (true, false) => format!("{}, UDP to others", self.shm.describe()),
+            (true, true) => self.shm.place(),
+            (true, false) => format!("{}, UDP to others", self.shm.place()),
         }
     }
 
@@ -90,6 +90,19 @@ impl Link for Auto {
         }
         self.active = now + ACTIVE;
         self.udp.send(now, to, train, segment)
+    }
+
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        if !self.shm.meet_at(now, to, part, PAUSE) {
+            self.udp.meet(now, to, part);
+        }
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        match self.shm.peer_at(now, to, part, PAUSE) {
+            Peer::Unknown => self.udp.peer(now, to, part),
+            known => known,
+        }
     }
 
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {

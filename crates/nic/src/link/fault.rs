@@ -1,6 +1,6 @@
 //! A link that loses, doubles, reorders, corrupts and delays what is sent, by seed.
 
-use super::{Arrival, Chance, FaultPlan, Link, QpnPart, Sent, TrainLimits};
+use super::{Arrival, Chance, FaultPlan, Link, Peer, QpnPart, Sent, TrainLimits};
 use crate::Mtu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -153,6 +153,15 @@ impl<L: Link> Link for Faulty<L> {
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.flush(now);
         self.inner.receive(now, sink)
+    }
+
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        self.inner.meet(now, to, part);
+    }
+
+    /// Nothing while datagrams are late: they have not left.
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        if self.waiting.is_empty() { self.inner.peer(now, to, part) } else { Peer::Unknown }
     }
 
     fn next_event(&self) -> Option<Duration> {

@@ -6,6 +6,8 @@
 #[cfg(feature = "udp")]
 mod auto;
 mod cable;
+#[cfg(feature = "udp")]
+pub mod descriptors;
 mod fault;
 #[cfg(feature = "udp")]
 mod interface;
@@ -40,6 +42,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub use warpverbs_rc::Peer;
 pub use warpverbs_rdma::ROCE_PORT;
 
 /// What became of datagrams handed to a link.
@@ -135,6 +138,16 @@ pub trait Link: Send + fmt::Debug {
     /// there are no more for now.
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
+    /// A connection begins, to the peer that has QPs of a part at `to`: it is another one than any
+    /// that has ended there.
+    fn meet(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) {}
+
+    /// What is known of the peer that has QPs of a part at `to`. Everything that was given to
+    /// [`send`](Self::send) has left by now.
+    fn peer(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> Peer {
+        Peer::Unknown
+    }
+
     /// When the link itself has something to do next.
     fn next_event(&self) -> Option<Duration> {
         None
@@ -184,6 +197,14 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         (**self).receive(now, sink)
+    }
+
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        (**self).meet(now, to, part);
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        (**self).peer(now, to, part)
     }
 
     fn next_event(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 //! does. Abstract names belong to a network namespace, as ports do.
 
 use super::QpnPart;
+use super::descriptors::own;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
@@ -37,7 +38,7 @@ pub(super) fn name(
 
 fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(own(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
 }
 
 /// Takes a name, until the socket is closed.
@@ -58,7 +59,7 @@ pub(super) fn reach(name: &SocketAddrUnix, flags: SocketFlags) -> io::Result<Own
 
 /// The next caller, if it is a process of the same user.
 pub(super) fn accept(listener: &OwnedFd, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let socket = accept_with(listener, flags | SocketFlags::CLOEXEC)?;
+    let socket = own(accept_with(listener, flags | SocketFlags::CLOEXEC)?);
     same_user(&socket)?;
     Ok(socket)
 }

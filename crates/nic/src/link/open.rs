@@ -1,7 +1,7 @@
 //! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
 #[cfg(feature = "udp")]
-use super::{Auto, Faulty, LinkKind, Pcap, Shm, Udp};
+use super::{Auto, Faulty, LinkKind, Pcap, Shm, Udp, descriptors::own};
 use super::{Link, LinkConfig};
 #[cfg(feature = "udp")]
 use crate::Clock;
@@ -101,7 +101,7 @@ fn capture<L: Link>(link: L, path: &Path, clock: &Clock) -> Result<impl Link + u
         Clock::Monotonic => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH),
         Clock::Virtual(_) => Ok(Duration::ZERO),
     };
-    let file = File::create(path).map_err(refused)?;
+    let file = File::from(own(File::create(path).map_err(refused)?.into()));
     let out = BufWriter::new(file);
     Ok(Pcap::new(link, out).map_err(refused)?.since(since.unwrap_or_default()))
 }

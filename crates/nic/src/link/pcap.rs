@@ -4,7 +4,7 @@
 //! a socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
 //! destination port is always 4791, as the ICRC has it, whatever port the link uses.
 
-use super::{Arrival, Link, QpnPart, Seal, Sent, TrainLimits};
+use super::{Arrival, Link, Peer, QpnPart, Seal, Sent, TrainLimits};
 use crate::Mtu;
 use std::fmt;
 use std::io::{self, Write};
@@ -155,6 +155,14 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
             }
             sink(arrival);
         })
+    }
+
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        self.inner.meet(now, to, part);
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        self.inner.peer(now, to, part)
     }
 
     fn next_event(&self) -> Option<Duration> {

@@ -7,6 +7,7 @@
 //! would give its place to another. Who has a part has the abstract name of it, which is free again
 //! when its process ends, however it does.
 
+use super::descriptors::own;
 use super::{QpnPart, named, part};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -49,13 +50,13 @@ impl Place {
         let _lock = named::until(end, || named::take(&lock, SocketFlags::empty()))?;
         let (part, listener, taken) = take_part(address)?;
         let sockets = match ask(&taken, end)? {
-            Some(sockets) => sockets,
+            Some(sockets) => sockets.into_iter().map(own).collect(),
             // Sockets of processes that are just ending may still be there.
             None => named::until(end, || bind_all(address))?,
         };
         let (sockets, listener) = (Arc::<[OwnedFd]>::from(sockets), Arc::new(listener));
         let (to_give, callers) = (sockets.clone(), listener.clone());
-        let name = format!("port-{}-{}", address.port(), part.index());
+        let name = format!("nic-port-{}-{}", address.port(), part.index());
         let thread = thread::Builder::new().name(name).spawn(move || serve(&callers, &to_give))?;
         Ok(Self { part, sockets, listener, thread: Some(thread) })
     }
@@ -194,5 +195,5 @@ fn bind_all(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
     let (at, shift) = part::WORD;
     steer_by_word(&sockets[0], at, shift, QpnPart::COUNT as u32 - 1)?;
-    Ok(sockets.into_iter().map(OwnedFd::from).collect())
+    Ok(sockets.into_iter().map(|socket| own(socket.into())).collect())
 }

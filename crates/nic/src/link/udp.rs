@@ -1,7 +1,9 @@
 //! UDP sockets, in batches, with segmentation by the kernel where it can.
 
+use super::descriptors::own;
 use super::port::Place;
-use super::{Arrival, Link, QpnPart, ROCE_PORT, Seal, Sent, TrainLimits};
+use super::shm::Shm;
+use super::{Arrival, Link, Peer, QpnPart, ROCE_PORT, Seal, Sent, TrainLimits};
 use crate::{Mtu, NicError};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -17,6 +19,10 @@ const BUFFER: usize = 8 << 20;
 const RECEIVE: usize = 1 << 16;
 /// Of these at a time: they should stay in the cache until they are looked at.
 const BATCH: usize = 8;
+/// After so many receives in a row that found something, everything that lay there before was read.
+const LOADED: u32 = 64;
+/// Before it is asked again whether a peer is on this host.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// How a UDP link is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +62,10 @@ pub struct Udp {
     buffers: Box<[u8]>,
     metas: [RecvMeta; BATCH],
     place: Option<Place>,
+    /// With the peers on this host. `None`: the system has refused it, and their silence is loss.
+    meeting: Option<Shm>,
+    /// Receives in a row that found something.
+    found: u32,
 }
 
 impl Udp {
@@ -72,8 +82,11 @@ impl Udp {
             false => open(bind).map(|opened| (opened, None)),
             true => share(bind),
         };
-        let opened = opened.map_err(|error| NicError::Link { addr: bind, kind: error.kind() });
+        let opened = opened.map_err(|error| NicError::link(bind, &error));
         let ((socket, state, local), place) = opened?;
+        let part = place.as_ref().map(Place::part);
+        let meeting = Shm::beside_udp(local, part);
+        let meeting = meeting.inspect_err(|error| tracing::info!(%error, "peers are not watched"));
         let granted = state.recv_buffer_size((&socket).into()).unwrap_or(RECEIVE);
         Ok(Self {
             socket,
@@ -86,6 +99,8 @@ impl Udp {
             buffers: vec![0; RECEIVE * BATCH].into(),
             metas: [RecvMeta::default(); BATCH],
             place,
+            meeting: meeting.ok(),
+            found: 0,
         })
     }
 }
@@ -120,7 +135,7 @@ fn prepare(socket: Socket) -> io::Result<Opened> {
     // What the kernel does not grant costs speed only.
     let _ = socket.set_recv_buffer_size(BUFFER);
     let _ = socket.set_send_buffer_size(BUFFER);
-    let socket = UdpSocket::from(socket);
+    let socket = UdpSocket::from(own(socket.into()));
     // Also sets non-blocking, don't-fragment, and joining on arrival.
     let state = UdpSocketState::new((&socket).into())?;
     let local = socket.local_addr()?;
@@ -171,7 +186,18 @@ impl Link for Udp {
         }
     }
 
-    fn receive(&mut self, _now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        if let Some(meeting) = &mut self.meeting {
+            meeting.meet_at(now, to, part, PAUSE);
+        }
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        let meeting = self.meeting.as_mut();
+        meeting.map_or(Peer::Unknown, |meeting| meeting.peer_at(now, to, part, PAUSE))
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let received = {
             let mut chunks = self.buffers.chunks_exact_mut(RECEIVE);
             let mut slices: [IoSliceMut<'_>; BATCH] =
@@ -193,6 +219,10 @@ impl Link for Udp {
                 sink(Arrival { from: meta.addr, bytes, seal });
                 datagrams += 1;
             }
+        }
+        self.found = if datagrams > 0 { (self.found + 1) % LOADED } else { 0 };
+        if let Some(meeting) = &mut self.meeting {
+            meeting.tend(now, self.found > 0);
         }
         datagrams
     }

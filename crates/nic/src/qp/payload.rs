@@ -8,7 +8,8 @@ use warpverbs_mem::Region;
 /// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScatterToCqe {
-    /// What READs and atomics bring, if they ask for a CQE.
+    /// What READs bring, if they ask for a CQE. Results of atomics go to memory in any case: UCX takes
+    /// those in CQEs for big-endian, libmlx5 for what is to be in memory.
     pub requests: bool,
     /// Messages of one packet.
     pub receives: bool,

@@ -2,6 +2,8 @@
 
 mod against_model;
 mod consume;
+#[path = "../common/conversation.rs"]
+mod conversation;
 mod corpus;
 mod cqes;
 mod datagrams;
@@ -14,6 +16,8 @@ mod errors;
 mod faults;
 mod garbage;
 mod hostile;
+#[path = "../../../mlx5/tests/formats/ignored.rs"]
+mod ignored;
 mod long_messages;
 mod model;
 mod network;
@@ -33,11 +37,14 @@ mod proxied_bounce_by_chance;
 mod proxied_errors;
 mod queues;
 mod receives;
+#[path = "../common/requests.rs"]
+mod requests;
 mod shared_port;
 mod shm;
 mod teardown;
 mod uar;
 mod wait;
+mod without_processor;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;

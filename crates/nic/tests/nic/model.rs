@@ -1,6 +1,9 @@
 //! A model of what two connected QPs do, in a page of code: two arrays and two queues of receives.
 
+use crate::ignored::scramble;
 use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::flags::Fence;
@@ -224,6 +227,9 @@ impl Ends<'_> {
             matches!(work, Work::Nop | Work::LocalInval | Work::Dump { .. } | Work::Read { .. });
         let wqe = if local { wqe } else { wqe.fence(Fence::Fence) };
         let len = wqe.finish().map(<[u8]>::len).unwrap();
+        // Each lap leaves something else where no device looks.
+        let mut noise = StdRng::seed_from_u64(self.port.posted);
+        scramble(&mut bytes[..len], false, || noise.random());
         self.port.put_bytes(&bytes[..len])
     }
 

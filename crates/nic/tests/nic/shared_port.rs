@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PROCESS: &str = "WARPVERBS_TEST_SHARED_PORT";
 const LEN: usize = 20_000;
 
-fn host(kind: LinkKind, bind: SocketAddr, shared: bool) -> Host {
+pub(super) fn host(kind: LinkKind, bind: SocketAddr, shared: bool) -> Host {
     let config = UdpConfig { shared, ..UdpConfig::at(bind) };
     let config = Config { link: kind.at(config), ..Config::default() };
     Host::on(SoftNic::new(config).expect("a place"), &PortConfig::default()).expect("queues")
@@ -59,17 +59,17 @@ fn process() {
 }
 
 /// Another process; killed when it is dropped.
-struct Peer {
-    child: Child,
+pub(super) struct Peer {
+    pub(super) child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    at: SocketAddr,
-    qpn: u32,
-    memory: Remote,
+    pub(super) at: SocketAddr,
+    pub(super) qpn: u32,
+    pub(super) memory: Remote,
 }
 
 impl Peer {
-    fn start(kind: LinkKind, bind: SocketAddr) -> Self {
+    pub(super) fn start(kind: LinkKind, bind: SocketAddr) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("a program"))
             .args(["shared_port::process", "--exact", "--nocapture"])
             .env(PROCESS, format!("{kind} {bind}"))
@@ -109,10 +109,13 @@ impl Peer {
         QpnPart::of(self.qpn)
     }
 
-    fn signal(&self, name: &str) {
+    pub(super) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let kill = Command::new("kill").args([&format!("-{name}"), &pid]).status();
         assert!(kill.expect("a program").success());
+        if name == "STOP" {
+            warpverbs_mem::testing::await_stopped(self.child.id());
+        }
     }
 }
 
@@ -135,7 +138,7 @@ fn answer(output: &mut BufReader<ChildStdout>, expected: &str) -> Vec<String> {
 }
 
 /// One completion of `port`, while the NIC is driven here.
-fn completion(nic: &SoftNic, port: &mut Port) -> Cqe {
+pub(super) fn completion(nic: &SoftNic, port: &mut Port) -> Cqe {
     let end = Instant::now() + LIMIT;
     loop {
         nic.step();
@@ -148,9 +151,14 @@ fn completion(nic: &SoftNic, port: &mut Port) -> Cqe {
 
 /// A port of `own` that is connected to `peer` in both directions.
 fn connect(own: &Host, peer: &mut Peer) -> Port {
+    connect_with(own, peer, attrs())
+}
+
+/// Likewise, with other attributes of the port.
+pub(super) fn connect_with(own: &Host, peer: &mut Peer, attrs: QpAttrs) -> Port {
     let port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
     peer.connect(own.nic.local_addr().expect("a link"), port.qp.qpn());
-    connect_over(&port, peer.at, peer.qpn, attrs());
+    connect_over(&port, peer.at, peer.qpn, attrs);
     port
 }
 

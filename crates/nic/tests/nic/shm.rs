@@ -126,7 +126,7 @@ impl Stranger {
     /// As a link does, from `from`.
     fn greet(&self, from: SocketAddr, fd: &OwnedFd) {
         let SocketAddr::V4(from) = from else { panic!("IPv4 here") };
-        let mut message = b"wvlink1\0".to_vec();
+        let mut message = b"wvlink2\0".to_vec();
         message.extend(MEMORY.to_ne_bytes());
         message.extend(from.ip().to_ipv6_mapped().octets());
         message.extend(from.port().to_ne_bytes());

@@ -1,7 +1,7 @@
 //! The asker's side: the ways by which a descriptor may come.
 
 use super::wire::{REPLY, Verdict, parse_reply, request};
-use super::{Address, Ticket, await_ready};
+use super::{Address, Secrets, Ticket, Trust, await_ready};
 use crate::{Identity, Introduction, Reason};
 use rustix::event::PollFlags;
 use rustix::fs::fstat;
@@ -54,13 +54,15 @@ pub struct Fetched {
 /// Pause between attempts on a server that is busy.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Fetches what `ticket` names from `peer`. `own` is this process.
+/// Fetches what `ticket` names from `peer`, which is believed as far as `trust` says. `own` is this
+/// process.
 ///
 /// # Errors
 /// For each way, why it did not work.
 pub fn fetch(
     own: &Identity,
     peer: &Introduction,
+    trust: Trust<'_>,
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<Fetched, Vec<Reason>> {
@@ -69,7 +71,7 @@ pub fn fetch(
         // No way uses up the time of the next.
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
-        match fetch_by(by, own, peer, ticket, until) {
+        match fetch_by(by, own, peer, trust, ticket, until) {
             Ok(fd) => return Ok(Fetched { fd, by, tried }),
             Err(why) => tried.push(Reason::new(by.to_string(), why)),
         }
@@ -89,14 +91,19 @@ pub fn fetch_by(
     way: Way,
     own: &Identity,
     peer: &Introduction,
+    trust: Trust<'_>,
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<OwnedFd, String> {
     let server = &peer.server;
+    let secrets = match trust {
+        Trust::Launch => server.secrets(),
+        Trust::Proven { secrets, .. } => secrets,
+    };
     let fd = match way {
-        Way::AbstractSocket => ask(&abstract_socket(server)?, peer, ticket, deadline),
-        Way::PathSocket => ask(&path_socket(server)?, peer, ticket, deadline),
-        Way::PidfdGetfd => take(own, &peer.identity, ticket),
+        Way::AbstractSocket => ask(&abstract_socket(server)?, &secrets, ticket, deadline),
+        Way::PathSocket => ask(&path_socket(server)?, &secrets, ticket, deadline),
+        Way::PidfdGetfd => take(own, &peer.identity, trust, ticket),
     }?;
     is_meant(&fd, ticket).map(|()| fd)
 }
@@ -123,12 +130,12 @@ fn is_meant(fd: &OwnedFd, ticket: &Ticket) -> Result<(), String> {
 /// Asks a server, again if it was too busy.
 fn ask(
     to: &SocketAddrUnix,
-    peer: &Introduction,
+    secrets: &Secrets,
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<OwnedFd, String> {
     loop {
-        match ask_once(to, &peer.server, ticket, deadline) {
+        match ask_once(to, secrets, ticket, deadline) {
             Ok(Some(fd)) => return Ok(fd),
             Ok(None) if Instant::now() < deadline => std::thread::sleep(PAUSE),
             Ok(None) => return Err("the owner's server is busy, or answers no request".to_owned()),
@@ -140,7 +147,7 @@ fn ask(
 /// None if the server was busy.
 fn ask_once(
     to: &SocketAddrUnix,
-    server: &Address,
+    secrets: &Secrets,
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<Option<OwnedFd>, String> {
@@ -155,7 +162,7 @@ fn ask_once(
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(errno) => return Err(say("connect")(errno)),
     }
-    match send(&socket, &request(&server.ask, ticket.id), SendFlags::NOSIGNAL) {
+    match send(&socket, &request(&secrets.ask, ticket.id), SendFlags::NOSIGNAL) {
         Ok(_) => {}
         // It may have answered before it closed the connection.
         Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => {}
@@ -170,7 +177,7 @@ fn ask_once(
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
         Err(errno) => return Err(say("recvmsg")(errno)),
     };
-    match (parse_reply(&message, &server.answer), fd) {
+    match (parse_reply(&message, &secrets.answer), fd) {
         (Some(Verdict::Granted), Some(fd)) if !flags.contains(ReturnFlags::CTRUNC) => Ok(Some(fd)),
         (Some(Verdict::Granted), _) => {
             let limit = getrlimit(Resource::Nofile).current;
@@ -183,6 +190,9 @@ fn ask_once(
         (Some(Verdict::Unknown), _) => Err("the owner offers it no more".to_owned()),
         (Some(Verdict::OtherUser), _) => Err("the owner is another user's process".to_owned()),
         (Some(Verdict::Full), _) => Err("the owner has no file descriptor left".to_owned()),
+        (Some(Verdict::Stranger), _) => {
+            Err("whoever answers grants nothing to this process".to_owned())
+        }
         // Cut off by a server with too many askers.
         (None, _) if message.is_empty() => Ok(None),
         (None, _) => Err("whoever answers does not know the owner's secret".to_owned()),
@@ -205,7 +215,12 @@ fn receive(socket: &OwnedFd) -> Result<Received, rustix::io::Errno> {
 }
 
 /// Takes it out of the owner.
-fn take(own: &Identity, owner: &Identity, ticket: &Ticket) -> Result<OwnedFd, String> {
+fn take(
+    own: &Identity,
+    owner: &Identity,
+    trust: Trust<'_>,
+    ticket: &Ticket,
+) -> Result<OwnedFd, String> {
     let (ours, theirs) = (&own.pid_namespace, &owner.pid_namespace);
     if ours.is_empty() || ours != theirs {
         return Err(format!("PID namespaces differ ({ours}, {theirs})"));
@@ -213,11 +228,18 @@ fn take(own: &Identity, owner: &Identity, ticket: &Ticket) -> Result<OwnedFd, St
     if ticket.raw < 0 {
         return Err(format!("{} is no descriptor", ticket.raw));
     }
-    let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| format!("{} is no process number", owner.pid))?;
-    let process = pidfd_open(pid, PidfdFlags::empty())
-        .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
-    pidfd_getfd(&process, ticket.raw, PidfdGetfdFlags::empty()).map_err(|errno| {
+    let opened;
+    let process = match trust {
+        Trust::Proven { process, .. } => process.map_err(str::to_owned)?,
+        Trust::Launch => {
+            let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
+            let pid = pid.ok_or_else(|| format!("{} is no process number", owner.pid))?;
+            opened = pidfd_open(pid, PidfdFlags::empty())
+                .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
+            opened.as_fd()
+        }
+    };
+    pidfd_getfd(process, ticket.raw, PidfdGetfdFlags::empty()).map_err(|errno| {
         let denied = errno == rustix::io::Errno::PERM;
         let hint = if denied { " (needs the right to trace the owner)" } else { "" };
         format!("{}{hint}", io::Error::from(errno))

@@ -11,7 +11,9 @@
 //! | `pidfd_getfd` | the same PID namespace, and the right to trace the owner |
 //!
 //! Both secrets travel with the [`Address`], which the program sends by means of its own: whoever
-//! reads it may have the descriptors. Processes of other users are refused. Message formats:
+//! reads it may have the descriptors. Where owners are not trusted to speak only of themselves, each
+//! asker has secrets of its own ([`Trust::Proven`]): an owner that names the server of another gets no
+//! answer there. Processes of other users are refused. Message formats:
 //!
 //! | message | bytes |
 //! |---|---|
@@ -34,6 +36,39 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 
+/// Two secrets of a [`DescriptorServer`] and of those who may ask it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Secrets {
+    /// What the asker has to show.
+    pub ask: [u8; 16],
+    /// What the server shows.
+    pub answer: [u8; 16],
+}
+
+impl From<[u8; 32]> for Secrets {
+    fn from(bytes: [u8; 32]) -> Self {
+        let (mut ask, mut answer) = ([0; 16], [0; 16]);
+        ask.copy_from_slice(&bytes[..16]);
+        answer.copy_from_slice(&bytes[16..]);
+        Self { ask, answer }
+    }
+}
+
+/// Why an owner is believed.
+#[derive(Clone, Copy, Debug)]
+pub enum Trust<'a> {
+    /// What it says of itself is believed: whoever started this process started it too. The secrets
+    /// are those of its [`Address`], and its process is that of the number it told.
+    Launch,
+    /// Only what it has proven to this process is believed.
+    Proven {
+        /// Secrets that its server was told for this asker alone ([`DescriptorServer::grant`]).
+        secrets: Secrets,
+        /// Its process, or why that is not proven. Nothing is taken out of a process that is not.
+        process: Result<BorrowedFd<'a>, &'a str>,
+    },
+}
+
 /// Where a [`DescriptorServer`] listens, and what proves that it is the right one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
@@ -45,6 +80,18 @@ pub struct Address {
     pub ask: [u8; 16],
     /// What the server shows.
     pub answer: [u8; 16],
+}
+
+impl Address {
+    /// Without the secrets, for peers that are told secrets of their own.
+    #[must_use]
+    pub fn without_secrets(self) -> Self {
+        Self { ask: [0; 16], answer: [0; 16], ..self }
+    }
+
+    fn secrets(&self) -> Secrets {
+        Secrets { ask: self.ask, answer: self.answer }
+    }
 }
 
 /// A descriptor that a process offers.

@@ -1,16 +1,17 @@
 //! The owner's side: a thread that hands out descriptors.
 
 use super::wire::{REQUEST, Verdict, parse_request, reply};
-use super::{Address, Ticket, timespec};
+use super::{Address, Secrets, Ticket, timespec};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with, sockopt,
+    SocketFlags, SocketType, accept_with, bind, connect, listen, recv, sendmsg, socket_with,
+    sockopt,
 };
 use rustix::process::geteuid;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,10 +26,25 @@ const MOST_ASKERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Askers that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
+/// Of the files of sockets that somebody listens at, unless it has ended.
+const SUFFIX: &str = ".sock";
+/// Files of others that one start looks at, at most.
+const MOST_SWEPT: usize = 512;
 /// Longest path of a unix socket in bytes.
 const LONGEST_PATH: usize = 107;
 
-type Offers = Arc<Mutex<HashMap<u64, Arc<OwnedFd>>>>;
+/// Askers whose secrets are kept: for one more, those of the first are forgotten.
+const MOST_GRANTS: usize = 1024;
+
+type Offers = Arc<Mutex<Offered>>;
+
+/// What is handed out, and to whom.
+#[derive(Debug, Default)]
+struct Offered {
+    descriptors: HashMap<u64, Arc<OwnedFd>>,
+    /// Secrets of single askers, and what they may have.
+    grants: VecDeque<(Secrets, Vec<u64>)>,
+}
 
 /// Hands out descriptors to other processes of the same user, until it is dropped.
 #[derive(Debug)]
@@ -49,9 +65,12 @@ impl DescriptorServer {
     /// The system gives no random bytes, no thread or no descriptors.
     pub fn start() -> io::Result<Self> {
         let [name, ask, answer] = [random()?, random()?, random()?];
-        let name = format!("warpverbs-{}", name.map(|byte| format!("{byte:02x}")).concat());
+        let ours = prefix();
+        let name = format!("{ours}{}", name.map(|byte| format!("{byte:02x}")).concat());
         let hidden = at_name(&name);
-        let path = std::env::temp_dir().join(format!("{name}.sock"));
+        let folder = std::env::temp_dir();
+        sweep(&folder, &ours);
+        let path = folder.join(format!("{name}{SUFFIX}"));
         let visible = at_path(&path);
         let say = |error: &io::Error| error.to_string();
         let address = Address {
@@ -93,13 +112,23 @@ impl DescriptorServer {
         self.next += 1;
         let ticket =
             Ticket { id, len, raw: fd.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino };
-        lock(&self.offers).insert(id, Arc::new(fd));
+        lock(&self.offers).descriptors.insert(id, Arc::new(fd));
         Ok(ticket)
+    }
+
+    /// Hands what `tickets` name to an asker that shows these secrets, which are for it alone.
+    pub fn grant(&mut self, secrets: Secrets, tickets: &[Ticket]) {
+        let mut offers = lock(&self.offers);
+        if offers.grants.len() == MOST_GRANTS {
+            offers.grants.pop_front();
+        }
+        let ids = tickets.iter().map(|ticket| ticket.id).collect();
+        offers.grants.push_back((secrets, ids));
     }
 
     /// Hands it to nobody any more. Who has it keeps it.
     pub fn withdraw(&mut self, ticket: &Ticket) {
-        lock(&self.offers).remove(&ticket.id);
+        lock(&self.offers).descriptors.remove(&ticket.id);
     }
 }
 
@@ -136,7 +165,43 @@ fn at_path(path: &Path) -> io::Result<OwnedFd> {
         let long = format!("{} has {len} bytes, at most {LONGEST_PATH} fit", path.display());
         return Err(io::Error::other(long));
     }
-    listener(&SocketAddrUnix::new(path)?)
+    // Under its name it is found only when somebody listens, so that `sweep` takes nothing of a
+    // process that is just starting.
+    let early = path.with_extension("new");
+    let socket = listener(&SocketAddrUnix::new(&early)?);
+    let named = socket.and_then(|socket| std::fs::rename(&early, path).map(|()| socket));
+    named.inspect_err(|_| drop(std::fs::remove_file(&early)))
+}
+
+/// Of the names of sockets of this start of this machine: a folder may be shared with others, whose
+/// listeners are not seen here.
+fn prefix() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(12).collect();
+    format!("warpverbs-{}-", if boot.is_empty() { "unknown" } else { &boot })
+}
+
+/// Removes the files of sockets at which nobody listens any more: a process that is killed leaves its
+/// own behind. Their names begin with `ours`.
+fn sweep(folder: &Path, ours: &str) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let found = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with(ours) && name.ends_with(SUFFIX))
+    });
+    for entry in found.take(MOST_SWEPT) {
+        if is_abandoned(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether it is a socket of this machine whose listener is gone.
+fn is_abandoned(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(path)) else { return false };
+    connect(&socket, &address) == Err(Errno::CONNREFUSED)
 }
 
 fn listener(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
@@ -249,12 +314,32 @@ impl Server {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Err(_) => return true,
         };
-        if let Some(id) = parse_request(&message[..len], &self.address.ask) {
-            let fd = lock(&self.offers).get(&id).cloned();
-            let verdict = if fd.is_some() { Verdict::Granted } else { Verdict::Unknown };
-            send(socket, &reply(verdict, &self.address.answer), fd.as_deref());
+        let Some((ask, id)) = parse_request(&message[..len]) else { return true };
+        match self.allowed(&ask, id) {
+            Some((answer, Some(fd))) => {
+                send(socket, &reply(Verdict::Granted, &answer), Some(&*fd));
+            }
+            Some((answer, None)) => send(socket, &reply(Verdict::Unknown, &answer), None),
+            None => send(socket, &reply(Verdict::Stranger, &[0; 16]), None),
         }
         true
+    }
+
+    /// What is shown to whoever shows `ask`, and what it gets.
+    fn allowed(&self, ask: &[u8; 16], id: u64) -> Option<([u8; 16], Option<Arc<OwnedFd>>)> {
+        let offers = lock(&self.offers);
+        let answer = match *ask == self.address.ask {
+            true => self.address.answer,
+            false => {
+                let mut grants = offers.grants.iter();
+                let (secrets, ids) = grants.find(|(secrets, _)| secrets.ask == *ask)?;
+                if !ids.contains(&id) {
+                    return Some((secrets.answer, None));
+                }
+                secrets.answer
+            }
+        };
+        Some((answer, offers.descriptors.get(&id).cloned()))
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Verdict {
     OtherUser = 2,
     /// The server has no descriptor left for another connection.
     Full = 3,
+    /// The asker's secret is nobody's.
+    Stranger = 4,
 }
 
 pub(crate) fn request(ask: &[u8; 16], id: u64) -> [u8; REQUEST] {
@@ -31,11 +33,12 @@ pub(crate) fn request(ask: &[u8; 16], id: u64) -> [u8; REQUEST] {
     out
 }
 
-/// The number asked for, if the message is a request with this secret.
-pub(crate) fn parse_request(bytes: &[u8], ask: &[u8; 16]) -> Option<u64> {
+/// The secret that a request shows, and the number it asks for.
+pub(crate) fn parse_request(bytes: &[u8]) -> Option<([u8; 16], u64)> {
     let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
+    let ask = bytes[8..24].try_into().ok()?;
     let id = bytes.last_chunk::<8>().map(|id| u64::from_ne_bytes(*id))?;
-    (*bytes == request(ask, id)).then_some(id)
+    (*bytes == request(&ask, id)).then_some((ask, id))
 }
 
 pub(crate) fn reply(verdict: Verdict, answer: &[u8; 16]) -> [u8; REPLY] {
@@ -54,6 +57,7 @@ pub(crate) fn parse_reply(bytes: &[u8], answer: &[u8; 16]) -> Option<Verdict> {
         (Verdict::Unknown, answer),
         (Verdict::OtherUser, &[0; 16]),
         (Verdict::Full, &[0; 16]),
+        (Verdict::Stranger, &[0; 16]),
     ]
     .into_iter()
     .find_map(|(verdict, shown)| (bytes == reply(verdict, shown)).then_some(verdict))
@@ -67,13 +71,14 @@ mod tests {
     fn only_the_right_secret_passes() {
         let (ask, id) = ([7; 16], 0x0102_0304_0506_0708);
         let message = request(&ask, id);
-        assert_eq!(parse_request(&message, &ask), Some(id));
+        assert_eq!(parse_request(&message), Some((ask, id)));
         for at in 0..24 {
             let mut wrong = message;
             wrong[at] ^= 1;
-            assert_eq!(parse_request(&wrong, &ask), None, "byte {at}");
+            let found = parse_request(&wrong);
+            assert!(found.is_none_or(|(shown, _)| shown != ask), "byte {at}");
         }
-        assert_eq!(parse_request(&message[1..], &ask), None);
+        assert_eq!(parse_request(&message[1..]), None);
         let said = reply(Verdict::Unknown, &ask);
         assert_eq!(parse_reply(&said, &ask), Some(Verdict::Unknown));
         assert_eq!(parse_reply(&said, &[8; 16]), None);

@@ -14,7 +14,8 @@ use warpverbs_wire::{Bth, Msn, Psn};
 use window::Window;
 
 use crate::{
-    Completion, Config, Instant, MAX_MESSAGE, Op, PostError, Request, Stats, Status, Transmit, WrId,
+    Completion, Config, Instant, MAX_MESSAGE, Op, Peer, PostError, Request, Stats, Status,
+    Transmit, WrId,
 };
 
 #[derive(Debug)]
@@ -233,10 +234,14 @@ impl Requester {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, stats: &mut Stats) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, peer: Peer, stats: &mut Stats) {
         loop {
-            match self.retry.on_time(now) {
+            match self.retry.on_time(now, peer) {
                 Due::Nothing => return,
+                Due::Paused => {
+                    stats.pauses += 1;
+                    return;
+                }
                 Due::Timeout => stats.timeouts += 1,
                 Due::Early => stats.early_resends += 1,
                 Due::RnrOver => {

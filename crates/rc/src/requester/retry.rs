@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{Config, Instant, Status};
+use crate::{Config, Instant, Peer, Status};
 
 /// The timers of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -51,10 +51,18 @@ const DEVIATIONS: u32 = 4;
 const EARLY_UNSAMPLED: u32 = 8;
 const EARLY_BACKOFF_MAX: u32 = 16;
 
+/// Looks of the peer after which what was sent before them is answered: one may have begun before,
+/// the second finds it, the answer leaves before the third.
+const LOOKS: u64 = 4;
+/// While the peer has no processor, the timeout is looked at again after this part of it.
+const PAUSES: u32 = 16;
+
 /// What to do because time has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
+    /// The peer had no processor: the timers have begun anew.
+    Paused,
     /// Send everything outstanding again, the timeout has passed.
     Timeout,
     /// Likewise, before the timeout.
@@ -62,6 +70,13 @@ pub(crate) enum Due {
     /// Send again, the peer's wait is over.
     RnrOver,
     Fail(Status),
+}
+
+/// A peer that is watched since a timer ran out.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    looks: u64,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -80,6 +95,9 @@ pub(crate) struct Retry {
     /// Average round trip, and its mean deviation.
     round_trip: Option<(Duration, Duration)>,
     backoff: u32,
+    /// Since the acknowledgement timer, and the early one, ran out first after progress, or after they
+    /// had everything sent again. Each has its own: the early one runs out far more often.
+    watched: [Option<Watched>; 2],
 }
 
 impl Retry {
@@ -96,6 +114,7 @@ impl Retry {
             sample: None,
             round_trip: None,
             backoff: 0,
+            watched: [None; 2],
         }
     }
 
@@ -139,6 +158,7 @@ impl Retry {
         self.rnr_left = self.rnr_retry;
         self.answered = None;
         self.backoff = 0;
+        self.watched = [None; 2];
         if let Some((_, sent)) = self.sample.filter(|(position, _)| *position <= una) {
             self.measure(now.since(sent));
         }
@@ -181,11 +201,24 @@ impl Retry {
         Ok(true)
     }
 
-    /// Looks at one timer that is due; call until there is nothing.
+    /// Looks at one timer that is due; call until there is nothing. `peer` is what was known of it
+    /// before the last packets were received.
     //= [req.timeout]
-    pub(crate) fn on_time(&mut self, now: Instant) -> Due {
+    pub(crate) fn on_time(&mut self, now: Instant, peer: Peer) -> Due {
         if self.timers.take_due(Timer::Rnr, now) {
             return Due::RnrOver;
+        }
+        let is_due = |timer: &Timer| self.timers.get(*timer).is_some_and(|at| at <= now);
+        let Some(due) = [Timer::Ack, Timer::Early].into_iter().find(is_due) else {
+            return Due::Nothing;
+        };
+        //= [req.peer-ended]
+        if peer == Peer::Ended {
+            return Due::Fail(Status::RetryExceeded);
+        }
+        if self.stands_still(due, now, peer) {
+            self.pause(due, now);
+            return Due::Paused;
         }
         if self.timers.take_due(Timer::Ack, now) {
             self.sample = None;
@@ -207,6 +240,40 @@ impl Retry {
             return Due::Early;
         }
         Due::Nothing
+    }
+
+    /// Whether the time since everything was sent is none of the peer's: it had no processor.
+    //= [req.peer-paused]
+    fn stands_still(&mut self, due: Timer, now: Instant, peer: Peer) -> bool {
+        let watched = &mut self.watched[due as usize];
+        let Peer::Looked(looks) = peer else {
+            *watched = None;
+            return false;
+        };
+        match *watched {
+            // Everything has left by now; when the peer looked last, is not known.
+            None => {
+                *watched = Some(Watched { looks, since: now });
+                true
+            }
+            Some(Watched { looks: before, since }) if looks.wrapping_sub(before) < LOOKS => {
+                now.since(since) < Config::STANDSTILL
+            }
+            Some(_) => {
+                *watched = None;
+                false
+            }
+        }
+    }
+
+    /// The timer that is due begins anew.
+    fn pause(&mut self, due: Timer, now: Instant) {
+        match due {
+            Timer::Ack => {
+                self.timers.set(due, self.timeout.map(|timeout| now + timeout / PAUSES));
+            }
+            _ => self.arm_early(now),
+        }
     }
 
     fn take_retry(&mut self) -> Result<(), Status> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use warpverbs_rc::{Completion, Config, Connection, Instant, Payload, Place, Request, WrId};
+use warpverbs_rc::{Completion, Config, Connection, Instant, Payload, Peer, Place, Request, WrId};
 use warpverbs_wire::{Checks, Envelope, Ip, Ipv4, Packet, Transport, Udp};
 
 use super::host::Memory;
@@ -102,15 +102,66 @@ pub(crate) struct Pair {
     pub(crate) nodes: [Node; 2],
     /// `links[i]` leads away from `nodes[i]`.
     pub(crate) links: [Link; 2],
+    pub(crate) processors: [Processor; 2],
+}
+
+/// Nanoseconds between two looks.
+const LOOK: u64 = 2000;
+
+/// What an end is given of its host's processors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Processor {
+    /// It has none until then.
+    pub(crate) from: u64,
+    /// How often it has looked for packets until none were left, also on their way.
+    looks: u64,
+    /// When they were counted.
+    counted: u64,
+    /// The other end is on another host: it learns nothing of this.
+    pub(crate) far: bool,
+    pub(crate) ended: bool,
+}
+
+impl Processor {
+    fn shown(self) -> Peer {
+        match self {
+            Self { far: true, .. } => Peer::Unknown,
+            Self { ended: true, .. } => Peer::Ended,
+            Self { looks, .. } => Peer::Looked(looks),
+        }
+    }
+
+    pub(crate) fn runs(self, now: u64) -> bool {
+        !self.ended && self.from <= now
+    }
+
+    /// It has looked all the time, and found nothing if nothing was on its way.
+    fn count(&mut self, now: u64, found: bool) {
+        self.counted = self.counted.max(self.from);
+        if !self.runs(now) || found {
+            self.counted = self.counted.max(now);
+        }
+        let looks = now.saturating_sub(self.counted) / LOOK;
+        self.looks += looks;
+        self.counted += looks * LOOK;
+    }
 }
 
 impl Pair {
+    /// Of two hosts.
+    pub(crate) fn new(nodes: [Node; 2], links: [Link; 2]) -> Self {
+        let processors = [Processor { far: true, ..Processor::default() }; 2];
+        Self { now: 0, nodes, links, processors }
+    }
+
     /// Sends what is to be sent, at most `burst` packets from each end.
     pub(crate) fn transmit(&mut self, burst: usize) {
-        for (node, link) in self.nodes.iter_mut().zip(&mut self.links) {
+        let Self { now, nodes, links, processors } = self;
+        let ends = nodes.iter_mut().zip(links).zip(processors);
+        for ((node, link), _) in ends.filter(|(_, processor)| processor.runs(*now)) {
             for _ in 0..burst {
-                let Some(packet) = node.transmit(self.now) else { break };
-                link.send(self.now, &packet);
+                let Some(packet) = node.transmit(*now) else { break };
+                link.send(*now, &packet);
             }
             node.poll_completions();
         }
@@ -118,21 +169,32 @@ impl Pair {
 
     /// The next moment at which a packet arrives or a timer is due.
     pub(crate) fn next_event(&self) -> Option<u64> {
-        let arrivals = self.links.iter().filter_map(Link::next_arrival);
-        let timers = (self.nodes.iter()).filter_map(|node| node.connection.poll_timeout());
-        arrivals.chain(timers.map(Instant::as_nanos)).min()
+        let due = (0..2).filter(|i| !self.processors[*i].ended).filter_map(|i| {
+            let timer = self.nodes[i].connection.poll_timeout().map(Instant::as_nanos);
+            let from = self.processors[i].from;
+            let runs_again = Some(from).filter(|from| (self.now + 1..u64::MAX).contains(from));
+            let events = [timer, self.links[1 - i].next_arrival(), runs_again];
+            Some(events.into_iter().flatten().min()?.max(from))
+        });
+        due.min()
     }
 
     /// Everything that is due happens.
     pub(crate) fn happen(&mut self) {
-        for (from, link) in self.links.iter_mut().enumerate() {
-            let node = &mut self.nodes[1 - from];
+        for (processor, link) in self.processors.iter_mut().zip(self.links.iter().rev()) {
+            processor.count(self.now, link.next_arrival().is_some());
+        }
+        // As it was before the packets are received.
+        let peers = [1, 0].map(|peer: usize| self.processors[peer].shown());
+        for (i, peer) in peers.into_iter().enumerate() {
+            if !self.processors[i].runs(self.now) {
+                continue;
+            }
+            let (node, link) = (&mut self.nodes[i], &mut self.links[1 - i]);
             while let Some(packet) = link.arrive(self.now) {
                 node.deliver(self.now, &packet);
             }
-        }
-        for node in &mut self.nodes {
-            node.connection.handle_timeout(Instant::from_nanos(self.now));
+            node.connection.handle_timeout(Instant::from_nanos(self.now), peer);
             node.poll_completions();
         }
     }

@@ -1,7 +1,9 @@
 //! A connection and whatever happens to it, from a peer that sends anything. Also the body of the
 //! fuzz target `rc_packets`.
 
-use warpverbs_rc::{Completion, Config, Instant, Op, Place, Remote, Request, State, Status, WrId};
+use warpverbs_rc::{
+    Completion, Config, Instant, Op, Peer, Place, Remote, Request, State, Status, WrId,
+};
 use warpverbs_wire::{Bth, Extension, Mtu, Opcode, Psn, Qpn};
 
 use super::host::{BASE, RKEY};
@@ -61,6 +63,17 @@ fn place(node: &mut Node, place: Place, len: u32) {
     }
 }
 
+/// What is said of the peer when time passes.
+fn peer(nanos: u64) -> Peer {
+    match nanos % 8 {
+        2 => Peer::Looked(nanos >> 3),
+        3 => Peer::Looked(0),
+        4 => Peer::Looked(u64::MAX),
+        5 => Peer::Ended,
+        _ => Peer::Unknown,
+    }
+}
+
 /// Panics if the connection does, writes outside of what was checked, or completes out of order.
 pub(crate) fn run(config: &Config, events: impl IntoIterator<Item = Event>) {
     let mut node = Node::new(config, 4096);
@@ -89,7 +102,7 @@ pub(crate) fn run(config: &Config, events: impl IntoIterator<Item = Event>) {
             }
             Event::Wait(nanos) => {
                 now = now.saturating_add(nanos);
-                node.connection.handle_timeout(Instant::from_nanos(now));
+                node.connection.handle_timeout(Instant::from_nanos(now), peer(nanos));
             }
             Event::Owner(what) => owner(&mut node, what),
         }
@@ -200,7 +213,10 @@ impl Script<'_> {
             8 | 9 => self.post(),
             10 => Event::Receive(usize::from(u16::from_be_bytes(self.take())) % 2000),
             11 | 12 => Event::Transmit,
-            13 | 14 => Event::Wait(1 << (self.byte() % 40)),
+            13 | 14 => {
+                let byte = self.byte();
+                Event::Wait((1 << (byte % 40)) + u64::from(byte / 40))
+            }
             _ => Event::Owner(match self.byte() % 16 {
                 0..=3 => Owner::Drain,
                 4..=7 => Owner::Resume,

@@ -17,7 +17,7 @@ fn pair(loss: f64) -> Pair {
     let faults = Faults { loss, delay: 10_000, occupancy: 2_000, ..Faults::default() };
     let config = Config { mtu: Mtu::B4096, ..Config::new(Qpn::default()) };
     let node = || Node::new(&config, MESSAGE);
-    Pair { now: 0, nodes: [node(), node()], links: [Link::new(faults, 1), Link::new(faults, 2)] }
+    Pair::new([node(), node()], [Link::new(faults, 1), Link::new(faults, 2)])
 }
 
 /// Sends as long as the links take packets; returns when the next one is free again.

@@ -3,8 +3,8 @@
 use crate::common::host::{BASE, Memory, RKEY};
 use crate::common::pair::Node;
 use warpverbs_rc::{
-    AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Place, PostError, Remote,
-    Request, StartError, State, Status, Transmit, WrId,
+    AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Peer, Place, PostError,
+    Remote, Request, StartError, State, Status, Transmit, WrId,
 };
 use warpverbs_wire::{
     Aeth, Bth, Extension, Msn, Mtu, NakCode, Opcode, Psn, Qpn, Reth, RnrTimer, Syndrome,
@@ -216,7 +216,7 @@ fn attributes_change_while_it_works() {
     assert!(node.post(Request::new(WrId(1), write, 8), vec![0; 8]));
     assert!(node.transmit(0).is_some());
     assert_eq!(node.connection.poll_timeout(), Some(Instant::from_nanos(8192)));
-    node.connection.handle_timeout(Instant::from_nanos(8192));
+    node.connection.handle_timeout(Instant::from_nanos(8192), Peer::Unknown);
     let failed = Completion::Request { id: WrId(1), result: Err(Status::RetryExceeded) };
     assert_eq!(node.connection.poll_completion(), Some(failed));
 }

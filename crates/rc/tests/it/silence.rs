@@ -15,7 +15,7 @@ const DELAY: u64 = 2_000;
 fn pair(config: &Config) -> Pair {
     let node = || Node::new(config, 65536);
     let link = |seed| Link::new(Faults { delay: DELAY, ..Faults::default() }, seed);
-    Pair { now: 0, nodes: [node(), node()], links: [link(1), link(2)] }
+    Pair::new([node(), node()], [link(1), link(2)])
 }
 
 fn cut(pair: &mut Pair) {
@@ -82,6 +82,103 @@ fn no_timeout_is_no_failure() {
     assert_eq!((node.connection.state(), node.completions.len()), (State::ReadyToSend, 0));
     let resent = node.connection.stats().resent;
     assert!((10..1000).contains(&resent), "{resent}");
+}
+
+/// Two ends on one host, a post of each kind under way; `code` and `retry` are the requester's.
+fn local(code: u8, retry: u8, early: Option<Duration>) -> Pair {
+    let timeout = AckTimeout::from_code(code).unwrap();
+    let config = Config { timeout, retry, early_resend: early, ..Config::new(Qpn::default()) };
+    let mut pair = pair(&config);
+    pair.processors.iter_mut().for_each(|processor| processor.far = false);
+    for id in 0..20 {
+        let op = match id % 3 {
+            0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
+            _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
+        };
+        assert!(pair.nodes[0].post(Request::new(WrId(id), op, 5000), vec![7; 5000]));
+    }
+    pair
+}
+
+fn first_error(pair: &Pair) -> Option<Status> {
+    pair.nodes[0].completions.iter().find_map(|completion| match completion {
+        Completion::Request { result: Err(status), .. } => Some(*status),
+        _ => None,
+    })
+}
+
+const EARLY: [Option<Duration>; 2] = [None, Some(Duration::from_micros(50))];
+
+/// The peer's process gets no processor for many times its timeouts, at any moment: no retry is
+/// spent, and nothing is sent again.
+//= [req.peer-paused]
+#[test]
+fn a_peer_without_a_processor_loses_nothing() {
+    let mut pauses = 0;
+    for (code, early) in [(0, EARLY[1]), (6, EARLY[0]), (6, EARLY[1]), (14, EARLY[0])] {
+        let mut rng = Rng::new(u64::from(code));
+        for round in 0..50 {
+            let mut pair = local(code, 0, early);
+            for _ in 0..4 {
+                pair.drive(pair.now + rng.below(8 * DELAY));
+                let away = pair.now + rng.below(200_000_000);
+                pair.processors[rng.below(2) as usize].from = away;
+                pair.drive(away);
+            }
+            pair.drive(u64::MAX);
+            let node = &pair.nodes[0];
+            assert_eq!(first_error(&pair), None, "round {round}");
+            assert_eq!(node.completions.len(), 20, "round {round}");
+            let stats = node.connection.stats();
+            assert_eq!((stats.timeouts, stats.resent), (0, 0), "round {round}");
+            pauses += stats.pauses;
+        }
+    }
+    assert!(pauses > 0, "no timer ran out");
+}
+
+/// A stopped process is no reason to wait for ever.
+//= [req.peer-paused]
+#[test]
+fn a_peer_that_never_runs_again_fails_in_time() {
+    for (retry, early) in [(0, EARLY[0]), (3, EARLY[1])] {
+        let mut pair = local(14, retry, early);
+        pair.drive(0);
+        pair.processors[1].from = u64::MAX;
+        pair.drive(u64::MAX - 1);
+        assert_eq!(first_error(&pair), Some(Status::RetryExceeded));
+        let timeouts = AckTimeout::from_code(14).unwrap().duration().unwrap();
+        let least = Config::STANDSTILL + timeouts * u32::from(retry);
+        let most = Config::STANDSTILL + timeouts * (u32::from(retry) + 2);
+        let took = Duration::from_nanos(pair.now);
+        assert!((least..most).contains(&took), "{took:?}, not {least:?} to {most:?}");
+    }
+}
+
+/// What is lost on one host is lost: it is sent again, and counted.
+#[test]
+fn a_peer_that_runs_and_hears_nothing_fails_in_time() {
+    for (code, early) in [(10, EARLY[0]), (10, EARLY[1]), (14, EARLY[1])] {
+        let mut pair = local(code, 7, early);
+        cut(&mut pair);
+        pair.drive(u64::MAX);
+        assert_eq!(first_error(&pair), Some(Status::RetryExceeded));
+        let timeouts = AckTimeout::from_code(code).unwrap().duration().unwrap();
+        let took = Duration::from_nanos(pair.now);
+        assert!((timeouts * 8..timeouts * 9).contains(&took), "{took:?}");
+    }
+}
+
+//= [req.peer-ended]
+#[test]
+fn a_peer_that_has_ended_fails_at_the_next_timer() {
+    let mut pair = local(20, 7, EARLY[1]);
+    pair.drive(0);
+    pair.processors[1].ended = true;
+    pair.drive(u64::MAX);
+    assert_eq!(first_error(&pair), Some(Status::RetryExceeded));
+    assert_eq!(pair.nodes[0].completions.len(), 20);
+    assert!(Duration::from_nanos(pair.now) < Duration::from_millis(1), "{}", pair.now);
 }
 
 /// A message that fills the whole send queue arrives without any loss to help it.

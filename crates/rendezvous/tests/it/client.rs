@@ -45,6 +45,7 @@ fn a_store_may_begin_later_than_its_clients() {
         client.set("k", b"v").unwrap();
         client.get("k").unwrap()
     });
+    // The client is likely to try in vain before, and nothing fails if it does not.
     thread::sleep(Duration::from_millis(50));
     let server = Server::bind(([127, 0, 0, 1], port).into(), Limits::default()).unwrap();
     assert_eq!(early.join().unwrap(), b"v");
@@ -132,6 +133,10 @@ fn lies_of_a_store_are_errors() {
     client.set_timeout(SHORT);
     let error = client.num_keys().unwrap_err();
     assert!(matches!(error, ClientError::Silent { call: Opcode::KeyCount, .. }), "{error}");
+    // That was the connection's deadline: its end waits for no other.
+    client.set_timeout(Duration::from_secs(24 * 3600));
+    let ended = client.close();
+    assert!(matches!(ended, Err(ClientError::Broken { .. })), "{ended:?}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn malformed_input_ends_its_connection_and_no_other() {
 
 #[test]
 fn slow_peers_are_sent_away_and_idle_ones_kept() {
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(2);
     let server = serve(Limits { message_time: limit, ..Limits::default() });
     let mut idle = connect(&server);
     idle.set("k", b"v").unwrap();
@@ -145,6 +145,7 @@ fn slow_peers_are_sent_away_and_idle_ones_kept() {
         assert!(is_ended(stream));
     }
     let mut waiting = raw(&server, &bytes_of(&[Request::Wait { keys: vec![b"/late".to_vec()] }]));
+    // That this time passes is what is tried.
     thread::sleep(2 * limit);
     assert_eq!(idle.get("k").unwrap(), b"v");
     idle.set("late", b"").unwrap();
@@ -155,7 +156,8 @@ fn slow_peers_are_sent_away_and_idle_ones_kept() {
 
 #[test]
 fn a_peer_that_does_not_read_gets_no_more() {
-    let limit = Duration::from_millis(200);
+    // The value has this time to arrive, however busy the machine is.
+    let limit = Duration::from_secs(5);
     let server = serve(Limits { message_time: limit, ..Limits::default() });
     connect(&server).set("big", &vec![7; 8 << 20]).unwrap();
     eventually("the value is there", || server.stats().connections == 0);

@@ -204,6 +204,7 @@ fn work_of_a_failed_queue_is_flushed_and_waits_end() {
     assert_eq!(syndrome(&error), Some(Syndrome::WrFlush), "{error}");
     thread::scope(|scope| {
         let waits = scope.spawn(|| b.wait_recv());
+        // The wait is likely to have begun, and ends the same if it has not.
         thread::sleep(Duration::from_millis(10));
         pair.b.abort().unwrap();
         let error = waits.join().unwrap().unwrap_err();

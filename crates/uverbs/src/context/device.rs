@@ -7,7 +7,7 @@ use crate::abi::{
 };
 use crate::call::Call;
 use crate::device::{Device, Profile, UarKind};
-use crate::objects::{Object, UarObject};
+use crate::objects::{Object, UarObject, file};
 use crate::schema::{DRIVER, UHW_IN, UHW_OUT};
 use crate::{Errno, Refusal};
 use zerocopy::IntoBytes;
@@ -169,9 +169,17 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    pub(super) fn add_fd(&mut self, call: &mut Call, object: Object<D>, fd: u32) {
+    /// Adds a channel; says what its descriptor stands for.
+    pub(super) fn add_fd(
+        &mut self,
+        call: &mut Call,
+        object: Object<D>,
+        fd: u32,
+    ) -> Result<u64, Refusal> {
+        let file = file(&self.device, fd.into())?;
         call.note_made(object.class(), fd);
-        self.objects.insert_fd(fd, object);
+        self.objects.insert_file(&self.device, file, object);
+        Ok(file)
     }
 
     pub(super) fn alloc_uar(&mut self, call: &mut Call) -> Result<(), Refusal> {

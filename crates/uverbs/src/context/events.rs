@@ -5,7 +5,7 @@ use crate::Refusal;
 use crate::call::Call;
 use crate::device::Device;
 use crate::event::{EventForm, EventSource};
-use crate::objects::{DevxChannel, Object};
+use crate::objects::{DevxChannel, Object, file};
 use crate::schema::DRIVER;
 
 /// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`.
@@ -14,12 +14,16 @@ const OMIT_DATA: u64 = 1;
 impl<D: Device> Context<D> {
     pub(super) fn open_async_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (channel, fd) = self.device.open_async_channel()?;
-        if self.events.is_none() {
-            self.events = Some(fd);
+        let first = self.events.is_none();
+        if first {
             let form = EventForm::Verbs { element: 0 };
-            self.device_events = Some(self.device.report(EventSource::Device, &channel, form)?);
+            let report = self.device.report(EventSource::Device, &channel, form);
+            self.device_events = Some(report.inspect_err(|_| self.device.withdraw(fd))?);
         }
-        self.add_fd(call, Object::AsyncEvent(channel), fd);
+        let file = self.add_fd(call, Object::AsyncEvent(channel), fd)?;
+        if first {
+            self.events = Some(file);
+        }
         call.answer(0, handle_bytes(fd));
         Ok(())
     }
@@ -27,10 +31,12 @@ impl<D: Device> Context<D> {
     /// Sends the events of a new object to the channel that the call names in attribute `id`, or to
     /// the first one. The program's own name of the object is in attribute `name`.
     pub(super) fn report_events(&mut self, call: &Call, handle: u32, id: u16, name: u16) {
-        let Some(fd) = call.handle(id).or(self.events) else { return };
+        let named = call.handle(id).and_then(|fd| self.device.file(fd));
+        let Some(file) = named.or(self.events) else { return };
         let Some(source) = self.objects.source(handle) else { return };
         // The program may have closed the first one.
-        let Ok(channel) = self.objects.async_channel(fd) else { return };
+        let channel = self.objects.async_channel(file).ok();
+        let Some(channel) = channel.filter(|c| !self.device.is_closed(c)) else { return };
         let form = EventForm::Verbs { element: call.number(name) };
         // Every source raises asynchronous events.
         if let Ok(report) = self.device.report(source, channel, form) {
@@ -42,7 +48,7 @@ impl<D: Device> Context<D> {
         let omit_data = call.flags(DRIVER + 1, OMIT_DATA)? != 0;
         let (channel, fd) = self.device.open_async_channel()?;
         let channel = DevxChannel { channel, omit_data, reports: Vec::new() };
-        self.add_fd(call, Object::DevxEvents(channel), fd);
+        self.add_fd(call, Object::DevxEvents(channel), fd)?;
         call.answer(DRIVER, handle_bytes(fd));
         Ok(())
     }
@@ -65,7 +71,8 @@ impl<D: Device> Context<D> {
                 .ok_or_else(|| Refusal::invalid(format!("object {handle:#x} raises no events")))?,
         };
         let fd = call.handle(DRIVER).unwrap_or(u32::MAX);
-        let Some(channel) = self.objects.devx_channel(fd) else {
+        let file = file(&self.device, fd.into())?;
+        let Some(channel) = self.objects.devx_channel(file) else {
             return Err(Refusal::invalid(format!("{fd} is no channel of such events")));
         };
         let report = match call.bytes(DRIVER + 3) {

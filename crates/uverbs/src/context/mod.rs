@@ -26,7 +26,7 @@ pub struct Context<D: Device> {
     /// Version of CQEs that GET_CONTEXT agreed on; `None` before it.
     cqe_version: Option<u8>,
     /// Where events go whose object names no channel: the first channel.
-    events: Option<u32>,
+    events: Option<u64>,
     /// Events of the device itself.
     device_events: Option<D::Report>,
     /// A call that is to fail.
@@ -67,7 +67,7 @@ impl<D: Device> Context<D> {
             return Err(Refusal::new(Errno::ENOTTY, why));
         }
         let mut call = Call::decode(memory, at, |class, access, name| {
-            self.objects.check(class, access, name)
+            self.objects.check(&self.device, class, access, name)
         })?;
         let mut done = self.count(&mut call).and_then(|()| self.dispatch(&mut call));
         // A firmware command that failed says why in its answer.
@@ -75,11 +75,6 @@ impl<D: Device> Context<D> {
             done = self.finish(memory, &call).and(done);
         }
         done.map_err(|refusal| refusal.of(call.name()))
-    }
-
-    /// The program has closed a descriptor that an answer gave it.
-    pub fn closed(&mut self, fd: u32) {
-        self.objects.closed(fd);
     }
 
     /// What CQEs of a new queue carry in place of the number of an SRQ, if not that number.
@@ -150,13 +145,21 @@ impl<D: Device> Context<D> {
         if written.is_err() {
             for (class, handle) in call.made() {
                 match class.is_fd() {
-                    true => self.objects.closed(handle),
+                    true => self.withdraw(handle),
                     // It was made by this call, so nothing uses it yet.
                     false => drop(self.objects.remove(class, handle)),
                 }
             }
         }
         written
+    }
+
+    /// Takes back a channel whose descriptor the program does not get to know.
+    fn withdraw(&mut self, fd: u32) {
+        if let Some(file) = self.device.file(fd) {
+            self.objects.remove_file(file);
+        }
+        self.device.withdraw(fd);
     }
 
     /// Adds an object that a call has made.

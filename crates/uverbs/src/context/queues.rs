@@ -9,7 +9,7 @@ use crate::abi::{
 };
 use crate::call::Call;
 use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
-use crate::objects::{Made, Object, QpObject, SrqObject};
+use crate::objects::{Made, Object, QpObject, SrqObject, file};
 use crate::schema::{UHW_IN, UHW_OUT};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
@@ -73,7 +73,8 @@ impl<D: Device> Context<D> {
             user_handle: call.number(2),
             reported: false,
         };
-        let channel = call.handle(3).map(|fd| self.objects.channel(fd)).transpose()?;
+        let of = |fd: u32| self.objects.channel(file(&self.device, fd.into())?);
+        let channel = call.handle(3).map(of).transpose()?;
         let (cq, cqn) = self.device.create_cq(&request, channel)?;
         let made = Made { number: cqn, by_mailbox: false };
         let handle = self.add_made(call, Object::Cq(cq), made, &[])?;

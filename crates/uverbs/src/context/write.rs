@@ -74,7 +74,7 @@ impl<D: Device> Context<D> {
 
     fn create_comp_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (channel, fd) = self.device.open_comp_channel()?;
-        self.add_fd(call, Object::CompChannel(channel), fd);
+        self.add_fd(call, Object::CompChannel(channel), fd)?;
         call.answer(CORE_OUT, CreateCompChannelResp { fd }.as_bytes());
         Ok(())
     }

@@ -48,7 +48,7 @@ fn events_go_to_the_first_channel_or_the_one_named() {
         assert_eq!((program.memory.word(at), program.memory.word(at + 4)), (3, 5));
     }
     // The first is closed.
-    program.context.closed(first);
+    program.model.close(first);
     cq(&mut program, 7, None);
     assert_eq!(report(&program), None);
     let mut destroy = Call::new(3, 1);

@@ -166,7 +166,16 @@ fn channels_are_descriptors() {
         call.attrs.last_mut().unwrap().data = wrong;
         assert_eq!(program.errno(&call), Errno::EBADF);
     }
-    program.context.closed(fd);
+    // Any of its descriptors names it, until the last is closed.
+    let copy = program.model.dup(fd);
+    program.model.close(fd);
+    call.attrs.last_mut().unwrap().data = copy.into();
+    program.make(&call).unwrap();
+    call.attrs.last_mut().unwrap().data = fd.into();
+    assert_eq!(program.errno(&call), Errno::EBADF);
+    program.model.close(copy);
+    call.attrs.last_mut().unwrap().data = copy.into();
+    assert_eq!(program.errno(&call), Errno::EBADF);
     call.attrs.last_mut().unwrap().data = fd.into();
     assert_eq!(program.errno(&call), Errno::EBADF);
     // A channel of the other kind.

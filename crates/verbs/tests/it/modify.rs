@@ -28,7 +28,7 @@ fn a_qp_goes_through_all_its_states() {
     a.qp.modify(QpState::Sqd, &notify).unwrap();
     let drained = AsyncEvent::SqDrained { qpn: a.qp.qpn() };
     let context = a.pd.context();
-    assert_eq!(context.next_event(Duration::from_secs(5)).unwrap(), Some(drained));
+    assert_eq!(context.next_event(Duration::from_secs(30)).unwrap(), Some(drained));
     for state in [QpState::Rts, QpState::Err, QpState::Reset] {
         a.qp.modify(state, &QpAttrs::default()).unwrap();
         assert_eq!(a.qp.state().unwrap(), state);

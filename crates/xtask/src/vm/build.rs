@@ -19,6 +19,9 @@ pub(crate) fn fast_program(name: &str) -> Result<PathBuf> {
 /// Builds examples of a package; where they lie.
 pub(crate) fn examples(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     let mut words = vec!["--package", package];
+    if package == "warpverbs" {
+        words.extend(["--features", "full"]);
+    }
     words.extend(names.iter().flat_map(|name| ["--example", name]));
     workspace::build(&words)?;
     let folder = workspace::target()?.join("debug/examples");

@@ -44,10 +44,9 @@ WV_DEVICE Status await_credit(Mail& mail, bool begins, Timeout timeout) {
 template <class Coop>
 WV_DEVICE Status make_room(const Coop& coop, Mail& mail, Timeout timeout) {
   const bool begins = mail.sent != 0 && period_ends(mail, mail.sent);
-  // Negative if the peer has taken messages of 0 bytes that have yet to be sent.
-  const auto under_way = [&] { return static_cast<i64>(mail.sent - mail.credit); };
+  const auto under_way = [&] { return mail.sent - mail.credit; };
   Status status;
-  if (under_way() >= static_cast<i64>(slots_of(mail)) || (begins && under_way() > 0)) {
+  if (under_way() >= slots_of(mail) || (begins && under_way() != 0)) {
     status = once(coop, [&] { return await_credit(mail, begins, timeout); });
     mail.credit = coop.broadcast(mail.credit);
     if (!status.ok()) return status;
@@ -171,11 +170,22 @@ WV_DEVICE Status receive_message(const Coop& coop, const Readers& readers, Mail&
   mail.take_number += 1;
   mail.take_slot = slot_of(mail, mail.received);
   mail.until_credit -= 1;
-  return mail.until_credit == 0 ? give_credit<Route>(coop, mail, timeout) : Status{};
+  if (mail.until_credit == 0) {
+    const Status given = give_credit<Route>(coop, mail, timeout);
+    // The message is here. A signal that fails leaves a queue pair that is of no use any more, so there
+    // is nothing to try again. A direct one cannot fail: `mail_open` has checked the address.
+    if (Route::may_be_rdma && !given.ok()) {
+      mail.status = given;
+      mail.receives_by = reach::none;
+    }
+  }
+  return Status{};
 }
 
+constexpr u8 most_log_slots = 16;
+
 WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 from) {
-  if (box.log_slots == 0 || box.log_slots > 16 || box.log_period > 30 ||
+  if (box.log_slots == 0 || box.log_slots > most_log_slots || box.log_period > 30 ||
       box.log_period < box.log_slots) {
     return Status::of(outcome::bad_address);
   }
@@ -223,7 +233,7 @@ WV_DEVICE Mail mail_open(const Coop& coop, const Heap& heap, const Mailbox& box,
 template <class Coop>
 WV_DEVICE Status mail_close(const Coop& coop, Mail& mail) {
   impl::zero_wide(coop, mail);
-  if (mail.status.ok() && coop.thread_rank() == 0) {
+  if (mail.lines != nullptr && coop.thread_rank() == 0) {
     MailBlock* block = impl::block_of(mail);
     store<order::relaxed, scope::gpu>(&block->sent, mail.sent);
     store<order::relaxed, scope::gpu>(&block->received, mail.received);

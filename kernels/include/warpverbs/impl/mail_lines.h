@@ -100,6 +100,8 @@ WV_DEVICE u64 unmarked(u64 word, u32 tops, u32 i) {
 
 // ---- who has which lines
 
+// Whether there is a narrow line with less than 8 bytes: with none, for a message of 0 bytes.
+WV_DEVICE bool ends_short(u32 bytes) { return bytes % line_payload != 0 || bytes == 0; }
 // The short line behind the whole ones.
 template <class Coop>
 WV_DEVICE bool has_short(const Coop& coop) {
@@ -156,7 +158,7 @@ WV_DEVICE void write_narrow(const Coop& coop, const Message& message, u32 bytes,
     }
     return true;
   });
-  if (bytes % line_payload != 0 && has_short(coop)) {
+  if (ends_short(bytes) && has_short(coop)) {
     const u64 last = message.get_short(whole, bytes % line_payload);
     store16<scope::system>(lines + whole, numbered_pair(last, number));
   }
@@ -337,7 +339,7 @@ WV_DEVICE Status read_narrow(const Coop& coop, LineWait& wait, const Message& me
     for (u32 k = 0; k < count; ++k) message.put(first + k * apart, payload_of(held[k]));
     return true;
   });
-  if (status.ok() && bytes % line_payload != 0 && has_short(coop)) {
+  if (status.ok() && ends_short(bytes) && has_short(coop)) {
     vec16 held[1];
     status = wait.await_pairs<Thread, false>(held, wait.lines + whole, 1, true, arrived);
     if (status.ok()) message.put_short(whole, payload_of(held[0]), bytes % line_payload);

@@ -2,41 +2,51 @@
 //!
 //! ```text
 //! initiator                                   target
-//!   Call Tcp       ── control connection ──▶  listens, from the first such call on
-//!                  ◀───── port, secret, ticket
+//!   Call Tcp       ── control connection ──▶  ends the connections of this control connection, if
+//!                                             there are any; listens, from the first such call on
+//!                  ◀───── port, secret        a secret for one connection
 //!   sockets, secret ────────────────────────▶ accepts; a thread serves the connection
-//!   notify ticket   ────────────────────────▶ whose connection it is
 //!   Call TcpKey    ── control connection ──▶  the memory's key
 //!   write, read     ────────────────────────▶ checks key and bounds, places bytes
+//!   Call Tcp, secret ─ control connection ─▶  ends that connection
+//!                  ◀───── nothing is placed or read any more
 //! ```
 //!
 //! The initiator moves bytes while its transfers are looked at, so it needs no thread.
+//!
+//! **The end of a transfer.** Of one that fails, is late or is cancelled, nothing more is posted, and what
+//! is under way may end by itself, so that the transfers beside it go on. If it does not in time, or if
+//! the connection fails, this end closes the sockets and asks the target, by the control connection, to
+//! end the connection; only its answer makes the transfer terminal. A target that does not answer is
+//! lost. It ends what is left of the connection before it answers the first question of another control
+//! connection of this agent (`Serving::fence`), so nothing that comes later is overwritten.
 
 mod server;
 
 pub(crate) use server::Serving;
 
-use super::{Attempt, Flight, Pair, Path, PathKind, Started};
+mod work;
+
+use super::{Attempt, Limit, Pair, Path, PathKind, Started};
 use crate::config::TcpReceive;
 use crate::control::frame::Service;
-use crate::control::link::ended;
+use crate::control::link::{Link, ended, lost};
 use crate::inner::Inner;
 use crate::lock;
-use crate::peer::{Lease, Peer};
+use crate::peer::{Peer, PeerMemory};
 use crate::prepared::Part;
 use crate::{AgentError, Op};
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, Weak};
-use warpverbs_devmem::transport::protocol::{PostError, Refusal};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use warpverbs_devmem::transport::protocol::LEAST_WINDOW;
 use warpverbs_devmem::transport::{
-    BoundQueues, Config, Connection, Endpoint, Operation, Receive, RemoteMemory, TransportError,
+    BoundQueues, Config, Connection, Endpoint, Receive, RemoteMemory, TransportError,
 };
 use warpverbs_devmem::unpack::UnpackConfig;
 use warpverbs_peer::Reason;
+use work::Work;
 
 /// Where this agent receives, at either end: queues can be bound only once.
 fn receive(agent: &Inner) -> Receive {
@@ -55,85 +65,183 @@ fn receive(agent: &Inner) -> Receive {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Invitation {
     port: u16,
+    /// For one connection.
     secret: [u8; 16],
-    /// Says whose connection it is.
-    ticket: [u8; 16],
 }
 
 /// The connection to a peer, made when it is first needed and again after an error.
 #[derive(Default)]
-pub(crate) struct Sockets(Mutex<Option<Arc<Connected>>>);
+pub(crate) struct Sockets {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    None,
+    /// A thread is making it.
+    Making,
+    Made(Arc<Connected>),
+}
 
 struct Connected {
     connection: Connection,
-    /// Keys of the peer's memory, by number.
-    keys: Mutex<FxHashMap<u32, RemoteMemory>>,
+    /// By which the connection was asked for.
+    link: Arc<Link>,
+    /// A target that does not confirm the end in this time is lost.
+    patience: Duration,
+    end: Mutex<End>,
+}
+
+/// The end of a connection at the target.
+#[derive(Default)]
+enum End {
+    #[default]
+    NotAsked,
+    /// The number of the call, and when it was made.
+    Asked(u64, Instant),
+    Confirmed,
+}
+
+/// Says how making a connection has ended, also if the thread that makes it panics.
+struct Maker<'a> {
+    sockets: &'a Sockets,
+    made: Option<Arc<Connected>>,
+}
+
+impl Drop for Maker<'_> {
+    fn drop(&mut self) {
+        *lock(&self.sockets.slot) = self.made.take().map_or(Slot::None, Slot::Made);
+        self.sockets.changed.notify_all();
+    }
+}
+
+fn late(peer: &Peer, after: Duration) -> AgentError {
+    AgentError::Timeout { what: format!("a TCP connection to {}", peer.owner), after }
 }
 
 impl Sockets {
-    fn get(&self, agent: &Arc<Inner>, peer: &Arc<Peer>) -> Result<Arc<Connected>, AgentError> {
-        let mut made = lock(&self.0);
-        if let Some(made) = &*made {
-            return Ok(made.clone());
+    /// One thread makes the connection, without a lock; others wait for it, each until its deadline.
+    fn get(
+        &self,
+        agent: &Arc<Inner>,
+        peer: &Arc<Peer>,
+        until: Instant,
+    ) -> Result<Arc<Connected>, AgentError> {
+        let start = Instant::now();
+        let mut slot = lock(&self.slot);
+        loop {
+            match &*slot {
+                Slot::Made(made) => return Ok(made.clone()),
+                Slot::None => break,
+                Slot::Making => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late(peer, start.elapsed()));
+            }
+            let waited = self.changed.wait_timeout(slot, left);
+            slot = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let deadline = agent.config.deadline;
-        let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
-        let link = agent.connect(peer, deadline)?;
-        let bytes = link.call(&peer.owner, Service::Tcp, &[], deadline)?;
-        let Invitation { port, secret, ticket } =
-            postcard::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
-        let host = link.stream.peer_addr();
-        let host = host.map_err(|error| AgentError::system("getpeername", error))?;
-        let failed = |error: &TransportError| failed(peer, error);
-        let config = Config::default().secret(secret).sockets(agent.config.tcp_sockets);
-        let endpoint = Endpoint::receiving(config, receive(agent));
-        let endpoint = endpoint.map_err(|error| failed(&error))?;
-        let connection = endpoint.connect(SocketAddr::new(host.ip(), port), deadline);
-        let connection = connection.map_err(|error| failed(&error))?;
-        connection.notify(&ticket).map_err(|error| failed(&error))?;
-        let new = Arc::new(Connected { connection, keys: Mutex::default() });
-        *made = Some(new.clone());
-        Ok(new)
+        *slot = Slot::Making;
+        drop(slot);
+        let mut maker = Maker { sockets: self, made: None };
+        let made = Arc::new(Connected::make(agent, peer, until)?);
+        // A peer that was lost meanwhile has closed no connection, since there was none.
+        peer.check()?;
+        maker.made = Some(made.clone());
+        Ok(made)
     }
 
     /// The next transfer makes another connection in the place of this one.
     fn discard(&self, broken: &Arc<Connected>) {
-        // Whoever holds the lock may wait for the control thread, which may be this one: it makes a
-        // new connection, or finds this one and discards it after another failure.
-        if let Ok(mut made) = self.0.try_lock()
-            && made.as_ref().is_some_and(|made| Arc::ptr_eq(made, broken))
-        {
-            *made = None;
+        let mut slot = lock(&self.slot);
+        if matches!(&*slot, Slot::Made(made) if Arc::ptr_eq(made, broken)) {
+            *slot = Slot::None;
         }
     }
 
     /// The peer is lost: the sockets are closed when no transfer uses them any more.
     pub(crate) fn close(&self) {
-        if let Ok(mut made) = self.0.try_lock() {
-            *made = None;
+        let mut slot = lock(&self.slot);
+        if matches!(&*slot, Slot::Made(_)) {
+            *slot = Slot::None;
         }
     }
 }
 
 impl Connected {
-    /// The key of a peer's memory: asked for once.
-    fn key(
-        &self,
-        agent: &Arc<Inner>,
-        peer: &Arc<Peer>,
-        id: u32,
-    ) -> Result<RemoteMemory, AgentError> {
-        if let Some(key) = lock(&self.keys).get(&id) {
-            return Ok(*key);
-        }
-        let deadline = agent.config.deadline;
-        let link = agent.connect(peer, deadline)?;
-        let bytes = link.call(&peer.owner, Service::TcpKey, &id.to_le_bytes(), deadline)?;
+    fn make(agent: &Arc<Inner>, peer: &Arc<Peer>, until: Instant) -> Result<Self, AgentError> {
+        let start = Instant::now();
+        let left = || {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() { Err(late(peer, start.elapsed())) } else { Ok(left) }
+        };
         let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
-        let key = RemoteMemory::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
-        lock(&self.keys).insert(id, key);
-        Ok(key)
+        let link = agent.connect(peer, left()?)?;
+        let bytes = link.call(&peer.owner, Service::Tcp, &[], left()?)?;
+        let Invitation { port, secret } =
+            postcard::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
+        let host = link.stream.peer_addr();
+        let host = host.map_err(|error| AgentError::system("getpeername", error))?;
+        let failed = |error: TransportError| failed(peer, &error);
+        let endpoint = Endpoint::receiving(config(agent).secret(secret), receive(agent));
+        let endpoint = endpoint.map_err(failed)?;
+        let address = SocketAddr::new(host.ip(), port);
+        let connection = endpoint.connect(address, left()?).map_err(failed)?;
+        let patience = agent.config.silence;
+        Ok(Self { connection, link, patience, end: Mutex::default() })
     }
+
+    /// Closes the sockets, and asks the target to end the connection.
+    fn end(&self) {
+        self.connection.abort();
+        let mut end = lock(&self.end);
+        if matches!(*end, End::NotAsked) {
+            let call = self.link.ask(Service::Tcp, self.connection.secret());
+            *end = End::Asked(call, Instant::now());
+        }
+    }
+
+    /// After [`Connected::end`]: whether the target places and reads nothing any more, or is lost.
+    fn has_ended(&self, peer: &Peer) -> bool {
+        let mut end = lock(&self.end);
+        let End::Asked(call, since) = *end else { return true };
+        if self.link.answered(call).is_some() || self.link.is_lost() {
+            *end = End::Confirmed;
+            return true;
+        }
+        if since.elapsed() > self.patience {
+            let why = "it does not confirm the end of a TCP connection";
+            peer.lose(lost(&peer.owner, why));
+        }
+        false
+    }
+}
+
+/// How both ends begin connections: nobody sends messages by them.
+fn config(agent: &Inner) -> Config {
+    Config::default().sockets(agent.config.tcp_sockets).window(LEAST_WINDOW)
+}
+
+/// The key of a peer's memory: asked for once.
+fn key(
+    agent: &Arc<Inner>,
+    peer: &Arc<Peer>,
+    memory: &PeerMemory,
+    until: Instant,
+) -> Result<RemoteMemory, AgentError> {
+    if let Some(key) = memory.tcp_key.get() {
+        return Ok(*key);
+    }
+    let left = || until.saturating_duration_since(Instant::now());
+    let link = agent.connect(peer, left())?;
+    let id = memory.extent.id.to_le_bytes();
+    let bytes = link.call(&peer.owner, Service::TcpKey, &id, left())?;
+    let refused = |why: String| AgentError::Refused { peer: peer.owner.to_string(), why };
+    let key = RemoteMemory::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
+    Ok(*memory.tcp_key.get_or_init(|| key))
 }
 
 fn failed(peer: &Peer, cause: &TransportError) -> AgentError {
@@ -151,132 +259,20 @@ impl Path for Tcp {
         op: Op,
         peer: &Arc<Peer>,
         part: &Arc<Part>,
-        _: &AtomicBool,
+        limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let agent = self.agent.upgrade().ok_or_else(|| ended(&part.local.extent.owner))?;
-        let lease = part.remote.lease(peer)?;
-        let made = peer.sockets.get(&agent, peer)?;
-        let remote = made.key(&agent, peer, part.remote.extent.id)?;
-        let work = Work {
-            op,
-            peer: peer.clone(),
-            part: part.clone(),
-            made,
-            remote,
-            under_way: VecDeque::new(),
-            next: 0,
-            cancelled: false,
-            error: None,
-            over: false,
-            _lease: lease,
-        };
-        Started::by(work)
-    }
-}
-
-/// A transfer under way: one read or write for each piece.
-struct Work {
-    op: Op,
-    peer: Arc<Peer>,
-    part: Arc<Part>,
-    made: Arc<Connected>,
-    remote: RemoteMemory,
-    under_way: VecDeque<Operation>,
-    /// The first piece that has not been posted.
-    next: usize,
-    cancelled: bool,
-    /// The first that went wrong: nothing more is posted.
-    error: Option<AgentError>,
-    /// Nothing is under way, or the connection has ended.
-    over: bool,
-    _lease: Lease,
-}
-
-impl Work {
-    /// Posts as many pieces as the connection takes.
-    fn post(&mut self) -> Result<(), TransportError> {
-        let rest = &self.part.pieces[self.next..];
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let mut posting = self.made.connection.posting();
-        for piece in rest {
-            let local = self.part.local.region().slice(piece.local, piece.len as usize)?;
-            let remote = self.remote.at(piece.remote);
-            let posted = match self.op {
-                Op::Read => posting.read(local, remote),
-                Op::Write => posting.write(local, remote),
-            };
-            match posted {
-                Ok(operation) => self.under_way.push_back(operation),
-                // Other transfers may have taken all.
-                Err(TransportError::Post(PostError::TooMany { .. })) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-            self.next += 1;
-        }
-        Ok(())
-    }
-
-    /// Whether nothing is under way any more and nothing is to be posted.
-    fn advance(&mut self) -> Result<bool, TransportError> {
-        while let Some(&first) = self.under_way.front() {
-            match self.made.connection.test(first) {
-                Ok(None) => break,
-                Ok(Some(_)) => {}
-                Err(error) if error.ends_connection() => return Err(error),
-                Err(error) => self.fail(&error),
-            }
-            self.under_way.pop_front();
-        }
-        if self.cancelled || self.error.is_some() {
-            return Ok(self.under_way.is_empty());
-        }
-        self.post()?;
-        Ok(self.under_way.is_empty() && self.next == self.part.pieces.len())
-    }
-
-    fn fail(&mut self, error: &TransportError) {
-        let error = match error {
-            TransportError::Refused(Refusal::UnknownKey) => self.part.remote.extent.deregistered(),
-            error => failed(&self.peer, error),
-        };
-        self.error.get_or_insert(error);
-    }
-}
-
-impl Flight for Work {
-    fn poll(&mut self) -> Result<bool, AgentError> {
-        match self.advance() {
-            Ok(true) => {
-                self.over = true;
-                self.error.take().map_or(Ok(true), Err)
-            }
-            Ok(false) => Ok(false),
-            Err(error) => Err(failed(&self.peer, &error)),
-        }
-    }
-
-    fn cancel(&mut self) {
-        self.cancelled = true;
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // Ends the connection, and with it the other transfers on it, so that nothing is read from a
-        // socket into the local memory any more.
-        self.peer.sockets.discard(&self.made);
-        self.made.connection.abort();
+        let (lease, until) = (part.remote.lease(peer)?, limit.until());
+        let made = peer.sockets.get(&agent, peer, until)?;
+        let remote = key(&agent, peer, &part.remote, until)?;
+        Started::by(Work::new(op, (peer.clone(), lease), part.clone(), made, remote))
     }
 }
 
 pub(super) fn tcp(pair: &Pair<'_>) -> Attempt {
     let no = |why: AgentError| vec![Reason::new(PathKind::Tcp.to_string(), why)];
-    let made = pair.peer.sockets.get(pair.agent, pair.peer).map_err(no)?;
-    made.key(pair.agent, pair.peer, pair.remote.extent.id).map_err(no)?;
+    let until = pair.until;
+    let made = pair.peer.sockets.get(pair.agent, pair.peer, until).map_err(no)?;
+    key(pair.agent, pair.peer, pair.remote, until).map_err(no)?;
     Ok((Box::new(Tcp { agent: Arc::downgrade(pair.agent) }), made.connection.explain()))
 }

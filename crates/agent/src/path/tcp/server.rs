@@ -1,6 +1,6 @@
 //! The end that is asked: accepts the connections of peers, and serves their reads and writes.
 
-use super::{Invitation, receive};
+use super::{Invitation, config, receive};
 use crate::control::link::{Link, LinkId};
 use crate::inner::Inner;
 use crate::lock;
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use warpverbs_devmem::transport::{
-    Closer, Config, Connection, Endpoint, Listener, Registration, TransportError,
+    Closer, Connection, Endpoint, Invitations, Listener, Registration, TransportError,
 };
 use warpverbs_mem::{Access, Region};
 
-/// A connection has so long to say whose it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For as long as the other end lives; its loss is seen by the control connection.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Between two attempts to accept while the process has no descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Connections of an agent, each of which has a thread.
+const MOST_SERVED: usize = 1024;
 
 /// The sockets of this agent, once a peer has asked for them.
 #[derive(Default)]
@@ -44,28 +44,48 @@ struct Server {
 /// What the threads share.
 struct Shared {
     endpoint: Endpoint,
-    secret: [u8; 16],
+    invitations: Invitations,
     connections: Mutex<Connections>,
 }
 
 #[derive(Default)]
 struct Connections {
-    /// What connections say first, and the control connections by which they were asked for.
-    tickets: Vec<([u8; 16], LinkId)>,
+    /// Those that have not come yet.
+    invited: Vec<Guest>,
     served: Vec<Served>,
     closed: bool,
 }
 
+/// Whose a connection is.
+#[derive(Clone)]
+struct Guest {
+    secret: [u8; 16],
+    /// The control connection by which it was asked for, and with which it ends.
+    by: LinkId,
+    /// The name of the agent that has asked.
+    from: Arc<str>,
+}
+
 struct Served {
-    /// The control connection with which it ends, unless it has not said so yet.
-    by: Option<LinkId>,
+    guest: Guest,
     connection: Arc<Connection>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Serving {
-    /// How a peer connects; listens if this is the first that asks.
-    pub(crate) fn invite(&self, agent: &Inner, link: &Link) -> Result<Vec<u8>, String> {
+    /// How a peer connects; listens if this is the first that asks. The connection that it has is
+    /// ended before. Where `bytes` are the secret of a connection, that one is ended and there is no
+    /// other.
+    pub(crate) fn invite(
+        &self,
+        agent: &Inner,
+        (link, from): (&Link, &Arc<str>),
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        self.end(|guest| guest.by == link.id && (bytes.is_empty() || guest.secret == bytes));
+        if !bytes.is_empty() {
+            return Ok(Vec::new());
+        }
         if !agent.config.allows(PathKind::Tcp) {
             return Err(super::super::EXCLUDED.to_owned());
         }
@@ -74,12 +94,38 @@ impl Serving {
             *stage = Stage::Open(Server::start(agent).map_err(|error| error.to_string())?);
         }
         let Stage::Open(server) = &*stage else { return Err("this agent has ended".to_owned()) };
-        let ticket = random().map_err(|error| error.to_string())?;
+        let secret = random().map_err(|error| error.to_string())?;
         let mut connections = lock(&server.shared.connections);
-        connections.tickets.retain(|(_, by)| *by != link.id);
-        connections.tickets.push((ticket, link.id));
-        let invitation = Invitation { port: server.port, secret: server.shared.secret, ticket };
+        if connections.invited.len() + connections.served.len() >= MOST_SERVED {
+            return Err(format!("this agent serves {MOST_SERVED} TCP connections already"));
+        }
+        connections.invited.push(Guest { secret, by: link.id, from: from.clone() });
+        server.shared.invitations.add(secret);
+        let invitation = Invitation { port: server.port, secret };
         postcard::to_stdvec(&invitation).map_err(|error| error.to_string())
+    }
+
+    /// An agent asks by a control connection: of those that it had before, it has given up all. What
+    /// their connections have not placed yet, because this process was stopped perhaps, would overwrite
+    /// what the agent does from now on.
+    pub(crate) fn fence(&self, link: &Link, from: &str) {
+        self.end(|guest| guest.by != link.id && *guest.from == *from);
+    }
+
+    /// Ends connections. On return none of them touches memory any more.
+    fn end(&self, which: impl Fn(&Guest) -> bool) {
+        let Stage::Open(server) = &*lock(&self.0) else { return };
+        let mut connections = lock(&server.shared.connections);
+        connections.invited.retain(|guest| {
+            let keep = !which(guest);
+            if !keep {
+                server.shared.invitations.revoke(&guest.secret);
+            }
+            keep
+        });
+        let ended: Vec<_> =
+            connections.served.iter().filter(|served| which(&served.guest)).collect();
+        ended.iter().for_each(|served| served.connection.abort());
     }
 
     /// Lets peers that were invited reach `region`.
@@ -92,12 +138,7 @@ impl Serving {
 
     /// The control connection has ended.
     pub(crate) fn forget(&self, link: &Link) {
-        if let Stage::Open(server) = &*lock(&self.0) {
-            let mut connections = lock(&server.shared.connections);
-            connections.tickets.retain(|(_, by)| *by != link.id);
-            let its = |served: &&Served| served.by == Some(link.id);
-            connections.served.iter().filter(its).for_each(|served| served.connection.abort());
-        }
+        self.end(|guest| guest.by == link.id);
     }
 
     /// Ends all connections, and waits for their threads.
@@ -119,18 +160,17 @@ impl Serving {
 
 impl Server {
     fn start(agent: &Inner) -> Result<Self, AgentError> {
-        let config = &agent.config;
-        let secret = random()?;
         let failed = |error: TransportError| {
             AgentError::system("TCP listener", std::io::Error::other(error.to_string()))
         };
         // Peers take the smaller number of sockets.
-        let of_sockets = Config::default().secret(secret).sockets(config.tcp_sockets);
-        let endpoint = Endpoint::receiving(of_sockets, receive(agent)).map_err(failed)?;
-        let address = SocketAddr::new(config.listen.ip(), config.tcp_port);
-        let listener = endpoint.listen(address).map_err(failed)?;
+        let endpoint = Endpoint::receiving(config(agent), receive(agent)).map_err(failed)?;
+        let invitations = Invitations::default();
+        let address = SocketAddr::new(agent.config.listen.ip(), agent.config.tcp_port);
+        let listener = endpoint.listen_for(&invitations, address).map_err(failed)?;
         let (port, closer) = (listener.address().port(), listener.closer().map_err(failed)?);
-        let shared = Arc::new(Shared { endpoint, secret, connections: Mutex::default() });
+        let connections = Mutex::default();
+        let shared = Arc::new(Shared { endpoint, invitations, connections });
         let accepting = shared.clone();
         let thread = spawn("wv-agent-accept", move || accepting.accept(listener))?;
         Ok(Self { shared, port, closer, thread })
@@ -144,61 +184,54 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 
 impl Shared {
     fn accept(self: Arc<Self>, mut listener: Listener) {
+        let mut failing = false;
         loop {
             let accepted = listener.accept(&self.endpoint, FOREVER);
             if lock(&self.connections).closed {
                 return;
             }
             match accepted {
-                Ok(connection) => self.clone().begin(connection),
+                Ok(connection) => {
+                    self.clone().begin(connection);
+                    failing = false;
+                }
                 Err(TransportError::Timeout { .. }) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     std::thread::sleep(PAUSE);
                 }
             }
         }
     }
 
-    /// Gives the connection a thread.
+    /// Gives the connection a thread, unless its invitation was revoked.
     fn begin(self: Arc<Self>, connection: Connection) {
         let connection = Arc::new(connection);
         let (shared, its) = (self.clone(), connection.clone());
         let mut connections = lock(&self.connections);
+        let at = connections.invited.iter().position(|guest| guest.secret == *connection.secret());
+        let Some(at) = at else { return };
+        let guest = connections.invited.swap_remove(at);
         if connections.closed {
             return;
         }
-        // It looks for itself among the connections, so it waits for this lock.
+        // It takes itself out of the list at its end, for which it waits for this lock.
         match spawn("wv-agent-tcp", move || shared.serve(&its)) {
             Ok(thread) => {
                 let thread = Some(thread);
-                connections.served.push(Served { by: None, connection, thread });
+                connections.served.push(Served { guest, connection, thread });
             }
             Err(error) => tracing::warn!(%error, "a connection cannot be served"),
         }
     }
 
     fn serve(&self, connection: &Arc<Connection>) {
-        let served = self
-            .admit(connection)
-            .and_then(|()| connection.serve(FOREVER, || false).map_err(|error| error.to_string()));
-        if let Err(why) = served {
+        if let Err(why) = connection.serve(FOREVER, || false) {
             tracing::debug!(%why, "a TCP connection has ended");
         }
         connection.abort();
         lock(&self.connections).served.retain(|other| !Arc::ptr_eq(&other.connection, connection));
-    }
-
-    /// Learns whose it is.
-    fn admit(&self, connection: &Arc<Connection>) -> Result<(), String> {
-        let ticket = connection.wait_notification(HANDSHAKE).map_err(|error| error.to_string())?;
-        let mut connections = lock(&self.connections);
-        let at = connections.tickets.iter().position(|(known, _)| *known == ticket[..]);
-        let (_, by) = connections.tickets.swap_remove(at.ok_or("an unknown ticket")?);
-        let same = |served: &&mut Served| Arc::ptr_eq(&served.connection, connection);
-        if let Some(served) = connections.served.iter_mut().find(same) {
-            served.by = Some(by);
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::LIMIT;
 use super::exchange::{COUNTER, COUNTER_BYTES, Exchange};
 use super::memory::{LABEL, Side};
-use super::messages::{Filling, Request, ask, check};
+use super::messages::{Filling, Message, Request, check};
 use super::plan::{Amount, Case, MeasureArgs, Pair, Plan};
 use super::row::AgentRow;
 use crate::stats::Summary;
@@ -15,9 +15,11 @@ use warpverbs::agent::{
     Agent, AgentConfig, BlockList, Op, PathKind, PostOptions, Registration, RemoteMemory, State,
     Transfer,
 };
+use warpverbs_control::Connection;
 
 pub(super) struct Client<'a> {
     side: &'a Side,
+    control: Connection<Message>,
     agent: Agent,
     server: String,
     address: SocketAddr,
@@ -29,19 +31,27 @@ impl<'a> Client<'a> {
     pub(super) fn connect(
         side: &'a Side,
         args: &MeasureArgs,
-        listen: SocketAddr,
-        address: SocketAddr,
+        mut control: Connection<Message>,
     ) -> Result<Self> {
-        let config = side.config().listen(listen).queue_pairs(args.queue_pairs);
+        let at = control.local_addr()?.ip().to_canonical();
+        let config = side.config(at)?.listen(SocketAddr::new(at, 0));
+        let config = config.queue_pairs(args.queue_pairs);
         let config = config.copy_by(args.copy_by.into());
         let path = args.require.map(PathKind::from);
         let config = path.into_iter().fold(config, AgentConfig::require);
         let config = args.kernel_blocks.into_iter().fold(config, AgentConfig::kernel_blocks);
         // Several clients of one server differ.
-        let agent = Agent::new(&format!("perf client {}", std::process::id()), config)?;
+        let name = format!("perf client {}", std::process::id());
+        let agent = Agent::new(&name, config)?;
+        control.send(&Message::Meet { client: name })?;
+        let address = match control.recv("met", LIMIT)? {
+            Message::Met { agent } => agent,
+            other => return Err(control.out_of_turn(&other, "met").into()),
+        };
+        control.during("while it measured");
         let server = agent.fetch_metadata(address, LIMIT).context("the server's metadata")?;
         agent.send_metadata(address, &agent.metadata()?, LIMIT)?;
-        Ok(Self { side, agent, server, address, tag: 0 })
+        Ok(Self { side, control, agent, server, address, tag: 0 })
     }
 
     /// All rows; those that were measured are in `rows` whatever happens. `notes` gets how each pair
@@ -56,7 +66,7 @@ impl<'a> Client<'a> {
         for pair in &plan.pairs {
             let Pair { here, there } = *pair;
             let local = self.side.register(&self.agent, here, bytes)?;
-            ask(&self.agent, &Request::Register { mem: there, bytes })?;
+            self.ask(Request::Register { mem: there, bytes })?;
             self.agent.fetch_metadata(self.address, LIMIT)?;
             let remote = self.agent.remote(&self.server, LABEL)?;
             let counter = self.agent.alloc(COUNTER_BYTES, COUNTER)?;
@@ -74,8 +84,24 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<()> {
-        ask(&self.agent, &Request::Finish)
+    /// Tells the server how it ended.
+    pub(super) fn finish(mut self, end: Result<()>) -> Result<()> {
+        match end {
+            Ok(()) => self.ask(Request::Finish),
+            Err(error) => {
+                self.control.farewell(&Message::Failed(format!("{error:#}")));
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the server, and waits for its answer.
+    fn ask(&mut self, request: Request) -> Result<()> {
+        self.control.send(&Message::Request(request))?;
+        match self.control.recv("done", LIMIT)? {
+            Message::Done => Ok(()),
+            other => Err(self.control.out_of_turn(&other, "done").into()),
+        }
     }
 
     fn row(
@@ -88,15 +114,15 @@ impl<'a> Client<'a> {
         self.tag += 1;
         let (tag, bytes) = (self.tag, case.total());
         let order = case.layout.order(case.shape.count);
-        // What the whole of the peer's memory holds, as it lies here.
+        // The bytes of all of the peer's memory, in the order in which they lie here.
         let expected = arranged(&Filling::Data(tag).bytes(bytes as usize), case, &order);
         match op {
             Op::Write => {
-                ask(&self.agent, &Request::Fill { bytes, with: Filling::Poison(tag) })?;
+                self.ask(Request::Fill { bytes, with: Filling::Poison(tag) })?;
                 local.write(0, &expected)?;
             }
             Op::Read => {
-                ask(&self.agent, &Request::Fill { bytes, with: Filling::Data(tag) })?;
+                self.ask(Request::Fill { bytes, with: Filling::Data(tag) })?;
                 local.write(0, &expected.iter().map(|byte| !byte).collect::<Vec<_>>())?;
             }
         }
@@ -110,7 +136,7 @@ impl<'a> Client<'a> {
             .collect::<Result<_, _>>()?;
         let ran = run(&transfers, plan)?;
         match op {
-            Op::Write => ask(&self.agent, &Request::Compare { bytes, tag })?,
+            Op::Write => self.ask(Request::Compare { bytes, tag })?,
             Op::Read => check(local, &expected)?,
         }
         let mut row = AgentRow::of(*pair, case, &transfers[0].telemetry()?, making);
@@ -132,8 +158,8 @@ impl<'a> Client<'a> {
         let all = Filling::Data(tag).bytes(2 * bytes as usize);
         let (theirs, ours) = all.split_at(bytes as usize);
         let poison = Filling::Poison(tag);
-        ask(&self.agent, &Request::Fill { bytes: 2 * bytes, with: poison })?;
-        ask(&self.agent, &Request::Fill { bytes, with: Filling::Data(tag) })?;
+        self.ask(Request::Fill { bytes: 2 * bytes, with: poison })?;
+        self.ask(Request::Fill { bytes, with: Filling::Data(tag) })?;
         let theirs_poisoned = theirs.iter().map(|byte| !byte).collect::<Vec<_>>();
         local.write(0, &[ours, &theirs_poisoned].concat())?;
         counter.write(0, &[0; COUNTER_BYTES as usize])?;
@@ -143,10 +169,10 @@ impl<'a> Client<'a> {
         };
         let warmup = plan.warmup.min(1 << 20) as u32;
         let here = Exchange { bytes, threads: case.threads, begins: true, warmup, rounds };
-        ask(&self.agent, &Request::Exchange(Exchange { begins: false, ..here }))?;
+        self.ask(Request::Exchange(Exchange { begins: false, ..here }))?;
         let running = here.start(self.side, &self.agent, (local, counter), &self.server)?;
         let (path, each) = running.finish()?;
-        ask(&self.agent, &Request::Compare { bytes: 2 * bytes, tag })?;
+        self.ask(Request::Compare { bytes: 2 * bytes, tag })?;
         check(local, &[ours, theirs].concat())?;
         let mut row = AgentRow::new(*pair, case, path.to_string());
         let rounds = u64::from(rounds);
@@ -154,7 +180,7 @@ impl<'a> Client<'a> {
         Ok(row)
     }
 
-    /// What preparing lists and making transfers of them takes.
+    /// The time that preparing lists and making transfers of them takes.
     fn making(&self, op: Op, case: &Case, lists: &Lists, count: u32) -> Result<Making> {
         let (mut prepare, mut make, mut initialize) = (Vec::new(), Vec::new(), Vec::new());
         let index: Vec<u32> = (0..case.shape.count as u32).collect();
@@ -180,7 +206,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What getting a transfer takes.
+/// The time that getting a transfer takes.
 pub(super) struct Making {
     pub(super) prepare: Option<Summary>,
     pub(super) make: Option<Summary>,
@@ -256,7 +282,7 @@ fn run(transfers: &[Transfer], plan: &Plan) -> Result<Ran> {
 
 fn one_thread(transfer: &Transfer, plan: &Plan, barrier: &Barrier) -> Result<Ran> {
     let warm = (0..plan.warmup).try_for_each(|_| once(transfer).map(drop));
-    // Whoever has failed lets the others go on, too.
+    // A thread that has failed lets the others go on, too.
     barrier.wait();
     warm?;
     let mut ran = Ran { post: vec![], transfer: vec![], transfers: 0, took: Duration::ZERO };

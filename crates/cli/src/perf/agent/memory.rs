@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use warpverbs::agent::{Agent, AgentConfig, Registration};
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
 use warpverbs::raw::mem::HostBuf;
@@ -45,32 +45,53 @@ pub(super) struct Side {
     pub(super) gpu: Arc<dyn Gpu>,
     /// Why this GPU.
     pub(super) why: String,
-    pub(super) nics: Vec<Device>,
+    server: bool,
+    link: Option<LinkKind>,
+    token: String,
+    /// In the order of their names; none yet for a software NIC, whose interface is that of the
+    /// connection to the peer.
+    named: Vec<Option<Device>>,
+    nics: OnceLock<Vec<Device>>,
 }
 
 impl Side {
-    pub(super) fn open(args: &SideArgs, server: bool, bind: IpAddr) -> Result<Self> {
+    pub(super) fn open(args: &SideArgs, server: bool) -> Result<Self> {
         let opened = gpu::open_explained(args.gpu.parse::<GpuChoice>()?)?;
-        let open = |(name, number): (&str, u32)| -> Result<Device> {
-            if name != "soft" {
-                return Ok(Context::new()?.open(name)?);
-            }
-            let at = UdpConfig::at(SocketAddr::new(bind, 0));
-            let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
-            if let Some(link) = &args.link {
-                config.link = link.parse::<LinkKind>()?.at(at);
-            }
-            let config = config.with_env()?.for_process(2 * number + u32::from(server));
-            Ok(Context::builder().soft_config(config).build()?.open("soft")?)
+        let link = args.link.as_ref().map(|link| link.parse()).transpose()?;
+        let open = |name| -> Result<Option<Device>> {
+            Ok(if name == "soft" { None } else { Some(Context::new()?.open(name)?) })
         };
         let names = args.nic.split(',').filter(|name| *name != "none");
-        let nics = names.zip(0..).map(open).collect::<Result<_>>()?;
-        Ok(Self { gpu: opened.gpu, why: opened.why, nics })
+        let named = names.map(open).collect::<Result<_>>()?;
+        let (gpu, why, token) = (opened.gpu, opened.why, args.token.clone());
+        Ok(Self { gpu, why, server, link, token, named, nics: OnceLock::new() })
     }
 
-    pub(super) fn config(&self) -> AgentConfig {
-        let config = AgentConfig::default().gpu(&self.gpu);
-        self.nics.iter().fold(config, AgentConfig::nic)
+    /// For an agent on this interface.
+    pub(super) fn config(&self, at: IpAddr) -> Result<AgentConfig> {
+        let open = |(named, number): (&Option<Device>, u32)| match named {
+            Some(device) => Ok(device.clone()),
+            None => self.soft(at, number),
+        };
+        let nics = self.named.iter().zip(0..).map(open).collect::<Result<Vec<_>>>()?;
+        let nics = self.nics.get_or_init(|| nics);
+        let config = AgentConfig::default().gpu(&self.gpu).token(&*self.token);
+        Ok(nics.iter().fold(config, AgentConfig::nic))
+    }
+
+    fn soft(&self, at: IpAddr, number: u32) -> Result<Device> {
+        let at = UdpConfig::at(SocketAddr::new(at, 0));
+        let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
+        if let Some(link) = &self.link {
+            config.link = link.at(at);
+        }
+        let config = config.with_env()?.for_process(2 * number + u32::from(self.server));
+        Ok(Context::builder().soft_config(config).build()?.open("soft")?)
+    }
+
+    /// Those of its agent.
+    pub(super) fn nics(&self) -> &[Device] {
+        self.nics.get().map_or(&[], Vec::as_slice)
     }
 
     /// Registers so much memory of a kind.

@@ -1,14 +1,52 @@
-//! What the two ends say to each other: JSON in notifications of their agents.
+//! Messages between the two ends.
 
 use super::exchange::Exchange;
 use super::memory::Mem;
-use super::{LIMIT, server};
 use crate::perf::pattern::{compare, pattern, poison};
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use warpverbs::agent::{Agent, Registration};
+use std::net::SocketAddr;
+use warpverbs::agent::Registration;
 
-/// What the client asks for.
+/// A message of the connection on which the ends meet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// Client: the name of its agent.
+    Meet { client: String },
+    /// Server: where its agent listens.
+    Met { agent: SocketAddr },
+    /// Client.
+    Request(Request),
+    /// Server: the request was carried out.
+    Done,
+    /// Either: why it ends.
+    Failed(String),
+}
+
+impl warpverbs_control::Message for Message {
+    const NAME: [u8; 6] = *b"wvagnt";
+    const VERSION: u16 = 1;
+    const PROGRAM: &'static str = "warpverbs perf agent";
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Meet { .. } => "meet",
+            Self::Met { .. } => "met",
+            Self::Request(_) => "request",
+            Self::Done => "done",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// A request of the client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Register memory in place of what was registered.
@@ -23,14 +61,7 @@ pub(super) enum Request {
     Finish,
 }
 
-/// What the server says to each request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
-    Done,
-    Failed(String),
-}
-
-/// What memory holds before a row.
+/// The contents of memory before a row.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Filling {
     /// The data of a tag.
@@ -53,18 +84,4 @@ pub(super) fn check(memory: &Registration, expected: &[u8]) -> Result<()> {
     let mut found = vec![0; expected.len()];
     memory.read(0, &mut found)?;
     Ok(compare(0, expected, &found)?)
-}
-
-pub(super) fn send(agent: &Agent, peer: &str, message: &impl Serialize) -> Result<()> {
-    Ok(agent.notify(peer, &serde_json::to_vec(message)?, LIMIT)?)
-}
-
-/// Asks the server, and waits for its answer.
-pub(super) fn ask(agent: &Agent, request: &Request) -> Result<()> {
-    send(agent, server::NAME, request)?;
-    let answer = agent.wait_notification(LIMIT).context("the server's answer")?;
-    match serde_json::from_slice(&answer.bytes).context("the server's answer")? {
-        Answer::Done => Ok(()),
-        Answer::Failed(why) => bail!("the server: {why}"),
-    }
 }

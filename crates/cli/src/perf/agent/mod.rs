@@ -12,13 +12,14 @@ mod server;
 use super::busy::Watch;
 use super::output::{Chosen, Measured, Setting};
 use crate::local::LocalServer;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::Client;
 use memory::Side;
 use plan::{MeasureArgs, SideArgs};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
+use warpverbs_control::Connection;
 
 /// Which end this process is.
 #[derive(Subcommand, Clone, Debug)]
@@ -38,10 +39,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Options of a server: the client chooses everything else.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// Address to listen at; the software NIC uses it as well
+    /// Address to listen at; packets use the interface of the client's connection
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind: IpAddr,
-    /// TCP port; 0 is any
+    /// TCP port where client and server meet; 0 is any
     #[arg(short = 'p', long, default_value_t = PORT)]
     port: u16,
     /// Seconds to wait for a client that does not come
@@ -56,9 +57,12 @@ pub(crate) struct ServerArgs {
 pub(crate) struct ClientArgs {
     /// Host name or address of the server
     host: String,
-    /// TCP port of the server
+    /// TCP port where client and server meet
     #[arg(short = 'p', long, default_value_t = PORT)]
     port: u16,
+    /// Seconds to wait for a server that does not answer
+    #[arg(long, default_value_t = 5)]
+    wait: u64,
     #[command(flatten)]
     side: SideArgs,
     #[command(flatten)]
@@ -80,38 +84,38 @@ pub(crate) struct LocalArgs {
 pub(crate) fn run(command: &AgentCommand) -> Result<()> {
     match command {
         AgentCommand::Server(args) => server::run(args),
-        AgentCommand::Client(args) => {
-            let found = (args.host.as_str(), args.port).to_socket_addrs()?.next();
-            let address = found.with_context(|| format!("no address of {}", args.host))?;
-            measure(&args.side, &args.measure, address)
-        }
+        AgentCommand::Client(args) => measure(args),
         AgentCommand::Local(args) => {
             args.measure.plan()?;
-            let SideArgs { gpu, nic, link } = &args.side;
+            let SideArgs { gpu, nic, link, token } = &args.side;
             let gpu = args.peer_gpu.as_ref().unwrap_or(gpu);
-            let mut flags = vec!["--gpu", gpu, "--nic", nic];
+            let mut flags = vec!["--gpu", gpu, "--nic", nic, "--token", token];
             flags.extend(link.iter().flat_map(|link| ["--link", link]));
             let server = LocalServer::start(&["perf", "agent"], &flags)?;
-            measure(&args.side, &args.measure, server.addr)?;
+            measure(&ClientArgs {
+                host: server.addr.ip().to_string(),
+                port: server.addr.port(),
+                wait: 5,
+                side: args.side.clone(),
+                measure: args.measure.clone(),
+            })?;
             server.finish()
         }
     }
 }
 
-fn measure(side: &SideArgs, args: &MeasureArgs, address: SocketAddr) -> Result<()> {
+fn measure(client: &ClientArgs) -> Result<()> {
+    let args = &client.measure;
     let plan = args.plan()?;
-    let bind = match (address.ip().is_loopback(), address) {
-        (true, _) => address.ip(),
-        (false, SocketAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        (false, SocketAddr::V6(_)) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let side = Side::open(side, false, bind)?;
-    let mut client = Client::connect(&side, args, SocketAddr::new(bind, 0), address)?;
+    let side = Side::open(&client.side, false)?;
+    let control = Connection::connect(&client.host, client.port, Duration::from_secs(client.wait))?;
+    let mut client = Client::connect(&side, args, control)?;
     let (watch, mut rows, mut notes) = (Watch::start(), Vec::new(), Vec::new());
-    let end = client.measure(&plan, &mut rows, &mut notes).and_then(|()| client.finish());
+    let end = client.measure(&plan, &mut rows, &mut notes);
+    let end = client.finish(end);
     let setting = Setting {
         gpu: Some(Chosen::new(side.gpu.info().name.clone(), &side.why)),
-        nic: match &side.nics[..] {
+        nic: match side.nics() {
             [nic, others @ ..] => {
                 let others = others.iter().map(|nic| format!(", {}", nic.info().name));
                 Chosen::new(others.fold(nic.info().name.clone(), |all, one| all + &one), nic.why())

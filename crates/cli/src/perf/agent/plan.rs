@@ -13,16 +13,20 @@ use warpverbs::agent::{CopyBy, Op, PathKind};
 /// Devices of one end.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SideArgs {
-    /// Whose kernels and memory are used: auto, simt, cuda or cuda:N
+    /// Device for kernels and memory: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
-    /// What the network path uses at both ends: none, soft or the name of a NIC; several are separated
+    /// NICs of the network path at both ends: none, soft or the name of a NIC; several are separated
     /// by commas
     #[arg(long, default_value = "none")]
     pub(super) nic: String,
-    /// What the software NIC sends its packets over: udp, shm or auto [default: udp]
+    /// Link of the software NIC: udp, shm or auto [default: udp]
     #[arg(long)]
     pub(super) link: Option<String>,
+    /// Secret that both ends share. The one by default is no secret: whoever reaches an end may use its
+    /// memory, which holds test data
+    #[arg(long, default_value = "public", env = "WARPVERBS_PERF_TOKEN", hide_env_values = true)]
+    pub(super) token: String,
 }
 
 /// What to measure.
@@ -67,7 +71,7 @@ pub(crate) struct MeasureArgs {
     /// Only this path may be taken
     #[arg(long, value_enum)]
     pub(super) require: Option<PathName>,
-    /// Who copies between memories that are mapped
+    /// How bytes are copied between memories that are mapped
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) copy_by: By,
     /// Blocks of threads of a copy by a kernel at most

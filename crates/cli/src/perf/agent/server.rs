@@ -1,41 +1,52 @@
 //! The end whose memory is read and written.
 
-use super::ServerArgs;
 use super::exchange::{COUNTER, COUNTER_BYTES, Running};
 use super::memory::Side;
-use super::messages::{Answer, Filling, Request, check, send};
+use super::messages::{Filling, Message, Request, check};
 use super::plan::MOST;
+use super::{LIMIT, ServerArgs};
 use crate::local::LISTENING;
 use crate::print;
 use crate::units;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::net::SocketAddr;
-use std::time::Duration;
-use warpverbs::agent::{Agent, Notification, Registration};
+use std::time::{Duration, Instant};
+use warpverbs::agent::{Agent, Registration};
+use warpverbs_control::{Connection, Listener};
 
 /// Name of its agent.
 pub(super) const NAME: &str = "perf server";
-/// Between two looks at whether the client is still there.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the connection. A client measures meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) fn run(args: &ServerArgs) -> Result<()> {
-    let side = Side::open(&args.side, true, args.bind)?;
-    let agent = Agent::new(NAME, side.config().listen(SocketAddr::new(args.bind, args.port)))?;
-    print::line(format!("{LISTENING}{}", agent.address()))?;
-    let mut next = agent.wait_notification(Duration::from_secs(args.wait))?;
-    let client = next.from.name.to_string();
+    let side = Side::open(&args.side, true)?;
+    let listener = Listener::bind(SocketAddr::new(args.bind, args.port))?;
+    print::line(format!("{LISTENING}{}", listener.addr()))?;
+    let mut control = listener.accept(Duration::from_secs(args.wait))?;
+    let outcome = follow(side, &mut control);
+    if let Err(error) = &outcome {
+        control.farewell(&Message::Failed(format!("{error:#}")));
+    }
+    outcome
+}
+
+fn follow(side: Side, control: &mut Connection<Message>) -> Result<()> {
+    let client = match control.recv("meet", LIMIT)? {
+        Message::Meet { client } => client,
+        other => return Err(control.out_of_turn(&other, "meet").into()),
+    };
+    let at = control.local_addr()?.ip().to_canonical();
+    let agent = Agent::new(NAME, side.config(at)?.listen(SocketAddr::new(at, 0)))?;
+    control.send(&Message::Met { agent: agent.address() })?;
     let mut server = Server { side, agent, client, memory: None, running: None };
     loop {
-        let request = serde_json::from_slice(&next.bytes).context("the client's request")?;
-        let answer = match server.serve(&request) {
-            Ok(()) => Answer::Done,
-            Err(error) => Answer::Failed(format!("{error:#}")),
-        };
-        send(&server.agent, &server.client, &answer)?;
+        let request = server.next(control)?;
+        server.serve(&request)?;
+        control.send(&Message::Done)?;
         if matches!(request, Request::Finish) {
             return Ok(());
         }
-        next = server.next()?;
     }
 }
 
@@ -49,16 +60,19 @@ struct Server {
 }
 
 impl Server {
-    /// The next request: a row may take as long as it wants to, if the client is there.
-    fn next(&self) -> Result<Notification> {
-        let client = self.client.as_str();
+    /// The next request. A row may take as long as it wants to, if the client is there: its agent says
+    /// so, and the connection says when its process has ended.
+    fn next(&self, control: &mut Connection<Message>) -> Result<Request> {
+        let since = Instant::now();
         loop {
-            match self.agent.wait_notification(LOOK) {
-                Ok(next) if &*next.from.name == client => return Ok(next),
-                Ok(other) => send(&self.agent, &other.from.name, &Answer::Failed(BUSY.to_owned()))?,
-                Err(_) if self.agent.knows(client) => {}
-                Err(_) => bail!("the client has ended"),
+            match control.poll()? {
+                Some(Message::Request(request)) => return Ok(request),
+                Some(other) => return Err(control.out_of_turn(&other, "request").into()),
+                None => {}
             }
+            let here = since.elapsed() < LIMIT || self.agent.knows(&self.client);
+            ensure!(here, "the client's agent {:?} does not answer any more", self.client);
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -100,5 +114,3 @@ impl Server {
         Ok((memory, counter))
     }
 }
-
-const BUSY: &str = "this server measures with another client";

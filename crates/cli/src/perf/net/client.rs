@@ -55,7 +55,7 @@ impl Client {
         Ok(Self { control, side, parts: 0, fresh: true, gpu_why })
     }
 
-    /// What is measured with.
+    /// The devices of the measurement.
     pub(crate) fn setting(&self) -> Setting {
         let gpu = self.side.gpu.as_ref().map(|gpu| {
             let info = gpu.info();
@@ -106,7 +106,7 @@ impl Client {
                 bar.set_message(format!("{} × {qps}", units::bytes(bytes)));
                 let row = self.row(request, &pairs, bytes);
                 let row = row
-                    .map_err(|error| explained(error, &pairs))
+                    .map_err(|error| explained(error, &self.side, &pairs))
                     .with_context(|| format!("{} on {qps} queue pairs", units::bytes(bytes)))?;
                 rows.push(row);
                 bar.inc(1);

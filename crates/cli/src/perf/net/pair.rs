@@ -1,7 +1,8 @@
 //! One end of a queue pair, and its memory.
 
 use super::messages::{End, Measure, Part};
-use super::side::Role;
+use super::side::{Role, Side};
+use super::watch::TooSlow;
 use crate::perf::pattern::{compare, pattern, poison};
 use crate::perf::plan::Op;
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +12,7 @@ use warpverbs::transport::{Endpoint, EndpointHandle, MemoryRegion, RemoteRegion}
 /// One end of a queue pair.
 pub(crate) struct PairEnd {
     pub(crate) endpoint: Endpoint,
-    /// What the operation moves: source or destination.
+    /// The payload of the operation: source or destination.
     pub(crate) main: MemoryRegion,
     /// Memory for answers, on the first queue pair.
     pub(crate) back: Option<MemoryRegion>,
@@ -38,7 +39,7 @@ impl PairEnd {
         Self { endpoint, main, back, peer_main, peer_back: None, role, op, index, kernel }
     }
 
-    /// What its peer needs.
+    /// The part that its peer needs.
     pub(crate) fn end(&self) -> End {
         End {
             handle: self.endpoint.handle().to_bytes(),
@@ -153,16 +154,16 @@ impl PairEnd {
     }
 }
 
-/// The error, and what the first queue pair that is not well says of itself: a poll may show only
-/// what followed from it.
-pub(crate) fn explained(error: anyhow::Error, pairs: &[PairEnd]) -> anyhow::Error {
+/// The error, with the state of the first queue pair that is not well, because a poll may show only
+/// consequences of it, and with what the NIC says of its link, which may lead nowhere.
+pub(crate) fn explained(error: anyhow::Error, side: &Side, pairs: &[PairEnd]) -> anyhow::Error {
     let mut all = pairs.iter().filter_map(|pair| pair.endpoint.health().ok());
-    match all.find(|health| !health.is_ok()) {
-        Some(health) => {
-            let health = health.to_string();
-            let line = health.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-            anyhow::anyhow!("{error:#} [{line}]")
-        }
-        None => error,
+    let health = all.find(|health| !health.is_ok()).map(|health| health.to_string());
+    if health.is_none() && !error.chain().any(|cause| cause.is::<TooSlow>()) {
+        return error;
     }
+    let link = side.device.link().map(|link| format!("link: {link}"));
+    let lines: Vec<_> = health.iter().chain(&link).flat_map(|text| text.lines()).collect();
+    let line = lines.into_iter().map(str::trim).collect::<Vec<_>>().join("; ");
+    anyhow::anyhow!("{error:#} [{line}]")
 }

@@ -61,7 +61,7 @@ pub(crate) struct MeasureArgs {
     /// Where the payload of ends with kernels lies
     #[arg(long, value_enum, default_value = "device", requires = "gpu")]
     mem: Mem,
-    /// Who runs the NIC's engine, at both ends: the thread that measures, or one of its own
+    /// Thread that runs the NIC's engine, at both ends: the one that measures, or one of its own
     /// [default: inline, thread where a kernel posts]
     #[arg(long, value_enum)]
     engine: Option<EngineMode>,
@@ -71,7 +71,7 @@ pub(crate) struct MeasureArgs {
     /// Seed of the choice of lost datagrams
     #[arg(long, requires = "loss", default_value_t = 1)]
     seed: u64,
-    /// What leads to the peer: udp, shm (memory that both processes share) or auto
+    /// Link to the peer: udp, shm (memory that both processes share) or auto
     /// [default: what WARPVERBS_LINK says, or udp]
     #[arg(long)]
     link: Option<LinkKind>,

@@ -65,7 +65,8 @@ fn follow(serve: &Serve, control: &mut Connection<Message>) -> Result<()> {
                 pairs = meet(&side, control, &group)?;
             }
             Message::Part(part) => {
-                measure(&side, control, &pairs, &part).map_err(|error| explained(error, &pairs))?;
+                measure(&side, control, &pairs, &part)
+                    .map_err(|error| explained(error, &side, &pairs))?;
             }
             Message::End => return Ok(()),
             other => return Err(control.out_of_turn(&other, "group, part or end").into()),
@@ -73,7 +74,7 @@ fn follow(serve: &Serve, control: &mut Connection<Message>) -> Result<()> {
     }
 }
 
-/// What a client asks for is checked as the command line is: it comes from outside.
+/// A client's request is checked as the command line is: it comes from outside.
 fn check(serve: &Serve, setup: &Setup) -> Result<()> {
     let (ours, theirs) = (serve.op.word(), setup.op.word());
     ensure!(ours == theirs, "this server measures {ours}, the client {theirs}");

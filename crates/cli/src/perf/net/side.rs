@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::Gpu;
-use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, LinkKind, SoftNic, Step, UdpConfig};
+use warpverbs::raw::nic::{
+    Config, EngineThread, GiveWay, LinkConfig, LinkKind, SoftNic, Step, UdpConfig,
+};
 use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.
@@ -24,10 +26,13 @@ pub(crate) enum Role {
 pub(crate) struct Engine {
     nic: SoftNic,
     thread: Option<EngineThread>,
+    way: GiveWay,
 }
 
 /// Turns without news before a thread makes way for others, and between looks at the clock.
 const PATIENCE: u32 = 256;
+/// Turns that run the engine between two times that it gives way, about 10 µs.
+const LOOKS: u32 = 16;
 
 impl Engine {
     /// Something useful while there is nothing to do: a slice of the engine, or making way for the
@@ -37,12 +42,12 @@ impl Engine {
         match self.thread {
             None => {
                 let idle = self.nic.step() == Step::Idle;
-                // The peer may need this core.
-                if idle && fruitless > 16 * PATIENCE {
-                    std::thread::yield_now();
+                // The peer may need this core: there may be fewer than programs.
+                if idle && fruitless % LOOKS == LOOKS - 1 {
+                    self.way.give_way();
                 }
             }
-            Some(_) if fruitless > PATIENCE => std::thread::yield_now(),
+            Some(_) if fruitless > PATIENCE => self.way.give_way(),
             Some(_) => std::hint::spin_loop(),
         }
     }
@@ -93,7 +98,13 @@ impl Side {
             EngineMode::Inline => None,
         };
         let device = Context::builder().soft_nic(nic.clone()).build()?.open(NicChoice::Soft)?;
-        Ok(Self { role, setup, engine: Engine { nic, thread }, gpu, device })
+        Ok(Self {
+            role,
+            setup,
+            engine: Engine { nic, thread, way: GiveWay::default() },
+            gpu,
+            device,
+        })
     }
 
     pub(crate) fn row_limit(&self) -> Duration {

@@ -29,10 +29,10 @@ pub(crate) struct ShmemArgs {
     /// launcher, which gives rank and world size by the environment, one for every process
     #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]
     gpus: Vec<String>,
-    /// What carries RDMA, to ranks that are not reached by loads and stores
+    /// The NIC for ranks that are not reached by loads and stores
     #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
     nic: String,
-    /// Who reads the queues of an RDMA device: auto, proxy (the CPU) or direct (the device)
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
     #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
     way: Way,
     /// Which tables

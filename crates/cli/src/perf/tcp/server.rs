@@ -6,10 +6,15 @@ use super::case::{
 use super::{LIMIT, ServerArgs, cpu, memory};
 use crate::local::LISTENING;
 use crate::print;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Connection, Endpoint, TransportError};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use warpverbs::devmem::transport::{Closer, Config, Connection, Endpoint, TransportError};
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
 use warpverbs::raw::mem::Access;
 
@@ -18,6 +23,25 @@ const SOCKETS: u16 = 64;
 
 /// The client measures others between two requests. One that is gone has closed the connection.
 const BETWEEN: Duration = Duration::from_secs(3600);
+/// Connections that have asked for nothing yet. One more ends the oldest: anybody may connect.
+const MOST_SILENT: usize = 8;
+/// Connections that are measured at a time.
+const MOST_MEASURED: usize = 4;
+/// What a request may ask for, as clients do.
+const SIZES: RangeInclusive<u64> = 8..=1 << 30;
+/// While the system has no descriptor for another connection.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What the threads of a server share. It ends with the first client that was measured and has closed
+/// its connection, and with no other connection.
+struct Server {
+    endpoint: Endpoint,
+    gpu: Arc<dyn Gpu>,
+    closer: Closer,
+    silent: Mutex<VecDeque<Arc<Connection>>>,
+    measured: AtomicUsize,
+    done: AtomicBool,
+}
 
 pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let gpu = gpu::open(args.gpu.parse::<GpuChoice>()?)?;
@@ -25,16 +49,90 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let endpoint = args.receive.endpoint(config, &gpu)?;
     let mut listener = endpoint.listen(SocketAddr::new(args.bind, args.port))?;
     print::line(format!("{LISTENING}{}", listener.address()))?;
-    let connection = listener.accept(&endpoint, Duration::from_secs(args.wait))?;
+    let closer = listener.closer()?;
+    let (silent, measured, done) = Default::default();
+    let server = Arc::new(Server { endpoint, gpu, closer, silent, measured, done });
+    let (wait, began) = (Duration::from_secs(args.wait), Instant::now());
     loop {
-        let request = match connection.wait_notification(BETWEEN) {
-            Ok(request) => request,
-            Err(TransportError::Closed) => return Ok(connection.close(LIMIT)?),
-            Err(error) => return Err(error.into()),
-        };
-        let request: Request = serde_json::from_slice(&request).context("the client's request")?;
-        serve(&endpoint, &connection, &*gpu, &request)?;
+        let left = wait.saturating_sub(began.elapsed()).max(PAUSE);
+        let accepted = listener.accept(&server.endpoint, left);
+        if server.done.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match accepted {
+            Ok(connection) => server.begin(connection)?,
+            Err(error)
+                if server.measured.load(Ordering::Acquire) == 0 && began.elapsed() >= wait =>
+            {
+                return Err(error.into());
+            }
+            Err(TransportError::Timeout { .. }) => {}
+            Err(_) => thread::sleep(PAUSE),
+        }
     }
+}
+
+impl Server {
+    /// Gives a connection a thread, which ends with the process.
+    fn begin(self: &Arc<Self>, connection: Connection) -> Result<()> {
+        let connection = Arc::new(connection);
+        let mut silent = lock(&self.silent);
+        silent.push_back(connection.clone());
+        if silent.len() > MOST_SILENT
+            && let Some(oldest) = silent.pop_front()
+        {
+            oldest.abort();
+        }
+        drop(silent);
+        let server = self.clone();
+        let named = thread::Builder::new().name("perf-tcp".to_owned());
+        named.spawn(move || server.attend(connection))?;
+        Ok(())
+    }
+
+    fn attend(&self, connection: Arc<Connection>) {
+        let first = connection.wait_notification(BETWEEN);
+        lock(&self.silent).retain(|other| !Arc::ptr_eq(other, &connection));
+        let Ok(first) = first else { return };
+        let before = self.measured.fetch_add(1, Ordering::AcqRel);
+        let measured = match before < MOST_MEASURED {
+            true => self.measure(&connection, first),
+            false => Err(anyhow!("{MOST_MEASURED} others are measured")),
+        };
+        self.measured.fetch_sub(1, Ordering::AcqRel);
+        match measured {
+            Ok(()) => {
+                if let Some(connection) = Arc::into_inner(connection) {
+                    // The client has closed it already.
+                    let _ = connection.close(LIMIT);
+                }
+                self.done.store(true, Ordering::Release);
+                self.closer.close();
+            }
+            Err(why) => eprintln!("a connection has ended: {why:#}"),
+        }
+    }
+
+    /// Serves requests until the client closes the connection.
+    fn measure(&self, connection: &Connection, first: Vec<u8>) -> Result<()> {
+        let mut request = first;
+        loop {
+            let asked: Request =
+                serde_json::from_slice(&request).context("the client's request")?;
+            let bytes = asked.bytes;
+            ensure!(SIZES.contains(&bytes), "{bytes} bytes are asked for, expected {SIZES:?}");
+            serve(&self.endpoint, connection, &*self.gpu, &asked)?;
+            request = match connection.wait_notification(BETWEEN) {
+                Ok(request) => request,
+                Err(TransportError::Closed) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn serve(

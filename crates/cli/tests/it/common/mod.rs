@@ -1,5 +1,6 @@
 //! The program as a user runs it.
 
+pub(crate) mod hosts;
 pub(crate) mod server;
 
 use serde_json::Value;

@@ -3,10 +3,11 @@
 use super::{fails, program, text};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// A server on a port of its own. What starts one, and how a client is called, is each test's.
+/// A server on a port of its own. Each test starts it and its clients with flags of its own.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) addr: SocketAddr,
@@ -15,7 +16,11 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the program with the flags of `line`, and takes its address from its first line.
     pub(crate) fn listening(line: &str) -> Self {
-        let mut command = program(line);
+        Self::started(&mut program(line))
+    }
+
+    /// The same of a program that is to be run elsewhere.
+    pub(crate) fn started(command: &mut Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a server");
         let mut line = String::new();
@@ -23,6 +28,15 @@ impl Server {
         BufReader::new(stdout).read_line(&mut line).expect("its first line");
         let addr = line.trim().rsplit(' ').next().and_then(|addr| addr.parse().ok());
         Self { child, addr: addr.unwrap_or_else(|| panic!("no address in {line:?}")) }
+    }
+
+    /// Waits until `holds` for its process.
+    pub(crate) fn wait_until(&self, holds: impl Fn(u32) -> bool) {
+        let begun = Instant::now();
+        while !holds(self.child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the server does nothing");
+            thread::yield_now();
+        }
     }
 
     /// Waits for its end, which comes soon.

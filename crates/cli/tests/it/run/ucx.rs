@@ -1,9 +1,7 @@
-//! UCX's own benchmark over its transports of libibverbs, and Open MPI over UCX.
+//! UCX's own benchmark, over its transports of libibverbs and its own of mlx5.
 
-use super::{output, pair_in, ready, run};
-use crate::common::text;
+use super::{pair_in, ready, run};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 fn is_here() -> bool {
     let here = Path::new("/usr/bin/ucx_perftest").exists();
@@ -78,41 +76,4 @@ fn measure(test: &str, transports: &str) -> String {
     });
     assert!(said.contains("Final:"), "{test}: {said}");
     said
-}
-
-/// Two ranks, whose messages of up to 1 MiB are compared, over each of UCX's ways.
-#[test]
-fn open_mpi_exchanges() {
-    if !is_here() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("ping_pong");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/mpi_ping_pong.c");
-    let mut compiler = Command::new("mpicc.openmpi");
-    let compiled = compiler.args(["-O1", "-o"]).arg(&program).arg(source).status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        let reason = "needs the packages openmpi-bin and libopenmpi-dev";
-        assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
-        return eprintln!("SKIPPED: {reason}");
-    }
-    for transports in [VERBS, IB] {
-        two_ranks(&program, transports);
-    }
-}
-
-fn two_ranks(program: &Path, transports: &str) {
-    let inner = run("--");
-    let mut command = Command::new("mpirun.openmpi");
-    command.args(["--allow-run-as-root", "--oversubscribe", "-np", "2", "--mca", "pml", "ucx"]);
-    command.args(["--mca", "btl", "^openib"]).arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs().filter_map(|(name, value)| Some((name, value?))) {
-        command.env(name, value);
-    }
-    let output = output({
-        command.arg(program).envs(SETTINGS).env("UCX_TLS", transports).stdin(Stdio::null());
-        command
-    });
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && stdout.contains("done"), "{stdout}{stderr}");
 }

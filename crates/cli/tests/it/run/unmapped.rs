@@ -29,7 +29,7 @@ pub(super) fn compiled(name: &str, folder: &Path) -> Option<String> {
 
 /// The program does what it should on one device, where QPs are connected by loopback, and on two, by
 /// packets.
-fn passes(program: &str, case: &str) {
+pub(super) fn passes(program: &str, case: &str) {
     passes_as("", program, case);
 }
 

@@ -175,6 +175,7 @@ impl Engine {
         let at = usize::from(socket);
         let mut any = false;
         for _ in 0..TURN {
+            self.check_ending()?;
             self.inbound[at].ended |= self.protocol.is_finished(socket);
             // What is not announced has no place yet, and waits in the socket.
             let due = self.protocol.announced(socket);

@@ -52,6 +52,7 @@ impl Engine {
         let at = usize::from(socket);
         let mut any = false;
         for _ in 0..TURN {
+            self.check_ending()?;
             if self.inbound[at].ended || !self.digest(socket)? {
                 break;
             }

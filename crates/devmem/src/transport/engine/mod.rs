@@ -5,14 +5,15 @@ mod copies;
 mod device;
 mod inbound;
 mod outbound;
+#[cfg(test)]
+mod tests;
+mod transmit;
 
 pub(super) use device::Device;
 
 use super::error::TransportError;
 use super::keys::Keys;
-use super::protocol::{
-    Connection as Protocol, Event, Framing, Goodbye, Kind, Met, Payload, PeerError, Refusal, Source,
-};
+use super::protocol::{Connection as Protocol, Event, Goodbye, Kind, Met, PeerError, Refusal};
 use bounce::Bounce;
 use copies::{Copying, Then};
 use inbound::Inbound;
@@ -21,10 +22,9 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Region};
+use std::sync::atomic::{AtomicBool, Ordering};
+use warpverbs_mem::{HostBuf, MemError, Region};
 
-/// Payload up to this length is copied behind its header.
-const GATHERED: usize = 8 << 10;
 /// Passes without anything to do after which lazy news are sent.
 const LAZY: u32 = 256;
 /// Sockets other than the first are looked at in every so manyeth pass while nothing is expected.
@@ -73,6 +73,8 @@ pub(super) struct Engine {
     zeros: Option<Region>,
     memory_error: Option<MemError>,
     fault: Option<TransportError>,
+    /// Another thread wants the end.
+    ending: Arc<AtomicBool>,
     peer_finished: bool,
     passes: u32,
     idle: u32,
@@ -105,6 +107,7 @@ impl Engine {
             zeros: None,
             memory_error: None,
             fault: None,
+            ending: Arc::default(),
             peer_finished: false,
             passes: 0,
             idle: 0,
@@ -114,6 +117,18 @@ impl Engine {
 
     pub(super) fn sockets(&self) -> Arc<[TcpStream]> {
         self.sockets.clone()
+    }
+
+    /// Set by a thread that waits to abort: no system call begins after the one that is made.
+    pub(super) fn ending(&self) -> Arc<AtomicBool> {
+        self.ending.clone()
+    }
+
+    fn check_ending(&self) -> Result<(), TransportError> {
+        match self.ending.load(Ordering::Relaxed) {
+            true => Err(TransportError::Aborted),
+            false => Ok(()),
+        }
     }
 
     /// Where payload was put; `None` if the sockets receive by themselves.
@@ -278,81 +293,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Frames what can be sent, and sends what the sockets take. Whether anything was sent.
-    fn transmit(&mut self) -> Result<bool, TransportError> {
-        let mut any = false;
-        self.deferred = false;
-        let separate = self.protocol.agreed().send == Framing::Separate;
-        for socket in 0..self.sockets.len() as u16 {
-            if self.protocol.is_quiet() && self.outbound[usize::from(socket)].is_empty() {
-                continue;
-            }
-            loop {
-                while !self.protocol.is_quiet()
-                    && self.has_room(socket, separate)
-                    && let Some(frame) = self.protocol.next_frame(socket, &mut self.keys)
-                {
-                    self.outbound[usize::from(frame.carrier)].push(&frame.header);
-                    if let Some(payload) = frame.payload {
-                        self.attach(socket, &payload)?;
-                    }
-                }
-                if separate && socket != 0 {
-                    any |= self.flush(0)?;
-                }
-                if !self.flush(socket)? {
-                    break;
-                }
-                any = true;
-            }
-        }
-        Ok(any)
-    }
-
-    fn has_room(&self, socket: u16, separate: bool) -> bool {
-        let free = |at: usize| self.outbound[at].has_room();
-        free(usize::from(socket)) && (!separate || free(0))
-    }
-
-    fn attach(&mut self, socket: u16, payload: &Payload) -> Result<(), TransportError> {
-        let Payload { kind, id, source, offset, len } = *payload;
-        let chunk = self.protocol.agreed().chunk as usize;
-        let (region, offset) = match source {
-            Source::Message(id) => (self.memory_of(Class::Send, id), offset),
-            Source::Write(id) => (self.memory_of(Class::Write, id), offset),
-            Source::Notification(id) => (self.memory_of(Class::Notify, id), offset),
-            Source::Region { key, addr } => {
-                let (at, need) = (addr.wrapping_add(offset), super::protocol::Need::Read);
-                // The protocol has just asked for the key, but another thread may take it back.
-                let found = self.keys.find(key, at, len.into(), need);
-                (found.ok().or(self.zeros(chunk)?), 0)
-            }
-            Source::Zeros => (self.zeros(chunk)?, 0),
-        };
-        let outbound = &mut self.outbound[usize::from(socket)];
-        let Some(region) = region else { return Err(TransportError::UnknownOperation) };
-        let len = len as usize;
-        match region.kind() {
-            MemKind::Host if len <= GATHERED => outbound.gather(kind, id, &region, offset, len)?,
-            _ => outbound.attach(kind, id, region, offset, len, chunk)?,
-        }
-        Ok(())
-    }
-
-    fn zeros(&mut self, len: usize) -> Result<Option<Region>, MemError> {
-        if self.zeros.is_none() {
-            self.zeros = Some(HostBuf::region(len)?);
-        }
-        Ok(self.zeros.clone())
-    }
-
     fn memory_of(&self, class: Class, id: u64) -> Option<Region> {
         self.operations.get(&(class, id))?.memory.clone()
-    }
-
-    fn flush(&mut self, socket: u16) -> Result<bool, TransportError> {
-        let (at, protocol) = (usize::from(socket), &mut self.protocol);
-        self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
     }
 
     pub(super) fn handle_events(&mut self) {

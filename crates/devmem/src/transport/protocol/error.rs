@@ -131,6 +131,16 @@ pub enum PeerError {
         /// Bytes charged.
         charged: u64,
     },
+    /// The peer reads none of the answers to its reads and writes.
+    #[error("{kind:?} {id} came while {waiting} frames wait that the peer does not read")]
+    Unread {
+        /// Kind of the transfer.
+        kind: Kind,
+        /// Number of the transfer.
+        id: u64,
+        /// Frames that wait.
+        waiting: usize,
+    },
     /// An answer to no question.
     #[error("{kind:?} {id} belongs to no read or write that is under way")]
     NotAsked {

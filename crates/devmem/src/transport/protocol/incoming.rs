@@ -1,6 +1,6 @@
 //! Chunks as they arrive: headers are checked, and every payload byte gets a destination.
 
-use super::agreed::{Framing, MOST_ANNOUNCED, MOST_NOTIFICATION, OVERHEAD};
+use super::agreed::{Framing, MOST_ANNOUNCED, MOST_EAGER, MOST_NOTIFICATION, OVERHEAD};
 use super::connection::{Connection, Event, Need};
 use super::error::{Goodbye, PeerError, Refusal};
 use super::header::{HEADER, Header, Kind};
@@ -378,11 +378,15 @@ impl Connection {
                 let mut incoming = Incoming::new(header, target, refusal);
                 if eager {
                     incoming.charged = self.charge_peer(total)?;
+                    if total > MOST_EAGER {
+                        return Err(PeerError::NotPosted { id, posted });
+                    }
                 }
                 Ok(incoming)
             }
             Kind::Write => {
                 admit_numbered(kind, id, &self.writes_in, self.agreed.open)?;
+                self.check_answers(kind, id)?;
                 let refusal = memory.check(key, addr, total, Need::Write).err();
                 Ok(Incoming::new(header, Target::Region { key, addr }, refusal))
             }
@@ -396,6 +400,16 @@ impl Connection {
             }
             // The incoming half of a read is there from the moment at which it is posted.
             _ => Err(PeerError::NotAsked { kind, id }),
+        }
+    }
+
+    /// A peer that keeps to the number of operations that was agreed on has no more answers to come
+    /// than it has operations; beside them wait the requests of this end.
+    fn check_answers(&self, kind: Kind, id: u64) -> Result<(), PeerError> {
+        let (waiting, open) = (self.out.waiting(), self.agreed.open as usize);
+        match waiting >= 3 * open {
+            true => Err(PeerError::Unread { kind, id, waiting }),
+            false => Ok(()),
         }
     }
 
@@ -417,6 +431,7 @@ impl Connection {
     ) -> Result<(), PeerError> {
         let Header { kind, id, total, addr, key, .. } = *header;
         admit_numbered(kind, id, &self.reads_in, self.agreed.open)?;
+        self.check_answers(kind, id)?;
         if self.replies.contains(&id) {
             return Err(PeerError::Repeated { kind, id });
         }

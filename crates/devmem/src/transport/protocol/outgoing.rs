@@ -177,6 +177,11 @@ impl Outlet {
         self.control.push_back(Header { id, status, ..Header::new(Kind::WriteDone) });
     }
 
+    /// Frames without payload that no socket has taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.control.len()
+    }
+
     /// Whether all of a write was handed to the sockets.
     pub(super) fn is_sent(&self, write: u64) -> bool {
         !self.unsent.contains_key(&(Kind::Write, write))

@@ -80,16 +80,14 @@ pub(super) fn execute(
         Op::SendTo { .. } => Err(Stop::NoAnswer),
         Op::Read { remote, local } => read(env, q, remote, local, signaled),
         Op::CompareSwap { remote, compare, swap, result } => {
-            atomic(env, q, remote, Amo::compare_swap(compare, swap), (result, signaled))
+            atomic(env, q, remote, Amo::compare_swap(compare, swap), result)
         }
-        Op::FetchAdd { remote, add, result } => {
-            atomic(env, q, remote, Amo::fetch_add(add), (result, signaled))
-        }
+        Op::FetchAdd { remote, add, result } => atomic(env, q, remote, Amo::fetch_add(add), result),
         Op::MaskedCompareSwap { remote, operands, result } => {
-            atomic(env, q, remote, operands.into(), (result, signaled))
+            atomic(env, q, remote, operands.into(), result)
         }
         Op::MaskedFetchAdd { remote, operands, result } => {
-            atomic(env, q, remote, operands.into(), (result, signaled))
+            atomic(env, q, remote, operands.into(), result)
         }
         Op::Nop => Ok(Executed::default()),
         Op::LocalInval { rkey } => {
@@ -338,16 +336,13 @@ fn atomic(
     q: &mut SendQueue,
     remote: Remote,
     amo: Amo,
-    (result, signaled): (Sge, bool),
+    result: Sge,
 ) -> Result<Executed, Stop> {
     let (keys, size) = (&*env.keys, amo.size());
     check_initiator(q)?;
-    let inline =
-        (signaled && q.payload.takes(size.into())).then(|| SmallBuf::region(size as usize));
     let result = keys
         .lookup(&mut q.local_hint, q.pd, result.lkey.0, result.addr, size, Access::LOCAL_WRITE)
         .map_err(|error| local(Rule::Key { side: KeySide::Local, segment: 0, error }))?;
-    let result = inline.as_ref().map_or(result, whole);
     let rq = peer(env.receives, env.by_qpn, q)?;
     let refused = refused_by(rq.slot);
     let needed = Access::REMOTE_ATOMIC;
@@ -363,7 +358,6 @@ fn atomic(
         let old = amo.on_host(target.region, target.offset)?;
         let (how, len) = ((keys, &mut *env.copies, u64::MAX), u64::from(size));
         let upto = start(how, q, old.as_source(), &[result], len, || [vec![], vec![]])?;
-        keep(q, inline.as_ref());
         return Ok(Executed { upto, brought: size, ..Executed::default() });
     }
     if !env.atomics.is_free() {
@@ -371,7 +365,6 @@ fn atomic(
     }
     let atomic = Box::new(RemoteAtomic::start(amo, &target, Some(&result), env.copies, ())?);
     env.atomics.take(q.slot);
-    keep(q, inline.as_ref());
     let upto = Some(env.copies.next());
     Ok(Executed { upto, brought: size, delivery: None, atomic: Some(atomic) })
 }

@@ -26,7 +26,7 @@ mod tx;
 use super::report::Report;
 use super::tables::Tables;
 use crate::engine::access::Refusal;
-use crate::link::Link;
+use crate::link::{Link, Peer, QpnPart};
 use crate::qp::receive::Receives;
 use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
@@ -42,6 +42,8 @@ use warpverbs_rc::{Connection, Instant, WrId};
 
 /// Batches received before a timer is processed: about what a socket holds.
 const OVERDUE_LOOKS: usize = 64;
+/// Slices without connections between two looks at the link.
+const RESTS: u32 = 64;
 
 /// Where the payload of a request lies. Keys are looked up again for every packet, so memory may go
 /// away at any time.
@@ -162,6 +164,8 @@ pub(crate) struct Network {
     /// Emptied trains, for their memory.
     spare: Vec<Vec<u8>>,
     pub(crate) conns: Connections,
+    /// Slices in which there was no connection.
+    rested: u32,
 }
 
 /// All connections, and what they share apart from the link. Receiving packets needs no more, so
@@ -189,6 +193,8 @@ pub(crate) struct Connections {
     /// Slots with something to complete or to send.
     queue: VecDeque<QpSlot>,
     timers: BinaryHeap<Reverse<(u64, QpSlot)>>,
+    /// Those that have run out, while they are handled.
+    due: Vec<(QpSlot, Peer)>,
     /// Connections still to be served in this slice.
     turn: usize,
     /// Slots whose peers have been sent an RNR NAK or zero credits.
@@ -219,6 +225,7 @@ impl Network {
             queue: VecDeque::new(),
             turn: 0,
             timers: BinaryHeap::new(),
+            due: Vec::new(),
             awaiting_receives: Vec::new(),
             bouncing: Vec::new(),
             pool: Pool::default(),
@@ -226,7 +233,7 @@ impl Network {
             reports: Vec::new(),
         };
         let (train, blocked, spare) = (Train::default(), VecDeque::new(), Vec::new());
-        Self { link, train, blocked, spare, conns }
+        Self { link, train, blocked, spare, conns, rested: 0 }
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
@@ -298,17 +305,24 @@ impl Connections {
 }
 
 impl Network {
-    /// Whether there is nothing to do: no link, or no connection.
-    pub(super) fn is_off(&self) -> bool {
-        self.link.is_none()
-            || self.conns.live == 0 && self.conns.datagram_qps == 0 && self.blocked.is_empty()
+    /// Whether this slice has nothing to do: there is no link, or no connection. Without connections the
+    /// link is served now and then all the same: peers on this host see that this end has a
+    /// processor, so its silence is not waited for.
+    pub(super) fn rests(&mut self) -> bool {
+        if self.link.is_none() {
+            return true;
+        }
+        if self.conns.live > 0 || self.conns.datagram_qps > 0 || !self.blocked.is_empty() {
+            return false;
+        }
+        self.rested = self.rested.wrapping_add(1);
+        !self.rested.is_multiple_of(RESTS)
     }
 
     /// Before the connections are served: what has arrived if a timer has run out, timers, receives
     /// that peers wait for, and what the link did not take. Whether anything was achieved.
     pub(super) fn begin(&mut self, tables: &mut Tables, now: u64) -> bool {
-        let mut busy = self.receive_overdue(tables, now);
-        self.conns.ring_timers(now);
+        let mut busy = self.ring_timers(tables, now);
         self.conns.poll_receives(tables);
         busy |= self.send_blocked(now);
         self.conns.turn = self.conns.queue.len();
@@ -346,12 +360,43 @@ impl Network {
         self.conns.served(slot);
     }
 
-    /// If a timer has expired, receives what has already arrived: an engine that did not run for a
-    /// while has missed no answer. Whether there was anything.
-    fn receive_overdue(&mut self, tables: &mut Tables, now: u64) -> bool {
-        let overdue = self.conns.timers.peek().is_some_and(|Reverse((due, _))| *due <= now);
-        let looks = if overdue { OVERDUE_LOOKS } else { 0 };
-        (0..looks).take_while(|_| self.receive_packets(tables, now) > 0).count() > 0
+    /// A connection begins: its peer is met before it can end unnoticed.
+    pub(in crate::engine) fn meet(&mut self, slot: QpSlot, now: u64) {
+        if let (Some(end), Some(link)) = (self.conns.end(slot), &mut self.link) {
+            let part = QpnPart::of(end.conn.config().dest_qpn.get());
+            link.meet(duration(now), end.peer, part);
+        }
+    }
+
+    /// Tells connections that their timers have run out. What is known of their peers is asked
+    /// first, then what has arrived is received: an engine that did not run for a while has missed
+    /// no answer. Whether anything had arrived.
+    fn ring_timers(&mut self, tables: &mut Tables, now: u64) -> bool {
+        if self.conns.timers.peek().is_none_or(|Reverse((due, _))| *due > now) {
+            return false;
+        }
+        let mut due = std::mem::take(&mut self.conns.due);
+        while let Some(slot) = self.conns.next_due(now) {
+            let peer = self.conns.end(slot).map(|end| (end.peer, end.conn.config().dest_qpn));
+            let peer = match (peer, &mut self.link) {
+                (Some((to, qpn)), Some(link)) if self.blocked.is_empty() => {
+                    link.peer(duration(now), to, QpnPart::of(qpn.get()))
+                }
+                _ => Peer::Unknown,
+            };
+            due.push((slot, peer));
+        }
+        let arrived = |_: &usize| self.receive_packets(tables, now) > 0;
+        let busy = (0..OVERDUE_LOOKS).take_while(arrived).count() > 0;
+        for (slot, peer) in due.drain(..) {
+            if let Some(end) = self.conns.end_mut(slot) {
+                end.conn.handle_timeout(Instant::from_nanos(now), peer);
+                self.conns.enqueue(slot);
+                self.conns.arm(slot);
+            }
+        }
+        self.conns.due = due;
+        busy
     }
 
     /// Something of the connections waits to be done, not for time.
@@ -398,7 +443,8 @@ impl Connections {
         self.awaiting_receives = awaiting_receives;
     }
 
-    fn ring_timers(&mut self, now: u64) {
+    /// The next connection with a timer that has run out.
+    fn next_due(&mut self, now: u64) -> Option<QpSlot> {
         while let Some(Reverse((due, slot))) = self.timers.peek().copied()
             && due <= now
         {
@@ -408,11 +454,11 @@ impl Connections {
             };
             end.armed = None;
             if end.conn.poll_timeout().is_some_and(|due| due.as_nanos() <= now) {
-                end.conn.handle_timeout(Instant::from_nanos(now));
-                self.enqueue(slot);
+                return Some(slot);
             }
             self.arm(slot);
         }
+        None
     }
 }
 

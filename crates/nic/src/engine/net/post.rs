@@ -111,8 +111,9 @@ fn start(
             local(Rule::NoReadResources { attr: "max_rd_atomic" })
         }
     })?;
-    let inline =
-        brought > 0 && wqe.flags.completion.is_signaled() && q.payload.takes(brought.into());
+    let inline = matches!(wqe.op, Op::Read { .. })
+        && wqe.flags.completion.is_signaled()
+        && q.payload.takes(brought.into());
     end.requests.push(Posted { index: q.next, outgoing, inline });
     conns.enqueue(q.slot);
     Ok(Started { away: true, brought, delivery: None })

@@ -5,24 +5,47 @@
 use super::ring::MEMORY;
 use crate::link::{QpnPart, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SocketFlags;
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-const MAGIC: [u8; 8] = *b"wvlink1\0";
+const MAGIC: [u8; 8] = *b"wvlink2\0";
 /// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
 /// `::ffff:a.b.c.d`), its port; the numbers in native byte order.
 const GREETING: usize = 34;
 
-/// Listens for those who have datagrams for `address`, or for a part of the QP numbers there.
-pub(super) fn listener(address: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
-    named::take(&named::name("link", address, part)?, SocketFlags::NONBLOCK)
+/// What rings are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Datagrams go through them.
+    Datagrams,
+    /// Datagrams go by UDP. Rings stay empty; they show that their consumer looks, or has ended.
+    Looks,
 }
 
-/// Connects to the link at `to`, which must be of the same user.
-pub(super) fn reach(to: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
-    named::reach(&named::name("link", to, part)?, SocketFlags::NONBLOCK)
+impl Purpose {
+    fn name(self, address: SocketAddr, part: Option<QpnPart>) -> io::Result<SocketAddrUnix> {
+        let what = match self {
+            Self::Datagrams => "link",
+            Self::Looks => "looks",
+        };
+        named::name(what, address, part)
+    }
+
+    /// Listens for those who have datagrams for `address`, or for a part of the QP numbers there.
+    pub(super) fn listener(
+        self,
+        address: SocketAddr,
+        part: Option<QpnPart>,
+    ) -> io::Result<OwnedFd> {
+        named::take(&self.name(address, part)?, SocketFlags::NONBLOCK)
+    }
+
+    /// Connects to the link at `to`, which must be of the same user.
+    pub(super) fn reach(self, to: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
+        named::reach(&self.name(to, part)?, SocketFlags::NONBLOCK)
+    }
 }
 
 /// The next peer that has connected, if it is of the same user.

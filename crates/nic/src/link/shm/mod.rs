@@ -8,10 +8,11 @@
 mod meet;
 mod ring;
 
-use super::{Arrival, Link, QpnPart, Seal, Sent, TrainLimits, UdpConfig, named, port};
+use super::{Arrival, Link, Peer, QpnPart, Seal, Sent, TrainLimits, UdpConfig, named, port};
 use crate::{Mtu, NicError};
+use meet::Purpose;
 use ring::{Consumer, Producer, RING, Record};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -69,6 +70,7 @@ struct Guest {
 /// One end of all rings of an address.
 #[derive(Debug)]
 pub struct Shm {
+    purpose: Purpose,
     local: SocketAddr,
     part: Option<QpnPart>,
     max_mtu: Mtu,
@@ -79,6 +81,8 @@ pub struct Shm {
     outgoing: Vec<Outgoing>,
     /// Where nobody was, and until when that is believed.
     absent: FxHashMap<(SocketAddr, QpnPart), Duration>,
+    /// Where somebody was.
+    ended: FxHashSet<(SocketAddr, Option<QpnPart>)>,
     incoming: Vec<Incoming>,
     guests: Vec<Guest>,
     /// The next look at the sockets.
@@ -95,30 +99,47 @@ impl Shm {
     /// "Any" as address; what the system refuses, such as an address in use.
     pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
         match config.shared {
-            false => Self::open(config, || listen(config.bind).map(|(at, fd)| (at, None, fd))),
-            true => Self::open(config, || share(config.bind)),
+            false => Self::open(config, Purpose::Datagrams, || {
+                listen(config.bind).map(|(at, fd)| (at, None, fd))
+            }),
+            true => Self::open(config, Purpose::Datagrams, || share(config.bind)),
         }
     }
 
     /// The place of `part` at an address that is shared, if there is one.
     pub(super) fn bind_part(config: &UdpConfig, part: Option<QpnPart>) -> Result<Self, NicError> {
+        Self::bind_for(Purpose::Datagrams, config, part)
+    }
+
+    /// What shows the peers on this host that the UDP link of `part` at an address looks at its
+    /// socket, and it the same of them.
+    pub(super) fn beside_udp(at: SocketAddr, part: Option<QpnPart>) -> Result<Self, NicError> {
+        Self::bind_for(Purpose::Looks, &UdpConfig::at(at), part)
+    }
+
+    fn bind_for(
+        purpose: Purpose,
+        config: &UdpConfig,
+        part: Option<QpnPart>,
+    ) -> Result<Self, NicError> {
         let at = config.bind;
         // Whoever had the part may be ending just now.
         let end = Instant::now() + if part.is_some() { port::LIMIT } else { Duration::ZERO };
-        let listener = || named::until(end, || meet::listener(at, part));
-        Self::open(config, || Ok((at, part, listener()?)))
+        let listener = || named::until(end, || purpose.listener(at, part));
+        Self::open(config, purpose, || Ok((at, part, listener()?)))
     }
 
     fn open(
         &UdpConfig { bind, max_mtu, .. }: &UdpConfig,
+        purpose: Purpose,
         listening: impl FnOnce() -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)>,
     ) -> Result<Self, NicError> {
         if bind.ip().is_unspecified() || bind.ip().is_multicast() {
             return Err(NicError::UnspecifiedAddress { addr: bind });
         }
-        let (local, part, listener) =
-            listening().map_err(|error| NicError::Link { addr: bind, kind: error.kind() })?;
+        let (local, part, listener) = listening().map_err(|error| NicError::link(bind, &error))?;
         Ok(Self {
+            purpose,
             local,
             part,
             max_mtu: max_mtu.unwrap_or(Mtu::B4096),
@@ -126,6 +147,7 @@ impl Shm {
             icrc: false,
             outgoing: Vec::new(),
             absent: FxHashMap::default(),
+            ended: FxHashSet::default(),
             incoming: Vec::new(),
             guests: Vec::new(),
             upkeep: Duration::ZERO,
@@ -161,6 +183,7 @@ impl Shm {
             Ok(outgoing) => {
                 tracing::info!(%to, "link by shared memory");
                 self.absent.remove(&(to, part));
+                self.ended.remove(&(to, outgoing.part));
                 self.outgoing.insert(0, outgoing);
                 true
             }
@@ -176,10 +199,18 @@ impl Shm {
     }
 
     fn connect(&self, to: SocketAddr, part: Option<QpnPart>) -> io::Result<Outgoing> {
-        let socket = meet::reach(to, part)?;
+        let socket = self.purpose.reach(to, part)?;
         let (ring, memory) = Producer::new()?;
         meet::greet(&socket, self.local, memory)?;
         Ok(Outgoing { to, part, socket, ring })
+    }
+
+    /// The own end, in words.
+    pub(super) fn place(&self) -> String {
+        match self.part {
+            None => format!("shared memory at {}", self.local),
+            Some(part) => format!("shared memory at {}, place {}", self.local, part.index()),
+        }
     }
 
     /// How many peers it sends to.
@@ -205,12 +236,17 @@ impl Shm {
         let guests: Vec<_> = guests.into_iter().map(|guest| (is_ready(), guest)).collect();
         // Nothing is said after the greeting: what can be read is the end.
         self.incoming.iter_mut().for_each(|incoming| incoming.ended |= is_ready());
-        self.outgoing.retain(|peer| {
-            let ended = is_ready();
-            if ended {
+        let Self { outgoing, ended, .. } = self;
+        outgoing.retain(|peer| {
+            let has_ended = is_ready();
+            if has_ended {
                 tracing::debug!(to = %peer.to, "the peer's link has ended");
+                if ended.len() == MOST {
+                    ended.clear();
+                }
+                ended.insert((peer.to, peer.part));
             }
-            !ended
+            !has_ended
         });
         for (ready, guest) in guests {
             self.welcome(now, ready, guest);
@@ -218,6 +254,54 @@ impl Shm {
         if callers {
             self.accept(now);
         }
+    }
+
+    /// A connection to who has QPs of `part` at `to` begins. Whether it is on this host.
+    pub(super) fn meet_at(
+        &mut self,
+        now: Duration,
+        to: SocketAddr,
+        part: QpnPart,
+        pause: Duration,
+    ) -> bool {
+        let ended = [None, Some(part)].map(|part| self.ended.remove(&(to, part)));
+        if ended.contains(&true) {
+            self.absent.remove(&(to, part));
+        }
+        self.reaches(now, to, part, pause)
+    }
+
+    /// What is known of who has QPs of `part` at `to`. A successor is found at most once a `pause`.
+    pub(super) fn peer_at(
+        &mut self,
+        now: Duration,
+        to: SocketAddr,
+        part: QpnPart,
+        pause: Duration,
+    ) -> Peer {
+        // Its answer may lie in a ring that was not accepted yet: the next call of `receive` does.
+        self.calls = CALLS;
+        if self.reaches(now, to, part, pause)
+            && let Some(outgoing) = self.outgoing.first()
+        {
+            return Peer::Looked(outgoing.ring.looks());
+        }
+        let was = |part| self.ended.contains(&(to, part));
+        let ended = was(None) || was(Some(part));
+        let mut unread = self.incoming.iter_mut().filter(|peer| peer.from == to);
+        match ended && unread.all(|peer| peer.ring.is_empty()) {
+            true => Peer::Ended,
+            false => Peer::Unknown,
+        }
+    }
+
+    /// The UDP link was looked at, and has `found` something there.
+    pub(super) fn tend(&mut self, now: Duration, found: bool) {
+        self.look_after_sockets(now);
+        if !found {
+            self.incoming.iter_mut().for_each(|peer| peer.ring.count_look());
+        }
+        self.incoming.retain(|peer| !peer.ended);
     }
 
     fn accept(&mut self, now: Duration) {
@@ -253,13 +337,13 @@ impl Shm {
 
 fn listen(bind: SocketAddr) -> io::Result<(SocketAddr, OwnedFd)> {
     if bind.port() != 0 {
-        return Ok((bind, meet::listener(bind, None)?));
+        return Ok((bind, Purpose::Datagrams.listener(bind, None)?));
     }
     let mut last = io::ErrorKind::AddrInUse.into();
     for _ in 0..PORTS {
         // The range for private use.
         let local = SocketAddr::new(bind.ip(), rand::random_range(0xc000..=0xffff));
-        match meet::listener(local, None) {
+        match Purpose::Datagrams.listener(local, None) {
             Ok(listener) => return Ok((local, listener)),
             Err(error) => last = error,
         }
@@ -275,7 +359,7 @@ fn share(bind: SocketAddr) -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)>
     };
     let mut last = io::ErrorKind::AddrInUse.into();
     for part in (0..QpnPart::COUNT).map(QpnPart::new) {
-        match meet::listener(bind, Some(part)) {
+        match Purpose::Datagrams.listener(bind, Some(part)) {
             Ok(listener) => return Ok((bind, Some(part), listener)),
             Err(error) => last = error,
         }
@@ -293,9 +377,13 @@ impl Link for Shm {
     }
 
     fn describe(&self) -> String {
-        match self.part {
-            None => format!("shared memory at {}", self.local),
-            Some(part) => format!("shared memory at {}, place {}", self.local, part.index()),
+        match self.absent.keys().next() {
+            None => self.place(),
+            Some((to, _)) => format!(
+                "{}; no process of this user has a link by shared memory at {to} in this network \
+                 namespace",
+                self.place()
+            ),
         }
     }
 
@@ -343,6 +431,14 @@ impl Link for Shm {
         }
     }
 
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        self.meet_at(now, to, part, UPKEEP);
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        self.peer_at(now, to, part, UPKEEP)
+    }
+
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.look_after_sockets(now);
         let Self { incoming, train, .. } = self;
@@ -357,7 +453,10 @@ impl Link for Shm {
                         datagrams += 1;
                     }
                 }
-                Ok(None) => over |= peer.ended,
+                Ok(None) => {
+                    peer.ring.count_look();
+                    over |= peer.ended;
+                }
                 Err(broken) => {
                     tracing::warn!(from = %peer.from, %broken, "the peer spoilt a ring");
                     (peer.spoilt, over) = (true, true);

@@ -3,6 +3,7 @@
 //! ```text
 //! 0      how many bytes were ever written     by the producer
 //! 64     how many bytes were ever read        by the consumer
+//! 72     how often nothing was left to read   by the consumer
 //! 4096   the ring: records of a header of 16 bytes, a train, and zero to 15 bytes to a multiple of
 //! 16
 //! ```
@@ -28,6 +29,7 @@ const HEADER: usize = 16;
 /// Where positions are, in words of 8 bytes.
 const WRITTEN: usize = 0;
 const READ: usize = 8;
+const LOOKS: usize = 9;
 /// In the third word of a header: the datagrams carry an ICRC.
 const SEALED: u32 = 1;
 
@@ -96,7 +98,7 @@ struct Memory {
 impl Memory {
     fn of(fd: &OwnedFd) -> io::Result<Self> {
         let region = map_sealed(fd, MEMORY)?;
-        let parts = || Ok((region.cells(0, READ + 1)?, region.slice(DATA, RING as usize)?));
+        let parts = || Ok((region.cells(0, LOOKS + 1)?, region.slice(DATA, RING as usize)?));
         let (positions, data) = parts().map_err(|error: MemError| io::Error::other(error))?;
         Ok(Self { positions, data })
     }
@@ -139,6 +141,11 @@ impl Producer {
         self.memory.positions[WRITTEN].store(self.written, Ordering::Release);
         Ok(true)
     }
+
+    /// How often the consumer has looked and nothing was left. Any number, if it is no honest one.
+    pub(super) fn looks(&self) -> u64 {
+        self.memory.positions[LOOKS].load(Ordering::Acquire)
+    }
 }
 
 /// The side that reads.
@@ -148,12 +155,13 @@ pub(super) struct Consumer {
     read: u64,
     /// As last seen.
     written: u64,
+    looks: u64,
 }
 
 impl Consumer {
     /// Of a memfd that another process gave.
     pub(super) fn new(fd: &OwnedFd) -> io::Result<Self> {
-        Ok(Self { memory: Memory::of(fd)?, read: 0, written: 0 })
+        Ok(Self { memory: Memory::of(fd)?, read: 0, written: 0, looks: 0 })
     }
 
     /// Copies the next train to the beginning of `out`, which has room for the longest.
@@ -170,6 +178,14 @@ impl Consumer {
         // Pairs with the producer's acquire: what was read may be overwritten.
         self.memory.positions[READ].store(self.read, Ordering::Release);
         Ok(Some(record))
+    }
+
+    /// Tells the producer that nothing was left. Whoever does not come to look has no processor.
+    #[inline]
+    pub(super) fn count_look(&mut self) {
+        self.looks += 1;
+        // Pairs with the producer's acquire: what was written before it saw the last look is read.
+        self.memory.positions[LOOKS].store(self.looks, Ordering::Release);
     }
 
     /// Whether there is more than was seen.

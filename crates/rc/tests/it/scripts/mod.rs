@@ -22,7 +22,7 @@ use self::line::{Fields, packet, show};
 use crate::common::pair::Node;
 use std::time::Duration;
 use warpverbs_rc::{
-    AckTimeout, Completion, Config, Need, Op, Received, ReceivedKind, Remote, Request, WrId,
+    AckTimeout, Completion, Config, Need, Op, Peer, Received, ReceivedKind, Remote, Request, WrId,
 };
 use warpverbs_wire::{
     Checks, Envelope, Ip, Ipv4, Mtu, Packet, Psn, Qpn, Rkey, RnrTimer, Transport, Udp,
@@ -182,7 +182,9 @@ impl Script {
 
     fn wait(&mut self, nanos: u64) {
         self.now += nanos;
-        self.node.connection.handle_timeout(warpverbs_rc::Instant::from_nanos(self.now));
+        self.node
+            .connection
+            .handle_timeout(warpverbs_rc::Instant::from_nanos(self.now), Peer::Unknown);
     }
 
     fn completed(&mut self) -> String {

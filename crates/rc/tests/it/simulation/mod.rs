@@ -28,6 +28,8 @@ struct Simulation {
     /// When the next receive is posted.
     next_receive: u64,
     burst: usize,
+    /// How often an end will have no processor for a while.
+    breaks: u64,
 }
 
 fn random_config(rng: &mut Rng) -> Config {
@@ -84,8 +86,20 @@ impl Simulation {
             Program::random(&mut rng, requests, a.mtu.bytes())
         });
         let burst = 1 + rng.below(32) as usize;
-        let pair = Pair { now: 0, nodes, links };
-        Self { rng, pair, programs, posted: [0; 2], receives: [0; 2], next_receive: 0, burst }
+        let mut pair = Pair::new(nodes, links);
+        let far = rng.chance(0.5);
+        let breaks = if far { 0 } else { rng.below(4) };
+        pair.processors.iter_mut().for_each(|processor| processor.far = far);
+        Self {
+            rng,
+            pair,
+            programs,
+            posted: [0; 2],
+            receives: [0; 2],
+            next_receive: 0,
+            burst,
+            breaks,
+        }
     }
 
     fn run(mut self) -> Stats {
@@ -93,6 +107,7 @@ impl Simulation {
         for _ in 0..2_000_000 {
             self.post();
             self.limit();
+            self.take_processor();
             self.pair.transmit(self.burst);
             if self.is_done() {
                 return self.verify();
@@ -127,6 +142,16 @@ impl Simulation {
             let bytes = self.rng.below(16 * 2048);
             let node = self.rng.below(2) as usize;
             self.pair.nodes[node].connection.limit_bytes(bytes);
+        }
+    }
+
+    /// Ends of one host are not always given a processor.
+    fn take_processor(&mut self) {
+        let i = self.rng.below(2) as usize;
+        let processor = &mut self.pair.processors[i];
+        if self.breaks > 0 && self.rng.chance(0.02) {
+            processor.from = self.pair.now + self.rng.below(20_000_000);
+            self.breaks -= 1;
         }
     }
 

@@ -1,6 +1,7 @@
 //! A device that counts its objects and remembers what it was asked for.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::{
@@ -39,6 +40,8 @@ pub(crate) struct Model {
     pub(crate) uars: Rc<Cell<u32>>,
     /// Number of the next descriptor.
     pub(crate) fd: Rc<Cell<u32>>,
+    /// The file that each open descriptor stands for.
+    files: Rc<RefCell<BTreeMap<u32, u64>>>,
     /// The next operations fail with this.
     pub(crate) fails: Rc<Cell<Option<Errno>>>,
 }
@@ -47,11 +50,21 @@ pub(crate) struct Model {
 pub(crate) struct Token {
     live: Rc<Cell<usize>>,
     pub(crate) state: Cell<QpState>,
+    /// Of a channel: its file, and those that the program has not closed.
+    file: Option<u64>,
+    files: Rc<RefCell<BTreeMap<u32, u64>>>,
+}
+
+impl Token {
+    fn is_closed(&self) -> bool {
+        self.file.is_some_and(|file| !self.files.borrow().values().any(|open| *open == file))
+    }
 }
 
 impl Drop for Token {
+    /// A channel that was closed does not count any more.
     fn drop(&mut self) {
-        self.live.set(self.live.get() - 1);
+        self.live.set(self.live.get() - usize::from(!self.is_closed()));
     }
 }
 
@@ -81,8 +94,8 @@ impl Default for Model {
         let next = Rc::new(Cell::new(0x40));
         let (live, seen, uars) = (Rc::default(), Rc::default(), Rc::default());
         let fd = Rc::new(Cell::new(100));
-        let reports = Rc::default();
-        Self { profile, live, seen, next, reports, uars, fd, fails: Rc::default() }
+        let (reports, files) = (Rc::default(), Rc::default());
+        Self { profile, live, seen, next, reports, uars, fd, files, fails: Rc::default() }
     }
 }
 
@@ -94,7 +107,30 @@ impl Model {
         self.live.set(self.live.get() + 1);
         self.next.set(self.next.get() + 1);
         let state = Cell::new(QpState::Reset);
-        Ok((Token { live: self.live.clone(), state }, self.next.get()))
+        let (live, files) = (self.live.clone(), self.files.clone());
+        Ok((Token { live, state, file: None, files }, self.next.get()))
+    }
+
+    /// The program closes a descriptor.
+    pub(crate) fn close(&self, fd: u32) {
+        let mut files = self.files.borrow_mut();
+        let Some(closed) = files.remove(&fd) else { return };
+        if !files.values().any(|open| *open == closed) {
+            self.live.set(self.live.get() - 1);
+        }
+    }
+
+    /// The program duplicates a descriptor.
+    pub(crate) fn dup(&self, fd: u32) -> u32 {
+        let copy = self.fd.replace(self.fd.get() + 1);
+        let file = self.files.borrow()[&fd];
+        self.files.borrow_mut().insert(copy, file);
+        copy
+    }
+
+    /// How many descriptors of channels are open.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.files.borrow().len()
     }
 }
 
@@ -134,8 +170,24 @@ impl Device for Model {
     }
 
     fn open_comp_channel(&self) -> Result<(Token, u32), Refusal> {
-        let (token, _) = self.token()?;
-        Ok((token, self.fd.replace(self.fd.get() + 1)))
+        let (mut token, _) = self.token()?;
+        let fd = self.fd.replace(self.fd.get() + 1);
+        token.file = Some(u64::from(fd) << 20);
+        self.files.borrow_mut().insert(fd, u64::from(fd) << 20);
+        Ok((token, fd))
+    }
+
+    fn file(&self, fd: u32) -> Option<u64> {
+        self.files.borrow().get(&fd).copied()
+    }
+
+    fn is_closed(&self, channel: &Token) -> bool {
+        channel.is_closed()
+    }
+
+    fn withdraw(&self, fd: u32) {
+        // What stood for it has gone before.
+        self.files.borrow_mut().remove(&fd);
     }
 
     fn open_async_channel(&self) -> Result<(Token, u32), Refusal> {

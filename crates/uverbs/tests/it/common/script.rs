@@ -115,13 +115,16 @@ fn carry_out(
         memory.put(BASE + 24 + 16 * i as u64, &attr.bytes());
     }
     model.fails.set(script.fails.get().map(|()| Errno::ENOMEM));
-    let before = model.live.get();
+    let (before, descriptors) = (model.live.get(), model.descriptors());
     let result = context.ioctl(memory, VERBS_IOCTL, BASE);
     model.fails.set(None);
     check_writes(memory, &attrs, result.as_ref().err().map(|refusal| refusal.errno));
     check_objects(method, &attrs, before, model.live.get(), result.is_ok());
+    // A descriptor that the program does not get to know would never be closed.
+    let made = model.descriptors() - descriptors;
+    assert!(made <= usize::from(result.is_ok()), "{}: {made} descriptors", method.name);
     if let Some(fd) = script.close.get() {
-        context.closed(u32::from(*fd));
+        model.close(u32::from(*fd));
     }
     result.is_ok()
 }

@@ -1,0 +1,127 @@
+//! Values that one thread at a time makes, and the others wait for, each until its own deadline.
+
+use crate::{AgentError, lock};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A value that is made when it is first needed. No lock is held while it is made.
+pub(crate) struct Made<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+enum State<T> {
+    Nothing,
+    Making,
+    Ready(T),
+}
+
+impl<T> Default for Made<T> {
+    fn default() -> Self {
+        Self { state: Mutex::new(State::Nothing), changed: Condvar::new() }
+    }
+}
+
+/// The end of an attempt, also by a panic.
+struct Attempt<'a, T>(&'a Made<T>);
+
+impl<T> Drop for Attempt<'_, T> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        if matches!(*state, State::Making) {
+            *state = State::Nothing;
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl<T: Clone> Made<T> {
+    /// The value, made by this thread if there is none and no other thread is at it. If that other
+    /// thread fails, this one tries.
+    pub(crate) fn get_or_make(
+        &self,
+        until: Instant,
+        make: impl FnOnce() -> Result<T, AgentError>,
+        late: impl FnOnce() -> AgentError,
+    ) -> Result<T, AgentError> {
+        let mut state = lock(&self.state);
+        loop {
+            match &*state {
+                State::Ready(made) => return Ok(made.clone()),
+                State::Nothing => break,
+                State::Making => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *state = State::Making;
+        drop(state);
+        let attempt = Attempt(self);
+        let made = make()?;
+        *lock(&self.state) = State::Ready(made.clone());
+        drop(attempt);
+        Ok(made)
+    }
+
+    /// Forgets the value if it is the one that is meant: the next thread makes another. Never waits
+    /// for a thread that makes one.
+    pub(crate) fn discard(&self, is_meant: impl FnOnce(&T) -> bool) {
+        let mut state = lock(&self.state);
+        if let State::Ready(made) = &*state
+            && is_meant(made)
+        {
+            let old = std::mem::replace(&mut *state, State::Nothing);
+            drop(state);
+            drop(old);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    fn late() -> AgentError {
+        AgentError::Timeout { what: "it".into(), after: Duration::ZERO }
+    }
+
+    #[test]
+    fn who_waits_for_another_thread_waits_until_its_own_deadline() {
+        let made = Made::default();
+        let (begin, begun) = channel();
+        let (end, ended) = channel();
+        let far = Instant::now() + Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let made = &made;
+            let first = scope.spawn(move || {
+                let make = || {
+                    begin.send(()).unwrap();
+                    let (): () = ended.recv().unwrap();
+                    Err(AgentError::NotPosted)
+                };
+                made.get_or_make(far, make, late)
+            });
+            begun.recv().unwrap();
+            let soon = Instant::now() + Duration::from_millis(1);
+            let waited = made.get_or_make(soon, || Ok(1), late);
+            assert!(matches!(waited, Err(AgentError::Timeout { .. })));
+            made.discard(|_| true);
+            end.send(()).unwrap();
+            assert!(first.join().unwrap().is_err());
+            // After a failure the next one tries.
+            assert_eq!(made.get_or_make(far, || Ok(2), late).unwrap(), 2);
+            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 2);
+            made.discard(|value| *value == 7);
+            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 2);
+            made.discard(|value| *value == 2);
+            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 3);
+        });
+    }
+}

@@ -1,0 +1,438 @@
+//! A post of a transfer: how it begins, goes on and ends.
+//!
+//! It ends well, or by a first cause: an error, a cancellation, its deadline. After a first cause nothing
+//! more begins, and what is under way is waited for, since a terminal state means that no byte lands any
+//! more. What is not over after a while is ended by force.
+//!
+//! Locks: `run` before `outcome`. Nobody holds either while a waker runs.
+
+use crate::AgentError;
+use crate::control::frame::Frame;
+use crate::control::link::{Link, Receipt, ended};
+use crate::inner::Inner;
+use crate::lock;
+use crate::options::PostOptions;
+use crate::path::{Flight, Limit, Started};
+use crate::prepared::Plan;
+use crate::state::{Op, State};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// What is under way when a transfer fails, is late or is cancelled has so long to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+/// Notifications of transfers that may wait for room at one peer.
+const QUEUED: usize = 65536;
+
+const NOT_POSTED: u8 = 0;
+/// A thread is in `post`.
+const POSTING: u8 = 1;
+const RUNNING: u8 = 2;
+const DONE: u8 = 3;
+const FAILED: u8 = 4;
+const CANCELLED: u8 = 5;
+
+pub(crate) struct Shared {
+    agent: Weak<Inner>,
+    pub(crate) op: Op,
+    pub(crate) plan: Plan,
+    phase: AtomicU8,
+    cancel: AtomicBool,
+    /// The control thread looks after it. Changed under the lock of the list of those.
+    pub(crate) watched: AtomicBool,
+    /// Threads in `Transfer::wait`, which look after it as well.
+    pub(crate) waiting: AtomicU32,
+    /// Held over copies by the CPU: what is asked of a transfer while it is posted is in `outcome`.
+    run: Mutex<Run>,
+    outcome: Mutex<Outcome>,
+}
+
+/// A post.
+#[derive(Default)]
+struct Run {
+    flights: Vec<Box<dyn Flight>>,
+    notice: Notice,
+    posted: Option<Instant>,
+    deadline: Duration,
+    /// Why nothing more begins, while blocks are under way: the first cause.
+    ending: Option<AgentError>,
+}
+
+/// What is known of the last post.
+#[derive(Default)]
+struct Outcome {
+    error: Option<AgentError>,
+    timing: Option<Timing>,
+    wakers: Vec<Waker>,
+}
+
+/// The notification of a post.
+#[derive(Default)]
+enum Notice {
+    #[default]
+    None,
+    /// To be sent when all blocks are in place.
+    Later(Arc<Link>, Vec<u8>),
+    /// On its way.
+    Sent(Arc<Link>, Arc<Receipt>),
+    /// To be sent when all blocks are in place; nothing is confirmed.
+    Then(Arc<Link>, Frame<'static>),
+}
+
+/// What the last post took.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    pub(crate) post: Duration,
+    pub(crate) over: Option<Duration>,
+}
+
+impl Shared {
+    pub(crate) fn new(agent: &Arc<Inner>, op: Op, plan: Plan) -> Self {
+        Self {
+            agent: Arc::downgrade(agent),
+            op,
+            plan,
+            phase: AtomicU8::new(NOT_POSTED),
+            cancel: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            run: Mutex::default(),
+            outcome: Mutex::default(),
+        }
+    }
+
+    fn run(&self) -> MutexGuard<'_, Run> {
+        lock(&self.run)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        // Acquire, pairs with the release in `finish`: the bytes are there for whoever sees Done.
+        match self.phase.load(Ordering::Acquire) {
+            NOT_POSTED => State::NotPosted,
+            DONE => State::Done,
+            FAILED => State::Failed,
+            CANCELLED => State::Cancelled,
+            _ => State::InProgress,
+        }
+    }
+
+    pub(crate) fn error(&self) -> Option<AgentError> {
+        lock(&self.outcome).error.clone()
+    }
+
+    pub(crate) fn timing(&self) -> Option<Timing> {
+        lock(&self.outcome).timing
+    }
+
+    pub(crate) fn failure(&self) -> AgentError {
+        self.error().unwrap_or(AgentError::NotPosted)
+    }
+
+    /// Has its end wake `waker`, unless it is over.
+    pub(crate) fn wake_at_end(&self, waker: &Waker) {
+        let mut outcome = lock(&self.outcome);
+        // Under the lock, so that the end finds it.
+        let over = self.state() != State::InProgress;
+        if !over && !outcome.wakers.iter().any(|known| known.will_wake(waker)) {
+            outcome.wakers.push(waker.clone());
+        }
+    }
+
+    pub(crate) fn post(self: &Arc<Self>, options: PostOptions) -> Result<State, AgentError> {
+        let phase = self.phase.load(Ordering::Acquire);
+        if matches!(phase, POSTING | RUNNING) {
+            return Err(AgentError::InProgress);
+        }
+        let taken =
+            self.phase.compare_exchange(phase, POSTING, Ordering::AcqRel, Ordering::Relaxed);
+        taken.map_err(|_| AgentError::InProgress)?;
+        let posted = Instant::now();
+        self.cancel.store(false, Ordering::Relaxed);
+        let mut run = self.run();
+        *lock(&self.outcome) = Outcome::default();
+        let over = self.start(&mut run, options, posted);
+        let post = posted.elapsed();
+        lock(&self.outcome).timing = Some(Timing { post, over: None });
+        if let Some(result) = over {
+            self.finish(run, result, post);
+            return match self.state() {
+                State::Failed => Err(self.failure()),
+                state => Ok(state),
+            };
+        }
+        self.phase.store(RUNNING, Ordering::Release);
+        drop(run);
+        if let Some(agent) = self.agent.upgrade() {
+            agent.control.watch(self);
+        }
+        Ok(State::InProgress)
+    }
+
+    /// Its end, if that has come already.
+    fn start(
+        &self,
+        run: &mut Run,
+        options: PostOptions,
+        posted: Instant,
+    ) -> Option<Result<(), AgentError>> {
+        let Some(agent) = self.agent.upgrade() else { return Some(Err(self.agent_ended())) };
+        run.deadline = options.deadline.unwrap_or(agent.config.deadline);
+        run.posted = Some(posted);
+        run.ending = None;
+        if let Err(why) = self.begin(&agent, run, options, posted) {
+            run.end(why);
+        }
+        self.advance(run)
+    }
+
+    fn begin(
+        &self,
+        agent: &Arc<Inner>,
+        run: &mut Run,
+        options: PostOptions,
+        posted: Instant,
+    ) -> Result<(), AgentError> {
+        let plan = &self.plan;
+        plan.peer.check()?;
+        for part in &plan.parts {
+            part.local.check()?;
+            part.remote.check()?;
+        }
+        let limit = Limit::new(&self.cancel, posted, run.deadline, &plan.peer.owner);
+        if let Some(bytes) = options.notification {
+            run.notice = Notice::Later(agent.connect(&plan.peer, limit.left())?, bytes);
+        }
+        if let Some(frame) = options.then {
+            run.notice = Notice::Then(agent.connect(&plan.peer, limit.left())?, frame);
+        }
+        for part in &plan.parts {
+            match part.route.path.start(self.op, &plan.peer, part, &limit)? {
+                Started::Done => {}
+                Started::Flight(flight) => run.flights.push(flight),
+            }
+        }
+        Ok(())
+    }
+
+    fn agent_ended(&self) -> AgentError {
+        ended(&self.plan.parts[0].local.extent.owner)
+    }
+
+    /// Looks whether blocks have arrived. Never waits; of two threads, one looks.
+    pub(crate) fn progress(&self) {
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let Ok(mut run) = self.run.try_lock() else { return };
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let over = self.advance(&mut run);
+        let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+        if let Some(result) = over {
+            return self.finish(run, result, took);
+        }
+        if took > run.deadline && run.ending.is_none() {
+            let (what, after) = (format!("transfer with {}", self.plan.peer.owner), run.deadline);
+            run.end(AgentError::Timeout { what, after });
+            if let Some(result) = self.advance(&mut run) {
+                self.finish(run, result, took);
+            }
+        }
+    }
+
+    /// Moves it on; its end, once that has come.
+    fn advance(&self, run: &mut Run) -> Option<Result<(), AgentError>> {
+        if !run.flights.is_empty()
+            && let Err(why) = self.plan.peer.check()
+        {
+            return Some(Err(why));
+        }
+        let cancelled = self.cancel.load(Ordering::Relaxed);
+        if cancelled && !matches!(run.notice, Notice::Sent(..)) {
+            run.end(AgentError::Cancelled);
+        }
+        let mut at = 0;
+        while let Some(flight) = run.flights.get_mut(at) {
+            match flight.poll() {
+                Ok(true) => drop(run.flights.swap_remove(at)),
+                Ok(false) => at += 1,
+                Err(error) => {
+                    drop(run.flights.swap_remove(at));
+                    run.end(error);
+                }
+            }
+        }
+        if !run.flights.is_empty() {
+            return None;
+        }
+        if let Some(why) = run.ending.take() {
+            return Some(Err(why));
+        }
+        self.give_notice(run).map_or_else(|error| Some(Err(error)), |done| done.then_some(Ok(())))
+    }
+
+    /// Whether the peer has the notification. All blocks are in place.
+    fn give_notice(&self, run: &mut Run) -> Result<bool, AgentError> {
+        if let Notice::Later(link, bytes) = &run.notice {
+            let receipt = link.notify(bytes, QUEUED)?;
+            run.notice = Notice::Sent(link.clone(), receipt);
+        }
+        match &run.notice {
+            Notice::Sent(link, receipt) => receipt.poll(link),
+            Notice::Then(link, frame) => {
+                link.send(frame);
+                run.notice = Notice::None;
+                Ok(true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Makes it terminal, and wakes who waits for that, without a lock.
+    fn finish(&self, mut run: MutexGuard<'_, Run>, result: Result<(), AgentError>, took: Duration) {
+        // Dropping what is under way ends it.
+        run.flights.clear();
+        if let Notice::Sent(_, receipt) = std::mem::take(&mut run.notice) {
+            receipt.withdraw();
+        }
+        if result.is_ok()
+            && let [part] = &self.plan.parts[..]
+        {
+            part.route.measured(&self.plan.peer.owner, part.bytes, took);
+        }
+        let mut outcome = lock(&self.outcome);
+        if let Some(timing) = &mut outcome.timing {
+            timing.over = Some(took);
+        }
+        let phase = match result {
+            Ok(()) => DONE,
+            Err(AgentError::Cancelled) => CANCELLED,
+            Err(error) => {
+                outcome.error = Some(error);
+                FAILED
+            }
+        };
+        let wakers = std::mem::take(&mut outcome.wakers);
+        self.phase.store(phase, Ordering::Release);
+        drop(outcome);
+        drop(run);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether a thread that waits for it moves it on, too.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().is_terminal()
+    }
+
+    /// Fails it: its agent ends.
+    pub(crate) fn abort(&self, why: AgentError) {
+        let run = self.run();
+        if self.phase.load(Ordering::Acquire) == RUNNING {
+            let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+            self.finish(run, Err(why), took);
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        if !matches!(self.phase.load(Ordering::Acquire), POSTING | RUNNING) {
+            return;
+        }
+        self.cancel.store(true, Ordering::Relaxed);
+        // Whoever holds the lock looks at the flag by itself, in `post` or the next time it polls.
+        if let Ok(mut run) = self.run.try_lock()
+            && let Notice::Sent(_, receipt) = &run.notice
+            && receipt.withdraw()
+        {
+            run.notice = Notice::None;
+        }
+        self.progress();
+    }
+}
+
+impl Run {
+    /// Begins no more; the first cause counts.
+    fn end(&mut self, why: AgentError) {
+        self.end_until(why, Instant::now() + GRACE);
+    }
+
+    fn end_until(&mut self, why: AgentError, until: Instant) {
+        self.ending.get_or_insert(why);
+        self.flights.iter_mut().for_each(|flight| flight.cancel(until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, State};
+    use std::time::{Duration, Instant};
+    use warpverbs_transport::Context;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_is_asked_of_a_transfer_does_not_wait_for_the_copy_of_its_post() {
+        let agent = |name| Agent::new(name, AgentConfig::default()).unwrap();
+        let (a, b) = (agent("run-a"), agent("run-b"));
+        let (ours, theirs) =
+            (a.register(vec![1; 64], "m").unwrap(), b.register(vec![2; 64], "m").unwrap());
+        a.load_metadata(&b.metadata().unwrap()).unwrap();
+        let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
+        let read = a.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
+        // As `post` holds it while it copies.
+        let copying = read.shared().run();
+        assert!(read.error().is_none());
+        assert!(read.telemetry().is_ok());
+        assert_eq!(read.state(), State::Done);
+        drop(copying);
+    }
+
+    /// A set of queue pairs that is ended by force is gone at both ends when the transfer is over.
+    #[test]
+    fn what_is_ended_by_force_is_over_when_the_peer_has_ended_it_too() {
+        let nic = Context::new().unwrap().open("soft").unwrap();
+        let config = || AgentConfig::default().nic(&nic).require(PathKind::Network);
+        let agent = |name| Agent::new(name, config()).unwrap();
+        let (a, b) = (agent("force-a"), agent("force-b"));
+        let len = 8 << 20;
+        let ours = a.register(vec![1; len], "m").unwrap();
+        let theirs = b.register(vec![2; len], "m").unwrap();
+        a.load_metadata(&b.metadata().unwrap()).unwrap();
+        let blocks = len / 64;
+        let lists = (ours.blocks(0, 64, blocks).unwrap(), theirs.blocks(0, 64, blocks).unwrap());
+        let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        let mut forced = 0;
+        for round in 3..13 {
+            ours.write(0, &vec![round; len]).unwrap();
+            write.post(PostOptions::new()).unwrap();
+            let mut run = write.shared().run();
+            if !run.flights.is_empty() {
+                run.end_until(AgentError::Cancelled, Instant::now());
+                forced += 1;
+            }
+            drop(run);
+            let over = write.wait(SOON);
+            assert!(matches!(over, Ok(State::Done) | Err(AgentError::Cancelled)), "{over:?}");
+            // Cancelled: the set is gone there. The bytes are as they are for good.
+            assert_eq!(over.is_err(), b.inner().answering.is_empty());
+            let look = || {
+                let mut bytes = vec![0; len];
+                theirs.read(0, &mut bytes).unwrap();
+                bytes
+            };
+            let first = look();
+            ours.write(0, &vec![0xee; len]).unwrap();
+            assert!(look() == first);
+        }
+        assert!(forced > 0);
+        ours.write(0, &vec![77; len]).unwrap();
+        write.post(PostOptions::new()).unwrap();
+        assert_eq!(write.wait(SOON).unwrap(), State::Done);
+    }
+}

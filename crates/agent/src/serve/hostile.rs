@@ -1,0 +1,215 @@
+//! Ends of connections that flood, that read nothing, that are not what they say, and honest peers that
+//! go on meanwhile. Progress is what is looked at, not time.
+
+use super::*;
+use crate::control::connect::{Blocking, Wanted, establish};
+use crate::control::frame::Frame;
+use crate::control::handshake::Key;
+use crate::control::limit::Limit;
+use crate::{Agent, AgentConfig};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SOON: Duration = Duration::from_secs(60);
+const TOKEN: &str = "the job's";
+/// Rounds of an honest peer.
+const ROUNDS: u32 = 100;
+
+fn agent(name: &str) -> Agent {
+    Agent::new(name, AgentConfig::default().token(TOKEN)).unwrap()
+}
+
+/// A connection whose handshake is done, to do with as a test likes. `from` owns nothing else of it.
+fn hostile(from: &Agent, to: &Agent, named: bool) -> (Blocking, u32) {
+    let secret = to.inner().contact.secret.clone();
+    let key = match named {
+        true => Key::of_agent(TOKEN.as_bytes(), &secret),
+        false => Key::of_job(TOKEN.as_bytes()).unwrap(),
+    };
+    let wanted = Wanted { key, to: named.then_some(&to.inner().owner) };
+    let limit = ("target", Limit::new(SOON), SOON);
+    let (stream, (_, credits)) = establish(&**from.inner(), to.address(), limit, &wanted).unwrap();
+    (stream, credits)
+}
+
+/// Writes whole copies of `bytes` for as long as it may, and counts them; returns when the other end
+/// reads no more or `over` says so.
+fn flood(stream: &TcpStream, bytes: &[u8], over: &AtomicBool) {
+    let mut stream = stream;
+    while !over.load(Ordering::Acquire) && stream.write_all(bytes).is_ok() {}
+}
+
+/// New connections and notifications on them, each confirmed.
+fn honest_rounds(target: &Agent, name: &str) {
+    for round in 0..ROUNDS {
+        if round % 10 == 0 {
+            let visitor = agent(&format!("{name} {round}"));
+            visitor.fetch_metadata(target.address(), SOON).unwrap();
+            visitor.notify("target", b"visit", SOON).unwrap();
+            target.wait_remote_done(&format!("{name} {round}"), b"visit", SOON).unwrap();
+        }
+    }
+    let honest = agent(name);
+    honest.fetch_metadata(target.address(), SOON).unwrap();
+    for round in 0..ROUNDS {
+        honest.notify("target", &round.to_le_bytes(), SOON).unwrap();
+        target.wait_remote_done(name, &round.to_le_bytes(), SOON).unwrap();
+    }
+}
+
+#[test]
+fn floods_of_frames_stop_nobody_else() {
+    let target = agent("target");
+    let (pings, pongs) = (Frame::Ping.encode().repeat(8192), Frame::Pong.encode().repeat(8192));
+    let fetch = Frame::Call { number: 7, service: Service::Fetch, bytes: b""[..].into() };
+    let fetches = fetch.encode().repeat(4096);
+    let revoked = Frame::Revoked { id: 9 }.encode().repeat(8192);
+    let _memories: Vec<_> =
+        (0..500).map(|i| target.register(vec![0; 64], &format!("memory {i}")).unwrap()).collect();
+    let floods = [(&pings, true), (&pongs, true), (&pongs, false), (&fetches, false)];
+    let floods = floods.into_iter().chain([(&revoked, true), (&pings, false)]).enumerate();
+    let floods: Vec<_> = floods
+        .map(|(number, (bytes, named))| {
+            let from = agent(&format!("flood {number}"));
+            let (stream, _) = hostile(&from, &target, named);
+            (from, stream.stream, bytes)
+        })
+        .collect();
+    let over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (_, stream, bytes) in &floods {
+            scope.spawn(move || flood(stream, bytes, over));
+            // What is answered is read, so that the flood goes on.
+            scope.spawn(move || {
+                let (mut stream, mut answers) = (stream, vec![0; 1 << 16]);
+                while !over.load(Ordering::Acquire)
+                    && stream.read(&mut answers).is_ok_and(|count| count > 0)
+                {}
+            });
+        }
+        honest_rounds(&target, "honest");
+        over.store(true, Ordering::Release);
+        for (_, stream, _) in &floods {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    });
+}
+
+#[test]
+fn answers_that_nobody_reads_stop_the_reading() {
+    let target = agent("target");
+    let _memories: Vec<_> =
+        (0..2000).map(|i| target.register(vec![0; 64], &format!("memory {i}")).unwrap()).collect();
+    let fetch = Frame::Call { number: 7, service: Service::Fetch, bytes: b""[..].into() };
+    let key = Frame::Call { number: 7, service: Service::TcpKey, bytes: b"wrong"[..].into() };
+    let ends = [(fetch.encode().repeat(4096), false), (key.encode().repeat(4096), true)];
+    let from = agent("reads nothing");
+    for (bytes, named) in &ends {
+        let stream = hostile(&from, &target, *named).0.stream;
+        stream.set_nonblocking(true).unwrap();
+        let written = AtomicUsize::new(0);
+        let write = || {
+            loop {
+                match (&stream).write(bytes) {
+                    Ok(count) => drop(written.fetch_add(count, Ordering::Relaxed)),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        // Until other peers have made so much progress twice and it has read nothing more.
+        let mut before = usize::MAX;
+        while before != written.load(Ordering::Relaxed) {
+            before = written.load(Ordering::Relaxed);
+            honest_rounds(&target, "honest");
+            write();
+            // The buffers of both sockets, and what the agent reads before it stops.
+            assert!(written.load(Ordering::Relaxed) < 64 << 20);
+        }
+        let held = target.inner().control.held();
+        assert!(held < 8 << 20, "{held} bytes");
+    }
+}
+
+#[test]
+fn nobody_takes_the_room_of_another_agent() {
+    let config = || AgentConfig::default().token(TOKEN).notification_window(4);
+    let target = Agent::new("target", config()).unwrap();
+    let (honest, thief) = (agent("honest"), agent("thief"));
+    honest.fetch_metadata(target.address(), SOON).unwrap();
+    target.load_metadata(&honest.metadata().unwrap()).unwrap();
+    // The thief has the target's metadata, and says that it is the honest one.
+    thief.fetch_metadata(target.address(), SOON).unwrap();
+    let disguised = Disguised { as_agent: honest.inner(), has: thief.inner() };
+    let key = Key::of_agent(TOKEN.as_bytes(), &target.inner().contact.secret);
+    let wanted = Wanted { key, to: Some(&target.inner().owner) };
+    let limit = ("target", Limit::new(SOON), SOON);
+    let refused = establish(&disguised, target.address(), limit, &wanted).err().unwrap();
+    assert!(refused.to_string().contains("it is not honest"), "{refused}");
+    for round in 0..4u8 {
+        honest.notify("target", &[round], SOON).unwrap();
+    }
+}
+
+/// An agent that gives itself the name and the start of another one.
+struct Disguised<'a> {
+    as_agent: &'a Inner,
+    has: &'a Inner,
+}
+
+impl Services for Disguised<'_> {
+    fn control(&self) -> &Control {
+        &self.has.control
+    }
+    fn owner(&self) -> &Owner {
+        &self.as_agent.owner
+    }
+    fn answer(&self, _: &Arc<Link>, _: &Owner, _: Service, _: &[u8]) -> Result<Arc<[u8]>, String> {
+        Err("it answers nothing".to_owned())
+    }
+    fn live(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    fn secret_of(&self, _: &Owner) -> Option<Secret> {
+        None
+    }
+    fn lost(&self, _: &Link) {}
+    fn closed(&self, _: &Link) {}
+    fn take_memories(&self) -> Vec<Arc<dyn Revoked>> {
+        Vec::new()
+    }
+}
+
+/// What may still arrive by an earlier connection takes room until that ends.
+#[test]
+fn all_connections_of_a_sender_share_its_window() {
+    let config = AgentConfig::default().token(TOKEN).notification_window(4);
+    let (target, sender) = (Agent::new("target", config).unwrap(), agent("sender"));
+    let notify = |stream: &mut Blocking, number| {
+        stream.send(&Frame::Notify { number, bytes: b"n"[..].into() }).unwrap();
+    };
+    let accepted = |stream: &mut Blocking, number| {
+        assert_eq!(stream.receive().unwrap(), Frame::Accepted { number });
+    };
+    let (mut first, credits) = hostile(&sender, &target, true);
+    assert_eq!(credits, 4);
+    notify(&mut first, 0);
+    accepted(&mut first, 0);
+    let (mut second, credits) = hostile(&sender, &target, true);
+    assert_eq!(credits, 0);
+    // These were under way.
+    notify(&mut first, 1);
+    accepted(&mut first, 1);
+    target.wait_notification(SOON).unwrap();
+    assert_eq!(second.receive().unwrap(), Frame::Credit { count: 1 });
+    drop(first);
+    assert_eq!(second.receive().unwrap(), Frame::Credit { count: 2 });
+    for number in 0..3 {
+        notify(&mut second, number);
+        accepted(&mut second, number);
+    }
+    notify(&mut second, 3);
+    let refused = second.receive().unwrap_err().to_string();
+    assert!(refused.contains("beyond the credits"), "{refused}");
+}

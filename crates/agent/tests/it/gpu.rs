@@ -1,0 +1,208 @@
+//! Memory of GPUs, between two processes: lists by one launch and by the copy engine; host memory and
+//! that of a GPU. `warpverbs perf agent` measures them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_agent::{
+    Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory, Transfer,
+};
+use warpverbs_gpu::{Gpu, GpuChoice, Place};
+
+const SOON: Duration = Duration::from_secs(60);
+const LEN: usize = 128 << 20;
+
+/// The second GPU if there is one.
+fn other_gpu() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Cuda(1))
+        .or_else(|_| warpverbs_gpu::open(GpuChoice::Cuda(0)))
+        .unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect()
+}
+
+/// The part of the other process: memory of four kinds, until its input ends.
+#[test]
+fn owner() {
+    if std::env::var_os("AGENT_GPU_OWNER").is_none() {
+        return;
+    }
+    let gpu = other_gpu();
+    let agent = Agent::new("owner", AgentConfig::default().token("the job's").gpu(&gpu)).unwrap();
+    let arena = agent.alloc(LEN as u64, "arena").unwrap();
+    let plain = agent.register(gpu.alloc(LEN, Place::Device).unwrap(), "plain").unwrap();
+    let shared = agent.alloc_host(LEN as u64, "shared").unwrap();
+    shared.write(0, &pattern(LEN)).unwrap();
+    let private = agent.register(vec![0; LEN], "private").unwrap();
+    arena.write(0, &pattern(LEN)).unwrap();
+    plain.write(0, &pattern(LEN)).unwrap();
+    println!("\n> {}", agent.address());
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop((arena, plain, shared, private));
+}
+
+struct Owner(Child, std::net::SocketAddr);
+
+impl Owner {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "gpu::owner", "--nocapture"])
+            .env("AGENT_GPU_OWNER", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned));
+        let address = said.next().unwrap().parse().unwrap();
+        Self(child, address)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads `count` blocks in reverse order, twice, and checks every byte.
+fn read(agent: &Agent, ours: &Registration, remote: &RemoteMemory, len: u64, count: u64) {
+    let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
+    let into = ours.blocks(0, len, count as usize).unwrap();
+    let from = remote.blocks_at(&at, len).unwrap();
+    let transfer = agent.initialize(Op::Read, &into, &from).unwrap();
+    for _ in 0..2 {
+        transfer.post(PostOptions::new()).unwrap();
+        transfer.wait(SOON).unwrap();
+    }
+    let bytes = (len * count) as usize;
+    let mut seen = vec![0; bytes];
+    ours.read(0, &mut seen).unwrap();
+    let all = pattern(bytes);
+    let blocks = all.chunks(len as usize).rev().flatten();
+    assert!(seen.iter().eq(blocks), "{count} blocks of {len} bytes");
+}
+
+const SHAPES: [(u64, u64); 6] =
+    [(8, 1), (1 << 20, 1), (128 << 20, 1), (1 << 20, 2), (64 << 10, 256), (4 << 10, 4096)];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn memory_of_gpus_and_of_the_host_moves_between_processes_however_it_is_copied() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    for copy_by in [CopyBy::Kernel, CopyBy::Engine, CopyBy::Auto] {
+        let config = AgentConfig::default().token("the job's").gpu(&gpu).copy_by(copy_by);
+        let agent = Agent::new(&format!("{copy_by:?}"), config).unwrap();
+        agent.fetch_metadata(owner.1, SOON).unwrap();
+        let ours = agent.alloc(LEN as u64, "ours").unwrap();
+        let host = agent.register(vec![0; LEN], "our host memory").unwrap();
+        for (ours, label) in
+            [(&ours, "arena"), (&ours, "plain"), (&ours, "shared"), (&host, "arena")]
+        {
+            let remote = agent.remote("owner", label).unwrap();
+            let explained = agent.explain(ours, &remote).unwrap();
+            // Host memory of another process is not registered with the driver here.
+            let bounced = label == "shared";
+            let path = if bounced { PathKind::ProcessCopy } else { PathKind::Mapped };
+            assert_eq!(explained.path, path, "{explained}");
+            println!("{copy_by:?}, {} from {label}: {explained}", ours.label());
+            for (len, count) in SHAPES {
+                read(&agent, ours, &remote, len, count);
+            }
+        }
+    }
+}
+
+/// Posts it several times; the median from post to done.
+fn timed(transfer: &Transfer) -> Duration {
+    let once = || {
+        transfer.post(PostOptions::new()).unwrap();
+        transfer.wait(SOON).unwrap();
+        transfer.telemetry().unwrap().transfer
+    };
+    let mut took: Vec<_> = (0..9).map(|_| once()).collect();
+    took.sort_unstable();
+    took[4]
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn lists_go_to_private_host_memory_of_another_process_and_back() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let all = pattern(LEN);
+    for copy_by in [CopyBy::Engine, CopyBy::Auto, CopyBy::Kernel] {
+        let config = AgentConfig::default().token("the job's").gpu(&gpu).copy_by(copy_by);
+        let agent = Agent::new(&format!("{copy_by:?}"), config).unwrap();
+        agent.fetch_metadata(owner.1, SOON).unwrap();
+        let ours = agent.alloc(LEN as u64, "ours").unwrap();
+        let remote = agent.remote("owner", "private").unwrap();
+        println!("{copy_by:?}: {}", agent.explain(&ours, &remote).unwrap());
+        for (len, count) in [(8, 1), (8, 2), (4096, 1), (1 << 20, 1), (64 << 20, 1)]
+            .into_iter()
+            .chain([(4096, 256), (4096, 4096), (100, 5000), (64 << 10, 256), (300 << 10, 100)])
+        {
+            let bytes = len as usize * count as usize;
+            ours.write(0, &all[..bytes]).unwrap();
+            let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
+            let here = ours.blocks(0, len, count as usize).unwrap();
+            let there = remote.blocks_at(&at, len).unwrap();
+            let write = timed(&agent.initialize(Op::Write, &here, &there).unwrap());
+            ours.write(0, &vec![0; bytes]).unwrap();
+            let read = timed(&agent.initialize(Op::Read, &here, &there).unwrap());
+            let mut seen = vec![0; bytes];
+            ours.read(0, &mut seen).unwrap();
+            assert!(seen == all[..bytes], "{count} blocks of {len} bytes, {copy_by:?}");
+            // In order, so that blocks that were exchanged would show.
+            let whole = remote.blocks(0, bytes as u64, 1).unwrap();
+            timed(
+                &agent
+                    .initialize(Op::Read, &ours.blocks(0, bytes as u64, 1).unwrap(), &whole)
+                    .unwrap(),
+            );
+            ours.read(0, &mut seen).unwrap();
+            let blocks = all[..bytes].chunks(len as usize).rev().flatten();
+            assert!(seen.iter().eq(blocks), "{count} blocks of {len} bytes, {copy_by:?}");
+            println!("{copy_by:?}, {count} x {len}: written {write:?}, read {read:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_list_is_written_to_another_gpu_and_the_peer_may_leave() {
+    let owner = Owner::start();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let agent = Agent::new("writer", AgentConfig::default().token("the job's").gpu(&gpu)).unwrap();
+    agent.fetch_metadata(owner.1, SOON).unwrap();
+    let ours = agent.alloc(LEN as u64, "ours").unwrap();
+    let remote = agent.remote("owner", "arena").unwrap();
+    ours.write(0, &[0x5a; 1 << 20]).unwrap();
+    let lists = (ours.blocks(0, 4096, 256).unwrap(), remote.strided(0, 4096, 8192, 256).unwrap());
+    let write = agent.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+    write.post(PostOptions::new().notify(b"written")).unwrap();
+    write.wait(SOON).unwrap();
+    // Back again, with the gaps.
+    let into = ours.blocks(0, 2 << 20, 1).unwrap();
+    let read = agent.initialize(Op::Read, &into, &remote.blocks(0, 2 << 20, 1).unwrap()).unwrap();
+    read.post(PostOptions::new()).unwrap();
+    read.wait(SOON).unwrap();
+    let mut seen = vec![0; 2 << 20];
+    ours.read(0, &mut seen).unwrap();
+    let before = pattern(2 << 20);
+    let expected = |i: usize| if i % 8192 < 4096 { 0x5a } else { before[i] };
+    assert!(seen.iter().enumerate().all(|(i, byte)| *byte == expected(i)));
+    drop(owner);
+    let lost = loop {
+        match write.post(PostOptions::new().notify(b"x")).and_then(|_| write.wait(SOON)) {
+            Ok(_) => std::thread::yield_now(),
+            Err(lost) => break lost,
+        }
+    };
+    assert!(lost.to_string().contains("owner ("), "{lost}");
+}

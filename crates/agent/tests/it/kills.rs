@@ -1,0 +1,208 @@
+//! Processes that are killed at random moments: the survivor misses them by name, takes another
+//! process of the same name, and keeps nothing of the dead.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, Transfer,
+};
+use warpverbs_mem::testing::is_alone;
+
+const SOON: Duration = Duration::from_secs(30);
+const LEN: u64 = 64 << 10;
+const SURVIVOR: &str = "AGENT_SURVIVOR";
+/// Set where everything goes over TCP.
+const OVER_TCP: &str = "AGENT_OVER_TCP";
+
+fn config(over_tcp: bool) -> AgentConfig {
+    match over_tcp {
+        true => AgentConfig::default().token("the job's").require(PathKind::Tcp),
+        false => AgentConfig::default().token("the job's").without(PathKind::Tcp),
+    }
+}
+
+/// Lists of many blocks in reverse, so that a transfer takes a while.
+fn blocks(len: u64) -> Vec<u64> {
+    (0..len / 64).rev().map(|i| i * 64).collect()
+}
+
+fn make(
+    agent: &Agent,
+    ours: &Registration,
+    peer: &str,
+    label: &str,
+) -> Result<Transfer, AgentError> {
+    let from = agent.remote(peer, label)?.blocks_at(&blocks(LEN), 64)?;
+    agent.initialize(Op::Write, &ours.blocks(0, 64, (LEN / 64) as usize)?, &from)
+}
+
+/// Memory of a `Vec` is reached only where the kernel lets processes copy from each other.
+fn reachable(
+    all: impl Iterator<Item = Result<Transfer, AgentError>>,
+) -> Result<Vec<Transfer>, AgentError> {
+    all.filter(
+        |made| !matches!(made, Err(AgentError::NoPath { local, .. }) if local.contains("private")),
+    )
+    .collect()
+}
+
+/// The part of the process that is killed: it and the survivor write to each other for ever.
+#[test]
+fn victim() {
+    let Ok(address) = std::env::var(SURVIVOR) else { return };
+    let address: SocketAddr = address.parse().unwrap();
+    let over_tcp = std::env::var_os(OVER_TCP).is_some();
+    let agent = Agent::new("victim", config(over_tcp)).unwrap();
+    let memory = [
+        agent.register(vec![1; LEN as usize], "private").unwrap(),
+        agent.alloc(LEN, "shared").unwrap(),
+    ];
+    agent.fetch_metadata(address, SOON).unwrap();
+    agent.send_metadata(address, &agent.metadata().unwrap(), SOON).unwrap();
+    let writes = ["private", "shared"].iter().zip(&memory);
+    let writes = writes.map(|(label, ours)| make(&agent, ours, "survivor", label));
+    let writes: Vec<_> = reachable(writes).unwrap();
+    loop {
+        for write in &writes {
+            write.post(PostOptions::new().notify(b"victim's")).unwrap();
+            write.wait(SOON).unwrap();
+        }
+        while agent.next_notification().is_some() {}
+    }
+}
+
+struct Victim(Child);
+
+impl Victim {
+    fn start(address: SocketAddr, over_tcp: bool) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "kills::victim", "--nocapture"])
+            .env(SURVIVOR, address.to_string());
+        if over_tcp {
+            command.env(OVER_TCP, "1");
+        }
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Open descriptors, and mappings of memory that processes share.
+fn kept() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (descriptors, maps.lines().filter(|line| line.contains("memfd")).count())
+}
+
+/// Writes to the victim until that fails; when it did, and why.
+fn write_until_lost(agent: &Agent, ours: &[Registration]) -> Option<(Instant, String)> {
+    let writes = ["private", "shared"].iter().zip(ours);
+    let writes = writes.map(|(label, ours)| make(agent, ours, "victim", label));
+    let failed = |error: AgentError| Some((Instant::now(), error.to_string()));
+    let writes = match reachable(writes) {
+        Ok(writes) => writes,
+        // A path is found, or not, with the victim's help.
+        Err(error) => return failed(error),
+    };
+    loop {
+        for write in &writes {
+            let options = PostOptions::new().notify(b"survivor's");
+            if let Err(error) = write.post(options).and_then(|_| write.wait(SOON)) {
+                return failed(error);
+            }
+        }
+        while agent.next_notification().is_some() {}
+    }
+}
+
+/// Alone in its process, since it counts descriptors and mappings.
+#[test]
+fn whoever_is_killed_is_missed_and_replaced_and_leaves_nothing() {
+    if !is_alone("kills::whoever_is_killed_is_missed_and_replaced_and_leaves_nothing") {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let seed = number("WARPVERBS_TEST_SEED").unwrap_or_else(|| rand::rng().next_u64());
+    let trials = number("WARPVERBS_KILLS").unwrap_or(200);
+    println!("WARPVERBS_TEST_SEED={seed} WARPVERBS_KILLS={trials}");
+    let mut random = SmallRng::seed_from_u64(seed);
+    campaign(&mut random, trials, false);
+    campaign(&mut random, trials / 8, true);
+}
+
+fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
+    let agent = Agent::new("survivor", config(over_tcp)).unwrap();
+    let memory = [
+        agent.register(vec![2; LEN as usize], "private").unwrap(),
+        agent.alloc(LEN, "shared").unwrap(),
+    ];
+    let (descriptors, mappings) = kept();
+    // What peers connect to stays open: the listener, and the descriptor that closes it.
+    let before = (descriptors + if over_tcp { 2 } else { 0 }, mappings);
+    let mut reached = 0;
+    for trial in 0..trials {
+        let mut victim = Victim::start(agent.address(), over_tcp);
+        // From before it has an agent until long after the first transfers.
+        let life = Duration::from_micros(random.random_range(0..40_000));
+        let start = Instant::now();
+        let lost = std::thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                while !agent.knows("victim") {
+                    if start.elapsed() > 2 * life {
+                        return None;
+                    }
+                    std::thread::yield_now();
+                }
+                write_until_lost(&agent, &memory)
+            });
+            std::thread::sleep(life.saturating_sub(start.elapsed()));
+            victim.kill();
+            let killed = Instant::now();
+            writes.join().unwrap().map(|(seen, why)| (seen.saturating_duration_since(killed), why))
+        });
+        if let Some((after, why)) = lost {
+            reached += 1;
+            assert!(why.contains("victim"), "trial {trial}: {why}");
+            assert!(after < SOON, "trial {trial}: {after:?}");
+        }
+        while agent.next_notification().is_some() {}
+    }
+    println!("{reached} of {trials} were killed among transfers");
+
+    // One more lives, and all is well.
+    let victim = Victim::start(agent.address(), over_tcp);
+    let start = Instant::now();
+    let done = loop {
+        let write = make(&agent, &memory[1], "victim", "shared");
+        let done = write.and_then(|write| {
+            write.post(PostOptions::new().notify(b"survivor's"))?;
+            write.wait(SOON)
+        });
+        if done.is_ok() || start.elapsed() > SOON {
+            break done;
+        }
+        std::thread::yield_now();
+    };
+    assert!(done.is_ok(), "{done:?}");
+    drop(victim);
+    let _ = agent.remove_peer("victim");
+    let start = Instant::now();
+    while kept() != before {
+        assert!(start.elapsed() < SOON, "kept {:?}, before {before:?}", kept());
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,21 @@
+//! Tests of the crate as a whole.
+
+mod bytes;
+mod control;
+mod device_memory;
+mod drops;
+mod engine;
+mod exchange;
+mod gpu;
+mod kills;
+mod model;
+mod network;
+mod processes;
+mod strangers;
+mod stream;
+mod stream_processes;
+mod tcp;
+mod terminal;
+mod threads;
+mod transfer;
+mod views;

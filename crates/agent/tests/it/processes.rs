@@ -1,0 +1,273 @@
+//! Two processes: paths between them, and what remains of one that was killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State,
+};
+use warpverbs_mem::Region;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+
+const SOON: Duration = Duration::from_secs(30);
+const LEN: usize = 1 << 20;
+
+/// The part of another process: an agent with memory of two kinds, which it changes when told.
+#[test]
+fn target() {
+    if std::env::var_os("AGENT_TARGET").is_none() {
+        return;
+    }
+    let agent = Agent::new("target", AgentConfig::default().token("the job's")).unwrap();
+    let private = agent.register(vec![3; LEN], "private").unwrap();
+    let shared = agent.alloc(LEN as u64, "shared").unwrap();
+    shared.write(0, &vec![4; LEN]).unwrap();
+    println!("\n> {}", agent.address());
+    let mut private = Some(private);
+    for line in std::io::stdin().lines() {
+        let answer = match line.unwrap().as_str() {
+            "sum" => {
+                let mut bytes = vec![0; LEN];
+                private.as_ref().unwrap().read(0, &mut bytes).unwrap();
+                let [a, b] = [sum(&bytes), {
+                    shared.read(0, &mut bytes).unwrap();
+                    sum(&bytes)
+                }];
+                format!("{a} {b}")
+            }
+            "deregister" => {
+                drop(private.take());
+                "done".to_owned()
+            }
+            other => panic!("{other}"),
+        };
+        println!("\n> {answer}");
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(1, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+struct Target {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Target {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes::target", "--nocapture"])
+            .env("AGENT_TARGET", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let address = Self::line(&mut output).parse().unwrap();
+        Self { child, input, output, address }
+    }
+
+    fn line(output: &mut BufReader<ChildStdout>) -> String {
+        let lines = output.lines().map(Result::unwrap);
+        lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned)).next().unwrap()
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.input, "{what}").unwrap();
+        Self::line(&mut self.output)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn initiator() -> Agent {
+    // Where the system forbids copies between processes, that is to be seen.
+    Agent::new("initiator", AgentConfig::default().token("the job's").without(PathKind::Tcp))
+        .unwrap()
+}
+
+/// Scattered blocks there and back between `ours`, whose bytes are those of `seen`, and private memory
+/// of another process: more of them than go through a bounce buffer at a time, none beside its
+/// neighbour. What `explain` says; `None` where the system forbids copies between processes.
+fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> {
+    let mut target = Target::start();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let remote = agent.remote("target", "private").unwrap();
+    let (len, count) = (300, 3400);
+    let at: Vec<u64> = (0..count).map(|i| (i * 701 + 1) % count * len).collect();
+    let into = ours.blocks(0, len, count as usize).unwrap();
+    let from = remote.blocks_at(&at, len).unwrap();
+    let write = match agent.initialize(Op::Write, &into, &from) {
+        Ok(write) => write,
+        Err(refused @ AgentError::NoPath { .. }) => {
+            eprintln!("SKIPPED: {refused}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    for round in 0..2u32 {
+        let byte = |i: u32| ((i + round).wrapping_mul(0x9e37_79b9) >> 24) as u8;
+        let bytes: Vec<u8> = (0..LEN as u32).map(byte).collect();
+        seen.write(0, &bytes).unwrap();
+        assert_eq!(write.post(PostOptions::new()).unwrap(), State::Done);
+        assert_eq!(write.telemetry().unwrap().paths, [PathKind::ProcessCopy]);
+        let mut expected = vec![3; LEN];
+        for (block, &at) in bytes.chunks_exact(len as usize).zip(&at) {
+            expected[at as usize..][..len as usize].copy_from_slice(block);
+        }
+        let found = target.ask("sum");
+        assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
+
+        let read = agent.initialize(Op::Read, &into, &from).unwrap();
+        for _ in 0..2 {
+            seen.fill(0, LEN, 0).unwrap();
+            assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
+            let mut found = vec![0; LEN];
+            seen.read(0, &mut found).unwrap();
+            let moved = (len * count) as usize;
+            assert!(found[..moved] == bytes[..moved]);
+            assert!(found[moved..].iter().all(|byte| *byte == 0));
+        }
+    }
+    Some(agent.explain(ours, &remote).unwrap().to_string())
+}
+
+/// Memory that only a copy engine reaches, which performs one copy at each look at it.
+#[test]
+fn memory_of_a_device_goes_through_a_bounce_buffer_to_private_memory() {
+    let engine = Arc::new(LazyCopier::default());
+    engine.pace(1);
+    let (device, seen) = LazyMemory::regions(LEN, 0, &engine).unwrap();
+    let agent = initiator();
+    let ours = agent.register(device, "ours").unwrap();
+    if let Some(explained) = bounced(&agent, &ours, &seen) {
+        assert!(explained.contains("a bounce buffer and a copy engine"), "{explained}");
+    }
+}
+
+#[test]
+fn kernels_gather_and_scatter_lists_between_a_bounce_buffer_and_their_memory() {
+    let config =
+        AgentConfig::default().token("the job's").without(PathKind::Tcp).copy_by(CopyBy::Kernel);
+    let agent = Agent::new("initiator", config).unwrap();
+    let ours = agent.register(vec![0; LEN], "ours").unwrap();
+    let seen = ours.buffer().region().clone();
+    if let Some(explained) = bounced(&agent, &ours, &seen) {
+        assert!(explained.contains("lists of small blocks by kernels"), "{explained}");
+    }
+}
+
+#[test]
+fn private_memory_is_copied_and_shared_memory_is_mapped() {
+    let mut target = Target::start();
+    let agent = initiator();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let ours = agent.register(vec![0; LEN], "ours").unwrap();
+    for (label, path, value) in
+        [("private", PathKind::ProcessCopy, 3), ("shared", PathKind::Mapped, 4)]
+    {
+        let remote = agent.remote("target", label).unwrap();
+        let explained = match agent.explain(&ours, &remote) {
+            Ok(explained) => explained,
+            Err(refused @ AgentError::NoPath { .. }) if label == "private" => {
+                return eprintln!("SKIPPED: {refused}");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(explained.path, path, "{explained}");
+        assert!(explained.rate.is_some(), "{explained}");
+        let (into, from) = (ours.blocks(0, 1000, 1048), remote.blocks(0, 1000, 1048));
+        let (into, from) = (into.unwrap(), from.unwrap());
+        let read = agent.initialize(Op::Read, &into, &from).unwrap();
+        assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
+        let mut bytes = vec![0; LEN];
+        ours.read(0, &mut bytes).unwrap();
+        assert!(bytes[..1_048_000].iter().all(|byte| *byte == value));
+        // Every other block, in reverse.
+        let at: Vec<_> = (0..500).rev().map(|i| i * 2000).collect();
+        ours.write(0, &vec![value + 7; LEN]).unwrap();
+        let blocks = (ours.blocks_at(&at, 1000).unwrap(), remote.blocks_at(&at, 1000).unwrap());
+        let write = agent.initialize(Op::Write, &blocks.0, &blocks.1).unwrap();
+        write.post(PostOptions::new()).unwrap();
+    }
+    let expected = |value: u8| {
+        let byte = |i: usize| if i < 1_000_000 && i % 2000 < 1000 { value + 7 } else { value };
+        sum(&(0..LEN).map(byte).collect::<Vec<_>>())
+    };
+    assert_eq!(target.ask("sum"), format!("{} {}", expected(3), expected(4)));
+}
+
+#[test]
+fn memory_that_the_peer_deregisters_is_not_written_again() {
+    let mut target = Target::start();
+    let agent = initiator();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let ours = agent.register(vec![9; LEN], "ours").unwrap();
+    let remote = agent.remote("target", "private").unwrap();
+    let lists = (ours.blocks(0, 64, 1).unwrap(), remote.blocks(0, 64, 1).unwrap());
+    let write = match agent.initialize(Op::Write, &lists.0, &lists.1) {
+        Ok(write) => write,
+        Err(refused @ AgentError::NoPath { .. }) => return eprintln!("SKIPPED: {refused}"),
+        Err(error) => panic!("{error}"),
+    };
+    write.post(PostOptions::new()).unwrap();
+    target.ask("deregister");
+    let refused = loop {
+        match write.post(PostOptions::new()) {
+            Ok(_) => std::thread::yield_now(),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, AgentError::Deregistered { .. }), "{refused}");
+    assert!(refused.to_string().contains("\"private\" of target"), "{refused}");
+}
+
+#[test]
+fn a_killed_peer_is_missed_by_name_and_replaced_under_it() {
+    for path in [PathKind::Mapped, PathKind::Tcp] {
+        missed_and_replaced(path);
+    }
+}
+
+fn missed_and_replaced(path: PathKind) {
+    let agent =
+        Agent::new("initiator", AgentConfig::default().token("the job's").require(path)).unwrap();
+    let ours = agent.register(vec![9; LEN], "ours").unwrap();
+    let mut first = Target::start();
+    agent.fetch_metadata(first.address, SOON).unwrap();
+    let make = || {
+        let remote = agent.remote("target", "shared").unwrap();
+        let lists = (ours.blocks(0, 64, 100).unwrap(), remote.blocks(0, 64, 100).unwrap());
+        agent.initialize(Op::Read, &lists.0, &lists.1).unwrap()
+    };
+    let read = make();
+    read.post(PostOptions::new().notify(b"1")).unwrap();
+    read.wait(SOON).unwrap();
+    first.child.kill().unwrap();
+    let lost = loop {
+        match read.post(PostOptions::new().notify(b"2")).and_then(|_| read.wait(SOON)) {
+            Ok(_) => std::thread::yield_now(),
+            Err(lost) => break lost,
+        }
+    };
+    assert!(lost.to_string().contains("target ("), "{lost}");
+    let second = Target::start();
+    agent.fetch_metadata(second.address, SOON).unwrap();
+    let stale = read.post(PostOptions::new()).unwrap_err();
+    let said = matches!(stale, AgentError::PeerLost { .. } | AgentError::Stale { .. });
+    assert!(said, "{stale}");
+    let again = make();
+    again.post(PostOptions::new().notify(b"3")).unwrap();
+    assert_eq!(again.wait(SOON).unwrap(), State::Done);
+}

@@ -1,0 +1,266 @@
+//! A terminal state is terminal, on every path: after it nothing of a transfer lands, and nothing is read
+//! for it. Transfers are cancelled and run out of time at random moments; what is put in their place
+//! afterwards stays.
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, RemoteMemory, State,
+    Transfer,
+};
+use warpverbs_nic::{Config, LinkConfig, UdpConfig};
+use warpverbs_transport::Context;
+
+const SOON: Duration = Duration::from_secs(60);
+const LEN: usize = 6 << 20;
+const ROUNDS: usize = 16;
+
+fn config(path: PathKind) -> AgentConfig {
+    let config = AgentConfig::default().require(path).deadline(SOON).token("of the test");
+    if path != PathKind::Network {
+        return config;
+    }
+    let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
+    let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
+    let context = Context::builder().soft_config(soft).build().unwrap();
+    config.nic(&context.open("soft").unwrap())
+}
+
+/// The agent whose memory is used; in a process of its own where the path needs that.
+enum Target {
+    Here { agent: Agent, _memory: Registration },
+    Child(Child, std::net::SocketAddr),
+}
+
+impl Target {
+    fn new(path: PathKind) -> Self {
+        if path == PathKind::ProcessCopy {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "terminal::target", "--nocapture"])
+                .env("AGENT_TERMINAL", "1")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+            let said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned)).next();
+            return Self::Child(child, said.unwrap().parse().unwrap());
+        }
+        let agent = Agent::new("target", config(path)).unwrap();
+        let memory = match path {
+            PathKind::Mapped => agent.alloc(LEN as u64, "memory").unwrap(),
+            _ => agent.register(vec![0; LEN], "memory").unwrap(),
+        };
+        Self::Here { agent, _memory: memory }
+    }
+
+    fn address(&self) -> std::net::SocketAddr {
+        match self {
+            Self::Here { agent, .. } => agent.address(),
+            Self::Child(_, address) => *address,
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Self::Child(child, _) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The part of another process.
+#[test]
+fn target() {
+    if std::env::var_os("AGENT_TERMINAL").is_some() {
+        let agent = Agent::new("target", config(PathKind::ProcessCopy)).unwrap();
+        let _memory = agent.register(vec![0; LEN], "memory").unwrap();
+        println!("\n> {}", agent.address());
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
+}
+
+struct Rig {
+    agent: Agent,
+    /// What transfers are about, and what looks at the peer's memory.
+    ours: Registration,
+    seen: Registration,
+    remote: RemoteMemory,
+    random: StdRng,
+    _target: Target,
+}
+
+impl Rig {
+    fn new(path: PathKind) -> Self {
+        let seed = std::env::var("WARPVERBS_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(rand::random::<u64>);
+        println!("{path}: WARPVERBS_TEST_SEED={seed}");
+        let target = Target::new(path);
+        let agent = Agent::new("initiator", config(path)).unwrap();
+        let ours = agent.register(vec![0; LEN], "ours").unwrap();
+        let seen = agent.register(vec![0; LEN], "seen").unwrap();
+        agent.fetch_metadata(target.address(), SOON).unwrap();
+        let remote = agent.remote("target", "memory").unwrap();
+        let random = StdRng::seed_from_u64(seed);
+        Self { agent, ours, seen, remote, random, _target: target }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; LEN];
+        self.random.fill_bytes(&mut bytes);
+        bytes
+    }
+
+    fn transfer(&self, op: Op, local: &Registration, block: usize) -> Transfer {
+        let (block, count) = (block as u64, LEN / block);
+        let here = local.blocks(0, block, count).unwrap();
+        let there: Vec<_> = (0..count as u64).rev().map(|at| at * block).collect();
+        let there = self.remote.blocks_at(&there, block).unwrap();
+        self.agent.initialize(op, &here, &there).unwrap()
+    }
+
+    /// Posts a transfer that is to end early; it is over when this returns.
+    fn end_early(&mut self, transfer: &Transfer, round: usize) -> State {
+        // The first ends early for certain where it is a copy of the CPU.
+        let at_once = round == 0;
+        let micros = if at_once { 0 } else { self.random.random_range(0..3000) };
+        let by_deadline = at_once || self.random.random::<bool>();
+        let options = match by_deadline {
+            true => PostOptions::new().deadline(Duration::from_micros(micros)),
+            false => PostOptions::new(),
+        };
+        std::thread::scope(|scope| {
+            if !by_deadline {
+                scope.spawn(|| {
+                    let start = Instant::now();
+                    while start.elapsed() < Duration::from_micros(micros) {
+                        std::thread::yield_now();
+                    }
+                    transfer.cancel();
+                });
+            }
+            // Its error is its state's.
+            let _ = transfer.post(options);
+            let start = Instant::now();
+            while !transfer.state().is_terminal() {
+                assert!(start.elapsed() < SOON, "it does not end");
+                std::thread::yield_now();
+            }
+        });
+        match transfer.wait(SOON) {
+            Ok(state) => assert_eq!(state, State::Done),
+            Err(AgentError::Cancelled) => assert!(!by_deadline),
+            Err(error) => assert!(matches!(error, AgentError::Timeout { .. }), "{error}"),
+        }
+        transfer.state()
+    }
+
+    fn run(&self, transfer: &Transfer) {
+        transfer.post(PostOptions::new()).unwrap();
+        assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+    }
+}
+
+fn holds(path: PathKind) {
+    let mut rig = Rig::new(path);
+    let mut early = 0;
+    for round in 0..ROUNDS {
+        let block = [4 << 10, 64 << 10, LEN][round % 3];
+        let write = rig.transfer(Op::Write, &rig.ours, block);
+        let old = rig.bytes();
+        rig.ours.write(0, &old).unwrap();
+        early += usize::from(rig.end_early(&write, round) != State::Done);
+        // What it would read now is none of the peer's business, and neither is the old.
+        let unsaid = rig.bytes();
+        rig.ours.write(0, &unsaid).unwrap();
+        let new = rig.bytes();
+        rig.seen.write(0, &new).unwrap();
+        rig.run(&rig.transfer(Op::Write, &rig.seen, LEN));
+        let look = rig.transfer(Op::Read, &rig.seen, LEN);
+        for _ in 0..4 {
+            rig.seen.write(0, &old).unwrap();
+            rig.run(&look);
+            let mut found = vec![0; LEN];
+            rig.seen.read(0, &mut found).unwrap();
+            assert!(found == new, "round {round}: the peer's memory has changed");
+        }
+        // A READ leaves the memory here alone.
+        let read = rig.transfer(Op::Read, &rig.ours, block);
+        early += usize::from(rig.end_early(&read, round) != State::Done);
+        rig.ours.write(0, &old).unwrap();
+        rig.run(&look);
+        let mut found = vec![0; LEN];
+        rig.ours.read(0, &mut found).unwrap();
+        assert!(found == old, "round {round}: the memory here has changed");
+    }
+    println!("{path}: {early} of {} ended early", 2 * ROUNDS);
+    assert!(early > 0);
+}
+
+#[test]
+fn same_process() {
+    holds(PathKind::SameProcess);
+}
+
+#[test]
+fn mapped() {
+    holds(PathKind::Mapped);
+}
+
+#[test]
+fn process_copy() {
+    holds(PathKind::ProcessCopy);
+}
+
+#[test]
+fn network() {
+    holds(PathKind::Network);
+}
+
+#[test]
+fn tcp() {
+    holds(PathKind::Tcp);
+}
+
+/// A copy within `post` ends at its deadline, too.
+#[test]
+fn a_deadline_ends_copies_of_the_cpu() {
+    for path in [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy] {
+        let mut rig = Rig::new(path);
+        for block in [LEN, 64 << 10] {
+            let write = rig.transfer(Op::Write, &rig.ours, block);
+            let bytes = rig.bytes();
+            rig.ours.write(0, &bytes).unwrap();
+            let late = write.post(PostOptions::new().deadline(Duration::from_nanos(1)));
+            assert!(matches!(late, Err(AgentError::Timeout { .. })), "{path}: {late:?}");
+            assert_eq!(write.state(), State::Failed);
+            rig.run(&write);
+        }
+    }
+}
+
+/// A short deadline of one transfer is no other's end.
+#[test]
+fn a_transfer_that_is_late_leaves_others_of_the_same_peer_alone() {
+    for path in [PathKind::Network, PathKind::Tcp] {
+        let mut rig = Rig::new(path);
+        let bytes = rig.bytes();
+        rig.ours.write(0, &bytes).unwrap();
+        let long = rig.transfer(Op::Write, &rig.ours, 512);
+        let short = rig.transfer(Op::Read, &rig.seen, 4 << 10);
+        let mut late = 0;
+        for _ in 0..20 {
+            long.post(PostOptions::new()).unwrap();
+            let posted = short.post(PostOptions::new().deadline(Duration::from_micros(1)));
+            let ended = posted.and_then(|_| short.wait(SOON));
+            late += usize::from(ended.is_err());
+            assert_eq!(long.wait(SOON).unwrap(), State::Done, "{path}");
+        }
+        assert!(late > 0, "{path}");
+    }
+}

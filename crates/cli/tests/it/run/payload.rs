@@ -1,0 +1,140 @@
+//! Random payload through whatever others have written: every byte is compared, and rings go round many
+//! times.
+//!
+//! `WARPVERBS_SEED=<seed>` repeats a round, `WARPVERBS_ROUNDS=<n>` makes more of them.
+
+use super::unmapped::compiled;
+use super::{output, ready, run};
+use crate::common::text;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// Calls `round` with the seeds that the environment asks for.
+fn rounds(round: impl Fn(u32)) {
+    let number = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
+    let count = number("WARPVERBS_ROUNDS").unwrap_or(1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let first: u32 = number("WARPVERBS_SEED").unwrap_or(now.map_or(0, |now| now.subsec_nanos()));
+    for seed in (0..count).map(|nth| first.wrapping_add(nth)) {
+        println!("WARPVERBS_SEED={seed}");
+        round(seed);
+    }
+}
+
+/// A program of ours, by libmlx5, on one device, where QPs are connected by loopback, and on two, by
+/// packets.
+#[test]
+fn verbs_bring_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("payload", folder.path()) else { return };
+    rounds(|seed| {
+        for (nics, transport) in [(1, "rc"), (2, "rc"), (1, "ud"), (2, "ud")] {
+            let line = format!("--nics {nics} -- {program} {transport} {seed} 400");
+            let output = output(run(&line));
+            let said = [&output.stdout, &output.stderr].map(|bytes| text(bytes));
+            assert!(output.status.success() && said[0] == "done\n", "{line}: {}", said.concat());
+        }
+    });
+}
+
+/// How an implementation of MPI compiles and starts programs.
+struct Mpi {
+    name: &'static str,
+    packages: &'static str,
+    arguments: &'static [&'static str],
+    /// Its ranks are not to meet by memory that they share.
+    env: &'static [(&'static str, &'static str)],
+}
+
+const OPEN_MPI: Mpi = Mpi {
+    name: "openmpi",
+    packages: "openmpi-bin and libopenmpi-dev",
+    arguments: &[
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--mca",
+        "pml",
+        "ucx",
+        "--mca",
+        "osc",
+        "ucx",
+        "--mca",
+        "btl",
+        "^openib",
+    ],
+    env: &[],
+};
+const MPICH: Mpi = Mpi {
+    name: "mpich",
+    packages: "mpich and libmpich-dev",
+    arguments: &[],
+    env: &[("MPIR_CVAR_NOLOCAL", "1")],
+};
+
+impl Mpi {
+    /// The program that exchanges messages. `None` where this MPI is not installed.
+    fn compiled(&self, folder: &Path) -> Option<PathBuf> {
+        if !ready() {
+            return None;
+        }
+        let program = folder.join("mpi_payload");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/mpi_payload.c");
+        let mut compiler = Command::new(format!("mpicc.{}", self.name));
+        let compiler = compiler.args(["-O1", "-o"]).arg(&program).arg(source);
+        let done = compiler.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !done {
+            let reason = format!("needs the packages {}", self.packages);
+            assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+            eprintln!("SKIPPED: {reason}");
+        }
+        done.then_some(program)
+    }
+
+    /// Two ranks that have nothing but these transports of UCX.
+    fn exchanges(&self, program: &Path, transports: &str, link: &str, seed: u32) {
+        let inner = run(&format!("--verbose --link {link} --"));
+        let mut command = Command::new(format!("mpirun.{}", self.name));
+        command.args(self.arguments).args(["-np", "2"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        command.arg(program).args([seed.to_string(), "1200".into()]);
+        for (name, value) in inner.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+            command.env(name, value);
+        }
+        command.envs(self.env.iter().copied()).env("UCX_TLS", format!("{transports},self"));
+        command.env("UCX_IB_GID_INDEX", "0").env("UCX_NET_DEVICES", "mlx5_0:1");
+        let output = output({
+            command.stdin(Stdio::null());
+            command
+        });
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let what = format!("{}, {transports} over {link}, seed {seed}", self.name);
+        let done = output.status.success() && stdout.lines().any(|line| line == "done");
+        assert!(done, "{what}: {stdout}{stderr}");
+        // The bytes went through the devices.
+        let taken = ["mlx5_0: shared memory at 127.", "mlx5_0: UDP at 127."];
+        let taken = taken[usize::from(link == "udp")];
+        assert!(stderr.contains(taken) || stdout.contains(taken), "{what}: {stdout}{stderr}");
+    }
+
+    fn every_way(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(program) = self.compiled(folder.path()) else { return };
+        rounds(|seed| {
+            for transports in ["rc_x", "rc_v", "ud_x", "ud_v"] {
+                self.exchanges(&program, transports, "shm", seed);
+            }
+            self.exchanges(&program, "rc_x", "udp", seed);
+        });
+    }
+}
+
+#[test]
+fn open_mpi_brings_every_byte() {
+    OPEN_MPI.every_way();
+}
+
+#[test]
+fn mpich_brings_every_byte() {
+    MPICH.every_way();
+}

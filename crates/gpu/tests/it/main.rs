@@ -1,0 +1,6 @@
+//! Tests of the crate as a whole.
+
+mod arena;
+mod blocks;
+#[cfg(feature = "cuda")]
+mod cuda;

@@ -1,0 +1,4 @@
+//! Tests of the crate as a whole.
+
+mod pair;
+mod ranges;

@@ -1,0 +1,384 @@
+//! Two processes: one owns memory, the other attaches it by each way, and probes it.
+
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_peer::descriptor::{Address, Secrets, Trust, Way, fetch};
+use warpverbs_peer::{
+    DescriptorServer, Identity, Introduction, Reason, Ticket, attach, read_back, write_word,
+};
+
+const LEN: u64 = 1 << 16;
+const SOON: Duration = Duration::from_secs(60);
+
+fn simt() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
+}
+
+/// This process, as one that may take nothing out of others.
+fn untrusted() -> Identity {
+    Identity { pid_namespace: "pid:[1]".into(), ..Identity::of_this_process(&*simt()) }
+}
+
+fn introduce(server: &DescriptorServer) -> Introduction {
+    Introduction::new(Identity::of_this_process(&*simt()), server)
+}
+
+fn soon() -> Instant {
+    Instant::now() + SOON
+}
+
+/// What the owner says of its memory.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    introduction: Introduction,
+    ticket: Ticket,
+}
+
+/// The part of another process: owns memory until its input ends, and answers `offset value` by
+/// whether it reads that back.
+#[test]
+fn owner() {
+    if std::env::var_os("PEER_OWNER").is_none() {
+        return;
+    }
+    let gpu = simt();
+    let segment = gpu.arena(LEN).unwrap().commit(0, LEN).unwrap();
+    segment.buffer().region().write(0, b"the owner's").unwrap();
+    let mut server = DescriptorServer::start().unwrap();
+    let ticket = server.offer(segment.export().unwrap(), LEN).unwrap();
+    let introduction = Introduction::new(Identity::of_this_process(&*gpu), &server);
+    println!("\n> {}", serde_json::to_string(&Said { introduction, ticket }).unwrap());
+    for line in std::io::stdin().lines() {
+        let (offset, value) = serde_json::from_str::<(u64, u64)>(&line.unwrap()).unwrap();
+        let seen = read_back(&*gpu, segment.buffer(), offset, value);
+        println!("\n> {}", serde_json::to_string(&seen.map_err(|e| e.to_string())).unwrap());
+    }
+}
+
+struct Owner {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Owner {
+    fn start() -> (Self, Said) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "pair::owner", "--nocapture"])
+            .env("PEER_OWNER", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut owner = Self { child, input, output };
+        let said = owner.answer();
+        (owner, said)
+    }
+
+    fn answer<T: for<'a> Deserialize<'a>>(&mut self) -> T {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the owner ended");
+            if let Some(json) = line.strip_prefix("> ") {
+                return serde_json::from_str(json).unwrap();
+            }
+        }
+    }
+
+    fn reads_back(&mut self, offset: u64, value: u64) -> Result<(), String> {
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "{}", serde_json::to_string(&(offset, value)).unwrap()).unwrap();
+        self.answer()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn memory_of_another_process_is_attached_and_probed() {
+    let gpu = simt();
+    let (mut owner, said) = Owner::start();
+    let own = Identity::of_this_process(&*gpu);
+    let arena = gpu.arena(1 << 24).unwrap();
+    let attached = attach(&arena, 3 * LEN, &own, &said.introduction, &said.ticket, soon()).unwrap();
+    assert_eq!((attached.by, attached.tried), (Way::AbstractSocket, vec![]));
+    let buffer = attached.segment.buffer();
+    let mut text = [0; 11];
+    gpu.read(buffer, 0, &mut text).unwrap();
+    assert_eq!(&text, b"the owner's");
+    write_word(&*gpu, buffer, 4096, 0x1234_5678_9abc_def0, SOON).unwrap();
+    owner.reads_back(4096, 0x1234_5678_9abc_def0).unwrap();
+    let wrong = owner.reads_back(4096, 7).unwrap_err();
+    assert!(wrong.contains("0x1234") && wrong.contains("wrote 0x7"), "{wrong}");
+    assert!(write_word(&*gpu, buffer, LEN - 4, 1, SOON).is_err());
+    // The memory outlives its owner.
+    drop(owner);
+    write_word(&*gpu, buffer, 0, 1, SOON).unwrap();
+}
+
+/// An introduction of which the first `n` ways do not work.
+fn without(mut introduction: Introduction, n: usize) -> Introduction {
+    let server = &mut introduction.server;
+    for way in [&mut server.abstract_name, &mut server.path].into_iter().take(n) {
+        *way = Err("left out".to_owned());
+    }
+    introduction
+}
+
+#[test]
+fn the_next_way_is_taken_where_one_fails_and_every_reason_is_kept() {
+    let gpu = simt();
+    let (_owner, said) = Owner::start();
+    let own = Identity::of_this_process(&*gpu);
+    let by_path = without(said.introduction.clone(), 1);
+    let fetched = fetch(&own, &by_path, Trust::Launch, &said.ticket, soon()).unwrap();
+    assert_eq!(fetched.by, Way::PathSocket);
+    assert_eq!(fetched.tried, [Reason::new("abstract socket", "the owner has none: left out")]);
+
+    // A child may be traced by its parent, unless the system forbids it to all.
+    let taken = without(said.introduction.clone(), 2);
+    match fetch(&own, &taken, Trust::Launch, &said.ticket, soon()) {
+        Ok(fetched) => assert_eq!((fetched.by, fetched.tried.len()), (Way::PidfdGetfd, 2)),
+        Err(why) => {
+            let said = Reason::list(&why);
+            assert!(said.contains("right to trace"), "{said}");
+            eprintln!("SKIPPED: {said}");
+        }
+    }
+    let why = fetch(&untrusted(), &taken, Trust::Launch, &said.ticket, soon()).unwrap_err();
+    assert_eq!(why.len(), 3);
+    assert!(why[2].why.contains("PID namespaces differ (pid:[1], pid:["), "{}", why[2]);
+    // Nothing is tried on another machine.
+    let mut far = said.introduction.clone();
+    far.identity.boot_id = "far".to_owned();
+    let arena = gpu.arena(LEN).unwrap();
+    let why = attach(&arena, 0, &own, &far, &said.ticket, soon()).unwrap_err();
+    assert_eq!(why.len(), 1, "{}", Reason::list(&why));
+}
+
+#[test]
+fn a_file_that_was_not_meant_is_refused() {
+    let gpu = simt();
+    let own = untrusted();
+    let mut server = DescriptorServer::start().unwrap();
+    let null: OwnedFd = File::open("/dev/null").unwrap().into();
+    let ticket = server.offer(null, LEN).unwrap();
+    let peer = introduce(&server);
+    let other = Ticket { inode: ticket.inode + 1, ..ticket.clone() };
+    let why = fetch(&own, &peer, Trust::Launch, &other, soon()).unwrap_err();
+    assert!(why[..2].iter().all(|reason| reason.why.contains("another file")), "{why:?}");
+    // The right file, which is no memory.
+    let arena = gpu.arena(LEN).unwrap();
+    let why = attach(&arena, 0, &own, &peer, &ticket, soon()).unwrap_err();
+    assert!(why[0].to_string().contains("no memfd"), "{}", Reason::list(&why));
+    server.withdraw(&ticket);
+    let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
+    assert!(why[0].why.contains("offers it no more"), "{}", why[0]);
+}
+
+#[test]
+fn strangers_get_nothing_and_keep_nobody_waiting() {
+    let gpu = simt();
+    let own = untrusted();
+    let segment = gpu.arena(LEN).unwrap().commit(0, LEN).unwrap();
+    let mut server = DescriptorServer::start().unwrap();
+    let ticket = server.offer(segment.export().unwrap(), LEN).unwrap();
+    let peer = introduce(&server);
+    // A wrong secret.
+    let mut stranger = peer.clone();
+    stranger.server.ask[3] ^= 1;
+    let short = Instant::now() + Duration::from_millis(200);
+    let why = fetch(&own, &stranger, Trust::Launch, &ticket, short).unwrap_err();
+    assert!(why[0].why.contains("grants nothing"), "{}", why[0]);
+    // More than it keeps connect and say nothing; the next who asks is served all the same.
+    let path = peer.server.path.clone().unwrap();
+    let silent: Vec<_> = (0..200).map(|_| seqpacket_connect(&path)).collect();
+    let asked = Instant::now();
+    assert_eq!(fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap().by, Way::AbstractSocket);
+    println!("served after {:?}", asked.elapsed());
+    drop(silent);
+    // Its path goes with it.
+    drop(server);
+    assert!(!std::path::Path::new(&path).exists());
+    let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
+    assert!(why[0].why.contains("refused") && why[1].why.contains("No such file"), "{why:?}");
+}
+
+/// An owner that names the server, the process and the tickets of another is told apart from it.
+#[test]
+fn an_asker_gets_what_was_granted_to_it_and_nothing_by_the_word_of_others() {
+    let own = Identity::of_this_process(&*simt());
+    let (_owner, said) = Owner::start();
+    let secrets = Secrets::from([7; 32]);
+    let nobody = Trust::Proven { secrets, process: Err("nothing is proven") };
+    let why = fetch(&own, &said.introduction, nobody, &said.ticket, soon()).unwrap_err();
+    let text = Reason::list(&why);
+    assert!(why[..2].iter().all(|why| why.why.contains("grants nothing")), "{text}");
+    assert_eq!(why[2].why, "nothing is proven", "{text}");
+
+    let mut server = DescriptorServer::start().unwrap();
+    let offer = |server: &mut DescriptorServer| {
+        server.offer(File::open("/dev/null").unwrap().into(), LEN).unwrap()
+    };
+    let (granted, other) = (offer(&mut server), offer(&mut server));
+    server.grant(secrets, std::slice::from_ref(&granted));
+    let mut peer = introduce(&server);
+    peer.server = peer.server.without_secrets();
+    for n in [0, 1] {
+        fetch(&own, &without(peer.clone(), n), nobody, &granted, soon()).unwrap();
+    }
+    let why = fetch(&own, &peer, nobody, &other, soon()).unwrap_err();
+    assert!(why[0].why.contains("offers it no more"), "{}", why[0]);
+    let why = fetch(&untrusted(), &peer, Trust::Launch, &granted, soon()).unwrap_err();
+    assert!(why[0].why.contains("grants nothing"), "{}", why[0]);
+    // More askers than are kept: the first is forgotten, the last is not.
+    for n in 0..2000u32 {
+        let mut bytes = [1; 32];
+        bytes[..4].copy_from_slice(&n.to_le_bytes());
+        server.grant(Secrets::from(bytes), std::slice::from_ref(&granted));
+    }
+    assert!(fetch(&own, &peer, nobody, &granted, soon()).is_err());
+}
+
+/// The part of a process that is killed.
+#[test]
+fn killed_server() {
+    if std::env::var_os("PEER_KILLED").is_some() {
+        let server = DescriptorServer::start().unwrap();
+        println!("\n> {}", serde_json::to_string(server.address()).unwrap());
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_no_file_behind_once_another_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "pair::killed_server", "--nocapture"])
+            .env("PEER_KILLED", "1")
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut owner = Owner { child, input, output };
+        let address: Address = owner.answer();
+        (owner, std::path::PathBuf::from(address.path.unwrap()))
+    };
+    let files = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    };
+    let (living, path) = start();
+    let foreign = folder.path().join("warpverbs-elsewhere.sock");
+    drop(mute_listener(foreign.to_str().unwrap()));
+    for _ in 0..3 {
+        let (mut killed, its) = start();
+        killed.child.kill().unwrap();
+        killed.child.wait().unwrap();
+        assert!(its.exists());
+        let (after, beside) = start();
+        let mut expected = vec![path.clone(), beside, foreign.clone()];
+        expected.sort();
+        assert_eq!(files(), expected);
+        drop(after);
+    }
+    drop(living);
+}
+
+/// A connection that sends nothing. None if the server's queue is full.
+fn seqpacket_connect(path: &str) -> Option<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+    let address = SocketAddrUnix::new(path).unwrap();
+    rustix::net::connect(&socket, &address).ok().map(|()| socket)
+}
+
+#[test]
+fn whoever_listens_at_the_name_without_the_secret_is_found_out() {
+    let own = untrusted();
+    let (first, mut second) =
+        (DescriptorServer::start().unwrap(), DescriptorServer::start().unwrap());
+    let ticket = second.offer(File::open("/dev/null").unwrap().into(), LEN).unwrap();
+    // The second took the name of the first, and even knows what is asked.
+    let mut peer = introduce(&second);
+    peer.server.answer = first.address().answer;
+    let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
+    assert!(why[0].why.contains("does not know the owner's secret"), "{}", why[0]);
+}
+
+#[test]
+fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
+    let own = untrusted();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silent");
+    let server = DescriptorServer::start().unwrap();
+    let mut peer = without(introduce(&server), 2);
+    // Listens and accepts nobody. It is of another kind, which is the first thing to be found.
+    let _stream = UnixListener::bind(&path).unwrap();
+    peer.server.path = Ok(path.to_string_lossy().into_owned());
+    let ticket = Ticket { id: 0, len: LEN, raw: -1, device: 0, inode: 0 };
+    let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
+    assert!(why[1].why.starts_with("connect: "), "{}", why[1]);
+    let path = folder.path().join("mute");
+    let _mute = mute_listener(path.to_str().unwrap());
+    peer.server.path = Ok(path.to_string_lossy().into_owned());
+    let asked = Instant::now();
+    let why =
+        fetch(&own, &peer, Trust::Launch, &ticket, asked + Duration::from_millis(300)).unwrap_err();
+    assert!(why[1].why.contains("no answer in time"), "{}", why[1]);
+    assert!(asked.elapsed() < SOON);
+}
+
+fn mute_listener(path: &str) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 8).unwrap();
+    socket
+}
+
+/// In a process of its own, because it has no descriptor left.
+#[test]
+fn a_descriptor_lost_to_the_limit_is_told_as_such() {
+    let name = "pair::a_descriptor_lost_to_the_limit_is_told_as_such";
+    if std::env::var_os("PEER_LIMITED").is_none() {
+        let (_owner, said) = Owner::start();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("PEER_LIMITED", serde_json::to_string(&said).unwrap())
+            .spawn()
+            .unwrap();
+        return assert!(child.wait().unwrap().success());
+    }
+    let said: Said = serde_json::from_str(&std::env::var("PEER_LIMITED").unwrap()).unwrap();
+    let own = Identity::of_this_process(&*simt());
+    // Room for the socket, and not for what comes by it.
+    let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let limit = rustix::process::Rlimit { current: Some(next + 1), maximum: Some(next + 1) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let why = fetch(&own, &said.introduction, Trust::Launch, &said.ticket, soon()).unwrap_err();
+    assert!(why[0].why.contains("MSG_CTRUNC") && why[0].why.contains("ulimit -n"), "{}", why[0]);
+}

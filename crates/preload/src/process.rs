@@ -1,0 +1,159 @@
+//! Whose devices these are.
+//!
+//! Devices belong to the process that opened them, in which the NICs' threads run. A child of `fork()`
+//! has a copy of all that its parent had in memory at that moment, locks that other threads held
+//! included, and shares the descriptors and the mapped rings; a child of `vfork()` has the memory itself.
+//! Neither may do anything with it: the NIC would be stepped twice, and packets taken out of rings that
+//! both have. So each function of ours asks first whether it [is called by the owner](is_owner), which
+//! takes no lock. A child of `fork()` that opens a device begins with [values of its own](Own); what it
+//! has of its parent's is never touched and never dropped.
+
+use crate::real::Real;
+use nix::libc;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use warpverbs_nic::link::descriptors;
+use warpverbs_uverbs::{Errno, Refusal};
+
+/// The process that has opened a device; 0 for none.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// How many times `fork()` lies between the program's first process and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Number of this process. Always a system call: children of `vfork()` would find a kept number of
+/// their parent.
+fn own() -> u32 {
+    // SAFETY: takes nothing, and cannot fail.
+    unsafe { libc::getpid() }.cast_unsigned()
+}
+
+/// Whether this process has opened a device, and its memory is nobody else's.
+pub(crate) fn is_owner() -> bool {
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner != 0 && owner == own()
+}
+
+/// Makes this process the owner, if it can be.
+pub(crate) fn claim() -> Result<(), Refusal> {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler may run in a child of any thread.
+        if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
+            WATCHED.store(false, Ordering::Release);
+            return Err(Refusal::new(Errno::ENOMEM, "no handler of fork() can be added"));
+        }
+    }
+    match OWNER.compare_exchange(0, own(), Ordering::AcqRel, Ordering::Acquire) {
+        Err(owner) if owner != own() => {
+            let why = format!("this process has its memory from process {owner}, without fork()");
+            Err(Refusal::new(Errno::EIO, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a child of `fork()` does first: nothing here is its own. It also closes its copies of the
+/// descriptors of its parent's links. They are of no use to it, and peers see by them when its parent
+/// ends.
+unsafe extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    if OWNER.swap(0, Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (fd, file) in descriptors::all_own() {
+        if file_of(fd) == Some(file) {
+            // SAFETY: a descriptor of this process that nothing in it uses.
+            unsafe { (Real::get().close)(fd) };
+        }
+    }
+}
+
+/// What a descriptor stands for, as [`descriptors::file`] has it.
+pub(crate) fn file_of(fd: i32) -> Option<u64> {
+    status(fd).map(|stat| descriptors::file(stat.st_dev, stat.st_ino))
+}
+
+/// The C library's `fstat`.
+pub(crate) fn status(fd: i32) -> Option<libc::stat> {
+    // SAFETY: all zeros is a stat.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: any number may be asked for; there is room for the answer.
+    (unsafe { (Real::get().fstat)(fd, &mut stat) } == 0).then_some(stat)
+}
+
+/// A value that is made when it is first asked for, and never dropped. No lock: a signal handler or a
+/// child may ask while another thread makes it; then several are made, and one is kept.
+pub(crate) struct Once<T>(AtomicPtr<T>);
+
+impl<T> Once<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &'static T {
+        let held = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or from a box that is never freed.
+        unsafe { held.as_ref() }.unwrap_or_else(|| self.replace(held, make()))
+    }
+
+    /// Puts `value` in the place of `held`, unless another thread has done so meanwhile.
+    fn replace(&self, held: *mut T, value: T) -> &'static T {
+        let new = Box::into_raw(Box::new(value));
+        match self.0.compare_exchange(held, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: from the box above, which is never freed any more.
+            Ok(_) => unsafe { &*new },
+            Err(other) => {
+                // SAFETY: from the box above, which nobody else has seen.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: not null, since values are only replaced by values, and never freed.
+                unsafe { &*other }
+            }
+        }
+    }
+}
+
+/// A value of this process: a child of `fork()` has another one.
+pub(crate) struct Own<T>(Once<(u32, T)>);
+
+impl<T: Default> Own<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Once::new())
+    }
+
+    pub(crate) fn get(&self) -> &'static T {
+        self.after(FORKS.load(Ordering::Relaxed))
+    }
+
+    fn after(&self, forks: u32) -> &'static T {
+        let mut held = self.0.get(|| (forks, T::default()));
+        if held.0 != forks {
+            held = self.0.replace(ptr::from_ref(held).cast_mut(), (forks, T::default()));
+        }
+        &held.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_child_has_values_of_its_own() {
+        static VALUE: Own<Mutex<Vec<u32>>> = Own::new();
+        VALUE.after(0).lock().unwrap().push(1);
+        assert_eq!(*VALUE.after(0).lock().unwrap(), [1]);
+        // As in a child, while another thread of its parent holds the lock.
+        let held = VALUE.after(0).lock().unwrap();
+        assert!(VALUE.after(1).lock().unwrap().is_empty());
+        VALUE.after(1).lock().unwrap().push(2);
+        assert_eq!((&held[..], &VALUE.after(1).lock().unwrap()[..]), (&[1][..], &[2][..]));
+    }
+
+    #[test]
+    fn one_of_several_that_were_made_at_once_is_kept() {
+        static VALUE: Once<u32> = Once::new();
+        let first = VALUE.get(|| *VALUE.get(|| 1) + 1);
+        assert_eq!((*first, *VALUE.get(|| 3)), (1, 1));
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the crate as a whole.
+
+mod device;
+mod heap;
+mod layout;
+mod numbers;

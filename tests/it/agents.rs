@@ -1,0 +1,182 @@
+//! Examples of agents, run as a user runs them, on the host SIMT device.
+
+use crate::common::{example, fails, text};
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+/// What an example prints that must end well.
+fn printed(name: &str, args: &[&str]) -> String {
+    let out = example(name).args(args).output().expect(name);
+    let stdout = text(&out.stdout);
+    assert!(out.status.success(), "{name}: {stdout}{}", text(&out.stderr));
+    let last = stdout.lines().last().unwrap_or_default();
+    assert!(last.starts_with("passed"), "{name}: {stdout}");
+    stdout
+}
+
+#[test]
+fn unified_reads_and_writes() {
+    let stdout = printed("unified", &["--bytes", "96K", "--blocks", "12"]);
+    assert!(stdout.contains("same process"), "{stdout}");
+    printed("unified", &["--bytes", "7", "--blocks", "7"]);
+    fails("unified", &["--bytes", "100", "--blocks", "3"], &["--blocks", "100"]);
+    fails("unified", &["--blocks", "0"], &["--blocks"]);
+}
+
+/// The steps of each process come in this order; the two interleave.
+#[test]
+fn two_processes_print_their_steps() {
+    let stdout = printed("two_processes", &[]);
+    let of = |who: &str| -> Vec<_> {
+        let lines = stdout.lines().filter_map(|line| line.strip_prefix(who));
+        lines.map(str::trim).map(str::to_owned).collect()
+    };
+    let main = [
+        "Starting TCP metadata server...",
+        "Starting target and initiator processes...",
+        "✓ Test Complete - Both processes succeeded!",
+    ];
+    let target = [
+        "Starting target process",
+        "Memory registered",
+        "Published metadata and xfer descriptors to TCP server",
+        "Waiting for transfers...",
+        "Transfer 1 done",
+        "Transfer 2 done",
+        "Target process complete",
+    ];
+    assert_eq!(of("[main]"), main);
+    assert_eq!(of("[target]"), target);
+    let mut initiator = of("[initiator]");
+    // As the path has it.
+    let state = initiator.remove(6);
+    assert!(
+        ["Initial transfer state: PROC", "Initial transfer state: DONE"].contains(&&*state),
+        "{state}"
+    );
+    let steps = [
+        "Starting initiator process",
+        "Memory registered",
+        "Waiting for target metadata...",
+        "Loaded remote agent: target",
+        "Successfully retrieved target descriptors",
+        "Starting transfer 1 (READ)...",
+        "Transfer 1 done",
+        "Starting transfer 2 (WRITE)...",
+        "Transfer 2 done",
+        "Initiator process complete",
+    ];
+    assert_eq!(initiator, steps);
+}
+
+#[test]
+fn kv_blocks_arrive_in_their_places() {
+    let flags = ["--gpu", "simt", "--blocks", "300", "--block-bytes", "1000", "--seed", "5"];
+    let stdout = printed("kv_blocks", &flags);
+    let digests: Vec<_> = stdout.lines().filter_map(|line| line.split("SHA-256 ").nth(1)).collect();
+    assert!(digests.len() == 2 && digests[0] == digests[1], "{stdout}");
+    assert!(stdout.contains("GB/s"), "{stdout}");
+    fails("kv_blocks", &["--gpu", "simt", "--blocks", "0"], &["--blocks 0"]);
+}
+
+#[test]
+fn stream_backpressure_shows_credits_and_stalls() {
+    for path in ["auto", "tcp"] {
+        let flags = ["--messages", "60", "--bytes", "3000", "--slots", "8", "--delay-us", "500"];
+        let stdout = printed("stream_backpressure", &[&flags[..], &["--path", path]].concat());
+        let of = |what: &str| {
+            let line = stdout.lines().find(|line| line.contains(&format!("[sender] {what} ")));
+            line.unwrap_or_else(|| panic!("{what}: {stdout}")).to_owned()
+        };
+        assert!(of("one-shot transfers").contains("GB/s"), "{stdout}");
+        assert!(of("stream").contains(" credits, "), "{stdout}");
+        let slow = of("slow receiver");
+        let number = |before: &str| -> u64 {
+            let words: Vec<_> = slow.split_whitespace().collect();
+            let at = words.iter().position(|word| word.starts_with(before)).expect(before);
+            words[at - 1].parse().expect("a number")
+        };
+        // Beyond the 8 messages for which there was room at once, in quarters of the ring or singly.
+        assert!((26..=60).contains(&number("credits")) && number("stalls") > 0, "{stdout}");
+        assert_eq!(stdout.matches("SHA-256").count(), 3, "{stdout}");
+    }
+    fails("stream_backpressure", &["--messages", "0"], &["--messages is 0"]);
+    fails("stream_backpressure", &["--slots", "0"], &["--slots is 0"]);
+    fails("stream_backpressure", &["--bytes", "0"], &["--bytes is 0"]);
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn start(args: &[&str]) -> Self {
+        let mut command: Command = example("simple_write");
+        command.args(["--gpu", "simt", "--size", "5000", "--rounds", "3"]).args(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().expect("simple_write"))
+    }
+
+    /// The rest of what it prints; it must end well.
+    fn end(mut self, mut stdout: impl Read) -> String {
+        let mut out = String::new();
+        stdout.read_to_string(&mut out).expect("output");
+        let mut err = String::new();
+        let stderr = self.0.stderr.as_mut().expect("a pipe");
+        stderr.read_to_string(&mut err).expect("output");
+        let status = self.0.wait().expect("an end");
+        assert!(status.success() && out.contains("passed: 5000 bytes"), "{status} {out}{err}");
+        out
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn simple_write_with_the_initiator_first() {
+    let mut initiator = Process::start(&["--mode", "initiator", "--port", "0"]);
+    let mut stdout = BufReader::new(initiator.0.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("waiting for the target at ") {
+        line.clear();
+        assert_ne!(stdout.read_line(&mut line).expect("output"), 0, "it has ended");
+    }
+    let port = line.trim().rsplit(':').next().expect("a port").to_owned();
+    let mut target = Process::start(&["--mode", "target", "--port", &port]);
+    let of_target = target.0.stdout.take().expect("a pipe");
+    let said = initiator.end(stdout);
+    for word in ["thread", "warp", "mapped memory"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(target.end(of_target).contains("warp level: counter 6, 5000 bytes verified"));
+}
+
+#[test]
+fn simple_write_with_the_target_first() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
+    let port = free.port().to_string();
+    let mut target = Process::start(&["--mode", "target", "--port", &port]);
+    let mut stdout = BufReader::new(target.0.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    assert_ne!(stdout.read_line(&mut line).expect("output"), 0, "it has ended");
+    let mut initiator = Process::start(&["--mode", "initiator", "--port", &port]);
+    let of_initiator = initiator.0.stdout.take().expect("a pipe");
+    initiator.end(of_initiator);
+    target.end(stdout);
+}
+
+#[test]
+fn simple_write_refuses_what_it_cannot_do() {
+    let refused = |flags: &[&str], words: &[&str]| {
+        fails("simple_write", &[&["--gpu", "simt"], flags].concat(), words);
+    };
+    refused(&["--size", "0"], &["--size"]);
+    refused(&["--size", "3", "--pipeline", "4"], &["--pipeline"]);
+    refused(&["--rounds", "0"], &["--rounds"]);
+    refused(&["--mode", "initiator", "--host", "192.0.2.1", "--port", "0"], &["192.0.2.1"]);
+}

@@ -1,0 +1,74 @@
+//! Examples, run as a user runs them.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Variables that would change what an example does.
+const VARIABLES: [&str; 4] =
+    ["WARPVERBS_GPU", "WARPVERBS_NIC", "WARPVERBS_FAULT", "WARPVERBS_PCAP"];
+
+/// An example of the profile that this test was built with, without flags.
+pub(crate) fn example(name: &str) -> Command {
+    let test = std::env::current_exe().expect("path of this test");
+    // target/<profile>/deps/<test>
+    let target = test.ancestors().nth(2).expect("the folder of the profile");
+    let path: PathBuf = target.join("examples").join(name);
+    assert!(
+        path.exists(),
+        "{} is not built; `cargo build --features full --examples` first",
+        path.display()
+    );
+    let mut command = Command::new(path);
+    for variable in VARIABLES {
+        command.env_remove(variable);
+    }
+    command
+}
+
+pub(crate) fn run(name: &str, args: &[impl AsRef<OsStr>]) -> Output {
+    example(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs on SIMT and the software NIC, and expects success with a last line that begins with
+/// `passed`. Returns that line.
+pub(crate) fn passes(name: &str, args: &[&str]) -> String {
+    let args = [&["--gpu", "simt", "--nic", "soft"], args].concat();
+    passed(example(name).args(&args))
+}
+
+/// The same for a command that is ready.
+pub(crate) fn passed(command: &mut Command) -> String {
+    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{command:?}: {stdout}{stderr}");
+    let last = stdout.lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("passed"), "{command:?} ends in {last:?}");
+    last
+}
+
+/// Expects failure: a cause on stderr that contains `words`, and no `passed` anywhere.
+pub(crate) fn fails(name: &str, args: &[&str], words: &[&str]) {
+    let out = run(name, args);
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(!out.status.success(), "{name} {args:?} succeeded: {stdout}");
+    for line in stdout.lines().chain(stderr.lines()) {
+        assert!(!line.starts_with("passed"), "{name} {args:?} failed and says {line:?}");
+    }
+    for word in words {
+        assert!(stderr.contains(word), "{name} {args:?}: {word:?} is not in {stderr:?}");
+    }
+}
+
+/// Says, past the capture of the test harness, that a test checked nothing and why. With
+/// `WARPVERBS_REQUIRE_READERS` set, this is a failure instead.
+pub(crate) fn skip(test: &str, reason: &str) {
+    assert!(std::env::var_os("WARPVERBS_REQUIRE_READERS").is_none(), "{test}: {reason}");
+    let line = format!("SKIPPED {test}: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("stderr");
+}

@@ -1,0 +1,134 @@
+//! A rank is killed while all are at work: the others say which, and end.
+
+use crate::common::example;
+use crate::dist::ranks::{Job, Rank, all_fail, eventually, ignores, is_running};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// From the death of a rank to the end of the others, on a machine that does much else.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Without an end, but for the kill.
+fn endless(name: &'static str) -> Job {
+    let flags = match name {
+        "dist_atomic" => vec!["-n", "200000", "-w", "0"],
+        _ => vec!["-b", "8", "-e", "8", "-n", "1000000", "-w", "0"],
+    };
+    Job::new(name, 3, &flags)
+}
+
+/// The kernels of a row.
+const KERNELS: [&str; 3] = ["stream", "exchange", "add_up"];
+
+/// Kills one of the ranks, and expects the others to name it.
+fn kill(mut ranks: Vec<Rank>, victim: u32, limit: Duration) {
+    let gone = format!("rank {victim} is gone: its connection to the store ended");
+    ranks.remove(victim as usize).kill();
+    all_fail(ranks, &[&gone], limit);
+}
+
+#[test]
+fn a_rank_killed_during_a_row_is_named() {
+    for name in ["dist_write", "dist_send_recv", "dist_atomic"] {
+        for victim in [2, 0] {
+            let ranks = endless(name).start_all();
+            ranks[victim as usize].await_kernel(&KERNELS);
+            kill(ranks, victim, SOON);
+        }
+    }
+}
+
+#[test]
+fn a_rank_killed_between_rows_is_named() {
+    for victim in [1, 0] {
+        let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0"];
+        let ranks = Job::new("dist_write", 3, &flags).start_all();
+        ranks[0].await_rows(3);
+        // The others come to a point where they wait for it, mostly outside of a kernel. One that
+        // needs the frozen rank ends only when its retries are exceeded, which is another failure.
+        ranks[victim as usize].freeze();
+        let others = ranks.iter().enumerate().filter(|(rank, _)| *rank != victim as usize);
+        others.for_each(|(_, rank)| rank.leave_kernel(&KERNELS, Duration::from_millis(350)));
+        kill(ranks, victim, SOON);
+    }
+}
+
+#[test]
+fn a_rank_that_is_only_silent_is_named() {
+    let mut job = endless("dist_write");
+    // A warp for each peer: with one, the silent rank would have its turn after the other.
+    job.flags.extend(["-t", "64"]);
+    let mut ranks = job.start_all();
+    ranks[2].await_kernel(&KERNELS);
+    ranks[2].freeze();
+    let silent = ranks.pop();
+    // One of them gives up, and the other hears of it or gives up likewise.
+    all_fail(ranks, &["work towards rank 2 failed: transport retries exceeded"], SOON);
+    drop(silent);
+}
+
+/// The others wait for it at the end of a row, as long as `--wait` says and not much longer.
+#[test]
+fn a_rank_that_is_stopped_between_rows_is_named() {
+    let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0", "--wait", "4"];
+    let mut ranks = Job::new("dist_write", 3, &flags).start_all();
+    ranks[0].await_rows(3);
+    ranks[1].freeze();
+    let stopped = ranks.remove(1);
+    // In the midst of a row, the NIC of another notices first.
+    let told = ["rank 1 has shown no sign of life for 4.0s", "work towards rank 1 failed"];
+    all_fail(ranks, &told, SOON);
+    drop(stopped);
+}
+
+/// `WARPVERBS_SEED=<seed>` repeats the moments, `WARPVERBS_RUNS=<n>` tries more of them.
+#[test]
+fn a_rank_killed_at_any_moment_is_named() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
+    let mut seed = number("WARPVERBS_SEED").unwrap_or(u64::from(now.subsec_nanos()));
+    println!("WARPVERBS_SEED={seed}");
+    for _ in 0..number("WARPVERBS_RUNS").unwrap_or(6) {
+        // xorshift64
+        seed |= 1;
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let (victim, after) = ((seed >> 20) as u32 % 3, Duration::from_micros(seed % 300_000));
+        println!("rank {victim} after {after:?}");
+        let mut job = endless("dist_send_recv");
+        job.flags.extend(["--wait", "3"]);
+        let mut ranks = job.start_all();
+        // Any moment will do: it is drawn.
+        sleep(after);
+        ranks.remove(victim as usize).kill();
+        // Before it had joined, it is missed; rank 0 is missed as the one who should listen.
+        let told = [
+            format!("rank {victim} is gone"),
+            format!("1 of 3 ranks: {victim}"),
+            format!("is rank {victim} running"),
+        ];
+        all_fail(ranks, &told.each_ref().map(String::as_str), SOON + Duration::from_secs(3));
+    }
+}
+
+/// However the process of `--procs` ends, its ranks do not outlive it.
+#[test]
+fn ranks_end_with_their_launcher() {
+    let mut signals = vec!["-TERM", "-KILL"];
+    // A shell ignores SIGINT for its background jobs, and children inherit that.
+    if !ignores(2) {
+        signals.push("-INT");
+    }
+    for signal in signals {
+        let mut command = example("dist_write");
+        command.args(["--gpu", "simt", "--nic", "soft", "--procs", "2"]);
+        command.args(["-b", "8", "-e", "1M", "-f", "2", "-n", "1000000", "-w", "0"]);
+        let launcher = Rank::start(command);
+        launcher.await_rows(1);
+        let ranks = launcher.children();
+        assert_eq!(ranks.len(), 2, "{signal}");
+        launcher.signal(signal);
+        eventually(|| !ranks.iter().any(|id| is_running(*id)), "ranks outlive their launcher");
+    }
+}
