@@ -17,7 +17,6 @@ mod no_cuda;
 mod open;
 mod pointer;
 pub mod simt;
-mod view_layout;
 pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
@@ -32,6 +31,9 @@ pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
 pub use pointer::{Keep, KernelPtr};
+
+/// Structures that host and kernels exchange as plain memory.
+pub use warpverbs_layout as layout;
 
 mod kernels {
     #![allow(unreachable_pub)]

@@ -24,7 +24,7 @@ pub struct Header {
 impl Display for Header {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { path: _, table, namespace, includes, items } = self;
-        writeln!(f, "// Generated from crates/{table}, which is what to edit.\n#pragma once\n")?;
+        writeln!(f, "// Generated from crates/{table}.\n#pragma once\n")?;
         for include in *includes {
             writeln!(f, "#include \"warpverbs/{include}\"")?;
         }
@@ -53,43 +53,72 @@ impl Display for Structure {
         if let Some(extra) = extra {
             writeln!(f, "  {extra}\n")?;
         }
-        fields.iter().try_for_each(|field| write!(f, "{field}"))?;
+        each(fields, 0, &mut |field, _| declare(f, field))?;
         f.write_str("};\n")?;
-        writeln!(f, "static_assert(sizeof({name}) == {size} && alignof({name}) == {align}, \"{name}\");")?;
-        fields.iter().try_for_each(|field| {
-            writeln!(f, "WV_AT({name}, {}, {});", field.name, field.offset)
-        })
+        write!(f, "static_assert(sizeof({name}) == {size}")?;
+        if *align > 1 {
+            write!(f, " && alignof({name}) == {align}")?;
+        }
+        writeln!(f, ", \"{name}\");")?;
+        each(fields, 0, &mut |field, at| writeln!(f, "WV_AT({name}, {}, {at});", field.name))
     }
 }
 
-impl Display for Field {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { name, ty, doc, offset: _ } = self;
-        // `[u8; 2]` is `u8 name[2]`.
-        let array = ty.strip_prefix('[').and_then(|ty| ty.strip_suffix(']')?.split_once("; "));
-        let (ty, count) = array.unwrap_or((ty, ""));
-        let brackets = if count.is_empty() { 0 } else { count.len() + 2 };
-        let declared = 2 + ty.len() + 1 + name.len() + brackets + 1;
-        let beside = match doc {
-            [line] if declared + " //".len() + line.len() <= COLUMNS => Some(line),
-            _ => None,
-        };
-        if beside.is_none() {
-            comment(f, "  ", doc)?;
-        }
-        write!(f, "  {ty} {name}")?;
-        if !count.is_empty() {
-            write!(f, "[{count}]")?;
-        }
-        match beside {
-            Some(line) => {
-                f.write_str(";  //")?;
-                plain(f, line)?;
-                f.write_str("\n")
-            }
-            None => f.write_str(";\n"),
-        }
+/// Calls `body` with every field and its offset; of those that stand for others, with these.
+fn each(
+    fields: &[Field],
+    start: usize,
+    body: &mut dyn FnMut(&Field, usize) -> fmt::Result,
+) -> fmt::Result {
+    fields.iter().try_for_each(|field| match field.inner {
+        Some(Item::Structure(inner)) => each(inner.fields, start + field.offset, body),
+        _ => body(field, start + field.offset),
+    })
+}
+
+/// The type of a field in C++, and the length if it is an array of them.
+fn cpp(field: &Field) -> (&str, usize) {
+    let Field { ty, offset, size, .. } = *field;
+    // `[u8; 2]` is `u8 name[2]`.
+    let array = ty.strip_prefix('[').and_then(|ty| ty.strip_suffix(']')?.split_once("; "));
+    if let Some((ty, count)) = array {
+        return (ty, count.parse().unwrap_or(0));
     }
+    // In the byte order of the NIC; bytes where no integer of C++ may lie.
+    let integer = match ty {
+        "U16<BE>" => "u16",
+        "U32<BE>" => "u32",
+        "U64<BE>" => "u64",
+        "Be24" => "",
+        _ => return (ty, 0),
+    };
+    match integer.is_empty() || offset % size != 0 {
+        true => ("u8", size),
+        false => (integer, 0),
+    }
+}
+
+fn declare(f: &mut Formatter<'_>, field: &Field) -> fmt::Result {
+    let (ty, count) = cpp(field);
+    let brackets = if count == 0 { 0 } else { 2 + count.ilog10() as usize + 1 };
+    let declared = 2 + ty.len() + 1 + field.name.len() + brackets + 1;
+    let beside = match field.doc {
+        [line] if declared + "  //".len() + line.len() <= COLUMNS => Some(line),
+        _ => None,
+    };
+    if beside.is_none() {
+        comment(f, "  ", field.doc)?;
+    }
+    write!(f, "  {ty} {}", field.name)?;
+    if count != 0 {
+        write!(f, "[{count}]")?;
+    }
+    if let Some(line) = beside {
+        f.write_str(";  //")?;
+        plain(f, line)?;
+        return f.write_str("\n");
+    }
+    f.write_str(";\n")
 }
 
 impl Display for Enumeration {

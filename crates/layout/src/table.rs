@@ -39,6 +39,10 @@ pub struct Field {
     pub doc: &'static [&'static str],
     /// Bytes from the start of the structure.
     pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// The structure whose fields stand in its place.
+    pub inner: Option<Item>,
 }
 
 /// An enumeration.
@@ -69,8 +73,9 @@ pub struct Value {
 ///
 /// `struct Name[SIZE]` is followed, where that applies, by `as "name in C++"`, `align(BYTES)`, and
 /// `with "declaration"` of what only C++ has; traits behind a colon are derived beside those that every
-/// structure has. A field whose type in C++ is not that in Rust is `field: u8 as "reach"`. There is no
-/// padding: what is not used is a field.
+/// structure has. A field whose type in C++ is not that in Rust is `field: u8 as "reach"`, and one whose
+/// own fields stand in its place there is `field: Tail as fields`. There is no padding: what is not used
+/// is a field.
 ///
 /// ```
 /// warpverbs_layout::layout! {
@@ -88,12 +93,17 @@ pub struct Value {
 #[macro_export]
 macro_rules! layout {
     () => {};
+    (@type $ty:ty, fields) => { "" };
+    (@type $ty:ty, $other:literal) => { $other };
+    (@type $ty:ty) => { stringify!($ty) };
+    (@inner $ty:ty, fields) => { Some(<$ty>::LAYOUT) };
+    (@inner $ty:ty $(, $other:literal)?) => { None };
     (
         $(#[doc = $doc:literal])*
         $vis:vis struct $name:ident [$size:literal] $(as $cpp:literal)? $(align($align:literal))?
             $(with $extra:literal)? $(: $($derive:ident),+)?
         {
-            $($(#[doc = $about:literal])* $visible:vis $field:ident: $ty:ty $(as $other:literal)?),+ $(,)?
+            $($(#[doc = $about:literal])* $visible:vis $field:ident: $ty:ty $(as $other:tt)?),+ $(,)?
         }
         $($rest:tt)*
     ) => {
@@ -118,9 +128,11 @@ macro_rules! layout {
                 extra: [$(Some($extra),)? None][0],
                 fields: &[$($crate::Field {
                     name: stringify!($field),
-                    ty: [$($other,)? stringify!($ty)][0],
+                    ty: $crate::layout!(@type $ty $(, $other)?),
                     doc: &[$($about),*],
                     offset: ::core::mem::offset_of!($name, $field),
+                    size: ::core::mem::size_of::<$ty>(),
+                    inner: $crate::layout!(@inner $ty $(, $other)?),
                 }),+],
             });
         }

@@ -1,4 +1,4 @@
-// Generated from crates/layout/src/blocks.rs, which is what to edit.
+// Generated from crates/layout/src/blocks.rs.
 #pragma once
 
 #include "warpverbs/arch/types.h"

@@ -1,4 +1,4 @@
-// Generated from crates/layout/src/heap.rs, which is what to edit.
+// Generated from crates/layout/src/heap.rs.
 #pragma once
 
 #include "warpverbs/status.h"

@@ -1,4 +1,4 @@
-// Generated from crates/layout/src/qp.rs, which is what to edit.
+// Generated from crates/layout/src/qp.rs.
 #pragma once
 
 #include "warpverbs/arch/types.h"
@@ -46,7 +46,8 @@ struct Qp {
   u64 sq_ready;
   u64 rq_ready;  // Address of the RQ ready bitmap, as `sq_ready`; 0 if there is no RQ.
   u64 sq_span;  // Address of one byte per SQ slot: WQEBBs of the signalled WQE that starts there.
-  u64 abort;  // Address of a u32 that the host sets to non-zero to make every wait return `aborted`.
+  // Address of a u32 that the host sets to non-zero to make every wait return `aborted`.
+  u64 abort;
   // Address of `scratch_slots` + 1 registered u64 for results of atomics; the last is a sink.
   u64 scratch;
   u64 timeout_ns;  // The deadline, in nanoseconds, of every wait that is not given its own.

@@ -1,4 +1,4 @@
-// Generated from crates/layout/src/views.rs, which is what to edit.
+// Generated from crates/layout/src/views.rs.
 #pragma once
 
 #include "warpverbs/layout/heap.h"
