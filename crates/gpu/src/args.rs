@@ -105,11 +105,6 @@ pub enum Qp {}
 #[derive(Clone, Copy, Debug)]
 pub enum Heap {}
 
-/// `wv::BlockList`, blocks to copy. There is no value of this type on the host: only
-/// [`Blocks`](crate::Blocks) give out a pointer to one.
-#[derive(Clone, Copy, Debug)]
-pub enum BlockList {}
-
 /// `wv::LocalView`, a table of an agent's own memory. There is no value of this type on the host: only
 /// [`local_view`](crate::views::local_view) gives out a pointer to one.
 #[derive(Clone, Copy, Debug)]

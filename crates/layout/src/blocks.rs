@@ -7,38 +7,38 @@ pub(crate) const HEADER: Header = Header {
     table: "layout/src/blocks.rs",
     namespace: "wv",
     includes: &["arch/types.h"],
-    items: &[BlockRun::LAYOUT, BlockList::LAYOUT],
+    items: &[BlockPiece::LAYOUT],
 };
 
 crate::layout! {
-    /// Blocks of equal size, at equal distances on either side.
-    pub struct BlockRun[48]: Default {
-        /// Address of the first block's target.
-        pub to: u64,
-        /// Address of the first block.
+    /// What a warp copies at a time: up to 64 KiB. Addresses have 56 bits; the 8 bits above them hold a
+    /// byte of the length less 1.
+    pub struct BlockPiece[16] align(16): Default, PartialEq, Eq {
+        /// The address to read, and the low byte.
         pub from: u64,
-        /// Bytes from the start of a target to that of the next.
-        pub to_stride: u64,
-        /// Bytes from the start of a block to that of the next.
-        pub from_stride: u64,
-        /// Size of each block, not 0.
-        pub bytes: u64,
-        /// Pieces of all runs before this one.
-        pub first: u64,
+        /// The address to write, and the high byte.
+        pub to: u64,
+    }
+}
+
+impl BlockPiece {
+    /// Bits of an address.
+    pub const ADDRESS_BITS: u32 = 56;
+    /// The longest piece, bytes.
+    pub const MOST: u64 = 1 << 16;
+
+    /// Whether a piece can name all of the `len` bytes from `addr` on.
+    pub const fn reaches(addr: u64, len: u64) -> bool {
+        match addr.checked_add(len) {
+            Some(end) => end >> Self::ADDRESS_BITS == 0,
+            None => false,
+        }
     }
 
-    /// Each block is cut into pieces of `1 << log_piece` bytes, the last of which may be shorter. Pieces
-    /// are numbered through the list, so that they can be shared out evenly however large the blocks are.
-    pub struct BlockList[32]: Default {
-        /// Address of `run_count` times [`BlockRun`].
-        pub runs: u64,
-        /// Runs.
-        pub run_count: u64,
-        /// Pieces of all runs.
-        pub pieces: u64,
-        /// 4 or more: pieces keep the alignment of their block.
-        pub log_piece: u32,
-        /// Zero.
-        pub reserved: u32,
+    /// Of 1 to [`BlockPiece::MOST`] bytes, at addresses that it [`reaches`](BlockPiece::reaches).
+    pub const fn new(from: u64, to: u64, len: u64) -> Self {
+        debug_assert!(len != 0 && len <= Self::MOST);
+        let (low, high) = ((len - 1) & 0xff, (len - 1) >> 8);
+        Self { from: from | low << Self::ADDRESS_BITS, to: to | high << Self::ADDRESS_BITS }
     }
 }

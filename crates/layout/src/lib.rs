@@ -18,7 +18,7 @@ mod qp;
 mod table;
 mod views;
 
-pub use blocks::{BlockList, BlockRun};
+pub use blocks::BlockPiece;
 pub use header::Header;
 pub use heap::{Heap, HeapFault, HeapState, Peer, Reach, Segment, Signal, Window, WindowPeer};
 pub use qp::{Cq, CqMode, Fault, PollWord, PostState, Qp, QueueState};

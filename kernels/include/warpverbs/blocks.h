@@ -1,7 +1,8 @@
 // Copies of a whole list of blocks by one launch.
 //
-// Blocks are copied in no particular order. Where a target overlaps another target or a source, each
-// of its bytes is one of those that the list names for it; nothing outside targets is written.
+// Blocks are cut into pieces, which are copied in no particular order. Where a target overlaps another
+// target or a source, each of its bytes is one of those that the list names for it; nothing outside
+// targets is written.
 #pragma once
 
 #include "warpverbs/coop.h"
@@ -9,9 +10,10 @@
 
 namespace wv {
 
-// The share of team `team`, one of `teams`: `coop` is one team, and all of its members call.
-template <class Coop>
-WV_DEVICE void copy_blocks(const Coop& coop, const BlockList& list, u64 team, u64 teams);
+// Copies pieces `first` to `first + count - 1` of a list of `mask + 1` BlockPieces, modulo its length,
+// which is a power of two. All threads of the grid call. A warp takes `each` pieces at a time, at most
+// one for each lane.
+WV_DEVICE void copy_pieces(const vec16* list, u64 first, u64 count, u64 mask, u32 each);
 
 }  // namespace wv
 
