@@ -1,29 +1,11 @@
-//! Builds `kernels/src` for the host SIMT device and embeds its source for GPUs. What a feature needs
-//! alone is left out without it.
+//! Builds the kernels of examples for the host SIMT device and embeds their source for GPUs. The
+//! kernels of a feature are left out without it.
 
 use warpverbs_kernel_build::{BuildError, Builder};
 
 /// Kernels that one feature alone needs.
-const OF_FEATURES: [(&str, &[&str]); 3] = [
-    ("AGENT", &["nixl", "simple_write"]),
-    ("SHMEM", &["shm_coll", "shm_pipeline"]),
-    (
-        "TEST_KERNELS",
-        &[
-            "conform",
-            "faults",
-            "nixl_litmus",
-            "progress",
-            "selftest",
-            "shm",
-            "shm_litmus",
-            "shm_mail",
-            "shm_perf",
-            "stress",
-            "waits",
-        ],
-    ),
-];
+const OF_FEATURES: [(&str, &[&str]); 2] =
+    [("AGENT", &["simple_write"]), ("SHMEM", &["shm_coll", "shm_pipeline"])];
 
 fn main() -> Result<(), BuildError> {
     // `DEP_WARPVERBS_INCLUDE` in the build scripts of packages that depend on this one.

@@ -18,7 +18,7 @@ use dist::sweep::{Sweep, Work};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::{loopback, perf};
+use warpverbs::kernels::{dist as kernels, loopback};
 use warpverbs::transport::{Access, MemoryRegion};
 
 /// Kernels of several processes write into each other's memory
@@ -39,7 +39,7 @@ struct Writer {
     inboxes: Vec<Inbox>,
     /// What is sent, to all the same.
     source: MemoryRegion,
-    targets: KernelPtr<perf::Target>,
+    targets: KernelPtr<kernels::Target>,
     dim: Dim,
 }
 
@@ -61,7 +61,7 @@ impl Work for Writer {
 
     fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
         let bytes = flags.sizes.end;
-        rank.session.gpu.load(&perf::IMAGE)?;
+        rank.session.gpu.load(&kernels::IMAGE)?;
         rank.session.gpu.load(&loopback::IMAGE)?;
         let source = rank.memory(bytes, Access::empty())?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -72,7 +72,7 @@ impl Work for Writer {
             let inbox = inboxes.iter().find(|inbox| inbox.peer == link.peer);
             let to = inbox.context("no inbox for a peer")?.theirs;
             let (qp, local) = (link.endpoint.device_qp(), source.local().into());
-            rows.push(perf::Target { qp, local, remote: to.into() });
+            rows.push(kernels::Target { qp, local, remote: to.into() });
         }
         let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
         Ok(Self { mesh, inboxes, source, targets, dim: flags.load.dim(1)? })
@@ -109,7 +109,7 @@ impl Writer {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);
         let (_, took) = rank.time(&self.mesh, self.dim, |report| {
             let targets = self.targets.clone();
-            Box::new(perf::Stream { targets, count, op: 0, bytes, iters, report })
+            Box::new(kernels::WriteAll { targets, count, bytes, iters, report })
         })?;
         Ok(took)
     }

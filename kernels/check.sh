@@ -59,9 +59,9 @@ host() {
   local file
   export cxx=$1
   command -v "$cxx" >/dev/null || { skip "$cxx is not here: kernels not compiled for the SIMT device with it"; return; }
-  export flags="-std=c++20 -Wall -Wextra -Werror -Wno-unused-function -Iinclude -fsyntax-only -x c++"
+  export flags="-std=c++20 -Wall -Wextra -Werror -Wno-unused-function -Iinclude -Isrc -fsyntax-only -x c++"
   compile() { "$cxx" $flags -include "$1" /dev/null; }
-  each include/warpverbs/*.h include/warpverbs/mlx5/*.h
+  each include/warpverbs/*.h include/warpverbs/{layout,mlx5}/*.h
   for file in "${broken[@]}"; do fail "$cxx: $file is not complete by itself"; done
   compile() { "$cxx" $flags "$1"; }
   each "${sources[@]}"
@@ -80,7 +80,7 @@ cuda() {
   local file log
   export arch=$1 NVCC
   compile() {
-    "$NVCC" -cubin -arch="sm_$arch" -std=c++20 -Werror all-warnings -Iinclude -Xptxas -v -o "$2.cubin" "$1"
+    "$NVCC" -cubin -arch="sm_$arch" -std=c++20 -Werror all-warnings -Iinclude -Isrc -Xptxas -v -o "$2.cubin" "$1"
   }
   each "${sources[@]}"
   for file in "${broken[@]}"; do fail "nvcc sm_$arch: $file"; done
@@ -157,8 +157,8 @@ hip() {
     return
   fi
   compile() {
-    [ "$1" = src/faults.cu ] || "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 \
-      -O2 -Wall -Wno-unused-function -Iinclude -S -o "$2.s" "$1"
+    [ "$1" = ../crates/test-kernels/kernels/faults.cu ] || "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 \
+      -O2 -Wall -Wno-unused-function -Iinclude -Isrc -S -o "$2.s" "$1"
   }
   each "${sources[@]}"
   for file in "${broken[@]}"; do fail "$CLANG $arch: $file"; done

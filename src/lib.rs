@@ -68,8 +68,6 @@
 //! - `agent`: lists of blocks between named agents, in the module `agent`.
 //! - `devmem`: payload from the network into GPU memory over plain TCP, in the module `devmem`.
 //! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
-//!
-//! `test-kernels` is for the program `warpverbs` and the tests of this workspace.
 #![deny(unsafe_code)]
 
 // Generated code names this crate.
@@ -133,8 +131,8 @@ pub mod raw {
     pub use warpverbs_verbs as verbs;
 }
 
-/// Every kernel of this package that its features ask for: one module per file of `kernels/src`, one
-/// launcher per kernel.
+/// The kernels of the examples that this package's features cover: one module per file of
+/// `kernels/src`, one launcher per kernel.
 #[allow(unsafe_code)]
 pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -146,7 +144,7 @@ pub mod kernels {
 /// ```no_run
 /// use std::time::Duration;
 /// use warpverbs::gpu::{Dim, Gpu, GpuError, Kernel, KernelPtr, Launch, SafeKernel};
-/// use warpverbs::kernels::selftest::Diverge;
+/// use warpverbs::kernels::loopback::Check;
 /// fn safe(gpu: &dyn Gpu, kernel: &dyn SafeKernel) -> Result<Launch, GpuError> {
 ///     gpu.launch(kernel, Dim::new(1, 1), Duration::from_secs(1))
 /// }
@@ -154,8 +152,8 @@ pub mod kernels {
 ///     // SAFETY: for this example, that of the caller.
 ///     unsafe { gpu.launch_unchecked(kernel, Dim::new(1, 1), Duration::from_secs(1)) }
 /// }
-/// fn typed(counts: KernelPtr<u64>, groups: KernelPtr<u64>) -> Diverge {
-///     Diverge { counts, groups, rounds: 1 }
+/// fn typed(data: KernelPtr<u8>, wrong: KernelPtr<u64>) -> Check {
+///     Check { data, bytes: 1, seed: 1, wrong }
 /// }
 /// ```
 ///
@@ -192,9 +190,9 @@ pub mod kernels {
 ///
 /// ```compile_fail,E0308
 /// use warpverbs::gpu::KernelPtr;
-/// use warpverbs::kernels::selftest::Diverge;
-/// fn typed(counts: KernelPtr<u64>, groups: KernelPtr<u32>) -> Diverge {
-///     Diverge { counts, groups, rounds: 1 }
+/// use warpverbs::kernels::loopback::Check;
+/// fn typed(data: KernelPtr<u8>, wrong: KernelPtr<u32>) -> Check {
+///     Check { data, bytes: 1, seed: 1, wrong }
 /// }
 /// ```
 ///
@@ -206,5 +204,5 @@ pub mod kernels {
 ///     KernelPtr::<Qp>::from(buffer)
 /// }
 /// ```
-#[cfg(all(doctest, feature = "test-kernels"))]
+#[cfg(doctest)]
 struct WhatDoesNotCompile;

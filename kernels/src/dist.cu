@@ -1,9 +1,19 @@
-// What the ranks of a job do to each other beside WRITEs: messages around a mesh, and a counter that
-// all of them count up. report: [0] the first bad wv::Status, [1] complement of the earliest start,
+// What the ranks of a job do to each other: WRITEs and messages around a mesh, and a counter that all
+// of them count up. report: [0] the first bad wv::Status, [1] complement of the earliest start,
 // [2] the latest end, in nanoseconds, [3] what each kernel says.
 #include "target.h"
 
 using namespace wv;
+
+// `iters` WRITEs of `bytes` on each of `count` queue pairs by the whole grid.
+WV_SAFE_KERNEL(write_all)(const Target* targets WV_COUNT(count), u32 count, u32 bytes, u32 iters,
+                          u64* report WV_COUNT(3)) {
+  share_out(targets, count, iters, report, [&](const Target& to, u32 n) {
+    const Qp& qp = *to.qp;
+    return post_by_lanes(
+        qp, n, [&](auto coop) { return put_each(coop, qp, to.local, to.remote, bytes); });
+  });
+}
 
 // One queue pair that exchanges messages: those sent lie from `local` on, window + 1 different ones that take turns;
 // those received from `inbox` on, `window` of them. So every place gets another message each time.

@@ -7,11 +7,12 @@ use crate::peer::{PeerEndpoint, PeerRegion, Shape, Trouble};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, Gpu, GpuError, SafeKernel};
-use warpverbs::kernels;
+use warpverbs::kernels::loopback;
 use warpverbs::transport::{
     Access, Endpoint, Error, MemoryRegion, Posted, Poster, QueueKind, SendFlags, Syndrome,
     WorkError,
 };
+use warpverbs_test_kernels::conform;
 
 /// How a case ends.
 pub(crate) type End = Result<(), Stop>;
@@ -40,8 +41,8 @@ pub(crate) struct Pair {
 
 /// Compiles and loads every kernel of the cases, so that none has to wait behind a running one.
 pub(crate) fn load(gpu: &dyn Gpu) -> Result<(), GpuError> {
-    gpu.load(&kernels::loopback::IMAGE)?;
-    gpu.load(&kernels::conform::IMAGE)
+    gpu.load(&loopback::IMAGE)?;
+    gpu.load(&conform::IMAGE)
 }
 
 impl Setup {

@@ -31,7 +31,6 @@ pub mod transport;
 pub mod unpack;
 
 pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
-pub use sys::UNPACK_IMAGE;
 pub use unpack::{
     AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
 };

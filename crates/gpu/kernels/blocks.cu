@@ -1,9 +1,8 @@
-// Copies a list of blocks: each warp of the launch takes its share of the list's pieces.
+// Copies a list of pieces: each warp of the launch takes its share.
 #include "warpverbs/blocks.h"
 
 using namespace wv;
 
-WV_SAFE_KERNEL(copy_list)(const BlockList* list) {
-  const u64 warps = (block_size() + warp_size - 1) / warp_size;
-  copy_blocks(warp, *list, block_index() * warps + warp_index(), warps * grid_size());
+WV_KERNEL(copy_list)(const vec16* list, u64 first, u64 count, u64 mask, u32 each) {
+  copy_pieces(list, first, count, mask, each);
 }

@@ -84,6 +84,8 @@ pub struct Vec16 {
 }
 // SAFETY: two words without padding.
 unsafe impl Element for Vec16 {}
+// SAFETY: two words without padding, aligned as in C++.
+unsafe impl Element for warpverbs_layout::Signal {}
 
 /// `wv::Status`, how a call in a kernel ended: 0 for success, else an outcome in bits 7..0 and what
 /// the NIC said above.
@@ -102,11 +104,6 @@ pub enum Qp {}
 /// an exported heap gives out a pointer to one.
 #[derive(Clone, Copy, Debug)]
 pub enum Heap {}
-
-/// `wv::BlockList`, blocks to copy. There is no value of this type on the host: only
-/// [`Blocks`](crate::Blocks) give out a pointer to one.
-#[derive(Clone, Copy, Debug)]
-pub enum BlockList {}
 
 /// `wv::LocalView`, a table of an agent's own memory. There is no value of this type on the host: only
 /// [`local_view`](crate::views::local_view) gives out a pointer to one.

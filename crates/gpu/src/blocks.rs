@@ -1,14 +1,19 @@
 //! Lists of blocks that one launch copies: [`Blocks`].
 
 use crate::kernels::blocks as kernel;
-use crate::{BlockList, Buffer, Dim, Gpu, GpuError, Image, KernelPtr, Launch, Place};
-use std::sync::Arc;
+use crate::{Buffer, Dim, Gpu, GpuError, Image, KernelPtr, Launch, Place, Vec16, pieces};
 use std::time::Duration;
 use thiserror::Error;
+use warpverbs_layout::BlockPiece;
+use zerocopy::IntoBytes;
 
-/// Bytes of a piece, what a warp copies at a time: each lane has 8 packs of 16 bytes in flight.
-const LOG_PIECE: u32 = 12;
-const _: () = assert!(1 << LOG_PIECE == 32 * 8 * 16);
+/// Bytes of a piece, what a warp copies at a time: each lane has 8 packs of 16 bytes in flight. Pieces of
+/// a long list are longer, up to [`BlockPiece::MOST`], so that the list itself stays short.
+const PIECE: u64 = 32 * 8 * 16;
+/// Pieces that are few enough for a list.
+const MANY: u64 = 1 << 15;
+/// Pieces a list may have.
+const MOST_PIECES: u64 = 1 << 28;
 /// Threads of a block of the launch, and how many blocks there are at most unless the caller says
 /// otherwise: few enough to leave the device to others, enough to fill an NVLink. A long list has more:
 /// between two H200s that gains 3 of 100.
@@ -76,9 +81,15 @@ pub enum BlockError {
         /// Its size in bytes.
         len: usize,
     },
-    /// The list has more bytes than can be counted.
-    #[error("run {run}: the list has more than 2^64 bytes up to here")]
+    /// The list has more bytes or pieces than can be counted.
+    #[error("run {run}: the list has more than 2^64 bytes or 2^28 pieces up to here")]
     TooLong {
+        /// Index of the run.
+        run: usize,
+    },
+    /// A run lies at addresses that a list cannot hold.
+    #[error("run {run}: its addresses have more than {} bits", BlockPiece::ADDRESS_BITS)]
+    Address {
         /// Index of the run.
         run: usize,
     },
@@ -93,14 +104,10 @@ pub enum BlockError {
 /// of its bytes is one of those that the list names for it.
 #[derive(Clone, Debug)]
 pub struct Blocks {
-    list: KernelPtr<BlockList>,
+    list: KernelPtr<Vec16>,
     bytes: u64,
     pieces: u64,
 }
-
-/// `wv::BlockRun` and `wv::BlockList` of `kernels/include/warpverbs/blocks.h`, as words.
-const RUN_WORDS: usize = 6;
-const LIST_WORDS: usize = 4;
 
 impl Blocks {
     /// The kernel that copies, for [`Gpu::load`]: loaded beforehand, no copy waits for it behind
@@ -113,32 +120,37 @@ impl Blocks {
     /// # Errors
     /// A run that is not inside its buffers, or the device refused memory.
     pub fn new(gpu: &dyn Gpu, buffers: &[Buffer], runs: &[BlockRun]) -> Result<Self, BlockError> {
-        let mut words = Vec::with_capacity(LIST_WORDS + RUN_WORDS * runs.len());
-        words.resize(LIST_WORDS, 0u64);
-        let (mut bytes, mut pieces, mut count) = (0u64, 0u64, 0u64);
+        let mut bytes = 0u64;
+        let mut checked = Vec::with_capacity(runs.len());
         for (index, run) in runs.iter().enumerate() {
             let to = run.address(index, buffers, run.to)?;
             let from = run.address(index, buffers, run.from)?;
             if run.bytes == 0 || run.count == 0 {
                 continue;
             }
-            words.extend([to, from, run.to.stride, run.from.stride, run.bytes, pieces]);
-            count += 1;
-            let sum = |more: u64, to: u64| run.count.checked_mul(more)?.checked_add(to);
-            let too_long = BlockError::TooLong { run: index };
-            bytes = sum(run.bytes, bytes).ok_or(too_long)?;
-            // No more than there are bytes.
-            pieces += run.count * (((run.bytes - 1) >> LOG_PIECE) + 1);
+            let sum = run.count.checked_mul(run.bytes).and_then(|more| more.checked_add(bytes));
+            bytes = sum.ok_or(BlockError::TooLong { run: index })?;
+            checked.push((index, run, to, from));
         }
-        let buffer = gpu.alloc(8 * words.len(), Place::Device)?;
-        let first = buffer.kernel_addr() + 8 * LIST_WORDS as u64;
-        words[..LIST_WORDS].copy_from_slice(&[first, count, pieces, u64::from(LOG_PIECE)]);
-        let table: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        gpu.write(&buffer, 0, &table)?;
-        // SAFETY: the buffer holds a `wv::BlockList` and its runs, which nobody writes again; their
-        // addresses lie in `buffers`, which are named below.
-        let list = unsafe { KernelPtr::from_buffer(&buffer, Arc::new(())) };
-        let list = buffers.iter().fold(list, KernelPtr::reaching);
+        let most = (bytes / MANY).next_power_of_two().clamp(PIECE, BlockPiece::MOST);
+        let (mut list, mut pieces) = (Vec::new(), 0u64);
+        for (index, run, to, from) in checked {
+            // No less than there will be.
+            let each = run.bytes.div_ceil(most) + 1;
+            pieces = pieces.saturating_add(run.count.saturating_mul(each));
+            if pieces > MOST_PIECES {
+                return Err(BlockError::TooLong { run: index });
+            }
+            for block in 0..run.count {
+                let (to, from) = (to + block * run.to.stride, from + block * run.from.stride);
+                pieces::cut(&mut list, from, to, run.bytes, most);
+            }
+        }
+        let pieces = list.len() as u64;
+        let list = list.as_bytes();
+        let buffer = gpu.alloc(list.len().max(size_of::<BlockPiece>()), Place::Device)?;
+        gpu.write(&buffer, 0, list)?;
+        let list = buffers.iter().fold(KernelPtr::new(&buffer), KernelPtr::reaching);
         Ok(Self { list, bytes, pieces })
     }
 
@@ -158,11 +170,18 @@ impl Blocks {
         most_blocks: Option<u32>,
         deadline: Duration,
     ) -> Result<Launch, GpuError> {
-        let wanted = self.pieces.div_ceil(u64::from(THREADS / 32)).max(1);
+        let warps = u64::from(THREADS / 32);
+        let wanted = self.pieces.div_ceil(warps).max(1);
         let usual = if self.bytes < LONG { MOST_BLOCKS } else { MOST_BLOCKS_LONG };
         let blocks = wanted.min(u64::from(most_blocks.unwrap_or(usual).max(1)));
-        let kernel = kernel::CopyList { list: self.list.clone() };
-        gpu.launch(&kernel, Dim::new(blocks as u32, THREADS), deadline)
+        // As many at a time as let all warps end together.
+        let share = self.pieces.div_ceil(blocks * warps).max(1);
+        let each = share.div_ceil(share.div_ceil(32)) as u32;
+        let (list, count) = (self.list.clone(), self.pieces);
+        let kernel = kernel::CopyList { list, first: 0, count, mask: u64::MAX, each };
+        // SAFETY: the list has `count` pieces, which nobody writes again. They name bytes inside of
+        // buffers, as `new` has checked, and the list holds these buffers.
+        unsafe { gpu.launch_unchecked(&kernel, Dim::new(blocks as u32, THREADS), deadline) }
     }
 }
 
@@ -179,7 +198,10 @@ impl BlockRun {
             last.checked_add(if self.count == 0 { 0 } else { self.bytes })
         };
         if end().is_some_and(|end| end <= len as u64) {
-            return Ok(found.kernel_addr() + offset);
+            return match BlockPiece::reaches(found.kernel_addr(), len as u64) {
+                true => Ok(found.kernel_addr() + offset),
+                false => Err(BlockError::Address { run }),
+            };
         }
         let (count, bytes) = (self.count, self.bytes);
         Err(BlockError::Outside { run, count, bytes, stride, offset, buffer, len })

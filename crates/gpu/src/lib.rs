@@ -15,14 +15,14 @@ mod launch;
 #[cfg(not(feature = "cuda"))]
 mod no_cuda;
 mod open;
+mod pieces;
 mod pointer;
 pub mod simt;
-mod view_layout;
 pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
 pub use args::{
-    ArgBytes, BlockList, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView,
+    ArgBytes, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView,
     Status, Vec16,
 };
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
@@ -31,7 +31,11 @@ pub use error::{GpuError, LaunchError};
 pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
+pub use pieces::{CopyError, CopyRing, RangeCopy};
 pub use pointer::{Keep, KernelPtr};
+
+/// Structures that host and kernels exchange as plain memory.
+pub use warpverbs_layout as layout;
 
 mod kernels {
     #![allow(unreachable_pub)]

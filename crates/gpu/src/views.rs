@@ -1,13 +1,13 @@
 //! Views: tables of registered memory that kernels transfer between, `kernels/include/warpverbs/nixl.h`.
 
-use crate::view_layout::{
-    Keyed, LocalEntry, LocalHead, Reach, RemoteEntry, RemoteHead, WaitFault, WaitState,
-};
 use crate::{Buffer, Gpu, GpuError, KernelPtr, Local, LocalView, Place, Qp, Remote, RemoteView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use warpverbs_layout::{
+    HeapFault, HeapState, LocalEntry, LocalHead, Reach, RemoteEntry, RemoteHead, Segment,
+};
 use zerocopy::{Immutable, IntoBytes};
 
 /// A piece of this agent's memory.
@@ -109,7 +109,7 @@ impl ViewWaits {
     /// # Errors
     /// The device refused memory.
     pub fn new(gpu: &dyn Gpu, peers: u32, timeout: Duration) -> Result<Self, GpuError> {
-        let state = gpu.alloc(size_of::<WaitState>(), Place::Shared)?;
+        let state = gpu.alloc(size_of::<HeapState>(), Place::Shared)?;
         let alarms = gpu.alloc(4 * (1 + peers as usize), Place::Shared)?;
         Ok(Self { state, alarms, peers, timeout })
     }
@@ -138,12 +138,12 @@ impl ViewWaits {
     /// # Errors
     /// The device refused the read.
     pub fn record(&self, gpu: &dyn Gpu) -> Result<Option<WaitRecord>, GpuError> {
-        let mut state = WaitState::default();
+        let mut state = HeapState::default();
         gpu.read(&self.state, 0, state.as_mut_bytes())?;
-        let WaitFault { claim, status, peer, offset, expected, actual, thread, .. } = state.fault;
+        let HeapFault { claim, status, peer, offset, expected, actual, thread, .. } = state.fault;
         // Offsets of views count from address 0.
         let record = WaitRecord { status, peer, address: offset, expected, actual, thread };
-        Ok((claim == WaitFault::COMPLETE).then_some(record))
+        Ok((claim == HeapFault::COMPLETE).then_some(record))
     }
 }
 
@@ -201,7 +201,7 @@ pub fn local_view(
     });
     for LocalPart { memory, nic } in parts {
         let nic = nic.unwrap_or_default();
-        let nic = Keyed { addr: nic.addr, key: nic.lkey, reserved: 0 };
+        let nic = Segment { addr: nic.addr, key: nic.lkey, reserved: 0 };
         let (addr, bytes) = (memory.kernel_addr(), memory.len() as u64);
         table.push(&LocalEntry { addr, bytes, nic });
     }
@@ -246,7 +246,7 @@ pub fn remote_view(
                 addresses.extend(qps.iter().map(KernelPtr::addr));
                 RemoteEntry {
                     bytes: *bytes,
-                    nic: Keyed { addr: place.addr, key: place.rkey, reserved: 0 },
+                    nic: Segment { addr: place.addr, key: place.rkey, reserved: 0 },
                     qps: channels,
                     route: Reach::Rdma as u8,
                     // At most 65535, by `check_ways`.

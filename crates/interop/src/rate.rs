@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, Posted,
     RemoteRegion, SendFlags,

@@ -41,7 +41,7 @@ mod structure;
 mod types;
 
 pub use error::BuildError;
-pub use mirror::Mirror;
+pub use mirror::{Mirror, generated};
 
 use error::io;
 use signature::Signature;

@@ -1,24 +1,38 @@
-//! Checks in tests that Rust and C++ declare the same structures.
+//! Checks in tests that Rust and C++ agree.
 
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::process::Command;
 
-/// A translation unit that compiles only if structures and numbers are the same in both languages.
+/// Set, [`generated`] writes the file.
+const WRITE: &str = "WARPVERBS_WRITE_HEADERS";
+
+/// Whether a generated file that is checked in is up to date. With `WARPVERBS_WRITE_HEADERS` in the
+/// environment it is written first.
+///
+/// # Errors
+///
+/// It is not, or cannot be read or written.
+pub fn generated(file: &Path, text: &str) -> Result<(), String> {
+    let io = |error: std::io::Error| format!("{}: {error}", file.display());
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(file, text).map_err(io)?;
+    }
+    match std::fs::read_to_string(file).map_err(io)? == text {
+        true => Ok(()),
+        false => Err(format!("{} is out of date: run this test with {WRITE}=1", file.display())),
+    }
+}
+
+/// A translation unit that compiles only if numbers are the same in both languages.
 ///
 /// ```
-/// use warpverbs_kernel_build::{Mirror, mirrored};
+/// use warpverbs_kernel_build::Mirror;
 ///
-/// #[repr(C)]
-/// struct Key {
-///     address: u64,
-///     key: u32,
-///     reserved: u32,
-/// }
+/// const SLOTS: u32 = 64;
 ///
-/// let mut mirror = Mirror::new("struct Remote { unsigned long long addr; unsigned rkey, reserved; };");
-/// mirrored!(mirror, "Remote" = Key { address as "addr", key as "rkey", reserved });
-/// mirror.equal("sizeof(Remote)", 16);
+/// let mut mirror = Mirror::new("constexpr unsigned slots = 64;");
+/// mirror.equal("slots", SLOTS);
 /// mirror.compile(std::path::Path::new(".")).unwrap();
 /// ```
 #[derive(Clone, Debug)]
@@ -35,15 +49,6 @@ impl Mirror {
         self.0.push_str("static_assert(");
         // Text that can be written to never refuses it.
         let _ = writeln!(self.0, "{expression} == {value}, R\"({expression} == {value})\");");
-    }
-
-    /// Size of a structure, and its alignment if it has one: types of bytes in a byte order of their own
-    /// have none in Rust.
-    pub fn structure<T>(&mut self, cpp: &str) {
-        self.equal(&format!("sizeof({cpp})"), size_of::<T>());
-        if align_of::<T>() > 1 {
-            self.equal(&format!("alignof({cpp})"), align_of::<T>());
-        }
     }
 
     /// Compiles with `$CXX` or `c++`, in C++20 and without warnings, headers from `include`.
@@ -67,46 +72,29 @@ impl Mirror {
     }
 }
 
-/// A structure of C++ and one of Rust have the same size and alignment, and the named fields the same
-/// offsets. A field that has another name in C++ is written `field as "name"`.
-#[macro_export]
-macro_rules! mirrored {
-    ($mirror:expr, $cpp:literal = $rust:ty { $($field:ident $(as $name:literal)?),* $(,)? }) => {
-        $mirror.structure::<$rust>($cpp);
-        $(
-            let name = [$($name,)? stringify!($field)][0];
-            let place = format!("__builtin_offsetof({}, {name})", $cpp);
-            $mirror.equal(&place, ::std::mem::offset_of!($rust, $field));
-        )*
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[repr(C)]
-    struct Two {
-        first: u32,
-        second: u64,
-    }
-
-    fn checked(declaration: &str) -> Result<(), String> {
-        let mut mirror = Mirror::new(declaration);
-        mirrored!(mirror, "Two" = Two { first, second as "other" });
-        mirror.compile(Path::new("."))
+    #[test]
+    fn numbers_that_differ_do_not_compile() {
+        let checked = |value: u32| {
+            let mut mirror = Mirror::new("constexpr unsigned slots = 64;");
+            mirror.equal("slots", value);
+            mirror.compile(Path::new("."))
+        };
+        checked(64).unwrap();
+        let said = checked(65).unwrap_err();
+        assert!(said.contains("slots == 65"), "{said}");
     }
 
     #[test]
-    fn what_differs_does_not_compile() {
-        checked("struct Two { unsigned first; unsigned long long other; };").unwrap();
-        for (declaration, wrong) in [
-            ("struct Two { unsigned first; unsigned other; };", "sizeof(Two) == 16"),
-            ("struct Two { unsigned long long other; unsigned first; };", "first) == 0"),
-            ("struct alignas(16) Two { unsigned first; unsigned long long other; };", "alignof"),
-        ] {
-            let said = checked(declaration).unwrap_err();
-            assert!(said.contains(wrong), "{said}");
-        }
+    fn a_file_that_is_out_of_date_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("layout.h");
+        assert!(generated(&file, "new").unwrap_err().contains("layout.h"));
+        std::fs::write(&file, "old").unwrap();
+        assert!(generated(&file, "new").unwrap_err().contains("out of date"));
+        generated(&file, "old").unwrap();
     }
 }

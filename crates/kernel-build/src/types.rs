@@ -68,7 +68,7 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
 /// are read by the library: the host makes them, and kernels take them as `const Qp*`.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
 const BY_POINTER: [&str; 2] = ["Status", "Vec16"];
-const HANDLES: [&str; 5] = ["Qp", "Heap", "BlockList", "LocalView", "RemoteView"];
+const HANDLES: [&str; 4] = ["Qp", "Heap", "LocalView", "RemoteView"];
 
 impl Type {
     /// The type written as `cpp`, without the name of what has it.

@@ -4,72 +4,31 @@
 //! of a doorbell it missed. A doorbell is one 8-byte store to the NIC.
 
 use crate::num::{Be24, Qpn, WqeIndex, wqebbs};
-use core::mem::{offset_of, size_of};
 use zerocopy::byteorder::{BE, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-/// Doorbell record of a QP, 8 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct QpDbr {
-    /// RCV: receive WQEs posted so far, 16 bits.
-    pub rcv: U32<BE>,
-    /// SND: index of the next free WQEBB, 16 bits.
-    pub snd: U32<BE>,
-}
+warpverbs_layout::layout! {
+    /// Doorbell record of a QP, 8 bytes.
+    pub struct QpDbr[8]: Default, PartialEq, Eq, Unaligned {
+        /// RCV: receive WQEs posted so far, 16 bits.
+        pub rcv: U32<BE>,
+        /// SND: index of the next free WQEBB, 16 bits.
+        pub snd: U32<BE>,
+    }
 
-/// Doorbell record of an SRQ, 4 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct SrqDbr {
-    /// Receive WQEs posted so far, 16 bits.
-    pub counter: U32<BE>,
-}
+    /// Doorbell record of an SRQ, 4 bytes.
+    pub struct SrqDbr[4]: Default, PartialEq, Eq, Unaligned {
+        /// Receive WQEs posted so far, 16 bits.
+        pub counter: U32<BE>,
+    }
 
-/// Doorbell record of a CQ, 8 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct CqDbr {
-    /// SET_CI: CQEs consumed so far, 24 bits.
-    pub set_ci: U32<BE>,
-    /// ARM, see [`CqArm`].
-    pub arm: U32<BE>,
+    /// Doorbell record of a CQ, 8 bytes.
+    pub struct CqDbr[8]: Default, PartialEq, Eq, Unaligned {
+        /// SET_CI: CQEs consumed so far, 24 bits.
+        pub set_ci: U32<BE>,
+        /// ARM, see [`CqArm`].
+        pub arm: U32<BE>,
+    }
 }
 
 /// A record's word for a 64-bit counter of WQEBBs or receive WQEs: 16 bits, big-endian, as a
@@ -225,12 +184,3 @@ impl CqArm {
         (Self::from_word(word.get()), cqn.get())
     }
 }
-
-const _: () = {
-    assert!(size_of::<QpDbr>() == 8);
-    assert!(offset_of!(QpDbr, snd) == 4);
-    assert!(size_of::<SrqDbr>() == 4);
-    assert!(size_of::<CqDbr>() == 8);
-    assert!(offset_of!(CqDbr, arm) == 4);
-    assert!(size_of::<DoorbellBytes>() == 8);
-};

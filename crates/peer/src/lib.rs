@@ -23,7 +23,6 @@ pub mod descriptor;
 mod identity;
 mod probe;
 mod range;
-mod route;
 mod survey;
 
 pub use attach::{Attached, Introduction, attach};
@@ -31,8 +30,8 @@ pub use descriptor::{DescriptorServer, Ticket};
 pub use identity::Identity;
 pub use probe::{ProbeError, load_probe, read_back, write_word};
 pub use range::{Exported, Exporter, RangeOffer, RangePlace, RemoteRange, reach};
-pub use route::{Decision, Reason, Route};
 pub use survey::{Survey, WayTried, survey};
+pub use warpverbs_rdma::{Decision, Reason, Route};
 
 #[allow(unsafe_code, unreachable_pub)]
 mod kernels {

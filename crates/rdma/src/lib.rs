@@ -9,6 +9,7 @@
 //! | `state`, `transition` | [`QpState`], [`Service`], [`AttrMask`], [`TRANSITIONS`], [`TransitionError`] |
 //! | `event` | [`AsyncEvent`] |
 //! | `mtu` | [`Mtu`] |
+//! | `route`, a feature | `Route`, `Reason`, `Decision`: how memory is reached, and why not better |
 //!
 //! These are values, without I/O, memory or a wire format. Their bytes belong to others: those of
 //! packets to `warpverbs-wire`, those of queues to `warpverbs-mlx5`, the structs of libibverbs to
@@ -17,6 +18,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "routes")]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -24,6 +27,8 @@ mod completion;
 mod event;
 mod memory;
 mod mtu;
+#[cfg(feature = "routes")]
+mod route;
 mod state;
 mod transition;
 mod work;
@@ -32,6 +37,8 @@ pub use completion::{Completion, QueueKind, ReceivedKind, Status};
 pub use event::{AsyncEvent, PortChange};
 pub use memory::{Lkey, Remote, Rkey, Sge};
 pub use mtu::Mtu;
+#[cfg(feature = "routes")]
+pub use route::{Decision, Reason, Route};
 pub use state::QpState;
 pub use transition::{AttrMask, Service, TRANSITIONS, Transition, TransitionError};
 pub use work::{Data, Op, SendFlags, WorkRequest};

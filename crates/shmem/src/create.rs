@@ -221,7 +221,7 @@ impl Making<'_> {
         for (rank, ticket) in (0..).zip(tickets) {
             let (decision, word) = match rank == self.rank {
                 true => {
-                    (Decision { route: Route::Own, by: String::new(), not_better: vec![] }, None)
+                    (Decision::best(Route::Own), None)
                 }
                 false => self.attach_one(local, rank, ticket.as_ref(), deadline),
             };
@@ -337,5 +337,5 @@ impl Making<'_> {
 }
 
 fn decision(route: Route, not_better: Vec<Reason>) -> Decision {
-    Decision { route, by: String::new(), not_better }
+    Decision { not_better, ..Decision::best(route) }
 }

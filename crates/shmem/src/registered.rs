@@ -116,7 +116,7 @@ impl Heap {
                 return Err(error);
             }
         }
-        let own = || Decision { route: Route::Own, by: String::new(), not_better: Vec::new() };
+        let own = || Decision::best(Route::Own);
         let window = self.parts.windows.iter().find(|window| window.id == id);
         let ranges = window.map(|window| &*window.ranges).unwrap_or_default().iter();
         let routes = ranges.map(|range| range.as_ref().map_or_else(own, |r| r.decision().clone()));

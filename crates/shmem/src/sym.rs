@@ -1,7 +1,6 @@
 //! A place in the heap, the same on every rank.
 
 use crate::ShmemError;
-use crate::layout::Signal;
 use std::fmt;
 use std::marker::PhantomData;
 use warpverbs_gpu::Element;
@@ -80,7 +79,3 @@ impl<T> fmt::Debug for Sym<T> {
         write!(f, "Sym({} at {:#x})", self.len, self.offset)
     }
 }
-
-// SAFETY: two words without padding.
-#[allow(unsafe_code)]
-unsafe impl Element for Signal {}

@@ -18,61 +18,12 @@
 
 #include "warpverbs/coop.h"
 #include "warpverbs/heap.h"
+#include "warpverbs/layout/views.h"
 #include "warpverbs/put.h"
 #include "warpverbs/signal.h"
 #include "warpverbs/status.h"
 
 namespace wv {
-
-// A piece of this agent's memory.
-struct LocalEntry {
-  u64 addr;  // where kernels reach it
-  u64 bytes;
-  Local nic;  // address 0: the NIC does not know it
-};
-
-// A piece of a peer's memory.
-struct RemoteEntry {
-  u64 addr;  // direct: where kernels here reach it
-  u64 bytes;
-  Remote nic;
-  u64 qps;      // qp_count addresses of Qp, one for each channel; 0 if none
-  reach route;  // none: a hole
-  u8 reserved;
-  u16 qp_count;
-  u32 peer;  // number of the peer; alarm_of_peer
-};
-
-// Views are never written after they were handed out. Mirrors crates/gpu/src/view_layout.rs.
-struct LocalView {
-  u64 entries;  // address of LocalEntry
-  u32 count;
-  u32 peers;    // that may be waited for
-  u64 state;    // HeapState, for the first wait that failed: its offset is the word's address
-  u64 alarms;   // u32 for all waits, then one for each peer
-  u64 timeout_ns;
-};
-struct RemoteView {
-  u64 entries;  // address of RemoteEntry
-  u32 count;
-  u32 reserved;
-  u64 timeout_ns;
-};
-
-#define WV_AT(type, field, at) \
-  static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
-static_assert(sizeof(LocalEntry) == 32 && sizeof(RemoteEntry) == 48, "entries");
-WV_AT(RemoteEntry, nic, 16);
-WV_AT(RemoteEntry, qps, 32);
-WV_AT(RemoteEntry, route, 40);
-WV_AT(RemoteEntry, qp_count, 42);
-WV_AT(RemoteEntry, peer, 44);
-static_assert(sizeof(LocalView) == 40 && sizeof(RemoteView) == 24, "views");
-WV_AT(LocalView, peers, 12);
-WV_AT(LocalView, state, 16);
-WV_AT(LocalView, timeout_ns, 32);
-WV_AT(RemoteView, timeout_ns, 16);
-#undef WV_AT
 
 // A place: `offset` bytes into an entry.
 struct LocalAt {

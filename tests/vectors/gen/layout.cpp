@@ -37,7 +37,7 @@ SAME_SIZE(Cqe64, mlx5_cqe64);
 SAME_OFFSET(Cqe64, wqe_id, mlx5_cqe64, wqe_id);
 SAME_OFFSET(Cqe64, ml_path, mlx5_cqe64, ml_path);
 SAME_OFFSET(Cqe64, slid, mlx5_cqe64, slid);
-SAME_OFFSET(Cqe64, flags_rqpn, mlx5_cqe64, flags_rqpn);
+SAME_OFFSET(Cqe64, grh_sl, mlx5_cqe64, flags_rqpn);
 SAME_OFFSET(Cqe64, hds_ip_ext, mlx5_cqe64, hds_ip_ext);
 SAME_OFFSET(Cqe64, vlan_info, mlx5_cqe64, vlan_info);
 SAME_OFFSET(Cqe64, srqn_uidx, mlx5_cqe64, srqn_uidx);

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, Gpu, GpuKind};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 use warpverbs::transport::{QueuePlacement, Way};
 
 /// Options of `perf issue`.

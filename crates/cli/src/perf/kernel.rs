@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place, SafeKernel};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion, RemoteRegion};
 
 /// A kernel that ended before its work was done.

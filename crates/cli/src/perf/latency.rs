@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warpverbs::gpu::{Buffer, Dim, Gpu, GpuKind, KernelPtr, Place};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 
 /// Options of `perf latency`.
 #[derive(Args, Clone, Debug)]

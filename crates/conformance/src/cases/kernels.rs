@@ -4,8 +4,9 @@ use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::rig::{End, Pair, all_access, bytes, pattern, same, word};
 use warpverbs::gpu::{Dim, Element, KernelPtr, Remote};
-use warpverbs::kernels::{conform as c, loopback as k};
+use warpverbs::kernels::loopback as k;
 use warpverbs::transport::MemoryRegion;
+use warpverbs_test_kernels::conform as c;
 
 /// One warp, of which one lane posts.
 pub(super) const ONE: Dim = Dim::new(1, 32);

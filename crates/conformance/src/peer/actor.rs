@@ -9,10 +9,10 @@ use crate::rig::{KERNEL, load};
 use std::collections::HashMap;
 use std::sync::Arc;
 use warpverbs::gpu::{Buffer, Dim, KernelPtr, Launch, Place};
-use warpverbs::kernels::conform as k;
 use warpverbs::transport::{
     Endpoint, EndpointHandle, HandleError, LocalRegion, MemoryRegion, SendFlags, SharedReceiveQueue,
 };
+use warpverbs_test_kernels::conform as k;
 
 /// Objects at a time.
 const MOST: usize = 1024;

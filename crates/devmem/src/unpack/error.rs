@@ -3,7 +3,7 @@
 use super::AreaId;
 use std::time::Duration;
 use thiserror::Error;
-use warpverbs_gpu::{GpuError, LaunchError};
+use warpverbs_gpu::{CopyError, GpuError, LaunchError};
 use warpverbs_mem::MemError;
 
 /// Moves could not be started, or not be completed.
@@ -69,4 +69,18 @@ pub enum UnpackError {
     /// A copy failed.
     #[error(transparent)]
     Memory(#[from] MemError),
+}
+
+impl From<CopyError> for UnpackError {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Full => Self::Full,
+            CopyError::TooLarge { pieces: descriptors, entries } => {
+                Self::TooLarge { descriptors, entries }
+            }
+            CopyError::Address { addr, bits } => Self::Address { addr, bits },
+            CopyError::Memory(error) => Self::Memory(error),
+            CopyError::Gpu(error) => Self::Gpu(error),
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! How the kernel is launched.
 
-use crate::sys::MOST_EACH;
 use warpverbs_gpu::Dim;
 
 /// Shape of a launch. A descriptor names at most 16 KiB, which a warp copies.
@@ -19,6 +18,8 @@ impl Default for Shape {
     }
 }
 
+/// What the lanes of a warp load at once.
+const MOST_EACH: u32 = 32;
 /// Warps of a multiprocessor that have enough loads in flight to fill the memory, 4 KiB each.
 const WARPS: u64 = 12;
 /// Descriptors that a warp of a large batch loads at once. Measured on an H200: with more, the last

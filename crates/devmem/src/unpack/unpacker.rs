@@ -1,11 +1,10 @@
 //! Batches of moves, executed in one of several ways and completed in order.
 
 use super::{AreaId, Move, Place, Shape, Ticket, UnpackError, Way};
-use crate::sys::{Resolved, Ring, Started};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Buffer, Gpu};
+use warpverbs_gpu::{Buffer, CopyRing, Gpu, RangeCopy};
 use warpverbs_mem::{Kind, Pending, Progress, copy};
 
 /// Settings of an [`Unpacker`].
@@ -13,7 +12,7 @@ use warpverbs_mem::{Kind, Pending, Progress, copy};
 pub struct UnpackConfig {
     /// Who moves the bytes.
     pub way: Way,
-    /// Descriptors of the ring, 16 bytes each; a move of up to 16 KiB needs one or two.
+    /// Descriptors of the ring, 16 bytes each; a move needs one for each 16 KiB, and one more.
     pub entries: u32,
     /// How the kernel is launched.
     pub shape: Shape,
@@ -36,7 +35,8 @@ const LARGE: u64 = 1 << 20;
 enum Work {
     Done,
     Copies(Vec<Pending>),
-    Kernel(Started),
+    /// Its number in the ring.
+    Kernel(u64),
 }
 
 /// Moves bytes between areas of memory.
@@ -45,7 +45,7 @@ pub struct Unpacker {
     config: UnpackConfig,
     areas: Vec<Option<Buffer>>,
     /// Made by the first batch that a kernel moves.
-    ring: Option<Ring>,
+    ring: Option<CopyRing>,
     in_flight: VecDeque<Work>,
     submitted: u64,
     failed: bool,
@@ -104,9 +104,11 @@ impl Unpacker {
             Way::Kernel => {
                 let ring = match &mut self.ring {
                     Some(ring) => ring,
-                    none => none.insert(Ring::new(self.gpu.clone(), self.config.entries)?),
+                    none => none.insert(CopyRing::new(self.gpu.clone(), self.config.entries)?),
                 };
-                Work::Kernel(ring.launch(&moves, self.config.shape, self.config.deadline)?)
+                let (shape, info) = (self.config.shape, self.gpu.info());
+                let shape = |count| shape.launch(count, info.sm_count, info.warp_size);
+                Work::Kernel(ring.copy(&moves, shape, self.config.deadline)?)
             }
             Way::CopyEngine => copy_each(&moves)?,
             Way::Host | Way::Auto => through_host(&*self.gpu, &moves)?,
@@ -122,18 +124,14 @@ impl Unpacker {
     /// A batch failed. Nothing can be submitted any more.
     pub fn completed(&mut self) -> Result<Ticket, UnpackError> {
         while let Some(work) = self.in_flight.front_mut() {
-            let end = match work.is_done() {
-                Ok(true) => work.ring_end(),
+            match work.is_done(self.ring.as_mut()) {
+                Ok(true) => self.in_flight.pop_front(),
                 Ok(false) => break,
                 Err(error) => {
                     self.failed = true;
                     return Err(error);
                 }
             };
-            if let (Some(end), Some(ring)) = (end, &mut self.ring) {
-                ring.free(end);
-            }
-            self.in_flight.pop_front();
         }
         Ok(Ticket(self.submitted - self.in_flight.len() as u64))
     }
@@ -158,7 +156,7 @@ impl Unpacker {
 fn resolve<'a>(
     areas: &'a [Option<Buffer>],
     moves: &[Move],
-) -> Result<Vec<Resolved<'a>>, UnpackError> {
+) -> Result<Vec<RangeCopy<'a>>, UnpackError> {
     let find = |index: usize, len: u64, Place { area, offset }: Place| {
         let Some(buffer) = areas.get(area.0 as usize).and_then(Option::as_ref) else {
             return Err(UnpackError::NoArea { index, area });
@@ -173,16 +171,16 @@ fn resolve<'a>(
     let both = moves.iter().enumerate().map(|(index, &Move { from, to, len })| {
         let ((from, from_offset), (to, to_offset)) =
             (find(index, len, from)?, find(index, len, to)?);
-        Ok(Resolved { from, from_offset, to, to_offset, len })
+        Ok(RangeCopy { from, from_offset, to, to_offset, len })
     });
     both.collect()
 }
 
-fn on_host(next: &Resolved<'_>) -> bool {
+fn on_host(next: &RangeCopy<'_>) -> bool {
     [next.from, next.to].iter().all(|buffer| buffer.region().kind() == Kind::Host)
 }
 
-fn choose(way: Way, moves: &[Resolved<'_>]) -> Way {
+fn choose(way: Way, moves: &[RangeCopy<'_>]) -> Way {
     let bytes: u128 = moves.iter().map(|next| u128::from(next.len)).sum();
     match way {
         Way::Auto if moves.iter().all(on_host) => Way::Host,
@@ -193,9 +191,9 @@ fn choose(way: Way, moves: &[Resolved<'_>]) -> Way {
 }
 
 /// One copy for each move.
-fn copy_each(moves: &[Resolved<'_>]) -> Result<Work, UnpackError> {
+fn copy_each(moves: &[RangeCopy<'_>]) -> Result<Work, UnpackError> {
     let mut pending = Vec::new();
-    for Resolved { from, from_offset, to, to_offset, len } in moves {
+    for RangeCopy { from, from_offset, to, to_offset, len } in moves {
         let len = *len as usize;
         match copy(to.region(), *to_offset, from.region(), *from_offset, len)? {
             Progress::Pending(copy) => pending.push(copy),
@@ -207,7 +205,7 @@ fn copy_each(moves: &[Resolved<'_>]) -> Result<Work, UnpackError> {
 
 /// Gathers bytes for neighbouring places in host memory, and writes them there together. Moves that
 /// are on the host at both ends are copied.
-fn through_host(gpu: &dyn Gpu, moves: &[Resolved<'_>]) -> Result<Work, UnpackError> {
+fn through_host(gpu: &dyn Gpu, moves: &[RangeCopy<'_>]) -> Result<Work, UnpackError> {
     let mut gathered = Vec::new();
     let mut at: Option<(&Buffer, u64)> = None;
     let write = |at: Option<(&Buffer, u64)>, bytes: &mut Vec<u8>| {
@@ -216,7 +214,7 @@ fn through_host(gpu: &dyn Gpu, moves: &[Resolved<'_>]) -> Result<Work, UnpackErr
         result
     };
     for next in moves {
-        let Resolved { from, from_offset, to, to_offset, len } = *next;
+        let RangeCopy { from, from_offset, to, to_offset, len } = *next;
         if on_host(next) {
             copy(to.region(), to_offset, from.region(), from_offset, len as usize)?;
             continue;
@@ -237,7 +235,7 @@ fn through_host(gpu: &dyn Gpu, moves: &[Resolved<'_>]) -> Result<Work, UnpackErr
 }
 
 impl Work {
-    fn is_done(&mut self) -> Result<bool, UnpackError> {
+    fn is_done(&mut self, ring: Option<&mut CopyRing>) -> Result<bool, UnpackError> {
         Ok(match self {
             Self::Done => true,
             Self::Copies(pending) => {
@@ -249,14 +247,10 @@ impl Work {
                 }
                 true
             }
-            Self::Kernel(started) => started.launch.is_done()?,
+            Self::Kernel(copy) => match ring {
+                Some(ring) => ring.is_done(*copy)?,
+                None => true,
+            },
         })
-    }
-
-    fn ring_end(&self) -> Option<u64> {
-        match self {
-            Self::Kernel(started) => Some(started.end),
-            Self::Done | Self::Copies(_) => None,
-        }
     }
 }

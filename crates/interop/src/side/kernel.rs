@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, Remote};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion};
 
 /// How often each work request is posted, by so many lanes.

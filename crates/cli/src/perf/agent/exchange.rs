@@ -8,7 +8,7 @@ use std::time::Duration;
 use warpverbs::KernelStatus;
 use warpverbs::agent::{Agent, PathKind, Registration, Views};
 use warpverbs::gpu::{Buffer, Dim, KernelPtr, Launch, Place, SafeKernel};
-use warpverbs::kernels::nixl as k;
+use warpverbs_test_kernels::nixl as k;
 
 /// One end's part.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::perf::plan::{MAX_ITERS, Op};
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
-use warpverbs::kernels::perf;
+use warpverbs_test_kernels::perf;
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);

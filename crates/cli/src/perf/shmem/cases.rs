@@ -46,7 +46,7 @@ impl Group {
     }
 }
 
-/// `Exchange` of `kernels/src/shm_perf.cu`.
+/// `Exchange` of `crates/test-kernels/kernels/shm_perf.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Signal = 0,

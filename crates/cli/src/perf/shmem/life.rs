@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use std::thread;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::shm_perf as k;
+use warpverbs_test_kernels::shm_perf as k;
 use warpverbs::shmem::{Heap, HeapConfig, TEAM_BLOCK_BYTES};
 use warpverbs::transport::Device;
 

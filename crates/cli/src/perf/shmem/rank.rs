@@ -9,14 +9,14 @@ use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, SafeKernel};
-use warpverbs::kernels::shm_perf as k;
+use warpverbs_test_kernels::shm_perf as k;
 use warpverbs::rendezvous::{World, WorldConfig};
 use warpverbs::shmem::{Heap, HeapConfig, Route, Sym, TEAM_BLOCK_BYTES, mail_block_bytes};
 use warpverbs::transport::Device;
 
 /// Signals of a batch, and puts before them.
 const BATCH: u64 = 8;
-/// `mail_log_slots` of `kernels/src/shm_perf.cu`.
+/// `mail_log_slots` of `crates/test-kernels/kernels/shm_perf.cu`.
 const LOG_SLOTS: u8 = 7;
 /// Largest message of the exchange rows.
 const MOST: u64 = 64 << 10;

@@ -2,9 +2,8 @@
 
 use super::{WAYS, every_length_and_alignment, shuffled_stream};
 use std::sync::Arc;
-use warpverbs_devmem::UNPACK_IMAGE;
 use warpverbs_gpu::cuda::{nvrtc, options};
-use warpverbs_gpu::{Gpu, GpuChoice, GpuKind, open};
+use warpverbs_gpu::{Blocks, Gpu, GpuChoice, GpuKind, open};
 
 pub(crate) fn cuda() -> Arc<dyn Gpu> {
     let gpu = open(GpuChoice::Cuda(0)).expect("an NVIDIA GPU");
@@ -32,7 +31,7 @@ fn the_kernel_compiles_without_a_word() {
         let mut options = options(arch);
         options.push("--ptxas-options=-v".to_owned());
         let compiled = nvrtc
-            .compile(UNPACK_IMAGE.source, "unpack.cu", &options)
+            .compile(Blocks::IMAGE.source, "blocks.cu", &options)
             .unwrap_or_else(|failure| panic!("{arch}: {}\n{}", failure.what, failure.log));
         println!("{arch}: {}", compiled.log);
         assert!(!compiled.log.contains("warning"), "{}", compiled.log);

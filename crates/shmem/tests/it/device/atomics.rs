@@ -2,7 +2,7 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 
 const AT: u64 = 128;
 

@@ -3,7 +3,7 @@
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::shm_mail as k;
+use warpverbs_test_kernels::shm_mail as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::TEAM_BLOCK_BYTES;
 

@@ -2,7 +2,7 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::shm_litmus as k;
+use warpverbs_test_kernels::shm_litmus as k;
 
 const ROUTES: [Routes; 3] = [Routes::Direct, Routes::Rdma, Routes::Mixed];
 const WORDS: u64 = 37;

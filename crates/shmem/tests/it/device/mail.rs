@@ -3,7 +3,7 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::{shm as s, shm_mail as k};
+use warpverbs_test_kernels::{shm as s, shm_mail as k};
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::mail_block_bytes;
 

@@ -3,7 +3,7 @@
 use crate::device::ranks::{LOG_SEGMENT, Pace, Ranks, Routes};
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr, Status};
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::{Export, ExportError, Rank, RdmaRoute};
 

@@ -5,7 +5,7 @@ use crate::device::model::Model;
 use crate::device::ranks::{Pace, Ranks, Routes, seeds};
 use crate::numbers::Numbers;
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 
 /// Thread, warp, block.
 const GROUPS: [u32; 3] = [0, 1, 2];

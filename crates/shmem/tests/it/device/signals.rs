@@ -3,7 +3,7 @@
 use crate::device::ranks::{Pace, Ranks, Routes};
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Status};
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 

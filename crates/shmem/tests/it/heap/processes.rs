@@ -4,7 +4,7 @@ use crate::heap::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_gpu::cuda::context::device_count;
 use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};

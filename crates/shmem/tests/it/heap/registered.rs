@@ -3,7 +3,7 @@
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use warpverbs::kernels::shm as k;
+use warpverbs_test_kernels::shm as k;
 use warpverbs_gpu::{Buffer, Dim, Gpu, Place, SafeKernel};
 use warpverbs_shmem::{Heap, HeapConfig, Registered, Route, RoutePolicy, ShmemError, Signal, Sym};
 use warpverbs_transport::{KernelStatus, Outcome};

@@ -56,23 +56,9 @@ WV_SAFE_KERNEL(latency)(const Target* target WV_COUNT(1), u32 op, u32 bytes, u32
   }
 }
 
-// The caller's part of `total` that `parts` share.
-WV_D u32 part_of(u32 total, u32 parts, u32 part) {
-  return total / parts + (part < total % parts ? 1 : 0);
-}
-
-// `n` operations by the lanes of a warp, as many as fit at a time.
 template <Op Which>
 WV_DEVICE Status stream_to(const Qp& qp, const Target& target, u32 bytes, u32 n) {
-  const u32 lanes = warp.size();
-  Status status;
-  for (; n >= lanes && status.ok(); n -= lanes) {
-    status = post_one<Which>(warp, qp, target, bytes).status;
-  }
-  if (status.ok() && lane_id() < n) status = post_one<Which>(thread, qp, target, bytes).status;
-  sync_warp(whole_warp());
-  if (ballot(whole_warp(), status.ok()) != whole_warp()) return status;
-  return quiet(warp, qp);
+  return post_by_lanes(qp, n, [&](auto coop) { return post_one<Which>(coop, qp, target, bytes); });
 }
 
 WV_DEVICE Status stream_op(Op op, const Qp& qp, const Target& target, u32 bytes, u32 n) {
@@ -101,18 +87,9 @@ WV_SAFE_KERNEL(stream_alone)(const Target* targets WV_COUNT(count), u32 count, u
 // start, report[2]: the latest end, in nanoseconds.
 WV_SAFE_KERNEL(stream)(const Target* targets WV_COUNT(count), u32 count, u32 op, u32 bytes,
                        u32 iters, u64* report WV_COUNT(3)) {
-  if (count == 0) return;
-  const u32 warps_per_block = (block_size() + warp_size - 1) / warp_size;
-  const u32 warps = grid_size() * warps_per_block;
-  const u32 me = block_index() * warps_per_block + warp_index();
-  if (lane_id() == 0) note_start(report);
-  for (u32 i = me % count; i < count; i += warps) {
-    const Target target = targets[i];
-    const u32 sharers = warps > count ? (warps - 1 - i) / count + 1 : 1;
-    const u32 n = part_of(iters, sharers, warps > count ? me / count : 0);
-    note(report, stream_op(static_cast<Op>(op), *target.qp, target, bytes, n));
-  }
-  if (lane_id() == 0) note_end(report);
+  share_out(targets, count, iters, report, [&](const Target& target, u32 n) {
+    return stream_op(static_cast<Op>(op), *target.qp, target, bytes, n);
+  });
 }
 
 // What no queue can beat: every warp stores whole WQEBBs into the send queue's ring, neighbouring

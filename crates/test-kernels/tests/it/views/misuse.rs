@@ -7,7 +7,7 @@ use warpverbs::gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewError, ViewWaits, local_view, remote_view,
 };
 use warpverbs::gpu::{Dim, LaunchError};
-use warpverbs::kernels::nixl as k;
+use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
 
 const BYTES: u64 = 4096;

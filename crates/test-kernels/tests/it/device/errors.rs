@@ -2,9 +2,10 @@
 
 use crate::device::world::{World, pointer};
 use warpverbs::gpu::{Dim, Local, Remote};
-use warpverbs::kernels::{loopback, waits as k};
+use warpverbs::kernels::loopback;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Access, CqMode, EndpointConfig, Error, Syndrome};
+use warpverbs_test_kernels::waits as k;
 
 /// `wv::outcome` in bits 7..0, syndrome in 15..8, WQE opcode in 31..24.
 fn parts(code: u32) -> (u32, Syndrome, u32) {

@@ -3,7 +3,7 @@
 use crate::device::world::{World, pointer};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::waits as k;
+use warpverbs_test_kernels::waits as k;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Endpoint, FaultReport, MemoryRegion, Outcome, WaitFor};
 

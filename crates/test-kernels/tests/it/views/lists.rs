@@ -2,7 +2,7 @@
 
 use crate::views::agents::{Agents, DIM, GROUPS, Model, ROUTES};
 use warpverbs::gpu::{KernelPtr, LocalView, RemoteView};
-use warpverbs::kernels::nixl as k;
+use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
 
 /// Entries of both views, of different sizes; the last is the counter, and the local view has none.

@@ -1,31 +1,35 @@
-//! Every kernel of this package compiles for NVIDIA GPUs, and the compiler has nothing to say.
+//! Every kernel of examples and of tests compiles for NVIDIA GPUs, and the compiler has nothing to say.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use warpverbs::gpu::Image;
 use warpverbs::gpu::cuda::{nvrtc, options};
-use warpverbs::kernels;
+use warpverbs::kernels as examples;
+use warpverbs_test_kernels as kernels;
 
-const IMAGES: [&Image; 19] = [
+const TESTS: [&Image; 13] = [
     &kernels::conform::IMAGE,
-    &kernels::dist::IMAGE,
     &kernels::faults::IMAGE,
-    &kernels::interchange::IMAGE,
-    &kernels::loopback::IMAGE,
     &kernels::nixl::IMAGE,
     &kernels::nixl_litmus::IMAGE,
     &kernels::perf::IMAGE,
     &kernels::progress::IMAGE,
     &kernels::selftest::IMAGE,
     &kernels::shm::IMAGE,
-    &kernels::shm_coll::IMAGE,
     &kernels::shm_litmus::IMAGE,
     &kernels::shm_mail::IMAGE,
     &kernels::shm_perf::IMAGE,
-    &kernels::shm_pipeline::IMAGE,
-    &kernels::simple_write::IMAGE,
     &kernels::stress::IMAGE,
     &kernels::waits::IMAGE,
+];
+
+const EXAMPLES: [&Image; 6] = [
+    &examples::dist::IMAGE,
+    &examples::interchange::IMAGE,
+    &examples::loopback::IMAGE,
+    &examples::shm_coll::IMAGE,
+    &examples::shm_pipeline::IMAGE,
+    &examples::simple_write::IMAGE,
 ];
 
 /// Those of other packages that are not only for tests.
@@ -49,22 +53,27 @@ fn usage(log: &str) -> BTreeMap<&str, Vec<&str>> {
 }
 
 #[test]
-fn all_images_are_in_the_list() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/src");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut sources: Vec<String> = files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
-        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-        .collect();
-    sources.sort();
-    assert_eq!(sources, IMAGES.map(|image| image.name));
+fn all_images_are_in_the_lists() {
+    let package = env!("CARGO_MANIFEST_DIR");
+    let folders = [("kernels", &TESTS[..]), ("../../kernels/src", &EXAMPLES[..])];
+    for (folder, images) in folders {
+        let files = std::fs::read_dir(format!("{package}/{folder}")).unwrap();
+        let mut sources: Vec<String> = files
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        sources.sort();
+        let names: Vec<_> = images.iter().map(|image| image.name).collect();
+        assert_eq!(sources, names);
+    }
 }
 
 #[test]
 #[ignore = "needs NVRTC"]
 fn every_kernel_compiles_without_a_word() {
     // For one architecture: what differs between architectures, nvcc shows in kernels/check.sh.
-    let left = Mutex::new(IMAGES.into_iter().chain(OTHERS));
+    let left = Mutex::new(TESTS.into_iter().chain(EXAMPLES).chain(OTHERS));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {

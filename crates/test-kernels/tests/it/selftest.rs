@@ -3,7 +3,7 @@
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{Buffer, Dim, Gpu, GpuChoice, KernelPtr, Place, SafeKernel};
-use warpverbs::kernels::selftest as k;
+use warpverbs_test_kernels::selftest as k;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,10 @@
-//! How a peer's memory is reached, and why not in a better way.
+//! How memory is reached, and why not in a better way.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// How a peer's memory is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,16 +61,23 @@ impl fmt::Display for Reason {
 
 /// A route, and what kept it from being a better one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct Decision<R = Route> {
     /// The route.
-    pub route: Route,
+    pub route: R,
     /// How it came about, such as the way that a descriptor took; may be empty.
     pub by: String,
     /// What was tried without success, in the order in which it was.
     pub not_better: Vec<Reason>,
 }
 
-impl Decision {
+impl<R> Decision<R> {
+    /// Nothing better was tried.
+    pub fn best(route: R) -> Self {
+        Self { route, by: String::new(), not_better: Vec::new() }
+    }
+}
+
+impl<R: fmt::Display> Decision<R> {
     /// One line for people: the route, how, and why in no better way.
     pub fn explain(&self) -> String {
         let by = if self.by.is_empty() { String::new() } else { format!(" by {}", self.by) };

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 #[test]
 fn the_page_quotes_code_that_is_compiled() {
-    let root = env!("CARGO_MANIFEST_DIR");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).expect(path);
     let (page, source) = (read("docs/device-guide.md"), read("kernels/src/simple_write.cu"));
     let blocks: Vec<_> = page.split("```cpp\n").skip(1).collect();

@@ -2,7 +2,7 @@
 
 use crate::views::agents::{Agents, GROUPS, ROUTES, seeds};
 use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::nixl_litmus as k;
+use warpverbs_test_kernels::nixl_litmus as k;
 
 const WORDS: u32 = 37;
 const DATA: u64 = 64;

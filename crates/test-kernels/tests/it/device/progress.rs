@@ -2,7 +2,7 @@
 
 use crate::device::world::{World, pointer};
 use warpverbs::gpu::Dim;
-use warpverbs::kernels::progress as k;
+use warpverbs_test_kernels::progress as k;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion, Outcome};
 

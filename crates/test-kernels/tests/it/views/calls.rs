@@ -2,7 +2,7 @@
 
 use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, Model, ROUTES, Route, seeds};
 use warpverbs::gpu::{Dim, KernelPtr, LocalView, RemoteView};
-use warpverbs::kernels::nixl as k;
+use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
 
 const SIZES: [u64; 10] = [0, 1, 3, 4, 8, 15, 16, 17, 100, 4095];

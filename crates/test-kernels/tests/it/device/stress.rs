@@ -2,7 +2,7 @@
 
 use crate::device::world::{POLICIES, World, pattern, pointer};
 use warpverbs::gpu::{Dim, Remote};
-use warpverbs::kernels::stress as k;
+use warpverbs_test_kernels::stress as k;
 use warpverbs::transport::CqMode;
 
 /// Bytes of a cell, and of the part that counts, in `stress.cu`.

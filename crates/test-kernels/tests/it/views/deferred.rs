@@ -2,7 +2,7 @@
 
 use crate::views::agents::{Agents, Model, ROUTES, seeds};
 use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::nixl as k;
+use warpverbs_test_kernels::nixl as k;
 
 /// Every thread puts `rounds` words; `rings` says which of them ring.
 fn all_arrive(threads: u32, rounds: u32, rings: u64, seed: u64) {

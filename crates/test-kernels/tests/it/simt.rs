@@ -7,7 +7,8 @@ use warpverbs::gpu::simt::{Collective, Counts, SimtConfig, SimtDevice, SimtFault
 use warpverbs::gpu::{
     Buffer, Dim, Gpu, GpuError, KernelPtr, Launch, LaunchError, Local, Place, SafeKernel,
 };
-use warpverbs::kernels::{faults as f, loopback as l, perf as p, selftest as k};
+use warpverbs::kernels::loopback as l;
+use warpverbs_test_kernels::{faults as f, perf as p, selftest as k};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,29 @@
+//! What host and kernels exchange as plain memory, declared once.
+//!
+//! [`layout!`] makes of one table the Rust type and its [`Item`]; a [`Header`] is a list of items, and
+//! prints as a C++ header with the same fields, sizes and offsets, and an assertion of each. The headers
+//! are checked in, `kernels/include/warpverbs/layout`, so that programs use them as plain files:
+//! `WARPVERBS_WRITE_HEADERS=1 cargo test -p warpverbs-layout` writes them, and without the variable the
+//! test fails if one is out of date.
+//!
+//! Integers are in native (little-endian) byte order, unlike everything that a NIC reads. Addresses are
+//! those of the kernels that read them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod header;
+mod heap;
+mod qp;
+mod table;
+mod views;
+
+pub use blocks::BlockPiece;
+pub use header::Header;
+pub use heap::{Heap, HeapFault, HeapState, Peer, Reach, Segment, Signal, Window, WindowPeer};
+pub use qp::{Cq, CqMode, Fault, PollWord, PostState, Qp, QueueState};
+pub use table::{Enumeration, Field, Item, Structure, Value};
+pub use views::{LocalEntry, LocalHead, RemoteEntry, RemoteHead};
+
+/// Every generated header.
+pub const HEADERS: [&Header; 4] = [&blocks::HEADER, &heap::HEADER, &qp::HEADER, &views::HEADER];

@@ -1,0 +1,194 @@
+//! The exported queue pair, `kernels/include/warpverbs/qp.h`. One plain structure, [`Qp`], says where
+//! everything lies; all that changes is behind [`Qp::state`].
+
+use crate::Header;
+
+pub(crate) const HEADER: Header = Header {
+    path: "layout/qp.h",
+    table: "layout/src/qp.rs",
+    namespace: "wv",
+    includes: &["arch/types.h"],
+    items: &[
+        CqMode::LAYOUT,
+        Cq::LAYOUT,
+        Qp::LAYOUT,
+        QueueState::LAYOUT,
+        Fault::LAYOUT,
+        PostState::LAYOUT,
+    ],
+};
+
+crate::layout! {
+    /// How a CQ reports completions.
+    pub enum CqMode: u8 as "cq_mode" {
+        /// One CQE per completion, ownership by the owner bit, consumer index in the doorbell record.
+        Ring = 0,
+        /// `cc = 1, oi = 1`: every CQE overwrites slot 0; the poller reads only the newest index.
+        Collapsed = 1,
+    }
+
+    /// A completion queue as the poster sees it.
+    pub struct Cq[24]: Default {
+        /// Address of the first 64-byte CQE.
+        pub buf: u64,
+        /// Address of the CQ doorbell record: be32 SET_CI, be32 ARM.
+        pub dbr: u64,
+        /// CQ number.
+        pub cqn: u32,
+        /// log2 of the number of CQEs.
+        pub log_size: u8,
+        /// A [`CqMode`].
+        pub mode: u8 as "cq_mode",
+        /// Zero.
+        pub reserved: [u8; 2],
+    }
+
+    /// A queue pair as the poster sees it. Never written after it was handed out.
+    pub struct Qp[192] {
+        /// Address of the send queue, 64-byte WQEBBs.
+        pub sq: u64,
+        /// Address of the receive queue, or 0 if there is none (SRQ, or no receives).
+        pub rq: u64,
+        /// Address of the QP doorbell record: be32 RCV counter, be32 SND counter.
+        pub dbr: u64,
+        /// Address of the 64-bit doorbell register.
+        pub doorbell: u64,
+        /// Completions of the send queue.
+        pub send_cq: Cq,
+        /// Completions of the receive queue.
+        pub recv_cq: Cq,
+        /// Address of the [`PostState`].
+        pub state: u64,
+        /// Address of the SQ ready bitmap: one bit per WQEBB, flipped once per lap. u64 words.
+        pub sq_ready: u64,
+        /// Address of the RQ ready bitmap, as `sq_ready`; 0 if there is no RQ.
+        pub rq_ready: u64,
+        /// Address of one byte per SQ slot: WQEBBs of the signalled WQE that starts there.
+        pub sq_span: u64,
+        /// Address of a u32 that the host sets to non-zero to make every wait return `aborted`.
+        pub abort: u64,
+        /// Address of `scratch_slots` + 1 registered u64 for results of atomics; the last is a sink.
+        pub scratch: u64,
+        /// The deadline, in nanoseconds, of every wait that is not given its own.
+        pub timeout_ns: u64,
+        /// lkey of `scratch`, native order.
+        pub scratch_lkey: u32,
+        /// QP number, 24 bits.
+        pub qpn: u32,
+        /// log2 of the number of WQEBBs in the SQ, 7 to 15.
+        pub log_sq: u8,
+        /// log2 of the number of receive WQEs.
+        pub log_rq: u8,
+        /// log2 of the bytes of one receive WQE, 4 to 10.
+        pub log_rq_stride: u8,
+        /// Largest inline payload in bytes divided by 4.
+        pub inline_words: u8,
+        /// The QP number, with `fenced_record` where that applies.
+        pub send_tag: u32,
+        /// Zero.
+        pub reserved: [u8; 40],
+    }
+
+    /// Counters of one work queue. Three 128-byte lines so that reserving, publishing and draining
+    /// never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
+    /// `completed` 63-bit. `reserved ≥ published ≥ completed`.
+    pub struct QueueState[384] {
+        /// Next index to hand out; fetch-add by posters.
+        pub reserved: u64,
+        /// End of the newest reservation that has no CQE of its own; raised by posters.
+        pub unsignalled: u64,
+        /// Keeps the line to itself.
+        pub pad0: [u64; 14],
+        /// Everything below this was rung. Written by the combiner only, who holds `ring_token`.
+        pub published: u64,
+        /// Combining token: fetch-add to ask for a ring, compare-and-swap to 0 to leave.
+        pub ring_token: u32,
+        /// Zero.
+        pub pad1: u32,
+        /// Keeps the line to itself.
+        pub pad2: [u64; 14],
+        /// A [`PollWord`]. Written by the poller, who holds its lock; others only set the lock.
+        pub poll: u64,
+        /// Consumer index of this queue's CQ, not masked. Written by the poller only.
+        pub cq_ci: u64,
+        /// Keeps the line to itself.
+        pub pad3: [u64; 14],
+    }
+
+    /// The first wait on the queue pair that failed, for the host: the first writer claims it.
+    pub struct Fault[40]: Default {
+        /// 0 free, 1 being written, 2 complete.
+        pub claim: u32,
+        /// A `wv::Status` code (see `status.h`).
+        pub status: u32,
+        /// What was waited for: a `wv::wait_for` code.
+        pub what: u32,
+        /// QPN of the queue.
+        pub qpn: u32,
+        /// The index (or value) that was waited for.
+        pub expected: u64,
+        /// What was there when the wait gave up.
+        pub actual: u64,
+        /// Flat thread number of the waiter: block * threads per block + thread.
+        pub thread: u64,
+    }
+
+    /// The posting state of one QP: zero-filled at creation, except `scratch_free` (all ones).
+    pub struct PostState[896] {
+        /// Send queue.
+        pub sq: QueueState,
+        /// Receive queue.
+        pub rq: QueueState,
+        /// First error CQE, claimed once and kept; 0 while healthy. An `ErrorWord`.
+        pub error: u64,
+        /// Bit i set: scratch slot i is free.
+        pub scratch_free: u64,
+        /// The first failed wait.
+        pub fault: Fault,
+        /// Keeps the line to itself.
+        pub pad: [u64; 9],
+    }
+}
+
+impl Qp {
+    /// In [`Qp::send_tag`]: the send counter of the doorbell record is stored with a release of system
+    /// scope, because a device behind PCIe may read it without having received a doorbell. It lies
+    /// above the 24 bits of the QP number, which doorbells and control segments shift out.
+    pub const FENCED_RECORD: u32 = 1 << 31;
+}
+
+impl QueueState {
+    /// Everything below this index is done.
+    pub const fn completed(&self) -> u64 {
+        PollWord(self.poll).completed()
+    }
+}
+
+/// `completed` of a queue and the lock of its poller, in one word, so that one release both raises
+/// the one and gives back the other. Bit 0: somebody polls the CQ; the 63 bits above it: everything
+/// below is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollWord(pub u64);
+
+impl PollWord {
+    /// The bit that is set while somebody polls the CQ.
+    pub const LOCKED: u64 = 1;
+
+    /// Packs the two.
+    #[inline]
+    pub const fn new(completed: u64, locked: bool) -> Self {
+        Self(completed << 1 | locked as u64)
+    }
+
+    /// Everything below this index is done.
+    #[inline]
+    pub const fn completed(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// Somebody polls the CQ.
+    #[inline]
+    pub const fn locked(self) -> bool {
+        self.0 & Self::LOCKED != 0
+    }
+}

@@ -1,0 +1,8 @@
+//! The device library: every call on every route under seeded interleavings, and what compilers and the
+//! host SIMT device say of kernels.
+
+mod device;
+mod nvrtc;
+mod selftest;
+mod simt;
+mod views;

@@ -1,0 +1,152 @@
+// Generated from crates/layout/src/qp.rs.
+#pragma once
+
+#include "warpverbs/arch/types.h"
+
+namespace wv {
+
+#define WV_AT(type, field, at) \
+  static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
+
+// How a CQ reports completions.
+enum class cq_mode : u8 {
+  // One CQE per completion, ownership by the owner bit, consumer index in the doorbell record.
+  ring = 0,
+  // `cc = 1, oi = 1`: every CQE overwrites slot 0; the poller reads only the newest index.
+  collapsed = 1,
+};
+
+// A completion queue as the poster sees it.
+struct Cq {
+  u64 buf;  // Address of the first 64-byte CQE.
+  u64 dbr;  // Address of the CQ doorbell record: be32 SET_CI, be32 ARM.
+  u32 cqn;  // CQ number.
+  u8 log_size;  // log2 of the number of CQEs.
+  cq_mode mode;  // A `CqMode`.
+  u8 reserved[2];  // Zero.
+};
+static_assert(sizeof(Cq) == 24 && alignof(Cq) == 8, "Cq");
+WV_AT(Cq, buf, 0);
+WV_AT(Cq, dbr, 8);
+WV_AT(Cq, cqn, 16);
+WV_AT(Cq, log_size, 20);
+WV_AT(Cq, mode, 21);
+WV_AT(Cq, reserved, 22);
+
+// A queue pair as the poster sees it. Never written after it was handed out.
+struct Qp {
+  u64 sq;  // Address of the send queue, 64-byte WQEBBs.
+  u64 rq;  // Address of the receive queue, or 0 if there is none (SRQ, or no receives).
+  u64 dbr;  // Address of the QP doorbell record: be32 RCV counter, be32 SND counter.
+  u64 doorbell;  // Address of the 64-bit doorbell register.
+  Cq send_cq;  // Completions of the send queue.
+  Cq recv_cq;  // Completions of the receive queue.
+  u64 state;  // Address of the `PostState`.
+  // Address of the SQ ready bitmap: one bit per WQEBB, flipped once per lap. u64 words.
+  u64 sq_ready;
+  u64 rq_ready;  // Address of the RQ ready bitmap, as `sq_ready`; 0 if there is no RQ.
+  u64 sq_span;  // Address of one byte per SQ slot: WQEBBs of the signalled WQE that starts there.
+  // Address of a u32 that the host sets to non-zero to make every wait return `aborted`.
+  u64 abort;
+  // Address of `scratch_slots` + 1 registered u64 for results of atomics; the last is a sink.
+  u64 scratch;
+  u64 timeout_ns;  // The deadline, in nanoseconds, of every wait that is not given its own.
+  u32 scratch_lkey;  // lkey of `scratch`, native order.
+  u32 qpn;  // QP number, 24 bits.
+  u8 log_sq;  // log2 of the number of WQEBBs in the SQ, 7 to 15.
+  u8 log_rq;  // log2 of the number of receive WQEs.
+  u8 log_rq_stride;  // log2 of the bytes of one receive WQE, 4 to 10.
+  u8 inline_words;  // Largest inline payload in bytes divided by 4.
+  u32 send_tag;  // The QP number, with `fenced_record` where that applies.
+  u8 reserved[40];  // Zero.
+};
+static_assert(sizeof(Qp) == 192 && alignof(Qp) == 8, "Qp");
+WV_AT(Qp, sq, 0);
+WV_AT(Qp, rq, 8);
+WV_AT(Qp, dbr, 16);
+WV_AT(Qp, doorbell, 24);
+WV_AT(Qp, send_cq, 32);
+WV_AT(Qp, recv_cq, 56);
+WV_AT(Qp, state, 80);
+WV_AT(Qp, sq_ready, 88);
+WV_AT(Qp, rq_ready, 96);
+WV_AT(Qp, sq_span, 104);
+WV_AT(Qp, abort, 112);
+WV_AT(Qp, scratch, 120);
+WV_AT(Qp, timeout_ns, 128);
+WV_AT(Qp, scratch_lkey, 136);
+WV_AT(Qp, qpn, 140);
+WV_AT(Qp, log_sq, 144);
+WV_AT(Qp, log_rq, 145);
+WV_AT(Qp, log_rq_stride, 146);
+WV_AT(Qp, inline_words, 147);
+WV_AT(Qp, send_tag, 148);
+WV_AT(Qp, reserved, 152);
+
+// Counters of one work queue. Three 128-byte lines so that reserving, publishing and draining
+// never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
+// `completed` 63-bit. `reserved ≥ published ≥ completed`.
+struct QueueState {
+  u64 reserved;  // Next index to hand out; fetch-add by posters.
+  u64 unsignalled;  // End of the newest reservation that has no CQE of its own; raised by posters.
+  u64 pad0[14];  // Keeps the line to itself.
+  // Everything below this was rung. Written by the combiner only, who holds `ring_token`.
+  u64 published;
+  u32 ring_token;  // Combining token: fetch-add to ask for a ring, compare-and-swap to 0 to leave.
+  u32 pad1;  // Zero.
+  u64 pad2[14];  // Keeps the line to itself.
+  u64 poll;  // A `PollWord`. Written by the poller, who holds its lock; others only set the lock.
+  u64 cq_ci;  // Consumer index of this queue's CQ, not masked. Written by the poller only.
+  u64 pad3[14];  // Keeps the line to itself.
+};
+static_assert(sizeof(QueueState) == 384 && alignof(QueueState) == 8, "QueueState");
+WV_AT(QueueState, reserved, 0);
+WV_AT(QueueState, unsignalled, 8);
+WV_AT(QueueState, pad0, 16);
+WV_AT(QueueState, published, 128);
+WV_AT(QueueState, ring_token, 136);
+WV_AT(QueueState, pad1, 140);
+WV_AT(QueueState, pad2, 144);
+WV_AT(QueueState, poll, 256);
+WV_AT(QueueState, cq_ci, 264);
+WV_AT(QueueState, pad3, 272);
+
+// The first wait on the queue pair that failed, for the host: the first writer claims it.
+struct Fault {
+  u32 claim;  // 0 free, 1 being written, 2 complete.
+  u32 status;  // A `wv::Status` code (see `status.h`).
+  u32 what;  // What was waited for: a `wv::wait_for` code.
+  u32 qpn;  // QPN of the queue.
+  u64 expected;  // The index (or value) that was waited for.
+  u64 actual;  // What was there when the wait gave up.
+  u64 thread;  // Flat thread number of the waiter: block * threads per block + thread.
+};
+static_assert(sizeof(Fault) == 40 && alignof(Fault) == 8, "Fault");
+WV_AT(Fault, claim, 0);
+WV_AT(Fault, status, 4);
+WV_AT(Fault, what, 8);
+WV_AT(Fault, qpn, 12);
+WV_AT(Fault, expected, 16);
+WV_AT(Fault, actual, 24);
+WV_AT(Fault, thread, 32);
+
+// The posting state of one QP: zero-filled at creation, except `scratch_free` (all ones).
+struct PostState {
+  QueueState sq;  // Send queue.
+  QueueState rq;  // Receive queue.
+  u64 error;  // First error CQE, claimed once and kept; 0 while healthy. An `ErrorWord`.
+  u64 scratch_free;  // Bit i set: scratch slot i is free.
+  Fault fault;  // The first failed wait.
+  u64 pad[9];  // Keeps the line to itself.
+};
+static_assert(sizeof(PostState) == 896 && alignof(PostState) == 8, "PostState");
+WV_AT(PostState, sq, 0);
+WV_AT(PostState, rq, 384);
+WV_AT(PostState, error, 768);
+WV_AT(PostState, scratch_free, 776);
+WV_AT(PostState, fault, 784);
+WV_AT(PostState, pad, 824);
+
+#undef WV_AT
+
+}  // namespace wv
