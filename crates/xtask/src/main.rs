@@ -24,8 +24,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    /// Checks file lengths and links between documents.
-    Lint,
+    /// Checks lengths, circles of files, links between documents, and sentences.
+    Lint(lint::Lint),
     /// Writes the declarations of libibverbs anew, with the program bindgen.
     BindgenVerbs,
     /// Compares those declarations with an independent binding, ibverbs-sys.
@@ -55,10 +55,12 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
-        Task::Lint => lint::run().map_err(Into::into).and_then(|found| match found {
-            0 => Ok(()),
-            _ => Err(anyhow::anyhow!("{found} finding(s)")),
-        }),
+        Task::Lint(options) => {
+            lint::run(&options).map_err(Into::into).and_then(|found| match found {
+                0 => Ok(()),
+                _ => Err(anyhow::anyhow!("{found} finding(s)")),
+            })
+        }
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
         Task::Bare(options) => bare::run(&options),
