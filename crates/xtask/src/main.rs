@@ -14,6 +14,7 @@ mod lint;
 mod nightly;
 mod nixl;
 mod nvshmem;
+mod package;
 mod vm;
 mod workspace;
 
@@ -30,6 +31,8 @@ enum Task {
     BindgenVerbs,
     /// Compares those declarations with an independent binding, ibverbs-sys.
     VerbsLayouts(layouts::Layouts),
+    /// Packs what would be published, and builds it from the packages alone.
+    Package,
     /// Runs the tests where nothing of rdma-core can be seen.
     Bare(bare::Bare),
     /// Runs all tests and examples beside busy processes, several times.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         }
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
+        Task::Package => package::run(),
         Task::Bare(options) => bare::run(&options),
         Task::Busy(options) => busy::run(&options),
         Task::Gpu(options) => gpu::run(&options),
