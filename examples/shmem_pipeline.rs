@@ -9,20 +9,19 @@
 //! ```
 
 mod common;
+#[path = "../tests/dist/mod.rs"]
 mod dist;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use dist::heap::{Exchange, Part, compare, read};
+use dist::heap::{Exchange, Part};
+use dist::pipeline::{ITEMS, check, results, words};
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_pipeline::ShmPipeline;
 use warpverbs::shmem::{Heap, Signal, Sym};
-
-/// Items of each stream in a launch.
-const ITEMS: u64 = 8;
 
 #[derive(Args)]
 struct Streams {
@@ -43,30 +42,7 @@ struct Pipeline {
     times: Cell<[Duration; 2]>,
 }
 
-fn words(size: u64) -> u64 {
-    size.div_ceil(8)
-}
-
-/// What the last of `ranks` makes of an item.
-fn item(stream: u64, item: u64, words: u64, ranks: u32) -> Vec<u8> {
-    let word = |i: u64| {
-        let first = (stream << 48 ^ item << 32 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let last = (0..ranks).fold(first, |word, rank| {
-            let mixed = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed.wrapping_add(u64::from(rank))
-        });
-        last.to_le_bytes()
-    };
-    (0..words).flat_map(word).collect()
-}
-
 impl Pipeline {
-    /// The results of one stream, on the last rank.
-    fn results(&self, heap: &Heap, stream: u64, words: u64) -> Result<Vec<u8>> {
-        let start = 8 * words * (stream * (4 + ITEMS) + 4);
-        read(heap, &self.places.slice(start, 8 * words * ITEMS)?, 8 * words * ITEMS)
-    }
-
     /// `blocks` streams from `first` on.
     fn streams(
         &self,
@@ -93,21 +69,6 @@ impl Pipeline {
             })
         })
     }
-
-    /// The last rank has all items of all streams.
-    fn check(&self, heap: &Heap, words: u64, before: u64) -> Result<()> {
-        if heap.rank() + 1 < heap.world() {
-            return Ok(());
-        }
-        for stream in 0..self.streams.into() {
-            let found = self.results(heap, stream, words)?;
-            for (n, found) in (before + 1..).zip(found.chunks(8 * words as usize)) {
-                let expected = item(stream, n, words, heap.world());
-                compare(&format!("item {n} of stream {stream}"), found, &expected)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Exchange for Pipeline {
@@ -117,11 +78,7 @@ impl Exchange for Pipeline {
     type Flags = Streams;
 
     fn plan(flags: &Streams) -> Result<String> {
-        ensure!(
-            (1..=32).contains(&flags.streams),
-            "--streams is {}, expected 1 to 32",
-            flags.streams
-        );
+        common::within("--streams", flags.streams.into(), 1, 32)?;
         Ok(format!(" --streams {}", flags.streams))
     }
 
@@ -157,10 +114,10 @@ impl Exchange for Pipeline {
             // The next stream begins when this one has come through.
             part.rank.barrier("stream")?;
         }
-        self.check(&part.heap, words, before)?;
+        check(&part.heap, &self.places, self.streams, words, before)?;
         part.rank.barrier("checked")?;
         let together = self.streams(part, (0, self.streams), words, before + ITEMS)?;
-        self.check(&part.heap, words, before + ITEMS)?;
+        check(&part.heap, &self.places, self.streams, words, before + ITEMS)?;
         let [apart, all] = [part.rank.slowest(apart)?, part.rank.slowest(together)?];
         let [a, b] = self.times.get();
         self.times.set([a + apart, b + all]);
@@ -168,7 +125,7 @@ impl Exchange for Pipeline {
     }
 
     fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
-        let results = (0..self.streams.into()).map(|s| self.results(heap, s, words(size)));
+        let results = (0..self.streams.into()).map(|s| results(heap, &self.places, s, words(size)));
         Ok(results.collect::<Result<Vec<_>>>()?.concat())
     }
 }

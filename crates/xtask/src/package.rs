@@ -52,7 +52,10 @@ pub(crate) fn run() -> Result<()> {
     let mut check = cargo(&all);
     check.args(["check", "--workspace", "--offline", "--quiet"]);
     done(check.env("CARGO_TARGET_DIR", target.join("package/built")), "cargo check")?;
-    println!("{} packages, and a crate that uses them, build from the packages alone", packages.len());
+    println!(
+        "{} packages, and a crate that uses them, build from the packages alone",
+        packages.len()
+    );
     Ok(())
 }
 

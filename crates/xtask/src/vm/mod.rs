@@ -145,7 +145,14 @@ fn all(options: &Options) -> Result<Vec<Part>> {
 fn cases(options: &Options, tries: u32, parts: impl FnOnce() -> Result<Vec<Part>>) -> Result<()> {
     let parts = parts()?;
     let programs: BTreeSet<_> = parts.iter().flat_map(|part| part.programs.clone()).collect();
-    let mut bed = Bed::boot(options, &programs.into_iter().collect::<Vec<_>>())?;
+    let programs: Vec<_> = programs.into_iter().collect();
+    let mut bed = match Bed::boot(options, &programs) {
+        Err(error) if tries > 1 && !error.is::<Skip>() => {
+            println!("tried again: {error:#}");
+            Bed::boot(options, &programs)?
+        }
+        booted => booted?,
+    };
     let mut failed = Vec::new();
     for part in &parts {
         let began = Instant::now();
