@@ -1,7 +1,5 @@
 //! Several processes, on one machine or more, in each of which a kernel sends messages to all others
-//! and receives theirs, over RoCEv2. Every second message carries an immediate. Length, order and
-//! immediate of every message are checked by the kernel; the bytes of the last ones of every size
-//! are compared.
+//! and receives theirs, over RoCEv2. The kernel checks length, order and immediate of every message.
 //!
 //! ```text
 //! dist_send_recv --procs 2
@@ -87,7 +85,6 @@ impl Work for Post {
         Ok(Self { mesh, source, inboxes, peers, dim })
     }
 
-    /// One size: how long the slowest rank took.
     fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration> {
         places::prepare(rank, &self.source, &self.inboxes, row, size)?;
         if load.warmup > 0 {

@@ -12,7 +12,7 @@ use agents::{Part, WAIT};
 use anyhow::{Result, ensure};
 use clap::Parser;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::rendezvous::Client;
@@ -44,22 +44,15 @@ struct Flags {
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
         let (blocks, each) = (flags.blocks, flags.block_bytes);
-        let all = u64::from(blocks).checked_mul(each);
-        ensure!(
-            all.is_some_and(|all| (1..=64 << 30).contains(&all)),
-            "--blocks {blocks} of --block-bytes {each}, expected 1 byte to 64 GiB in all"
-        );
-        ensure!(flags.iterations != 0, "--iterations is 0, expected 1 or more");
-        let clock = std::time::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
-        let (seed, more) = match flags.seed {
-            Some(seed) => (seed, Vec::new()),
-            None => (clock, vec![format!("--seed={clock}")]),
-        };
+        common::within("--block-bytes", each, 1, 64 << 30)?;
+        common::within("--blocks", blocks.into(), 1, (64 << 30) / each)?;
+        common::within("--iterations", flags.iterations.into(), 1, u32::MAX.into())?;
+        let seed = flags.seed.map_or_else(agents::any, Ok)?;
+        let more = flags.seed.is_none().then(|| format!("--seed={seed}"));
         flags.part.say(&format!("{blocks} blocks of {each} bytes in the order of seed {seed}"));
-        agents::play(&flags, &flags.part, [("prefill", prefill), ("decode", decode)], &more)?;
-        flags
-            .part
-            .say(&format!("passed: the digest of {blocks} blocks is the same at both processes"));
+        let parts: [agents::Role<Flags>; 2] = [("prefill", prefill), ("decode", decode)];
+        agents::play(&flags, &flags.part, parts, more.as_slice())?;
+        flags.part.say(&format!("passed: {blocks} blocks have the same digest at both processes"));
         Ok(())
     })
 }
@@ -114,15 +107,9 @@ fn decode(flags: &Flags, mut store: Client) -> Result<()> {
         ensure!(read.wait(WAIT)? == State::Done, "the READ has not ended");
         times.push(start.elapsed());
     }
-    times.remove(0);
-    times.sort();
-    let median = times[times.len() / 2].max(Duration::from_nanos(1));
-    let rate = cache.len() as f64 / median.as_secs_f64() / 1e9;
-    println!(
-        "[decode] made in {made:.1?}; median of {} READs {median:.1?}, {rate:.2} GB/s",
-        times.len()
-    );
-
+    let median = agents::median(times.split_off(1));
+    let (rate, rounds) = (cache.len() as f64 / median.as_secs_f64() / 1e9, flags.iterations);
+    println!("[decode] made in {made:.1?}; median of {rounds} READs {median:.1?}, {rate:.2} GB/s");
     let mut bytes = vec![0; cache.len() as usize];
     cache.read(0, &mut bytes)?;
     let mut digest = agents::Digest::default();

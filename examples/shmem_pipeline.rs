@@ -1,7 +1,6 @@
 //! A chain of ranks: each GPU transforms the items that the previous one puts into its memory, and
-//! puts the results into the memory of the next. Several streams of items are in flight at once,
-//! each with a block of every rank; the last line compares that with one stream after the other.
-//! The size is that of an item, rounded up to 8 bytes.
+//! puts the results into the memory of the next. Several streams are in flight at once, each with a
+//! block of every rank. The size is that of an item, rounded up to 8 bytes.
 //!
 //! ```text
 //! shmem_pipeline --procs 3
@@ -15,13 +14,13 @@ mod dist;
 use anyhow::Result;
 use clap::Args;
 use dist::heap::{Exchange, Part};
-use dist::pipeline::{ITEMS, check, results, words};
+use dist::pipeline::{ITEMS, Items, words};
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_pipeline::ShmPipeline;
-use warpverbs::shmem::{Heap, Signal, Sym};
+use warpverbs::shmem::Heap;
 
 #[derive(Args)]
 struct Streams {
@@ -35,9 +34,7 @@ fn main() -> ExitCode {
 }
 
 struct Pipeline {
-    places: Sym<u8>,
-    signals: Sym<Signal>,
-    streams: u32,
+    items: Items,
     /// Of all launches: one stream after the other, and all at once.
     times: Cell<[Duration; 2]>,
 }
@@ -51,11 +48,11 @@ impl Pipeline {
         words: u64,
         before: u64,
     ) -> Result<Duration> {
-        let (base, signals) = (self.places.offset(), self.signals.offset());
-        let (heap, streams) = (part.heap.device(), self.streams.into());
+        let Items { places, signals, streams } = &self.items;
+        let (base, signals, streams) = (places.offset(), signals.offset(), (*streams).into());
+        let heap = part.heap.device();
         let dim = Dim::new(blocks, part.dim.threads());
         part.rank.run_on(&mut part.heap, dim, |status| {
-            let items = ITEMS;
             Box::new(ShmPipeline {
                 heap,
                 base,
@@ -63,7 +60,7 @@ impl Pipeline {
                 streams,
                 first,
                 words,
-                items,
+                items: ITEMS,
                 before,
                 status,
             })
@@ -83,41 +80,36 @@ impl Exchange for Pipeline {
     }
 
     fn heap_bytes(flags: &Streams, _: u64, most: u64) -> u64 {
-        u64::from(flags.streams) * ((4 + ITEMS) * 8 * words(most) + 32)
+        Items::heap_bytes(flags.streams, most)
     }
 
     fn new(flags: &Streams, heap: &mut Heap, most: u64) -> Result<Self> {
-        let (streams, times) = (flags.streams, Cell::default());
-        let each = (4 + ITEMS) * 8 * words(most);
-        let places = heap.alloc(u64::from(streams) * each)?;
-        Ok(Self { places, signals: heap.alloc(2 * u64::from(streams))?, streams, times })
+        Ok(Self { items: Items::new(heap, flags.streams, most)?, times: Cell::default() })
     }
 
     fn verdict(&self, ranks: u32) -> String {
         let [apart, together] = self.times.get().map(|time| time.as_secs_f64());
-        let (streams, gain) = (self.streams, apart / together);
-        format!(
-            "every item of {streams} streams through {ranks} ranks; at once {gain:.2} times as \
-             fast as one after the other"
-        )
+        let (streams, gain) = (self.items.streams, apart / together);
+        let how = format!("at once {gain:.2} times as fast as one after the other");
+        format!("every item of {streams} streams through {ranks} ranks; {how}")
     }
 
     fn operations(&self) -> u64 {
-        u64::from(self.streams) * ITEMS
+        u64::from(self.items.streams) * ITEMS
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {
         let (words, before) = (words(size), 2 * ITEMS * (round - 1));
         let mut apart = Duration::ZERO;
-        for stream in 0..self.streams.into() {
+        for stream in 0..self.items.streams.into() {
             apart += self.streams(part, (stream, 1), words, before)?;
             // The next stream begins when this one has come through.
             part.rank.barrier("stream")?;
         }
-        check(&part.heap, &self.places, self.streams, words, before)?;
+        self.items.check(&part.heap, words, before)?;
         part.rank.barrier("checked")?;
-        let together = self.streams(part, (0, self.streams), words, before + ITEMS)?;
-        check(&part.heap, &self.places, self.streams, words, before + ITEMS)?;
+        let together = self.streams(part, (0, self.items.streams), words, before + ITEMS)?;
+        self.items.check(&part.heap, words, before + ITEMS)?;
         let [apart, all] = [part.rank.slowest(apart)?, part.rank.slowest(together)?];
         let [a, b] = self.times.get();
         self.times.set([a + apart, b + all]);
@@ -125,7 +117,6 @@ impl Exchange for Pipeline {
     }
 
     fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
-        let results = (0..self.streams.into()).map(|s| results(heap, &self.places, s, words(size)));
-        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+        self.items.arrived(heap, words(size))
     }
 }

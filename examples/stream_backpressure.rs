@@ -108,8 +108,7 @@ fn sender(flags: &Flags, mut store: Client) -> Result<()> {
     let ours = agent.alloc(flags.bytes, "ours")?;
     let (landing, from) = (agent.remote(&peer, "landing")?, ours.blocks(0, flags.bytes, 1)?);
     println!("[sender] {}", agent.explain(&ours, &landing)?);
-    let mut digest = agents::Digest::default();
-    let took = each(flags, &mut digest, |number, bytes| {
+    let (digest, took) = agents::send(flags.messages, flags.bytes, |number, bytes| {
         ours.write(0, bytes)?;
         let to = landing.blocks(number * flags.bytes, flags.bytes, 1)?;
         let write = agent.initialize(Op::Write, &from, &to)?;
@@ -121,8 +120,8 @@ fn sender(flags: &Flags, mut store: Client) -> Result<()> {
     digest.compare(&mut store, "sender", ONE_SHOT)?;
     for name in STREAMS {
         let mut stream = agent.stream_to(&peer, name, WAIT)?;
-        let mut digest = agents::Digest::default();
-        let took = each(flags, &mut digest, |_, bytes| Ok(stream.send(bytes, WAIT)?))?;
+        let send = |_, bytes: &[u8]| Ok(stream.send(bytes, WAIT)?);
+        let (digest, took) = agents::send(flags.messages, flags.bytes, send)?;
         let start = Instant::now();
         stream.finish(WAIT)?;
         let (took, stats) = (took + start.elapsed(), stream.stats());
@@ -137,23 +136,6 @@ fn sender(flags: &Flags, mut store: Client) -> Result<()> {
     }
     store.set("checked", b"")?;
     Ok(store.close()?)
-}
-
-/// Has every message sent; how long that took, without making the messages.
-fn each(
-    flags: &Flags,
-    digest: &mut agents::Digest,
-    mut send: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<Duration> {
-    let mut took = Duration::ZERO;
-    for number in 0..flags.messages {
-        let bytes = agents::bytes(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), flags.bytes);
-        digest.add(&bytes);
-        let start = Instant::now();
-        send(number, &bytes)?;
-        took += start.elapsed();
-    }
-    Ok(took)
 }
 
 fn report(flags: &Flags, what: &str, took: Duration, notes: &str) {

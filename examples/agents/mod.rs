@@ -7,7 +7,7 @@ use clap::Args;
 use sha2::{Digest as _, Sha256};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpverbs::rendezvous::{Client, Limits, Server};
 
 /// Bounds every wait of an example.
@@ -135,4 +135,32 @@ pub(crate) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
         order.swap(i, ((next() >> 16) % (i as u64 + 1)) as usize);
     }
     order
+}
+
+/// A seed that was not asked for.
+pub(crate) fn any() -> Result<u64> {
+    Ok(std::time::UNIX_EPOCH.elapsed()?.as_nanos() as u64)
+}
+
+/// Has messages sent that differ from each other; their digest, and how long sending took.
+pub(crate) fn send(
+    messages: u64,
+    len: u64,
+    mut send: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<(Digest, Duration)> {
+    let (mut digest, mut took) = (Digest::default(), Duration::ZERO);
+    for number in 0..messages {
+        let bytes = bytes(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), len);
+        digest.add(&bytes);
+        let start = Instant::now();
+        send(number, &bytes)?;
+        took += start.elapsed();
+    }
+    Ok((digest, took))
+}
+
+/// The one in the middle, and no less than a nanosecond.
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2].max(Duration::from_nanos(1))
 }

@@ -2,7 +2,7 @@
 
 use super::heap::{compare, read};
 use anyhow::Result;
-use warpverbs::shmem::{Heap, Sym};
+use warpverbs::shmem::{Heap, Signal, Sym};
 
 /// Items of each stream in a launch.
 pub(crate) const ITEMS: u64 = 8;
@@ -24,29 +24,52 @@ fn item(stream: u64, item: u64, words: u64, ranks: u32) -> Vec<u8> {
     (0..words).flat_map(word).collect()
 }
 
-/// The results of one stream, on the last rank.
-pub(crate) fn results(heap: &Heap, places: &Sym<u8>, stream: u64, words: u64) -> Result<Vec<u8>> {
-    let start = 8 * words * (stream * (4 + ITEMS) + 4);
-    read(heap, &places.slice(start, 8 * words * ITEMS)?, 8 * words * ITEMS)
+/// Where ranks have their items: all streams of a launch.
+pub(crate) struct Items {
+    pub(crate) places: Sym<u8>,
+    pub(crate) signals: Sym<Signal>,
+    pub(crate) streams: u32,
 }
 
-/// The last rank has all items of all streams.
-pub(crate) fn check(
-    heap: &Heap,
-    places: &Sym<u8>,
-    streams: u32,
-    words: u64,
-    before: u64,
-) -> Result<()> {
-    if heap.rank() + 1 < heap.world() {
-        return Ok(());
+impl Items {
+    /// Bytes of a stream's places: four on the way and the results.
+    fn each(most: u64) -> u64 {
+        (4 + ITEMS) * 8 * words(most)
     }
-    for stream in 0..streams.into() {
-        let found = results(heap, places, stream, words)?;
-        for (n, found) in (before + 1..).zip(found.chunks(8 * words as usize)) {
-            let expected = item(stream, n, words, heap.world());
-            compare(&format!("item {n} of stream {stream}"), found, &expected)?;
+
+    pub(crate) fn heap_bytes(streams: u32, most: u64) -> u64 {
+        u64::from(streams) * (Self::each(most) + 32)
+    }
+
+    pub(crate) fn new(heap: &mut Heap, streams: u32, most: u64) -> Result<Self> {
+        let places = heap.alloc(u64::from(streams) * Self::each(most))?;
+        Ok(Self { places, signals: heap.alloc(2 * u64::from(streams))?, streams })
+    }
+
+    /// The results of one stream, on the last rank.
+    fn results(&self, heap: &Heap, stream: u64, words: u64) -> Result<Vec<u8>> {
+        let start = 8 * words * (stream * (4 + ITEMS) + 4);
+        read(heap, &self.places.slice(start, 8 * words * ITEMS)?, 8 * words * ITEMS)
+    }
+
+    /// Those of all streams.
+    pub(crate) fn arrived(&self, heap: &Heap, words: u64) -> Result<Vec<u8>> {
+        let results = (0..self.streams.into()).map(|stream| self.results(heap, stream, words));
+        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// The last rank has all items of all streams.
+    pub(crate) fn check(&self, heap: &Heap, words: u64, before: u64) -> Result<()> {
+        if heap.rank() + 1 < heap.world() {
+            return Ok(());
         }
+        for stream in 0..self.streams.into() {
+            let found = self.results(heap, stream, words)?;
+            for (n, found) in (before + 1..).zip(found.chunks(8 * words as usize)) {
+                let expected = item(stream, n, words, heap.world());
+                compare(&format!("item {n} of stream {stream}"), found, &expected)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
