@@ -9,9 +9,9 @@ const OF_FEATURES: [(&str, &[&str]); 2] =
 
 fn main() -> Result<(), BuildError> {
     // `DEP_WARPVERBS_INCLUDE` in the build scripts of packages that depend on this one.
-    println!("cargo::metadata=include={}/kernels/include", env!("CARGO_MANIFEST_DIR"));
+    println!("cargo::metadata=include={}", warpverbs_kernel_build::headers().display());
     let without = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_none();
     let unneeded = OF_FEATURES.iter().filter(|(feature, _)| without(feature));
     let unneeded = unneeded.flat_map(|(_, names)| names.iter().copied());
-    Builder::new("kernels/src").include("kernels/include").leave_out(unneeded).compile()
+    Builder::new("kernels/src").leave_out(unneeded).compile()
 }

@@ -1,7 +1,5 @@
 //! Several processes, on one machine or more, in each of which a kernel sends messages to all others
-//! and receives theirs, over RoCEv2. Every second message carries an immediate. Length, order and
-//! immediate of every message are checked by the kernel; the bytes of the last ones of every size
-//! are compared.
+//! and receives theirs, over RoCEv2. The kernel checks length, order and immediate of every message.
 //!
 //! ```text
 //! dist_send_recv --procs 2
@@ -9,12 +7,14 @@
 //! ```
 
 mod common;
+#[path = "../tests/dist/mod.rs"]
 mod dist;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use dist::Load;
-use dist::mesh::{Link, Mesh, fill, seed, wrong_bytes};
+use dist::mesh::{Link, Mesh};
+use dist::places::{self, WINDOWS, window};
 use dist::rank::Rank;
 use dist::sweep::{Sweep, Work};
 use std::process::ExitCode;
@@ -30,16 +30,6 @@ use warpverbs::transport::{Access, MemoryRegion};
 struct Flags {
     #[command(flatten)]
     sweep: Sweep,
-}
-
-/// Receives that are offered at a time, at least and at most.
-const WINDOWS: (u64, u64) = (2, 64);
-/// Bytes of the places that a queue pair receives to, unless its messages are larger.
-const ROOM: u64 = 4 << 20;
-
-/// Receives that are offered at a time for messages of one size.
-fn window(size: u64) -> u64 {
-    (ROOM / size).clamp(WINDOWS.0, WINDOWS.1)
 }
 
 fn main() -> ExitCode {
@@ -95,24 +85,15 @@ impl Work for Post {
         Ok(Self { mesh, source, inboxes, peers, dim })
     }
 
-    /// One size: how long the slowest rank took.
     fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration> {
-        let session = rank.session;
-        for slot in 0..=window(size) {
-            let at = KernelPtr::at(self.source.buffer(), slot * size, usize::try_from(size)?)?;
-            fill(session, at, size, message(rank.number(), row, slot))?;
-        }
-        for inbox in &self.inboxes {
-            let all = window(size) * size;
-            fill(session, KernelPtr::new(inbox.buffer()), all, !message(rank.number(), row, 0))?;
-        }
+        places::prepare(rank, &self.source, &self.inboxes, row, size)?;
         if load.warmup > 0 {
             self.exchange(rank, size, load.warmup)?;
         }
         let own = self.exchange(rank, size, load.iters)?;
         let slowest = rank.slowest(own)?;
         for (link, inbox) in self.mesh.links().zip(&self.inboxes) {
-            self.verify(rank, (link, inbox), row, size, load.iters)?;
+            places::verify(rank, (link.peer, inbox), row, size, load.iters)?;
         }
         rank.barrier("verified")?;
         Ok(slowest)
@@ -136,33 +117,4 @@ impl Post {
         ensure!(wrong == 0, "{wrong} messages have another length, order or immediate than sent");
         Ok(took)
     }
-
-    /// Every place holds the last message that went there.
-    fn verify(
-        &self,
-        rank: &Rank<'_>,
-        (link, inbox): (&Link, &MemoryRegion),
-        row: usize,
-        size: u64,
-        messages: u32,
-    ) -> Result<()> {
-        let (window, messages) = (window(size), u64::from(messages));
-        for number in messages.saturating_sub(window)..messages {
-            let place = number % window * size;
-            let at = KernelPtr::at(inbox.buffer(), place, usize::try_from(size)?)?;
-            let sent = message(link.peer, row, number % (window + 1));
-            let wrong = wrong_bytes(rank.session, at, size, sent)?;
-            let from = link.peer;
-            ensure!(
-                wrong == 0,
-                "{wrong} of {size} bytes of message {number} from rank {from} are wrong"
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Seed of one of the messages that a rank sends by turns.
-fn message(rank: u32, row: usize, slot: u64) -> u32 {
-    seed(rank, row * (WINDOWS.1 as usize + 1) + slot as usize)
 }

@@ -3,18 +3,17 @@
 //! GPUs are ranks of a symmetric heap, and put to each other.
 
 mod common;
-#[path = "interchange/shmem.rs"]
-mod shmem;
+mod interchange;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use common::{Common, DEADLINE, MAX_BYTES, Session, check_bytes, words};
+use interchange::{GRID, active_ports, name, verify};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
-use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
-use warpverbs::raw::verbs::{self, PortState, Verbs};
+use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
+use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
 use warpverbs_units::parse_size;
 
@@ -42,9 +41,6 @@ enum Path {
     Qp,
     Shmem,
 }
-
-/// Grid of the kernels that fill and verify.
-const GRID: Dim = Dim::new(4, 64);
 
 fn main() -> ExitCode {
     common::main(run)
@@ -84,7 +80,7 @@ fn run(flags: Flags) -> Result<()> {
     ))?;
 
     if flags.path == Path::Shmem {
-        return shmem::run(session, &[sender, receiver], bytes, value);
+        return interchange::shmem::run(session, &[sender, receiver], bytes, value);
     }
 
     session.say("Step 4: Creating endpoints...")?;
@@ -127,24 +123,6 @@ fn run(flags: Flags) -> Result<()> {
     session.passed(&format!("{bytes} bytes went {way}"))
 }
 
-/// A device as it is told of.
-fn name(gpu: &Arc<dyn Gpu>) -> String {
-    format!("{} #{}", gpu.info().name, gpu.info().ordinal)
-}
-
-/// Ports of RDMA devices that are up, and the software NIC's own.
-fn active_ports() -> usize {
-    let devices = Verbs::load().ok().and_then(|verbs| verbs.devices().ok()).unwrap_or_default();
-    let of_device = |device: &verbs::Device| {
-        let Ok(context) = device.open() else { return 0 };
-        let ports = context.attr().map_or(0, |attr| attr.ports);
-        let active =
-            |port: &u8| context.port(*port).is_ok_and(|found| found.state == PortState::Active);
-        (1..=ports).filter(active).count()
-    };
-    1 + devices.iter().map(of_device).sum::<usize>()
-}
-
 /// WQE, doorbell record, doorbell, completion: all of it in a kernel of `gpu`.
 fn transfer(
     session: &Session,
@@ -170,15 +148,4 @@ fn transfer(
     let rung = format!("WQEBBs {first}..{end} rung for, {completed} completed");
     session.say(&format!("  {rung}, {time:?} with launch"))?;
     Ok(time)
-}
-
-/// Has a kernel of `gpu` compare every byte.
-fn verify(gpu: &Arc<dyn Gpu>, buffer: &Buffer, value: u8) -> Result<()> {
-    let count = gpu.alloc(8, Place::Device)?;
-    let (data, bytes) = (KernelPtr::new(buffer), buffer.len() as u64);
-    let kernel = Verify { data, bytes, value, wrong: KernelPtr::new(&count) };
-    gpu.launch(&kernel, GRID, DEADLINE)?.wait()?;
-    let [wrong] = words(gpu, &count)?;
-    ensure!(wrong == 0, "{wrong} of {bytes} bytes are not {value}");
-    Ok(())
 }

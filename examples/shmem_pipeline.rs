@@ -1,7 +1,6 @@
 //! A chain of ranks: each GPU transforms the items that the previous one puts into its memory, and
-//! puts the results into the memory of the next. Several streams of items are in flight at once,
-//! each with a block of every rank; the last line compares that with one stream after the other.
-//! The size is that of an item, rounded up to 8 bytes.
+//! puts the results into the memory of the next. Several streams are in flight at once, each with a
+//! block of every rank. The size is that of an item, rounded up to 8 bytes.
 //!
 //! ```text
 //! shmem_pipeline --procs 3
@@ -9,20 +8,19 @@
 //! ```
 
 mod common;
+#[path = "../tests/dist/mod.rs"]
 mod dist;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use dist::heap::{Exchange, Part, compare, read};
+use dist::heap::{Exchange, Part};
+use dist::pipeline::{ITEMS, Items, words};
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_pipeline::ShmPipeline;
-use warpverbs::shmem::{Heap, Signal, Sym};
-
-/// Items of each stream in a launch.
-const ITEMS: u64 = 8;
+use warpverbs::shmem::Heap;
 
 #[derive(Args)]
 struct Streams {
@@ -36,37 +34,12 @@ fn main() -> ExitCode {
 }
 
 struct Pipeline {
-    places: Sym<u8>,
-    signals: Sym<Signal>,
-    streams: u32,
+    items: Items,
     /// Of all launches: one stream after the other, and all at once.
     times: Cell<[Duration; 2]>,
 }
 
-fn words(size: u64) -> u64 {
-    size.div_ceil(8)
-}
-
-/// What the last of `ranks` makes of an item.
-fn item(stream: u64, item: u64, words: u64, ranks: u32) -> Vec<u8> {
-    let word = |i: u64| {
-        let first = (stream << 48 ^ item << 32 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let last = (0..ranks).fold(first, |word, rank| {
-            let mixed = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed.wrapping_add(u64::from(rank))
-        });
-        last.to_le_bytes()
-    };
-    (0..words).flat_map(word).collect()
-}
-
 impl Pipeline {
-    /// The results of one stream, on the last rank.
-    fn results(&self, heap: &Heap, stream: u64, words: u64) -> Result<Vec<u8>> {
-        let start = 8 * words * (stream * (4 + ITEMS) + 4);
-        read(heap, &self.places.slice(start, 8 * words * ITEMS)?, 8 * words * ITEMS)
-    }
-
     /// `blocks` streams from `first` on.
     fn streams(
         &self,
@@ -75,11 +48,11 @@ impl Pipeline {
         words: u64,
         before: u64,
     ) -> Result<Duration> {
-        let (base, signals) = (self.places.offset(), self.signals.offset());
-        let (heap, streams) = (part.heap.device(), self.streams.into());
+        let Items { places, signals, streams } = &self.items;
+        let (base, signals, streams) = (places.offset(), signals.offset(), (*streams).into());
+        let heap = part.heap.device();
         let dim = Dim::new(blocks, part.dim.threads());
         part.rank.run_on(&mut part.heap, dim, |status| {
-            let items = ITEMS;
             Box::new(ShmPipeline {
                 heap,
                 base,
@@ -87,26 +60,11 @@ impl Pipeline {
                 streams,
                 first,
                 words,
-                items,
+                items: ITEMS,
                 before,
                 status,
             })
         })
-    }
-
-    /// The last rank has all items of all streams.
-    fn check(&self, heap: &Heap, words: u64, before: u64) -> Result<()> {
-        if heap.rank() + 1 < heap.world() {
-            return Ok(());
-        }
-        for stream in 0..self.streams.into() {
-            let found = self.results(heap, stream, words)?;
-            for (n, found) in (before + 1..).zip(found.chunks(8 * words as usize)) {
-                let expected = item(stream, n, words, heap.world());
-                compare(&format!("item {n} of stream {stream}"), found, &expected)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -117,50 +75,41 @@ impl Exchange for Pipeline {
     type Flags = Streams;
 
     fn plan(flags: &Streams) -> Result<String> {
-        ensure!(
-            (1..=32).contains(&flags.streams),
-            "--streams is {}, expected 1 to 32",
-            flags.streams
-        );
+        common::within("--streams", flags.streams.into(), 1, 32)?;
         Ok(format!(" --streams {}", flags.streams))
     }
 
     fn heap_bytes(flags: &Streams, _: u64, most: u64) -> u64 {
-        u64::from(flags.streams) * ((4 + ITEMS) * 8 * words(most) + 32)
+        Items::heap_bytes(flags.streams, most)
     }
 
     fn new(flags: &Streams, heap: &mut Heap, most: u64) -> Result<Self> {
-        let (streams, times) = (flags.streams, Cell::default());
-        let each = (4 + ITEMS) * 8 * words(most);
-        let places = heap.alloc(u64::from(streams) * each)?;
-        Ok(Self { places, signals: heap.alloc(2 * u64::from(streams))?, streams, times })
+        Ok(Self { items: Items::new(heap, flags.streams, most)?, times: Cell::default() })
     }
 
     fn verdict(&self, ranks: u32) -> String {
         let [apart, together] = self.times.get().map(|time| time.as_secs_f64());
-        let (streams, gain) = (self.streams, apart / together);
-        format!(
-            "every item of {streams} streams through {ranks} ranks; at once {gain:.2} times as \
-             fast as one after the other"
-        )
+        let (streams, gain) = (self.items.streams, apart / together);
+        let how = format!("at once {gain:.2} times as fast as one after the other");
+        format!("every item of {streams} streams through {ranks} ranks; {how}")
     }
 
     fn operations(&self) -> u64 {
-        u64::from(self.streams) * ITEMS
+        u64::from(self.items.streams) * ITEMS
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {
         let (words, before) = (words(size), 2 * ITEMS * (round - 1));
         let mut apart = Duration::ZERO;
-        for stream in 0..self.streams.into() {
+        for stream in 0..self.items.streams.into() {
             apart += self.streams(part, (stream, 1), words, before)?;
             // The next stream begins when this one has come through.
             part.rank.barrier("stream")?;
         }
-        self.check(&part.heap, words, before)?;
+        self.items.check(&part.heap, words, before)?;
         part.rank.barrier("checked")?;
-        let together = self.streams(part, (0, self.streams), words, before + ITEMS)?;
-        self.check(&part.heap, words, before + ITEMS)?;
+        let together = self.streams(part, (0, self.items.streams), words, before + ITEMS)?;
+        self.items.check(&part.heap, words, before + ITEMS)?;
         let [apart, all] = [part.rank.slowest(apart)?, part.rank.slowest(together)?];
         let [a, b] = self.times.get();
         self.times.set([a + apart, b + all]);
@@ -168,7 +117,6 @@ impl Exchange for Pipeline {
     }
 
     fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
-        let results = (0..self.streams.into()).map(|s| self.results(heap, s, words(size)));
-        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+        self.items.arrived(heap, words(size))
     }
 }

@@ -7,6 +7,7 @@
 //! ```
 
 mod common;
+#[path = "../tests/dist/mod.rs"]
 mod dist;
 
 use anyhow::Result;

@@ -9,18 +9,20 @@
 
 mod agents;
 mod common;
+mod simple;
 
 use agents::WAIT;
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
-use common::{compare, sample};
+use common::{compare, within};
+use simple::{Side, pattern};
 use std::process::ExitCode;
 use std::time::Duration;
-use warpverbs::agent::{Agent, AgentConfig, Registration, Views};
-use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, SafeKernel};
+use warpverbs::KernelStatus;
+use warpverbs::agent::Views;
+use warpverbs::gpu::{KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::simple_write::{SimpleWriteThread, SimpleWriteWait, SimpleWriteWarp};
 use warpverbs::rendezvous::{Client, Deadline, Limits, Server};
-use warpverbs::{Context, KernelStatus};
 use warpverbs_units::parse_size;
 
 /// A kernel writes into another process's GPU and signals
@@ -66,67 +68,26 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let (size, parts) = (flags.size, u64::from(flags.pipeline));
-    ensure!((1..=1 << 36).contains(&size), "--size is {size}, expected 1 to 64G");
-    ensure!((1..=size).contains(&parts), "--pipeline is {parts}, expected 1 to {size}");
-    ensure!(flags.rounds != 0, "--rounds is 0, expected 1 or more");
+    within("--size", flags.size, 1, 1 << 36)?;
+    within("--pipeline", flags.pipeline.into(), 1, flags.size)?;
+    within("--rounds", flags.rounds.into(), 1, u32::MAX.into())?;
     match flags.mode {
         Mode::Initiator => initiator(&flags),
         Mode::Target => target(&flags),
     }
 }
 
-/// An agent with data and a counter that peers can map.
-struct Side {
-    gpu: std::sync::Arc<dyn Gpu>,
-    agent: Agent,
-    data: Registration,
-    counter: Registration,
-}
-
-impl Side {
-    fn new(name: &str, flags: &Flags) -> Result<Self> {
-        let choice: GpuChoice = flags.gpu.parse()?;
-        let gpu = gpu::open(choice)?;
-        println!("[{name}] kernels on {}", gpu.info().name);
-        let mut config = AgentConfig::default().gpu(&gpu);
-        if let Some(nic) = &flags.nic {
-            config = config.nic(&Context::new()?.open(nic.as_str())?);
-        }
-        let agent = Agent::new(name, config)?;
-        let data = agent.alloc(flags.size, "data")?;
-        let counter = agent.alloc(16, "counter")?;
-        Ok(Self { gpu, agent, data, counter })
-    }
-
-    fn run(&self, kernel: &dyn SafeKernel, status: &KernelStatus) -> Result<()> {
-        self.gpu.launch(kernel, Dim::new(1, 32), 2 * WAIT)?.wait()?;
-        Ok(status.check(&[])?)
-    }
-}
-
-/// What the initiator writes at each level.
-fn pattern(level: usize, size: u64) -> Vec<u8> {
-    sample(size as usize).iter().map(|byte| byte.wrapping_add(101 * level as u8)).collect()
-}
-
 fn initiator(flags: &Flags) -> Result<()> {
-    let side = Side::new("initiator", flags)?;
+    let side = Side::new("initiator", &flags.gpu, flags.nic.as_deref(), flags.size)?;
     let deadline = Deadline::after(WAIT);
     let server = Server::bind_host(&flags.host, flags.port, Limits::default(), deadline)?;
     let mut store = agents::connect(&flags.host, server.local_addr().port())?;
     store.set("initiator", &side.agent.metadata()?)?;
     println!("[initiator] waiting for the target at {}", server.local_addr());
     let peer = side.agent.load_metadata(&store.get("target")?)?;
-    let remote = ["data", "counter"].map(|label| side.agent.remote(&peer, label));
-    let [data, counter] = remote;
-    let (data, counter) = (data?, counter?);
-    ensure!(
-        data.len() == flags.size,
-        "the target has --size {}, expected {} as here",
-        data.len(),
-        flags.size
-    );
+    let (data, counter) = (side.agent.remote(&peer, "data")?, side.agent.remote(&peer, "counter")?);
+    let (theirs, size) = (data.len(), flags.size);
+    ensure!(theirs == size, "the target has --size {theirs}, expected {size} as here");
     let views = side.agent.views(&[&side.data, &side.counter], &[Some(&data), Some(&counter)])?;
     let path = views.path(&peer).map_or_else(String::new, |path| path.to_string());
     println!("[initiator] writes go by {path}");
@@ -181,7 +142,7 @@ fn write(side: &Side, views: &Views, level: usize, flags: &Flags) -> Result<Dura
 }
 
 fn target(flags: &Flags) -> Result<()> {
-    let side = Side::new("target", flags)?;
+    let side = Side::new("target", &flags.gpu, flags.nic.as_deref(), flags.size)?;
     let mut store: Client = agents::connect(&flags.host, flags.port)?;
     store.set("target", &side.agent.metadata()?)?;
     side.agent.load_metadata(&store.get("initiator")?)?;

@@ -8,14 +8,13 @@
 mod agents;
 mod common;
 
-use agents::{Started, WAIT};
+use agents::{Part, WAIT};
 use anyhow::{Result, ensure};
-use clap::{Parser, ValueEnum};
-use sha2::{Digest, Sha256};
-use std::net::SocketAddr;
+use clap::Parser;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use warpverbs::agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State, StreamConfig};
+use warpverbs::rendezvous::Client;
 use warpverbs_units::parse_size;
 
 /// A stream of messages to a slow receiver, beside one-shot transfers
@@ -34,193 +33,113 @@ struct Flags {
     /// Microseconds that the slow receiver spends on each message
     #[arg(long, default_value_t = 500)]
     delay_us: u64,
-    /// The path that messages take
-    #[arg(long, value_enum, default_value_t = Way::Auto)]
-    path: Way,
-    /// The part that this process plays; given by the process that starts both
-    #[arg(long, requires = "server", hide = true)]
-    role: Option<Role>,
-    /// Where the metadata server listens
-    #[arg(long, hide = true)]
-    server: Option<SocketAddr>,
+    /// The path that messages take: the best there is, memory that both processes map, copies by the
+    /// kernel, or TCP sockets
+    #[arg(long, default_value = "auto", value_parser = ["auto", "mapped", "process-copy", "tcp"])]
+    path: String,
+    #[command(flatten)]
+    part: Part,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Role {
-    Sender,
-    Receiver,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Way {
-    /// The best there is
-    Auto,
-    /// Memory that both processes map
-    Mapped,
-    /// Copies by the kernel
-    ProcessCopy,
-    /// TCP sockets
-    Tcp,
-}
-
-/// The first part.
+/// The first part; then the streams.
 const ONE_SHOT: &str = "one-shot transfers";
-
-/// The streams, and whether their receiver is slow.
-const STREAMS: [(&str, bool); 2] = [("stream", false), ("slow receiver", true)];
+const STREAMS: [&str; 2] = ["stream", "slow receiver"];
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| match (flags.role, flags.server) {
-        (Some(Role::Sender), Some(server)) => sender(&flags, server),
-        (Some(Role::Receiver), Some(server)) => receiver(&flags, server),
-        _ => both(&flags),
+    common::main(|flags: Flags| {
+        let (messages, bytes, slots) = (flags.messages, flags.bytes, flags.slots);
+        common::within("--bytes", bytes, 1, 1 << 30)?;
+        common::within("--messages", messages, 1, (16 << 30) / bytes)?;
+        common::within("--slots", slots.into(), 1, 65536)?;
+        flags.part.say(&format!("{messages} messages of {bytes} bytes, {slots} slots"));
+        agents::play(&flags, &flags.part, [("receiver", receiver), ("sender", sender)], &[])?;
+        let said =
+            format!("passed: the digests of {messages} messages, sent three times, are the same");
+        flags.part.say(&said);
+        Ok(())
     })
-}
-
-fn both(flags: &Flags) -> Result<()> {
-    let (messages, bytes) = (flags.messages, flags.bytes);
-    ensure!(messages != 0, "--messages is 0, expected 1 or more");
-    ensure!((1..=1 << 30).contains(&bytes), "--bytes is {bytes}, expected 1 byte to 1 GiB");
-    let all = messages.checked_mul(bytes).filter(|all| *all <= 16 << 30);
-    ensure!(
-        all.is_some(),
-        "--messages {messages} of --bytes {bytes}, expected 16 GiB at most in all"
-    );
-    let slots = flags.slots;
-    ensure!((1..=65536).contains(&slots), "--slots is {slots}, expected 1 to 65536");
-    let way = flags.path.to_possible_value().map(|way| way.get_name().to_owned());
-    let more = [
-        ("--messages", messages.to_string()),
-        ("--bytes", bytes.to_string()),
-        ("--slots", slots.to_string()),
-        ("--delay-us", flags.delay_us.to_string()),
-        ("--path", way.unwrap_or_default()),
-    ];
-    let server = agents::serve()?;
-    println!("{messages} messages of {bytes} bytes, {slots} slots");
-    let receiver = Started::new("receiver", server.local_addr(), &more)?;
-    let sender = Started::new("sender", server.local_addr(), &more)?;
-    sender.end()?;
-    receiver.end()?;
-    println!("passed: the digests of {messages} messages, sent three times, are the same");
-    Ok(())
 }
 
 fn agent(name: &str, flags: &Flags) -> Result<Agent> {
     let config = AgentConfig::default();
-    let config = match flags.path {
-        Way::Auto => config,
-        Way::Mapped => config.require(PathKind::Mapped),
-        Way::ProcessCopy => config.require(PathKind::ProcessCopy),
-        Way::Tcp => config.require(PathKind::Tcp),
+    let config = match flags.path.as_str() {
+        "mapped" => config.require(PathKind::Mapped),
+        "process-copy" => config.require(PathKind::ProcessCopy),
+        "tcp" => config.require(PathKind::Tcp),
+        _ => config,
     };
     Ok(Agent::new(name, config)?)
 }
 
-fn receiver(flags: &Flags, server: SocketAddr) -> Result<()> {
+fn receiver(flags: &Flags, mut store: Client) -> Result<()> {
     let agent = agent("receiver", flags)?;
     let landing = agent.alloc(flags.messages * flags.bytes, "landing")?;
     let ring = || StreamConfig::default().slots(flags.slots).slot_bytes(flags.bytes);
-    let streams = STREAMS.map(|(name, slow)| (agent.stream(name, ring()), slow));
-    let mut store = agents::connect(&server.ip().to_string(), server.port())?;
+    let streams = STREAMS.map(|name| agent.stream(name, ring()));
     store.set("metadata", &agent.metadata()?)?;
 
     let mut seen = vec![0; flags.bytes as usize];
-    let mut digest = Sha256::new();
+    let mut digest = agents::Digest::default();
     for number in 0..flags.messages {
         agent.wait_remote_done("sender", &number.to_le_bytes(), WAIT)?;
         landing.read(number * flags.bytes, &mut seen)?;
-        digest.update(&seen);
+        digest.add(&seen);
     }
-    store.set(&format!("digest of {ONE_SHOT}"), hex(digest).as_bytes())?;
-    for (stream, slow) in streams {
-        let mut stream = stream?;
-        let mut digest = Sha256::new();
+    digest.tell(&mut store, ONE_SHOT)?;
+    for stream in streams {
+        let (mut stream, mut digest) = (stream?, agents::Digest::default());
         // Dropping a message gives its slot back.
         while let Some(message) = stream.recv(WAIT)? {
             message.read(0, &mut seen)?;
-            digest.update(&seen);
-            if slow {
+            digest.add(&seen);
+            if stream.name() == STREAMS[1] {
                 std::thread::sleep(Duration::from_micros(flags.delay_us));
             }
         }
-        store.set(&format!("digest of {}", stream.name()), hex(digest).as_bytes())?;
+        digest.tell(&mut store, stream.name())?;
     }
     store.get("checked")?;
     Ok(store.close()?)
 }
 
-fn sender(flags: &Flags, server: SocketAddr) -> Result<()> {
+fn sender(flags: &Flags, mut store: Client) -> Result<()> {
     let agent = agent("sender", flags)?;
-    let mut store = agents::connect(&server.ip().to_string(), server.port())?;
     let peer = agent.load_metadata(&store.get("metadata")?)?;
     let ours = agent.alloc(flags.bytes, "ours")?;
-    let landing = agent.remote(&peer, "landing")?;
+    let (landing, from) = (agent.remote(&peer, "landing")?, ours.blocks(0, flags.bytes, 1)?);
     println!("[sender] {}", agent.explain(&ours, &landing)?);
-
-    let mut check = |what: &str, digest: Sha256| -> Result<()> {
-        let (sent, seen) =
-            (hex(digest), String::from_utf8(store.get(&format!("digest of {what}"))?)?);
-        ensure!(sent == seen, "{what}: the digest is {sent}, that of the receiver {seen}");
-        println!("[sender] SHA-256 {sent}");
-        Ok(())
-    };
-    let (mut digest, mut took) = (Sha256::new(), Duration::ZERO);
-    let from = ours.blocks(0, flags.bytes, 1)?;
-    for number in 0..flags.messages {
-        let bytes = message(number, flags.bytes);
-        digest.update(&bytes);
-        let start = Instant::now();
-        ours.write(0, &bytes)?;
+    let (digest, took) = agents::send(flags.messages, flags.bytes, |number, bytes| {
+        ours.write(0, bytes)?;
         let to = landing.blocks(number * flags.bytes, flags.bytes, 1)?;
         let write = agent.initialize(Op::Write, &from, &to)?;
         write.post(PostOptions::new().notify(number.to_le_bytes()))?;
         ensure!(write.wait(WAIT)? == State::Done, "the WRITE has not ended");
-        took += start.elapsed();
-    }
+        Ok(())
+    })?;
     report(flags, ONE_SHOT, took, "each waited for");
-    check(ONE_SHOT, digest)?;
-
-    for (name, _) in STREAMS {
+    digest.compare(&mut store, "sender", ONE_SHOT)?;
+    for name in STREAMS {
         let mut stream = agent.stream_to(&peer, name, WAIT)?;
-        let (mut digest, mut took) = (Sha256::new(), Duration::ZERO);
-        for number in 0..flags.messages {
-            let bytes = message(number, flags.bytes);
-            digest.update(&bytes);
-            let start = Instant::now();
-            stream.send(&bytes, WAIT)?;
-            took += start.elapsed();
-        }
+        let send = |_, bytes: &[u8]| Ok(stream.send(bytes, WAIT)?);
+        let (digest, took) = agents::send(flags.messages, flags.bytes, send)?;
         let start = Instant::now();
         stream.finish(WAIT)?;
-        took += start.elapsed();
-        let stats = stream.stats();
+        let (took, stats) = (took + start.elapsed(), stream.stats());
         let (credits, stalls, stalled) = (stats.credits, stats.stalls, stats.stalled);
-        let notes = format!("{credits} credits, {stalls} stalls of {stalled:.1?} in all");
-        report(flags, name, took, &notes);
-        check(name, digest)?;
+        report(
+            flags,
+            name,
+            took,
+            &format!("{credits} credits, {stalls} stalls of {stalled:.1?} in all"),
+        );
+        digest.compare(&mut store, "sender", name)?;
     }
     store.set("checked", b"")?;
     Ok(store.close()?)
 }
 
-/// Time in the calls that send, without that of making the messages.
 fn report(flags: &Flags, what: &str, took: Duration, notes: &str) {
     let bytes = (flags.messages * flags.bytes) as f64;
     let rate = bytes / took.as_secs_f64().max(1e-9) / 1e9;
     println!("[sender] {what:<18} {took:>9.2?}, {rate:>6.2} GB/s; {notes}");
-}
-
-/// Message `number`: bytes that differ from those of every other.
-fn message(number: u64, len: u64) -> Vec<u8> {
-    let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (word ^ word >> 29).to_le_bytes()
-    });
-    words.take(len as usize).collect()
-}
-
-fn hex(digest: Sha256) -> String {
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -17,10 +17,11 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tcpx::unpack::{MARK, TAIL, expected, unpack};
 use tcpx::{Side, TcpFlags};
 use warpverbs::devmem::transport::{Connection, Payload};
-use warpverbs::devmem::unpack::{Move, Moves, Place as At, UnpackConfig, Unpacker, Way};
-use warpverbs::gpu::{self, Buffer, Gpu, GpuChoice, Place};
+use warpverbs::devmem::unpack::Way;
+use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
 use warpverbs_units::parse_size;
 
 /// GPU memory to GPU memory over TCP
@@ -41,12 +42,6 @@ struct Flags {
     #[arg(long, env = "WARPVERBS_UNPACK", global = true)]
     unpack: Option<Way>,
 }
-
-/// The last bytes of what is sent.
-const TAIL: usize = 64;
-const MARK: u8 = 0xab;
-/// A device-memory receive delivers pages.
-const PAGE: u64 = 4096;
 
 fn main() -> ExitCode {
     common::main(run)
@@ -77,12 +72,6 @@ fn run(flags: Flags) -> Result<()> {
     connection.close(common::DEADLINE)?;
     println!("passed: every byte compared, the last {TAIL} are {MARK:#04x}");
     Ok(())
-}
-
-fn expected(len: usize) -> Vec<u8> {
-    let mut bytes = common::sample(len);
-    bytes[len - TAIL..].fill(MARK);
-    bytes
 }
 
 fn send(connection: &Connection, gpu: &dyn Gpu, len: usize) -> Result<()> {
@@ -126,24 +115,4 @@ fn receive(connection: &Connection, gpu: &Arc<dyn Gpu>, way: Option<Way>) -> Res
     let verdict = common::compare(&expected(len), &found);
     connection.notify(if verdict.is_ok() { b"verified" } else { b"the bytes differ" })?;
     verdict
-}
-
-/// Moves what landed into the buffer, and says which way it took.
-fn unpack(gpu: &Arc<dyn Gpu>, way: Way, landing: Buffer, buffer: &Buffer) -> Result<Way> {
-    let mut unpacker = Unpacker::new(gpu.clone(), UnpackConfig { way, ..UnpackConfig::default() });
-    let len = buffer.len() as u64;
-    let (from, to) = (unpacker.add(landing), unpacker.add(buffer.clone()));
-    // Pages in the order of a NIC that fills its buffers from both ends: no two are neighbours.
-    let pages = len.div_ceil(PAGE);
-    let order = (0..pages.div_ceil(2)).flat_map(|n| [n, pages - 1 - n]);
-    let mut moves = Moves::new();
-    for page in order.take(pages as usize) {
-        let (offset, len) = (page * PAGE, PAGE.min(len - page * PAGE));
-        let at = |area| At { area, offset };
-        moves.push(Move { from: at(from), to: at(to), len });
-    }
-    let way = unpacker.way_for(moves.as_slice())?;
-    let ticket = unpacker.submit(moves.as_slice())?;
-    unpacker.wait(ticket, common::DEADLINE)?;
-    Ok(way)
 }

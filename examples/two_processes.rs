@@ -8,10 +8,9 @@
 mod agents;
 mod common;
 
-use agents::{Started, WAIT};
+use agents::{Part, WAIT};
 use anyhow::{Context as _, Result};
-use clap::{Parser, ValueEnum};
-use std::net::SocketAddr;
+use clap::Parser;
 use std::process::ExitCode;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::rendezvous::Client;
@@ -23,43 +22,19 @@ const BUFFER: u64 = 256;
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
-    /// The part that this process plays; given by the process that starts both
-    #[arg(long, requires = "server", hide = true)]
-    role: Option<Role>,
-    /// Where the metadata server listens
-    #[arg(long, hide = true)]
-    server: Option<SocketAddr>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Role {
-    Target,
-    Initiator,
+    #[command(flatten)]
+    part: Part,
 }
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| match (flags.role, flags.server) {
-        (Some(Role::Target), Some(server)) => target(server),
-        (Some(Role::Initiator), Some(server)) => initiator(server),
-        _ => both(),
+    common::main(|Flags { part }| {
+        part.say("[main] Starting TCP metadata server...");
+        part.say("[main] Starting target and initiator processes...");
+        agents::play(&(), &part, [("target", target), ("initiator", initiator)], &[])?;
+        part.say("[main] ✓ Test Complete - Both processes succeeded!");
+        part.say(&format!("passed: two buffers of {BUFFER} bytes read, and written back crossed"));
+        Ok(())
     })
-}
-
-fn both() -> Result<()> {
-    println!("[main] Starting TCP metadata server...");
-    let server = agents::serve()?;
-    println!("[main] Starting target and initiator processes...");
-    let target = Started::new("target", server.local_addr(), &[])?;
-    let initiator = Started::new("initiator", server.local_addr(), &[])?;
-    initiator.end()?;
-    target.end()?;
-    println!("[main] ✓ Test Complete - Both processes succeeded!");
-    println!("passed: two buffers of {BUFFER} bytes read, and written back crossed");
-    Ok(())
-}
-
-fn connect(server: SocketAddr) -> Result<Client> {
-    agents::connect(&server.ip().to_string(), server.port())
 }
 
 /// Two buffers, one after the other: bytes of the first, bytes of the second.
@@ -68,13 +43,12 @@ fn buffers(first: u8, second: u8) -> Vec<u8> {
     each(first).chain(each(second)).collect()
 }
 
-fn target(server: SocketAddr) -> Result<()> {
+fn target(_: &(), mut store: Client) -> Result<()> {
     println!("[target] Starting target process");
     let agent = Agent::new("target", AgentConfig::default())?;
     let memory = agent.register(buffers(10, 60), "buffers")?;
     println!("[target] Memory registered");
 
-    let mut store = connect(server)?;
     store.set("target_meta", &agent.metadata()?)?;
     store.set("target_descs", &memory.blocks(0, BUFFER, 2)?.to_bytes())?;
     println!("[target] Published metadata and xfer descriptors to TCP server");
@@ -93,14 +67,13 @@ fn target(server: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn initiator(server: SocketAddr) -> Result<()> {
+fn initiator(_: &(), mut store: Client) -> Result<()> {
     println!("[initiator] Starting initiator process");
     let agent = Agent::new("initiator", AgentConfig::default())?;
     let memory = agent.register(vec![0; 2 * BUFFER as usize], "buffers")?;
     println!("[initiator] Memory registered");
 
     println!("[initiator] Waiting for target metadata...");
-    let mut store = connect(server)?;
     let name = agent.load_metadata(&store.get("target_meta")?)?;
     println!("[initiator] Loaded remote agent: {name}");
     let remote = BlockList::from_bytes(&store.get("target_descs")?)?;

@@ -2,22 +2,19 @@
 //! variable, because a stable Rust thread-local has no symbol that C++ could name. Then the kernels of
 //! this package.
 
-use warpverbs_kernel_build::{BuildError, Builder};
+use warpverbs_kernel_build::{BuildError, Builder, headers};
 
 fn main() -> Result<(), BuildError> {
-    let include = "../../kernels/include";
     println!("cargo:rerun-if-changed=src/simt/tls.cc");
-    println!("cargo:rerun-if-changed={include}/warpverbs/arch/simt.h");
-    println!("cargo:rerun-if-changed={include}/warpverbs/arch/host.h");
-    println!("cargo:rerun-if-changed={include}/warpverbs/arch/host_ops.h");
-    println!("cargo:rerun-if-changed={include}/warpverbs/arch/types.h");
+    for name in ["simt.h", "host.h", "host_ops.h", "types.h"] {
+        println!("cargo:rerun-if-changed={}/warpverbs/arch/{name}", headers().display());
+    }
     cc::Build::new()
         .cpp(true)
         .cpp_link_stdlib(None)
         .std("c++20")
-        .include(include)
+        .include(headers())
         .file("src/simt/tls.cc")
         .compile("wv_simt_tls");
-    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/include");
-    Builder::new("kernels").include(headers).gpu_path("crate").compile()
+    Builder::new("kernels").gpu_path("crate").compile()
 }

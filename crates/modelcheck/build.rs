@@ -2,8 +2,8 @@
 //! performs (`arch/check.h`).
 
 fn main() {
-    let include = "../../kernels/include";
-    println!("cargo:rerun-if-changed={include}");
+    let include = warpverbs_kernel_build::headers();
+    println!("cargo:rerun-if-changed={}", include.display());
     println!("cargo:rerun-if-changed=scenarios");
     warpverbs_kernel_build::host_compiler()
         .define("WV_CHECK", None)

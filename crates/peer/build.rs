@@ -3,6 +3,5 @@
 use warpverbs_kernel_build::{BuildError, Builder};
 
 fn main() -> Result<(), BuildError> {
-    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/include");
-    Builder::new("kernels").include(headers).gpu_path("::warpverbs_gpu").compile()
+    Builder::new("kernels").gpu_path("::warpverbs_gpu").compile()
 }

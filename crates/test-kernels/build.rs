@@ -4,10 +4,6 @@ use warpverbs_kernel_build::{BuildError, Builder};
 
 fn main() -> Result<(), BuildError> {
     // `target.h` is shared with the kernels of examples.
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels");
-    Builder::new("kernels")
-        .include(format!("{folder}/include"))
-        .include(format!("{folder}/src"))
-        .gpu_path("::warpverbs_gpu")
-        .compile()
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/src");
+    Builder::new("kernels").include(shared).gpu_path("::warpverbs_gpu").compile()
 }

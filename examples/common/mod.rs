@@ -221,15 +221,21 @@ pub(crate) fn compare(expected: &[u8], found: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A flag's value, if it is one of those expected.
+pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    ensure!((least..=most).contains(&value), "{name} is {value}, expected {least} to {most}");
+    Ok(())
+}
+
 /// `--bytes`, if a buffer can be of that size.
 pub(crate) fn check_bytes(bytes: u64, least: u64, most: u64) -> Result<usize> {
-    ensure!((least..=most).contains(&bytes), "--bytes is {bytes}, expected {least} to {most}");
+    within("--bytes", bytes, least, most)?;
     Ok(usize::try_from(bytes)?)
 }
 
 /// `--threads`, if a block can be of that size.
 pub(crate) fn check_threads(threads: u32) -> Result<u32> {
-    ensure!((1..=1024).contains(&threads), "--threads is {threads}, expected 1 to 1024");
+    within("--threads", threads.into(), 1, 1024)?;
     Ok(threads)
 }
 

@@ -16,7 +16,7 @@ use warpverbs::transport::{Device, KernelStatus};
 use warpverbs_rendezvous::{Host, Limits, Server, World, WorldConfig};
 
 /// `bytes` of `value` from the first device to the second, and of its complement the other way.
-pub(super) fn run(
+pub(crate) fn run(
     mut session: Session,
     gpus: &[Arc<dyn Gpu>; 2],
     bytes: u32,

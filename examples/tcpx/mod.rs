@@ -1,6 +1,8 @@
 //! What the examples of device-memory TCP share: who listens, who connects, and where.
 #![allow(dead_code, reason = "no example needs all of it")]
 
+pub(crate) mod unpack;
+
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use std::io::ErrorKind;

@@ -3,10 +3,8 @@
 //!
 //! ```no_run
 //! // build.rs
-//! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // Where the device library's headers are; cargo sets it for packages that depend on `warpverbs`.
-//!     let headers = std::env::var("DEP_WARPVERBS_INCLUDE")?;
-//!     Ok(warpverbs_kernel_build::Builder::new("kernels").include(headers).compile()?)
+//! fn main() -> Result<(), warpverbs_kernel_build::BuildError> {
+//!     warpverbs_kernel_build::Builder::new("kernels").compile()
 //! }
 //! ```
 //!
@@ -69,11 +67,17 @@ struct Unit {
     structures: Vec<Structure>,
 }
 
+/// The folder of the device library's headers, which are part of this package.
+pub fn headers() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/include"))
+}
+
 impl Builder {
-    /// All `.cu` files directly in `sources`.
+    /// All `.cu` files directly in `sources`. They find the device library's [`headers`].
     pub fn new(sources: impl Into<PathBuf>) -> Self {
         let gpu_path = "::warpverbs::gpu".to_owned();
-        Self { sources: sources.into(), includes: Vec::new(), left_out: Vec::new(), gpu_path }
+        let includes = vec![headers().to_path_buf()];
+        Self { sources: sources.into(), includes, left_out: Vec::new(), gpu_path }
     }
 
     /// Adds a directory in which `#include "…"` is looked up.

@@ -14,6 +14,7 @@ mod lint;
 mod nightly;
 mod nixl;
 mod nvshmem;
+mod package;
 mod vm;
 mod workspace;
 
@@ -24,12 +25,14 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    /// Checks file lengths and links between documents.
-    Lint,
+    /// Checks lengths, circles of files, links between documents, and sentences.
+    Lint(lint::Lint),
     /// Writes the declarations of libibverbs anew, with the program bindgen.
     BindgenVerbs,
     /// Compares those declarations with an independent binding, ibverbs-sys.
     VerbsLayouts(layouts::Layouts),
+    /// Packs what would be published, and builds it from the packages alone.
+    Package,
     /// Runs the tests where nothing of rdma-core can be seen.
     Bare(bare::Bare),
     /// Runs all tests and examples beside busy processes, several times.
@@ -55,12 +58,15 @@ enum Task {
 
 fn main() -> ExitCode {
     let outcome = match Task::parse() {
-        Task::Lint => lint::run().map_err(Into::into).and_then(|found| match found {
-            0 => Ok(()),
-            _ => Err(anyhow::anyhow!("{found} finding(s)")),
-        }),
+        Task::Lint(options) => {
+            lint::run(&options).map_err(Into::into).and_then(|found| match found {
+                0 => Ok(()),
+                _ => Err(anyhow::anyhow!("{found} finding(s)")),
+            })
+        }
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
+        Task::Package => package::run(),
         Task::Bare(options) => bare::run(&options),
         Task::Busy(options) => busy::run(&options),
         Task::Gpu(options) => gpu::run(&options),

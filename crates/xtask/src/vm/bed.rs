@@ -1,11 +1,11 @@
 //! Two guests on one network.
 
-use super::Options;
 use super::accel::Accel;
 use super::folder::Folder;
 use super::guest::{Guest, Job, Spec};
 use super::image::{Image, find};
 use super::kernel::Kernel;
+use super::options::Options;
 use crate::workspace;
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -23,11 +23,26 @@ pub(crate) const SECOND_V6: &str = "fd99::2";
 /// Room for the largest path MTU and its headers.
 const LINK_MTU: u32 = 9000;
 
+/// For a look at something in a guest, or a change of it.
+const SHORT: Duration = Duration::from_secs(60);
+
+/// What consumes the queues in a guest: rxe takes the UDP port of RoCEv2 for itself, so it has one of
+/// the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nic {
+    /// Ours, in user space.
+    Soft,
+    /// Linux's `rdma_rxe`, through libibverbs.
+    Rxe,
+}
+
 /// Two guests that have booted.
 pub(crate) struct Bed {
     // Guests end before their sockets are removed.
     pub(crate) one: Guest,
     pub(crate) two: Guest,
+    /// The counts of objects of each guest's `rxe0`, where there is one, when it was made.
+    rxe: [Option<String>; 2],
     _site: Site,
 }
 
@@ -56,7 +71,7 @@ impl Bed {
         fs::remove_file(&site.initrd)?;
         let took = began.elapsed().as_secs_f64();
         println!("two guests with {} ({accel:?}), {took:.1} s", site.kernel.name);
-        Ok(Self { one, two, _site: site })
+        Ok(Self { one, two, rxe: [None, None], _site: site })
     }
 
     /// Boots two guests; the console of the first is the terminal.
@@ -110,10 +125,48 @@ impl Bed {
         }
     }
 
-    /// Makes `rxe0` in a guest.
-    pub(crate) fn rxe(guest: &mut Guest) -> Result<()> {
-        guest.check("rxe-up", Duration::from_secs(60)).map(drop)
+    /// Makes `rxe0` or takes it away, so that each guest has what is asked for.
+    pub(crate) fn have(&mut self, nics: [Nic; 2]) -> Result<()> {
+        for ((guest, now), nic) in
+            [&mut self.one, &mut self.two].into_iter().zip(&mut self.rxe).zip(nics)
+        {
+            match (nic, &now) {
+                (Nic::Rxe, None) => {
+                    guest.check("rxe-up", SHORT)?;
+                    *now = Some(objects(guest)?);
+                }
+                (Nic::Soft, Some(_)) => {
+                    guest.check("rxe-down", SHORT)?;
+                    *now = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
+
+    /// Objects that programs which have ended have left in a kernel; none, if all is well.
+    pub(crate) fn leftovers(&mut self) -> Result<String> {
+        let mut all = String::new();
+        for (guest, made) in [&mut self.one, &mut self.two].into_iter().zip(&self.rxe) {
+            let Some(made) = made else { continue };
+            let now = objects(guest)?;
+            if now != *made {
+                let kinds = "for kind in qp mr cq pd; do rdma resource show $kind; done";
+                let found = guest.check(kinds, SHORT)?;
+                all += &format!("{} has {now}, had {made}: {found}", guest.name);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What the kernel counts for `rxe0`: protection domains, CQs, QPs and the like.
+fn objects(guest: &mut Guest) -> Result<String> {
+    let text = guest.check("rdma resource show", SHORT)?;
+    let counts = text.lines().find_map(|line| line.split_once("rxe0"));
+    let (_, counts) = counts.with_context(|| format!("no counts of rxe0: {text:?}"))?;
+    Ok(counts.trim().into())
 }
 
 impl Site {

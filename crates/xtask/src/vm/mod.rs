@@ -6,6 +6,7 @@
 mod accel;
 mod bed;
 mod build;
+mod case;
 mod channel;
 mod devmem;
 mod folder;
@@ -13,6 +14,7 @@ mod guest;
 mod image;
 mod interop;
 mod kernel;
+mod options;
 mod perftest;
 mod rates;
 mod run;
@@ -22,11 +24,15 @@ mod tcp;
 mod test;
 mod verbs;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bed::Bed;
-use clap::{Args, Subcommand, ValueEnum};
+use case::Part;
+use clap::Subcommand;
+use options::Options;
 use skip::Skip;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// What two guests are booted for.
 #[derive(Subcommand)]
@@ -82,59 +88,36 @@ pub(crate) enum Task {
         #[command(flatten)]
         what: run::What,
     },
+    /// Interop, test, perftest (one round), tcp and verbs, in one pair of guests.
+    All {
+        #[command(flatten)]
+        options: Options,
+        /// How often a case is tried that fails
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
+        tries: u32,
+    },
     /// A shell in guest 1 (10.99.0.1), with guest 2 (10.99.0.2) beside it.
     Shell(Options),
-}
-
-/// How the guests are made.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// Path MTU in bytes; without it, all that the task knows.
-    #[arg(long, value_enum)]
-    mtu: Option<Mtu>,
-    /// How guests are executed.
-    #[arg(long, value_enum, default_value = "auto")]
-    accel: accel::Choice,
-    /// Fails where guests cannot be booted, instead of a warning.
-    #[arg(long)]
-    require: bool,
-    /// Keeps the consoles of the guests.
-    #[arg(long)]
-    keep_logs: bool,
-    /// Captures what guest 1 sends and receives, for Wireshark.
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
-}
-
-/// Path MTUs that are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mtu {
-    #[value(name = "1024")]
-    B1024,
-    #[value(name = "4096")]
-    B4096,
-}
-
-impl Mtu {
-    fn bytes(self) -> u32 {
-        match self {
-            Self::B1024 => 1024,
-            Self::B4096 => 4096,
-        }
-    }
 }
 
 /// Runs a task. Prints what this machine lacks for it, which fails only under `--require`.
 pub(crate) fn run(task: &Task) -> Result<()> {
     let (options, outcome) = match task {
-        Task::Smoke(options) => (options, smoke::run(options)),
-        Task::Interop { options, json } => (options, interop::run(options, json.as_deref())),
-        Task::Verbs(options) => (options, verbs::run(options)),
-        Task::Test { options, choice } => (options, test::run(options, choice)),
-        Task::Tcp(options) => (options, tcp::run(options)),
+        Task::Smoke(options) => (options, cases(options, 1, || Ok(vec![smoke::part(options)]))),
+        Task::Interop { options, json } => {
+            (options, cases(options, 1, || Ok(vec![interop::part(options, json.as_deref())?])))
+        }
+        Task::Verbs(options) => (options, cases(options, 1, || Ok(vec![verbs::part()?]))),
+        Task::Test { options, choice } => {
+            (options, cases(options, 1, || Ok(vec![test::part(choice)?])))
+        }
+        Task::Tcp(options) => (options, cases(options, 1, || Ok(vec![tcp::part()?]))),
+        Task::Perftest { options, rounds } => {
+            (options, cases(options, 1, || Ok(vec![perftest::part(rounds)?])))
+        }
+        Task::All { options, tries } => (options, cases(options, *tries, || all(options))),
         Task::Devmem { options, headers } => (options, devmem::run(headers)),
         Task::Rates { options, rounds } => (options, rates::run(options, rounds)),
-        Task::Perftest { options, rounds } => (options, perftest::run(options, rounds)),
         Task::Run { options, what } => (options, run::run(options, what)),
         Task::Shell(options) => (options, Bed::shell(options, &[])),
     };
@@ -145,4 +128,38 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         }
         outcome => outcome,
     }
+}
+
+/// Everything but the test of the bed itself, which ends a guest.
+fn all(options: &Options) -> Result<Vec<Part>> {
+    Ok(vec![
+        interop::part(options, None)?,
+        test::part(&test::Choice::default())?,
+        perftest::part(&perftest::Rounds::one())?,
+        tcp::part()?,
+        verbs::part()?,
+    ])
+}
+
+/// Boots two guests for all of these, and runs their cases.
+fn cases(options: &Options, tries: u32, parts: impl FnOnce() -> Result<Vec<Part>>) -> Result<()> {
+    let parts = parts()?;
+    let programs: BTreeSet<_> = parts.iter().flat_map(|part| part.programs.clone()).collect();
+    let programs: Vec<_> = programs.into_iter().collect();
+    let mut bed = match Bed::boot(options, &programs) {
+        Err(error) if tries > 1 && !error.is::<Skip>() => {
+            println!("tried again: {error:#}");
+            Bed::boot(options, &programs)?
+        }
+        booted => booted?,
+    };
+    let mut failed = Vec::new();
+    for part in &parts {
+        let began = Instant::now();
+        let outcome = case::run(&mut bed, &part.cases, tries);
+        println!("{} took {} s\n", part.name, began.elapsed().as_secs());
+        failed.extend(outcome.err().map(|error| format!("{}: {error:#}", part.name)));
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
 }

@@ -1,25 +1,22 @@
 //! Debian's perftest, unmodified: on Linux's RoCEv2 in one guest, and by `warpverbs run` on our NIC
 //! in the other.
 
-use super::Options;
-use super::bed::{Bed, FIRST, SECOND};
+use super::bed::{FIRST, Nic, SECOND};
+use super::case::{Case, Part, Shown};
 use super::image::find;
 use crate::bench_verbs::column;
 use crate::figures::median;
 use crate::workspace;
 use anyhow::Result;
 use clap::Args;
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
 use warpverbs_units as units;
-
-/// For one run on busy, emulated machines, with room.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// What perftest prints when a QP's retries are exceeded: emulated guests lose packets, or stand
 /// still, while the machine is busy.
 const LOST: &str = "Failed status 12";
-/// How often a program is run that fails by that.
-const ATTEMPTS: u32 = 4;
 /// Where perftest's servers listen.
 pub(super) const PORT: u16 = 18515;
 
@@ -34,11 +31,11 @@ pub(crate) struct Rounds {
     release: bool,
 }
 
-/// The NIC that a guest's program uses.
-#[derive(Clone, Copy)]
-enum Side {
-    Rxe,
-    Ours,
+impl Rounds {
+    /// One round, of our NIC as tests have it.
+    pub(super) fn one() -> Self {
+        Self { rounds: 1, release: false }
+    }
 }
 
 /// Programs that run with one NIC of each kind, either of them as the server. As mlx5 devices do, ours
@@ -54,11 +51,11 @@ const MIXED: [&str; 7] = [
 ];
 
 /// Rows of the table: the server's NIC, the client's, and a name.
-const PAIRS: [(Side, Side, &str); 4] = [
-    (Side::Rxe, Side::Rxe, "Linux's at both ends"),
-    (Side::Rxe, Side::Ours, "ours writes to Linux's"),
-    (Side::Ours, Side::Rxe, "Linux's writes to ours"),
-    (Side::Ours, Side::Ours, "ours at both ends"),
+const PAIRS: [([Nic; 2], &str); 4] = [
+    ([Nic::Rxe, Nic::Rxe], "Linux's at both ends"),
+    ([Nic::Rxe, Nic::Soft], "ours writes to Linux's"),
+    ([Nic::Soft, Nic::Rxe], "Linux's writes to ours"),
+    ([Nic::Soft, Nic::Soft], "ours at both ends"),
 ];
 
 /// Four seconds (`-D`) without the first and the last one (`-f`).
@@ -67,45 +64,21 @@ const TIMED: Duration = Duration::from_secs(2);
 /// Wanted ratio of the last row's rate to the first one's.
 const WANTED: f64 = 1.5;
 
-/// rxe takes the UDP port of RoCEv2 for itself, so a guest has one of the two NICs.
-fn prepare(bed: &mut Bed, sides: [Side; 2]) -> Result<()> {
-    for (guest, side) in [&mut bed.one, &mut bed.two].into_iter().zip(sides) {
-        // Fails where there is none.
-        guest.run("rxe-down", LIMIT)?;
-        if matches!(side, Side::Rxe) {
-            Bed::rxe(guest)?;
-        }
-    }
-    Ok(())
-}
-
-fn line(side: Side, own: &str, line: &str) -> String {
-    let (before, device) = match side {
-        Side::Rxe => (String::new(), "-d rxe0 -x 1"),
-        Side::Ours => (format!("warpverbs run --address {own} -- "), "-d mlx5_0 -x 0"),
+/// Both ends of a program, with the NIC that each guest has.
+fn both(nics: [Nic; 2], program: &str) -> [String; 2] {
+    let line = |nic: Nic, own: &str| {
+        let (before, device) = match nic {
+            Nic::Rxe => (String::new(), "-d rxe0 -x 1"),
+            Nic::Soft => (format!("warpverbs run --address {own} -- "), "-d mlx5_0 -x 0"),
+        };
+        // A second until a packet is sent again: emulated guests stand still for a while on busy
+        // machines.
+        format!("{before}{program} {device} -F -u 18")
     };
-    // A second until a packet is sent again: emulated guests stand still for a while on busy machines.
-    format!("{before}{line} {device} -F -u 18")
+    [line(nics[0], FIRST), format!("{} {FIRST}", line(nics[1], SECOND))]
 }
 
-fn pair(bed: &mut Bed, sides: [Side; 2], program: &str) -> Result<String> {
-    let [server, client] = sides;
-    let client = format!("{} {FIRST}", line(client, SECOND, program));
-    let server = line(server, FIRST, program);
-    let mut attempt = 1;
-    loop {
-        match bed.pair_on(PORT, &server, &client, LIMIT) {
-            Ok([_, text]) => return Ok(text),
-            Err(error) if attempt < ATTEMPTS && format!("{error:#}").contains(LOST) => {
-                println!("tried again, as packets were lost: {program}");
-                attempt += 1;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
+pub(super) fn part(rounds: &Rounds) -> Result<Part> {
     let mut words = vec!["--package", "warpverbs-cli", "--package", "warpverbs-preload"];
     let profile = if rounds.release { "release" } else { "debug" };
     words.extend(rounds.release.then_some("--release"));
@@ -115,35 +88,42 @@ pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let others = ["ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_atomic_lat"];
     let others = others.map(|name| find(name, "perftest"));
     let programs = programs.into_iter().map(Ok).chain(others).collect::<Result<Vec<_>>>()?;
-    let mut bed = Bed::boot(options, &programs)?;
-    for sides in [[Side::Rxe, Side::Ours], [Side::Ours, Side::Rxe]] {
-        prepare(&mut bed, sides)?;
-        for program in MIXED {
-            let began = Instant::now();
-            pair(&mut bed, sides, program)?;
-            let client = if matches!(sides[0], Side::Rxe) { "ours" } else { "Linux's" };
-            println!("ok      {program}, {client} is the client ({:.1?})", began.elapsed());
+    let case = |nics: [Nic; 2], name: String, program| {
+        let case = Case::pair(name, nics, both(nics, program)).on_port(PORT);
+        case.again(LOST).shown(Shown::Nothing)
+    };
+    let mut cases = Vec::new();
+    for nics in [[Nic::Rxe, Nic::Soft], [Nic::Soft, Nic::Rxe]] {
+        let client = if nics[0] == Nic::Rxe { "ours" } else { "Linux's" };
+        cases.extend(
+            MIXED.map(|program| case(nics, format!("{program}, {client} is the client"), program)),
+        );
+    }
+    let rates: Rc<RefCell<[Vec<f64>; PAIRS.len()]>> = Rc::default();
+    for round in 1..=rounds.rounds {
+        for (at, (nics, name)) in PAIRS.into_iter().enumerate() {
+            let rates = rates.clone();
+            let is_last = round == rounds.rounds && at + 1 == PAIRS.len();
+            let case = case(nics, format!("8 bytes, {name}"), "ib_write_bw -D 4 -f 1 -s 8");
+            cases.push(case.check(move |_, [_, text]| {
+                // The count, since perftest's clock may go wrong in emulated machines.
+                let rate = column(text, 8, 1)? / TIMED.as_secs_f64();
+                rates.borrow_mut()[at].push(rate);
+                let all = if is_last { medians(&rates.borrow()) } else { String::new() };
+                Ok(format!("{}\n{all}", units::per_second(rate)))
+            }));
         }
     }
-    rates(&mut bed, rounds.rounds)
+    Ok(Part { name: "perftest", programs, cases })
 }
 
-/// WRITEs of 8 bytes. A missed bound is printed, and is no failure.
-fn rates(bed: &mut Bed, rounds: u32) -> Result<()> {
-    let mut rates: [Vec<f64>; PAIRS.len()] = Default::default();
-    for _ in 0..rounds {
-        for ((server, client, _), rates) in PAIRS.iter().zip(&mut rates) {
-            let sides = [*server, *client];
-            prepare(bed, sides)?;
-            let text = pair(bed, sides, "ib_write_bw -D 4 -f 1 -s 8")?;
-            // The count, since perftest's clock may go wrong in emulated machines.
-            rates.push(column(&text, 8, 1)? / TIMED.as_secs_f64());
-        }
-    }
-    for ((_, _, name), rates) in PAIRS.iter().zip(&rates) {
-        println!("8 bytes, {name}: {}", units::per_second(median(rates)));
-    }
+/// Rates of WRITEs of 8 bytes. A missed bound is printed, and is no failure.
+fn medians(rates: &[Vec<f64>; PAIRS.len()]) -> String {
     let [first, .., last] = rates.each_ref().map(|rates| median(rates));
-    println!("ours over Linux's, at both ends: {:.2}, wanted ≥ {WANTED}", last / first);
-    Ok(())
+    let mut lines =
+        format!("ours over Linux's, at both ends: {:.2}, wanted ≥ {WANTED}", last / first);
+    for ((_, name), rates) in PAIRS.iter().zip(rates) {
+        lines += &format!("\nmedian, {name}: {}", units::per_second(median(rates)));
+    }
+    lines
 }

@@ -1,7 +1,7 @@
 //! Commands of the user's in the guests.
 
-use super::Options;
-use super::bed::Bed;
+use super::bed::{Bed, Nic};
+use super::options::Options;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -38,12 +38,11 @@ pub(crate) struct What {
 
 pub(crate) fn run(options: &Options, what: &What) -> Result<()> {
     let mut bed = Bed::boot(options, &what.program)?;
-    if what.rxe != Rxe::None {
-        Bed::rxe(&mut bed.one)?;
-    }
-    if what.rxe == Rxe::Both {
-        Bed::rxe(&mut bed.two)?;
-    }
+    bed.have(match what.rxe {
+        Rxe::None => [Nic::Soft, Nic::Soft],
+        Rxe::One => [Nic::Rxe, Nic::Soft],
+        Rxe::Both => [Nic::Rxe, Nic::Rxe],
+    })?;
     let limit = Duration::from_secs(what.limit);
     let first = bed.one.begin(&what.one, limit)?;
     let mut outputs = Vec::new();

@@ -1,33 +1,41 @@
 //! Linux's RoCEv2 at both ends, driven by Debian's own programs: whatever fails here is not ours.
 
-use super::Options;
-use super::bed::{Bed, FIRST};
+use super::bed::{Bed, FIRST, Nic};
+use super::case::{Case, Part, Shown};
+use super::options::Options;
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut bed = Bed::boot(options, &[])?;
-    Bed::rxe(&mut bed.one)?;
-    Bed::rxe(&mut bed.two)?;
+pub(super) fn part(options: &Options) -> Part {
+    let nics = [Nic::Rxe; 2];
     let bytes = options.mtu.map_or(String::new(), |mtu| format!(" -m {}", mtu.bytes()));
-    let ping = format!("ibv_rc_pingpong -d rxe0 -g 1 -n 200 -s 256 -c{bytes}");
-    let [_, text] = bed.pair(&ping, &format!("{ping} {FIRST}"), LIMIT)?;
-    let line = text.lines().find(|line| line.contains("usec/iter"));
-    println!("ibv_rc_pingpong, 256 bytes: {}", line.context("ibv_rc_pingpong shows no time")?);
-    let write = format!("ib_write_bw -d rxe0 -x 1 -F -n 300 -s 65536{bytes}");
-    let [_, text] = bed.pair(&write, &format!("{write} {FIRST}"), LIMIT)?;
-    let row = text.lines().find_map(|line| line.trim().strip_prefix("65536"));
-    let row = row.context("ib_write_bw shows no row")?;
-    let rate: f64 = row.split_whitespace().nth(2).unwrap_or_default().parse()?;
-    ensure!(rate > 0.0, "ib_write_bw shows no rate: {row}");
-    println!("ib_write_bw, 64 KiB: {rate} MB/s");
-    broken(&mut bed)
+    let pair = |command: String| {
+        let both = [command.clone(), format!("{command} {FIRST}")];
+        Case::pair(command, nics, both).shown(Shown::Nothing)
+    };
+    let ping = pair(format!("ibv_rc_pingpong -d rxe0 -g 1 -n 200 -s 256 -c{bytes}"));
+    let ping = ping.check(|_, [_, text]| {
+        let line = text.lines().find(|line| line.contains("usec/iter"));
+        Ok(line.context("ibv_rc_pingpong shows no time")?.into())
+    });
+    let write = pair(format!("ib_write_bw -d rxe0 -x 1 -F -n 300 -s 65536{bytes}"));
+    let write = write.check(|_, [_, text]| {
+        let row = text.lines().find_map(|line| line.trim().strip_prefix("65536"));
+        let row = row.context("ib_write_bw shows no row")?;
+        let rate: f64 = row.split_whitespace().nth(2).unwrap_or_default().parse()?;
+        ensure!(rate > 0.0, "ib_write_bw shows no rate: {row}");
+        Ok(format!("64 KiB: {rate} MB/s"))
+    });
+    // Without rxe0 in the guest that ends.
+    let name = "commands that fail or hang, and a guest that panics";
+    let broken = Case::act(name, [Nic::Rxe, Nic::Soft], broken);
+    Part { name: "smoke", programs: Vec::new(), cases: vec![ping, write, broken] }
 }
 
-/// The test bed reports commands and guests that fail.
-fn broken(bed: &mut Bed) -> Result<()> {
+/// The test bed reports commands and guests that fail. There is no second guest afterwards.
+fn broken(bed: &mut Bed) -> Result<String> {
     let failed = bed.one.run("echo why; exit 3", LIMIT)?;
     ensure!((failed.status, &*failed.text) == (3, "why\n"), "a failing command left {failed:?}");
     let hung = bed.one.run("echo begun; sleep 1000", Duration::from_secs(2))?;
@@ -43,6 +51,5 @@ fn broken(bed: &mut Bed) -> Result<()> {
             "a guest that panics is reported without '{expected}': {report}"
         );
     }
-    println!("commands that fail or hang, and a guest that panics, are reported");
-    Ok(())
+    Ok("all are reported".into())
 }

@@ -1,36 +1,23 @@
 //! The workspace's own programs between two guests.
 
-use super::bed::{Bed, FIRST, SECOND};
-use super::guest::Guest;
-use super::{Options, build};
+use super::bed::{FIRST, Nic, SECOND};
+use super::build;
+use super::case::{Case, Part, Shown};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
 
-/// For one step on emulated machines that others keep busy, with room.
-const LIMIT: Duration = Duration::from_secs(300);
-/// For a look at something.
-const SHORT: Duration = Duration::from_secs(20);
-
-/// Which steps.
-#[derive(Args)]
+/// Which cases.
+#[derive(Args, Default)]
 pub(crate) struct Choice {
-    /// Only steps whose name has this in it, such as dist_write or Rxe
+    /// Only cases whose name has this in it, such as dist_write or Rxe
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// All conformance cases between the guests, also with our NIC at both ends
     #[arg(long)]
     all: bool,
-}
-
-/// What consumes the queues in a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nic {
-    /// Ours, in user space.
-    Soft,
-    /// Linux's `rdma_rxe`, through libibverbs.
-    Rxe,
 }
 
 impl Nic {
@@ -41,23 +28,6 @@ impl Nic {
             Self::Rxe => "rxe0",
         }
     }
-}
-
-/// Commands that must succeed.
-struct Step {
-    name: String,
-    nics: [Nic; 2],
-    work: Work,
-    /// The example whose `sha256` rows must be equal in all steps that run it.
-    alike: Option<&'static str>,
-}
-
-/// Who has something to do.
-enum Work {
-    /// The first guest alone.
-    One(String),
-    /// A command in each guest, the first one second earlier; the output of one is shown.
-    Pair([String; 2], usize),
 }
 
 /// Examples that ranks run, and what makes them small enough for an emulated machine.
@@ -96,18 +66,18 @@ const CASES: [&str; 18] = [
 ];
 
 /// The conformance suite on one NIC of the first guest.
-fn conform_alone(nics: [Nic; 2]) -> Option<Step> {
+fn conform_alone(nics: [Nic; 2]) -> Option<Case> {
     let (on, flags) = match nics {
         [Nic::Soft, Nic::Soft] => ("soft", format!(" --network {FIRST}")),
         [Nic::Rxe, Nic::Soft] => ("rxe0", String::new()),
         _ => return None,
     };
     let command = format!("warpverbs conform --gpu simt --brief --nic {on}{flags}");
-    Some(Step { name: format!("conform on {on}"), nics, work: Work::One(command), alike: None })
+    Some(Case::one(format!("conform on {on}"), nics, command))
 }
 
 /// The conformance suite between the guests: the second posts, the first is its peer.
-fn conform_between(nics: [Nic; 2], all: bool) -> Option<Step> {
+fn conform_between(nics: [Nic; 2], all: bool) -> Option<Case> {
     if nics == [Nic::Soft; 2] && !all {
         return None;
     }
@@ -117,95 +87,53 @@ fn conform_between(nics: [Nic; 2], all: bool) -> Option<Step> {
     let server = format!("warpverbs conform server {}", flags(nics[0]));
     let client = format!("warpverbs conform client {FIRST} --brief {}{cases}", flags(nics[1]));
     let name = format!("conform, {:?} towards {:?}", nics[1], nics[0]);
-    Some(Step { name, nics, work: Work::Pair([server, client], 1), alike: None })
+    Some(Case::pair(name, nics, [server, client]))
 }
 
-fn steps(choice: &Choice) -> Result<Vec<Step>> {
-    let mut all = Vec::new();
+/// An example, a rank in each guest. Its rows with `sha256` are those of its first run.
+fn ranks((example, flags): (&'static str, &str), nics: [Nic; 2], rows: &Rc<RefCell<Rows>>) -> Case {
+    let command = |rank: usize| {
+        let (nic, own) = (nics[rank].word(), [FIRST, SECOND][rank]);
+        format!(
+            "{example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
+             --master-addr {FIRST} --master-port 29500 --bind {own} --udp-port 4791"
+        )
+    };
+    let name = format!("{example}, {:?} and {:?}", nics[0], nics[1]);
+    let case = Case::pair(name.clone(), nics, [command(0), command(1)]).shown(Shown::Server);
+    if !flags.contains("--sha256") {
+        return case;
+    }
+    let rows = rows.clone();
+    case.check(move |_, [text, _]| rows.borrow_mut().compare(example, &name, text))
+}
+
+pub(super) fn part(choice: &Choice) -> Result<Part> {
+    let (mut cases, rows) = (Vec::new(), Rc::default());
     for nics in NICS {
-        all.extend(conform_alone(nics));
-        all.extend(conform_between(nics, choice.all));
-        for (example, flags) in RANKS {
-            let command = |rank: usize| {
-                let nic = nics[rank].word();
-                let own = [FIRST, SECOND][rank];
-                format!(
-                    "{example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
-                     --master-addr {FIRST} --master-port 29500 --bind {own} --udp-port 4791"
-                )
-            };
-            let name = format!("{example}, {:?} and {:?}", nics[0], nics[1]);
-            let work = Work::Pair([command(0), command(1)], 0);
-            let alike = flags.contains("--sha256").then_some(example);
-            all.push(Step { name, nics, work, alike });
-        }
+        cases.extend(conform_alone(nics));
+        cases.extend(conform_between(nics, choice.all));
+        cases.extend(RANKS.map(|example| ranks(example, nics, &rows)));
     }
     let only = choice.only.as_deref();
-    all.retain(|step| only.is_none_or(|text| step.name.contains(text)));
-    ensure!(!all.is_empty(), "no step's name has {only:?} in it");
-    Ok(all)
-}
-
-pub(crate) fn run(options: &Options, choice: &Choice) -> Result<()> {
-    let steps = steps(choice)?;
+    cases.retain(|case| only.is_none_or(|text| case.name().contains(text)));
+    ensure!(!cases.is_empty(), "no case's name has {only:?} in it");
     let mut programs = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
     programs.push(build::program("warpverbs-cli", "warpverbs")?);
-    let mut bed = Bed::boot(options, &programs)?;
-    let (mut now, mut rows) = ([Nic::Soft; 2], Rows::default());
-    let mut failed = Vec::new();
-    for step in steps {
-        for (guest, (now, next)) in
-            [&mut bed.one, &mut bed.two].into_iter().zip(now.iter_mut().zip(step.nics))
-        {
-            change(guest, now, next)?;
-        }
-        let began = Instant::now();
-        let outcome = carry_out(&step, &mut bed);
-        let seconds = began.elapsed().as_secs_f64();
-        let left = leftovers(&mut bed, now)?;
-        let outcome = outcome.and_then(|text| {
-            ensure!(left.is_empty(), "{left}");
-            let compared = rows.compare(&step, &text)?;
-            Ok(text + &compared)
-        });
-        match outcome {
-            Ok(text) => {
-                println!("ok      {} ({seconds:.0} s)", step.name);
-                text.lines().for_each(|line| println!("        {line}"));
-            }
-            Err(error) => {
-                println!("FAILED  {} ({seconds:.0} s): {error:#}", step.name);
-                failed.push(step.name);
-            }
-        }
-    }
-    ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
-    Ok(())
+    Ok(Part { name: "test", programs, cases })
 }
 
-/// What is shown of it.
-fn carry_out(step: &Step, bed: &mut Bed) -> Result<String> {
-    match &step.work {
-        Work::One(command) => bed.one.check(command, LIMIT),
-        Work::Pair([first, second], shown) => {
-            Ok(std::mem::take(&mut bed.pair(first, second, LIMIT)?[*shown]))
-        }
-    }
-}
-
-/// What was received in each row, by example, and in which step first.
+/// The bytes that arrived in each row, by example, and in which case first.
 #[derive(Default)]
 struct Rows(BTreeMap<&'static str, (String, Vec<[String; 2]>)>);
 
 impl Rows {
-    /// The same bytes were received as in the first step of the example, row by row. A line that
-    /// says so.
-    fn compare(&mut self, step: &Step, text: &str) -> Result<String> {
-        let Some(example) = step.alike else { return Ok(String::new()) };
+    /// The same bytes arrived as in the first case of the example, row by row. A line that says so.
+    fn compare(&mut self, example: &'static str, case: &str, text: &str) -> Result<String> {
         let found: Vec<_> = text.lines().filter_map(row).collect();
         ensure!(!found.is_empty(), "no rows with `sha256` in {text:?}");
         let Some((first, expected)) = self.0.get(example) else {
-            self.0.insert(example, (step.name.clone(), found));
+            self.0.insert(example, (case.to_owned(), found));
             return Ok(String::new());
         };
         ensure!(
@@ -221,7 +149,7 @@ impl Rows {
                 );
             }
         }
-        Ok(format!("\n{} rows: the same bytes as in {first}", found.len()))
+        Ok(format!("{} rows: the same bytes as in {first}", found.len()))
     }
 }
 
@@ -232,42 +160,9 @@ fn row(line: &str) -> Option<[String; 2]> {
     Some([words.get(1)?.to_string(), words.get(at + 1)?.to_string()])
 }
 
-/// Makes or takes away `rxe0`.
-fn change(guest: &mut Guest, now: &mut Nic, next: Nic) -> Result<()> {
-    match (*now, next) {
-        (Nic::Soft, Nic::Rxe) => Bed::rxe(guest)?,
-        (Nic::Rxe, Nic::Soft) => drop(guest.check("rxe-down", SHORT)?),
-        _ => {}
-    }
-    *now = next;
-    Ok(())
-}
-
-/// Objects that a program which has ended has left in the kernel; none, if all is well.
-fn leftovers(bed: &mut Bed, nics: [Nic; 2]) -> Result<String> {
-    let mut all = String::new();
-    for (guest, nic) in [&mut bed.one, &mut bed.two].into_iter().zip(nics) {
-        if nic == Nic::Rxe {
-            // What belongs to a process has its number; the kernel's own have none.
-            let command =
-                "for kind in qp mr cq pd; do rdma resource show $kind; done | grep pid || true";
-            let found = guest.check(command, SHORT)?;
-            if !found.is_empty() {
-                all += &format!("{} has left: {found}", guest.name);
-            }
-        }
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn step(name: &str) -> Step {
-        let work = Work::One(String::new());
-        Step { name: name.into(), nics: [Nic::Soft; 2], work, alike: Some("dist_write") }
-    }
 
     #[test]
     fn rows_that_differ_are_told() {
@@ -277,12 +172,13 @@ mod tests {
             )
         };
         let mut rows = Rows::default();
-        assert_eq!(rows.compare(&step("one"), &table("cd")).expect("rows"), "");
-        let text = rows.compare(&step("two"), &table("cd")).expect("the same rows");
+        let mut compare = |case: &str, text: &str| rows.compare("dist_write", case, text);
+        assert_eq!(compare("one", &table("cd")).expect("rows"), "");
+        let text = compare("two", &table("cd")).expect("the same rows");
         assert!(text.contains("2 rows: the same bytes as in one"), "{text}");
-        let error = rows.compare(&step("three"), &table("ce")).expect_err("another row");
+        let error = compare("three", &table("ce")).expect_err("another row");
         assert_eq!(error.to_string(), "128 bytes: received ce, in one cd (128 bytes)");
-        assert!(rows.compare(&step("four"), "no table").is_err());
-        assert!(rows.compare(&step("five"), "0 8 1 1 1 sha256 ab").is_err());
+        assert!(compare("four", "no table").is_err());
+        assert!(compare("five", "0 8 1 1 1 sha256 ab").is_err());
     }
 }

@@ -3,9 +3,10 @@
 
 mod report;
 
-use super::bed::{Bed, FIRST, SECOND};
+use super::bed::{Bed, FIRST, Nic, SECOND};
+use super::build;
+use super::options::Options;
 use super::perftest::PORT;
-use super::{Options, build};
 use crate::bench_verbs::column;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -82,14 +83,10 @@ impl Contender {
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let mut report = Report::new(rounds.rounds);
     let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-interop")?])?;
-    for guest in [&mut bed.one, &mut bed.two] {
-        Bed::rxe(guest)?;
-    }
+    bed.have([Nic::Rxe; 2])?;
     measure(&mut bed, true, rounds.rounds, &mut report);
     if !rounds.targets_only {
-        for guest in [&mut bed.one, &mut bed.two] {
-            guest.check("rxe-down", LIMIT)?;
-        }
+        bed.have([Nic::Soft; 2])?;
         measure(&mut bed, false, rounds.rounds, &mut report);
     }
     println!("{}", report.text());

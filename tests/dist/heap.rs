@@ -94,8 +94,8 @@ pub(crate) fn main<E: Exchange>() -> ExitCode {
 
 fn run<E: Exchange>(flags: &HeapFlags, own: &E::Flags) -> Result<()> {
     flags.sizes.check(E::MOST)?;
-    super::within("--iters", flags.iters.into(), 1, 1_000_000)?;
-    super::within("--threads", flags.threads.into(), 32, 512)?;
+    common::within("--iters", flags.iters.into(), 1, 1_000_000)?;
+    common::within("--threads", flags.threads.into(), 32, 512)?;
     ensure!(flags.threads.is_multiple_of(32), "--threads is no multiple of 32");
     let hash = if flags.sha256 { " --sha256" } else { "" };
     let (sizes, plan) = (flags.sizes.plan(), E::plan(own)?);

@@ -1,14 +1,17 @@
 //! What the examples of several processes share: their flags, how they start, meet, and end.
 #![allow(dead_code, reason = "no example needs all of it")]
 
+pub(crate) mod counter;
 pub(crate) mod heap;
 pub(crate) mod mesh;
+pub(crate) mod pipeline;
+pub(crate) mod places;
 mod procs;
 pub(crate) mod rank;
 pub(crate) mod sweep;
 pub(crate) mod table;
 
-use crate::common::{self, Common, Session};
+use crate::common::{self, Common, Session, within};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use rank::Rank;
@@ -96,11 +99,6 @@ pub(crate) struct Sizes {
     /// Factor from one size to the next
     #[arg(short = 'f', long, default_value_t = 4)]
     pub(crate) factor: u64,
-}
-
-fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    ensure!((least..=most).contains(&value), "{name} is {value}, expected {least} to {most}");
-    Ok(())
 }
 
 impl Load {

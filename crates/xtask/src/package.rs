@@ -1,0 +1,113 @@
+//! `cargo xtask package`: the packages that would be published, and that each of them builds from what
+//! is in it alone.
+//!
+//! The packages are unpacked into a workspace of their own, beside the crate that
+//! docs/device-api.md shows, and find each other there as they would in a registry.
+
+use crate::workspace;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Shows the files of a crate that others would write, each in a block that begins with its name.
+const PAGE: &str = "docs/device-api.md";
+/// Blocks of [`PAGE`] by how they begin, and the files that they are.
+const FILES: [(&str, &str); 4] = [
+    ("```toml\n[dependencies]", "Cargo.toml"),
+    ("```rust\n// build.rs", "build.rs"),
+    ("```cpp\n// kernels/mine.cu", "kernels/mine.cu"),
+    ("```rust\n// src/lib.rs", "src/lib.rs"),
+];
+
+pub(crate) fn run() -> Result<()> {
+    let (root, target) = (workspace::root()?, workspace::target()?);
+    let packages = published(&root)?;
+    let mut package = cargo(&root);
+    // A change that is not committed yet is packed too.
+    package.args(["package", "--no-verify", "--allow-dirty", "--quiet"]);
+    package.args(packages.iter().flat_map(|(name, _)| ["--package", name]));
+    done(package.env("CARGO_TARGET_DIR", &target), "cargo package")?;
+
+    let all = target.join("package/alone");
+    if all.exists() {
+        fs::remove_dir_all(&all)?;
+    }
+    fs::create_dir_all(&all)?;
+    let mut members = String::from("[workspace]\nresolver = \"3\"\nmembers = [\"other\"");
+    let mut patches = String::from("[patch.crates-io]\n");
+    for (name, version) in &packages {
+        let folder = format!("{name}-{version}");
+        let mut tar = Command::new("tar");
+        tar.arg("-xzf").arg(target.join(format!("package/{folder}.crate"))).arg("-C").arg(&all);
+        done(&mut tar, "tar")?;
+        write!(members, ", \"{folder}\"")?;
+        writeln!(patches, "{name} = {{ path = \"{folder}\" }}")?;
+    }
+    fs::write(all.join("Cargo.toml"), format!("{members}]\n{patches}"))?;
+    fs::copy(root.join("Cargo.lock"), all.join("Cargo.lock"))?;
+    other_crate(&root, &all.join("other"))?;
+    let mut check = cargo(&all);
+    check.args(["check", "--workspace", "--offline", "--quiet"]);
+    done(check.env("CARGO_TARGET_DIR", target.join("package/built")), "cargo check")?;
+    println!(
+        "{} packages, and a crate that uses them, build from the packages alone",
+        packages.len()
+    );
+    Ok(())
+}
+
+fn cargo(folder: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(folder);
+    cargo
+}
+
+fn done(command: &mut Command, what: &str) -> Result<()> {
+    let status = command.status().with_context(|| what.to_owned())?;
+    ensure!(status.success(), "`{what}` fails ({status})");
+    Ok(())
+}
+
+/// Name and version of each package that is for others; each says where it comes from.
+fn published(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut metadata = cargo(root);
+    let out = metadata.args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    ensure!(out.status.success(), "`cargo metadata` fails ({})", out.status);
+    let metadata: Value = serde_json::from_slice(&out.stdout)?;
+    let packages = metadata["packages"].as_array().context("packages of the workspace")?;
+    let mut published = Vec::new();
+    // `publish = false` is an empty list of registries.
+    for package in packages.iter().filter(|package| package["publish"].is_null()) {
+        let text = |key: &str| package[key].as_str().map(str::to_owned);
+        let name = text("name").context("a package without a name")?;
+        for key in ["description", "license", "repository", "documentation"] {
+            ensure!(text(key).is_some(), "{name}: its Cargo.toml has no `{key}`");
+        }
+        published.push((name, text("version").context("a package without a version")?));
+    }
+    Ok(published)
+}
+
+/// Writes the crate that the documentation shows.
+fn other_crate(root: &Path, folder: &Path) -> Result<()> {
+    let page = fs::read_to_string(root.join(PAGE))?;
+    for (begin, name) in FILES {
+        let Some((_, after)) = page.split_once(begin) else {
+            bail!("{PAGE}: no block begins with {begin:?}");
+        };
+        let (rest, _) = after.split_once("\n```").context("a block that does not end")?;
+        let head = match name {
+            "Cargo.toml" => {
+                "[package]\nname = \"other\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]"
+            }
+            _ => "",
+        };
+        let path: PathBuf = folder.join(name);
+        fs::create_dir_all(path.parent().context("a folder")?)?;
+        fs::write(path, format!("{head}{rest}\n"))?;
+    }
+    Ok(())
+}
