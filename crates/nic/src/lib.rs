@@ -28,8 +28,6 @@ mod slots;
 mod srq;
 mod stats;
 mod stop;
-#[cfg(feature = "test-utils")]
-pub mod testing;
 mod thread;
 mod uar;
 mod violation;

@@ -4,8 +4,6 @@ mod proxy_device;
 
 pub use proxy_device::{FakeProxyDevice, FakeSrq};
 
-use crate::AsyncEvent;
-use crate::proxy_device::{ProxyLimits, Staging};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_nic::{AsyncEvent, ProxyLimits, Staging};
 use warpverbs_rdma::{Completion, Lkey, Op, ReceivedKind, Remote, Sge, Status};
 
 /// How a [`FakeDevice`] behaves.

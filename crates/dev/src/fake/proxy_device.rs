@@ -1,10 +1,10 @@
 //! QPs and SRQs of a fake device, as the NIC sees them.
 
 use super::{FakeDevice, FakeQp, Inner, Owned};
-use crate::proxy_device::{
+use rand::RngExt;
+use warpverbs_nic::{
     Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
 };
-use rand::RngExt;
 use warpverbs_rdma::{Completion, Data, SendFlags, WorkRequest};
 
 /// A QP of a [`FakeDevice`].

@@ -1,8 +1,9 @@
-//! For tests: queues in host memory or where only a copy engine reaches them, two connected QPs on one NIC or two, and posting
-//! by hand.
+//! What tests share: queues in host memory or where only a copy engine reaches them, two connected
+//! QPs on one NIC or two, a fake device that executes proxied QPs, and posting by hand.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
+#![forbid(unsafe_code)]
 
 mod fake;
 mod net;

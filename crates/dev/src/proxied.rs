@@ -1,11 +1,13 @@
 //! Two connected ports whose work a fake device carries.
 
 use super::{FakeDevice, FakePlan, Port, PortConfig, connect_proxied};
-use crate::{Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::Remote;
+use warpverbs_nic::{
+    Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock,
+};
 
 /// Bytes of either buffer.
 const BUFFER: usize = 1 << 16;

@@ -1,12 +1,14 @@
 //! Two connected ports on one NIC, and memory that both may use.
 
 use super::{Port, PortConfig};
-use crate::{Clock, Config, Mr, NicError, Path, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::wqe::{Local, Remote, Sge};
+use warpverbs_nic::{
+    Clock, Config, Mr, NicError, Path, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock,
+};
 
 /// How a pair is made.
 #[derive(Clone, Debug, Default)]

@@ -1,11 +1,11 @@
 //! Two NICs with a cable between them, and one port with memory on each.
 
 use super::{Port, PortConfig, connect_over};
-use crate::link::{FaultPlan, Faulty, Link, cable};
-use crate::{Clock, Config, Mr, NicError, Pd, QpAttrs, SoftNic, Step, VirtualClock};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
+use warpverbs_nic::link::{FaultPlan, Faulty, Link, cable};
+use warpverbs_nic::{Clock, Config, Mr, NicError, Pd, QpAttrs, SoftNic, Step, VirtualClock};
 
 /// Bytes of each end's buffer.
 const BUFFER: usize = 1 << 16;

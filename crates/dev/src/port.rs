@@ -1,9 +1,5 @@
 //! One QP with its queues and CQs in host memory.
 
-use crate::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
-    QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
-};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
@@ -15,6 +11,10 @@ use warpverbs_mlx5::opcode::CqeOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
+use warpverbs_nic::{
+    Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
+    QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+};
 
 /// Where a port takes receives from.
 #[derive(Clone, Debug)]
