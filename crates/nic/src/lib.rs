@@ -21,9 +21,11 @@ mod fault;
 mod give_way;
 pub mod link;
 mod nic;
+mod objects;
 mod pd;
 mod proxy_device;
 mod qp;
+mod shared;
 mod slots;
 mod srq;
 mod stats;
@@ -35,7 +37,7 @@ mod violation;
 pub use arm::CompletionNotice;
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
-pub use cq::{Cq, CqConfig, CqMode, CqeSize, Delay};
+pub use cq::Cq;
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
@@ -44,6 +46,8 @@ pub use link::{Link, LinkConfig};
 #[cfg(feature = "udp")]
 pub use link::{LinkKind, UdpConfig};
 pub use nic::SoftNic;
+pub use objects::cq::{CqConfig, CqMode, CqeSize, Delay};
+pub use objects::srq::{SrqConfig, SrqOrder};
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
     Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver, RecvList,
@@ -53,7 +57,7 @@ pub use qp::{
     Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,
     QpInfo, QpState, RqConfig, ScatterToCqe, Service, ack_timeout, rnr_delay,
 };
-pub use srq::{Srq, SrqConfig, SrqOrder};
+pub use srq::Srq;
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use stop::StopWatcher;
 pub use thread::EngineThread;

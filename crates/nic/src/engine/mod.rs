@@ -14,20 +14,22 @@ mod diagnostics;
 mod doorbell;
 mod fail;
 mod fetch;
-mod in_flight;
 mod loopback;
+pub(crate) mod monitor;
 mod net;
+mod outcome;
 mod plain;
 mod proxy;
 mod queues;
+mod registers;
+pub(crate) mod registry;
 mod report;
 mod schedule;
 mod tables;
-mod uar;
+mod transition;
+mod uars;
 mod wait;
 
-pub(crate) use in_flight::InFlight;
-pub(crate) use proxy::SharedEnd;
 pub use schedule::Step;
 
 use crate::AsyncEvent;
@@ -35,9 +37,9 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::link::{Link, QpnPart};
-use crate::qp::QpState;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::{Executor, SendQueue};
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::violation::Log;
@@ -45,7 +47,6 @@ use complete::Completer;
 use diagnostics::Diagnostics;
 use doorbell::DoorbellScanner;
 use fetch::{read_wqe, rewritten};
-use in_flight::WqeInfo;
 use loopback::Loopback;
 use net::Network;
 use proxy::{Proxy, Submitted};
@@ -56,6 +57,7 @@ use schedule::Scheduler;
 use std::collections::VecDeque;
 use tables::Tables;
 use warpverbs_mem::{Block, DoorbellPage, KeyTable};
+use warpverbs_rdma::QpState;
 use zerocopy::transmute_ref;
 
 /// WQEs of one QP before the next QP runs.
@@ -68,14 +70,14 @@ const POLLS: usize = 4;
 
 /// All state of a NIC that its lock protects.
 pub(crate) struct Core {
-    pub(crate) queues: Queues,
+    queues: Queues,
     doorbells: DoorbellScanner,
     loopback: Loopback,
-    pub(crate) network: Network,
-    pub(crate) proxy: Proxy,
+    network: Network,
+    proxy: Proxy,
     slice_bytes: u64,
     /// Only doorbell registers are still to be looked at before the engine is idle.
-    pub(crate) looking: bool,
+    looking: bool,
     /// The WQEBBs of a long WQE.
     long: Box<[Block; 16]>,
 }
@@ -225,7 +227,7 @@ impl Core {
             }
         };
         if let Some(q) = self.queues.tables.sends.live_mut(slot) {
-            q.queued = again;
+            q.turn.queued = again;
             if again {
                 self.queues.schedule.requeue(slot);
             }
@@ -247,31 +249,33 @@ impl Core {
     #[inline]
     fn advance(&mut self, slot: QpSlot, budget: u32) -> Advance {
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty()
+        if !q.progress.in_flight.is_empty()
             && let Some(advance) = self.advance_oldest(slot)
         {
             return advance;
         }
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
         match q.state {
-            QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
-            QpState::Rts if q.deferred_error.is_some() => {
+            QpState::Rts if q.turn.stuck || q.turn.wake.is_some() => idle(q),
+            QpState::Rts if q.turn.deferred_error.is_some() => {
                 self.ending(|queues| queues.fail_deferred(slot))
             }
-            QpState::Rts if q.next != q.posted => match q.executor {
-                _ if q.consume_only => self.queues.consume(slot),
+            QpState::Rts if q.progress.next != q.progress.posted => match q.executor {
+                _ if q.ring.consume_only => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
                 _ => self.start_next(slot),
             },
-            QpState::Err | QpState::Sqe if q.next != q.posted && q.in_flight.is_empty() => {
+            QpState::Err | QpState::Sqe
+                if q.progress.next != q.progress.posted && q.progress.in_flight.is_empty() =>
+            {
                 self.queues.flush_next(slot);
                 Advance::Done
             }
             QpState::Sqd
-                if !q.drained
-                    && (q.in_flight.is_empty() || self.network.conns.is_drained(slot)) =>
+                if !q.turn.drained
+                    && (q.progress.in_flight.is_empty() || self.network.conns.is_drained(slot)) =>
             {
-                q.drained = true;
+                q.turn.drained = true;
                 let qpn = q.qpn.get();
                 self.queues.diagnostics.events.push(AsyncEvent::SqDrained { qpn });
                 Advance::Nothing
@@ -283,9 +287,9 @@ impl Core {
     /// Lets the oldest WQE in flight go on. `None`: it waits, and a later one may start.
     fn advance_oldest(&mut self, slot: QpSlot) -> Option<Advance> {
         let q = self.queues.tables.sends.live_mut(slot)?;
-        let first = *q.in_flight.front()?;
+        let first = *q.progress.in_flight.front()?;
         if !first.away {
-            q.in_flight.pop_front();
+            q.progress.in_flight.pop_front();
             self.ending(|queues| queues.finish(slot, first.info, None));
             return Some(Advance::Done);
         }
@@ -318,8 +322,8 @@ impl Core {
     fn start_next(&mut self, slot: QpSlot) -> Advance {
         let Self { queues, network, loopback, long, .. } = self;
         let Some(q) = queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        let Some(ring) = &q.ring else { return Advance::Nothing };
-        let (index, executor) = (q.next, q.executor);
+        let Some(ring) = &q.ring.wqes else { return Advance::Nothing };
+        let (index, executor) = (q.progress.next, q.executor);
         let block = ring.load(index);
         let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
             Ok(read) => read,
@@ -328,7 +332,7 @@ impl Core {
                     .ending(|queues| queues.refuse(slot, transmute_ref!(&block), wqebbs, rule));
             }
         };
-        if !q.snapshot.is_empty()
+        if !q.ring.snapshot.is_empty()
             && let Some(rule) = rewritten(q, index, raw)
         {
             // Hardware executes what it fetches.

@@ -4,15 +4,15 @@
 use super::complete::{Completer, srqn_of};
 use super::copies::Fault;
 use super::diagnostics::Diagnostics;
-use super::in_flight::{Delivery, InFlight, Started, Stop, WqeInfo};
+use super::outcome::{Delivery, Started, Stop};
 use super::report::Report;
 use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
-use crate::qp::QpState;
-use crate::qp::send::{Executor, SendQueue};
-use crate::slots::{CqSlot, QpSlot};
+use crate::objects::in_flight::{InFlight, WqeInfo};
+use crate::objects::send::{Executor, SendQueue};
+use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
@@ -20,6 +20,7 @@ use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::QpState;
 use zerocopy::transmute_ref;
 
 /// How far the next WQE of a QP came.
@@ -50,11 +51,6 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// The CQ at `slot` may be armed.
-    pub(crate) fn watch_arm(&mut self, slot: CqSlot) {
-        self.completer.watch_arm(slot);
-    }
-
     /// Wakes QPs whose timer has run out, and writes held CQEs that are due.
     #[inline]
     pub(super) fn go_on(&mut self) {
@@ -119,7 +115,7 @@ impl Queues {
     pub(crate) fn raise_completion(&mut self, slot: QpSlot, completion: Completion) {
         if completion == Completion::AlwaysWithEvent
             && let Some(q) = self.tables.sends.live(slot)
-            && let Some(cq) = self.tables.cqs.get(q.cq)
+            && let Some(cq) = self.tables.cqs.get(q.cqes.cq)
         {
             self.diagnostics.events.push(AsyncEvent::Completion { cqn: cq.cqn });
         }
@@ -133,8 +129,8 @@ impl Queues {
         if rq.qpn != qpn || rq.generation != delivery.generation || !rq.close(index) {
             return false;
         }
-        rq.receives += 1;
-        rq.received_bytes += u64::from(byte_cnt);
+        rq.counts.receives += 1;
+        rq.counts.bytes += u64::from(byte_cnt);
         let (pd, proxied, srqn) =
             (rq.pd, rq.executor == Executor::Proxy, srqn_of(&self.tables, slot));
         // For a proxied QP, the device has invalidated its key.
@@ -162,11 +158,11 @@ impl Queues {
         if q.state.flushes_sends() {
             return self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
         }
-        q.retired = info.index + info.wqebbs;
+        q.progress.retired = info.index + info.wqebbs;
         q.stats.wqes.add(info.opcode, 1);
         q.stats.bytes += info.bytes;
         if info.completion.is_signaled() {
-            let (qpn, upto) = (q.qpn, q.retired);
+            let (qpn, upto) = (q.qpn, q.progress.retired);
             let wqe_counter = info.index as u16;
             let (opcode, byte_cnt) = (info.opcode, info.brought);
             let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt };
@@ -180,13 +176,13 @@ impl Queues {
         let Started { away, brought, delivery } = started;
         info.brought = brought;
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.next = info.index + info.wqebbs;
+        q.progress.next = info.index + info.wqebbs;
         q.restore_retries();
-        if !away && q.in_flight.is_empty() {
+        if !away && q.progress.in_flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
         }
-        q.in_flight.push_back(InFlight { info, away, reads: brought > 0 });
+        q.progress.in_flight.push_back(InFlight { info, away, reads: brought > 0 });
         Advance::Started
     }
 
@@ -198,7 +194,7 @@ impl Queues {
             return idle(q);
         }
         // WQEs in flight complete first: errors are reported in order, as completions are.
-        if matches!(stop, Stop::Drain) || !q.in_flight.is_empty() {
+        if matches!(stop, Stop::Drain) || !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         match stop {
@@ -222,7 +218,7 @@ impl Queues {
     /// The WQE counts as started.
     pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
         if let Some(q) = self.tables.sends.live_mut(slot) {
-            q.next = info.index + info.wqebbs;
+            q.progress.next = info.index + info.wqebbs;
         }
     }
 
@@ -236,12 +232,12 @@ impl Queues {
         rule: Rule,
     ) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty() {
+        if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         let info = WqeInfo {
-            index: q.next,
-            wqebbs: wqebbs.min(q.posted - q.next),
+            index: q.progress.next,
+            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
             opcode: SendOpcode::from_value(first[3]),
             completion: Completion::Always,
             bytes: 0,
@@ -258,10 +254,10 @@ impl Queues {
     #[cold]
     pub(super) fn fail_deferred(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty() {
+        if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
-        let Some(rule) = q.deferred_error.take() else { return Advance::Nothing };
+        let Some(rule) = q.turn.deferred_error.take() else { return Advance::Nothing };
         let block = q.next_block();
         let first: &[u8; 64] = transmute_ref!(&block);
         self.refuse(slot, first, 1, rule)
@@ -270,8 +266,8 @@ impl Queues {
     /// A QP that only consumes: everything announced is done.
     pub(super) fn consume(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        let upto = q.posted;
-        (q.next, q.retired) = (upto, upto);
+        let upto = q.progress.posted;
+        (q.progress.next, q.progress.retired) = (upto, upto);
         let cqe = Cqe::Requester {
             qpn: q.qpn,
             wqe_counter: (upto - 1) as u16,
@@ -284,7 +280,9 @@ impl Queues {
 
     /// A QP that only consumes is to read again what is announced from now on.
     pub(super) fn consume_announced(&mut self, slot: QpSlot) {
-        let due = |q: &&SendQueue| q.consume_only && q.state == QpState::Rts && q.next != q.posted;
+        let due = |q: &&SendQueue| {
+            q.ring.consume_only && q.state == QpState::Rts && q.progress.next != q.progress.posted
+        };
         if self.tables.sends.get(slot).filter(due).is_some() {
             self.consume(slot);
         }
@@ -308,8 +306,8 @@ impl Queues {
     #[inline]
     fn executed(&mut self, slot: QpSlot, count: u32, bytes: u64, signaled: bool) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let (qpn, upto, opcode) = (q.qpn, q.next, SendOpcode::RdmaWrite);
-        q.retired = upto;
+        let (qpn, upto, opcode) = (q.qpn, q.progress.next, SendOpcode::RdmaWrite);
+        q.progress.retired = upto;
         q.restore_retries();
         q.stats.wqes.add(opcode, u64::from(count));
         q.stats.bytes += bytes;
@@ -328,7 +326,7 @@ impl Queues {
         delivery: Option<Delivery>,
         result: Result<(), Fault>,
     ) {
-        let first = self.tables.sends.live_mut(slot).and_then(|q| q.in_flight.pop_front());
+        let first = self.tables.sends.live_mut(slot).and_then(|q| q.progress.in_flight.pop_front());
         let Some(InFlight { info, .. }) = first else { return };
         debug_assert_eq!(info.index, index, "payload moves in order");
         match result {
@@ -345,8 +343,8 @@ impl Queues {
         if let Some(q) = self.tables.sends.live_mut(slot)
             && !q.state.flushes_sends()
         {
-            let (mut retired, mut bytes) = (q.retired, 0);
-            while let Some(InFlight { info, away: true, .. }) = q.in_flight.front()
+            let (mut retired, mut bytes) = (q.progress.retired, 0);
+            while let Some(InFlight { info, away: true, .. }) = q.progress.in_flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
@@ -354,17 +352,19 @@ impl Queues {
                 q.stats.wqes.add(info.opcode, 1);
                 bytes += info.bytes;
                 away += 1;
-                q.in_flight.pop_front();
+                q.progress.in_flight.pop_front();
             }
-            q.retired = retired;
+            q.progress.retired = retired;
             q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {
-            let Some(&InFlight { info, away: counts, .. }) = q.in_flight.front() else { break };
+            let Some(&InFlight { info, away: counts, .. }) = q.progress.in_flight.front() else {
+                break;
+            };
             if info.index > index {
                 break;
             }
-            q.in_flight.pop_front();
+            q.progress.in_flight.pop_front();
             away += u32::from(counts);
             match failure.filter(|_| info.index == index) {
                 Some((syndrome, vendor)) => {
@@ -390,8 +390,8 @@ impl Queues {
             let users: Vec<QpSlot> = (0..self.tables.sends.high_water() as u32)
                 .map(QpSlot)
                 .filter(|&slot| {
-                    self.tables.sends.get(slot).is_some_and(|q| q.cq == cq_slot)
-                        || self.tables.receives.get(slot).is_some_and(|rq| rq.cq == cq_slot)
+                    self.tables.sends.get(slot).is_some_and(|q| q.cqes.cq == cq_slot)
+                        || self.tables.receives.get(slot).is_some_and(|rq| rq.cqes.cq == cq_slot)
                 })
                 .collect();
             for slot in users {
@@ -448,5 +448,5 @@ impl Queues {
 }
 
 pub(super) fn idle(q: &SendQueue) -> Advance {
-    if q.in_flight.is_empty() { Advance::Nothing } else { Advance::Moving }
+    if q.progress.in_flight.is_empty() { Advance::Nothing } else { Advance::Moving }
 }

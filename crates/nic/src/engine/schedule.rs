@@ -1,6 +1,6 @@
 //! Which QPs have something to do, now or later.
 
-use crate::qp::send::SendQueue;
+use crate::objects::send::SendQueue;
 use crate::slots::{QpSlot, Slots};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -31,8 +31,8 @@ impl Scheduler {
     /// Puts a QP on the run list, once.
     #[inline]
     pub(crate) fn enqueue(&mut self, q: &mut SendQueue) {
-        if !q.queued {
-            q.queued = true;
+        if !q.turn.queued {
+            q.turn.queued = true;
             self.run.push_back(q.slot);
         }
     }
@@ -66,7 +66,7 @@ impl Scheduler {
 
     /// Nothing of `q` starts before `deadline`, or at all if it is `u64::MAX`.
     pub(crate) fn sleep(&mut self, q: &mut SendQueue, deadline: u64) {
-        q.wake = Some(deadline);
+        q.turn.wake = Some(deadline);
         if deadline != u64::MAX {
             self.timers.push(Reverse((deadline, q.slot, q.qpn.get())));
         }
@@ -81,9 +81,9 @@ impl Scheduler {
             // The QP may be gone.
             if let Some(q) = sends.get_mut(slot)
                 && q.qpn.get() == qpn
-                && q.wake == Some(deadline)
+                && q.turn.wake == Some(deadline)
             {
-                q.wake = None;
+                q.turn.wake = None;
                 self.enqueue(q);
             }
         }

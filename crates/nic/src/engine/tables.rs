@@ -2,12 +2,12 @@
 
 use super::atomic::AtomicGate;
 use crate::NicError;
-use crate::cq::CompletionQueue;
 use crate::link::QpnPart;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::SendQueue;
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
 use rand::{Rng, RngExt};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::KeyTable;

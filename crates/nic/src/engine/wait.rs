@@ -1,10 +1,10 @@
 //! WAIT: a send queue stands still until a CQ has a CQE. It is off the run list meanwhile, and the CQ
 //! knows it.
 
-use super::in_flight::{Stop, local};
+use super::outcome::{Stop, local};
 use super::queues::Queues;
-use crate::cq::CompletionQueue;
-use crate::qp::send::SendQueue;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::send::SendQueue;
 use crate::slots::{CqSlot, QpSlot, Slots};
 use crate::violation::Rule;
 
@@ -19,14 +19,14 @@ pub(super) fn wait(
     let at = CqSlot(cqn.checked_sub(1).ok_or_else(lost)?);
     let cq = cqs.get_mut(at).ok_or_else(lost)?;
     if cq.has(index) {
-        q.waits = None;
+        q.turn.waits = None;
         return Ok(());
     }
     if cq.dead {
         return Err(lost());
     }
-    cq.await_index(q.slot, index);
-    q.waits = Some(at);
+    cq.waiters.add(q.slot, index);
+    q.turn.waits = Some(at);
     Err(Stop::Wait)
 }
 
@@ -67,9 +67,9 @@ impl Queues {
         waiters: impl Iterator<Item = QpSlot>,
     ) {
         for slot in waiters {
-            let q = self.tables.sends.get_mut(slot).filter(|q| q.waits == Some(at));
+            let q = self.tables.sends.get_mut(slot).filter(|q| q.turn.waits == Some(at));
             if let Some(q) = q {
-                q.deferred_error.get_or_insert(Rule::AwaitedCq { cqn });
+                q.turn.deferred_error.get_or_insert(Rule::AwaitedCq { cqn });
                 self.schedule.enqueue(q);
             }
         }

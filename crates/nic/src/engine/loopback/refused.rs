@@ -2,12 +2,13 @@
 //! NAK or a timeout. The requester retries or fails, the peer fails a receive or goes to ERR.
 
 use crate::AsyncEvent;
-use crate::engine::access::Refusal;
 use crate::engine::copies::Fault;
-use crate::engine::in_flight::{Delivery, WqeInfo};
+use crate::engine::outcome::Delivery;
+use crate::engine::outcome::Refusal;
 use crate::engine::queues::{Advance, Queues};
 use crate::engine::tables::Tables;
-use crate::qp::receive::Receives;
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, QueueKind, Rule};
@@ -36,12 +37,12 @@ impl Queues {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.stats.timeouts += 1;
         let timeout = q.attrs.timeout.and_then(ack_timeout);
-        if timeout.is_some() && q.retries_left == 0 {
+        if timeout.is_some() && q.peer.retries_left == 0 {
             self.pass(slot, info);
             self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
             return Advance::Done;
         }
-        q.retries_left = q.retries_left.saturating_sub(1);
+        q.peer.retries_left = q.peer.retries_left.saturating_sub(1);
         // Without a timeout a lost request is never sent again.
         let delay = timeout.map_or(u64::MAX, crate::clock::nanos);
         self.schedule.sleep(q, self.time.now().saturating_add(delay));
@@ -55,14 +56,14 @@ impl Queues {
         }
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.stats.rnr_naks += 1;
-        match q.rnr_left {
+        match q.peer.rnr_left {
             0 => {
                 self.pass(slot, info);
                 self.fail_wqe(slot, info, Syndrome::RnrRetryExc, None);
                 return Advance::Done;
             }
             RNR_FOR_EVER => {}
-            _ => q.rnr_left -= 1,
+            _ => q.peer.rnr_left -= 1,
         }
         let delay = crate::clock::nanos(rnr_delay(timer));
         self.schedule.sleep(q, self.time.now().saturating_add(delay));
@@ -78,7 +79,7 @@ impl Queues {
             return self.fail_wqe(slot, info, Syndrome::LocalProt, None);
         }
         let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
         self.fail_wqe(slot, info, Syndrome::RemoteOp, None);
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.end(peer, Some(Syndrome::LocalQpOp));
@@ -108,7 +109,7 @@ impl Queues {
             KeySide::Receive => Refusal::Operational { rule, receive: taken },
         };
         let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.refused(slot, info, peer, refusal, taken);
         } else {

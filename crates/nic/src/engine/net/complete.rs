@@ -48,7 +48,7 @@ impl Connections {
 
     /// Reports what is complete of all connections that something has arrived for: the user sees it
     /// before the next slice.
-    pub(in crate::engine) fn settle_arrived(&mut self) {
+    pub(crate) fn settle_arrived(&mut self) {
         for at in 0..self.queue.len() {
             let Some(&slot) = self.queue.get(at) else { break };
             self.settle(slot);

@@ -3,12 +3,13 @@
 //! there.
 
 use super::{Connections, Network};
-use crate::engine::access::{self, Refusal, Spans, gather_mixed, gather_own};
-use crate::engine::in_flight::{Started, Stop, local};
+use crate::engine::access::{self, Spans, gather_mixed, gather_own};
+use crate::engine::outcome::Refusal;
+use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::link::{QpnPart, ROCE_PORT};
-use crate::qp::send::Executor;
+use crate::objects::send::Executor;
 use crate::slots::QpSlot;
 use crate::violation::Rule;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -37,7 +38,7 @@ struct Datagram<'a> {
 
 impl Network {
     /// Sends `wqe`, the next of the datagram QP in `slot`. `None`: nothing of it leaves this NIC.
-    pub(in crate::engine) fn submit_datagram(
+    pub(crate) fn submit_datagram(
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
@@ -195,7 +196,7 @@ impl Connections {
                 return;
             }
         };
-        if deth.qkey != rq.qkey {
+        if deth.qkey != rq.grants.qkey {
             self.stats.wrong_qkey += 1;
             return;
         }

@@ -2,12 +2,13 @@
 
 use super::bounce::{Bounce, Pool};
 use super::{CurrentReceive, bounce};
-use crate::engine::access::{self, Refusal, Spans};
+use crate::engine::access::{self, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
+use crate::engine::outcome::Refusal;
 use crate::engine::report::Report;
-use crate::qp::receive::{ReceiveQueue, Receives};
+use crate::objects::receive::{ReceiveQueue, Receives};
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
 use crate::violation::Rule;
 use std::ops::Range;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};

@@ -25,9 +25,9 @@ mod tx;
 
 use super::report::Report;
 use super::tables::Tables;
-use crate::engine::access::Refusal;
+use crate::engine::outcome::Refusal;
 use crate::link::{Link, Peer, QpnPart};
-use crate::qp::receive::Receives;
+use crate::objects::receive::Receives;
 use crate::slots::{QpSlot, Slot};
 use crate::stats::NetStats;
 use arrayvec::ArrayVec;
@@ -183,7 +183,7 @@ pub(crate) struct Connections {
     ends: Vec<Option<Box<End>>>,
     live: usize,
     /// QPs of datagrams.
-    pub(in crate::engine) datagram_qps: usize,
+    pub(crate) datagram_qps: usize,
     /// Datagrams from QPs of this NIC to others of it.
     own: VecDeque<Vec<u8>>,
     /// The datagram that is being delivered, with its route header.
@@ -361,7 +361,7 @@ impl Network {
     }
 
     /// A connection begins: its peer is met before it can end unnoticed.
-    pub(in crate::engine) fn meet(&mut self, slot: QpSlot, now: u64) {
+    pub(crate) fn meet(&mut self, slot: QpSlot, now: u64) {
         if let (Some(end), Some(link)) = (self.conns.end(slot), &mut self.link) {
             let part = QpnPart::of(end.conn.config().dest_qpn.get());
             link.meet(duration(now), end.peer, part);

@@ -6,9 +6,9 @@ use super::bounce::Pool;
 use super::{Connections, End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::Amo;
-use crate::engine::in_flight::{Started, Stop, local};
+use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::tables::Tables;
-use crate::qp::send::SendQueue;
+use crate::objects::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
@@ -68,7 +68,7 @@ fn leaves(op: &Op<'_>) -> bool {
 
 impl Connections {
     /// Posts `wqe`, the next of the send queue in `slot`. `None`: nothing of it leaves this NIC.
-    pub(in crate::engine) fn submit(
+    pub(crate) fn submit(
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
@@ -113,8 +113,8 @@ fn start(
     })?;
     let inline = matches!(wqe.op, Op::Read { .. })
         && wqe.flags.completion.is_signaled()
-        && q.payload.takes(brought.into());
-    end.requests.push(Posted { index: q.next, outgoing, inline });
+        && q.cqes.payload.takes(brought.into());
+    end.requests.push(Posted { index: q.progress.next, outgoing, inline });
     conns.enqueue(q.slot);
     Ok(Started { away: true, brought, delivery: None })
 }

@@ -167,9 +167,9 @@ impl Connections {
         let mut placed = Ok(());
         let inline = matches!(place, Place::Receive { .. })
             && bth.opcode.position() == Position::Only
-            && host.rq.payload.takes(len.into());
+            && host.rq.cqes.payload.takes(len.into());
         if inline {
-            host.rq.payload.keep(host.receive_in_use.index, SmallBuf::of(payload));
+            host.rq.cqes.payload.keep(host.receive_in_use.index, SmallBuf::of(payload));
         } else if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
             let mtu = conn.config().mtu;
             let into = || {
@@ -217,7 +217,7 @@ impl Connections {
         let (Some(q), Some(end)) = (sends.live_mut(slot), self.end_mut(slot)) else { return };
         let Some(posted) = end.requests.get(id) else { return };
         if posted.inline {
-            return q.payload.keep(posted.index, SmallBuf::of(bytes));
+            return q.cqes.payload.keep(posted.index, SmallBuf::of(bytes));
         }
         let sges = posted.outgoing.sges().iter().copied();
         let (mut spans, hint) = (Spans::new(), &mut q.local_hint);

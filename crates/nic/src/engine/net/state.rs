@@ -2,12 +2,13 @@
 
 use super::{Connections, CurrentReceive, End, Network, Requests};
 use crate::link::Link;
-use crate::qp::{Path, QpAttrs, QpState};
+use crate::qp::{Path, QpAttrs};
 use crate::slots::{QpSlot, Slot};
 use crate::{ModifyError, Mtu};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_rc::{AckTimeout, Config, Connection, State};
+use warpverbs_rdma::QpState;
 use warpverbs_wire::{Psn, Qpn, RnrTimer};
 
 /// Work requests that a connection holds at most; later ones wait in the ring.
@@ -175,7 +176,7 @@ impl Connections {
     }
 
     /// The QP in `slot` is in ERR: so is its connection. What it held is flushed.
-    pub(in crate::engine) fn fail(&mut self, slot: QpSlot) {
+    pub(crate) fn fail(&mut self, slot: QpSlot) {
         if let Some(end) = self.end_mut(slot) {
             end.failed = true;
             end.conn.fail();

@@ -7,7 +7,7 @@ use crate::engine::access::{Spans, gather_range};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::link::{QpnPart, Sent, TrainLimits};
-use crate::qp::send::SendQueue;
+use crate::objects::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{KeySide, QueueKind, Rule, Violation};
 use std::net::SocketAddr;

@@ -5,7 +5,8 @@ use super::super::rx::Turn;
 use super::super::tx::{TURN, request_spans};
 use super::super::{Connections, End, Network};
 use super::{Bounce, Failed, Held, Pool, Purpose};
-use crate::engine::access::{Refusal, Spans};
+use crate::engine::access::Spans;
+use crate::engine::outcome::Refusal;
 use crate::engine::tables::Tables;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
@@ -18,7 +19,7 @@ const GATHERED: u32 = 256;
 
 impl End {
     /// The next completion to report.
-    pub(in crate::engine::net) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
+    pub(crate) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
         match &mut self.bounce {
             None => self.conn.poll_completion(),
             Some(bounce) => bounce.poll_completion(&mut self.conn),
@@ -26,23 +27,19 @@ impl End {
     }
 
     /// No completion is kept back.
-    pub(in crate::engine::net) fn has_reported(&self) -> bool {
+    pub(crate) fn has_reported(&self) -> bool {
         self.bounce.as_ref().is_none_or(|bounce| bounce.has_reported())
     }
 
     /// From now on payload may lie in memory such as `region`.
-    pub(in crate::engine::net) fn bounce_for(
-        &mut self,
-        pool: &mut Pool,
-        region: &Region,
-    ) -> Result<(), Rule> {
+    pub(crate) fn bounce_for(&mut self, pool: &mut Pool, region: &Region) -> Result<(), Rule> {
         admit(&mut self.bounce, pool, region)
     }
 }
 
 /// Memory such as `region` needs bounce buffers.
 #[cold]
-pub(in crate::engine::net) fn admit(
+pub(crate) fn admit(
     bounce: &mut Option<Box<Bounce>>,
     pool: &mut Pool,
     region: &Region,
@@ -64,7 +61,7 @@ impl Connections {
     }
 
     /// Copies of the connection in `slot` are to be looked after.
-    pub(in crate::engine::net) fn enlist(&mut self, slot: QpSlot) {
+    pub(crate) fn enlist(&mut self, slot: QpSlot) {
         if let Some((bounce, _)) = self.bounce(slot)
             && !std::mem::replace(&mut bounce.listed, true)
         {
@@ -76,12 +73,7 @@ impl Connections {
 impl Network {
     /// As [`Self::transmit`], for a connection with bounce buffers: packets are kept back until
     /// their payload was gathered and what they acknowledge has arrived.
-    pub(in crate::engine::net) fn transmit_bounced(
-        &mut self,
-        tables: &mut Tables,
-        slot: QpSlot,
-        now: u64,
-    ) {
+    pub(crate) fn transmit_bounced(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
         let mut taken = 0;
         while taken < GATHERED
             && self.conns.bounce(slot).is_some_and(|(bounce, pool)| bounce.wants_packets(pool))
@@ -155,7 +147,7 @@ impl Connections {
     }
 
     /// Looks after the copies of all connections. Whether there are any.
-    pub(in crate::engine) fn serve_copies(&mut self, tables: &mut Tables, now: u64) -> bool {
+    pub(crate) fn serve_copies(&mut self, tables: &mut Tables, now: u64) -> bool {
         if self.bouncing.is_empty() {
             return false;
         }
@@ -248,13 +240,7 @@ impl Connections {
 
     /// What the peer asked for with the packet at `psn` failed here, by copy `number`.
     #[cold]
-    pub(in crate::engine::net) fn fail_response(
-        &mut self,
-        slot: QpSlot,
-        number: u64,
-        psn: Psn,
-        rule: Rule,
-    ) {
+    pub(crate) fn fail_response(&mut self, slot: QpSlot, number: u64, psn: Psn, rule: Rule) {
         let held = self.bounce(slot).map(|(bounce, _)| bounce.take_unfounded(number));
         for held in held.into_iter().flatten() {
             self.give_back(slot, &held);

@@ -10,26 +10,22 @@
 //! few. That somebody rang by a register that was not known to be theirs, and was overwritten, is
 //! found by a look now and then.
 
-use super::doorbell::DoorbellScanner;
-use super::queues::Queues;
 use crate::NicError;
-use crate::qp::send::{PendingDoorbell, SendQueue, Source};
-use crate::qp::{DoorbellOnly, QpState};
 use crate::slots::{QpSlot, Slot, UarSlot};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
-use warpverbs_mem::{Kind, Region, RegisterPage, SmallBuf};
+use warpverbs_mem::{Region, RegisterPage, SmallBuf};
 use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_mlx5::num::Qpn;
 
 /// Pages of which one slice looks at a register.
-const WINDOW: usize = 64;
+pub(super) const WINDOW: usize = 64;
 /// Records that one slice looks at because a register changed.
-const RECORDS: usize = 16;
+pub(super) const RECORDS: usize = 16;
 /// QPs whose records are looked at in every slice.
-const HOT: usize = 8;
+pub(super) const HOT: usize = 8;
 /// Slices between two looks at records that are copied now and then.
-const LATER: u64 = 2048;
+pub(super) const LATER: u64 = 2048;
 /// Every register of a page, as bits.
 const ALL: u8 = (1 << RegisterPage::REGISTERS) - 1;
 /// Pages of a NIC at most.
@@ -108,18 +104,18 @@ impl Members {
 #[derive(Debug, Default)]
 pub(crate) struct Uars {
     /// A page that was removed has an empty one in its place, so that looking needs no check.
-    pages: Vec<RegisterPage>,
+    pub(super) pages: Vec<RegisterPage>,
     members: Vec<Option<Members>>,
     /// Values last seen, by register and page.
     seen: [Vec<u64>; RegisterPage::REGISTERS],
     /// The register whose turn it is, and the first page of this slice.
-    register: usize,
-    page: usize,
+    pub(super) register: usize,
+    pub(super) page: usize,
     /// Pages with records to be looked at, and with those that are looked at now and then.
     due: VecDeque<UarSlot>,
-    later: VecDeque<UarSlot>,
+    pub(super) later: VecDeque<UarSlot>,
     /// QPs that were rung last, and which of them makes room for the next.
-    hot: ArrayVec<QpSlot, HOT>,
+    pub(super) hot: ArrayVec<QpSlot, HOT>,
     oldest: usize,
 }
 
@@ -223,7 +219,7 @@ impl Uars {
 
     /// The next page of this slice whose register has a new value, and the value.
     #[inline]
-    fn next_change(&mut self, end: usize) -> Option<(UarSlot, [u8; 8])> {
+    pub(super) fn next_change(&mut self, end: usize) -> Option<(UarSlot, [u8; 8])> {
         let (register, from) = (self.register, self.page);
         let (pages, seen) = (&self.pages[from..end], &mut self.seen[register][from..end]);
         let Some(at) = RegisterPage::find_change(pages, register, seen) else {
@@ -237,14 +233,14 @@ impl Uars {
     }
 
     /// The slice has looked at its pages.
-    fn end_slice(&mut self) {
+    pub(super) fn end_slice(&mut self) {
         if self.page == self.pages.len() {
             (self.page, self.register) = (0, (self.register + 1) % RegisterPage::REGISTERS);
         }
     }
 
     /// The QP's record is looked at in every slice.
-    fn heat(&mut self, qp: QpSlot) {
+    pub(super) fn heat(&mut self, qp: QpSlot) {
         if self.hot.contains(&qp) {
             return;
         }
@@ -257,7 +253,7 @@ impl Uars {
 
     /// All records of the page are to be looked at, beginning where the last look has ended, because
     /// these registers have changed.
-    fn look_at_all(&mut self, slot: UarSlot, changed: u8) {
+    pub(super) fn look_at_all(&mut self, slot: UarSlot, changed: u8) {
         let Some(members) = self.members(slot) else { return };
         // A QP by itself is the one that is named.
         let all = if members.all.len() > 1 { members.all.len() } else { 0 };
@@ -274,7 +270,7 @@ impl Uars {
     }
 
     /// The QP, whose record must be copied, is rung by the register of this slice.
-    fn rung_by(&mut self, page: UarSlot, qp: QpSlot) {
+    pub(super) fn rung_by(&mut self, page: UarSlot, qp: QpSlot) {
         let register = 1 << self.register;
         let Some(members) = self.members(page) else { return };
         members.named = Some(qp);
@@ -284,7 +280,7 @@ impl Uars {
     }
 
     /// The next QP whose record is to be looked at.
-    fn next_due(&mut self) -> Option<QpSlot> {
+    pub(super) fn next_due(&mut self) -> Option<QpSlot> {
         let page = *self.due.front()?;
         let members = self.members(page);
         let (qp, more) = members.map_or((None, false), |all| (all.next_due(), all.due > 0));
@@ -295,7 +291,7 @@ impl Uars {
     }
 
     /// As [`Self::next_due`], of those that are looked at now and then.
-    fn next_later(&mut self) -> Option<QpSlot> {
+    pub(super) fn next_later(&mut self) -> Option<QpSlot> {
         let page = *self.later.front()?;
         let members = self.members(page);
         let (qp, more) = members.map_or((None, false), |all| (all.next_later(), all.later > 0));
@@ -303,117 +299,5 @@ impl Uars {
             self.later.pop_front();
         }
         qp
-    }
-}
-
-impl DoorbellScanner {
-    /// Looks at one register of each page, and at the records that are due. Whether work was
-    /// announced.
-    #[inline]
-    pub(super) fn scan_uars(&mut self, queues: &mut Queues) -> bool {
-        if self.uars.is_empty() { false } else { self.scan_pages(queues) }
-    }
-
-    fn scan_pages(&mut self, queues: &mut Queues) -> bool {
-        let mut rung = false;
-        for i in 0..HOT {
-            let Some(&slot) = self.uars.hot.get(i) else { break };
-            rung |= self.look(queues, slot);
-        }
-        let end = (self.uars.page + WINDOW).min(self.uars.pages.len());
-        while let Some((page, bytes)) = self.uars.next_change(end) {
-            rung |= self.ring_register(queues, page, bytes);
-        }
-        self.uars.end_slice();
-        for _ in 0..RECORDS {
-            let Some(slot) = self.uars.next_due() else { break };
-            rung |= self.look_anew(queues, slot);
-        }
-        if !self.uars.later.is_empty()
-            && queues.completer.steps.is_multiple_of(LATER)
-            && let Some(slot) = self.uars.next_later()
-        {
-            rung |= self.look_anew(queues, slot);
-        }
-        rung
-    }
-
-    /// Looks at a record that may have changed. Whether it announced something.
-    pub(super) fn look_anew(&mut self, queues: &mut Queues, slot: QpSlot) -> bool {
-        if !self.fetch_record(queues, slot) {
-            return true;
-        }
-        let rung = self.look(queues, slot);
-        if rung {
-            self.uars.heat(slot);
-        }
-        rung
-    }
-
-    /// Looks at the record of a QP, unless doorbells alone count. Whether it announced something. One
-    /// that must be copied has nothing new unless it was fetched.
-    #[inline]
-    fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
-        let Some(q) = queues.tables.sends.get(slot) else { return false };
-        q.record.send() != q.posted as u16
-            && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
-            && self.poll_record(queues, slot)
-    }
-
-    /// A register of `page` has a new value.
-    fn ring_register(&mut self, queues: &mut Queues, page: UarSlot, bytes: [u8; 8]) -> bool {
-        self.uars.look_at_all(page, 1 << self.uars.register);
-        let bell = Doorbell::parse(bytes);
-        // Whatever else the value is, others may have been overwritten by it.
-        let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn().get()) else { return false };
-        let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
-        let Source::Uar { page: own, now, .. } = q.source else { return false };
-        if own != page || matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return false;
-        }
-        let (next, before) = (bell.next().0, q.posted);
-        self.uars.heat(slot);
-        let copied = q.record.kind() != Kind::Host;
-        if copied {
-            self.uars.rung_by(page, slot);
-            q.switch(queues.consume_only);
-            begin(q, next);
-        }
-        if now == DoorbellOnly::Always {
-            q.stats.doorbells += 1;
-            self.announce(queues, slot, next);
-            return true;
-        }
-        let rung = !self.fetch_record(queues, slot) || self.poll_record(queues, slot);
-        let Some(q) = queues.tables.sends.live_mut(slot) else { return rung };
-        if copied && let Some(ring) = &mut q.ring {
-            ring.forget();
-        }
-        if rung {
-            return true;
-        }
-        let no_record = before == 0 && q.record.send() == 0 && next != 0;
-        if now == DoorbellOnly::Detect && no_record {
-            let polls = match q.pending_doorbell {
-                PendingDoorbell::AwaitRecord { polls, .. } => polls,
-                _ => self.polls_of(q),
-            };
-            q.pending_doorbell = PendingDoorbell::AwaitRecord { doorbell: next, polls };
-            queues.schedule.watch(slot);
-        }
-        false
-    }
-}
-
-/// Starts to copy what a doorbell says to be announced, before the record is known to announce it:
-/// the two copies follow each other then.
-#[cold]
-fn begin(q: &mut SendQueue, next: u16) {
-    let more = u64::from(next.wrapping_sub(q.posted as u16));
-    if let Some(ring) = &mut q.ring
-        && !q.consume_only
-        && q.posted + more - q.reported <= q.depth
-    {
-        ring.begin(q.posted, q.posted + more);
     }
 }

@@ -1,6 +1,6 @@
 //! Transitions of a QP that are specific to this NIC.
 
-use super::attrs::AttrMask;
+use crate::qp::AttrMask;
 use warpverbs_rdma::{QpState, Service, Transition, TransitionError};
 
 /// Attributes that a QP of this NIC has; it has neither ports, partition keys nor alternate paths.

@@ -1,12 +1,12 @@
 //! The receive side of a QP: what it grants to its peer, and where its receives come from.
 
-use super::QpState;
-use crate::qp::payload::CqePayload;
-use crate::qp::send::Executor;
-use crate::slots::{CqSlot, QpSlot, SrqSlot};
+use super::payload::CqeTarget;
+use super::send::Executor;
+use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing};
+use warpverbs_rdma::QpState;
 
 /// Receives posted to the QP itself.
 #[derive(Debug)]
@@ -79,6 +79,30 @@ pub(crate) enum Receives {
     Shared(SrqSlot),
 }
 
+/// What the peer, or whoever sends datagrams, may do.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    pub(crate) access: Access,
+    /// Datagrams must carry it.
+    pub(crate) qkey: u32,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+}
+
+impl Default for Grants {
+    fn default() -> Self {
+        Self { access: Access::empty(), qkey: 0, min_rnr_timer: 0, max_dest_rd_atomic: 0 }
+    }
+}
+
+/// What a queue has received so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) receives: u64,
+    pub(crate) bytes: u64,
+    pub(crate) flushed: u64,
+}
+
 /// The responder's half of a QP.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
@@ -92,30 +116,18 @@ pub(crate) struct ReceiveQueue {
     pub(crate) executor: Executor,
     /// In ERR: the backend still has receives. It reports when all are flushed.
     pub(crate) flushing: bool,
-    /// Datagrams must carry it.
-    pub(crate) qkey: u32,
-    /// What the peer may do.
-    pub(crate) access: Access,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) grants: Grants,
     pub(crate) source: Receives,
     /// Receives that were taken and are not complete: their payload is in flight.
     pub(crate) open: VecDeque<u64>,
     /// Counts RESETs: deliveries of an earlier generation are dropped.
     pub(crate) generation: u32,
-    /// Slot of the CQ.
-    pub(crate) cq: CqSlot,
-    /// In its CQEs.
-    pub(crate) user_index: Option<u32>,
-    /// For CQEs in place of memory.
-    pub(crate) payload: CqePayload,
+    pub(crate) cqes: CqeTarget,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,
     /// A fault: so many messages still meet "receiver not ready".
     pub(crate) refuse: u32,
-    pub(crate) receives: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) flushed: u64,
+    pub(crate) counts: Counts,
 }
 
 impl ReceiveQueue {
@@ -141,7 +153,7 @@ impl ReceiveQueue {
             own.record.forget();
         }
         self.open.clear();
-        self.payload.clear();
+        self.cqes.payload.clear();
         self.generation = self.generation.wrapping_add(1);
         self.refuse = 0;
         self.flushing = false;

@@ -1,6 +1,5 @@
 //! Send queues that stand still until their CQ has a CQE.
 
-use super::CompletionQueue;
 use crate::slots::QpSlot;
 
 /// Indexes of CQEs have 24 bits, as in the CQ's doorbell record.
@@ -21,35 +20,26 @@ impl Waiters {
     pub(crate) fn take(&mut self) -> impl Iterator<Item = QpSlot> + use<> {
         std::mem::take(&mut self.0).into_iter().map(|(slot, _)| slot)
     }
-}
-
-/// Whether the CQE of `index` is one of the newest 2^23 of `produced`.
-fn is_reached(produced: u64, index: u32) -> bool {
-    (produced as u32).wrapping_sub(index).wrapping_sub(1) & INDEX <= INDEX >> 1
-}
-
-impl CompletionQueue {
-    /// The CQ has the CQE of `index`, of which the low 24 bits count.
-    pub(crate) fn has(&self, index: u32) -> bool {
-        is_reached(self.produced, index)
-    }
 
     /// The QP in `slot` waits for the CQE of `index`, and for no other of this CQ.
-    pub(crate) fn await_index(&mut self, slot: QpSlot, index: u32) {
-        let waiters = &mut self.waiters.0;
-        match waiters.iter_mut().find(|(waiter, _)| *waiter == slot) {
+    pub(crate) fn add(&mut self, slot: QpSlot, index: u32) {
+        match self.0.iter_mut().find(|(waiter, _)| *waiter == slot) {
             Some(waiter) => waiter.1 = index,
-            None => waiters.push((slot, index)),
+            None => self.0.push((slot, index)),
         }
     }
 
-    /// Moves the QPs whose CQE the CQ has to `woken`.
+    /// Moves the QPs whose CQE is among `produced` to `woken`.
     #[cold]
-    pub(crate) fn wake(&mut self, woken: &mut Vec<QpSlot>) {
-        let produced = self.produced;
-        let reached = self.waiters.0.extract_if(.., |(_, index)| is_reached(produced, *index));
+    pub(super) fn wake(&mut self, produced: u64, woken: &mut Vec<QpSlot>) {
+        let reached = self.0.extract_if(.., |(_, index)| is_reached(produced, *index));
         woken.extend(reached.map(|(slot, _)| slot));
     }
+}
+
+/// Whether the CQE of `index` is one of the newest 2^23 of `produced`.
+pub(super) fn is_reached(produced: u64, index: u32) -> bool {
+    (produced as u32).wrapping_sub(index).wrapping_sub(1) & INDEX <= INDEX >> 1
 }
 
 #[cfg(test)]

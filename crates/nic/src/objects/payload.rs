@@ -1,5 +1,6 @@
-//! Payload that goes into a CQE in place of memory.
+//! Where the CQEs of a queue go, and payload that goes into them in place of memory.
 
+use crate::slots::CqSlot;
 use std::collections::VecDeque;
 use warpverbs_mem::Region;
 
@@ -13,6 +14,14 @@ pub struct ScatterToCqe {
     pub requests: bool,
     /// Messages of one packet.
     pub receives: bool,
+}
+
+/// Where the CQEs of one queue go, and with what.
+#[derive(Debug)]
+pub(crate) struct CqeTarget {
+    pub(crate) cq: CqSlot,
+    pub(crate) user_index: Option<u32>,
+    pub(crate) payload: CqePayload,
 }
 
 /// The payload of one queue that waits for its CQE.

@@ -1,48 +1,41 @@
-//! A WQE from its start to its retirement.
+//! What becomes of a WQE that is to start: it was started, it has to wait, or it is refused.
 
-use super::access::Refusal;
 use crate::slots::QpSlot;
-use crate::violation::Rule;
+use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::MemError;
 use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
-use warpverbs_mlx5::flags::Completion;
-use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::Wqe;
 
-/// A WQE that was started and is not finished.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InFlight {
-    pub(crate) info: WqeInfo,
-    /// Its backend reports its completion. Otherwise it completes with the WQE before it.
-    pub(crate) away: bool,
-    /// A READ or an atomic.
-    pub(crate) reads: bool,
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Refusal {
+    /// No receive is posted; the code says how long to wait.
+    NotReady { timer: u8 },
+    /// NAK "invalid request": class A or C, the QP goes to ERR.
+    Invalid(Rule),
+    /// NAK "remote access error": class C, the QP goes to ERR.
+    Access(Rule),
+    /// NAK "remote operational error" for a fault of the receive queue: class E. The index is
+    /// that of the receive, if it was one.
+    Operational { rule: Rule, receive: Option<u64> },
+    /// The receive is too small: "invalid request" for the sender, a length error for the
+    /// receive.
+    TooLong(Rule),
+    /// A SEND_INVAL names a key that may not be invalidated: class J, no answer, the QP goes to
+    /// ERR.
+    Invalidation { rule: Rule, receive: u64 },
 }
 
-/// The part of a WQE that is needed to retire it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WqeInfo {
-    pub(crate) index: u64,
-    pub(crate) wqebbs: u64,
-    pub(crate) opcode: SendOpcode,
-    pub(crate) completion: Completion,
-    pub(crate) bytes: u64,
-    /// Bytes for the CQE.
-    pub(crate) brought: u32,
-}
-
-impl WqeInfo {
-    /// Of the WQE at `index`; `brought` is set when it starts.
-    #[inline]
-    pub(crate) fn of(wqe: &Wqe<'_>, index: u64) -> Self {
-        Self {
-            index,
-            wqebbs: wqe.wqebbs() as u64,
-            opcode: wqe.op.opcode(),
-            completion: wqe.flags.completion,
-            bytes: wqe.op.byte_len(),
-            brought: 0,
+impl Refusal {
+    /// The rule that was broken, with the queue in which the fault lies.
+    pub(crate) fn rule(&self) -> Option<(QueueKind, Rule)> {
+        match *self {
+            Self::NotReady { .. } => None,
+            Self::Invalid(rule) | Self::Access(rule) | Self::Invalidation { rule, .. } => {
+                Some((QueueKind::Send, rule))
+            }
+            Self::TooLong(rule) => Some((QueueKind::Send, rule)),
+            Self::Operational { rule, .. } => Some((QueueKind::Receive, rule)),
         }
     }
 }
@@ -62,7 +55,7 @@ pub(crate) struct Started {
 pub(crate) struct Delivery {
     pub(crate) slot: QpSlot,
     pub(crate) qpn: u32,
-    /// [`ReceiveQueue::generation`] at the time.
+    /// [`ReceiveQueue::generation`](crate::objects::receive::ReceiveQueue) at the time.
     pub(crate) generation: u32,
     pub(crate) kind: ReceivedKind,
     pub(crate) index: u64,
