@@ -29,7 +29,7 @@ pub(crate) fn insert_qp(
     (send.qpn, receive.qpn) = (Qpn::new(qpn).unwrap_or_default(), qpn);
     let datagrams = send.executor == Executor::Datagram;
     let slot = tables.insert_qp(send, receive, core.doorbells.count())?;
-    core.network.conns.datagram_qps += usize::from(datagrams);
+    core.network.conns.datagrams.qps += usize::from(datagrams);
     core.doorbells.clear(slot);
     if let Some(q) = core.queues.tables.sends.live(slot) {
         core.doorbells.watch(slot, q);
@@ -43,8 +43,8 @@ pub(crate) fn insert_qp(
 /// Takes out a QP, with what it had under way.
 pub(crate) fn remove_qp(core: &mut Core, slot: QpSlot) -> Released {
     let stats = qp_stats(core, slot);
-    let datagrams = core.queues.executor(slot) == Executor::Datagram;
-    core.network.conns.datagram_qps -= usize::from(datagrams);
+    let datagrams = core.queues.tables.executor(slot) == Executor::Datagram;
+    core.network.conns.datagrams.qps -= usize::from(datagrams);
     core.queues.diagnostics.past += stats;
     let (_connection, _end) = (core.network.conns.remove(slot), core.proxy.remove(slot));
     let _loopback = core.loopback.remove(slot);
@@ -62,7 +62,12 @@ pub(crate) fn consume_only(core: &mut Core, on: bool) {
     core.doorbells.scan_all(&mut core.queues);
     if !on {
         for slot in (0..core.queues.tables.sends.high_water() as u32).map(QpSlot) {
-            core.queues.consume_announced(slot);
+            let due = |q: &&SendQueue| {
+                q.ring.consume_only && q.state == QpState::Rts && q.progress.is_due()
+            };
+            if core.queues.tables.sends.get(slot).filter(due).is_some() {
+                core.queues.consume(slot);
+            }
         }
     }
     core.queues.consume_only = on;
@@ -76,7 +81,8 @@ fn cancel_pending(core: &mut Core, slot: QpSlot) {
     {
         core.doorbells.uars.silence(page, q.qpn);
     }
-    core.queues.cancel_pending(slot);
+    core.queues.completer.forget_held(&mut core.queues.tables, slot);
+    core.queues.tables.atomics.release(slot);
 }
 
 /// Brings the QP in `slot` to another state.
@@ -150,7 +156,7 @@ pub(crate) fn query(core: &Core, slot: QpSlot) -> QpInfo {
     if q.executor == Executor::Datagram {
         attrs.sq_psn = attrs.sq_psn.and(Some(q.psn));
     }
-    if let Some((next, expected)) = core.network.conns.psns(slot) {
+    if let Some((next, expected)) = core.network.conns.ends.psns(slot) {
         attrs.sq_psn = attrs.sq_psn.and(Some(next));
         attrs.rq_psn = attrs.rq_psn.and(Some(expected));
     }
@@ -167,7 +173,7 @@ pub(crate) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
     stats.receives = rq.counts.receives;
     stats.received_bytes = rq.counts.bytes;
     stats.flushed += rq.counts.flushed;
-    if let Some(conn) = core.network.conns.conn_stats(slot) {
+    if let Some(conn) = core.network.conns.ends.conn_stats(slot) {
         stats.timeouts += conn.timeouts;
         stats.rnr_naks += conn.rnr_waits;
         stats.resent += conn.resent;

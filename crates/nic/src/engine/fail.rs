@@ -117,7 +117,7 @@ impl Queues {
             bytes: 0,
             brought: 0,
         };
-        self.pass(slot, &info);
+        self.tables.pass(slot, &info);
         self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
     }
 

@@ -162,7 +162,8 @@ impl Core {
             self.finish_ended();
         }
         let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxy());
-        self.queues.wake_waiting();
+        let Queues { schedule, tables, completer, .. } = &mut self.queues;
+        schedule.wake_waiting(&mut tables.sends, &mut completer.woken);
         let waits = served || self.network.is_network_pending() || !self.queues.schedule.is_empty();
         let idle = done == 0 && !moving && !rung && !waits;
         // Doorbell records are polled rarely while there is other work, and always when idle.
@@ -193,14 +194,14 @@ impl Core {
     /// Runs the QP in `slot`, which is taken off the run list and comes back to its end if it has
     /// more to do.
     fn run_queue(&mut self, slot: QpSlot, budget: u32) -> Ran {
-        let from = self.queues.bytes_moved(slot);
+        let from = self.queues.tables.bytes_moved(slot);
         let mut ran = Ran { done: 0, bytes: 0, moving: false };
         let mut started = 0;
         // Until a WQE needs the general way.
         let mut plain =
-            matches!(self.queues.executor(slot), Executor::Loopback | Executor::Network);
+            matches!(self.queues.tables.executor(slot), Executor::Loopback | Executor::Network);
         let again = loop {
-            ran.bytes = self.queues.bytes_moved(slot) - from;
+            ran.bytes = self.queues.tables.bytes_moved(slot) - from;
             if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
                 ran.moving |= started > 0;
                 break true;
@@ -218,7 +219,7 @@ impl Core {
                 Advance::Started => started += 1,
                 Advance::Posted(count) => started += count,
                 // The backend reports when it can go on.
-                Advance::Moving if self.queues.executor(slot).is_away() => break false,
+                Advance::Moving if self.queues.tables.executor(slot).is_away() => break false,
                 Advance::Moving => {
                     ran.moving = true;
                     break true;
@@ -260,20 +261,21 @@ impl Core {
             QpState::Rts if q.turn.deferred_error.is_some() => {
                 self.ending(|queues| queues.fail_deferred(slot))
             }
-            QpState::Rts if q.progress.next != q.progress.posted => match q.executor {
+            QpState::Rts if q.progress.is_due() => match q.executor {
                 _ if q.ring.consume_only => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
                 _ => self.start_next(slot),
             },
             QpState::Err | QpState::Sqe
-                if q.progress.next != q.progress.posted && q.progress.in_flight.is_empty() =>
+                if q.progress.is_due() && q.progress.in_flight.is_empty() =>
             {
                 self.queues.flush_next(slot);
                 Advance::Done
             }
             QpState::Sqd
                 if !q.turn.drained
-                    && (q.progress.in_flight.is_empty() || self.network.conns.is_drained(slot)) =>
+                    && (q.progress.in_flight.is_empty()
+                        || self.network.conns.ends.is_drained(slot)) =>
             {
                 q.turn.drained = true;
                 let qpn = q.qpn.get();
@@ -384,7 +386,7 @@ impl Core {
     #[cold]
     fn finish_ended(&mut self) {
         while let Some(slot) = self.queues.ended.pop_front() {
-            match self.queues.executor(slot) {
+            match self.queues.tables.executor(slot) {
                 Executor::Proxy => {
                     self.proxy.fail(slot, self.queues.time.now());
                     continue;

@@ -20,7 +20,6 @@ use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::Qpn;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_rdma::QpState;
 use zerocopy::transmute_ref;
 
 /// How far the next WQE of a QP came.
@@ -64,16 +63,6 @@ impl Queues {
         }
     }
 
-    /// Bytes that the QP in `slot` has moved so far.
-    pub(super) fn bytes_moved(&self, slot: QpSlot) -> u64 {
-        self.tables.sends.live(slot).map_or(0, |q| q.stats.bytes)
-    }
-
-    /// Which backend executes the work of the QP in `slot`.
-    pub(super) fn executor(&self, slot: QpSlot) -> Executor {
-        self.tables.sends.live(slot).map_or(Executor::Loopback, |q| q.executor)
-    }
-
     /// Puts a QP on the run list, once.
     #[inline]
     pub(crate) fn enqueue(&mut self, slot: QpSlot) {
@@ -90,11 +79,7 @@ impl Queues {
 
     /// Completes a receive with an error.
     pub(super) fn fail_receive(&mut self, slot: QpSlot, index: u64, syndrome: Syndrome) {
-        self.fail_receive_as(slot, index, (syndrome, syndrome.usual_vendor()));
-    }
-
-    /// As [`Self::fail_receive`], with the vendor's syndrome.
-    fn fail_receive_as(&mut self, slot: QpSlot, index: u64, syndrome: (Syndrome, u8)) {
+        let syndrome = (syndrome, syndrome.usual_vendor());
         self.completer.fail_receive(&mut self.tables, &self.time, slot, index, syndrome);
     }
 
@@ -102,23 +87,6 @@ impl Queues {
     pub(super) fn report_send(&mut self, slot: QpSlot, index: u64, rule: Rule) {
         let qpn = self.tables.sends.live(slot).map_or(0, |q| q.qpn.get());
         self.diagnostics.report(qpn, QueueKind::Send, index, rule);
-    }
-
-    /// Nothing that was under way for the QP in `slot` is reported any more.
-    pub(super) fn cancel_pending(&mut self, slot: QpSlot) {
-        self.completer.forget_held(&mut self.tables, slot);
-        self.tables.atomics.release(slot);
-    }
-
-    /// Raises the event that CE = 3 asks for.
-    #[inline]
-    pub(crate) fn raise_completion(&mut self, slot: QpSlot, completion: Completion) {
-        if completion == Completion::AlwaysWithEvent
-            && let Some(q) = self.tables.sends.live(slot)
-            && let Some(cq) = self.tables.cqs.get(q.cqes.cq)
-        {
-            self.diagnostics.events.push(AsyncEvent::Completion { cqn: cq.cqn });
-        }
     }
 
     /// The payload of a message is in place: its receive is completed, unless its QP is gone or
@@ -167,7 +135,7 @@ impl Queues {
             let (opcode, byte_cnt) = (info.opcode, info.brought);
             let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt };
             self.complete_send(slot, cqe, upto);
-            self.raise_completion(slot, info.completion);
+            self.diagnostics.raise_completion(&self.tables, slot, info.completion);
         }
     }
 
@@ -202,23 +170,16 @@ impl Queues {
             Stop::NoAnswer => self.retry_answer(slot, &info),
             Stop::Refused { peer, refusal } => self.refused(slot, &info, peer, refusal, None),
             Stop::Local { syndrome, rule } => {
-                self.pass(slot, &info);
+                self.tables.pass(slot, &info);
                 self.report_send(slot, info.index, rule);
                 self.fail_wqe(slot, &info, syndrome, Some(rule));
                 Advance::Done
             }
             Stop::Copy(error) => {
-                self.pass(slot, &info);
+                self.tables.pass(slot, &info);
                 self.fail_copy(slot, &info, &error);
                 Advance::Done
             }
-        }
-    }
-
-    /// The WQE counts as started.
-    pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
-        if let Some(q) = self.tables.sends.live_mut(slot) {
-            q.progress.next = info.index + info.wqebbs;
         }
     }
 
@@ -243,7 +204,7 @@ impl Queues {
             bytes: 0,
             brought: 0,
         };
-        self.pass(slot, &info);
+        self.tables.pass(slot, &info);
         self.report_send(slot, info.index, rule);
         let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
         self.fail_wqe(slot, &info, syndrome, Some(rule));
@@ -276,16 +237,6 @@ impl Queues {
         };
         self.complete_send(slot, cqe, upto);
         Advance::Done
-    }
-
-    /// A QP that only consumes is to read again what is announced from now on.
-    pub(super) fn consume_announced(&mut self, slot: QpSlot) {
-        let due = |q: &&SendQueue| {
-            q.ring.consume_only && q.state == QpState::Rts && q.progress.next != q.progress.posted
-        };
-        if self.tables.sends.get(slot).filter(due).is_some() {
-            self.consume(slot);
-        }
     }
 
     /// Starts what a backend that executes elsewhere, or loopback, has taken.
@@ -386,7 +337,7 @@ impl Queues {
             let Some(cq) = self.tables.cqs.get_mut(cq_slot).filter(|cq| cq.dead) else { continue };
             let (cqn, waiters) = (cq.cqn, cq.waiters.take());
             self.diagnostics.events.push(AsyncEvent::CqError { cqn });
-            self.fail_waiting(cq_slot, cqn, waiters);
+            self.schedule.fail_waiting(&mut self.tables.sends, cq_slot, cqn, waiters);
             let users: Vec<QpSlot> = (0..self.tables.sends.high_water() as u32)
                 .map(QpSlot)
                 .filter(|&slot| {
@@ -432,7 +383,8 @@ impl Queues {
             Report::ReceiveFailed { slot, index, syndrome } => {
                 // Else it would be flushed with those that are open.
                 if self.tables.receives.live_mut(slot).is_some_and(|rq| rq.close(index)) {
-                    self.fail_receive_as(slot, index, syndrome);
+                    let Self { completer, tables, time, .. } = self;
+                    completer.fail_receive(tables, time, slot, index, syndrome);
                 }
             }
             Report::Ready { slot } => self.enqueue(slot),

@@ -6,7 +6,6 @@ use crate::engine::copies::Fault;
 use crate::engine::outcome::Delivery;
 use crate::engine::outcome::Refusal;
 use crate::engine::queues::{Advance, Queues};
-use crate::engine::tables::Tables;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
@@ -38,7 +37,7 @@ impl Queues {
         q.stats.timeouts += 1;
         let timeout = q.attrs.timeout.and_then(ack_timeout);
         if timeout.is_some() && q.peer.retries_left == 0 {
-            self.pass(slot, info);
+            self.tables.pass(slot, info);
             self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
             return Advance::Done;
         }
@@ -58,7 +57,7 @@ impl Queues {
         q.stats.rnr_naks += 1;
         match q.peer.rnr_left {
             0 => {
-                self.pass(slot, info);
+                self.tables.pass(slot, info);
                 self.fail_wqe(slot, info, Syndrome::RnrRetryExc, None);
                 return Advance::Done;
             }
@@ -117,14 +116,6 @@ impl Queues {
         }
     }
 
-    /// The receive that a refused message fails: the one that it has `taken`, or else the next.
-    fn receive_of_refused(&mut self, peer: QpSlot, taken: Option<u64>) -> Option<u64> {
-        match taken {
-            Some(index) => self.tables.receives.live_mut(peer)?.close(index).then_some(index),
-            None => self.consume_receive(peer),
-        }
-    }
-
     /// The peer refused a request: IBTA table "responder error behaviour".
     /// `taken` is the receive of a message that was begun.
     #[cold]
@@ -166,11 +157,11 @@ impl Queues {
         self.report_refusal(slot, info, peer, &refusal);
         if let Some(syndrome) = nak {
             let rule = refusal.rule().map(|(_, rule)| rule);
-            self.pass(slot, info);
+            self.tables.pass(slot, info);
             self.fail_wqe(slot, info, syndrome, rule);
         }
         if let Some(syndrome) = receive
-            && let Some(index) = self.receive_of_refused(peer, taken)
+            && let Some(index) = self.tables.receive_of_refused(peer, taken)
         {
             self.fail_receive(peer, index, syndrome);
         }
@@ -202,21 +193,6 @@ impl Queues {
                 }
             }
             None => {}
-        }
-    }
-
-    /// Takes the next receive of the QP in `slot`, valid or not.
-    fn consume_receive(&mut self, slot: QpSlot) -> Option<u64> {
-        let Tables { receives, srqs, scratch, .. } = &mut self.tables;
-        match &mut receives.live_mut(slot)?.source {
-            Receives::None => None,
-            Receives::Own(own) => own.take_next().ok()?,
-            Receives::Shared(srq) => {
-                let srq = srqs.live_mut(*srq)?;
-                let (number, link, _) = srq.peek(scratch).ok()??;
-                srq.take(link);
-                Some(u64::from(number))
-            }
         }
     }
 }

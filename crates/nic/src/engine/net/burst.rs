@@ -3,12 +3,13 @@
 //! It reports no errors: any other WQE is left untouched for the general way
 //! ([`post`](super::post)), so the NIC behaves the same without this file.
 
-use super::{Connections, End, Outgoing, Posted};
+use super::Connections;
+use super::end::{End, Outgoing, Posted};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::tables::Tables;
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
-use crate::slots::{QpSlot, Slot};
+use crate::slots::QpSlot;
 use warpverbs_mem::{KeyTable, Kind};
 use warpverbs_mlx5::num::MAX_MESSAGE;
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -19,7 +20,7 @@ impl Connections {
     /// `budget` of them. How many.
     pub(crate) fn burst(&mut self, tables: &mut Tables, slot: QpSlot, budget: u32) -> u32 {
         let Tables { sends, keys, .. } = tables;
-        let end = self.ends.get_mut(slot.at()).and_then(Option::as_deref_mut);
+        let end = self.ends.get_mut(slot);
         let (Some(q), Some(end)) = (sends.live_mut(slot), end) else { return 0 };
         // The oldest one that is complete already is retired first.
         if !q.is_plain() || q.progress.in_flight.front().is_some_and(|first| !first.away) {
@@ -31,7 +32,7 @@ impl Connections {
         let count = (q.progress.next - first) as u32;
         if count > 0 {
             q.restore_retries();
-            self.enqueue(slot);
+            self.ends.enqueue(slot);
         }
         count
     }

@@ -1,7 +1,7 @@
 //! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
 use super::bounce::{Bounce, Pool};
-use super::{CurrentReceive, bounce};
+use super::end::CurrentReceive;
 use crate::engine::access::{self, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
 use crate::engine::outcome::Refusal;
@@ -50,7 +50,7 @@ fn right(need: Need) -> Access {
 fn reach(bounce: &mut Option<Box<Bounce>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
     match span.region.kind() {
         Kind::Host => Ok(()),
-        _ => bounce::admit(bounce, pool, span.region),
+        _ => Bounce::admit(bounce, pool, span.region),
     }
 }
 

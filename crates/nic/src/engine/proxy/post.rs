@@ -66,7 +66,7 @@ impl Proxy {
         }
         list.clear();
         let (mut listed, mut halt, is_plain) = (0, None, q.is_plain());
-        while listed < room && q.progress.next != q.progress.posted {
+        while listed < room && q.progress.is_due() {
             // Behind requests that wait for copies, all wait.
             let plain = is_plain
                 && end.waiting.parked.is_empty()

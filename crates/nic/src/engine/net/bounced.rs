@@ -1,62 +1,26 @@
-//! Connections with [bounce buffers](super): what they keep back, and what is passed on when copies
+//! Connections with [bounce buffers](super::bounce): what they keep back, and what is passed on when copies
 //! have ended.
 
-use super::super::rx::Turn;
-use super::super::tx::{TURN, request_spans};
-use super::super::{Connections, End, Network};
-use super::{Bounce, Failed, Held, Pool, Purpose};
+use super::bounce::{Bounce, Failed, Held, Pool, Purpose};
+use super::rx::Turn;
+use super::tx::{TURN, request_spans};
+use super::{Connections, Network};
 use crate::engine::access::Spans;
 use crate::engine::outcome::Refusal;
 use crate::engine::tables::Tables;
-use crate::slots::{QpSlot, Slot};
+use crate::slots::QpSlot;
 use crate::violation::Rule;
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::Access;
 use warpverbs_rc::{Payload, Transmit};
 use warpverbs_wire::Psn;
 
 /// Packets that a turn takes from a connection, whose payload shares copies.
 const GATHERED: u32 = 256;
 
-impl End {
-    /// The next completion to report.
-    pub(crate) fn poll_completion(&mut self) -> Option<warpverbs_rc::Completion> {
-        match &mut self.bounce {
-            None => self.conn.poll_completion(),
-            Some(bounce) => bounce.poll_completion(&mut self.conn),
-        }
-    }
-
-    /// No completion is kept back.
-    pub(crate) fn has_reported(&self) -> bool {
-        self.bounce.as_ref().is_none_or(|bounce| bounce.has_reported())
-    }
-
-    /// From now on payload may lie in memory such as `region`.
-    pub(crate) fn bounce_for(&mut self, pool: &mut Pool, region: &Region) -> Result<(), Rule> {
-        admit(&mut self.bounce, pool, region)
-    }
-}
-
-/// Memory such as `region` needs bounce buffers.
-#[cold]
-pub(crate) fn admit(
-    bounce: &mut Option<Box<Bounce>>,
-    pool: &mut Pool,
-    region: &Region,
-) -> Result<(), Rule> {
-    if bounce.is_none() {
-        let made = Bounce::new(pool, region).inspect_err(|error| {
-            tracing::warn!(%error, "no memory for bounce buffers");
-        });
-        *bounce = Some(made.map_err(|_| Rule::CopyFailed { kind: region.kind() })?);
-    }
-    Ok(())
-}
-
 impl Connections {
     fn bounce(&mut self, slot: QpSlot) -> Option<(&mut Bounce, &mut Pool)> {
         let Self { ends, pool, .. } = self;
-        let end = ends.get_mut(slot.at())?.as_deref_mut()?;
+        let end = ends.get_mut(slot)?;
         Some((end.bounce.as_deref_mut()?, pool))
     }
 
@@ -96,7 +60,7 @@ impl Network {
         }
         self.conns.enlist(slot);
         if taken == GATHERED || sent == TURN || !self.blocked.is_empty() {
-            self.conns.enqueue(slot);
+            self.conns.ends.enqueue(slot);
         }
     }
 }
@@ -118,7 +82,7 @@ impl Connections {
                 let Some(q) = sends.live_mut(slot) else { return };
                 let range = u64::from(offset)..u64::from(offset) + u64::from(len);
                 let mut hint = std::mem::take(&mut q.local_hint);
-                let posted = self.end(slot).and_then(|end| end.requests.get(id));
+                let posted = self.ends.get(slot).and_then(|end| end.requests.get(id));
                 let sges = posted.map_or(&[][..], |posted| posted.outgoing.sent());
                 let found = request_spans((keys, &mut hint, q.pd), sges, range, &mut spans);
                 q.local_hint = hint;
@@ -153,7 +117,7 @@ impl Connections {
         }
         for slot in std::mem::take(&mut self.bouncing) {
             if self.serve_copies_of(tables, slot, now) {
-                self.enqueue(slot);
+                self.ends.enqueue(slot);
             }
             let Some((bounce, _)) = self.bounce(slot) else { continue };
             let (copies, bytes) = bounce.take_counts();
@@ -206,7 +170,7 @@ impl Connections {
                 let kept = self.bounce(slot).is_some_and(|(bounce, _)| bounce.fail_report(id));
                 match kept {
                     true => {
-                        let end = self.end(slot);
+                        let end = self.ends.get(slot);
                         let posted = end.and_then(|end| Some((end, end.requests.get(id)?)));
                         let broken = posted.map(|(end, posted)| end.broken(posted.index, rule));
                         self.reports.extend(broken);
@@ -245,10 +209,10 @@ impl Connections {
         for held in held.into_iter().flatten() {
             self.give_back(slot, &held);
         }
-        if let Some(end) = self.end_mut(slot) {
+        if let Some(end) = self.ends.get_mut(slot) {
             end.refusal.get_or_insert(Refusal::Operational { rule, receive: None });
             end.conn.fail_response(psn);
         }
-        self.enqueue(slot);
+        self.ends.enqueue(slot);
     }
 }
