@@ -3,7 +3,6 @@
 use crate::cq::{Cq, CqInner};
 use crate::engine::{Core, Step, control, monitor, registry};
 use crate::fault::Faults;
-use crate::link::QpnPart;
 use crate::objects::cq::{CompletionQueue, CqConfig};
 use crate::objects::srq::{SharedReceiveQueue, SrqConfig};
 use crate::pd::{Mr, MrInner, Pd, PdInner};
@@ -24,6 +23,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use warpverbs_link::QpnPart;
 use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Kind, Region};
 
 /// A software NIC. Clones share it. All calls may come from any thread at any time.

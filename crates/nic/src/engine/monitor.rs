@@ -3,7 +3,6 @@
 
 use super::{Core, POLLS, control};
 use crate::event::Handler;
-use crate::link::QpnPart;
 use crate::objects::cq::Delay;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::SendQueue;
@@ -14,6 +13,7 @@ use crate::{AsyncEvent, Mtu, NicError};
 use crossbeam::channel::Receiver;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use warpverbs_link::QpnPart;
 
 /// Where peers reach the NIC, if it has a link.
 pub(crate) fn local_addr(core: &Core) -> Option<SocketAddr> {

@@ -2,7 +2,6 @@
 
 use super::atomic::AtomicGate;
 use crate::NicError;
-use crate::link::QpnPart;
 use crate::objects::cq::CompletionQueue;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
@@ -11,6 +10,7 @@ use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
 use rand::{Rng, RngExt};
 use rustc_hash::FxHashMap;
+use warpverbs_link::QpnPart;
 use warpverbs_mem::KeyTable;
 
 /// All objects of a NIC that work requests name or use.

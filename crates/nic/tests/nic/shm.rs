@@ -15,8 +15,8 @@ use warpverbs_mem::{map_sealed, sealed_memfd};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{Link, Shm};
-use warpverbs_nic::{Config, LinkKind, Mtu, NicError, QpAttrs, SoftNic, UdpConfig};
+use warpverbs_nic::link::{Link, LinkError, Shm};
+use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Of a ring's memfd.
@@ -66,12 +66,12 @@ fn an_address_is_taken_once() {
     let bind = taken.local();
     let kind = std::io::ErrorKind::AddrInUse;
     let refused = Shm::bind(&UdpConfig::at(bind)).map(|_| ());
-    assert_eq!(refused, Err(NicError::Link { addr: bind, kind }));
+    assert_eq!(refused, Err(LinkError::Open { addr: bind, kind }));
     drop(taken);
     assert!(Shm::bind(&UdpConfig::at(bind)).is_ok());
     let any = SocketAddr::from(([0, 0, 0, 0], 17));
     let refused = Shm::bind(&UdpConfig::at(any)).map(|_| ());
-    assert_eq!(refused, Err(NicError::UnspecifiedAddress { addr: any }));
+    assert_eq!(refused, Err(LinkError::UnspecifiedAddress { addr: any }));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The ends of all connections: which have something to do now, and when the others do.
 
 use super::end::End;
-use crate::link::{Link, Peer};
 use crate::slots::{QpSlot, Slot};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use warpverbs_link::{Link, Peer};
 use warpverbs_rc::{Connection, Instant, State};
 
 /// See the module.

@@ -1,8 +1,8 @@
 //! What lies around a packet in its datagram: IP and UDP headers, which the link does not show but the
 //! ICRC covers, and the route header that a datagram has in its receive.
 
-use crate::link::{Arrival, Seal};
 use std::net::SocketAddr;
+use warpverbs_link::{Arrival, Seal};
 use warpverbs_wire::{Envelope, Ip, ParseError, Transport, Udp, icrc};
 
 /// Bytes before the payload in a receive: a global route header, or the IP header at its end.

@@ -32,7 +32,6 @@ pub(super) use end::End;
 
 use super::report::Report;
 use super::tables::Tables;
-use crate::link::{Link, Peer, QpnPart};
 use crate::objects::receive::Receives;
 use crate::slots::QpSlot;
 use crate::stats::NetStats;
@@ -44,6 +43,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 use train::Train;
+use warpverbs_link::{Link, Peer, QpnPart};
 use warpverbs_rc::Instant;
 
 /// Batches received before a timer is processed: about what a socket holds.

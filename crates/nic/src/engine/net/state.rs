@@ -2,11 +2,11 @@
 
 use super::end::End;
 use super::{Connections, Network};
-use crate::link::Link;
 use crate::qp::{Path, QpAttrs};
 use crate::slots::QpSlot;
 use crate::{ModifyError, Mtu};
 use std::time::Duration;
+use warpverbs_link::Link;
 use warpverbs_rc::{AckTimeout, Config, Connection};
 use warpverbs_rdma::QpState;
 use warpverbs_wire::{Psn, Qpn, RnrTimer};

@@ -1,8 +1,8 @@
 //! Datagrams of one length that leave in one call of the link.
 
-use crate::link::{QpnPart, TrainLimits};
 use crate::slots::QpSlot;
 use std::net::SocketAddr;
+use warpverbs_link::{QpnPart, TrainLimits};
 
 /// Where a datagram goes: an address, and a part of the QP numbers there.
 pub(super) type Target = (SocketAddr, QpnPart);

@@ -1,9 +1,6 @@
 //! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
 #[cfg(feature = "udp")]
-use super::{Auto, Faulty, LinkKind, Pcap, Shm, Udp, descriptors::own};
-use super::{Link, LinkConfig};
-#[cfg(feature = "udp")]
 use crate::Clock;
 use crate::{Config, NicError};
 use std::ffi::OsString;
@@ -12,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 #[cfg(feature = "udp")]
 use std::{fs::File, io::BufWriter};
+#[cfg(feature = "udp")]
+use warpverbs_link::{Auto, Faulty, LinkKind, Pcap, Shm, Udp, descriptors::own};
+use warpverbs_link::{Link, LinkConfig};
 
 /// What gives [`Config::faults`].
 const FAULTS: &str = "WARPVERBS_FAULT";
@@ -120,7 +120,7 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Chance, FaultPlan};
+    use warpverbs_link::{Chance, FaultPlan};
 
     #[test]
     fn the_environment_gives_faults_and_a_capture() {

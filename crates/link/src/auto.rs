@@ -2,7 +2,7 @@
 
 use super::shm::Shm;
 use super::{Arrival, Link, Peer, QpnPart, Sent, TrainLimits, Udp, UdpConfig};
-use crate::{Mtu, NicError};
+use crate::{LinkError, Mtu};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Auto {
     ///
     /// # Errors
     /// As of [`Udp::bind`] and [`Shm::bind`].
-    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+    pub fn bind(config: &UdpConfig) -> Result<Self, LinkError> {
         let udp = Udp::bind(config)?;
         let at = UdpConfig { bind: udp.local(), ..*config };
         let shm = Shm::bind_part(&at, udp.qpn_part())?;

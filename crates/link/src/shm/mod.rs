@@ -9,7 +9,7 @@ mod meet;
 mod ring;
 
 use super::{Arrival, Link, Peer, QpnPart, Seal, Sent, TrainLimits, UdpConfig, named, port};
-use crate::{Mtu, NicError};
+use crate::{LinkError, Mtu};
 use meet::Purpose;
 use ring::{Consumer, Producer, RING, Record};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -97,7 +97,7 @@ impl Shm {
     ///
     /// # Errors
     /// "Any" as address; what the system refuses, such as an address in use.
-    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+    pub fn bind(config: &UdpConfig) -> Result<Self, LinkError> {
         match config.shared {
             false => Self::open(config, Purpose::Datagrams, || {
                 listen(config.bind).map(|(at, fd)| (at, None, fd))
@@ -107,13 +107,13 @@ impl Shm {
     }
 
     /// The place of `part` at an address that is shared, if there is one.
-    pub(super) fn bind_part(config: &UdpConfig, part: Option<QpnPart>) -> Result<Self, NicError> {
+    pub(super) fn bind_part(config: &UdpConfig, part: Option<QpnPart>) -> Result<Self, LinkError> {
         Self::bind_for(Purpose::Datagrams, config, part)
     }
 
     /// What shows the peers on this host that the UDP link of `part` at an address looks at its
     /// socket, and it the same of them.
-    pub(super) fn beside_udp(at: SocketAddr, part: Option<QpnPart>) -> Result<Self, NicError> {
+    pub(super) fn beside_udp(at: SocketAddr, part: Option<QpnPart>) -> Result<Self, LinkError> {
         Self::bind_for(Purpose::Looks, &UdpConfig::at(at), part)
     }
 
@@ -121,7 +121,7 @@ impl Shm {
         purpose: Purpose,
         config: &UdpConfig,
         part: Option<QpnPart>,
-    ) -> Result<Self, NicError> {
+    ) -> Result<Self, LinkError> {
         let at = config.bind;
         // Whoever had the part may be ending just now.
         let end = Instant::now() + if part.is_some() { port::LIMIT } else { Duration::ZERO };
@@ -133,11 +133,11 @@ impl Shm {
         &UdpConfig { bind, max_mtu, .. }: &UdpConfig,
         purpose: Purpose,
         listening: impl FnOnce() -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)>,
-    ) -> Result<Self, NicError> {
+    ) -> Result<Self, LinkError> {
         if bind.ip().is_unspecified() || bind.ip().is_multicast() {
-            return Err(NicError::UnspecifiedAddress { addr: bind });
+            return Err(LinkError::UnspecifiedAddress { addr: bind });
         }
-        let (local, part, listener) = listening().map_err(|error| NicError::link(bind, &error))?;
+        let (local, part, listener) = listening().map_err(|error| LinkError::open(bind, &error))?;
         Ok(Self {
             purpose,
             local,

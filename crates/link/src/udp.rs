@@ -4,7 +4,7 @@ use super::descriptors::own;
 use super::port::Place;
 use super::shm::Shm;
 use super::{Arrival, Link, Peer, QpnPart, ROCE_PORT, Seal, Sent, TrainLimits};
-use crate::{Mtu, NicError};
+use crate::{LinkError, Mtu};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -73,16 +73,16 @@ impl Udp {
     ///
     /// # Errors
     /// "Any" as address; what the system refuses, such as a port in use.
-    pub fn bind(config: &UdpConfig) -> Result<Self, NicError> {
+    pub fn bind(config: &UdpConfig) -> Result<Self, LinkError> {
         let UdpConfig { bind, max_mtu, shared } = *config;
         if bind.ip().is_unspecified() || bind.ip().is_multicast() {
-            return Err(NicError::UnspecifiedAddress { addr: bind });
+            return Err(LinkError::UnspecifiedAddress { addr: bind });
         }
         let opened = match shared {
             false => open(bind).map(|opened| (opened, None)),
             true => share(bind),
         };
-        let opened = opened.map_err(|error| NicError::link(bind, &error));
+        let opened = opened.map_err(|error| LinkError::open(bind, &error));
         let ((socket, state, local), place) = opened?;
         let part = place.as_ref().map(Place::part);
         let meeting = Shm::beside_udp(local, part);

@@ -2,18 +2,19 @@
 //!
 //! A link moves the payload of UDP datagrams: BTH to ICRC. Addresses and the rest of the headers
 //! around are its own; the NIC seals and checks the ICRC over them.
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "udp")]
 mod auto;
 mod cable;
 #[cfg(feature = "udp")]
 pub mod descriptors;
+mod error;
 mod fault;
 #[cfg(feature = "udp")]
 mod interface;
 #[cfg(feature = "udp")]
 mod named;
-mod open;
 mod part;
 mod pcap;
 mod plan;
@@ -27,6 +28,7 @@ mod udp;
 #[cfg(feature = "udp")]
 pub use auto::Auto;
 pub use cable::{Cable, cable};
+pub use error::LinkError;
 pub use fault::Faulty;
 pub use part::QpnPart;
 pub use pcap::Pcap;
@@ -36,14 +38,13 @@ pub use shm::Shm;
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpConfig};
 
-use crate::Mtu;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use warpverbs_rc::Peer;
-pub use warpverbs_rdma::ROCE_PORT;
+pub use warpverbs_rdma::{Mtu, ROCE_PORT};
 
 /// What became of datagrams handed to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

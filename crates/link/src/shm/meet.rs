@@ -3,7 +3,7 @@
 //! connection then shows when the other process ends.
 
 use super::ring::MEMORY;
-use crate::link::{QpnPart, named};
+use crate::{QpnPart, named};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::io;
