@@ -1,8 +1,8 @@
 //! What WRITEs over 127.0.0.1 cost, from one NIC to another in this process.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example net_cost
-//! WARPVERBS_LINK=shm cargo run --release -p warpverbs-nic --features test-utils --example net_cost
+//! cargo run --release -p warpverbs-nic --example net_cost
+//! WARPVERBS_LINK=shm cargo run --release -p warpverbs-nic --example net_cost
 //! ```
 //!
 //! `cost`: one thread drives both NICs in turn, so that nothing waits; instructions of the two
@@ -17,11 +17,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Port, PortConfig, connect_over, remote, sge};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Chance, FaultPlan, Faulty, Link, Udp};
-use warpverbs_nic::testing::{Port, PortConfig, connect_over, remote, sge};
 use warpverbs_nic::{
     Clock, Config, LinkConfig, Mr, Pd, QpAttrs, SoftNic, Step, UdpConfig, VirtualClock,
 };

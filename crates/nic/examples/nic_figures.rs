@@ -3,16 +3,16 @@
 //! rounds, so that other work on the machine disturbs little.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example nic_figures
+//! cargo run --release -p warpverbs-nic --example nic_figures
 //! ```
 
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Pair, Port, PortConfig, remote, sge};
 use warpverbs_mem::{Access, HostBuf, copy_on_host};
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
-use warpverbs_nic::testing::{Pair, Port, PortConfig, remote, sge};
 use warpverbs_nic::{Config, SoftNic, VirtualClock};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

@@ -3,17 +3,17 @@
 //! runs under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example proxied_cost
+//! cargo run --release -p warpverbs-nic --example proxied_cost
 //! ```
 
 mod counting;
 
 use counting::instructions;
 use std::error::Error;
+use warpverbs_dev::{Port, PortConfig, connect_proxied, sge};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
-use warpverbs_nic::testing::{Port, PortConfig, connect_proxied, sge};
 use warpverbs_nic::{
     Completion, Config, Gone, Posted, ProxyDevice, ProxyLimits, QpAttrs, RecvList, SendList,
     SoftNic,

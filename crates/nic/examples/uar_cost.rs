@@ -3,16 +3,16 @@
 //! where 4 and where 600 QPs share the registers of a page.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example uar_cost
+//! cargo run --release -p warpverbs-nic --example uar_cost
 //! ```
 
 mod counting;
 
 use counting::instructions;
 use std::error::Error;
+use warpverbs_dev::{Pair, PairConfig, PortConfig, remote, sge};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, remote, sge};
 use warpverbs_nic::{Announcement, Config, DoorbellOnly, QpAttrs, SoftNic, UarPage, VirtualClock};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -2,7 +2,7 @@
 //! `valgrind --tool=callgrind`, and WQEs per second. One WQE in 32 is signalled.
 //!
 //! ```text
-//! cargo run --release -p warpverbs-nic --features test-utils --example wqe_cost
+//! cargo run --release -p warpverbs-nic --example wqe_cost
 //! ```
 
 mod counting;
@@ -10,8 +10,8 @@ mod counting;
 use counting::instructions;
 use std::error::Error;
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Pair, PairConfig, PortConfig, remote, sge};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, remote, sge};
 
 /// WQEs between two signalled ones.
 const BATCH: usize = 32;

@@ -1,6 +1,5 @@
 //! Time as the engine sees it: the machine's clock, or one that a test turns by hand.
 
-use crate::{SoftNic, Step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,21 +24,10 @@ impl VirtualClock {
         self.0.fetch_add(nanos(by), Ordering::AcqRel);
     }
 
-    /// Goes forward by `wait`, what [`SoftNic::next_timer`] returned: a timer that is due has
+    /// Goes forward by `wait`, what [`SoftNic::next_timer`](crate::SoftNic::next_timer) returned: a timer that is due has
     /// expired only once time has passed.
     pub fn expire(&self, wait: Duration) {
         self.advance(wait.max(Duration::from_nanos(1)));
-    }
-
-    /// One slice of the work of `nic`, which uses this clock; or, if it is idle, the clock goes
-    /// forward to its next timer. False: no timer is running either.
-    pub fn drive(&self, nic: &SoftNic) -> bool {
-        if let Step::Busy(_) = nic.step() {
-            return true;
-        }
-        let wait = nic.next_timer();
-        wait.into_iter().for_each(|wait| self.expire(wait));
-        wait.is_some()
     }
 }
 

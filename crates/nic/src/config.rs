@@ -1,9 +1,9 @@
 //! What a software NIC is made with.
 
-use crate::link::FaultPlan;
 use crate::{Clock, LinkConfig, NicError};
 use std::path::PathBuf;
 use std::time::Duration;
+use warpverbs_link::FaultPlan;
 
 /// Which of the two announcements of new work counts. Correct posting code works under
 /// each of them; see `docs/nic.md`.

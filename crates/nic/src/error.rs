@@ -1,25 +1,12 @@
 //! Why a control call was refused.
 
-use crate::link::PlanError;
 use crate::qp::{AttrMask, Path};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
+use warpverbs_link::{LinkError, PlanError};
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
 use warpverbs_rdma::{Mtu, TransitionError};
-
-#[cfg(feature = "udp")]
-impl NicError {
-    /// What the system said when a link was opened at `addr`.
-    pub(crate) fn link(addr: SocketAddr, error: &std::io::Error) -> Self {
-        use rustix::io::Errno;
-        match Errno::from_io_error(error) {
-            Some(Errno::MFILE) => Self::Descriptors { addr, name: "EMFILE" },
-            Some(Errno::NFILE) => Self::Descriptors { addr, name: "ENFILE" },
-            _ => Self::Link { addr, kind: error.kind() },
-        }
-    }
-}
 
 /// A refused control call: always the caller's error, except [`NicError::Spawn`] and
 /// [`NicError::Stopped`].
@@ -122,27 +109,8 @@ pub enum NicError {
     )]
     UnfitBounceBuffer,
     /// The link could not be opened.
-    #[error("cannot open a link at {addr}: {kind}")]
-    Link {
-        /// The address to take.
-        addr: SocketAddr,
-        /// The system's error.
-        kind: std::io::ErrorKind,
-    },
-    /// The process, or the system, has no descriptor left for the link.
-    #[error("cannot open a link at {addr}: no descriptor is left ({name})")]
-    Descriptors {
-        /// The address to take.
-        addr: SocketAddr,
-        /// EMFILE: this process has as many as it may; ENFILE: the system has.
-        name: &'static str,
-    },
-    /// A link needs an address that peers can send to, not "any".
-    #[error("a link needs the address of one interface, got {addr}")]
-    UnspecifiedAddress {
-        /// The address given.
-        addr: SocketAddr,
-    },
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The capture's file could not be written.
     #[error("cannot write the capture {}: {kind}", path.display())]
     Capture {
@@ -172,7 +140,7 @@ pub enum NicError {
     #[error("WARPVERBS_LINK: {cause}")]
     LinkVariable {
         /// What is wrong with it.
-        cause: crate::link::UnknownLink,
+        cause: warpverbs_link::UnknownLink,
     },
     /// The engine's thread could not be started.
     #[error("cannot start the engine thread: {0}")]

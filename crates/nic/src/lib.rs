@@ -19,17 +19,17 @@ mod error;
 mod event;
 mod fault;
 mod give_way;
-pub mod link;
 mod nic;
+mod objects;
+mod open_link;
 mod pd;
 mod proxy_device;
 mod qp;
+mod shared;
 mod slots;
 mod srq;
 mod stats;
 mod stop;
-#[cfg(feature = "test-utils")]
-pub mod testing;
 mod thread;
 mod uar;
 mod violation;
@@ -37,15 +37,14 @@ mod violation;
 pub use arm::CompletionNotice;
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};
-pub use cq::{Cq, CqConfig, CqMode, CqeSize, Delay};
+pub use cq::Cq;
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
 pub use give_way::GiveWay;
-pub use link::{Link, LinkConfig};
-#[cfg(feature = "udp")]
-pub use link::{LinkKind, UdpConfig};
 pub use nic::SoftNic;
+pub use objects::cq::{CqConfig, CqMode, CqeSize, Delay};
+pub use objects::srq::{SrqConfig, SrqOrder};
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
     Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver, RecvList,
@@ -55,10 +54,14 @@ pub use qp::{
     Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,
     QpInfo, QpState, RqConfig, ScatterToCqe, Service, ack_timeout, rnr_delay,
 };
-pub use srq::{Srq, SrqConfig, SrqOrder};
+pub use srq::Srq;
 pub use stats::{NetStats, NicStats, OpCounts, QpStats};
 pub use stop::StopWatcher;
 pub use thread::EngineThread;
 pub use uar::UarPage;
 pub use violation::{KeySide, QueueKind, Rule, Violation};
+pub use warpverbs_link as link;
+pub use warpverbs_link::{Link, LinkConfig};
+#[cfg(feature = "udp")]
+pub use warpverbs_link::{LinkKind, UdpConfig};
 pub use warpverbs_rdma::{AsyncEvent, Completion, Mtu, Status, TransitionError};

@@ -1,116 +1,38 @@
 //! The NIC as its users hold it.
 
-use crate::cq::{CompletionQueue, Cq, CqConfig, CqInner};
-use crate::engine::{Core, SharedEnd, Step, control};
+use crate::cq::{Cq, CqInner};
+use crate::engine::{Core, Step, control, monitor, registry};
 use crate::fault::Faults;
-use crate::link::QpnPart;
+use crate::objects::cq::{CompletionQueue, CqConfig};
+use crate::objects::srq::{SharedReceiveQueue, SrqConfig};
 use crate::pd::{Mr, MrInner, Pd, PdInner};
 use crate::proxy_device::{ProxyDevice, ProxyReceiver};
 use crate::qp::{Qp, QpConfig, check_host_memory};
-use crate::srq::{SharedReceiveQueue, Srq, SrqConfig, SrqInner};
-use crate::stop::Stop;
+use crate::shared::Shared;
+use crate::srq::{Srq, SrqInner};
 use crate::thread::EngineThread;
-use crate::{AsyncEvent, Config, Link, Mtu, NicError, NicStats, StopWatcher, UarPage, Violation};
+use crate::uar::{UarInner, UarPage};
+use crate::{
+    AsyncEvent, Config, Link, Mtu, NicError, NicStats, StopWatcher, Violation, VirtualClock,
+};
 use crossbeam::channel::Receiver;
-use crossbeam::utils::CachePadded;
 use rand::SeedableRng;
 use rand::rngs::{StdRng, SysRng};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use warpverbs_link::QpnPart;
 use warpverbs_mem::{Access, DoorbellPage, HostBuf, KeyError, KeyTable, Kind, Region};
 
 /// A software NIC. Clones share it. All calls may come from any thread at any time.
 #[derive(Clone)]
 pub struct SoftNic(Arc<Shared>);
 
-/// What handles keep alive.
-pub(crate) struct Shared {
-    config: Config,
-    doorbells: Region,
-    core: Mutex<Core>,
-    /// Calls that wait for the lock; the engine thread yields to them.
-    pub(crate) waiting: CachePadded<AtomicU32>,
-    next_pd: AtomicU32,
-    stop: Stop,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftNic").field("name", &self.config.name).finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for SoftNic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl Shared {
-    /// The lock, for every thread but the engine's.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let core = self.lock_unannounced();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        core
-    }
-
-    /// The lock, for the engine thread. If a thread panicked while it held the lock, a change may
-    /// be half done: the NIC stops, and its objects may only be read or destroyed.
-    pub(crate) fn lock_unannounced(&self) -> MutexGuard<'_, Core> {
-        match self.core.lock() {
-            Ok(core) => core,
-            Err(poisoned) => {
-                self.stop(poisoned.into_inner(), "a thread panicked during a call".into());
-                self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-            }
-        }
-    }
-
-    /// The lock, to change something.
-    pub(crate) fn lock_running(&self) -> Result<MutexGuard<'_, Core>, NicError> {
-        let core = self.lock();
-        match self.stop.cause() {
-            None => Ok(core),
-            Some(cause) => Err(cause.clone()),
-        }
-    }
-
-    /// Takes something out of a NIC, also out of one that stopped.
-    pub(crate) fn take_down<T>(&self, removal: impl FnOnce(&mut Core) -> T) -> Option<T> {
-        let mut core = self.lock();
-        if self.stop.cause().is_none() {
-            return Some(removal(&mut core));
-        }
-        // In what is left of a change anything may panic; the NIC is not used again.
-        panic::catch_unwind(AssertUnwindSafe(|| removal(&mut core))).ok()
-    }
-
-    /// Stops the NIC with this cause, unless it has one. The cause is set before anybody else gets
-    /// the lock; watchers are called without it.
-    #[cold]
-    pub(crate) fn stop(&self, mut core: MutexGuard<'_, Core>, panic: String) {
-        let name = self.config.name.clone();
-        if self.stop.set(NicError::Stopped { name, panic }) {
-            core.queues.diagnostics.events.push(AsyncEvent::DeviceFatal);
-            drop(core);
-            self.stop.call_watchers();
-        }
-    }
-
-    /// Why the NIC has stopped, once that was noticed.
-    pub(crate) fn stopped(&self) -> Option<&NicError> {
-        self.stop.cause()
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 }
 
@@ -146,10 +68,8 @@ impl SoftNic {
             Some(seed) => StdRng::seed_from_u64(seed ^ 0x5eed),
             None => StdRng::try_from_rng(&mut SysRng).map_err(|_| KeyError::NoEntropy)?,
         };
-        let core = Mutex::new(Core::new(&config, page, keys, rng, link));
-        let (waiting, next_pd) = (CachePadded::default(), AtomicU32::new(1));
-        let stop = Stop::default();
-        Ok(Self(Arc::new(Shared { config, doorbells, core, waiting, next_pd, stop })))
+        let core = Core::new(&config, page, keys, rng, link);
+        Ok(Self(Arc::new(Shared::new(config, doorbells, core))))
     }
 
     /// Starts a thread that calls [`Self::step`] until the returned value is dropped.
@@ -169,16 +89,13 @@ impl SoftNic {
     /// not completed, [`AsyncEvent::DeviceFatal`] is raised, and calls that would change something
     /// are refused. `None`: it works.
     pub fn stopped(&self) -> Option<NicError> {
-        if self.0.core.is_poisoned() {
-            // The next caller of `lock` handles it.
-            drop(self.0.lock());
-        }
+        self.0.notice_panic();
         self.0.stopped().cloned()
     }
 
     /// Calls `watcher` when the NIC stops, as long as the watcher lives; at once if it has stopped.
     pub fn watch(&self, watcher: Weak<dyn StopWatcher>) {
-        self.0.stop.watch(watcher);
+        self.0.watch(watcher);
     }
 
     /// Time until a timer or a held completion is due, on the NIC's clock, if one is waited for.
@@ -188,39 +105,40 @@ impl SoftNic {
 
     /// What the NIC was made with.
     pub fn config(&self) -> &Config {
-        &self.0.config
+        self.0.config()
     }
 
     /// Where peers reach the NIC, if it has a link.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.lock().network.local()
+        monitor::local_addr(&self.0.lock())
     }
 
     /// Where the numbers of its QPs lie. NICs that share an address and port have different parts.
     pub fn qpn_part(&self) -> QpnPart {
-        self.0.lock().queues.tables.part
+        monitor::qpn_part(&self.0.lock())
     }
 
     /// What the link is and what it has used so far, in words for users; `None` without one.
     pub fn describe_link(&self) -> Option<String> {
-        self.0.lock().network.describe()
+        monitor::describe_link(&self.0.lock())
     }
 
     /// The largest path MTU of the link, if there is one.
     pub fn max_mtu(&self) -> Option<Mtu> {
-        self.0.lock().network.max_mtu()
+        monitor::max_mtu(&self.0.lock())
     }
 
     /// The doorbells of all QPs, 8 bytes each; see [`Qp::doorbell_offset`]. Whole pages, page
     /// aligned, so that they can be mapped into a GPU.
     pub fn doorbells(&self) -> &Region {
-        &self.0.doorbells
+        self.0.doorbells()
     }
 
     /// Polls the doorbell registers of `page`, 4096 bytes of host memory: 8-byte words at 0x800,
     /// 0x900, 0xa00 and 0xb00, as in mlx5's pages. For [`Announcement::Uar`](crate::Announcement).
     pub fn add_uar(&self, page: &Region) -> Result<UarPage, NicError> {
-        self.0.add_uar(page)
+        let slot = registry::insert_uar(&mut *self.0.lock_running()?, page)?;
+        Ok(UarPage(Arc::new(UarInner { nic: self.0.clone(), slot })))
     }
 
     /// From now on, or until `on` is false, the NIC only consumes: what is announced to a connected
@@ -230,14 +148,13 @@ impl SoftNic {
     /// and WQEs from there on are executed. Receives, datagrams and QPs that another device
     /// executes are not affected. For measuring posters.
     pub fn consume_only(&self, on: bool) -> Result<(), NicError> {
-        self.0.lock_running()?.consume_only(on);
+        control::consume_only(&mut *self.0.lock_running()?, on);
         Ok(())
     }
 
     /// A new protection domain.
     pub fn alloc_pd(&self) -> Pd {
-        let number = self.0.next_pd.fetch_add(1, Ordering::Relaxed);
-        Pd(Arc::new(PdInner { nic: self.0.clone(), number }))
+        Pd(Arc::new(PdInner { nic: self.0.clone(), number: self.0.next_pd() }))
     }
 
     /// Registers memory; work requests name it by its own addresses.
@@ -257,7 +174,7 @@ impl SoftNic {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
         let mut core = self.0.lock_running()?;
-        let key = core.queues.tables.keys.insert_at(pd.number(), region, access, start)?;
+        let key = registry::insert_key(&mut core, pd.number(), region, access, start)?;
         drop(core);
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region: region.clone(), start, key })))
     }
@@ -274,10 +191,8 @@ impl SoftNic {
         if !Arc::ptr_eq(&self.0, &pd.0.nic) {
             return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
         }
-        let mut core = self.0.lock_running()?;
-        let device_lkey = NonZeroU32::new(device_lkey);
-        let keys = &mut core.queues.tables.keys;
-        let key = keys.insert_proxied(pd.number(), region, access, device_lkey)?;
+        let (mut core, pd_number) = (self.0.lock_running()?, pd.number());
+        let key = registry::insert_proxied_key(&mut core, pd_number, region, access, device_lkey)?;
         drop(core);
         let (region, start) = (region.clone(), region.addr());
         Ok(Mr(Arc::new(MrInner { pd: pd.clone(), region, start, key })))
@@ -306,21 +221,17 @@ impl SoftNic {
         // The key table holds no key of the device: a poster that does not use the bounce buffer
         // has the key refused.
         let mr = self.reg_proxied_mr(pd, region, access, 0)?;
-        self.0.lock().proxy.bounce_buffers.insert(mr.lkey(), bounce_buffer, device_lkey);
+        let mut core = self.0.lock();
+        registry::insert_bounce_buffer(&mut core, mr.lkey(), bounce_buffer, device_lkey);
+        drop(core);
         Ok(mr)
     }
 
     /// A new CQ.
     pub fn create_cq(&self, config: &CqConfig) -> Result<Cq, NicError> {
-        let mut cq = CompletionQueue::new(config)?;
+        let cq = CompletionQueue::new(config)?;
         let mut core = self.0.lock_running()?;
-        let exhausted = NicError::Exhausted { what: "CQs", max: 1 << 23 };
-        let cqn = core.queues.tables.cqs.next().ok_or(exhausted.clone())? + 1;
-        cq.cqn = cqn;
-        let slot = core.queues.tables.cqs.insert(cq).ok_or(exhausted)?;
-        if config.notice.is_some() {
-            core.queues.watch_arm(slot);
-        }
+        let (slot, cqn) = registry::insert_cq(&mut core, cq, config.notice.is_some())?;
         drop(core);
         let cqe_size = config.cqe_size;
         Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn, cqe_size })))
@@ -354,16 +265,9 @@ impl SoftNic {
         if proxied {
             check_host_memory(&[&config.buf, &config.dbr])?;
         }
-        let mut srq = SharedReceiveQueue::new(pd.number(), config)?;
-        srq.proxied = proxy_device.map(SharedEnd::new);
+        let srq = SharedReceiveQueue::new(pd.number(), config)?;
         let mut core = self.0.lock_running()?;
-        let exhausted = NicError::Exhausted { what: "SRQs", max: 1 << 23 };
-        let srqn = core.queues.tables.srqs.next().ok_or(exhausted.clone())? + 1;
-        srq.srqn = srqn;
-        let slot = core.queues.tables.srqs.insert(srq).ok_or(exhausted)?;
-        if proxied {
-            core.proxy.insert_shared(slot);
-        }
+        let (slot, srqn) = registry::insert_srq(&mut core, srq, proxy_device)?;
         drop(core);
         Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn, proxied })))
     }
@@ -387,43 +291,56 @@ impl SoftNic {
     /// Raises an asynchronous event of a device that executes proxied QPs. A QP that has failed by
     /// it goes to ERR.
     pub fn raise(&self, event: AsyncEvent) {
-        control::raise(&mut self.0.lock(), event);
+        monitor::raise(&mut self.0.lock(), event);
     }
 
     /// The oldest event not yet polled.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.0.lock().queues.diagnostics.events.pop()
+        monitor::pop_event(&mut self.0.lock())
     }
 
     /// Calls `handler` for every event from now on, and at once for those not yet polled;
     /// [`Self::poll_event`] has none any more. A later handler replaces it. It is called with the
     /// NIC's lock held: it must not wait, must not call the NIC and must not hold it.
     pub fn on_event(&self, handler: impl Fn(AsyncEvent) + Send + 'static) {
-        self.0.lock().queues.diagnostics.events.hand_to(Box::new(handler));
+        monitor::hand_events_to(&mut self.0.lock(), Box::new(handler));
     }
 
     /// The violations kept since the last call, oldest first.
     pub fn take_violations(&self) -> Vec<Violation> {
-        self.0.lock().queues.diagnostics.log.take()
+        monitor::take_violations(&mut self.0.lock())
     }
 
     /// How many violations of each field there were.
     pub fn violation_counts(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().queues.diagnostics.log.counts()
+        monitor::violation_counts(&self.0.lock())
     }
 
     /// Receives every violation from now on; with `capacity` unread ones, further ones are lost.
     pub fn subscribe(&self, capacity: usize) -> Receiver<Violation> {
-        self.0.lock().queues.diagnostics.log.subscribe(capacity)
+        monitor::subscribe(&mut self.0.lock(), capacity)
     }
 
     /// Counters.
     pub fn stats(&self) -> NicStats {
-        control::nic_stats(&self.0.lock())
+        monitor::nic_stats(&self.0.lock())
     }
 
     /// Faults that a test may switch on.
     pub fn faults(&self) -> Faults<'_> {
         Faults(&self.0)
+    }
+}
+
+impl VirtualClock {
+    /// One slice of the work of `nic`, which uses this clock; or, if it is idle, the clock goes
+    /// forward to its next timer. False: no timer is running either.
+    pub fn drive(&self, nic: &SoftNic) -> bool {
+        if let Step::Busy(_) = nic.step() {
+            return true;
+        }
+        let wait = nic.next_timer();
+        wait.into_iter().for_each(|wait| self.expire(wait));
+        wait.is_some()
     }
 }

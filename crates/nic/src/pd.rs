@@ -1,6 +1,7 @@
 //! Protection domains and memory regions.
 
-use crate::nic::Shared;
+use crate::engine::registry;
+use crate::shared::Shared;
 use std::sync::Arc;
 use warpverbs_mem::Region;
 
@@ -69,10 +70,7 @@ impl Mr {
 impl Drop for MrInner {
     fn drop(&mut self) {
         // Memory is freed after the lock.
-        let mut core = self.pd.0.nic.lock();
-        let removed =
-            (core.queues.tables.keys.remove(self.key), core.proxy.bounce_buffers.remove(self.key));
-        drop(core);
+        let removed = registry::remove_key(&mut self.pd.0.nic.lock(), self.key);
         drop(removed);
     }
 }

@@ -1,8 +1,8 @@
 //! The engine's own thread.
 
 use crate::config::Idle;
-use crate::engine::{Core, Step};
-use crate::nic::Shared;
+use crate::engine::{Core, Step, monitor};
+use crate::shared::Shared;
 use crate::{GiveWay, NicError};
 use nix::sys::prctl::set_timerslack;
 use std::any::Any;
@@ -65,7 +65,7 @@ const SLACK_NS: u64 = 1000;
 /// What the engine does while idle, and the idle polls between two yields while it spins.
 fn idle_of(nic: &Shared) -> (Idle, u32) {
     let Idle { spin, yields, sleep } = nic.config().idle;
-    let cost = if nic.lock().network.polls_system() { SYSTEM_CALL } else { 1 };
+    let cost = if monitor::polls_system(&nic.lock()) { SYSTEM_CALL } else { 1 };
     (Idle { spin: spin / cost, yields: yields / cost, sleep }, BURST / cost)
 }
 
@@ -109,11 +109,11 @@ fn ends_burst(idle: u32, burst: u32) -> bool {
 fn slices(nic: &Shared, core: &mut Core, mut idle: u32, spin: u32, burst: u32) -> u32 {
     for _ in 0..SLICES {
         idle = match core.step() {
-            Step::Busy(_) if core.looking => idle,
+            Step::Busy(_) if monitor::is_looking(core) => idle,
             Step::Busy(_) => 0,
             Step::Idle => idle.saturating_add(1),
         };
-        let rests = (idle > spin || ends_burst(idle, burst)) && !core.looking;
+        let rests = (idle > spin || ends_burst(idle, burst)) && !monitor::is_looking(core);
         if rests || nic.waiting.load(Ordering::Relaxed) != 0 {
             break;
         }

@@ -1,7 +1,7 @@
 //! Pages of doorbell registers.
 
-use crate::NicError;
-use crate::nic::Shared;
+use crate::engine::registry;
+use crate::shared::Shared;
 use crate::slots::UarSlot;
 use std::sync::Arc;
 
@@ -22,17 +22,7 @@ pub(crate) struct UarInner {
 impl Drop for UarInner {
     fn drop(&mut self) {
         // Memory is freed after the lock.
-        let removed = self.nic.take_down(|core| core.remove_uar(self.slot));
+        let removed = self.nic.take_down(|core| registry::remove_uar(core, self.slot));
         drop(removed);
-    }
-}
-
-impl Shared {
-    pub(crate) fn add_uar(
-        self: &Arc<Self>,
-        page: &warpverbs_mem::Region,
-    ) -> Result<UarPage, NicError> {
-        let slot = self.lock_running()?.add_uar(page)?;
-        Ok(UarPage(Arc::new(UarInner { nic: self.clone(), slot })))
     }
 }

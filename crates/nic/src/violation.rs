@@ -1,6 +1,5 @@
 //! Violations: errors of a poster, which hardware would punish or silently execute.
 
-use crate::qp::QpState;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -11,6 +10,7 @@ use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv::RecvViolation;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeViolation;
+use warpverbs_rdma::QpState;
 pub use warpverbs_rdma::QueueKind;
 
 /// Whose key a violation is about.

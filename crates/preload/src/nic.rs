@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use warpverbs_mem::MemError;
+use warpverbs_nic::link::LinkError;
 use warpverbs_nic::{Config, EngineThread, Idle, LinkConfig, Mtu, NicError, SoftNic, UdpConfig};
 use warpverbs_uverbs::{Errno, Gid, Port, Profile, Refusal};
 
@@ -152,7 +153,10 @@ fn open(index: u32) -> Result<(SoftNic, IpAddr), NicError> {
     let mut address = addresses.next().unwrap_or(Ipv4Addr::LOCALHOST);
     loop {
         match (at(address.into(), false), addresses.next()) {
-            (Err(NicError::Link { kind: ErrorKind::AddrInUse, .. }), Some(next)) => address = next,
+            (
+                Err(NicError::Link(LinkError::Open { kind: ErrorKind::AddrInUse, .. })),
+                Some(next),
+            ) => address = next,
             (opened, _) => return opened,
         }
     }
@@ -232,8 +236,8 @@ pub(crate) fn refuse_nic(error: NicError) -> Refusal {
     let errno = match error {
         NicError::Stopped { .. } => Errno::EIO,
         NicError::Exhausted { .. } => Errno::ENOMEM,
-        NicError::Descriptors { name: "ENFILE", .. } => Errno::ENFILE,
-        NicError::Descriptors { .. } => Errno::EMFILE,
+        NicError::Link(LinkError::Descriptors { name: "ENFILE", .. }) => Errno::ENFILE,
+        NicError::Link(LinkError::Descriptors { .. }) => Errno::EMFILE,
         _ => Errno::EINVAL,
     };
     Refusal::new(errno, error.to_string())

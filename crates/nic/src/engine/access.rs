@@ -3,13 +3,13 @@
 //!
 //! A check that fails leaves no trace: receives are only looked at until [`take`].
 
-use super::in_flight::{Stop, local};
+use super::outcome::{Refusal, Stop, local};
 use crate::AsyncEvent;
-use crate::qp::receive::{ReceiveQueue, Receives};
-use crate::qp::send::SendQueue;
+use crate::objects::receive::{ReceiveQueue, Receives};
+use crate::objects::send::SendQueue;
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
-use crate::violation::{KeySide, QueueKind, Rule};
+use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use std::ops::Range;
 use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind, Span};
@@ -23,26 +23,6 @@ pub(crate) const MAX_PIECES: usize = 64;
 const MAX_MIXED: u64 = 1 << 20;
 /// Pieces of memory, in order: at most as many as a WQE has segments.
 pub(crate) type Spans<'a> = ArrayVec<Span<'a>, MAX_PIECES>;
-
-/// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Refusal {
-    /// No receive is posted; the code says how long to wait.
-    NotReady { timer: u8 },
-    /// NAK "invalid request": class A or C, the QP goes to ERR.
-    Invalid(Rule),
-    /// NAK "remote access error": class C, the QP goes to ERR.
-    Access(Rule),
-    /// NAK "remote operational error" for a fault of the receive queue: class E. The index is
-    /// that of the receive, if it was one.
-    Operational { rule: Rule, receive: Option<u64> },
-    /// The receive is too small: "invalid request" for the sender, a length error for the
-    /// receive.
-    TooLong(Rule),
-    /// A SEND_INVAL names a key that may not be invalidated: class J, no answer, the QP goes to
-    /// ERR.
-    Invalidation { rule: Rule, receive: u64 },
-}
 
 /// A receive that is looked at and not yet taken.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +38,8 @@ pub(crate) struct Receive<'a> {
 /// The QP allows this kind of request. `needed` is empty for a SEND.
 #[inline]
 pub(crate) fn check_op_valid(rq: &ReceiveQueue, needed: Access) -> Result<(), Refusal> {
-    if !rq.access.contains(needed) {
-        let (needed, granted) = (needed.bits(), rq.access.bits());
+    if !rq.grants.access.contains(needed) {
+        let (needed, granted) = (needed.bits(), rq.grants.access.bits());
         return Err(Refusal::Invalid(Rule::NotAllowed { needed, granted }));
     }
     Ok(())
@@ -68,7 +48,7 @@ pub(crate) fn check_op_valid(rq: &ReceiveQueue, needed: Access) -> Result<(), Re
 /// The QP has room for a READ or an atomic.
 #[inline]
 pub(crate) fn check_read_resource(rq: &ReceiveQueue) -> Result<(), Refusal> {
-    if rq.max_dest_rd_atomic == 0 {
+    if rq.grants.max_dest_rd_atomic == 0 {
         return Err(Refusal::Invalid(Rule::NoReadResources { attr: "max_dest_rd_atomic" }));
     }
     Ok(())
@@ -80,7 +60,7 @@ pub(crate) fn check_receive<'a>(
     srqs: &mut Slots<SrqSlot, SharedReceiveQueue>,
     scratch: &'a mut [u64; 128],
 ) -> Result<Receive<'a>, Refusal> {
-    let not_ready = Refusal::NotReady { timer: rq.min_rnr_timer };
+    let not_ready = Refusal::NotReady { timer: rq.grants.min_rnr_timer };
     if rq.refuse > 0 {
         return Err(not_ready);
     }
@@ -157,7 +137,7 @@ pub(crate) fn check_scatter<'k>(
     let (pd, hint) = match &rq.source {
         Receives::Shared(slot) => match srqs.live_mut(*slot) {
             Some(srq) => (srq.pd, &mut srq.hint),
-            None => return Err(Refusal::NotReady { timer: rq.min_rnr_timer }),
+            None => return Err(Refusal::NotReady { timer: rq.grants.min_rnr_timer }),
         },
         _ => (rq.pd, &mut rq.scatter_hint),
     };
@@ -269,20 +249,6 @@ impl Receive<'_> {
     }
 }
 
-impl Refusal {
-    /// The rule that was broken, with the queue in which the fault lies.
-    pub(crate) fn rule(&self) -> Option<(QueueKind, Rule)> {
-        match *self {
-            Self::NotReady { .. } => None,
-            Self::Invalid(rule) | Self::Access(rule) | Self::Invalidation { rule, .. } => {
-                Some((QueueKind::Send, rule))
-            }
-            Self::TooLong(rule) => Some((QueueKind::Send, rule)),
-            Self::Operational { rule, .. } => Some((QueueKind::Receive, rule)),
-        }
-    }
-}
-
 #[inline]
 fn check_message(len: u64) -> Result<(), Stop> {
     if len > MAX_MESSAGE {
@@ -338,7 +304,7 @@ pub(crate) fn check_initiator(q: &SendQueue) -> Result<(), Stop> {
     if max == 0 {
         return Err(local(Rule::NoReadResources { attr: "max_rd_atomic" }));
     }
-    if q.in_flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
+    if q.progress.in_flight.iter().filter(|flight| flight.reads).count() >= usize::from(max) {
         return Err(Stop::Drain);
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
-use crate::qp::receive::Receives;
+use crate::objects::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
+use crate::objects::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
 use warpverbs_mem::Region;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
@@ -40,14 +40,14 @@ impl Completer {
     ) {
         let Some(q) = tables.sends.live_mut(slot) else { return };
         q.stats.send_cqes += 1;
-        let (at, user_index) = (q.cq, q.user_index);
+        let (at, user_index) = (q.cqes.cq, q.cqes.user_index);
         let payload = match cqe {
-            Cqe::Requester { wqe_counter, .. } => q.payload.take(wqe_counter),
+            Cqe::Requester { wqe_counter, .. } => q.cqes.payload.take(wqe_counter),
             _ => None,
         };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
-            q.reported = upto;
+            q.progress.reported = upto;
             return self.publish(cq, at, (&cqe, user_index, payload.as_ref()));
         }
         let entry = Entry { cqe, slot, reports: Some(upto), user_index, payload };
@@ -63,9 +63,9 @@ impl Completer {
         cqe: Cqe,
     ) {
         let Some(rq) = tables.receives.live_mut(slot) else { return };
-        let (at, user_index) = (rq.cq, rq.user_index);
+        let (at, user_index) = (rq.cqes.cq, rq.cqes.user_index);
         let payload = match cqe {
-            Cqe::Receive { wqe_counter, .. } => rq.payload.take(wqe_counter),
+            Cqe::Receive { wqe_counter, .. } => rq.cqes.payload.take(wqe_counter),
             _ => None,
         };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
@@ -180,7 +180,7 @@ impl Completer {
                 if let Some(upto) = held.entry.reports
                     && let Some(q) = tables.sends.live_mut(held.entry.slot)
                 {
-                    q.reported = q.reported.max(upto);
+                    q.progress.reported = q.progress.reported.max(upto);
                 }
                 let Entry { cqe, user_index, payload, .. } = &held.entry;
                 self.publish(cq, slot, (cqe, *user_index, payload.as_ref()));

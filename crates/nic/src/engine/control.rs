@@ -1,83 +1,88 @@
 //! Control calls: making and removing QPs, their states, and counters.
 
 use super::tables::Tables;
+use super::transition::transition;
 use super::{Core, POLLS, Released};
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::{Executor, SendQueue, Source};
-use crate::qp::state::transition;
-use crate::qp::{QpAttrs, QpInfo, QpState, Service};
-use crate::slots::{QpSlot, UarSlot};
-use crate::stats::{NicStats, QpStats};
-use crate::{AsyncEvent, ModifyError, NicError};
-use warpverbs_mem::{Access, Region, RegisterPage};
+use crate::objects::receive::{Grants, ReceiveQueue};
+use crate::objects::send::{Executor, FirstError, SendQueue, Source};
+use crate::proxy_device::ProxyDevice;
+use crate::qp::{QpAttrs, QpInfo};
+use crate::slots::QpSlot;
+use crate::stats::QpStats;
+use crate::{ModifyError, NicError};
+use warpverbs_mem::Access;
+use warpverbs_mlx5::num::Qpn;
+use warpverbs_rdma::{QpState, Service};
 
-impl Core {
-    /// A free QP number.
-    pub(crate) fn draw_qpn(&mut self) -> u32 {
-        self.queues.tables.draw_qpn(&mut self.doorbells.rng)
+/// Adds a QP, whose halves have no number yet: its slot and its number, which is that of the device
+/// that executes its work, if there is one.
+pub(crate) fn insert_qp(
+    core: &mut Core,
+    (mut send, mut receive): (SendQueue, ReceiveQueue),
+    proxy_device: Option<Box<dyn ProxyDevice>>,
+) -> Result<(QpSlot, u32), NicError> {
+    let tables = &mut core.queues.tables;
+    let qpn = match &proxy_device {
+        Some(proxy_device) => tables.claim_qpn(proxy_device.qpn())?,
+        None => tables.draw_qpn(&mut core.doorbells.rng),
+    };
+    (send.qpn, receive.qpn) = (Qpn::new(qpn).unwrap_or_default(), qpn);
+    let datagrams = send.executor == Executor::Datagram;
+    let slot = tables.insert_qp(send, receive, core.doorbells.count())?;
+    core.network.conns.datagrams.qps += usize::from(datagrams);
+    core.doorbells.clear(slot);
+    if let Some(q) = core.queues.tables.sends.live(slot) {
+        core.doorbells.watch(slot, q);
     }
-
-    pub(crate) fn insert_qp(
-        &mut self,
-        send: SendQueue,
-        receive: ReceiveQueue,
-    ) -> Result<QpSlot, NicError> {
-        let datagrams = send.executor == Executor::Datagram;
-        let slot = self.queues.tables.insert_qp(send, receive, self.doorbells.count())?;
-        self.network.conns.datagram_qps += usize::from(datagrams);
-        self.doorbells.clear(slot);
-        if let Some(q) = self.queues.tables.sends.live(slot) {
-            self.doorbells.watch(slot, q);
-        }
-        Ok(slot)
+    if let Some(proxy_device) = proxy_device {
+        core.proxy.insert(slot, proxy_device);
     }
+    Ok((slot, qpn))
+}
 
-    pub(crate) fn remove_qp(&mut self, slot: QpSlot) -> Released {
-        let stats = qp_stats(self, slot);
-        let datagrams = self.queues.executor(slot) == Executor::Datagram;
-        self.network.conns.datagram_qps -= usize::from(datagrams);
-        self.queues.diagnostics.past += stats;
-        let (_connection, _end) = (self.network.conns.remove(slot), self.proxy.remove(slot));
-        let _loopback = self.loopback.remove(slot);
-        self.cancel_pending(slot);
-        self.queues.schedule.remove(slot);
-        let _queues = self.queues.tables.remove_qp(slot);
-        if let Some((q, _)) = &_queues {
-            self.doorbells.forget(slot, q);
-        }
-        Released { _queues, _end, _connection, _loopback, ..Released::default() }
+/// Takes out a QP, with what it had under way.
+pub(crate) fn remove_qp(core: &mut Core, slot: QpSlot) -> Released {
+    let stats = qp_stats(core, slot);
+    let datagrams = core.queues.tables.executor(slot) == Executor::Datagram;
+    core.network.conns.datagrams.qps -= usize::from(datagrams);
+    core.queues.diagnostics.past += stats;
+    let (_connection, _end) = (core.network.conns.remove(slot), core.proxy.remove(slot));
+    let _loopback = core.loopback.remove(slot);
+    cancel_pending(core, slot);
+    core.queues.schedule.remove(slot);
+    let _queues = core.queues.tables.remove_qp(slot);
+    if let Some((q, _)) = &_queues {
+        core.doorbells.forget(slot, q);
     }
+    Released { _queues, _end, _connection, _loopback, ..Released::default() }
+}
 
-    /// What was announced before is completed as before.
-    pub(crate) fn consume_only(&mut self, on: bool) {
-        self.doorbells.scan_all(&mut self.queues);
-        if !on {
-            for slot in (0..self.queues.tables.sends.high_water() as u32).map(QpSlot) {
-                self.queues.consume_announced(slot);
+/// What was announced before is completed as before.
+pub(crate) fn consume_only(core: &mut Core, on: bool) {
+    core.doorbells.scan_all(&mut core.queues);
+    if !on {
+        for slot in (0..core.queues.tables.sends.high_water() as u32).map(QpSlot) {
+            let due = |q: &&SendQueue| {
+                q.ring.consume_only && q.state == QpState::Rts && q.progress.is_due()
+            };
+            if core.queues.tables.sends.get(slot).filter(due).is_some() {
+                core.queues.consume(slot);
             }
         }
-        self.queues.consume_only = on;
     }
+    core.queues.consume_only = on;
+}
 
-    pub(crate) fn add_uar(&mut self, page: &Region) -> Result<UarSlot, NicError> {
-        self.doorbells.uars.add(page)
+/// Nothing that was under way for the QP in `slot` is reported any more.
+fn cancel_pending(core: &mut Core, slot: QpSlot) {
+    core.doorbells.clear(slot);
+    if let Some(q) = core.queues.tables.sends.get(slot)
+        && let Source::Uar { page, .. } = q.doorbell.source
+    {
+        core.doorbells.uars.silence(page, q.qpn);
     }
-
-    /// No QP uses the page any more. Its memory.
-    pub(crate) fn remove_uar(&mut self, slot: UarSlot) -> Option<RegisterPage> {
-        self.doorbells.uars.remove(slot)
-    }
-
-    /// Nothing that was under way for the QP in `slot` is reported any more.
-    fn cancel_pending(&mut self, slot: QpSlot) {
-        self.doorbells.clear(slot);
-        if let Some(q) = self.queues.tables.sends.get(slot)
-            && let Source::Uar { page, .. } = q.source
-        {
-            self.doorbells.uars.silence(page, q.qpn);
-        }
-        self.queues.cancel_pending(slot);
-    }
+    core.queues.completer.forget_held(&mut core.queues.tables, slot);
+    core.queues.tables.atomics.release(slot);
 }
 
 /// Brings the QP in `slot` to another state.
@@ -112,31 +117,33 @@ pub(crate) fn modify(
         released._loopback = core.loopback.remove(slot);
         released._waiting = core.proxy.reset(slot);
     }
-    (q.state, rq.state, q.drained) = (to, to, false);
+    (q.state, rq.state, q.turn.drained) = (to, to, false);
     q.attrs.merge(attrs);
     q.restore_retries();
     let merged = q.attrs;
-    q.peer_qpn = merged.dest_qpn.unwrap_or(0);
+    q.peer.qpn = merged.dest_qpn.unwrap_or(0);
     rq.peer_qpn = merged.dest_qpn;
     q.executor = q.executor.with_path(merged.path);
     rq.executor = rq.executor.with_path(merged.path);
     if q.executor == Executor::Network || to == QpState::Reset {
-        let qp = (slot, q.qpn.get(), q.depth);
+        let qp = (slot, q.qpn.get(), q.ring.depth);
         released._connection = core.network.conns.follow(qp, (from, to), &merged);
         if to == QpState::Rtr {
             let now = core.queues.time.now();
             core.network.meet(slot, now);
         }
     }
-    rq.qkey = merged.qkey.unwrap_or(0);
     if (from, to) == (QpState::Rtr, QpState::Rts) {
         q.psn = merged.sq_psn.unwrap_or(0);
     }
-    rq.access = merged.access.unwrap_or(Access::empty());
-    rq.min_rnr_timer = merged.min_rnr_timer.unwrap_or(0);
-    rq.max_dest_rd_atomic = merged.max_dest_rd_atomic.unwrap_or(0);
+    rq.grants = Grants {
+        access: merged.access.unwrap_or(Access::empty()),
+        qkey: merged.qkey.unwrap_or(0),
+        min_rnr_timer: merged.min_rnr_timer.unwrap_or(0),
+        max_dest_rd_atomic: merged.max_dest_rd_atomic.unwrap_or(0),
+    };
     if to == QpState::Reset {
-        core.cancel_pending(slot);
+        cancel_pending(core, slot);
     }
     core.queues.enqueue(slot);
     Ok(released)
@@ -149,11 +156,11 @@ pub(crate) fn query(core: &Core, slot: QpSlot) -> QpInfo {
     if q.executor == Executor::Datagram {
         attrs.sq_psn = attrs.sq_psn.and(Some(q.psn));
     }
-    if let Some((next, expected)) = core.network.conns.psns(slot) {
+    if let Some((next, expected)) = core.network.conns.ends.psns(slot) {
         attrs.sq_psn = attrs.sq_psn.and(Some(next));
         attrs.rq_psn = attrs.rq_psn.and(Some(expected));
     }
-    QpInfo { state: q.state, attrs, draining: q.state == QpState::Sqd && !q.drained }
+    QpInfo { state: q.state, attrs, draining: q.state == QpState::Sqd && !q.turn.drained }
 }
 
 /// The counters of the QP in `slot`.
@@ -163,10 +170,10 @@ pub(crate) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
         return QpStats::default();
     };
     let mut stats = q.stats;
-    stats.receives = rq.receives;
-    stats.received_bytes = rq.received_bytes;
-    stats.flushed += rq.flushed;
-    if let Some(conn) = core.network.conns.conn_stats(slot) {
+    stats.receives = rq.counts.receives;
+    stats.received_bytes = rq.counts.bytes;
+    stats.flushed += rq.counts.flushed;
+    if let Some(conn) = core.network.conns.ends.conn_stats(slot) {
         stats.timeouts += conn.timeouts;
         stats.rnr_naks += conn.rnr_waits;
         stats.resent += conn.resent;
@@ -174,37 +181,12 @@ pub(crate) fn qp_stats(core: &Core, slot: QpSlot) -> QpStats {
     stats
 }
 
-/// The counters of the NIC.
-pub(crate) fn nic_stats(core: &Core) -> NicStats {
-    let tables = &core.queues.tables;
-    let mut qps = core.queues.diagnostics.past;
-    for q in tables.sends.iter() {
-        qps += qp_stats(core, q.slot);
-    }
-    NicStats {
-        qps,
-        live_qps: tables.by_qpn.len() as u64,
-        live_keys: tables.keys.len() as u64,
-        steps: core.queues.completer.steps,
-        violations: core.queues.diagnostics.log.total,
-        events_lost: core.queues.diagnostics.events.lost,
-        stale_slots: tables.stale(),
-        net: core.network.conns.stats,
-    }
+/// The attributes of the QP in `slot`, as they were given.
+pub(crate) fn attrs(core: &Core, slot: QpSlot) -> QpAttrs {
+    core.queues.tables.sends.live(slot).map_or(QpAttrs::default(), |q| q.attrs)
 }
 
-/// An event of a device that executes work.
-pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
-    core.queues.diagnostics.events.push(event);
-    let (AsyncEvent::QpFatal { qpn, .. }
-    | AsyncEvent::QpAccessError { qpn }
-    | AsyncEvent::QpRequestError { qpn }) = event
-    else {
-        return;
-    };
-    let slot = core.queues.tables.by_qpn.get(&qpn).copied();
-    if let Some(slot) = slot.filter(|&slot| core.proxy.has(slot)) {
-        core.poll_proxied(slot, POLLS);
-        core.ending(|queues| queues.end(slot, None));
-    }
+/// The first error of the send queue in `slot` since RESET.
+pub(crate) fn first_error(core: &Core, slot: QpSlot) -> Option<FirstError> {
+    core.queues.tables.sends.live(slot)?.first_error
 }

@@ -1,10 +1,10 @@
 //! Polling doorbells, and how far each send queue is announced.
 
 use super::queues::Queues;
-use super::uar::Uars;
+use super::uars::Uars;
 use crate::config::{Config, DoorbellPolicy};
-use crate::qp::send::{PendingDoorbell, SendQueue, Source};
-use crate::qp::{DoorbellOnly, QpState};
+use crate::objects::send::DoorbellOnly;
+use crate::objects::send::{PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule};
 use arrayvec::ArrayVec;
@@ -12,6 +12,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use warpverbs_mem::{DoorbellPage, Kind};
 use warpverbs_mlx5::doorbell::Doorbell;
+use warpverbs_rdma::QpState;
 
 /// Doorbells polled in one slice in addition to those of busy QPs: eight cache lines.
 const WINDOW: usize = 64;
@@ -69,20 +70,20 @@ impl DoorbellScanner {
 
     /// From now on this makes work of the QP in `slot` known.
     pub(crate) fn watch(&mut self, slot: QpSlot, q: &SendQueue) {
-        match q.source {
+        match q.doorbell.source {
             Source::Doorbell => self.dense += 1,
             Source::Uar { page, .. } => {
-                self.uars.join(page, slot, q.record.kind() != Kind::Host);
+                self.uars.join(page, slot, q.doorbell.record.kind() != Kind::Host);
             }
         }
     }
 
     /// The QP in `slot` is gone.
     pub(crate) fn forget(&mut self, slot: QpSlot, q: &SendQueue) {
-        match q.source {
+        match q.doorbell.source {
             Source::Doorbell => self.dense -= 1,
             Source::Uar { page, .. } => {
-                self.uars.leave(page, slot, q.record.kind() != Kind::Host);
+                self.uars.leave(page, slot, q.doorbell.record.kind() != Kind::Host);
             }
         }
     }
@@ -169,7 +170,7 @@ impl DoorbellScanner {
             self.scan(queues);
         });
         for slot in (0..queues.tables.sends.high_water() as u32).map(QpSlot) {
-            let source = queues.tables.sends.get(slot).map(|q| q.source);
+            let source = queues.tables.sends.get(slot).map(|q| q.doorbell.source);
             if let Some(Source::Uar { .. }) = source {
                 self.look_anew(queues, slot);
             }
@@ -183,14 +184,14 @@ impl DoorbellScanner {
         if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return false;
         }
-        let record = q.record.send();
-        if record == q.posted as u16 || q.refused_record == Some(record) {
+        let record = q.doorbell.record.send();
+        if record == q.progress.posted as u16 || q.doorbell.refused_record == Some(record) {
             return false;
         }
         self.announce(queues, slot, record);
         let Some(q) = queues.tables.sends.live_mut(slot) else { return true };
         q.stats.doorbells += 1;
-        q.refused_record = (record != q.posted as u16).then_some(record);
+        q.doorbell.refused_record = (record != q.progress.posted as u16).then_some(record);
         true
     }
 
@@ -210,13 +211,13 @@ impl DoorbellScanner {
         q.stats.doorbells += 1;
         let (bell, qpn) = (Doorbell::parse(bytes), q.qpn);
         if bell.qpn() != qpn {
-            let (found, expected, at) = (bell.qpn().get(), qpn.get(), q.posted);
+            let (found, expected, at) = (bell.qpn().get(), qpn.get(), q.progress.posted);
             let rule = Rule::DoorbellQpn { found, expected };
             return queues.diagnostics.report(expected, QueueKind::Send, at, rule);
         }
-        if q.lose > 0 {
-            q.lose -= 1;
-            q.pending_doorbell = PendingDoorbell::Dropped { polls: q.lose_recovery };
+        if q.doorbell.lose > 0 {
+            q.doorbell.lose -= 1;
+            q.doorbell.pending = PendingDoorbell::Dropped { polls: q.doorbell.lose_recovery };
             return queues.schedule.watch(slot);
         }
         let by_record = match self.policy {
@@ -224,12 +225,12 @@ impl DoorbellScanner {
             DoorbellPolicy::RecordFirst => true,
             DoorbellPolicy::Random => self.rng.next_u32() & 1 == 0,
             DoorbellPolicy::DropThenRecover { polls } => {
-                q.pending_doorbell = PendingDoorbell::Dropped { polls: Some(polls) };
+                q.doorbell.pending = PendingDoorbell::Dropped { polls: Some(polls) };
                 return queues.schedule.watch(slot);
             }
         };
         if !by_record {
-            q.pending_doorbell = PendingDoorbell::None;
+            q.doorbell.pending = PendingDoorbell::None;
             return self.announce(queues, slot, bell.next().0);
         }
         let polls = self.polls_of(q);
@@ -238,7 +239,7 @@ impl DoorbellScanner {
 
     /// Polls of a record that lags behind its doorbell.
     pub(super) fn polls_of(&self, q: &SendQueue) -> u32 {
-        match q.record.kind() {
+        match q.doorbell.record.kind() {
             Kind::Host => self.record_polls,
             _ => self.record_polls.min(COPIED_POLLS),
         }
@@ -256,9 +257,9 @@ impl DoorbellScanner {
             return;
         }
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
-        let record = q.record.send();
+        let record = q.doorbell.record.send();
         let lags = (doorbell.wrapping_sub(record) as i16) > 0;
-        q.pending_doorbell = if lags {
+        q.doorbell.pending = if lags {
             PendingDoorbell::AwaitRecord { doorbell, polls }
         } else {
             PendingDoorbell::None
@@ -272,7 +273,7 @@ impl DoorbellScanner {
     /// A recovery is being waited for.
     pub(crate) fn is_recovering(&self, queues: &Queues) -> bool {
         queues.schedule.watched.iter().filter_map(|&slot| queues.tables.sends.live(slot)).any(|q| {
-            match q.pending_doorbell {
+            match q.doorbell.pending {
                 PendingDoorbell::None | PendingDoorbell::Dropped { polls: None } => false,
                 PendingDoorbell::Dropped { .. } | PendingDoorbell::AwaitRecord { .. } => true,
             }
@@ -298,28 +299,29 @@ impl DoorbellScanner {
     fn poll_one(&self, queues: &mut Queues, slot: QpSlot) -> (bool, bool) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return (false, false) };
         let qpn = q.qpn.get();
-        let before = q.posted;
-        match q.pending_doorbell {
+        let before = q.progress.posted;
+        match q.doorbell.pending {
             PendingDoorbell::None | PendingDoorbell::Dropped { polls: None } => {}
             PendingDoorbell::Dropped { polls: Some(polls @ 1..) } => {
-                q.pending_doorbell = PendingDoorbell::Dropped { polls: Some(polls - 1) };
+                q.doorbell.pending = PendingDoorbell::Dropped { polls: Some(polls - 1) };
             }
             PendingDoorbell::Dropped { polls: Some(0) } => {
-                q.pending_doorbell = PendingDoorbell::None;
+                q.doorbell.pending = PendingDoorbell::None;
                 if self.fetch_record(queues, slot)
                     && let Some(q) = queues.tables.sends.live(slot)
                 {
-                    let record = q.record.send();
+                    let record = q.doorbell.record.send();
                     self.announce(queues, slot, record);
                 }
             }
             PendingDoorbell::AwaitRecord { doorbell, polls: 0 } => {
-                q.pending_doorbell = PendingDoorbell::None;
-                if q.has_no_record() {
+                q.doorbell.pending = PendingDoorbell::None;
+                if q.doorbell.has_no_record() {
                     self.announce(queues, slot, doorbell);
                     return (true, true);
                 }
-                let rule = Rule::RecordBehindDoorbell { record: q.record.send(), doorbell };
+                let rule =
+                    Rule::RecordBehindDoorbell { record: q.doorbell.record.send(), doorbell };
                 queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
             }
             PendingDoorbell::AwaitRecord { doorbell, polls } => {
@@ -328,8 +330,8 @@ impl DoorbellScanner {
         }
         let flushed = queues.flush_late_receives(slot);
         let Some(q) = queues.tables.sends.live(slot) else { return (false, flushed) };
-        let keep = q.pending_doorbell != PendingDoorbell::None || q.state == QpState::Err;
-        (keep, flushed || q.posted != before)
+        let keep = q.doorbell.pending != PendingDoorbell::None || q.state == QpState::Err;
+        (keep, flushed || q.progress.posted != before)
     }
 
     /// Brings the record of the QP in `slot`, unless doorbells alone count. What it says before RTS
@@ -337,12 +339,12 @@ impl DoorbellScanner {
     #[inline]
     pub(super) fn fetch_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         if let Some(q) = queues.tables.sends.live(slot)
-            && q.record.kind() != Kind::Host
+            && q.doorbell.record.kind() != Kind::Host
             && !matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr)
-            && !matches!(q.source, Source::Uar { now: DoorbellOnly::Always, .. })
-            && q.record.fetch().is_err()
+            && !matches!(q.doorbell.source, Source::Uar { now: DoorbellOnly::Always, .. })
+            && q.doorbell.record.fetch().is_err()
         {
-            let kind = q.record.kind();
+            let kind = q.doorbell.record.kind();
             self.fail_next(queues, slot, kind);
             return false;
         }
@@ -354,10 +356,10 @@ impl DoorbellScanner {
     fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         // What is known of the record announces nothing.
-        q.refused_record = Some(q.record.send());
+        q.doorbell.refused_record = Some(q.doorbell.record.send());
         if !q.state.flushes_sends() {
-            q.posted = q.posted.max(q.next + 1);
-            q.deferred_error = Some(Rule::CopyFailed { kind });
+            q.progress.posted = q.progress.posted.max(q.progress.next + 1);
+            q.turn.deferred_error = Some(Rule::CopyFailed { kind });
         }
         queues.enqueue(slot);
     }
@@ -366,10 +368,10 @@ impl DoorbellScanner {
     #[inline]
     pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
-        if q.consume_only != queues.consume_only {
+        if q.ring.consume_only != queues.consume_only {
             q.switch(queues.consume_only);
         }
-        let before = q.posted;
+        let before = q.progress.posted;
         match extend(q, found) {
             Announced::Nothing => return,
             Announced::More => {}
@@ -378,8 +380,9 @@ impl DoorbellScanner {
                 if fatal && !q.state.flushes_sends() {
                     // The slots that could be in use are flushed, no more. If all of them were
                     // executed, the error is that of the first WQE beyond.
-                    q.posted = (q.reported + q.depth).max(q.next + 1);
-                    q.deferred_error = Some(rule);
+                    q.progress.posted =
+                        (q.progress.reported + q.ring.depth).max(q.progress.next + 1);
+                    q.turn.deferred_error = Some(rule);
                     queues.enqueue(slot);
                 } else {
                     queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
@@ -388,11 +391,11 @@ impl DoorbellScanner {
             }
         }
         // What is not executed is not read.
-        if q.consume_only {
+        if q.ring.consume_only {
             return queues.enqueue(slot);
         }
-        if let Some(ring) = &mut q.ring
-            && ring.fetch(before, q.posted).is_err()
+        if let Some(ring) = &mut q.ring.wqes
+            && ring.fetch(before, q.progress.posted).is_err()
         {
             let kind = ring.kind();
             return self.fail_next(queues, slot, kind);
@@ -407,7 +410,7 @@ impl DoorbellScanner {
 /// Moves `posted` to the index whose low 16 bits are `found`, if it can be meant.
 #[inline]
 fn extend(q: &mut SendQueue, found: u16) -> Announced {
-    let expected = q.posted as u16;
+    let expected = q.progress.posted as u16;
     let more = found.wrapping_sub(expected);
     if more == 0 {
         return Announced::Nothing;
@@ -419,21 +422,21 @@ fn extend(q: &mut SendQueue, found: u16) -> Announced {
     if more > 1 << 15 {
         return Announced::Broken(Rule::Backward { found, expected });
     }
-    let posted = q.posted + u64::from(more);
-    let outstanding = posted - q.reported;
-    if outstanding > q.depth {
-        return Announced::Broken(Rule::BeyondRing { posted, outstanding, depth: q.depth });
+    let posted = q.progress.posted + u64::from(more);
+    let outstanding = posted - q.progress.reported;
+    if outstanding > q.ring.depth {
+        return Announced::Broken(Rule::BeyondRing { posted, outstanding, depth: q.ring.depth });
     }
-    q.posted = posted;
+    q.progress.posted = posted;
     Announced::More
 }
 
 /// Keeps copies of the WQEBBs from `before` to `posted`.
 fn remember(q: &mut SendQueue, before: u64) {
-    let Some(ring) = &q.ring else { return };
-    q.snapshot.resize(q.depth as usize, [0; 8]);
-    for index in before..q.posted {
-        q.snapshot[(index % q.depth) as usize] = ring.load(index);
+    let Some(ring) = &q.ring.wqes else { return };
+    q.ring.snapshot.resize(q.ring.depth as usize, [0; 8]);
+    for index in before..q.progress.posted {
+        q.ring.snapshot[(index % q.ring.depth) as usize] = ring.load(index);
     }
 }
 

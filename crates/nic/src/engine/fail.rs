@@ -1,13 +1,13 @@
 //! Errors: the right syndrome on both sides, QPs to ERR, the rest flushed.
 
-use super::access::Refusal;
-use super::in_flight::WqeInfo;
+use super::outcome::Refusal;
 use super::queues::Queues;
 use crate::AsyncEvent;
-use crate::qp::receive::{ReceiveQueue, Receives};
-use crate::qp::send::{Executor, FirstError};
-use crate::qp::state::{Failure, after_failure};
-use crate::qp::{OnSendError, QpState};
+use crate::engine::transition::{Failure, after_failure};
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::{ReceiveQueue, Receives};
+use crate::objects::send::OnSendError;
+use crate::objects::send::{Executor, FirstError};
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::Kind;
@@ -16,6 +16,7 @@ use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::peek;
+use warpverbs_rdma::QpState;
 use zerocopy::transmute_ref;
 
 impl Queues {
@@ -46,7 +47,7 @@ impl Queues {
             false => (syndrome, vendor),
         };
         let flushed = syndrome == Syndrome::WrFlush;
-        q.retired = info.index + info.wqebbs;
+        q.progress.retired = info.index + info.wqebbs;
         if flushed {
             q.stats.flushed += 1;
         } else {
@@ -62,7 +63,7 @@ impl Queues {
             vendor,
             srqn: 0,
         };
-        let (upto, on_error, away) = (q.retired, q.on_error, q.executor.is_away());
+        let (upto, on_error, away) = (q.progress.retired, q.on_error, q.executor.is_away());
         // CE = 1 asks for the first error alone.
         if !(flushed && info.completion == Completion::OnFirstError) {
             self.complete_send(slot, cqe, upto);
@@ -88,7 +89,7 @@ impl Queues {
         if q.state == to {
             return;
         }
-        (q.state, q.wake, q.waits) = (to, None, None);
+        (q.state, q.turn.wake, q.turn.waits) = (to, None, None);
         let qpn = q.qpn.get();
         if let Some(syndrome) = syndrome {
             self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });
@@ -109,14 +110,14 @@ impl Queues {
         let first: &[u8; 64] = transmute_ref!(&block);
         let flags = Flags::from_byte(first[11]).unwrap_or_default();
         let info = WqeInfo {
-            index: q.next,
-            wqebbs: (peek(first) as u64).min(q.posted - q.next),
+            index: q.progress.next,
+            wqebbs: (peek(first) as u64).min(q.progress.posted - q.progress.next),
             opcode: SendOpcode::from_value(first[3]),
             completion: flags.completion,
             bytes: 0,
             brought: 0,
         };
-        self.pass(slot, &info);
+        self.tables.pass(slot, &info);
         self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
     }
 
@@ -133,7 +134,7 @@ impl Queues {
             match next {
                 Ok(None) => break,
                 Ok(Some(index)) => {
-                    rq.flushed += 1;
+                    rq.counts.flushed += 1;
                     flushed += 1;
                     self.fail_receive(slot, index, Syndrome::WrFlush);
                 }
@@ -221,7 +222,7 @@ impl Queues {
     /// `broken` fails with its own syndrome.
     pub(super) fn finish_flush(&mut self, slot: QpSlot, broken: Option<(u64, Syndrome)>) {
         while let Some(flight) =
-            self.tables.sends.live_mut(slot).and_then(|q| q.in_flight.pop_front())
+            self.tables.sends.live_mut(slot).and_then(|q| q.progress.in_flight.pop_front())
         {
             self.fail_wqe(slot, &flight.info, Syndrome::WrFlush, None);
         }

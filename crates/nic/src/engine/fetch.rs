@@ -1,6 +1,6 @@
 //! From a send ring to a parsed WQE.
 
-use crate::qp::send::{Executor, SendQueue};
+use crate::objects::send::{Executor, SendQueue};
 use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
 use warpverbs_mlx5::num::WqeIndex;
@@ -17,7 +17,7 @@ pub(crate) fn read_wqe<'a>(
     index: u64,
     long: &'a mut [Block; 16],
 ) -> Result<(&'a [u8], Wqe<'a>), (u64, Rule)> {
-    let announced = q.posted - index;
+    let announced = q.progress.posted - index;
     let at = Position { qpn: q.qpn, index: WqeIndex::of(index) };
     let first: &[u8; 64] = transmute_ref!(block);
     let wqebbs = wqe::peek(first) as u64;
@@ -33,7 +33,7 @@ pub(crate) fn read_wqe<'a>(
     match parsed {
         Ok(wqe) if wqebbs <= announced => Ok((raw, wqe)),
         Ok(_) => Err((wqebbs, Rule::BeyondAnnounced { wqebbs, announced })),
-        Err(violation) => Err((wqebbs, classify(violation, block, q.depth))),
+        Err(violation) => Err((wqebbs, classify(violation, block, q.ring.depth))),
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn classify(violation: WqeViolation, block: &Block, depth: u64) -> Ru
 /// The first word that differs from what was there at the doorbell.
 pub(crate) fn rewritten(q: &SendQueue, index: u64, raw: &[u8]) -> Option<Rule> {
     for (i, now) in raw.chunks_exact(64).enumerate() {
-        let was = q.snapshot[((index + i as u64) % q.depth) as usize];
+        let was = q.ring.snapshot[((index + i as u64) % q.ring.depth) as usize];
         for (word, (now, was)) in now.chunks_exact(8).zip(was).enumerate() {
             let found = now.try_into().map_or(0, u64::from_ne_bytes);
             if found != was {

@@ -14,30 +14,31 @@ mod diagnostics;
 mod doorbell;
 mod fail;
 mod fetch;
-mod in_flight;
 mod loopback;
+pub(crate) mod monitor;
 mod net;
+mod outcome;
 mod plain;
 mod proxy;
 mod queues;
+mod registers;
+pub(crate) mod registry;
 mod report;
 mod schedule;
 mod tables;
-mod uar;
+mod transition;
+mod uars;
 mod wait;
 
-pub(crate) use in_flight::InFlight;
-pub(crate) use proxy::SharedEnd;
 pub use schedule::Step;
 
 use crate::AsyncEvent;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
-use crate::link::{Link, QpnPart};
-use crate::qp::QpState;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::{Executor, SendQueue};
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::violation::Log;
@@ -45,7 +46,6 @@ use complete::Completer;
 use diagnostics::Diagnostics;
 use doorbell::DoorbellScanner;
 use fetch::{read_wqe, rewritten};
-use in_flight::WqeInfo;
 use loopback::Loopback;
 use net::Network;
 use proxy::{Proxy, Submitted};
@@ -55,7 +55,9 @@ use rand::rngs::StdRng;
 use schedule::Scheduler;
 use std::collections::VecDeque;
 use tables::Tables;
+use warpverbs_link::{Link, QpnPart};
 use warpverbs_mem::{Block, DoorbellPage, KeyTable};
+use warpverbs_rdma::QpState;
 use zerocopy::transmute_ref;
 
 /// WQEs of one QP before the next QP runs.
@@ -68,14 +70,14 @@ const POLLS: usize = 4;
 
 /// All state of a NIC that its lock protects.
 pub(crate) struct Core {
-    pub(crate) queues: Queues,
+    queues: Queues,
     doorbells: DoorbellScanner,
     loopback: Loopback,
-    pub(crate) network: Network,
-    pub(crate) proxy: Proxy,
+    network: Network,
+    proxy: Proxy,
     slice_bytes: u64,
     /// Only doorbell registers are still to be looked at before the engine is idle.
-    pub(crate) looking: bool,
+    looking: bool,
     /// The WQEBBs of a long WQE.
     long: Box<[Block; 16]>,
 }
@@ -160,7 +162,8 @@ impl Core {
             self.finish_ended();
         }
         let served = self.serve_network() | (self.proxy.has_ends() && self.serve_proxy());
-        self.queues.wake_waiting();
+        let Queues { schedule, tables, completer, .. } = &mut self.queues;
+        schedule.wake_waiting(&mut tables.sends, &mut completer.woken);
         let waits = served || self.network.is_network_pending() || !self.queues.schedule.is_empty();
         let idle = done == 0 && !moving && !rung && !waits;
         // Doorbell records are polled rarely while there is other work, and always when idle.
@@ -191,14 +194,14 @@ impl Core {
     /// Runs the QP in `slot`, which is taken off the run list and comes back to its end if it has
     /// more to do.
     fn run_queue(&mut self, slot: QpSlot, budget: u32) -> Ran {
-        let from = self.queues.bytes_moved(slot);
+        let from = self.queues.tables.bytes_moved(slot);
         let mut ran = Ran { done: 0, bytes: 0, moving: false };
         let mut started = 0;
         // Until a WQE needs the general way.
         let mut plain =
-            matches!(self.queues.executor(slot), Executor::Loopback | Executor::Network);
+            matches!(self.queues.tables.executor(slot), Executor::Loopback | Executor::Network);
         let again = loop {
-            ran.bytes = self.queues.bytes_moved(slot) - from;
+            ran.bytes = self.queues.tables.bytes_moved(slot) - from;
             if ran.done + started >= budget || ran.bytes >= self.slice_bytes {
                 ran.moving |= started > 0;
                 break true;
@@ -216,7 +219,7 @@ impl Core {
                 Advance::Started => started += 1,
                 Advance::Posted(count) => started += count,
                 // The backend reports when it can go on.
-                Advance::Moving if self.queues.executor(slot).is_away() => break false,
+                Advance::Moving if self.queues.tables.executor(slot).is_away() => break false,
                 Advance::Moving => {
                     ran.moving = true;
                     break true;
@@ -225,7 +228,7 @@ impl Core {
             }
         };
         if let Some(q) = self.queues.tables.sends.live_mut(slot) {
-            q.queued = again;
+            q.turn.queued = again;
             if again {
                 self.queues.schedule.requeue(slot);
             }
@@ -247,31 +250,34 @@ impl Core {
     #[inline]
     fn advance(&mut self, slot: QpSlot, budget: u32) -> Advance {
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty()
+        if !q.progress.in_flight.is_empty()
             && let Some(advance) = self.advance_oldest(slot)
         {
             return advance;
         }
         let Some(q) = self.queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
         match q.state {
-            QpState::Rts if q.stuck || q.wake.is_some() => idle(q),
-            QpState::Rts if q.deferred_error.is_some() => {
+            QpState::Rts if q.turn.stuck || q.turn.wake.is_some() => idle(q),
+            QpState::Rts if q.turn.deferred_error.is_some() => {
                 self.ending(|queues| queues.fail_deferred(slot))
             }
-            QpState::Rts if q.next != q.posted => match q.executor {
-                _ if q.consume_only => self.queues.consume(slot),
+            QpState::Rts if q.progress.is_due() => match q.executor {
+                _ if q.ring.consume_only => self.queues.consume(slot),
                 Executor::Proxy => self.submit_proxied(slot, budget),
                 _ => self.start_next(slot),
             },
-            QpState::Err | QpState::Sqe if q.next != q.posted && q.in_flight.is_empty() => {
+            QpState::Err | QpState::Sqe
+                if q.progress.is_due() && q.progress.in_flight.is_empty() =>
+            {
                 self.queues.flush_next(slot);
                 Advance::Done
             }
             QpState::Sqd
-                if !q.drained
-                    && (q.in_flight.is_empty() || self.network.conns.is_drained(slot)) =>
+                if !q.turn.drained
+                    && (q.progress.in_flight.is_empty()
+                        || self.network.conns.ends.is_drained(slot)) =>
             {
-                q.drained = true;
+                q.turn.drained = true;
                 let qpn = q.qpn.get();
                 self.queues.diagnostics.events.push(AsyncEvent::SqDrained { qpn });
                 Advance::Nothing
@@ -283,9 +289,9 @@ impl Core {
     /// Lets the oldest WQE in flight go on. `None`: it waits, and a later one may start.
     fn advance_oldest(&mut self, slot: QpSlot) -> Option<Advance> {
         let q = self.queues.tables.sends.live_mut(slot)?;
-        let first = *q.in_flight.front()?;
+        let first = *q.progress.in_flight.front()?;
         if !first.away {
-            q.in_flight.pop_front();
+            q.progress.in_flight.pop_front();
             self.ending(|queues| queues.finish(slot, first.info, None));
             return Some(Advance::Done);
         }
@@ -318,8 +324,8 @@ impl Core {
     fn start_next(&mut self, slot: QpSlot) -> Advance {
         let Self { queues, network, loopback, long, .. } = self;
         let Some(q) = queues.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        let Some(ring) = &q.ring else { return Advance::Nothing };
-        let (index, executor) = (q.next, q.executor);
+        let Some(ring) = &q.ring.wqes else { return Advance::Nothing };
+        let (index, executor) = (q.progress.next, q.executor);
         let block = ring.load(index);
         let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
             Ok(read) => read,
@@ -328,7 +334,7 @@ impl Core {
                     .ending(|queues| queues.refuse(slot, transmute_ref!(&block), wqebbs, rule));
             }
         };
-        if !q.snapshot.is_empty()
+        if !q.ring.snapshot.is_empty()
             && let Some(rule) = rewritten(q, index, raw)
         {
             // Hardware executes what it fetches.
@@ -380,7 +386,7 @@ impl Core {
     #[cold]
     fn finish_ended(&mut self) {
         while let Some(slot) = self.queues.ended.pop_front() {
-            match self.queues.executor(slot) {
+            match self.queues.tables.executor(slot) {
                 Executor::Proxy => {
                     self.proxy.fail(slot, self.queues.time.now());
                     continue;

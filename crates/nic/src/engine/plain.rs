@@ -1,6 +1,6 @@
 //! Which WQEs may take the short way: the most common kind, for which most checks are not needed.
 
-use crate::qp::send::SendQueue;
+use crate::objects::send::SendQueue;
 use warpverbs_mem::{Access, Block, KeyTable, Span};
 use warpverbs_mlx5::flags::{Completion, Flags};
 use warpverbs_mlx5::num::WqeIndex;

@@ -4,15 +4,15 @@
 use super::complete::{Completer, srqn_of};
 use super::copies::Fault;
 use super::diagnostics::Diagnostics;
-use super::in_flight::{Delivery, InFlight, Started, Stop, WqeInfo};
+use super::outcome::{Delivery, Started, Stop};
 use super::report::Report;
 use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
-use crate::qp::QpState;
-use crate::qp::send::{Executor, SendQueue};
-use crate::slots::{CqSlot, QpSlot};
+use crate::objects::in_flight::{InFlight, WqeInfo};
+use crate::objects::send::{Executor, SendQueue};
+use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
@@ -50,11 +50,6 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// The CQ at `slot` may be armed.
-    pub(crate) fn watch_arm(&mut self, slot: CqSlot) {
-        self.completer.watch_arm(slot);
-    }
-
     /// Wakes QPs whose timer has run out, and writes held CQEs that are due.
     #[inline]
     pub(super) fn go_on(&mut self) {
@@ -66,16 +61,6 @@ impl Queues {
             let now = self.time.now();
             self.completer.release_held(&mut self.tables, now);
         }
-    }
-
-    /// Bytes that the QP in `slot` has moved so far.
-    pub(super) fn bytes_moved(&self, slot: QpSlot) -> u64 {
-        self.tables.sends.live(slot).map_or(0, |q| q.stats.bytes)
-    }
-
-    /// Which backend executes the work of the QP in `slot`.
-    pub(super) fn executor(&self, slot: QpSlot) -> Executor {
-        self.tables.sends.live(slot).map_or(Executor::Loopback, |q| q.executor)
     }
 
     /// Puts a QP on the run list, once.
@@ -94,11 +79,7 @@ impl Queues {
 
     /// Completes a receive with an error.
     pub(super) fn fail_receive(&mut self, slot: QpSlot, index: u64, syndrome: Syndrome) {
-        self.fail_receive_as(slot, index, (syndrome, syndrome.usual_vendor()));
-    }
-
-    /// As [`Self::fail_receive`], with the vendor's syndrome.
-    fn fail_receive_as(&mut self, slot: QpSlot, index: u64, syndrome: (Syndrome, u8)) {
+        let syndrome = (syndrome, syndrome.usual_vendor());
         self.completer.fail_receive(&mut self.tables, &self.time, slot, index, syndrome);
     }
 
@@ -106,23 +87,6 @@ impl Queues {
     pub(super) fn report_send(&mut self, slot: QpSlot, index: u64, rule: Rule) {
         let qpn = self.tables.sends.live(slot).map_or(0, |q| q.qpn.get());
         self.diagnostics.report(qpn, QueueKind::Send, index, rule);
-    }
-
-    /// Nothing that was under way for the QP in `slot` is reported any more.
-    pub(super) fn cancel_pending(&mut self, slot: QpSlot) {
-        self.completer.forget_held(&mut self.tables, slot);
-        self.tables.atomics.release(slot);
-    }
-
-    /// Raises the event that CE = 3 asks for.
-    #[inline]
-    pub(crate) fn raise_completion(&mut self, slot: QpSlot, completion: Completion) {
-        if completion == Completion::AlwaysWithEvent
-            && let Some(q) = self.tables.sends.live(slot)
-            && let Some(cq) = self.tables.cqs.get(q.cq)
-        {
-            self.diagnostics.events.push(AsyncEvent::Completion { cqn: cq.cqn });
-        }
     }
 
     /// The payload of a message is in place: its receive is completed, unless its QP is gone or
@@ -133,8 +97,8 @@ impl Queues {
         if rq.qpn != qpn || rq.generation != delivery.generation || !rq.close(index) {
             return false;
         }
-        rq.receives += 1;
-        rq.received_bytes += u64::from(byte_cnt);
+        rq.counts.receives += 1;
+        rq.counts.bytes += u64::from(byte_cnt);
         let (pd, proxied, srqn) =
             (rq.pd, rq.executor == Executor::Proxy, srqn_of(&self.tables, slot));
         // For a proxied QP, the device has invalidated its key.
@@ -162,16 +126,16 @@ impl Queues {
         if q.state.flushes_sends() {
             return self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
         }
-        q.retired = info.index + info.wqebbs;
+        q.progress.retired = info.index + info.wqebbs;
         q.stats.wqes.add(info.opcode, 1);
         q.stats.bytes += info.bytes;
         if info.completion.is_signaled() {
-            let (qpn, upto) = (q.qpn, q.retired);
+            let (qpn, upto) = (q.qpn, q.progress.retired);
             let wqe_counter = info.index as u16;
             let (opcode, byte_cnt) = (info.opcode, info.brought);
             let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt };
             self.complete_send(slot, cqe, upto);
-            self.raise_completion(slot, info.completion);
+            self.diagnostics.raise_completion(&self.tables, slot, info.completion);
         }
     }
 
@@ -180,13 +144,13 @@ impl Queues {
         let Started { away, brought, delivery } = started;
         info.brought = brought;
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.next = info.index + info.wqebbs;
+        q.progress.next = info.index + info.wqebbs;
         q.restore_retries();
-        if !away && q.in_flight.is_empty() {
+        if !away && q.progress.in_flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
         }
-        q.in_flight.push_back(InFlight { info, away, reads: brought > 0 });
+        q.progress.in_flight.push_back(InFlight { info, away, reads: brought > 0 });
         Advance::Started
     }
 
@@ -198,7 +162,7 @@ impl Queues {
             return idle(q);
         }
         // WQEs in flight complete first: errors are reported in order, as completions are.
-        if matches!(stop, Stop::Drain) || !q.in_flight.is_empty() {
+        if matches!(stop, Stop::Drain) || !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         match stop {
@@ -206,23 +170,16 @@ impl Queues {
             Stop::NoAnswer => self.retry_answer(slot, &info),
             Stop::Refused { peer, refusal } => self.refused(slot, &info, peer, refusal, None),
             Stop::Local { syndrome, rule } => {
-                self.pass(slot, &info);
+                self.tables.pass(slot, &info);
                 self.report_send(slot, info.index, rule);
                 self.fail_wqe(slot, &info, syndrome, Some(rule));
                 Advance::Done
             }
             Stop::Copy(error) => {
-                self.pass(slot, &info);
+                self.tables.pass(slot, &info);
                 self.fail_copy(slot, &info, &error);
                 Advance::Done
             }
-        }
-    }
-
-    /// The WQE counts as started.
-    pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
-        if let Some(q) = self.tables.sends.live_mut(slot) {
-            q.next = info.index + info.wqebbs;
         }
     }
 
@@ -236,18 +193,18 @@ impl Queues {
         rule: Rule,
     ) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty() {
+        if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         let info = WqeInfo {
-            index: q.next,
-            wqebbs: wqebbs.min(q.posted - q.next),
+            index: q.progress.next,
+            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
             opcode: SendOpcode::from_value(first[3]),
             completion: Completion::Always,
             bytes: 0,
             brought: 0,
         };
-        self.pass(slot, &info);
+        self.tables.pass(slot, &info);
         self.report_send(slot, info.index, rule);
         let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
         self.fail_wqe(slot, &info, syndrome, Some(rule));
@@ -258,10 +215,10 @@ impl Queues {
     #[cold]
     pub(super) fn fail_deferred(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        if !q.in_flight.is_empty() {
+        if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
-        let Some(rule) = q.deferred_error.take() else { return Advance::Nothing };
+        let Some(rule) = q.turn.deferred_error.take() else { return Advance::Nothing };
         let block = q.next_block();
         let first: &[u8; 64] = transmute_ref!(&block);
         self.refuse(slot, first, 1, rule)
@@ -270,8 +227,8 @@ impl Queues {
     /// A QP that only consumes: everything announced is done.
     pub(super) fn consume(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        let upto = q.posted;
-        (q.next, q.retired) = (upto, upto);
+        let upto = q.progress.posted;
+        (q.progress.next, q.progress.retired) = (upto, upto);
         let cqe = Cqe::Requester {
             qpn: q.qpn,
             wqe_counter: (upto - 1) as u16,
@@ -280,14 +237,6 @@ impl Queues {
         };
         self.complete_send(slot, cqe, upto);
         Advance::Done
-    }
-
-    /// A QP that only consumes is to read again what is announced from now on.
-    pub(super) fn consume_announced(&mut self, slot: QpSlot) {
-        let due = |q: &&SendQueue| q.consume_only && q.state == QpState::Rts && q.next != q.posted;
-        if self.tables.sends.get(slot).filter(due).is_some() {
-            self.consume(slot);
-        }
     }
 
     /// Starts what a backend that executes elsewhere, or loopback, has taken.
@@ -308,8 +257,8 @@ impl Queues {
     #[inline]
     fn executed(&mut self, slot: QpSlot, count: u32, bytes: u64, signaled: bool) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let (qpn, upto, opcode) = (q.qpn, q.next, SendOpcode::RdmaWrite);
-        q.retired = upto;
+        let (qpn, upto, opcode) = (q.qpn, q.progress.next, SendOpcode::RdmaWrite);
+        q.progress.retired = upto;
         q.restore_retries();
         q.stats.wqes.add(opcode, u64::from(count));
         q.stats.bytes += bytes;
@@ -328,7 +277,7 @@ impl Queues {
         delivery: Option<Delivery>,
         result: Result<(), Fault>,
     ) {
-        let first = self.tables.sends.live_mut(slot).and_then(|q| q.in_flight.pop_front());
+        let first = self.tables.sends.live_mut(slot).and_then(|q| q.progress.in_flight.pop_front());
         let Some(InFlight { info, .. }) = first else { return };
         debug_assert_eq!(info.index, index, "payload moves in order");
         match result {
@@ -345,8 +294,8 @@ impl Queues {
         if let Some(q) = self.tables.sends.live_mut(slot)
             && !q.state.flushes_sends()
         {
-            let (mut retired, mut bytes) = (q.retired, 0);
-            while let Some(InFlight { info, away: true, .. }) = q.in_flight.front()
+            let (mut retired, mut bytes) = (q.progress.retired, 0);
+            while let Some(InFlight { info, away: true, .. }) = q.progress.in_flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
@@ -354,17 +303,19 @@ impl Queues {
                 q.stats.wqes.add(info.opcode, 1);
                 bytes += info.bytes;
                 away += 1;
-                q.in_flight.pop_front();
+                q.progress.in_flight.pop_front();
             }
-            q.retired = retired;
+            q.progress.retired = retired;
             q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {
-            let Some(&InFlight { info, away: counts, .. }) = q.in_flight.front() else { break };
+            let Some(&InFlight { info, away: counts, .. }) = q.progress.in_flight.front() else {
+                break;
+            };
             if info.index > index {
                 break;
             }
-            q.in_flight.pop_front();
+            q.progress.in_flight.pop_front();
             away += u32::from(counts);
             match failure.filter(|_| info.index == index) {
                 Some((syndrome, vendor)) => {
@@ -386,12 +337,12 @@ impl Queues {
             let Some(cq) = self.tables.cqs.get_mut(cq_slot).filter(|cq| cq.dead) else { continue };
             let (cqn, waiters) = (cq.cqn, cq.waiters.take());
             self.diagnostics.events.push(AsyncEvent::CqError { cqn });
-            self.fail_waiting(cq_slot, cqn, waiters);
+            self.schedule.fail_waiting(&mut self.tables.sends, cq_slot, cqn, waiters);
             let users: Vec<QpSlot> = (0..self.tables.sends.high_water() as u32)
                 .map(QpSlot)
                 .filter(|&slot| {
-                    self.tables.sends.get(slot).is_some_and(|q| q.cq == cq_slot)
-                        || self.tables.receives.get(slot).is_some_and(|rq| rq.cq == cq_slot)
+                    self.tables.sends.get(slot).is_some_and(|q| q.cqes.cq == cq_slot)
+                        || self.tables.receives.get(slot).is_some_and(|rq| rq.cqes.cq == cq_slot)
                 })
                 .collect();
             for slot in users {
@@ -432,7 +383,8 @@ impl Queues {
             Report::ReceiveFailed { slot, index, syndrome } => {
                 // Else it would be flushed with those that are open.
                 if self.tables.receives.live_mut(slot).is_some_and(|rq| rq.close(index)) {
-                    self.fail_receive_as(slot, index, syndrome);
+                    let Self { completer, tables, time, .. } = self;
+                    completer.fail_receive(tables, time, slot, index, syndrome);
                 }
             }
             Report::Ready { slot } => self.enqueue(slot),
@@ -448,5 +400,5 @@ impl Queues {
 }
 
 pub(super) fn idle(q: &SendQueue) -> Advance {
-    if q.in_flight.is_empty() { Advance::Nothing } else { Advance::Moving }
+    if q.progress.in_flight.is_empty() { Advance::Nothing } else { Advance::Moving }
 }

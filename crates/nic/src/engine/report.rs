@@ -1,8 +1,8 @@
 //! What backends report. The engine acts on it: see `queues.rs`.
 
-use super::access::Refusal;
 use super::copies::Fault;
-use super::in_flight::Delivery;
+use super::outcome::Delivery;
+use super::outcome::Refusal;
 use crate::AsyncEvent;
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};

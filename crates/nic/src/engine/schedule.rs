@@ -1,7 +1,8 @@
 //! Which QPs have something to do, now or later.
 
-use crate::qp::send::SendQueue;
-use crate::slots::{QpSlot, Slots};
+use crate::objects::send::SendQueue;
+use crate::slots::{CqSlot, QpSlot, Slots};
+use crate::violation::Rule;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -31,8 +32,8 @@ impl Scheduler {
     /// Puts a QP on the run list, once.
     #[inline]
     pub(crate) fn enqueue(&mut self, q: &mut SendQueue) {
-        if !q.queued {
-            q.queued = true;
+        if !q.turn.queued {
+            q.turn.queued = true;
             self.run.push_back(q.slot);
         }
     }
@@ -66,7 +67,7 @@ impl Scheduler {
 
     /// Nothing of `q` starts before `deadline`, or at all if it is `u64::MAX`.
     pub(crate) fn sleep(&mut self, q: &mut SendQueue, deadline: u64) {
-        q.wake = Some(deadline);
+        q.turn.wake = Some(deadline);
         if deadline != u64::MAX {
             self.timers.push(Reverse((deadline, q.slot, q.qpn.get())));
         }
@@ -81,9 +82,41 @@ impl Scheduler {
             // The QP may be gone.
             if let Some(q) = sends.get_mut(slot)
                 && q.qpn.get() == qpn
-                && q.wake == Some(deadline)
+                && q.turn.wake == Some(deadline)
             {
-                q.wake = None;
+                q.turn.wake = None;
+                self.enqueue(q);
+            }
+        }
+    }
+
+    /// Puts the QPs on the run list that waited for a CQE which has come.
+    #[inline]
+    pub(crate) fn wake_waiting(
+        &mut self,
+        sends: &mut Slots<QpSlot, SendQueue>,
+        woken: &mut Vec<QpSlot>,
+    ) {
+        while let Some(slot) = woken.pop() {
+            // The QP may be gone.
+            if let Some(q) = sends.get_mut(slot) {
+                self.enqueue(q);
+            }
+        }
+    }
+
+    /// The CQ in `at`, whose number is `cqn`, gets no CQE any more: those that wait for one fail.
+    pub(crate) fn fail_waiting(
+        &mut self,
+        sends: &mut Slots<QpSlot, SendQueue>,
+        at: CqSlot,
+        cqn: u32,
+        waiters: impl Iterator<Item = QpSlot>,
+    ) {
+        for slot in waiters {
+            let q = sends.get_mut(slot).filter(|q| q.turn.waits == Some(at));
+            if let Some(q) = q {
+                q.turn.deferred_error.get_or_insert(Rule::AwaitedCq { cqn });
                 self.enqueue(q);
             }
         }

@@ -2,14 +2,15 @@
 
 use super::atomic::AtomicGate;
 use crate::NicError;
-use crate::cq::CompletionQueue;
-use crate::link::QpnPart;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::{ReceiveQueue, Receives};
+use crate::objects::send::{Executor, SendQueue};
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
 use rand::{Rng, RngExt};
 use rustc_hash::FxHashMap;
+use warpverbs_link::QpnPart;
 use warpverbs_mem::KeyTable;
 
 /// All objects of a NIC that work requests name or use.
@@ -105,6 +106,46 @@ impl Tables {
     /// The number of the QP in `slot`.
     pub(crate) fn qpn_of(&self, slot: QpSlot) -> u32 {
         self.receives.live(slot).map_or(0, |rq| rq.qpn)
+    }
+
+    /// Bytes that the QP in `slot` has moved so far.
+    pub(crate) fn bytes_moved(&self, slot: QpSlot) -> u64 {
+        self.sends.live(slot).map_or(0, |q| q.stats.bytes)
+    }
+
+    /// Which backend executes the work of the QP in `slot`.
+    pub(crate) fn executor(&self, slot: QpSlot) -> Executor {
+        self.sends.live(slot).map_or(Executor::Loopback, |q| q.executor)
+    }
+
+    /// The WQE counts as started.
+    pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
+        if let Some(q) = self.sends.live_mut(slot) {
+            q.progress.next = info.index + info.wqebbs;
+        }
+    }
+
+    /// The receive that a refused message fails: the one that it has `taken`, or else the next.
+    pub(crate) fn receive_of_refused(&mut self, peer: QpSlot, taken: Option<u64>) -> Option<u64> {
+        match taken {
+            Some(index) => self.receives.live_mut(peer)?.close(index).then_some(index),
+            None => self.consume_receive(peer),
+        }
+    }
+
+    /// Takes the next receive of the QP in `slot`, valid or not.
+    fn consume_receive(&mut self, slot: QpSlot) -> Option<u64> {
+        let Self { receives, srqs, scratch, .. } = self;
+        match &mut receives.live_mut(slot)?.source {
+            Receives::None => None,
+            Receives::Own(own) => own.take_next().ok()?,
+            Receives::Shared(srq) => {
+                let srq = srqs.live_mut(*srq)?;
+                let (number, link, _) = srq.peek(scratch).ok()??;
+                srq.take(link);
+                Some(u64::from(number))
+            }
+        }
     }
 
     /// Look-ups of objects that no longer existed: a fault of this crate, each of them.

@@ -1,11 +1,11 @@
 //! WAIT: a send queue stands still until a CQ has a CQE. It is off the run list meanwhile, and the CQ
 //! knows it.
 
-use super::in_flight::{Stop, local};
+use super::outcome::{Stop, local};
 use super::queues::Queues;
-use crate::cq::CompletionQueue;
-use crate::qp::send::SendQueue;
-use crate::slots::{CqSlot, QpSlot, Slots};
+use crate::objects::cq::CompletionQueue;
+use crate::objects::send::SendQueue;
+use crate::slots::{CqSlot, Slots};
 use crate::violation::Rule;
 
 /// Whether `q`, whose next WQE waits for the CQE of `index` of the CQ `cqn`, may go on.
@@ -19,59 +19,32 @@ pub(super) fn wait(
     let at = CqSlot(cqn.checked_sub(1).ok_or_else(lost)?);
     let cq = cqs.get_mut(at).ok_or_else(lost)?;
     if cq.has(index) {
-        q.waits = None;
+        q.turn.waits = None;
         return Ok(());
     }
     if cq.dead {
         return Err(lost());
     }
-    cq.await_index(q.slot, index);
-    q.waits = Some(at);
+    cq.waiters.add(q.slot, index);
+    q.turn.waits = Some(at);
     Err(Stop::Wait)
 }
 
 impl Queues {
-    /// Puts the QPs on the run list for which a CQE has come.
-    #[inline]
-    pub(super) fn wake_waiting(&mut self) {
-        while let Some(slot) = self.completer.woken.pop() {
-            // The QP may be gone.
-            if let Some(q) = self.tables.sends.get_mut(slot) {
-                self.schedule.enqueue(q);
-            }
-        }
-    }
-
     /// A CQE was written to the CQ in `at` without the completer.
     pub(crate) fn look_at_waiters(&mut self, at: CqSlot) {
         let Some(cq) = self.tables.cqs.get_mut(at) else { return };
         cq.wake(&mut self.completer.woken);
         if cq.dead {
             let (cqn, waiters) = (cq.cqn, cq.waiters.take());
-            self.fail_waiting(at, cqn, waiters);
+            self.schedule.fail_waiting(&mut self.tables.sends, at, cqn, waiters);
         }
     }
 
     /// Takes a CQ out, which no QP uses. Those that wait for it fail.
     pub(crate) fn remove_cq(&mut self, at: CqSlot) -> Option<Box<CompletionQueue>> {
         let mut cq = self.tables.cqs.remove(at)?;
-        self.fail_waiting(at, cq.cqn, cq.waiters.take());
+        self.schedule.fail_waiting(&mut self.tables.sends, at, cq.cqn, cq.waiters.take());
         Some(cq)
-    }
-
-    /// The CQ in `at` gets no CQE any more.
-    pub(super) fn fail_waiting(
-        &mut self,
-        at: CqSlot,
-        cqn: u32,
-        waiters: impl Iterator<Item = QpSlot>,
-    ) {
-        for slot in waiters {
-            let q = self.tables.sends.get_mut(slot).filter(|q| q.waits == Some(at));
-            if let Some(q) = q {
-                q.deferred_error.get_or_insert(Rule::AwaitedCq { cqn });
-                self.schedule.enqueue(q);
-            }
-        }
     }
 }

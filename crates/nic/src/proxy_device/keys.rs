@@ -1,7 +1,7 @@
 //! Keys of a protection domain, for a poster that hands work to the device by itself.
 
 use super::OwnMemory;
-use super::translate::InTable;
+use crate::engine::registry;
 use crate::pd::Pd;
 use crate::violation::{KeySide, Rule};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct ProxyKeys {
 impl Pd {
     /// Its keys, as the device that carries its QPs knows them.
     pub fn proxy_keys(&self) -> ProxyKeys {
-        let epoch = self.0.nic.lock().queues.tables.keys.epoch();
+        let epoch = registry::key_epoch(&self.0.nic.lock());
         let seen = epoch.load(Ordering::Acquire);
         ProxyKeys { pd: self.clone(), epoch, seen, hint: KeyHint::default(), known: [None; KEPT] }
     }
@@ -89,18 +89,10 @@ impl ProxyKeys {
         }
         let (key, pd) = (sge.lkey.0, self.pd.number());
         let core = self.pd.0.nic.lock();
-        let mut memory = InTable { keys: &core.queues.tables.keys, hint: &mut self.hint, pd };
-        let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
-            Rule::KeyNotProxied { key } if core.proxy.bounce_buffers.contains(key) => {
-                Box::new(Rule::Bounced { key })
-            }
-            _ => rule,
-        })?;
+        let (owner, from) = ((pd, &mut self.hint), (side, segment));
+        let (found, whole) = registry::find_at_device(&core, owner, from, sge, needed)?;
         let device_key = found.lkey;
-        if let Some(span) =
-            core.queues.tables.keys.find(&mut self.hint, pd, key, sge.addr, sge.len, needed)
-        {
-            let (start, len) = (sge.addr - span.offset, span.region.len() as u64);
+        if let Some((start, len)) = whole {
             self.known[place(key)] = Some(Known { key, granted: needed, start, len, device_key });
         }
         Ok(found)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::Access;
 pub use warpverbs_rdma::AttrMask;
-use warpverbs_rdma::Mtu;
+use warpverbs_rdma::{Mtu, QpState};
 
 /// How the peer is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,19 @@ pub struct QpAttrs {
     pub sq_psn: Option<u32>,
     /// READs and atomics of this QP that may be outstanding, 0 to 16.
     pub max_rd_atomic: Option<u8>,
+}
+
+/// What [`Qp::query`](crate::Qp::query) answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpInfo {
+    /// The state.
+    pub state: QpState,
+    /// The attributes as far as they were given since RESET. PSNs are those of the next packet
+    /// sent and of the next one expected, where packets are sent.
+    pub attrs: QpAttrs,
+    /// In SQD, work that was begun is still in flight.
+    pub draining: bool,
 }
 
 impl QpAttrs {

@@ -8,6 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use warpverbs_dev::{Host, Net, PortConfig, addresses, bytes, sge};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, Region, SmallBuf};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
@@ -16,7 +17,6 @@ use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Chance, FaultPlan, Link, cable};
-use warpverbs_nic::testing::{Host, Net, PortConfig, addresses, bytes, sge};
 use warpverbs_nic::{Mr, Mtu, QpAttrs, QpState, Step};
 
 /// Where things lie in either buffer of 64 KiB. The first bytes are random, and only read.

@@ -4,9 +4,9 @@
 //! Raw WQEs are helped a little, so that checks behind the first are reached: see [`help`].
 
 use std::time::Duration;
+use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, connect};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, connect};
 use warpverbs_nic::{AsyncEvent, Config, DoorbellPolicy, Mr, QpAttrs, QpState};
 
 const PAGE: usize = 4096;

@@ -5,11 +5,11 @@ use crate::conversation::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
+use warpverbs_dev::{Host, local, remote, sge};
 use warpverbs_mlx5::cqe::ReceivedKind;
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
-use warpverbs_nic::testing::{Host, local, remote, sge};
 
 /// A request, ready to be put into a ring.
 pub(crate) struct Request<'b> {

@@ -5,14 +5,14 @@ use crate::model::{Ends, SIZE, Side, Work, check, native_work, work};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
+use warpverbs_dev::{
+    FakePlan, Net, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives,
+    bytes, remote,
+};
 use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{
-    FakePlan, Net, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives,
-    bytes, remote,
-};
 use warpverbs_nic::{Config, DoorbellPolicy, Mr, Pd, ProxyLimits, QpAttrs, SoftNic};
 
 fn policies() -> impl Strategy<Value = DoorbellPolicy> {

@@ -5,14 +5,12 @@ use crate::queues::syndrome;
 use crate::rng;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
+use warpverbs_dev::{Net, Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{
-    Net, Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge,
-};
 use warpverbs_nic::{
     Announcement, Config, DoorbellOnly, Mr, QpAttrs, QpState, SoftNic, VirtualClock,
 };

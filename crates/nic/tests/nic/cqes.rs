@@ -3,13 +3,13 @@
 
 use crate::rng;
 use rand::RngExt;
+use warpverbs_dev::{
+    Net, Pair, PairConfig, Port, PortConfig, addresses, bytes, local, remote, sge,
+};
 use warpverbs_mem::HostBuf;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{FaultPlan, cable};
-use warpverbs_nic::testing::{
-    Net, Pair, PairConfig, Port, PortConfig, addresses, bytes, local, remote, sge,
-};
 use warpverbs_nic::{CqMode, CqeSize, Mr, NicError, QpAttrs, ScatterToCqe, Service, Step};
 
 const INDEX: u32 = 0x0a_0b0c;

@@ -3,13 +3,13 @@
 use crate::ignored::scramble;
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
+use warpverbs_dev::{Host, PortConfig, Receives, addresses, bytes, sge};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ReceivedKind};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Destination, WqeBuilder, WqeViolation};
 use warpverbs_nic::link::cable;
-use warpverbs_nic::testing::{Host, PortConfig, Receives, addresses, bytes, sge};
 use warpverbs_nic::{
     Config, ModifyError, QpAttrs, QpState, Rule, Service, SoftNic, SrqConfig, SrqOrder, Step,
 };
@@ -156,8 +156,7 @@ fn a_datagram_without_a_receive_is_lost() {
     };
     let srq = b.nic.create_srq(&b.pd, &config).unwrap();
     let shared = PortConfig { receives: Receives::Shared(srq), ..ports() };
-    let mut b =
-        Host { port: warpverbs_nic::testing::Port::new(&b.nic, &b.pd, &shared).unwrap(), ..b };
+    let mut b = Host { port: warpverbs_dev::Port::new(&b.nic, &b.pd, &shared).unwrap(), ..b };
     ready(&b, QKEY);
     let peer = to(&b);
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"lost").signaled());
@@ -229,7 +228,7 @@ fn a_datagram_that_cannot_be_sent_is_an_error_of_its_sender() {
 #[test]
 fn work_that_is_no_datagram_is_named() {
     let (mut a, b) = pair();
-    let remote = warpverbs_nic::testing::remote(&b.mr, 0);
+    let remote = warpverbs_dev::remote(&b.mr, 0);
     a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, remote).inline(b"x").signaled());
     rest(&a, &b);
     assert_eq!(syndrome_of(a.port.poll_send()), Syndrome::LocalQpOp);
@@ -284,7 +283,7 @@ fn each_service_takes_its_own_packets() {
     let connected = Host::on(b.nic.clone(), &PortConfig::default()).unwrap();
     let peer = Destination { qpn: Qpn::new(connected.port.qp.qpn()).unwrap(), ..to(&b) };
     let at_a = a.nic.local_addr().unwrap();
-    warpverbs_nic::testing::connect_over(&connected.port, at_a, 5, QpAttrs::default());
+    warpverbs_dev::connect_over(&connected.port, at_a, 5, QpAttrs::default());
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"no").signaled());
     rest(&a, &b);
     assert_eq!(connected.port.qp.state(), QpState::Rts);
@@ -292,7 +291,7 @@ fn each_service_takes_its_own_packets() {
     let other = Host::on(a.nic.clone(), &PortConfig::default()).unwrap();
     let at_b = b.nic.local_addr().unwrap();
     let attrs = QpAttrs { timeout: Some(0), ..QpAttrs::default() };
-    warpverbs_nic::testing::connect_over(&other.port, at_b, b.port.qp.qpn(), attrs);
+    warpverbs_dev::connect_over(&other.port, at_b, b.port.qp.qpn(), attrs);
     let mut other = other;
     other.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"no").signaled());
     rest(&a, &b);

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_dev::{Pair, PairConfig, bytes, connect, local, remote, sge};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, connect, local, remote, sge};
 use warpverbs_nic::{Mr, QpAttrs, QpState, Step};
 
 /// A pair, and a buffer of 4 KiB on a device: its key, its bytes, its engine.

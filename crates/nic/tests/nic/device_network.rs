@@ -1,13 +1,13 @@
 //! Two hosts on a perfect cable, each with memory that only a copy engine reaches.
 
 use std::sync::Arc;
+use warpverbs_dev::{Host, Net, PortConfig};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{Host, Net, PortConfig};
 use warpverbs_nic::{Mr, QpAttrs};
 
 /// More than a chunk of bounce buffers.

@@ -2,6 +2,10 @@
 //! used, and what happens when it fails. What the queues do is compared in `against_model`.
 
 use std::sync::{Arc, Mutex};
+use warpverbs_dev::{
+    Pair, PairConfig, Port, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives, bytes,
+    connect, remote, sge,
+};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Kind, MemError, Region};
 use warpverbs_mlx5::cqe::Cqe;
@@ -9,10 +13,6 @@ use warpverbs_mlx5::doorbell::record_word;
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::recv::build_srq;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{
-    Pair, PairConfig, Port, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives, bytes,
-    connect, remote, sge,
-};
 use warpverbs_nic::{
     Announcement, AsyncEvent, CompletionNotice, CqConfig, CqeSize, DoorbellOnly, NicError, QpAttrs,
     QpState, Rule, SrqConfig, SrqOrder,

@@ -2,13 +2,13 @@
 
 use crate::device_network::{DONE, rig};
 use std::sync::Arc;
+use warpverbs_dev::{Pair, PairConfig, bytes, remote, sge};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, AccessError};
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::num::Lkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Sge, WqeBuilder};
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, remote, sge};
 use warpverbs_nic::{KeySide, Rule};
 
 fn pair() -> Pair {

@@ -1,9 +1,9 @@
 //! Ends of dynamic connections: objects with states, for which there are no packets.
 
 use crate::queues::syndrome;
+use warpverbs_dev::{Pair, PairConfig, Port, PortConfig, bytes, connect, remote};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, Port, PortConfig, bytes, connect, remote};
 use warpverbs_nic::{ModifyError, Mtu, Path, QpAttrs, QpState, Rule, Service, Step};
 
 fn rest(pair: &Pair) {

@@ -1,13 +1,13 @@
 //! Every error: the syndrome at the requester, what the responder sees, ERR on the right side, and
 //! everything else flushed.
 
+use warpverbs_dev::{Pair, PairConfig, PortConfig, Receives, local, remote, sge};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Local, Position, Remote, Sge, WqeBuilder};
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, Receives, local, remote, sge};
 use warpverbs_nic::{AsyncEvent, FirstError, OnSendError, QpAttrs, QpState, QueueKind, Rule};
 
 fn pair() -> Pair {
@@ -397,7 +397,7 @@ fn a_reset_qp_starts_anew() {
     pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
     pair.a.posted = 0;
     pair.a.record();
-    warpverbs_nic::testing::connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
+    warpverbs_dev::connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
     // The same doorbell value as before.
     pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     pair.run();
@@ -425,8 +425,8 @@ fn a_collapsed_cq_keeps_the_newest_and_the_qp_the_first_error() {
 fn a_qp_may_be_its_own_peer() {
     let mut pair = pair();
     let config = PortConfig { receives: Receives::Own { log: 2 }, ..PortConfig::default() };
-    let mut own = warpverbs_nic::testing::Port::new(&pair.nic, &pair.pd, &config).unwrap();
-    warpverbs_nic::testing::connect(&own, own.qp.qpn(), QpAttrs::default());
+    let mut own = warpverbs_dev::Port::new(&pair.nic, &pair.pd, &config).unwrap();
+    warpverbs_dev::connect(&own, own.qp.qpn(), QpAttrs::default());
     own.post_recv(&[sge(&pair.mr_b, 0, 8)]);
     own.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"to me").signaled());
     pair.run();

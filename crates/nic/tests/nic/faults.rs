@@ -1,10 +1,10 @@
 //! Faults that a test can switch on do what they say, and nothing after they are over.
 
 use std::time::Duration;
+use warpverbs_dev::{Pair, PairConfig, bytes, connect, remote};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, connect, remote};
 use warpverbs_nic::{Delay, NicError, QpAttrs, QpState, Step};
 
 fn pair() -> Pair {

@@ -2,10 +2,10 @@
 //! of registered memory.
 
 use proptest::prelude::*;
+use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, connect, local, remote, sge};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, PortConfig, bytes, connect, local, remote, sge};
 use warpverbs_nic::{Config, Mr, QpAttrs, QpState};
 
 /// A registered page between two that are not.

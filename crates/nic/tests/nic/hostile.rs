@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::time::Duration;
+use warpverbs_dev::{Host, PortConfig, addresses, connect_over, sge};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::{Cable, Link, cable};
-use warpverbs_nic::testing::{Host, PortConfig, addresses, connect_over, sge};
 use warpverbs_nic::{Clock, Config, Mr, QpAttrs, QpState, SoftNic, Step, VirtualClock};
 use warpverbs_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Msn,

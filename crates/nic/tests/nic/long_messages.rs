@@ -1,9 +1,9 @@
 //! Messages longer than a slice: their memory may go away before their end.
 
+use warpverbs_dev::{Pair, PairConfig, bytes, remote, sge};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, remote, sge};
 use warpverbs_nic::{Config, Mr, QpState};
 
 const SLICE: usize = 4096;

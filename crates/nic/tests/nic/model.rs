@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
+use warpverbs_dev::{Port, local, sge};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::num::{MAX_WQE, Rkey};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
 use warpverbs_nic::Mr;
-use warpverbs_nic::testing::{Port, local, sge};
 
 /// Bytes of either buffer that take part.
 pub(crate) const SIZE: usize = 512;

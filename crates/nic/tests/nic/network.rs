@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Host, PortConfig, bytes, local, remote, sge};
 use warpverbs_mem::{NoChecksum, set_no_checksum};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
-use warpverbs_nic::link::{Link, Udp};
-use warpverbs_nic::testing::{Host, PortConfig, bytes, local, remote, sge};
+use warpverbs_nic::link::{Link, LinkError, Udp};
 use warpverbs_nic::{
     Config, LinkConfig, LinkKind, ModifyError, Mtu, NicError, Path, QpAttrs, QpState, SoftNic,
     UdpConfig,
@@ -240,8 +240,11 @@ fn addresses_that_cannot_be_bound_are_named() {
         SoftNic::new(Config { link, ..Config::default() }).map(|_| ())
     };
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
-    assert_eq!(open(any), Err(NicError::UnspecifiedAddress { addr: any }));
+    assert_eq!(open(any), Err(NicError::Link(LinkError::UnspecifiedAddress { addr: any })));
     let taken = host(Ipv4Addr::LOCALHOST.into()).nic;
     let addr = taken.local_addr().unwrap();
-    assert_eq!(open(addr), Err(NicError::Link { addr, kind: std::io::ErrorKind::AddrInUse }));
+    assert_eq!(
+        open(addr),
+        Err(LinkError::Open { addr, kind: std::io::ErrorKind::AddrInUse }.into())
+    );
 }

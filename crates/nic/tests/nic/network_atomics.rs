@@ -4,6 +4,7 @@ use crate::rng;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, bytes, local, remote};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::num::Rkey;
@@ -11,7 +12,6 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::QpAttrs;
 use warpverbs_nic::link::{Chance, FaultPlan};
-use warpverbs_nic::testing::{Net, PortConfig, bytes, local, remote};
 
 /// One atomic: its word's size and operands, of 8 bytes.
 #[derive(Clone, Copy, Debug)]

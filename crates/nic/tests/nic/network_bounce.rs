@@ -3,9 +3,9 @@
 
 use crate::device_network::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
 use std::time::Duration;
+use warpverbs_dev::{bytes, local, remote, sge};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{bytes, local, remote, sge};
 use warpverbs_nic::{Mtu, QpAttrs, Rule};
 
 fn pattern(len: usize, salt: u8) -> Vec<u8> {

@@ -3,9 +3,9 @@
 
 use crate::device_network::{self, DONE, Device, Rig, attrs, rig};
 use std::time::Duration;
+use warpverbs_dev::{bytes, local, remote, sge};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{bytes, local, remote, sge};
 use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Rule, Status, Step};
 
 /// How a WRITE and a READ end if an engine fails at one point, with the state of both QPs.

@@ -5,12 +5,12 @@
 use crate::conversation::{Conversation, simulate_all};
 use rand::RngExt;
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, bytes, remote, sge};
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{FaultPlan, Link, Shm};
-use warpverbs_nic::testing::{Net, PortConfig, bytes, remote, sge};
 use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Step, UdpConfig};
 
 /// Virtual time in which everything must be over.

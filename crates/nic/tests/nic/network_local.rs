@@ -1,12 +1,12 @@
 //! Work that never leaves the NIC (NOP, LOCAL_INVAL) between requests that do.
 
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, bytes, remote, sge};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{Net, PortConfig, bytes, remote, sge};
 use warpverbs_nic::{QpAttrs, QpState};
 
 fn net() -> Net {

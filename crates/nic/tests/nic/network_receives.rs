@@ -2,10 +2,10 @@
 //! cable in virtual time.
 
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, addresses, bytes, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{FaultPlan, Link, Sent, TrainLimits, cable};
-use warpverbs_nic::testing::{Net, PortConfig, addresses, bytes, sge};
 use warpverbs_nic::{AsyncEvent, Mtu, QpAttrs, QpState, rnr_delay};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp};
 

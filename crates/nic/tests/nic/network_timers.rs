@@ -1,11 +1,11 @@
 //! Timers of connections: two NICs over a cable in virtual time.
 
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::QpAttrs;
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{Net, PortConfig, remote, sge};
 
 #[test]
 fn an_engine_that_did_not_run_hears_before_it_sends_again() {

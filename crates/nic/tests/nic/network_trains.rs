@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use warpverbs_dev::{Net, PortConfig, addresses, bytes, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Arrival, Cable, Link, Seal, Sent, TrainLimits, cable};
-use warpverbs_nic::testing::{Net, PortConfig, addresses, bytes, remote, sge};
 use warpverbs_nic::{Mtu, QpAttrs};
 
 /// Takes trains of eight datagrams, as UDP does, and counts calls.

@@ -1,11 +1,11 @@
 //! Every operation, with success.
 
+use warpverbs_dev::{Pair, PairConfig, bytes, local, remote, sge};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, bytes, local, remote, sge};
 
 fn pair() -> Pair {
     Pair::new(PairConfig::default()).unwrap()

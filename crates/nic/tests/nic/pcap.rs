@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
+use warpverbs_dev::{Host, Net, PortConfig, addresses, bytes, remote, sge};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Pcap, cable};
-use warpverbs_nic::testing::{Host, Net, PortConfig, addresses, bytes, remote, sge};
 use warpverbs_nic::{Config, LinkConfig, NicError, QpAttrs, SoftNic, UdpConfig};
 use warpverbs_wire::{Checks, Opcode, Packet};
 

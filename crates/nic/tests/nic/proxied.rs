@@ -1,15 +1,15 @@
 //! QPs that another device executes: what the device may do late, in part, or not at all.
 
 use std::time::Duration;
+use warpverbs_dev::{
+    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
+    local, sge,
+};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
-use warpverbs_nic::testing::{
-    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
-    local, sge,
-};
 use warpverbs_nic::{
     AsyncEvent, ModifyError, NicError, Path, ProxyLimits, QpAttrs, QpState, Rule, SrqConfig,
     SrqOrder, Status,

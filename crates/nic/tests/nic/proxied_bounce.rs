@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_dev::{
+    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
+    local, sge,
+};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{
-    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
-    local, sge,
-};
 use warpverbs_nic::{
     Mr, NicError, OwnMemory, QpAttrs, QpState, Rule, SrqConfig, SrqOrder, Status, Step,
 };

@@ -4,11 +4,11 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
+use warpverbs_dev::{FakePlan, ProxiedConfig, ProxiedPair, bytes, sge};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::Mr;
-use warpverbs_nic::testing::{FakePlan, ProxiedConfig, ProxiedPair, bytes, sge};
 
 /// Every operation has a slot of its own, so that none depends on another.
 const SLOT: u64 = 64;

@@ -2,14 +2,14 @@
 //! and the two streams of completions are compared.
 
 use proptest::prelude::*;
+use warpverbs_dev::{
+    FakePlan, Pair, PairConfig, Port, ProxiedConfig, ProxiedPair, local, remote, sge,
+};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::num::{Lkey, MAX_WQE, Rkey};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, Sge, WqeBuilder};
-use warpverbs_nic::testing::{
-    FakePlan, Pair, PairConfig, Port, ProxiedConfig, ProxiedPair, local, remote, sge,
-};
 use warpverbs_nic::{Mr, QpAttrs};
 
 /// One WQE, good or bad.

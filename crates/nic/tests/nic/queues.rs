@@ -2,14 +2,12 @@
 //! poster can do wrong with them.
 
 use proptest::prelude::*;
+use warpverbs_dev::{Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_mlx5::num::{Qpn, WqeIndex};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{
-    Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge,
-};
 use warpverbs_nic::{
     AsyncEvent, Config, CqMode, DoorbellPolicy, QpAttrs, QpState, Rule, Status, Step, Violation,
 };
@@ -176,8 +174,7 @@ fn bad_doorbells_are_named_and_not_believed() {
 #[test]
 fn the_doorbell_of_a_qp_that_is_gone_is_noticed() {
     let mut pair = with(Config::default(), 4);
-    let port =
-        warpverbs_nic::testing::Port::new(&pair.nic, &pair.pd, &PortConfig::default()).unwrap();
+    let port = warpverbs_dev::Port::new(&pair.nic, &pair.pd, &PortConfig::default()).unwrap();
     let offset = port.qp.doorbell_offset();
     drop(port);
     pair.nic.doorbells().write(offset, &7u64.to_le_bytes()).unwrap();

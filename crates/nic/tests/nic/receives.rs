@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use warpverbs_dev::{Pair, PairConfig, Port, PortConfig, Receives, bytes, connect, sge};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::doorbell::record_word;
 use warpverbs_mlx5::recv::build_srq;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PairConfig, Port, PortConfig, Receives, bytes, connect, sge};
 use warpverbs_nic::{
     AsyncEvent, QpAttrs, QpState, QueueKind, Rule, Srq, SrqConfig, SrqOrder, rnr_delay,
 };

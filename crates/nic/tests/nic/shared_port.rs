@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Host, Port, PortConfig, bytes, connect_over, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{Link, QpnPart, Shm, Udp};
-use warpverbs_nic::testing::{Host, Port, PortConfig, bytes, connect_over, sge};
 use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -10,13 +10,13 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Host, PortConfig, bytes, connect_over, remote, sge};
 use warpverbs_mem::{map_sealed, sealed_memfd};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{Link, Shm};
-use warpverbs_nic::testing::{Host, PortConfig, bytes, connect_over, remote, sge};
-use warpverbs_nic::{Config, LinkKind, Mtu, NicError, QpAttrs, SoftNic, UdpConfig};
+use warpverbs_nic::link::{Link, LinkError, Shm};
+use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Of a ring's memfd.
@@ -66,12 +66,12 @@ fn an_address_is_taken_once() {
     let bind = taken.local();
     let kind = std::io::ErrorKind::AddrInUse;
     let refused = Shm::bind(&UdpConfig::at(bind)).map(|_| ());
-    assert_eq!(refused, Err(NicError::Link { addr: bind, kind }));
+    assert_eq!(refused, Err(LinkError::Open { addr: bind, kind }));
     drop(taken);
     assert!(Shm::bind(&UdpConfig::at(bind)).is_ok());
     let any = SocketAddr::from(([0, 0, 0, 0], 17));
     let refused = Shm::bind(&UdpConfig::at(any)).map(|_| ());
-    assert_eq!(refused, Err(NicError::UnspecifiedAddress { addr: any }));
+    assert_eq!(refused, Err(LinkError::UnspecifiedAddress { addr: any }));
 }
 
 #[test]
@@ -88,8 +88,7 @@ fn a_peer_that_ends_is_a_timeout_and_its_successor_is_found() {
     assert_eq!(syndrome, Syndrome::TransportRetryExc);
 
     let b = host(address.port());
-    let mut port =
-        warpverbs_nic::testing::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
+    let mut port = warpverbs_dev::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
     std::mem::swap(&mut a.port, &mut port);
     a.connect(&b, attrs());
     b.connect(&a, attrs());
@@ -200,7 +199,7 @@ fn a_peer_that_reads_nothing_stops_nobody_else() {
     a.connect(&b, attrs());
     b.connect(&a, attrs());
     let mut stuck =
-        warpverbs_nic::testing::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
+        warpverbs_dev::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
     let never = QpAttrs { timeout: Some(0), ..attrs() };
     connect_over(&stuck, idle.nic.local_addr().expect("a link"), idle.port.qp.qpn(), never);
     let (from, to) = (sge(&a.mr, 0, 60_000), remote(&idle.mr, 0));

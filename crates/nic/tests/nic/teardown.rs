@@ -6,11 +6,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Host, Pair, Port, PortConfig, connect, connect_over, remote, sge};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Arrival, Link, Sent};
-use warpverbs_nic::testing::{Host, Pair, Port, PortConfig, connect, connect_over, remote, sge};
 use warpverbs_nic::{
     AsyncEvent, Config, Idle, ModifyError, Mtu, NicError, QpAttrs, QpState, SoftNic, Step,
     StopWatcher, VirtualClock,

@@ -5,10 +5,10 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use warpverbs_dev::{Pair, PortConfig, QueueMemory, bytes, connect, remote};
 use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::testing::{Pair, PortConfig, QueueMemory, bytes, connect, remote};
 use warpverbs_nic::{
     Announcement, Clock, Config, DoorbellOnly, NicError, QpAttrs, QpState, Rule, SoftNic, Step,
     VirtualClock,

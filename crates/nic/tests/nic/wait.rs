@@ -1,15 +1,15 @@
 //! WAIT: a send queue stands still until a CQ has a CQE, and nothing else does.
 
 use std::time::{Duration, Instant};
+use warpverbs_dev::{
+    Net, Pair, PairConfig, Port, PortConfig, QueueMemory, bytes, connect, local, remote, sge,
+};
 use warpverbs_mem::HostBuf;
 use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::testing::{
-    Net, Pair, PairConfig, Port, PortConfig, QueueMemory, bytes, connect, local, remote, sge,
-};
 use warpverbs_nic::{
     Announcement, AsyncEvent, Config, Delay, DoorbellOnly, Pd, QpAttrs, QpState, Rule, SoftNic,
     Step,
@@ -332,7 +332,7 @@ fn work_on_the_network_is_waited_for() {
     };
     let (mut near, far) = (second(&net, true), second(&net, false));
     let addr = |nic: &SoftNic| nic.local_addr().unwrap();
-    let connect_over = warpverbs_nic::testing::connect_over;
+    let connect_over = warpverbs_dev::connect_over;
     connect_over(&near, addr(&net.b.nic), far.qp.qpn(), QpAttrs::default());
     connect_over(&far, addr(&net.a.nic), near.qp.qpn(), QpAttrs::default());
     let mut counts = companion(&net.a.nic, &net.a.pd, &PortConfig::default());

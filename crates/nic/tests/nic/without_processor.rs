@@ -4,11 +4,11 @@ use crate::shared_port::{Peer, completion, connect_with, host};
 use rand::Rng;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Host, Net, Port, PortConfig, bytes, connect_over, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{Link, Shm, Udp};
-use warpverbs_nic::testing::{Host, Net, Port, PortConfig, bytes, connect_over, remote, sge};
 use warpverbs_nic::{LinkKind, Mr, Mtu, QpAttrs, QpState, UdpConfig};
 
 const LEN: usize = 20_000;

@@ -8,8 +8,8 @@ use crate::engine::access::check_op_valid;
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
 use warpverbs_mem::{Access, KeyTable, copy_on_host};
 
@@ -25,11 +25,12 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
     let Tables { sends, receives, keys, .. } = tables;
     let q = sends.live_mut(slot)?;
     // A hint: the peer may be gone.
-    let rq = receives.get_mut(q.peer_slot)?;
+    let rq = receives.get_mut(q.peer.slot)?;
     if !is_plain(q, rq) {
         return None;
     }
-    let (first, end) = (q.next, q.posted.min(q.next + u64::from(budget)));
+    let (first, end) =
+        (q.progress.next, q.progress.posted.min(q.progress.next + u64::from(budget)));
     let (mut next, mut bytes, mut signaled) = (first, 0, false);
     while next < end
         && bytes < slice
@@ -42,15 +43,15 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
             break;
         }
     }
-    q.next = next;
+    q.progress.next = next;
     let count = (next - first) as u32;
     (count > 0).then_some(Report::Executed { slot, count, bytes, signaled })
 }
 
 /// The state of the QP, of its peer and of its queue allow the short way.
 fn is_plain(q: &SendQueue, rq: &ReceiveQueue) -> bool {
-    let free = q.is_plain() && q.in_flight.is_empty();
-    free && rq.answers(q.qpn.get(), q.peer_qpn) && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
+    let free = q.is_plain() && q.progress.in_flight.is_empty();
+    free && rq.answers(q.qpn.get(), q.peer.qpn) && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
 }
 
 /// Executes the WQE of `q` at `index` if it is a plain WRITE, no longer than a slice, between host
@@ -62,7 +63,7 @@ fn write(
     rq: &mut ReceiveQueue,
     slice: u64,
 ) -> Option<Done> {
-    let block = q.ring.as_ref()?.load(index);
+    let block = q.ring.wqes.as_ref()?.load(index);
     let PlainWrite { remote, source, len, flags } = plain_write(q, keys, (&block, index), slice)?;
     let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
     // One of no bytes has no key to find.

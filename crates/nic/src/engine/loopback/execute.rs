@@ -4,19 +4,18 @@
 //! for a receive, for an answer) is simply executed again later. One whose payload takes time is
 //! handed to the QP's copy queue, which keeps the order.
 
-use crate::cq::CompletionQueue;
-use crate::engine::access::{
-    self, Receive, Refusal, Spans, check_initiator, gather_mixed, gather_own,
-};
+use crate::engine::access::{self, Receive, Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic, whole};
 use crate::engine::copies::{self, CopyQueue, Grant, Source, grants, move_now};
-use crate::engine::in_flight::{Delivery, Stop, local};
+use crate::engine::outcome::Refusal;
+use crate::engine::outcome::{Delivery, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::wait::wait;
-use crate::qp::receive::ReceiveQueue;
-use crate::qp::send::SendQueue;
+use crate::objects::cq::CompletionQueue;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::SendQueue;
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, KeyTable, Kind, Region, SmallBuf, Span};
@@ -59,7 +58,7 @@ pub(super) fn execute(
     q: &mut SendQueue,
     wqe: &Wqe<'_>,
 ) -> Result<Executed, Stop> {
-    if wqe.flags.fence.waits_for_reads() && q.in_flight.iter().any(|flight| flight.reads) {
+    if wqe.flags.fence.waits_for_reads() && q.progress.in_flight.iter().any(|flight| flight.reads) {
         return Err(Stop::Drain);
     }
     let (solicited, signaled) = (wqe.flags.solicited, wqe.flags.completion.is_signaled());
@@ -91,7 +90,7 @@ pub(super) fn execute(
         }
         Op::Nop => Ok(Executed::default()),
         Op::LocalInval { rkey } => {
-            if !q.in_flight.is_empty() {
+            if !q.progress.in_flight.is_empty() {
                 return Err(Stop::Drain);
             }
             env.keys.invalidate(q.pd, rkey.0).map_err(|error| Stop::Local {
@@ -121,16 +120,16 @@ fn peer<'r>(
     by_qpn: &FxHashMap<u32, QpSlot>,
     q: &mut SendQueue,
 ) -> Result<&'r mut ReceiveQueue, Stop> {
-    let (from, to) = (q.qpn.get(), q.peer_qpn);
+    let (from, to) = (q.qpn.get(), q.peer.qpn);
     let answers = |rq: &ReceiveQueue| rq.answers(from, to);
-    if !receives.get(q.peer_slot).is_some_and(answers) {
-        let slot = *by_qpn.get(&q.peer_qpn).ok_or(Stop::NoAnswer)?;
+    if !receives.get(q.peer.slot).is_some_and(answers) {
+        let slot = *by_qpn.get(&q.peer.qpn).ok_or(Stop::NoAnswer)?;
         if !receives.get(slot).is_some_and(answers) {
             return Err(Stop::NoAnswer);
         }
-        q.peer_slot = slot;
+        q.peer.slot = slot;
     }
-    receives.get_mut(q.peer_slot).ok_or(Stop::NoAnswer)
+    receives.get_mut(q.peer.slot).ok_or(Stop::NoAnswer)
 }
 
 /// Moves `len` bytes, at once or through the copy queue, unless they could overtake earlier ones.
@@ -146,10 +145,10 @@ fn start(
 ) -> Result<Option<u64>, Stop> {
     let engine = copies::engine(from, to);
     let at_once = len == 0 || engine == Some(Kind::Host) && len <= slice;
-    if !q.in_flight.is_empty() {
+    if !q.progress.in_flight.is_empty() {
         // Its copies start now, right behind those before them.
         let follows = !at_once && engine.is_some_and(|engine| copies.follows(engine));
-        if !follows || q.in_flight.len() >= MAX_FLIGHT {
+        if !follows || q.progress.in_flight.len() >= MAX_FLIGHT {
             return Err(Stop::Drain);
         }
     }
@@ -241,7 +240,7 @@ fn message(
     } else if let Some(Receive { index, sges, .. }) = receive {
         access::check_scatter(keys, rq, env.srqs, index, sges.iter(), 0..len, &mut to)
             .map_err(refused)?;
-        inline = rq.payload.takes(len).then(|| SmallBuf::region(len as usize));
+        inline = rq.cqes.payload.takes(len).then(|| SmallBuf::region(len as usize));
         if let Some(inline) = &inline {
             to.clear();
             to.push(whole(inline));
@@ -273,7 +272,7 @@ fn message(
         let limit = access::take(rq, env.srqs, index, link);
         env.reports.extend(limit.map(Report::Event));
         if let Some(inline) = inline.clone() {
-            rq.payload.keep(index, inline);
+            rq.cqes.payload.keep(index, inline);
         }
         delivery(rq, index, kind, len, solicited)
     });
@@ -301,7 +300,7 @@ fn read(
 ) -> Result<Executed, Stop> {
     let (keys, len) = (&*env.keys, sges.byte_len());
     check_initiator(q)?;
-    let inline = (signaled && q.payload.takes(len)).then(|| SmallBuf::region(len as usize));
+    let inline = (signaled && q.cqes.payload.takes(len)).then(|| SmallBuf::region(len as usize));
     let mut to = Spans::new();
     gather_own(keys, q, &sges, Access::LOCAL_WRITE, &mut to)?;
     if let Some(inline) = &inline {
@@ -327,7 +326,7 @@ fn read(
 /// The payload of the WQE that starts is for its CQE.
 fn keep(q: &mut SendQueue, inline: Option<&Region>) {
     if let Some(inline) = inline {
-        q.payload.keep(q.next, inline.clone());
+        q.cqes.payload.keep(q.progress.next, inline.clone());
     }
 }
 
@@ -351,7 +350,7 @@ fn atomic(
     access::check_alignment(remote.addr, size).map_err(refused)?;
     let target = access::check_rkey(keys, rq, remote, u64::from(size), needed).map_err(refused)?;
     let target = target.ok_or(Stop::NoAnswer)?;
-    if !q.in_flight.is_empty() {
+    if !q.progress.in_flight.is_empty() {
         return Err(Stop::Drain);
     }
     if target.region.kind() == Kind::Host {

@@ -6,7 +6,7 @@ mod refused;
 
 use super::atomic::RemoteAtomic;
 use super::copies::CopyQueue;
-use super::in_flight::{Delivery, Started, Stop};
+use super::outcome::{Delivery, Started, Stop};
 use super::report::Report;
 use super::tables::Tables;
 use crate::slots::{QpSlot, Slot};
@@ -80,7 +80,7 @@ impl Loopback {
         let Executed { upto, brought, delivery, atomic } = execute::execute(&mut env, q, wqe)?;
         let Some(upto) = upto else { return Ok(Started { away: false, brought, delivery }) };
         let delivery = delivery.map(Box::new);
-        moving.push_back(Moving { index: q.next, upto, delivery, atomic });
+        moving.push_back(Moving { index: q.progress.next, upto, delivery, atomic });
         Ok(Started { away: true, brought, delivery: None })
     }
 

@@ -2,12 +2,12 @@
 //! NAK or a timeout. The requester retries or fails, the peer fails a receive or goes to ERR.
 
 use crate::AsyncEvent;
-use crate::engine::access::Refusal;
 use crate::engine::copies::Fault;
-use crate::engine::in_flight::{Delivery, WqeInfo};
+use crate::engine::outcome::Delivery;
+use crate::engine::outcome::Refusal;
 use crate::engine::queues::{Advance, Queues};
-use crate::engine::tables::Tables;
-use crate::qp::receive::Receives;
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, QueueKind, Rule};
@@ -36,12 +36,12 @@ impl Queues {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.stats.timeouts += 1;
         let timeout = q.attrs.timeout.and_then(ack_timeout);
-        if timeout.is_some() && q.retries_left == 0 {
-            self.pass(slot, info);
+        if timeout.is_some() && q.peer.retries_left == 0 {
+            self.tables.pass(slot, info);
             self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
             return Advance::Done;
         }
-        q.retries_left = q.retries_left.saturating_sub(1);
+        q.peer.retries_left = q.peer.retries_left.saturating_sub(1);
         // Without a timeout a lost request is never sent again.
         let delay = timeout.map_or(u64::MAX, crate::clock::nanos);
         self.schedule.sleep(q, self.time.now().saturating_add(delay));
@@ -55,14 +55,14 @@ impl Queues {
         }
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         q.stats.rnr_naks += 1;
-        match q.rnr_left {
+        match q.peer.rnr_left {
             0 => {
-                self.pass(slot, info);
+                self.tables.pass(slot, info);
                 self.fail_wqe(slot, info, Syndrome::RnrRetryExc, None);
                 return Advance::Done;
             }
             RNR_FOR_EVER => {}
-            _ => q.rnr_left -= 1,
+            _ => q.peer.rnr_left -= 1,
         }
         let delay = crate::clock::nanos(rnr_delay(timer));
         self.schedule.sleep(q, self.time.now().saturating_add(delay));
@@ -78,7 +78,7 @@ impl Queues {
             return self.fail_wqe(slot, info, Syndrome::LocalProt, None);
         }
         let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
         self.fail_wqe(slot, info, Syndrome::RemoteOp, None);
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.end(peer, Some(Syndrome::LocalQpOp));
@@ -108,19 +108,11 @@ impl Queues {
             KeySide::Receive => Refusal::Operational { rule, receive: taken },
         };
         let Some(q) = self.tables.sends.live(slot) else { return };
-        let (from, to, peer) = (q.qpn.get(), q.peer_qpn, q.peer_slot);
+        let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.refused(slot, info, peer, refusal, taken);
         } else {
             self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
-        }
-    }
-
-    /// The receive that a refused message fails: the one that it has `taken`, or else the next.
-    fn receive_of_refused(&mut self, peer: QpSlot, taken: Option<u64>) -> Option<u64> {
-        match taken {
-            Some(index) => self.tables.receives.live_mut(peer)?.close(index).then_some(index),
-            None => self.consume_receive(peer),
         }
     }
 
@@ -165,11 +157,11 @@ impl Queues {
         self.report_refusal(slot, info, peer, &refusal);
         if let Some(syndrome) = nak {
             let rule = refusal.rule().map(|(_, rule)| rule);
-            self.pass(slot, info);
+            self.tables.pass(slot, info);
             self.fail_wqe(slot, info, syndrome, rule);
         }
         if let Some(syndrome) = receive
-            && let Some(index) = self.receive_of_refused(peer, taken)
+            && let Some(index) = self.tables.receive_of_refused(peer, taken)
         {
             self.fail_receive(peer, index, syndrome);
         }
@@ -201,21 +193,6 @@ impl Queues {
                 }
             }
             None => {}
-        }
-    }
-
-    /// Takes the next receive of the QP in `slot`, valid or not.
-    fn consume_receive(&mut self, slot: QpSlot) -> Option<u64> {
-        let Tables { receives, srqs, scratch, .. } = &mut self.tables;
-        match &mut receives.live_mut(slot)?.source {
-            Receives::None => None,
-            Receives::Own(own) => own.take_next().ok()?,
-            Receives::Shared(srq) => {
-                let srq = srqs.live_mut(*srq)?;
-                let (number, link, _) = srq.peek(scratch).ok()??;
-                srq.take(link);
-                Some(u64::from(number))
-            }
         }
     }
 }

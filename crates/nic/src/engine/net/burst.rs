@@ -3,12 +3,13 @@
 //! It reports no errors: any other WQE is left untouched for the general way
 //! ([`post`](super::post)), so the NIC behaves the same without this file.
 
-use super::{Connections, End, Outgoing, Posted};
-use crate::engine::in_flight::{InFlight, WqeInfo};
+use super::Connections;
+use super::end::{End, Outgoing, Posted};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::tables::Tables;
-use crate::qp::send::SendQueue;
-use crate::slots::{QpSlot, Slot};
+use crate::objects::in_flight::{InFlight, WqeInfo};
+use crate::objects::send::SendQueue;
+use crate::slots::QpSlot;
 use warpverbs_mem::{KeyTable, Kind};
 use warpverbs_mlx5::num::MAX_MESSAGE;
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -17,26 +18,21 @@ use warpverbs_rc::{Op, Request};
 impl Connections {
     /// Posts WQEs of the QP in `slot` as far as they are plain and the connection has room, up to
     /// `budget` of them. How many.
-    pub(in crate::engine) fn burst(
-        &mut self,
-        tables: &mut Tables,
-        slot: QpSlot,
-        budget: u32,
-    ) -> u32 {
+    pub(crate) fn burst(&mut self, tables: &mut Tables, slot: QpSlot, budget: u32) -> u32 {
         let Tables { sends, keys, .. } = tables;
-        let end = self.ends.get_mut(slot.at()).and_then(Option::as_deref_mut);
+        let end = self.ends.get_mut(slot);
         let (Some(q), Some(end)) = (sends.live_mut(slot), end) else { return 0 };
         // The oldest one that is complete already is retired first.
-        if !q.is_plain() || q.in_flight.front().is_some_and(|first| !first.away) {
+        if !q.is_plain() || q.progress.in_flight.front().is_some_and(|first| !first.away) {
             return 0;
         }
-        let first = q.next;
-        let upto = q.posted.min(first + u64::from(budget));
-        while q.next < upto && post(keys, q, end).is_some() {}
-        let count = (q.next - first) as u32;
+        let first = q.progress.next;
+        let upto = q.progress.posted.min(first + u64::from(budget));
+        while q.progress.next < upto && post(keys, q, end).is_some() {}
+        let count = (q.progress.next - first) as u32;
         if count > 0 {
             q.restore_retries();
-            self.enqueue(slot);
+            self.ends.enqueue(slot);
         }
         count
     }
@@ -45,8 +41,8 @@ impl Connections {
 /// Posts the next WQE of `q` if it is a plain WRITE.
 #[inline]
 fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
-    let index = q.next;
-    let block = q.ring.as_ref()?.load(index);
+    let index = q.progress.next;
+    let block = q.ring.wqes.as_ref()?.load(index);
     let PlainWrite { remote, source, len, flags } =
         plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
     let outgoing = match source {
@@ -66,7 +62,7 @@ fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
     end.requests.push(Posted { index, outgoing, inline: false });
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
-    q.in_flight.push_back(InFlight { info, away: true, reads: false });
-    q.next = index + 1;
+    q.progress.in_flight.push_back(InFlight { info, away: true, reads: false });
+    q.progress.next = index + 1;
     Some(())
 }

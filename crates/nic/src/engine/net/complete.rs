@@ -2,7 +2,7 @@
 
 use super::Connections;
 use crate::engine::report::Report;
-use crate::slots::{QpSlot, Slot};
+use crate::slots::QpSlot;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rc::{Completion, Received, State, Status};
 
@@ -14,7 +14,7 @@ impl Connections {
     /// Reports everything that is complete, and the end of a connection that has failed.
     pub(super) fn settle(&mut self, slot: QpSlot) {
         let Self { ends, reports, .. } = self;
-        let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) else { return };
+        let Some(end) = ends.get_mut(slot) else { return };
         let before = reports.len();
         while let Some(completion) = end.poll_completion() {
             match completion {
@@ -48,9 +48,9 @@ impl Connections {
 
     /// Reports what is complete of all connections that something has arrived for: the user sees it
     /// before the next slice.
-    pub(in crate::engine) fn settle_arrived(&mut self) {
-        for at in 0..self.queue.len() {
-            let Some(&slot) = self.queue.get(at) else { break };
+    pub(crate) fn settle_arrived(&mut self) {
+        for at in 0..self.ends.queue.len() {
+            let Some(&slot) = self.ends.queue.get(at) else { break };
             self.settle(slot);
         }
     }

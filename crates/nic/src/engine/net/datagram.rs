@@ -2,27 +2,25 @@
 //! and complete when it is on its way; whatever cannot be delivered at the other end is dropped
 //! there.
 
+use super::envelope::GRH;
 use super::{Connections, Network};
-use crate::engine::access::{self, Refusal, Spans, gather_mixed, gather_own};
-use crate::engine::in_flight::{Started, Stop, local};
+use crate::engine::access::{self, Spans, gather_mixed, gather_own};
+use crate::engine::outcome::Refusal;
+use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::link::{QpnPart, ROCE_PORT};
-use crate::qp::send::Executor;
+use crate::objects::send::Executor;
 use crate::slots::QpSlot;
 use crate::violation::Rule;
 use std::net::{Ipv6Addr, SocketAddr};
+use warpverbs_link::{QpnPart, ROCE_PORT};
 use warpverbs_mem::{Access, KeyTable, Kind, Span, scatter};
 use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
 use warpverbs_mlx5::num::Qpn as Mlx5Qpn;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Destination, Op, Payload, SendWith, Wqe};
-use warpverbs_wire::{
-    Bth, Deth, Envelope, Extension, ImmDt, Ip, Opcode, Psn, Qpn, Transport, Udp, icrc,
-};
+use warpverbs_wire::{Bth, Deth, Extension, ImmDt, Opcode, Psn, Qpn, Transport, icrc};
 
-/// Bytes before the payload in a receive: a global route header, or the IP header at its end.
-const GRH: usize = 40;
 /// Datagrams to QPs of the same NIC that wait at most; later ones are lost.
 const OWN: usize = 256;
 /// A queue key with this bit in a WQE stands for the sender's own (IBTA 10.2.5).
@@ -37,7 +35,7 @@ struct Datagram<'a> {
 
 impl Network {
     /// Sends `wqe`, the next of the datagram QP in `slot`. `None`: nothing of it leaves this NIC.
-    pub(in crate::engine) fn submit_datagram(
+    pub(crate) fn submit_datagram(
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
@@ -105,12 +103,12 @@ impl Network {
         let len = Transport::len_with(&datagram.ext, payload_len) + icrc::LEN;
         let mut result = Ok(());
         let part = QpnPart::of(datagram.bth.dest_qpn.get());
-        let is_own = self.conns.local.is_some_and(|local| local.ip() == to.ip());
+        let is_own = self.conns.envelopes.local.is_some_and(|local| local.ip() == to.ip());
         if is_own && part == tables.part {
             let mut bytes = vec![0; len];
             build(tables, slot, datagram, &mut bytes)?;
-            if self.conns.own.len() < OWN {
-                self.conns.own.push_back(bytes);
+            if self.conns.datagrams.own.len() < OWN {
+                self.conns.datagrams.own.push_back(bytes);
             }
         } else {
             self.open_train((to, part), None, len, now);
@@ -195,11 +193,11 @@ impl Connections {
                 return;
             }
         };
-        if deth.qkey != rq.qkey {
+        if deth.qkey != rq.grants.qkey {
             self.stats.wrong_qkey += 1;
             return;
         }
-        let (slot, grh) = (rq.slot, self.route_header(from, packet));
+        let (slot, grh) = (rq.slot, self.envelopes.route_header(from, packet));
         let Some((grh, ipv6)) = grh else {
             self.stats.malformed += 1;
             return;
@@ -220,7 +218,7 @@ impl Connections {
             }
             Err(Refusal::NotReady { .. }) => self.stats.no_receive += 1,
             Err(Refusal::TooLong(_)) => {
-                let index = self.current_datagram;
+                let index = self.datagrams.current;
                 let syndrome = (Syndrome::LocalLength, Syndrome::LocalLength.usual_vendor());
                 self.reports.push(Report::ReceiveFailed { slot, index, syndrome });
                 self.reports.push(Report::Ended { slot, syndrome: None });
@@ -229,17 +227,6 @@ impl Connections {
                 self.reports.push(Report::Refused { slot, refusal: Some(refusal) });
             }
         }
-    }
-
-    /// The route header of a datagram, and whether it is one of IPv6.
-    fn route_header(&self, from: SocketAddr, packet: &Transport<'_>) -> Option<([u8; GRH], bool)> {
-        let ip = Ip::new(from.ip(), self.local?.ip())?;
-        let envelope = Envelope { ip, udp: Udp { src_port: from.port() } };
-        let (mut headers, mut grh) = ([0; GRH + 8], [0; GRH]);
-        envelope.emit(packet.len() + icrc::LEN, &mut headers).ok()?;
-        let ip_len = envelope.len() - 8;
-        grh[GRH - ip_len..].copy_from_slice(&headers[..ip_len]);
-        Some((grh, from.is_ipv6()))
     }
 
     /// Writes a datagram into the next receive: its index, and the bytes written.
@@ -268,16 +255,16 @@ impl Connections {
             true => Err(Refusal::TooLong(Rule::ReceiveTooSmall { len, room })),
             false => access::check_scatter(keys, rq, srqs, index, sges, 0..len, &mut spans),
         };
-        self.current_datagram = index;
+        self.datagrams.current = index;
         let limit = access::take(rq, srqs, index, link);
         self.reports.extend(limit.map(Report::Event));
         checked?;
         let broken = |rule| Refusal::Operational { rule, receive: Some(index) };
         on_host(&spans).map_err(broken)?;
-        self.datagram.clear();
-        self.datagram.extend_from_slice(grh);
-        self.datagram.extend_from_slice(payload);
-        match scatter(&spans, &self.datagram) {
+        self.datagrams.buffer.clear();
+        self.datagrams.buffer.extend_from_slice(grh);
+        self.datagrams.buffer.extend_from_slice(payload);
+        match scatter(&spans, &self.datagrams.buffer) {
             Ok([]) => Ok((index, len as u32)),
             _ => Err(broken(Rule::CopyFailed { kind: Kind::Host })),
         }

@@ -1,13 +1,14 @@
 //! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
 use super::bounce::{Bounce, Pool};
-use super::{CurrentReceive, bounce};
-use crate::engine::access::{self, Refusal, Spans};
+use super::end::CurrentReceive;
+use crate::engine::access::{self, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
+use crate::engine::outcome::Refusal;
 use crate::engine::report::Report;
-use crate::qp::receive::{ReceiveQueue, Receives};
+use crate::objects::receive::{ReceiveQueue, Receives};
+use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{Slots, SrqSlot};
-use crate::srq::SharedReceiveQueue;
 use crate::violation::Rule;
 use std::ops::Range;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
@@ -49,7 +50,7 @@ fn right(need: Need) -> Access {
 fn reach(bounce: &mut Option<Box<Bounce>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
     match span.region.kind() {
         Kind::Host => Ok(()),
-        _ => bounce::admit(bounce, pool, span.region),
+        _ => Bounce::admit(bounce, pool, span.region),
     }
 }
 

@@ -2,14 +2,15 @@
 //!
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
+use super::Connections;
 use super::bounce::Pool;
-use super::{Connections, End, Outgoing, Posted};
+use super::end::{End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::Amo;
-use crate::engine::in_flight::{Started, Stop, local};
+use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::tables::Tables;
-use crate::qp::send::SendQueue;
-use crate::slots::{QpSlot, Slot};
+use crate::objects::send::SendQueue;
+use crate::slots::QpSlot;
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
 use warpverbs_mlx5::num::MAX_MESSAGE;
@@ -68,7 +69,7 @@ fn leaves(op: &Op<'_>) -> bool {
 
 impl Connections {
     /// Posts `wqe`, the next of the send queue in `slot`. `None`: nothing of it leaves this NIC.
-    pub(in crate::engine) fn submit(
+    pub(crate) fn submit(
         &mut self,
         tables: &mut Tables,
         slot: QpSlot,
@@ -87,7 +88,7 @@ fn start(
     wqe: &Wqe<'_>,
 ) -> Result<Started, Stop> {
     let Connections { ends, pool, .. } = conns;
-    let end = ends.get_mut(q.slot.at()).and_then(Option::as_deref_mut).ok_or(Stop::NoAnswer)?;
+    let end = ends.get_mut(q.slot).ok_or(Stop::NoAnswer)?;
     let mut own = Own { keys, end, pool };
     let Posting { op, len, outgoing, brought, extended } = posting(&mut own, q, wqe)?;
     let end = own.end;
@@ -113,9 +114,9 @@ fn start(
     })?;
     let inline = matches!(wqe.op, Op::Read { .. })
         && wqe.flags.completion.is_signaled()
-        && q.payload.takes(brought.into());
-    end.requests.push(Posted { index: q.next, outgoing, inline });
-    conns.enqueue(q.slot);
+        && q.cqes.payload.takes(brought.into());
+    end.requests.push(Posted { index: q.progress.next, outgoing, inline });
+    conns.ends.enqueue(q.slot);
     Ok(Started { away: true, brought, delivery: None })
 }
 

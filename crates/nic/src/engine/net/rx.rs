@@ -1,28 +1,31 @@
 //! Packets in: checks that need the address or the datagram, then those of the connection; payload
 //! is written at once.
 
-use super::bounce::{Bounce, Fit, Purpose};
+use super::bounce::{Bounce, Fit, Purpose, not_placed};
+use super::end::End;
 use super::host::Responder;
-use super::{Connections, End, Network, duration};
+use super::{Connections, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::atomic::Returned;
 use crate::engine::tables::Tables;
-use crate::link::{Arrival, Seal};
-use crate::slots::{QpSlot, Slot};
+use crate::slots::QpSlot;
 use crate::stats::NetStats;
 use crate::violation::{KeySide, Rule};
 use std::net::SocketAddr;
 use std::ops::Range;
-use warpverbs_mem::{Access, Kind, MemError, SmallBuf, Span, scatter};
+use warpverbs_link::{Arrival, Seal};
+use warpverbs_mem::{Access, Kind, SmallBuf, Span, scatter};
 use warpverbs_rc::{Connection, Instant, Place, WrId};
-use warpverbs_wire::{Checks, Envelope, Ip, ParseError, Position, Psn, Transport, Udp, icrc};
+use warpverbs_wire::{Checks, ParseError, Position, Psn, Transport};
 
 impl Network {
     /// Takes datagrams from the link; how many.
     pub(super) fn receive_packets(&mut self, tables: &mut Tables, now: u64) -> usize {
         let Self { link: Some(link), conns, .. } = self else { return 0 };
         let mut own = 0;
-        while let (Some(from), Some(bytes)) = (conns.local, conns.own.pop_front()) {
+        while let (Some(from), Some(bytes)) =
+            (conns.envelopes.local, conns.datagrams.own.pop_front())
+        {
             conns.arrived(tables, now, Arrival { from, bytes: &bytes, seal: Seal::Absent });
             own += 1;
         }
@@ -35,7 +38,7 @@ impl Connections {
         self.stats.received += 1;
         self.stats.received_bytes += arrival.bytes.len() as u64;
         let from = arrival.from;
-        let ib = match self.open(arrival) {
+        let ib = match self.envelopes.open(arrival) {
             Ok(ib) => ib,
             Err(error) => return self.stats.count(&error),
         };
@@ -45,7 +48,7 @@ impl Connections {
             Err(error) => return self.arrived_unparsed(tables, from, ib, error),
         };
         let slot = tables.by_qpn.get(&packet.bth.dest_qpn.get()).copied();
-        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
+        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.ends.get(slot)?))) else {
             return self.arrived_unconnected(tables, slot, from, Some(packet));
         };
         if end.peer.ip() != from.ip() {
@@ -55,7 +58,7 @@ impl Connections {
         if !self.handle(tables, slot, now, packet, Turn::InOrder) {
             self.park(slot, packet);
         }
-        self.enqueue(slot);
+        self.ends.enqueue(slot);
     }
 
     /// A packet that is none, unless its opcode is a reserved one of this service: the connection
@@ -72,7 +75,7 @@ impl Connections {
             return self.stats.count(error);
         };
         let slot = tables.by_qpn.get(&qpn.get()).copied();
-        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.end(slot)?))) else {
+        let Some((slot, end)) = slot.and_then(|slot| Some((slot, self.ends.get(slot)?))) else {
             return self.arrived_unconnected(tables, slot, from, None);
         };
         if end.peer.ip() != from.ip() {
@@ -80,7 +83,7 @@ impl Connections {
             return;
         }
         self.take_reserved(tables, slot, psn);
-        self.enqueue(slot);
+        self.ends.enqueue(slot);
     }
 
     fn take_reserved(&mut self, tables: &mut Tables, slot: QpSlot, psn: Psn) {
@@ -95,7 +98,7 @@ impl Connections {
     /// Keeps a packet that could not be handled until it can.
     #[cold]
     fn park(&mut self, slot: QpSlot, packet: &Transport<'_>) {
-        let bounce = self.end_mut(slot).and_then(|end| end.bounce.as_deref_mut());
+        let bounce = self.ends.get_mut(slot).and_then(|end| end.bounce.as_deref_mut());
         let kept = bounce.is_some_and(|bounce| bounce.park(packet));
         self.stats.bounce_full += u64::from(!kept);
         self.enlist(slot);
@@ -111,7 +114,7 @@ impl Connections {
     ) -> Option<(&'a mut Connection, Responder<'a, 's>)> {
         let Tables { keys, receives, srqs, scratch, atomics, .. } = tables;
         let Self { ends, pool, reports, .. } = self;
-        let end = ends.get_mut(slot.at())?.as_deref_mut()?;
+        let end = ends.get_mut(slot)?;
         let rq = receives.live_mut(slot)?;
         let End { conn, receive_in_use, refusal, bounce, .. } = end;
         let host = Responder {
@@ -167,9 +170,9 @@ impl Connections {
         let mut placed = Ok(());
         let inline = matches!(place, Place::Receive { .. })
             && bth.opcode.position() == Position::Only
-            && host.rq.payload.takes(len.into());
+            && host.rq.cqes.payload.takes(len.into());
         if inline {
-            host.rq.payload.keep(host.receive_in_use.index, SmallBuf::of(payload));
+            host.rq.cqes.payload.keep(host.receive_in_use.index, SmallBuf::of(payload));
         } else if matches!(place, Place::Region { .. } | Place::Receive { .. }) {
             let mtu = conn.config().mtu;
             let into = || {
@@ -192,7 +195,7 @@ impl Connections {
                 self.bring(tables, slot, id, start..start + u64::from(len), payload);
             }
             Place::Original { id, value } => {
-                let posted = self.end(slot).and_then(|end| end.requests.get(id));
+                let posted = self.ends.get(slot).and_then(|end| end.requests.get(id));
                 let result = posted.and_then(|posted| posted.outgoing.sges().first());
                 let size = result.map_or(8, |result| result.len);
                 self.bring(tables, slot, id, 0..size.into(), Returned::of(value, size).bytes());
@@ -214,10 +217,10 @@ impl Connections {
         bytes: &[u8],
     ) {
         let Tables { sends, keys, .. } = tables;
-        let (Some(q), Some(end)) = (sends.live_mut(slot), self.end_mut(slot)) else { return };
+        let (Some(q), Some(end)) = (sends.live_mut(slot), self.ends.get_mut(slot)) else { return };
         let Some(posted) = end.requests.get(id) else { return };
         if posted.inline {
-            return q.payload.keep(posted.index, SmallBuf::of(bytes));
+            return q.cqes.payload.keep(posted.index, SmallBuf::of(bytes));
         }
         let sges = posted.outgoing.sges().iter().copied();
         let (mut spans, hint) = (Spans::new(), &mut q.local_hint);
@@ -270,63 +273,6 @@ fn write_payload(
         Ok([]) => Ok(()),
         Ok(_) => Err(Rule::CopyFailed { kind: Kind::Host }),
         Err(error) => Err(not_placed(Kind::Host, &error)),
-    }
-}
-
-/// The range was checked for this packet: its owner has unmapped it, or the NIC is at fault.
-#[cold]
-pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
-    tracing::error!(%error, "payload was not placed");
-    Rule::CopyFailed { kind }
-}
-
-impl Connections {
-    /// What is inside of the ICRC, which is checked.
-    fn open<'a>(&mut self, arrival: Arrival<'a>) -> Result<&'a [u8], ParseError> {
-        match arrival.seal {
-            Seal::Absent => Ok(icrc::split(arrival.bytes)?.0),
-            Seal::Exact(id) => self.envelope(arrival.from, id)?.open(arrival.bytes),
-            Seal::HiddenId => {
-                let envelope = self.envelope(arrival.from, self.hidden.guess())?;
-                let (ib, explained) = envelope.open_any_id(arrival.bytes)?;
-                if let Ip::V4(ip) = explained.ip {
-                    self.hidden.learn(ip.id);
-                }
-                Ok(ib)
-            }
-        }
-    }
-}
-
-impl Connections {
-    /// What lay around a datagram from `from`; `id` is its IPv4 identification.
-    fn envelope(&self, from: SocketAddr, id: u16) -> Result<Envelope, ParseError> {
-        let unknown = ParseError::IpVersion { found: 0 };
-        let local = self.local.ok_or(unknown)?;
-        let mut ip = Ip::new(from.ip(), local.ip()).ok_or(unknown)?;
-        if let Ip::V4(ip) = &mut ip {
-            ip.id = id;
-        }
-        Ok(Envelope { ip, udp: Udp { src_port: from.port() } })
-    }
-}
-
-/// Guesses IPv4 identifications that a link hides. A sender numbers the datagrams of one call from
-/// 0 on; a right guess saves computing it from the ICRC.
-#[derive(Debug, Default)]
-pub(super) struct HiddenIds {
-    last: u16,
-    follows: bool,
-}
-
-impl HiddenIds {
-    fn guess(&self) -> u16 {
-        if self.follows { self.last.wrapping_add(1) } else { 0 }
-    }
-
-    fn learn(&mut self, id: u16) {
-        self.follows = id != 0 && id == self.last.wrapping_add(1);
-        self.last = id;
     }
 }
 

@@ -1,13 +1,14 @@
 //! Changes of state of a QP whose peer is on the network, applied to its connection.
 
-use super::{Connections, CurrentReceive, End, Network, Requests};
-use crate::link::Link;
-use crate::qp::{Path, QpAttrs, QpState};
-use crate::slots::{QpSlot, Slot};
+use super::end::End;
+use super::{Connections, Network};
+use crate::qp::{Path, QpAttrs};
+use crate::slots::QpSlot;
 use crate::{ModifyError, Mtu};
-use std::net::SocketAddr;
 use std::time::Duration;
-use warpverbs_rc::{AckTimeout, Config, Connection, State};
+use warpverbs_link::Link;
+use warpverbs_rc::{AckTimeout, Config, Connection};
+use warpverbs_rdma::QpState;
 use warpverbs_wire::{Psn, Qpn, RnrTimer};
 
 /// Work requests that a connection holds at most; later ones wait in the ring.
@@ -59,9 +60,9 @@ impl Connections {
             max_dest_rd_atomic: attrs.max_dest_rd_atomic.unwrap_or(0),
             send_depth: depth.min(DEPTH) as u32,
             window: WINDOW,
-            window_bytes: self.room as u64,
+            window_bytes: self.ends.room as u64,
             read_chunk: READ_CHUNK,
-            write_split: if self.trains { WRITE_SPLIT } else { 0 },
+            write_split: if self.ends.trains { WRITE_SPLIT } else { 0 },
             ack_interval: ACK_INTERVAL,
             early_resend: Some(EARLY_RESEND),
             ..Config::new(Qpn::from_low_bits(attrs.dest_qpn.unwrap_or(0)))
@@ -81,24 +82,26 @@ impl Connections {
                 if let (Some(Path::Network(peer)), Ok(conn)) =
                     (attrs.path, Connection::new(&config))
                 {
-                    self.insert((slot, qpn), peer, conn);
+                    // RESET has removed what was there.
+                    self.remove(slot);
+                    self.ends.insert(slot, End::new(qpn, peer, conn));
                 }
             }
-            (QpState::Rtr, QpState::Rts) => self.change(slot, |conn| {
+            (QpState::Rtr, QpState::Rts) => self.ends.change(slot, |conn| {
                 // The state was RTR, and every attribute is in range.
                 let _ = conn.start_with(&config);
             }),
-            (_, QpState::Sqd) => self.change(slot, |conn| {
+            (_, QpState::Sqd) => self.ends.change(slot, |conn| {
                 let _ = conn.drain();
             }),
-            (QpState::Sqd, QpState::Rts) => self.change(slot, |conn| {
+            (QpState::Sqd, QpState::Rts) => self.ends.change(slot, |conn| {
                 let _ = conn.resume();
             }),
             (_, QpState::Reset) => return self.remove(slot),
             _ => {}
         }
         if matches!(to, QpState::Rts | QpState::Sqd) {
-            self.change(slot, |conn| {
+            self.ends.change(slot, |conn| {
                 // Every attribute is in range.
                 let _ = conn.modify(&config);
             });
@@ -106,50 +109,9 @@ impl Connections {
         None
     }
 
-    fn change(&mut self, slot: QpSlot, change: impl FnOnce(&mut Connection)) {
-        if let Some(end) = self.end_mut(slot) {
-            change(&mut end.conn);
-            self.enqueue(slot);
-        }
-    }
-
-    fn insert(&mut self, (slot, qpn): (QpSlot, u32), peer: SocketAddr, conn: Connection) {
-        // RESET has removed what was there.
-        self.remove(slot);
-        let at = slot.at();
-        if self.ends.len() <= at {
-            self.ends.resize_with(at + 1, || None);
-        }
-        let (receive_in_use, refusal, bounce, armed) =
-            (CurrentReceive::default(), None, None, None);
-        let (queued, sending, awaiting_receives, failed) = (false, false, false, false);
-        let requests = Requests::default();
-        let end = End {
-            conn,
-            qpn,
-            requests,
-            peer,
-            receive_in_use,
-            refusal,
-            bounce,
-            armed,
-            queued,
-            sending,
-            awaiting_receives,
-            unplaced: None,
-            failed,
-        };
-        self.ends[at] = Some(Box::new(end));
-        self.live += 1;
-    }
-
     /// The connection goes. It may have copies under way, so it is dropped without a lock held.
     pub(crate) fn remove(&mut self, slot: QpSlot) -> Option<Box<End>> {
-        let mut end = self.ends.get_mut(slot.at()).and_then(Option::take)?;
-        self.live -= 1;
-        self.sending -= usize::from(end.sending);
-        self.awaiting_receives.retain(|awaiting_receives| *awaiting_receives != slot);
-        self.queue.retain(|queued| *queued != slot);
+        let mut end = self.ends.remove(slot)?;
         self.bouncing.retain(|bouncing| *bouncing != slot);
         if let Some(bounce) = &mut end.bounce {
             bounce.release_all(&mut self.pool);
@@ -157,29 +119,12 @@ impl Connections {
         Some(end)
     }
 
-    /// Nothing that was begun is outstanding in SQD.
-    pub(crate) fn is_drained(&self, slot: QpSlot) -> bool {
-        let drained = |end: &End| end.conn.state() == State::Drained && end.has_reported();
-        self.end(slot).is_some_and(drained)
-    }
-
-    /// The counters of a connection.
-    pub(crate) fn conn_stats(&self, slot: QpSlot) -> Option<&warpverbs_rc::Stats> {
-        self.end(slot).map(|end| end.conn.stats())
-    }
-
-    /// PSN of the next new packet of a connection, and of the next one expected.
-    pub(crate) fn psns(&self, slot: QpSlot) -> Option<(u32, u32)> {
-        let (next, expected) = self.end(slot)?.conn.psns();
-        Some((next.get(), expected.get()))
-    }
-
     /// The QP in `slot` is in ERR: so is its connection. What it held is flushed.
-    pub(in crate::engine) fn fail(&mut self, slot: QpSlot) {
-        if let Some(end) = self.end_mut(slot) {
+    pub(crate) fn fail(&mut self, slot: QpSlot) {
+        if let Some(end) = self.ends.get_mut(slot) {
             end.failed = true;
             end.conn.fail();
-            self.enqueue(slot);
+            self.ends.enqueue(slot);
             self.settle(slot);
         }
     }

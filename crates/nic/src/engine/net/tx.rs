@@ -2,16 +2,16 @@
 //! over it, several packets for one peer to the link at a time.
 
 use super::bounce::Slice;
-use super::{Connections, End, Network, Outgoing, duration};
+use super::end::Outgoing;
+use super::train::{Target, Train};
+use super::{Connections, Network, duration};
 use crate::engine::access::{Spans, gather_range};
-use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::link::{QpnPart, Sent, TrainLimits};
-use crate::qp::send::SendQueue;
-use crate::slots::{QpSlot, Slot};
-use crate::violation::{KeySide, QueueKind, Rule, Violation};
-use std::net::SocketAddr;
+use crate::objects::send::SendQueue;
+use crate::slots::QpSlot;
+use crate::violation::{KeySide, Rule};
 use std::ops::Range;
+use warpverbs_link::{QpnPart, Sent};
 use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind};
 use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
@@ -19,59 +19,6 @@ use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
 
 /// Packets of one connection before the next one is served: four trains of UDP, at MTU 4096.
 pub(super) const TURN: u32 = 60;
-
-/// Where a datagram goes: an address, and a part of the QP numbers there.
-type Target = (SocketAddr, QpnPart);
-
-/// Datagrams of one length, but for the last, to one peer. NICs that share an address are told
-/// apart by the first datagram.
-#[derive(Debug, Default)]
-pub(super) struct Train {
-    to: Option<Target>,
-    /// The connection that the last datagram is from. Its peer does not change during a slice, and
-    /// a train does not last longer.
-    last: Option<QpSlot>,
-    /// Longer than the train: what was written once is not cleared for the next.
-    bytes: Vec<u8>,
-    /// Bytes of all datagrams.
-    len: usize,
-    /// Length of every datagram but the last.
-    segment: usize,
-    count: usize,
-    /// Of the link, when the first datagram was added.
-    limits: TrainLimits,
-}
-
-impl Train {
-    #[inline]
-    fn has_room(&self, len: usize) -> bool {
-        len <= self.segment
-            && self.len == self.segment * self.count
-            && self.count < self.limits.segments
-            && self.len + len <= self.limits.bytes
-    }
-
-    fn datagrams(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    /// Room for another datagram of `len` bytes.
-    fn next(&mut self, len: usize) -> &mut [u8] {
-        let end = self.len + len;
-        if self.bytes.len() < end {
-            self.bytes.resize(end.next_multiple_of(1 << 12), 0);
-        }
-        &mut self.bytes[self.len..end]
-    }
-
-    /// The datagram just written is one of it.
-    fn add(&mut self, len: usize) {
-        if self.count == 0 {
-            self.segment = len;
-        }
-        (self.len, self.count) = (self.len + len, self.count + 1);
-    }
-}
 
 impl Network {
     /// Hands the train to the link.
@@ -126,7 +73,7 @@ impl Network {
     /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link
     /// go. The last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
-        if self.conns.end(slot).is_some_and(|end| end.bounce.is_some()) {
+        if self.conns.ends.get(slot).is_some_and(|end| end.bounce.is_some()) {
             return self.transmit_bounced(tables, slot, now);
         }
         for _ in 0..TURN {
@@ -137,7 +84,7 @@ impl Network {
             let Some(transmit) = &packet else { return };
             self.pack(tables, slot, transmit, None, now);
         }
-        self.conns.enqueue(slot);
+        self.conns.ends.enqueue(slot);
     }
 
     /// Adds a packet to the train, its payload perhaps from a bounce buffer. One whose payload
@@ -155,7 +102,7 @@ impl Network {
         let Transmit { bth, ext, payload } = transmit;
         let len = Transport::len_with(ext, payload.len() as usize) + icrc::LEN;
         if !(self.train.last == Some(slot) && self.train.has_room(len)) {
-            let Some(to) = self.conns.end(slot).map(|end| end.peer) else { return };
+            let Some(to) = self.conns.ends.get(slot).map(|end| end.peer) else { return };
             let to = (to, QpnPart::of(bth.dest_qpn.get()));
             self.open_train(to, Some(slot), len, now);
         }
@@ -170,7 +117,7 @@ impl Network {
                 Ok(range) => match bounced {
                     None => conns.fill(tables, slot, transmit, &mut datagram[range]),
                     Some(slice) => {
-                        let bounce = conns.end(slot).and_then(|end| end.bounce.as_ref());
+                        let bounce = conns.ends.get(slot).and_then(|end| end.bounce.as_ref());
                         bounce.is_some_and(|bounce| bounce.read(slice, &mut datagram[range]))
                     }
                 },
@@ -220,7 +167,7 @@ impl Connections {
         now: u64,
     ) -> Option<Transmit> {
         let now = Instant::from_nanos(now);
-        let end = self.end_mut(slot)?;
+        let end = self.ends.get_mut(slot)?;
         if !end.conn.has_responses() {
             return end.conn.poll_request(now);
         }
@@ -241,7 +188,7 @@ impl Connections {
             Payload::Empty => true,
             Payload::Request { id, offset, .. } => {
                 let Tables { sends, keys, .. } = tables;
-                let (Some(q), Some(end)) = (sends.live_mut(slot), self.end(slot)) else {
+                let (Some(q), Some(end)) = (sends.live_mut(slot), self.ends.get(slot)) else {
                     return false;
                 };
                 let posted = end.requests.get(id).map(|posted| &posted.outgoing);
@@ -270,20 +217,13 @@ impl Connections {
     /// those before it are complete.
     pub(super) fn fail_request(&mut self, slot: QpSlot, id: WrId, rule: Option<Rule>) {
         let Self { ends, reports, .. } = self;
-        if let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) {
+        if let Some(end) = ends.get_mut(slot) {
             end.conn.fail_request(id, Status::LocalProtection);
             if let (Some(rule), Some(posted)) = (rule, end.requests.get(id)) {
                 reports.push(end.broken(posted.index, rule));
             }
         }
-        self.enqueue(slot);
-    }
-}
-
-impl End {
-    /// The request of the WQE at `index` broke a rule.
-    pub(super) fn broken(&self, index: u64, rule: Rule) -> Report {
-        Report::Violation(Violation { qpn: self.qpn, queue: QueueKind::Send, index, rule })
+        self.ends.enqueue(slot);
     }
 }
 
@@ -292,7 +232,8 @@ impl Network {
     /// identifications.
     fn seal(&mut self, train: &mut Train, now: u64) {
         let (Some(link), Some((to, part))) = (&mut self.link, train.to) else { return };
-        let (wanted, local) = (link.wants_icrc(duration(now), to, part), self.conns.local);
+        let (wanted, local) =
+            (link.wants_icrc(duration(now), to, part), self.conns.envelopes.local);
         // Their families are the same: the path was checked.
         let Some((local, mut ip)) = local.and_then(|at| Some((at, Ip::new(at.ip(), to.ip())?)))
         else {

@@ -2,18 +2,10 @@
 
 use super::Proxy;
 use super::bounce::Pieces;
+use super::waiting::Arrival;
 use crate::engine::tables::Tables;
 use crate::slots::QpSlot;
 use warpverbs_rdma::{Completion, Status};
-
-/// A receive that the device has filled, or an error behind one.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    index: u64,
-    completion: Completion,
-    /// The number behind the copies that it waits for.
-    upto: u64,
-}
 
 impl Proxy {
     /// A receive came back from the device; `pieces` of it lie in bounce buffers.

@@ -1,12 +1,13 @@
 //! The end of a proxied QP: the device returns its work, then the rest is flushed.
 
-use super::{Proxy, Waiting};
+use super::Proxy;
+use super::waiting::Waiting;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::qp::QpState;
 use crate::slots::QpSlot;
 use std::time::Duration;
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::QpState;
 use warpverbs_rdma::Status;
 
 /// How long a device may take to flush. After this, work that it did not return is flushed here.
@@ -14,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Proxy {
     /// The QP in `slot` is in ERR: so is its device's.
-    pub(in crate::engine) fn fail(&mut self, slot: QpSlot, now: u64) {
+    pub(crate) fn fail(&mut self, slot: QpSlot, now: u64) {
         let Some(end) = self.end_mut(slot) else { return };
         if !end.gone {
             end.proxy_device.fail();
@@ -35,7 +36,7 @@ impl Proxy {
         }
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
         let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
-        let oldest = q.in_flight.front().map(|flight| flight.info.index);
+        let oldest = q.progress.in_flight.front().map(|flight| flight.info.index);
         // What the device has done already completes when its bytes are in place.
         let copies = end.side_work.front().is_some_and(|(at, work)| {
             Some(*at) == oldest && work.is_under_way(&end.waiting.copies)
@@ -54,7 +55,7 @@ impl Proxy {
     }
 
     /// Ends the flush of the QP in `slot`, once the device has returned all work. Whether it has.
-    pub(in crate::engine) fn end_flush(&mut self, slot: QpSlot, now: u64) -> bool {
+    pub(crate) fn end_flush(&mut self, slot: QpSlot, now: u64) -> bool {
         let Some(end) = self.end_mut(slot) else { return false };
         let Some(until) = end.flushing else { return false };
         // Copies end by themselves, and what they bring completes.
@@ -77,7 +78,7 @@ impl Proxy {
     }
 
     /// Whether the QP in `slot` is executed by another device.
-    pub(in crate::engine) fn has(&self, slot: QpSlot) -> bool {
+    pub(crate) fn has(&self, slot: QpSlot) -> bool {
         self.end(slot).is_some()
     }
 }

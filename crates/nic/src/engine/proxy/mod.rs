@@ -17,31 +17,32 @@
 
 mod arrivals;
 mod bounce;
+mod end;
 mod flush;
+mod id;
 mod inline;
 mod parked;
 mod post;
 mod receive;
 mod settle;
 mod wait;
+mod waiting;
 
+pub(super) use end::End;
 pub(super) use post::Submitted;
-pub(crate) use wait::Waiting;
+pub(super) use waiting::Waiting;
 
 use super::report::Report;
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList};
-use crate::qp::{Path, QpState};
+use crate::proxy_device::{ProxyDevice, ProxyReceiver, RecvList, SendList};
+use crate::qp::Path;
 use crate::slots::{QpSlot, Slot, SrqSlot};
 use crate::{Gone, ModifyError};
-use bounce::{BounceBuffers, Pieces};
-use inline::Slots;
-use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
-use wait::SideWork;
-use warpverbs_mlx5::syndrome::Syndrome;
+use bounce::BounceBuffers;
+use end::SharedEnd;
 use warpverbs_rdma::Completion;
+use warpverbs_rdma::QpState;
 
 /// Requests of one list at most.
 const LIST: u32 = 32;
@@ -53,107 +54,6 @@ const EARLY: usize = 64;
 /// Completions taken at a time.
 pub(super) const BATCH: usize = 32;
 
-/// The identity of work at a device: what it is, in which generation of its QP, and its index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Id {
-    kind: WorkKind,
-    /// The low 14 bits: completions from before a RESET are dropped.
-    generation: u16,
-    /// 48 bits.
-    index: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WorkKind {
-    Send,
-    Receive,
-    /// A receive of an SRQ, which has no generation.
-    Shared,
-}
-
-const GENERATION: u16 = (1 << 14) - 1;
-const INDEX: u64 = (1 << 48) - 1;
-
-impl Id {
-    #[inline]
-    fn pack(self) -> u64 {
-        let kind = match self.kind {
-            WorkKind::Send => 0,
-            WorkKind::Receive => 1,
-            WorkKind::Shared => 2,
-        };
-        kind << 62 | u64::from(self.generation & GENERATION) << 48 | self.index & INDEX
-    }
-
-    #[inline]
-    fn unpack(id: u64) -> Option<Self> {
-        let kind = match id >> 62 {
-            0 => WorkKind::Send,
-            1 => WorkKind::Receive,
-            2 => WorkKind::Shared,
-            _ => return None,
-        };
-        Some(Self { kind, generation: (id >> 48) as u16 & GENERATION, index: id & INDEX })
-    }
-}
-
-/// A QP's end at the other device.
-#[derive(Debug)]
-pub(crate) struct End {
-    proxy_device: Box<dyn ProxyDevice>,
-    limits: ProxyLimits,
-    /// The limits of WQEs: those with what slots add.
-    takes: ProxyLimits,
-    slots: Option<Slots>,
-    waiting: Waiting,
-    /// Work for WQEs in flight in addition to posting them to the device, by index.
-    side_work: VecDeque<(u64, SideWork)>,
-    generation: u16,
-    /// Send work requests at the device.
-    outstanding: u32,
-    /// Receives of the QP's own queue at the device.
-    receives: u32,
-    /// The device did not take all that it had room for: the rest is offered again.
-    stalled: bool,
-    /// The QP failed: the device may return work until this time.
-    flushing: Option<u64>,
-    /// A receive that could not be forwarded ended the QP.
-    broken: Option<(u64, Syndrome)>,
-    gone: bool,
-    /// In the list of those with something outstanding.
-    busy: bool,
-}
-
-impl End {
-    /// The additional work for the WQE at `index`, the oldest in flight.
-    #[inline]
-    fn side_work_of(&mut self, index: u64) -> Option<&mut SideWork> {
-        self.side_work.front_mut().filter(|(at, _)| *at == index).map(|(_, work)| work)
-    }
-
-    fn is_busy(&self) -> bool {
-        self.outstanding > 0 || self.stalled || self.flushing.is_some() || !self.waiting.is_empty()
-    }
-}
-
-/// An SRQ's end at the other device.
-#[derive(Debug)]
-pub(crate) struct SharedEnd {
-    pub(super) proxy_device: Box<dyn ProxyReceiver>,
-    depth: u32,
-    sges: u32,
-    outstanding: u32,
-    /// Receives at the device with a bounce buffer, by number.
-    landing: FxHashMap<u64, Pieces>,
-}
-
-impl SharedEnd {
-    pub(crate) fn new(proxy_device: Box<dyn ProxyReceiver>) -> Self {
-        let (depth, sges) = proxy_device.limits();
-        Self { proxy_device, depth, sges, outstanding: 0, landing: FxHashMap::default() }
-    }
-}
-
 /// All proxied QPs, and what they share.
 #[derive(Debug, Default)]
 pub(crate) struct Proxy {
@@ -164,8 +64,8 @@ pub(crate) struct Proxy {
     /// Those with something outstanding.
     busy: Vec<QpSlot>,
     cursor: usize,
-    /// Slots of SRQs.
-    shared: Vec<SrqSlot>,
+    /// Those of SRQs.
+    shared: Vec<SharedEnd>,
     list: SendList,
     receives: RecvList,
     completions: Vec<Completion>,
@@ -194,26 +94,7 @@ impl Proxy {
         if self.ends.len() <= at {
             self.ends.resize_with(at + 1, || None);
         }
-        let limits = proxy_device.limits();
-        let slots = proxy_device.staging().map(Slots::new);
-        let more = slots.as_ref().map_or(0, |slots| slots.staging.slot);
-        let takes = ProxyLimits { inline_bytes: limits.inline_bytes.max(more), ..limits };
-        self.ends[at] = Some(Box::new(End {
-            proxy_device,
-            limits,
-            takes,
-            slots,
-            waiting: Waiting::default(),
-            side_work: VecDeque::new(),
-            generation: 0,
-            outstanding: 0,
-            receives: 0,
-            stalled: false,
-            flushing: None,
-            broken: None,
-            gone: false,
-            busy: false,
-        }));
+        self.ends[at] = Some(Box::new(End::new(proxy_device)));
         self.live.push(slot);
     }
 
@@ -225,26 +106,20 @@ impl Proxy {
         Some(end)
     }
 
-    pub(crate) fn insert_shared(&mut self, srq: SrqSlot) {
-        self.shared.push(srq);
+    pub(crate) fn insert_shared(&mut self, srq: SrqSlot, proxy_device: Box<dyn ProxyReceiver>) {
+        self.shared.push(SharedEnd::new(srq, proxy_device));
     }
 
-    pub(crate) fn remove_shared(&mut self, srq: SrqSlot) {
-        self.shared.retain(|shared| *shared != srq);
+    /// The end is to be dropped without a lock held.
+    pub(crate) fn remove_shared(&mut self, srq: SrqSlot) -> Option<SharedEnd> {
+        let at = self.shared.iter().position(|end| end.srq == srq)?;
+        Some(self.shared.swap_remove(at))
     }
 
     /// Drops the QP's work; copies in flight are returned, to be dropped without a lock held. The
     /// device's QP is reset after this.
     pub(crate) fn reset(&mut self, slot: QpSlot) -> Waiting {
-        let Some(end) = self.end_mut(slot) else { return Waiting::default() };
-        end.generation = end.generation.wrapping_add(1) & GENERATION;
-        (end.outstanding, end.receives) = (0, 0);
-        (end.stalled, end.flushing, end.broken) = (false, None, None);
-        if let Some(slots) = &mut end.slots {
-            slots.clear();
-        }
-        end.side_work.clear();
-        std::mem::take(&mut end.waiting)
+        self.end_mut(slot).map_or_else(Waiting::default, End::reset)
     }
 
     /// A QP takes the path of its kind. Changes nothing.
@@ -282,7 +157,7 @@ impl Proxy {
     pub(super) fn begin(&mut self, tables: &mut Tables) -> bool {
         (self.turn, self.idle) = (0, self.live.len().min(WINDOW));
         let shared = 0..self.shared.len();
-        shared.fold(false, |busy, i| self.forward_shared(tables, self.shared[i]) | busy)
+        shared.fold(false, |busy, i| self.forward_shared(tables, i) | busy)
     }
 
     /// The next end to serve in this slice: all with work outstanding, then some of the others.
@@ -320,7 +195,7 @@ impl Proxy {
     /// that it announces.
     pub(super) fn forward_first(&mut self, tables: &mut Tables) {
         for i in 0..self.shared.len() {
-            self.forward_shared(tables, self.shared[i]);
+            self.forward_shared(tables, i);
         }
         for i in 0..self.live.len().min(EARLY) {
             self.forward_receives(tables, self.live[i]);
@@ -379,21 +254,5 @@ impl Proxy {
     fn takes_receives(&self, tables: &Tables, slot: QpSlot) -> bool {
         let state = tables.receives.live(slot).map(|rq| rq.state);
         state.is_some_and(|state| state == QpState::Init || state.responds())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn identities_come_back() {
-        for kind in [WorkKind::Send, WorkKind::Receive, WorkKind::Shared] {
-            for (generation, index) in [(0, 0), (GENERATION, INDEX), (5, 0x1234_5678_9abc)] {
-                let id = Id { kind, generation, index };
-                assert_eq!(Id::unpack(id.pack()), Some(id));
-            }
-        }
-        assert_eq!(Id::unpack(3 << 62), None);
     }
 }

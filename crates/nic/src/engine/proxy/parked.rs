@@ -1,28 +1,18 @@
 //! Requests that are posted once their payload is in the bounce buffer.
 
 use super::bounce::Pieces;
-use super::wait::SideWork;
-use super::{End, LIST, Proxy, Waiting};
-use crate::engine::in_flight::WqeInfo;
+use super::end::End;
+use super::waiting::{Parked, SideWork, Waiting};
+use super::{LIST, Proxy};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::objects::in_flight::WqeInfo;
+use crate::objects::send::SendQueue;
 use crate::proxy_device::SendList;
-use crate::qp::QpState;
-use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
 use warpverbs_mlx5::syndrome::Syndrome;
-
-/// A request that is posted when its payload is in the bounce buffer and all requests before it are
-/// posted.
-#[derive(Debug)]
-pub(super) struct Parked {
-    pub(super) index: u64,
-    /// A list of one.
-    pub(super) request: SendList,
-    /// The number behind the copies that it waits for.
-    upto: u64,
-}
+use warpverbs_rdma::QpState;
 
 impl End {
     /// Requests that can be handed over, or parked, now.
@@ -56,7 +46,9 @@ impl End {
         let gathers = !pieces.is_empty() && info.brought == 0;
         // The list is posted first. A fenced request may send what a READ brings: the device waits
         // for the READ, but the copy into the bounce buffer would not.
-        if gathers && (!list.is_empty() || fence && q.in_flight.iter().any(|flight| flight.reads)) {
+        if gathers
+            && (!list.is_empty() || fence && q.progress.in_flight.iter().any(|flight| flight.reads))
+        {
             return None;
         }
         let most = self.limits.inline_bytes as usize;
@@ -106,7 +98,7 @@ impl Proxy {
         }
         if let Some((index, error)) = failed {
             // It fails when it is the oldest.
-            if q.in_flight.front().is_some_and(|first| first.info.index == index) {
+            if q.progress.in_flight.front().is_some_and(|first| first.info.index == index) {
                 tracing::warn!(%error, %slot, "payload to be sent could not be copied");
                 let syndrome = Syndrome::LocalProt;
                 let vendor = syndrome.usual_vendor();

@@ -1,15 +1,18 @@
 //! From announced WQEs to a list of work requests: parsed and checked as every WQE, keys
 //! translated, posted together.
 
+use super::Proxy;
 use super::bounce::{BounceBuffers, WithBounceBuffers};
-use super::{End, Id, Proxy, WorkKind};
+use super::end::End;
+use super::id::{Id, WorkKind};
 use crate::engine::fetch::{read_wqe, rewritten};
-use crate::engine::in_flight::{InFlight, Stop, WqeInfo, local};
+use crate::engine::outcome::{Stop, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::objects::in_flight::{InFlight, WqeInfo};
+use crate::objects::send::SendQueue;
 use crate::proxy_device::{Bounds, InTable, SendList};
-use crate::qp::send::SendQueue;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use warpverbs_mem::{Block, KeyTable, Span};
@@ -45,7 +48,7 @@ impl Halt {
 impl Proxy {
     /// Posts announced WQEs of the QP in `slot` in one list, as far as device, list and `budget`
     /// go.
-    pub(in crate::engine) fn submit(
+    pub(crate) fn submit(
         &mut self,
         tables: &mut Tables,
         long: &mut [Block; 16],
@@ -63,7 +66,7 @@ impl Proxy {
         }
         list.clear();
         let (mut listed, mut halt, is_plain) = (0, None, q.is_plain());
-        while listed < room && q.next != q.posted {
+        while listed < room && q.progress.is_due() {
             // Behind requests that wait for copies, all wait.
             let plain = is_plain
                 && end.waiting.parked.is_empty()
@@ -102,7 +105,7 @@ impl Proxy {
             end.stalled = rest > 0 && refused.is_none();
         }
         while rest > 0
-            && let Some(flight) = q.in_flight.pop_back()
+            && let Some(flight) = q.progress.in_flight.pop_back()
         {
             rest -= usize::from(flight.away);
             if end.side_work.back().is_some_and(|(at, _)| *at == flight.info.index)
@@ -111,11 +114,11 @@ impl Proxy {
             {
                 slots.untake();
             }
-            q.next = flight.info.index;
+            q.progress.next = flight.info.index;
             listed -= 1;
         }
         if let Some(errno) = refused {
-            let (index, rule) = (q.next, Rule::DeviceRefused { errno });
+            let (index, rule) = (q.progress.next, Rule::DeviceRefused { errno });
             reports.push(Report::Rejected { slot, index, rule });
         }
         self.mark_busy(slot);
@@ -145,8 +148,8 @@ pub(crate) enum Submitted {
 /// is not plainly fine is left for [`add`].
 #[inline]
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> Option<()> {
-    let index = q.next;
-    let block = q.ring.as_ref()?.load(index);
+    let index = q.progress.next;
+    let block = q.ring.wqes.as_ref()?.load(index);
     let PlainWrite { remote, source, len, flags } =
         plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
     let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
@@ -155,8 +158,8 @@ fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList)
     list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
     let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
-    q.next = index + 1;
-    q.in_flight.push_back(InFlight { info, away: true, reads: false });
+    q.progress.next = index + 1;
+    q.progress.in_flight.push_back(InFlight { info, away: true, reads: false });
     Some(())
 }
 
@@ -176,8 +179,8 @@ fn add(
     list: &mut SendList,
     reports: &mut Vec<Report>,
 ) -> Result<(), Box<Halt>> {
-    let index = q.next;
-    let Some(ring) = &q.ring else { return Err(Box::new(Halt::no_ring())) };
+    let index = q.progress.next;
+    let Some(ring) = &q.ring.wqes else { return Err(Box::new(Halt::no_ring())) };
     let block = ring.load(index);
     let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
         Ok(read) => read,
@@ -186,7 +189,7 @@ fn add(
             return Err(Box::new(Halt::Refused { first, wqebbs, rule }));
         }
     };
-    if !q.snapshot.is_empty()
+    if !q.ring.snapshot.is_empty()
         && let Some(rule) = rewritten(q, index, raw)
     {
         let (qpn, queue) = (q.qpn.get(), QueueKind::Send);
@@ -214,7 +217,7 @@ fn add(
         let added = end.add_side_work(q, list, &info, fence, pieces);
         added.ok_or_else(|| Box::new(Halt::Later))?;
     }
-    q.next = index + info.wqebbs;
-    q.in_flight.push_back(InFlight { info, away, reads: info.brought > 0 });
+    q.progress.next = index + info.wqebbs;
+    q.progress.in_flight.push_back(InFlight { info, away, reads: info.brought > 0 });
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! Receives go to the device as their doorbell records advance.
 
+use super::Proxy;
 use super::bounce::{Pieces, WithBounceBuffers};
-use super::{Id, Proxy, SharedEnd, WorkKind};
+use super::end::SharedEnd;
+use super::id::{Id, WorkKind};
 use crate::AsyncEvent;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::proxy_device::{InTable, RecvList, receive_syndrome, translate_receive};
-use crate::qp::receive::Receives;
-use crate::slots::{QpSlot, Slot, SrqSlot};
+use crate::objects::receive::Receives;
+use crate::proxy_device::{InTable, receive_syndrome, translate_receive};
+use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
 use warpverbs_mlx5::recv;
@@ -88,15 +90,14 @@ impl Proxy {
         count > 0 || fault.is_some()
     }
 
-    /// Forwards receives of an SRQ. Whether there were any.
-    pub(super) fn forward_shared(&mut self, tables: &mut Tables, slot: SrqSlot) -> bool {
+    /// Forwards receives of the SRQ whose end is at place `at`. Whether there were any.
+    pub(super) fn forward_shared(&mut self, tables: &mut Tables, at: usize) -> bool {
         let Tables { srqs, keys, scratch, .. } = tables;
-        let Some(srq) = srqs.live_mut(slot) else { return false };
-        let Some(SharedEnd { depth, sges: max, outstanding, .. }) = &srq.proxied else {
-            return false;
-        };
-        let (room, max) = ((depth - outstanding).min(LIST as u32) as usize, *max);
-        let list: &mut RecvList = &mut self.receives;
+        let Self { shared, receives: list, bounce_buffers, reports, .. } = self;
+        let Some(end) = shared.get_mut(at) else { return false };
+        let Some(srq) = srqs.live_mut(end.srq) else { return false };
+        let SharedEnd { depth, sges: max, outstanding, .. } = *end;
+        let room = (depth - outstanding).min(LIST as u32) as usize;
         list.clear();
         // Links, to go back to what the device does not take.
         let mut heads = ArrayVec::<u16, { LIST + 1 }>::new();
@@ -105,7 +106,7 @@ impl Proxy {
             let pd = srq.pd;
             let mut hint = std::mem::take(&mut srq.hint);
             let table = InTable { keys, hint: &mut hint, pd };
-            let mut memory = WithBounceBuffers::new(table, &self.bounce_buffers);
+            let mut memory = WithBounceBuffers::new(table, bounce_buffers);
             let next = srq.peek(scratch).and_then(|next| match next {
                 None => Ok(None),
                 Some((number, link, sges)) => {
@@ -121,7 +122,7 @@ impl Proxy {
                     let id = Id { kind: WorkKind::Shared, generation: 0, index: number.into() };
                     list.push(id.pack(), &sges);
                     heads.push(number);
-                    if let Some(end) = srq.proxied.as_mut().filter(|_| !pieces.is_empty()) {
+                    if !pieces.is_empty() {
                         end.landing.insert(number.into(), pieces);
                     }
                     srq.take(link);
@@ -133,9 +134,7 @@ impl Proxy {
             }
         }
         let mut count = 0;
-        if !list.is_empty()
-            && let Some(end) = &mut srq.proxied
-        {
+        if !list.is_empty() {
             let posted = end.proxy_device.post_recv(list);
             count = posted.count.min(list.len());
             end.outstanding += count as u32;
@@ -149,8 +148,8 @@ impl Proxy {
             let srqn = srq.srqn;
             srq.dead = true;
             let (qpn, queue, index) = (0, QueueKind::Shared, 0);
-            self.reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
-            self.reports.push(Report::Event(AsyncEvent::SrqError { srqn }));
+            reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
+            reports.push(Report::Event(AsyncEvent::SrqError { srqn }));
         }
         count > 0 || fault.is_some()
     }
@@ -165,9 +164,10 @@ impl Proxy {
     ) -> Option<Pieces> {
         let source = tables.receives.live(slot).map(|rq| &rq.source);
         let Some(Receives::Shared(srq)) = source else { return None };
+        let end = self.shared.iter_mut().find(|end| end.srq == *srq);
         let srq = tables.srqs.live_mut(*srq)?;
         let mut pieces = None;
-        let at_device = srq.proxied.as_mut().map_or(0, |end| {
+        let at_device = end.map_or(0, |end| {
             pieces = end.landing.remove(&index);
             end.outstanding = end.outstanding.saturating_sub(1);
             end.outstanding

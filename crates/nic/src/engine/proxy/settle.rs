@@ -1,23 +1,19 @@
 //! Completions of a proxy device become reports.
 
-use super::{GENERATION, Id, Proxy, WorkKind};
+use super::Proxy;
+use super::id::{GENERATION, Id, WorkKind};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::qp::QpState;
-use crate::qp::receive::Receives;
+use crate::objects::receive::Receives;
 use crate::slots::{QpSlot, Slot};
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::QpState;
 use warpverbs_rdma::{Completion, Status};
 
 impl Proxy {
     /// Handles one completion. Those of an earlier generation of the QP, or reported before, are
     /// ignored.
-    pub(in crate::engine) fn settle(
-        &mut self,
-        tables: &mut Tables,
-        slot: QpSlot,
-        completion: &Completion,
-    ) {
+    pub(crate) fn settle(&mut self, tables: &mut Tables, slot: QpSlot, completion: &Completion) {
         let Some(end) = self.end(slot) else { return };
         let Some(Id { kind, generation, index }) = Id::unpack(completion.id) else {
             return tracing::warn!(%slot, id = completion.id, "a completion of unknown work");
@@ -116,7 +112,7 @@ impl Proxy {
             return;
         };
         let flushed = completion.status == Status::Flushed;
-        rq.flushed += u64::from(is_open && flushed);
+        rq.counts.flushed += u64::from(is_open && flushed);
         let failed = rq.state == QpState::Err;
         let syndrome = (syndrome, completion.vendor as u8);
         self.reports.push(Report::ReceiveFailed { slot, index, syndrome });

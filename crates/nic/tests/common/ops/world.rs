@@ -5,6 +5,7 @@ use super::script::{Announce, Attrs, Fault, Op, Place, PortSetup, Receives, Setu
 use super::wqe;
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_dev::{Port, PortConfig, Receives as From, bytes};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region, SmallBuf};
 use warpverbs_mlx5::cqe::Cqe;
@@ -14,7 +15,6 @@ use warpverbs_mlx5::num::{MAX_WQE, WqeIndex};
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::DoorbellOnly::Detect;
-use warpverbs_nic::testing::{Port, PortConfig, Receives as From, bytes};
 use warpverbs_nic::{
     Announcement, Clock, Config, CqeSize, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd,
     QpAttrs, QpState, ScatterToCqe, Service, SoftNic, Srq, SrqConfig, Step, UarPage, VirtualClock,

@@ -8,13 +8,10 @@
 //! before those that were placed elsewhere earlier.
 
 mod chunks;
-mod drive;
 
 pub(crate) use chunks::Pool;
 pub(super) use chunks::Slice;
-pub(super) use drive::admit;
 
-use super::rx::not_placed;
 use crate::engine::access::MAX_PIECES;
 use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
 use crate::engine::copies::{CopyQueue, Ended};
@@ -149,6 +146,22 @@ impl Bounce {
             atomic: None,
             listed: false,
         }))
+    }
+
+    /// Memory such as `region` needs bounce buffers.
+    #[cold]
+    pub(super) fn admit(
+        bounce: &mut Option<Box<Bounce>>,
+        pool: &mut Pool,
+        region: &Region,
+    ) -> Result<(), Rule> {
+        if bounce.is_none() {
+            let made = Self::new(pool, region).inspect_err(|error| {
+                tracing::warn!(%error, "no memory for bounce buffers");
+            });
+            *bounce = Some(made.map_err(|_| Rule::CopyFailed { kind: region.kind() })?);
+        }
+        Ok(())
     }
 
     /// Nothing is under way or kept back.
@@ -459,6 +472,13 @@ impl Held {
             _ => None,
         }
     }
+}
+
+/// The range was checked for this packet: its owner has unmapped it, or the NIC is at fault.
+#[cold]
+pub(super) fn not_placed(kind: Kind, error: &MemError) -> Rule {
+    tracing::error!(%error, "payload was not placed");
+    Rule::CopyFailed { kind }
 }
 
 #[cfg(test)]

@@ -1,0 +1,20 @@
+//! What tests share: queues in host memory or where only a copy engine reaches them, two connected
+//! QPs on one NIC or two, a fake device that executes proxied QPs, and posting by hand.
+//!
+//! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
+//! so that tests can post what no correct poster would.
+#![forbid(unsafe_code)]
+
+mod fake;
+mod net;
+mod pair;
+mod port;
+mod proxied;
+
+pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
+pub use net::{Host, Net, addresses};
+pub use pair::{
+    Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,
+};
+pub use port::{Port, PortConfig, QueueMemory, Receives};
+pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};

@@ -1,0 +1,144 @@
+//! Two NICs with a cable between them, and one port with memory on each.
+
+use super::{Port, PortConfig, connect_over};
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpverbs_mem::{Access, HostBuf};
+use warpverbs_nic::link::{FaultPlan, Faulty, Link, cable};
+use warpverbs_nic::{Clock, Config, Mr, NicError, Pd, QpAttrs, SoftNic, Step, VirtualClock};
+
+/// Bytes of each end's buffer.
+const BUFFER: usize = 1 << 16;
+
+/// One NIC with a port.
+#[derive(Debug)]
+pub struct Host {
+    /// The NIC. No thread drives it.
+    pub nic: SoftNic,
+    /// The protection domain of everything.
+    pub pd: Pd,
+    /// The port.
+    pub port: Port,
+    /// 64 KiB, all rights.
+    pub mr: Mr,
+}
+
+impl Host {
+    /// Puts a port and a buffer on a NIC.
+    pub fn on(nic: SoftNic, config: &PortConfig) -> Result<Self, NicError> {
+        let pd = nic.alloc_pd();
+        let port = Port::new(&nic, &pd, config)?;
+        let memory = |cause| NicError::Memory { what: "test memory", cause };
+        let mr = nic.reg_mr(&pd, &HostBuf::region(BUFFER).map_err(memory)?, Access::all())?;
+        Ok(Self { nic, pd, port, mr })
+    }
+
+    /// Brings the port to RTS towards the port of `peer`. Attributes given replace the usual ones.
+    pub fn connect(&self, peer: &Host, attrs: QpAttrs) {
+        let addr = peer.nic.local_addr().expect("the NIC has a link");
+        connect_over(&self.port, addr, peer.port.qp.qpn(), attrs);
+    }
+}
+
+/// Two hosts, connected to each other. Time stands still unless [`Net::run_for`] lets it go on.
+#[derive(Debug)]
+pub struct Net {
+    /// The clock of both NICs.
+    pub clock: VirtualClock,
+    /// The first host.
+    pub a: Host,
+    /// The second host.
+    pub b: Host,
+}
+
+/// Addresses of the two ends of a cable.
+pub fn addresses() -> (SocketAddr, SocketAddr) {
+    (SocketAddr::from(([10, 0, 0, 1], 4791)), SocketAddr::from(([10, 0, 0, 2], 4791)))
+}
+
+impl Net {
+    /// Two NICs over a cable whose ends have the faults of `plan`, each with its own seed.
+    pub fn new(plan: FaultPlan, ports: &PortConfig, attrs: QpAttrs) -> Result<Self, NicError> {
+        let (a, b) = addresses();
+        let (a, b) = cable(a, b);
+        Self::faulty([Box::new(a), Box::new(b)], plan, ports, attrs)
+    }
+
+    /// Two NICs over links that have the faults of `plan`, each with its own seed.
+    pub fn faulty(
+        [a, b]: [Box<dyn Link>; 2],
+        plan: FaultPlan,
+        ports: &PortConfig,
+        attrs: QpAttrs,
+    ) -> Result<Self, NicError> {
+        let other = FaultPlan { seed: plan.seed ^ 0x9e37_79b9, ..plan };
+        Self::over(Box::new(Faulty::new(a, plan)), Box::new(Faulty::new(b, other)), ports, attrs)
+    }
+
+    /// Two NICs, each over a link of its own.
+    pub fn over(
+        a: Box<dyn Link>,
+        b: Box<dyn Link>,
+        ports: &PortConfig,
+        attrs: QpAttrs,
+    ) -> Result<Self, NicError> {
+        let clock = VirtualClock::new();
+        let host = |name: &str, seed, link| {
+            let config = Config {
+                name: name.into(),
+                seed: Some(seed),
+                clock: Clock::Virtual(clock.clone()),
+                ..Config::default()
+            };
+            Host::on(SoftNic::with_link(config, link)?, ports)
+        };
+        let (a, b) = (host("a", 1, a)?, host("b", 2, b)?);
+        a.connect(&b, attrs);
+        b.connect(&a, attrs);
+        Ok(Self { clock, a, b })
+    }
+
+    /// Steps both NICs until there is nothing left to do at this time.
+    pub fn run(&self) {
+        // NICs that never come to rest fail the test instead of hanging it.
+        for _ in 0..1_000_000 {
+            if [self.a.nic.step(), self.b.nic.step()] == [Step::Idle; 2] {
+                return;
+            }
+        }
+        panic!("the NICs do not come to rest");
+    }
+
+    /// As [`Self::run`], while up to `limit` passes, timer by timer, until `done`. Whether it was.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.clock.now() + limit;
+        loop {
+            self.run();
+            if done(self) {
+                return true;
+            }
+            if !self.pass_until(end) {
+                return false;
+            }
+        }
+    }
+
+    /// Lets time pass to the next timer of either NIC; false if there is none before `end`.
+    pub fn pass_until(&mut self, end: Duration) -> bool {
+        let timers = [self.a.nic.next_timer(), self.b.nic.next_timer()];
+        let Some(wait) = timers.into_iter().flatten().min() else { return false };
+        if self.clock.now() + wait > end {
+            return false;
+        }
+        self.clock.expire(wait);
+        true
+    }
+
+    /// As [`Self::run`], while `time` passes.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        self.run_until(time, |_| false);
+        self.clock.advance(end.saturating_sub(self.clock.now()));
+        self.run();
+    }
+}

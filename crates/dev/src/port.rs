@@ -1,0 +1,440 @@
+//! One QP with its queues and CQs in host memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mlx5::cqe::{Cqe, CqeFormat, CqeTail, ErrorSide, owned_by_software, owner_bit};
+use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
+use warpverbs_mlx5::opcode::CqeOpcode;
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
+use warpverbs_nic::{
+    Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
+    QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+};
+
+/// Where a port takes receives from.
+#[derive(Clone, Debug)]
+pub enum Receives {
+    /// Its own ring of 2^`log` WQEs of 64 bytes.
+    Own {
+        /// log2 of the number of WQEs.
+        log: u8,
+    },
+    /// An SRQ.
+    Shared(Srq),
+    /// Nowhere.
+    None,
+}
+
+/// How a port is made.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// log2 of the WQEBBs of the send queue.
+    pub log_sq: u8,
+    /// log2 of the CQEs of either CQ.
+    pub log_cq: u8,
+    /// Mode of the send CQ; the receive CQ is a ring.
+    pub cq_mode: CqMode,
+    /// Receives.
+    pub receives: Receives,
+    /// What a failed send does.
+    pub on_send_error: OnSendError,
+    /// What makes new work known.
+    pub announcement: Announcement,
+    /// The NIC only consumes.
+    pub consume_only: bool,
+    /// What the QP exchanges.
+    pub service: Service,
+    /// Bytes of the entries of either CQ.
+    pub cqe_size: CqeSize,
+    /// In the CQEs.
+    pub user_index: Option<u32>,
+    /// Payload in CQEs.
+    pub scatter_to_cqe: ScatterToCqe,
+    /// Where queues, CQs and doorbell records lie.
+    pub memory: QueueMemory,
+}
+
+/// Where the queues of a port lie, and its CQs and records.
+#[derive(Clone, Debug, Default)]
+pub enum QueueMemory {
+    /// In host memory.
+    #[default]
+    Host,
+    /// In memory that only this copy engine reaches.
+    Device(Arc<LazyCopier>),
+}
+
+impl QueueMemory {
+    /// Memory as the NIC gets it, and as its owner sees it.
+    fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
+        let memory = match self {
+            Self::Host => HostBuf::region(len).map(|region| (region.clone(), region)),
+            Self::Device(copier) => LazyMemory::regions(len, 0, copier),
+        };
+        memory.map_err(|cause| NicError::Memory { what: "test memory", cause })
+    }
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        Self {
+            log_sq: 6,
+            log_cq: 8,
+            cq_mode: CqMode::Ring,
+            receives: Receives::Own { log: 6 },
+            on_send_error: OnSendError::default(),
+            announcement: Announcement::default(),
+            consume_only: false,
+            service: Service::default(),
+            cqe_size: CqeSize::default(),
+            user_index: None,
+            scatter_to_cqe: ScatterToCqe::default(),
+            memory: QueueMemory::default(),
+        }
+    }
+}
+
+/// A CQ with its memory and consumer index.
+#[derive(Debug)]
+struct Consumer {
+    cq: Cq,
+    memory: QueueMemory,
+    buf: Region,
+    dbr: Region,
+    /// Bytes of an entry; the CQE is its last 64.
+    entry: usize,
+    log_size: u8,
+    ci: u64,
+    /// What the last CQE carried in place of memory, and what lies behind it.
+    payload: Vec<u8>,
+}
+
+impl Consumer {
+    fn new(nic: &SoftNic, mode: CqMode, port: &PortConfig) -> Result<Self, NicError> {
+        let (log_size, entry) = (port.log_cq, port.cqe_size.bytes());
+        let (its_buf, buf) = port.memory.alloc(entry << log_size)?;
+        let (its_dbr, dbr) = port.memory.alloc(64)?;
+        let config = CqConfig {
+            mode,
+            log_size,
+            cqe_size: port.cqe_size,
+            buf: its_buf,
+            dbr: its_dbr,
+            ignore_overrun: false,
+            notice: None,
+        };
+        let (cq, memory, payload) = (nic.create_cq(&config)?, port.memory.clone(), Vec::new());
+        Ok(Self { cq, memory, buf, dbr, entry, log_size, ci: 0, payload })
+    }
+
+    /// Where the CQE at `index` is, in a ring of 2^`log_size` entries.
+    fn place(&self, index: u64, log_size: u8) -> u64 {
+        (index & ((1 << log_size) - 1)) * self.entry as u64 + (self.entry - 64) as u64
+    }
+
+    /// The CQE at `index`, if the NIC has written it.
+    fn peek(&self, index: u64) -> Option<[u8; 64]> {
+        let at = self.place(index, self.log_size);
+        let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
+        if !owned_by_software(CqeTail::from_ne(tail), index, self.log_size) {
+            return None;
+        }
+        let mut bytes = [0; 64];
+        self.buf.read(at, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn poll(&mut self) -> Option<Cqe> {
+        let bytes = self.peek(self.ci)?;
+        let (cqe, format) = Cqe::parse_any(&bytes).ok()?;
+        self.payload = match format {
+            CqeFormat::Plain => Vec::new(),
+            CqeFormat::Inline32 => bytes[..32].to_vec(),
+            CqeFormat::Inline64 => {
+                let mut first = vec![0; 64];
+                self.buf.read(self.place(self.ci, self.log_size) - 64, &mut first).ok()?;
+                first
+            }
+        };
+        self.ci += 1;
+        self.dbr.atomic_u32(0).ok()?.store(set_ci_word(self.ci), Ordering::Release);
+        Some(cqe)
+    }
+
+    /// What libmlx5 does: the CQEs of the old ring move by one index.
+    fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
+        let (its_buf, buf) = self.memory.alloc(self.entry << log_size)?;
+        self.cq.resize(log_size, &its_buf)?;
+        let mut index = self.ci;
+        loop {
+            let mut cqe = self.peek(index).expect("the old ring ends with a CQE of its own");
+            if CqeOpcode::from_nibble(cqe[63] >> 4) == CqeOpcode::ResizeCq {
+                break;
+            }
+            index += 1;
+            cqe[63] = cqe[63] & !1 | u8::from(owner_bit(index, log_size));
+            let at = self.place(index, log_size);
+            buf.write(at, &cqe).expect("the ring has the entry");
+        }
+        self.ci += 1;
+        (self.buf, self.log_size) = (buf, log_size);
+        Ok(())
+    }
+}
+
+/// A QP and what a poster needs to use it.
+#[derive(Debug)]
+pub struct Port {
+    /// The QP.
+    pub qp: Qp,
+    /// Its send queue.
+    pub sq: Region,
+    /// Its own receive queue, WQEs of 64 bytes; empty without.
+    pub rq: Region,
+    /// Its doorbell record.
+    pub dbr: Region,
+    doorbells: Region,
+    log_sq: u8,
+    log_rq: u8,
+    send: Consumer,
+    recv: Consumer,
+    /// Next free WQEBB.
+    pub posted: u64,
+    /// Receives posted.
+    pub receives_posted: u64,
+    last: [u8; 8],
+}
+
+impl Port {
+    /// Makes the queues, the CQs and the QP, in RESET.
+    pub fn new(nic: &SoftNic, pd: &Pd, config: &PortConfig) -> Result<Self, NicError> {
+        Self::make(nic, pd, config, None)
+    }
+
+    /// As [`Self::new`], proxied by another device.
+    pub fn proxied(
+        nic: &SoftNic,
+        pd: &Pd,
+        config: &PortConfig,
+        proxy_device: Box<dyn ProxyDevice>,
+    ) -> Result<Self, NicError> {
+        Self::make(nic, pd, config, Some(proxy_device))
+    }
+
+    fn make(
+        nic: &SoftNic,
+        pd: &Pd,
+        config: &PortConfig,
+        proxy_device: Option<Box<dyn ProxyDevice>>,
+    ) -> Result<Self, NicError> {
+        let send = Consumer::new(nic, config.cq_mode, config)?;
+        let recv = Consumer::new(nic, CqMode::Ring, config)?;
+        let alloc = |len| config.memory.alloc(len);
+        let ((its_sq, sq), (its_dbr, dbr)) = (alloc(64 << config.log_sq)?, alloc(64)?);
+        let (rq, log_rq, rq_config) = match &config.receives {
+            Receives::Own { log } => {
+                let (buf, rq) = alloc(64 << log)?;
+                (rq, *log, RqConfig::Own { buf, log_rq: *log, log_stride: 6 })
+            }
+            Receives::Shared(srq) => (alloc(64)?.1, 0, RqConfig::Srq(srq.clone())),
+            Receives::None => (alloc(64)?.1, 0, RqConfig::None),
+        };
+        let qp = QpConfig {
+            service: config.service,
+            user_index: config.user_index,
+            scatter_to_cqe: config.scatter_to_cqe,
+            announcement: config.announcement.clone(),
+            send_cq: send.cq.clone(),
+            recv_cq: recv.cq.clone(),
+            sq: its_sq,
+            log_sq: config.log_sq,
+            rq: rq_config,
+            dbr: its_dbr,
+            on_send_error: config.on_send_error,
+            consume_only: config.consume_only,
+        };
+        let qp = match proxy_device {
+            Some(proxy_device) => nic.create_proxied_qp(pd, qp, proxy_device)?,
+            None => nic.create_qp(pd, qp)?,
+        };
+        Ok(Self {
+            qp,
+            sq,
+            rq,
+            dbr,
+            doorbells: nic.doorbells().clone(),
+            log_sq: config.log_sq,
+            log_rq,
+            send,
+            recv,
+            posted: 0,
+            receives_posted: 0,
+            last: [0; 8],
+        })
+    }
+
+    /// The CQ of sends.
+    pub fn send_cq(&self) -> &Cq {
+        &self.send.cq
+    }
+
+    /// The CQ of receives.
+    pub fn recv_cq(&self) -> &Cq {
+        &self.recv.cq
+    }
+
+    /// Where the next WQE goes.
+    pub fn position(&self) -> Position {
+        let qpn = Qpn::new(self.qp.qpn()).unwrap_or_default();
+        Position { qpn, index: WqeIndex::of(self.posted) }
+    }
+
+    /// Puts a WQE into the ring without announcing it; its index.
+    pub fn put(
+        &mut self,
+        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
+    ) -> Result<u64, BuildError> {
+        let mut bytes = [0; MAX_WQE];
+        let len = build(&mut bytes, self.position())?;
+        Ok(self.put_bytes(&bytes[..len]))
+    }
+
+    /// Puts whole WQEBBs into the ring, whatever they hold; the index of the first.
+    pub fn put_bytes(&mut self, bytes: &[u8]) -> u64 {
+        let index = self.posted;
+        for (i, block) in (index..).zip(bytes.chunks(64)) {
+            let at = (i & ((1 << self.log_sq) - 1)) * 64;
+            self.sq.write(at, block).expect("the slot is inside the ring");
+        }
+        self.posted += bytes.len().div_ceil(64) as u64;
+        if let Some(first) = bytes.first_chunk() {
+            self.last = *first;
+        }
+        index
+    }
+
+    /// Writes the doorbell record.
+    pub fn record(&self) {
+        let word = self.dbr.atomic_u32(4).expect("a record has 8 bytes");
+        word.store(record_word(self.posted), Ordering::Release);
+    }
+
+    /// Rings with the index after the last WQE.
+    pub fn ring(&self) {
+        let next = WqeIndex::of(self.posted);
+        self.ring_bytes(Doorbell::Next { qpn: self.position().qpn, next }.bytes());
+    }
+
+    /// Rings with the first 8 bytes of the last WQE.
+    pub fn ring_last(&self) {
+        self.ring_bytes(self.last);
+    }
+
+    /// Rings with any value.
+    pub fn ring_bytes(&self, bytes: [u8; 8]) {
+        let cell = self.doorbells.atomic_u64(self.qp.doorbell_offset());
+        let cell = cell.expect("every QP has a doorbell");
+        cell.store(u64::from_ne_bytes(bytes), Ordering::Release);
+    }
+
+    /// Rings by a register of a page, with the first 8 bytes of the last WQE.
+    pub fn ring_register(&self, page: &Region, register: u64) {
+        let cell = page.atomic_u64(0x800 + register * 0x100).expect("a page has four registers");
+        cell.store(u64::from_ne_bytes(self.last), Ordering::Release);
+    }
+
+    /// Puts a WQE, writes the record and rings; the WQE's index.
+    pub fn post(
+        &mut self,
+        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
+    ) -> u64 {
+        let index = self.put(build).expect("the test's WQE can be built");
+        self.record();
+        self.ring();
+        index
+    }
+
+    /// As [`Self::post`], with a builder.
+    pub fn post_wqe(
+        &mut self,
+        build: impl for<'b> FnOnce(&'b mut [u8], Position) -> WqeBuilder<'b>,
+    ) -> u64 {
+        self.post(|buf, at| build(buf, at).finish().map(<[u8]>::len))
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&mut self, sges: &[Sge]) {
+        let mut slot = [0; 64];
+        recv::build(&mut slot, sges).expect("a receive of at most 4 entries");
+        self.post_recv_bytes(&slot);
+    }
+
+    /// Posts a receive WQE of any 64 bytes.
+    pub fn post_recv_bytes(&mut self, slot: &[u8; 64]) {
+        let at = (self.receives_posted & ((1 << self.log_rq) - 1)) * 64;
+        self.rq.write(at, slot).expect("the slot is inside the ring");
+        self.receives_posted += 1;
+        let word = self.dbr.atomic_u32(0).expect("a record has 8 bytes");
+        word.store(record_word(self.receives_posted), Ordering::Release);
+    }
+
+    /// The next completion of a send.
+    pub fn poll_send(&mut self) -> Option<Cqe> {
+        self.send.poll()
+    }
+
+    /// The next completion of a receive.
+    pub fn poll_recv(&mut self) -> Option<Cqe> {
+        self.recv.poll()
+    }
+
+    /// Goes on with a send CQ of 2^`log_size` entries.
+    ///
+    /// # Errors
+    /// The NIC's.
+    pub fn resize_send_cq(&mut self, log_size: u8) -> Result<(), NicError> {
+        self.send.resize(log_size)
+    }
+
+    /// The payload that the CQEs polled last carried in place of memory, of a send and of a
+    /// receive: 32 or 64 bytes, or none.
+    pub fn payload(&self) -> [&[u8]; 2] {
+        [&self.send.payload, &self.recv.payload]
+    }
+
+    /// What the send queue has reported since the last call: index, and syndrome of an error.
+    pub fn sent(&mut self) -> Vec<(u16, Option<Syndrome>)> {
+        std::iter::from_fn(|| self.poll_send())
+            .map(|cqe| match cqe {
+                Cqe::Requester { wqe_counter, .. } => (wqe_counter, None),
+                Cqe::Error { wqe_counter, syndrome, .. } => (wqe_counter, Some(syndrome)),
+                Cqe::Receive { .. } => panic!("{cqe:?} in a send CQ"),
+            })
+            .collect()
+    }
+
+    /// The same of receives.
+    pub fn received(&mut self) -> Vec<(u16, Option<Syndrome>)> {
+        std::iter::from_fn(|| self.poll_recv())
+            .map(|cqe| match cqe {
+                Cqe::Receive { wqe_counter, .. } => (wqe_counter, None),
+                Cqe::Error { wqe_counter, syndrome, side: ErrorSide::Responder, .. } => {
+                    (wqe_counter, Some(syndrome))
+                }
+                _ => panic!("{cqe:?} in a receive CQ"),
+            })
+            .collect()
+    }
+
+    /// The bytes of the send CQ's first entry: all there is in collapsed mode.
+    pub fn collapsed(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        self.send.buf.read(0, &mut bytes).expect("a CQ has an entry");
+        bytes
+    }
+}

@@ -1,0 +1,313 @@
+//! What carries datagrams between NICs.
+//!
+//! A link moves the payload of UDP datagrams: BTH to ICRC. Addresses and the rest of the headers
+//! around are its own; the NIC seals and checks the ICRC over them.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "udp")]
+mod auto;
+mod cable;
+#[cfg(feature = "udp")]
+pub mod descriptors;
+mod error;
+mod fault;
+#[cfg(feature = "udp")]
+mod interface;
+#[cfg(feature = "udp")]
+mod named;
+mod part;
+mod pcap;
+mod plan;
+#[cfg(feature = "udp")]
+mod port;
+#[cfg(feature = "udp")]
+mod shm;
+#[cfg(feature = "udp")]
+mod udp;
+
+#[cfg(feature = "udp")]
+pub use auto::Auto;
+pub use cable::{Cable, cable};
+pub use error::LinkError;
+pub use fault::Faulty;
+pub use part::QpnPart;
+pub use pcap::Pcap;
+pub use plan::{Chance, FaultPlan, PlanError};
+#[cfg(feature = "udp")]
+pub use shm::Shm;
+#[cfg(feature = "udp")]
+pub use udp::{Udp, UdpConfig};
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use warpverbs_rc::Peer;
+pub use warpverbs_rdma::{Mtu, ROCE_PORT};
+
+/// What became of datagrams handed to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// They are on their way, as far as is known.
+    Taken,
+    /// The link is full: offer them again.
+    Blocked,
+    /// They are lost.
+    Lost(io::ErrorKind),
+}
+
+/// How much one call of [`Link::send`] takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainLimits {
+    /// Datagrams.
+    pub segments: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+/// How the ICRC of a datagram is to be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seal {
+    /// It covers an IPv4 header with this identification.
+    Exact(u16),
+    /// It covers an identification that the link does not show.
+    HiddenId,
+    /// There is none, but its four bytes: nothing on the way damages datagrams.
+    Absent,
+}
+
+/// A datagram that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// The sender's address.
+    pub from: SocketAddr,
+    /// BTH to ICRC.
+    pub bytes: &'a [u8],
+    /// What its ICRC covers.
+    pub seal: Seal,
+}
+
+/// Carries datagrams. No method waits. `now` is time on the NIC's clock.
+pub trait Link: Send + fmt::Debug {
+    /// The address that peers send to; never "any".
+    fn local(&self) -> SocketAddr;
+
+    /// The largest path MTU that fits its packets.
+    fn max_mtu(&self) -> Mtu;
+
+    /// Bytes that a receiver like this end can hold: a connection has no more under way.
+    fn window_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    /// What [`send`](Self::send) takes at a time.
+    fn train_limits(&self) -> TrainLimits {
+        TrainLimits { segments: 1, bytes: warpverbs_wire::Envelope::MAX_DATAGRAM }
+    }
+
+    /// What it is, and what it has used, for users to read.
+    fn describe(&self) -> String {
+        format!("a link at {}", self.local())
+    }
+
+    /// Whether a poll only reads memory, and asks nothing of the system.
+    fn polls_memory(&self) -> bool {
+        false
+    }
+
+    /// From now on every datagram carries an ICRC: it may be damaged or looked at before it is
+    /// sent.
+    fn keep_icrc(&mut self) {}
+
+    /// The part of the QP numbers whose packets arrive here; `None`: all.
+    fn qpn_part(&self) -> Option<QpnPart> {
+        None
+    }
+
+    /// Whether datagrams to QPs of a part at `to` must carry an ICRC. Otherwise its bytes are zero.
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
+        true
+    }
+
+    /// Sends datagrams of `segment` bytes each to QPs of one part, which lie back to back in
+    /// `train`; the last may be shorter. Their IPv4 identifications are 0, 1, 2 and so on, and they
+    /// are not fragmented.
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent;
+
+    /// Hands over some of the datagrams that arrived; how many, empty ones as well. 0 means that
+    /// there are no more for now.
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
+
+    /// A connection begins, to the peer that has QPs of a part at `to`: it is another one than any
+    /// that has ended there.
+    fn meet(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) {}
+
+    /// What is known of the peer that has QPs of a part at `to`. Everything that was given to
+    /// [`send`](Self::send) has left by now.
+    fn peer(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> Peer {
+        Peer::Unknown
+    }
+
+    /// When the link itself has something to do next.
+    fn next_event(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn local(&self) -> SocketAddr {
+        (**self).local()
+    }
+
+    fn max_mtu(&self) -> Mtu {
+        (**self).max_mtu()
+    }
+
+    fn window_bytes(&self) -> usize {
+        (**self).window_bytes()
+    }
+
+    fn train_limits(&self) -> TrainLimits {
+        (**self).train_limits()
+    }
+
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+
+    fn polls_memory(&self) -> bool {
+        (**self).polls_memory()
+    }
+
+    fn keep_icrc(&mut self) {
+        (**self).keep_icrc();
+    }
+
+    fn qpn_part(&self) -> Option<QpnPart> {
+        (**self).qpn_part()
+    }
+
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> bool {
+        (**self).wants_icrc(now, to, part)
+    }
+
+    fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
+        (**self).send(now, to, train, segment)
+    }
+
+    fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        (**self).receive(now, sink)
+    }
+
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        (**self).meet(now, to, part);
+    }
+
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        (**self).peer(now, to, part)
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        (**self).next_event()
+    }
+}
+
+/// What a NIC is connected to. QPs of the same NIC are reached without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkConfig {
+    /// Nothing.
+    #[default]
+    Loopback,
+    /// Other processes and hosts, by UDP.
+    #[cfg(feature = "udp")]
+    Udp(UdpConfig),
+    /// Other processes of this host, by shared memory.
+    #[cfg(feature = "udp")]
+    Shm(UdpConfig),
+    /// Processes of this host by shared memory, others by UDP.
+    #[cfg(feature = "udp")]
+    Auto(UdpConfig),
+}
+
+impl fmt::Display for LinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback => f.write_str("loopback"),
+            #[cfg(feature = "udp")]
+            Self::Udp(at) => write!(f, "RoCEv2 at {}", at.bind),
+            #[cfg(feature = "udp")]
+            Self::Shm(at) => write!(f, "RoCEv2 through shared memory at {}", at.bind),
+            #[cfg(feature = "udp")]
+            Self::Auto(at) => {
+                write!(f, "RoCEv2 at {}, through shared memory to this host's processes", at.bind)
+            }
+        }
+    }
+}
+
+#[cfg(feature = "udp")]
+impl LinkConfig {
+    /// Where the link is, if there is one.
+    pub fn address(&self) -> Option<UdpConfig> {
+        match *self {
+            Self::Loopback => None,
+            Self::Udp(config) | Self::Shm(config) | Self::Auto(config) => Some(config),
+        }
+    }
+}
+
+/// Which link leads to other processes.
+#[cfg(feature = "udp")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// [`LinkConfig::Udp`].
+    #[default]
+    Udp,
+    /// [`LinkConfig::Shm`].
+    Shm,
+    /// [`LinkConfig::Auto`].
+    Auto,
+}
+
+#[cfg(feature = "udp")]
+impl LinkKind {
+    /// Such a link.
+    pub fn at(self, config: UdpConfig) -> LinkConfig {
+        match self {
+            Self::Udp => LinkConfig::Udp(config),
+            Self::Shm => LinkConfig::Shm(config),
+            Self::Auto => LinkConfig::Auto(config),
+        }
+    }
+}
+
+#[cfg(feature = "udp")]
+impl std::str::FromStr for LinkKind {
+    type Err = UnknownLink;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLink> {
+        match text {
+            "udp" => Ok(Self::Udp),
+            "shm" => Ok(Self::Shm),
+            "auto" => Ok(Self::Auto),
+            _ => Err(UnknownLink(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(feature = "udp")]
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "udp",
+            Self::Shm => "shm",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+/// No kind of link has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no link, expected udp, shm (shared memory, processes of one host) or auto")]
+pub struct UnknownLink(String);

@@ -1,0 +1,131 @@
+//! How links of two processes of a host meet. Who has datagrams for an address connects to its
+//! [socket](named), and sends a greeting with the memfd of a ring that it will write them to. The
+//! connection then shows when the other process ends.
+
+use super::ring::MEMORY;
+use crate::{QpnPart, named};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketAddrUnix, SocketFlags};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+const MAGIC: [u8; 8] = *b"wvlink2\0";
+/// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
+/// `::ffff:a.b.c.d`), its port; the numbers in native byte order.
+const GREETING: usize = 34;
+
+/// What rings are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Datagrams go through them.
+    Datagrams,
+    /// Datagrams go by UDP. Rings stay empty; they show that their consumer looks, or has ended.
+    Looks,
+}
+
+impl Purpose {
+    fn name(self, address: SocketAddr, part: Option<QpnPart>) -> io::Result<SocketAddrUnix> {
+        let what = match self {
+            Self::Datagrams => "link",
+            Self::Looks => "looks",
+        };
+        named::name(what, address, part)
+    }
+
+    /// Listens for those who have datagrams for `address`, or for a part of the QP numbers there.
+    pub(super) fn listener(
+        self,
+        address: SocketAddr,
+        part: Option<QpnPart>,
+    ) -> io::Result<OwnedFd> {
+        named::take(&self.name(address, part)?, SocketFlags::NONBLOCK)
+    }
+
+    /// Connects to the link at `to`, which must be of the same user.
+    pub(super) fn reach(self, to: SocketAddr, part: Option<QpnPart>) -> io::Result<OwnedFd> {
+        named::reach(&self.name(to, part)?, SocketFlags::NONBLOCK)
+    }
+}
+
+/// The next peer that has connected, if it is of the same user.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    named::accept(listener, SocketFlags::NONBLOCK)
+}
+
+pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: OwnedFd) -> io::Result<()> {
+    let ip = match local.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut message = [0; GREETING];
+    message[..8].copy_from_slice(&MAGIC);
+    message[8..16].copy_from_slice(&MEMORY.to_ne_bytes());
+    message[16..32].copy_from_slice(&ip.octets());
+    message[32..].copy_from_slice(&local.port().to_ne_bytes());
+    named::send(socket, &message, &[ring])
+}
+
+/// A greeting: the sender's address, and its ring. `None`: it has not come yet.
+pub(super) fn greeting(socket: &OwnedFd) -> io::Result<Option<(SocketAddr, OwnedFd)>> {
+    let mut message = [0; GREETING + 1];
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    let (len, mut fds) = match named::receive(socket, &mut message) {
+        Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
+        got => got?,
+    };
+    let (Some(fd), GREETING) = (fds.pop(), len) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    Ok(Some((parse(&message).ok_or(io::ErrorKind::InvalidData)?, fd)))
+}
+
+fn parse(message: &[u8]) -> Option<SocketAddr> {
+    let (magic, rest) = message.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<8>()?;
+    let (ip, rest) = rest.split_first_chunk::<16>()?;
+    let port = u16::from_ne_bytes(*rest.first_chunk::<2>()?);
+    let known = *magic == MAGIC && u64::from_ne_bytes(*len) == MEMORY && port != 0;
+    known.then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
+}
+
+/// Which of `sockets` have something to read, or have ended. Does not wait.
+pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool> {
+    let watched = |fd: &'a OwnedFd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN);
+    let mut fds: Vec<_> = sockets.map(watched).collect();
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+        // Next time.
+        Err(_) => vec![false; fds.len()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SendFlags, SocketType};
+
+    #[test]
+    fn greetings_are_read_as_they_were_sent() {
+        for address in ["127.9.8.7:4791", "[fd00::1]:17"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let (one, other) = rustix::net::socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::NONBLOCK,
+                None,
+            )
+            .unwrap();
+            assert!(greeting(&other).unwrap().is_none());
+            let fd = warpverbs_mem::sealed_memfd(4096).unwrap();
+            greet(&one, address, fd).unwrap();
+            let (from, ring) = greeting(&other).unwrap().unwrap();
+            assert_eq!(from, address);
+            assert!(warpverbs_mem::check_sealed(&ring, 4096).is_ok());
+            rustix::net::send(&one, b"something else", SendFlags::NOSIGNAL).unwrap();
+            assert!(greeting(&other).is_err());
+            drop(one);
+            assert!(greeting(&other).is_err(), "the end is no greeting");
+        }
+    }
+}

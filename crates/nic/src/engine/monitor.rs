@@ -1,0 +1,134 @@
+//! What the NIC's owner learns of it: events, violations, counters, its link; and faults that a
+//! test switches on.
+
+use super::{Core, POLLS, control};
+use crate::event::Handler;
+use crate::objects::cq::Delay;
+use crate::objects::receive::ReceiveQueue;
+use crate::objects::send::SendQueue;
+use crate::slots::CqSlot;
+use crate::stats::NicStats;
+use crate::violation::Violation;
+use crate::{AsyncEvent, Mtu, NicError};
+use crossbeam::channel::Receiver;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use warpverbs_link::QpnPart;
+
+/// Where peers reach the NIC, if it has a link.
+pub(crate) fn local_addr(core: &Core) -> Option<SocketAddr> {
+    core.network.local()
+}
+
+/// Where the numbers of its QPs lie.
+pub(crate) fn qpn_part(core: &Core) -> QpnPart {
+    core.queues.tables.part
+}
+
+/// What the link is, in words.
+pub(crate) fn describe_link(core: &Core) -> Option<String> {
+    core.network.describe()
+}
+
+/// The largest path MTU of the link.
+pub(crate) fn max_mtu(core: &Core) -> Option<Mtu> {
+    core.network.max_mtu()
+}
+
+/// Whether every poll asks the system for datagrams.
+pub(crate) fn polls_system(core: &Core) -> bool {
+    core.network.polls_system()
+}
+
+/// Only doorbell registers are still to be looked at before the engine is idle.
+#[inline]
+pub(crate) fn is_looking(core: &Core) -> bool {
+    core.looking
+}
+
+/// Raises an event of the NIC itself.
+pub(crate) fn push_event(core: &mut Core, event: AsyncEvent) {
+    core.queues.diagnostics.events.push(event);
+}
+
+/// An event of a device that executes work. A QP that has failed by it goes to ERR.
+pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
+    push_event(core, event);
+    let (AsyncEvent::QpFatal { qpn, .. }
+    | AsyncEvent::QpAccessError { qpn }
+    | AsyncEvent::QpRequestError { qpn }) = event
+    else {
+        return;
+    };
+    let slot = core.queues.tables.by_qpn.get(&qpn).copied();
+    if let Some(slot) = slot.filter(|&slot| core.proxy.has(slot)) {
+        core.poll_proxied(slot, POLLS);
+        core.ending(|queues| queues.end(slot, None));
+    }
+}
+
+/// The oldest event not yet polled.
+pub(crate) fn pop_event(core: &mut Core) -> Option<AsyncEvent> {
+    core.queues.diagnostics.events.pop()
+}
+
+/// Every event goes to `handler` from now on.
+pub(crate) fn hand_events_to(core: &mut Core, handler: Handler) {
+    core.queues.diagnostics.events.hand_to(handler);
+}
+
+/// The violations kept since the last call.
+pub(crate) fn take_violations(core: &mut Core) -> Vec<Violation> {
+    core.queues.diagnostics.log.take()
+}
+
+/// How many violations of each field there were.
+pub(crate) fn violation_counts(core: &Core) -> BTreeMap<&'static str, u64> {
+    core.queues.diagnostics.log.counts()
+}
+
+/// Every violation from now on.
+pub(crate) fn subscribe(core: &mut Core, capacity: usize) -> Receiver<Violation> {
+    core.queues.diagnostics.log.subscribe(capacity)
+}
+
+/// The counters of the NIC.
+pub(crate) fn nic_stats(core: &Core) -> NicStats {
+    let tables = &core.queues.tables;
+    let mut qps = core.queues.diagnostics.past;
+    for q in tables.sends.iter() {
+        qps += control::qp_stats(core, q.slot);
+    }
+    NicStats {
+        qps,
+        live_qps: tables.by_qpn.len() as u64,
+        live_keys: tables.keys.len() as u64,
+        steps: core.queues.completer.steps,
+        violations: core.queues.diagnostics.log.total,
+        events_lost: core.queues.diagnostics.events.lost,
+        stale_slots: tables.stale(),
+        net: core.network.conns.stats,
+    }
+}
+
+/// Switches a fault of the QP with this number on or off.
+pub(crate) fn change_qp<T>(
+    core: &mut Core,
+    qpn: u32,
+    change: impl FnOnce(&mut SendQueue, &mut ReceiveQueue) -> T,
+) -> Result<T, NicError> {
+    let tables = &mut core.queues.tables;
+    let unknown = NicError::UnknownQp { qpn };
+    let slot = *tables.by_qpn.get(&qpn).ok_or(unknown.clone())?;
+    let halves = tables.sends.live_mut(slot).zip(tables.receives.live_mut(slot));
+    let changed = halves.map(|(q, rq)| change(q, rq)).ok_or(unknown)?;
+    core.queues.enqueue(slot);
+    Ok(changed)
+}
+
+/// CQEs of a CQ are written late, until `None` is given.
+pub(crate) fn delay_cqes(core: &mut Core, slot: CqSlot, delay: Option<Delay>) {
+    if let Some(cq) = core.queues.tables.cqs.live_mut(slot) {
+        cq.delay = delay;
+    }
+}

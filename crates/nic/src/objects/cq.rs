@@ -1,0 +1,460 @@
+//! Completion queues, as the engine has them.
+
+use super::waiters::{Waiters, is_reached};
+use crate::NicError;
+use crate::arm::{ArmWatch, CompletionNotice};
+use crate::slots::QpSlot;
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::time::Duration;
+use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
+use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
+pub use warpverbs_mlx5::export::CqMode;
+
+/// Bytes of an entry of a CQ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CqeSize {
+    /// 64: the CQE alone.
+    #[default]
+    B64,
+    /// 128: the CQE is the second half; the first is written only where payload goes into it.
+    B128,
+}
+
+impl CqeSize {
+    /// The number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::B64 => 64,
+            Self::B128 => 128,
+        }
+    }
+
+    /// Bytes of payload that an entry holds in place of memory.
+    pub(crate) fn payload(self) -> usize {
+        self.bytes() / 2
+    }
+
+    /// log2 of the blocks of 64 bytes of an entry.
+    pub(crate) fn log_blocks(self) -> u8 {
+        u8::from(self == Self::B128)
+    }
+}
+
+/// How a CQ is made.
+#[derive(Clone, Debug)]
+pub struct CqConfig {
+    /// A ring, or collapsed into its first entry.
+    pub mode: CqMode,
+    /// log2 of the number of CQEs, 0 to 22.
+    pub log_size: u8,
+    /// Bytes of an entry.
+    pub cqe_size: CqeSize,
+    /// 2^`log_size` entries, 64-byte aligned, host memory or memory with a copy engine; filled with
+    /// 0xff.
+    pub buf: Region,
+    /// be32 SET_CI and be32 ARM, 8 bytes, likewise. Not read in collapsed mode.
+    pub dbr: Region,
+    /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
+    pub ignore_overrun: bool,
+    /// What happens when the CQ was armed and has a completion. The NIC writes the arm word once,
+    /// when the CQ is made, and polls it: the record must be in host memory.
+    pub notice: Option<CompletionNotice>,
+}
+
+/// How long a fault holds CQEs back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// So many calls of [`step`](crate::SoftNic::step).
+    Steps(u64),
+    /// So long on the NIC's clock.
+    Time(Duration),
+}
+
+/// A CQE held back by a fault.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) due: Due,
+    pub(crate) entry: Entry,
+}
+
+/// When a held CQE may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    Step(u64),
+    Time(u64),
+}
+
+/// A CQE of a QP, and the send index that it makes known, if it is of a send queue.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) cqe: Cqe,
+    /// Slot of the QP.
+    pub(crate) slot: QpSlot,
+    pub(crate) reports: Option<u64>,
+    pub(crate) user_index: Option<u32>,
+    /// In place of memory.
+    pub(crate) payload: Option<Region>,
+}
+
+/// There was no room for a CQE, or the copy engine of the CQ's memory failed: the CQ is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unwritten;
+
+/// The first 2^`log_size` entries of `buf`, of 2^`log_blocks` blocks of 64 bytes.
+pub(crate) fn new_ring(
+    buf: &Region,
+    log_size: u8,
+    log_blocks: u8,
+) -> Result<CompletionRing, NicError> {
+    let (what, value, max) = ("log_size of a CQ", u64::from(log_size), 22);
+    if value > max {
+        return Err(NicError::OutOfRange { what, value, min: 0, max });
+    }
+    CompletionRing::new(buf, log_size + log_blocks)
+        .map_err(|cause| NicError::Memory { what: "CQ buffer", cause })
+}
+
+/// The NIC's half of a CQ.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(crate) cqn: u32,
+    ring: CompletionRing,
+    record: CompletionRecord,
+    mode: CqMode,
+    checks_room: bool,
+    log_size: u8,
+    /// 1 if entries have 128 bytes, otherwise 0.
+    wide: u8,
+    produced: u64,
+    consumed: u64,
+    /// A CQE could not be written: none is any more.
+    pub(crate) dead: bool,
+    arm: Option<ArmWatch>,
+    pub(crate) delay: Option<Delay>,
+    pub(crate) held: VecDeque<Held>,
+    pub(crate) waiters: Waiters,
+}
+
+impl CompletionQueue {
+    /// A CQ that has no number yet. Not to be called under the NIC's lock: for a ring in a GPU's memory,
+    /// calls of its driver are made, which may wait for kernels that wait for the NIC.
+    pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
+        let memory = |what| move |cause| NicError::Memory { what, cause };
+        let wide = config.cqe_size.log_blocks();
+        let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
+        if config.notice.is_some() && record.kind() != Kind::Host {
+            let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
+            return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
+        }
+        let ring = new_ring(&config.buf, config.log_size, wide)?;
+        let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
+        Ok(Self {
+            cqn: 0,
+            ring,
+            record,
+            mode: config.mode,
+            checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
+            log_size: config.log_size,
+            wide,
+            produced: 0,
+            consumed: 0,
+            dead: false,
+            arm,
+            delay: None,
+            held: VecDeque::new(),
+            waiters: Waiters::default(),
+        })
+    }
+
+    /// Writes a CQE now, of a QP with this user index, with payload that fits.
+    #[inline]
+    pub(crate) fn publish(
+        &mut self,
+        cqe: &Cqe,
+        user_index: Option<u32>,
+        payload: Option<&Region>,
+    ) -> Result<(), Unwritten> {
+        if self.dead {
+            return Ok(());
+        }
+        if self.checks_room && (self.produced - self.consumed) >> self.log_size != 0 {
+            self.look_for_room()?;
+        }
+        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
+        if let Some(user_index) = user_index {
+            // CQEs of version 1: it stands where version 0 has the number of an SRQ.
+            let place = offset_of!(Cqe64, srqn_uidx);
+            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+        }
+        if let Some(payload) = payload {
+            self.add_payload(payload, &mut bytes)?;
+        }
+        self.write(bytes)?;
+        if let Some(arm) = &mut self.arm {
+            if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
+                arm.solicit(self.produced);
+            }
+            let consumer = self.checks_room.then(|| self.record.consumer());
+            arm.look(&self.record, (self.produced - 1, self.produced), consumer);
+        }
+        Ok(())
+    }
+
+    /// Goes on in `ring`, of 2^`log_size` entries, and leaves the old one in its place, which is to be
+    /// dropped after the lock. The last CQE in the old ring says so; the next one has the index after
+    /// it. The consumer copies what it has not consumed.
+    pub(crate) fn resize(
+        &mut self,
+        log_size: u8,
+        ring: &mut CompletionRing,
+    ) -> Result<(), NicError> {
+        if self.mode == CqMode::Collapsed {
+            return Err(NicError::CollapsedResize);
+        }
+        self.read_consumed();
+        let (outstanding, from, to) =
+            (self.produced - self.consumed, 1 << self.log_size, 1u64 << log_size);
+        // The CQE that announces the new ring has a place in the old one and an index in both.
+        if self.dead || outstanding >= from || outstanding >= to {
+            return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
+        }
+        // A failure shows at the next CQE: the old ring is gone.
+        let _unwritten = self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
+        self.log_size = log_size;
+        // What is not consumed moves by one index, and so does the consumer. Until it writes its
+        // record, that is behind, which `read_consumed` takes for an index ahead.
+        self.consumed += 1;
+        std::mem::swap(&mut self.ring, ring);
+        Ok(())
+    }
+
+    /// Puts payload into the CQE, or into the half of the entry before it.
+    #[cold]
+    fn add_payload(&mut self, payload: &Region, cqe: &mut [u8; 64]) -> Result<(), Unwritten> {
+        let mut first = [0; 64];
+        let len = payload.len().min(first.len());
+        // The memory is the NIC's own.
+        let _read = payload.read(0, &mut first[..len]);
+        if len <= 32 {
+            cqe[..32].copy_from_slice(&first[..32]);
+            cqe[63] |= CqeFormat::Inline32.bits();
+        } else {
+            let written = self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
+            written.map_err(|_| self.die())?;
+            cqe[63] |= CqeFormat::Inline64.bits();
+        }
+        Ok(())
+    }
+
+    /// Nothing is written from now on.
+    #[cold]
+    fn die(&mut self) -> Unwritten {
+        self.dead = true;
+        Unwritten
+    }
+
+    /// Where the next CQE goes, in blocks of 64 bytes.
+    #[inline]
+    fn index(&self) -> u64 {
+        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        // The second half of an entry of 128 bytes.
+        (index << self.wide) + u64::from(self.wide)
+    }
+
+    /// Writes the CQE at the producer index.
+    #[inline]
+    fn write(&mut self, bytes: [u8; 64]) -> Result<(), Unwritten> {
+        let written = self.ring.publish(self.index(), &zerocopy::transmute!(bytes));
+        written.map_err(|_| self.die())?;
+        self.produced += 1;
+        Ok(())
+    }
+
+    /// Looks whether the consumer has armed the CQ. `false`: it never does.
+    pub(crate) fn look_at_arm(&mut self) -> bool {
+        let Some(arm) = &mut self.arm else { return false };
+        let consumer = self.checks_room.then(|| self.record.consumer());
+        arm.look(&self.record, (self.produced, self.produced), consumer);
+        true
+    }
+
+    /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
+    /// record that cannot be copied: the consumer has come no further than it was.
+    fn read_consumed(&mut self) {
+        let _as_it_was = self.record.fetch();
+        let news = self.record.consumer().wrapping_sub(self.consumed as u32) & 0xff_ffff;
+        let consumed = self.consumed + u64::from(news);
+        if consumed <= self.produced {
+            self.consumed = consumed;
+        }
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), Unwritten> {
+        self.read_consumed();
+        if (self.produced - self.consumed) >> self.log_size != 0 {
+            return Err(self.die());
+        }
+        Ok(())
+    }
+}
+
+/// Send queues that wait.
+impl CompletionQueue {
+    /// The CQ has the CQE of `index`, of which the low 24 bits count.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        is_reached(self.produced, index)
+    }
+
+    /// Moves the QPs whose CQE the CQ has to `woken`.
+    pub(crate) fn wake(&mut self, woken: &mut Vec<QpSlot>) {
+        self.waiters.wake(self.produced, woken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::PATIENCE;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use warpverbs_mem::HostBuf;
+    use warpverbs_mlx5::cqe::ReceivedKind;
+    use warpverbs_mlx5::doorbell::CqArm;
+    use warpverbs_mlx5::num::Qpn;
+
+    struct Armed {
+        cq: CompletionQueue,
+        dbr: Region,
+        events: Arc<AtomicU32>,
+    }
+
+    impl Armed {
+        fn new(ignore_overrun: bool) -> Self {
+            let dbr = HostBuf::region(8).unwrap();
+            let events = Arc::new(AtomicU32::new(0));
+            let count = events.clone();
+            // Every other delivery fails at first.
+            let tries = AtomicU32::new(0);
+            let notice = CompletionNotice::new(move || {
+                let done = tries.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+                count.fetch_add(done.into(), Ordering::Relaxed);
+                done
+            });
+            let config = CqConfig {
+                cqe_size: CqeSize::B64,
+                mode: CqMode::Ring,
+                log_size: 4,
+                buf: HostBuf::region(64 << 4).unwrap(),
+                dbr: dbr.clone(),
+                ignore_overrun,
+                notice: Some(notice),
+            };
+            Self { cq: CompletionQueue::new(&config).unwrap(), dbr, events }
+        }
+
+        fn complete(&mut self, solicited: bool) {
+            let (kind, qpn) = (ReceivedKind::Send, Qpn::new(5).unwrap());
+            let cqe = Cqe::Receive {
+                qpn,
+                wqe_counter: 0,
+                kind,
+                byte_cnt: 0,
+                srqn: 0,
+                solicited,
+                from: None,
+            };
+            self.cq.publish(&cqe, None, None).unwrap();
+        }
+
+        /// Arms as the consumer does, and looks often enough. Events so far.
+        fn arm(&mut self, sn: u8, ci: u32, solicited_only: bool) -> u32 {
+            self.arm_word(sn, ci, solicited_only);
+            self.look()
+        }
+
+        fn arm_word(&mut self, sn: u8, ci: u32, solicited_only: bool) {
+            let word = CqArm { sn, ci, solicited_only }.word();
+            self.dbr.atomic_u32(4).unwrap().store(word.to_be(), Ordering::Release);
+        }
+
+        /// Events after two looks, the first of which may fail to deliver one.
+        fn soon(&mut self) -> u32 {
+            (0..2).for_each(|_| assert!(self.cq.look_at_arm()));
+            self.events()
+        }
+
+        fn events(&self) -> u32 {
+            self.events.load(Ordering::Relaxed)
+        }
+
+        fn look(&mut self) -> u32 {
+            (0..=PATIENCE).for_each(|_| assert!(self.cq.look_at_arm()));
+            self.events()
+        }
+    }
+
+    #[test]
+    fn each_arm_has_one_event() {
+        let mut armed = Armed::new(true);
+        armed.complete(false);
+        assert_eq!(armed.look(), 0, "not armed");
+        // The first arm is the word 0; a CQE is there already.
+        assert_eq!(armed.arm(0, 0, false), 1);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1, "armed once");
+        // Armed again with the same number, as by a consumer that has not seen the event.
+        assert_eq!(armed.arm(0, 2, false), 1);
+        assert_eq!(armed.arm(1, 2, false), 1, "nothing beyond index 2");
+        armed.complete(false);
+        assert_eq!(armed.soon(), 2);
+    }
+
+    #[test]
+    fn a_cqe_that_is_consumed_after_arming_raises_no_event() {
+        let mut armed = Armed::new(false);
+        armed.complete(false);
+        // Armed with a CQE in the CQ, which is then polled, as programs do to miss none.
+        armed.arm_word(0, 0, false);
+        assert_eq!(armed.soon(), 0);
+        armed.dbr.atomic_u32(0).unwrap().store(1u32.to_be(), Ordering::Release);
+        assert_eq!(armed.look(), 0, "consumed");
+        armed.complete(false);
+        assert_eq!(armed.soon(), 1);
+        // One that comes between the arm and the first look at it is new.
+        armed.arm_word(1, 2, false);
+        armed.complete(false);
+        assert_eq!(armed.soon(), 2);
+        // One that nobody consumes raises an event after some looks.
+        armed.arm_word(2, 2, false);
+        (1..PATIENCE).for_each(|_| assert!(armed.cq.look_at_arm()));
+        assert_eq!(armed.events(), 2);
+        assert_eq!(armed.soon(), 3);
+    }
+
+    #[test]
+    fn who_waits_for_solicited_completions_gets_no_others() {
+        let mut armed = Armed::new(true);
+        assert_eq!(armed.arm(0, 0, true), 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 0);
+        armed.complete(true);
+        assert_eq!(armed.look(), 1);
+        armed.complete(false);
+        assert_eq!(armed.arm(1, 2, true), 1);
+        assert_eq!(armed.arm(1, 2, false), 2);
+    }
+
+    #[test]
+    fn indexes_wrap() {
+        let mut armed = Armed::new(true);
+        armed.cq.produced = (1 << 24) - 1;
+        assert_eq!(armed.arm(0, 0xff_ffff, false), 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1);
+        assert_eq!(armed.arm(1, 0, false), 1);
+        armed.complete(false);
+        assert_eq!(armed.look(), 2);
+    }
+}

@@ -1,0 +1,65 @@
+//! Where the CQEs of a queue go, and payload that goes into them in place of memory.
+
+use crate::slots::CqSlot;
+use std::collections::VecDeque;
+use warpverbs_mem::Region;
+
+/// Which payload goes into the CQE instead of memory, if it is short enough: 32 bytes for CQs with
+/// entries of 64 bytes, 64 bytes for those with 128. Only for connected QPs that the NIC executes
+/// itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScatterToCqe {
+    /// What READs bring, if they ask for a CQE. Results of atomics go to memory in any case: UCX takes
+    /// those in CQEs for big-endian, libmlx5 for what is to be in memory.
+    pub requests: bool,
+    /// Messages of one packet.
+    pub receives: bool,
+}
+
+/// Where the CQEs of one queue go, and with what.
+#[derive(Debug)]
+pub(crate) struct CqeTarget {
+    pub(crate) cq: CqSlot,
+    pub(crate) user_index: Option<u32>,
+    pub(crate) payload: CqePayload,
+}
+
+/// The payload of one queue that waits for its CQE.
+#[derive(Debug, Default)]
+pub(crate) struct CqePayload {
+    /// Bytes that fit a CQE; 0: none are wanted there.
+    limit: u64,
+    waiting: VecDeque<(u16, Region)>,
+}
+
+impl CqePayload {
+    pub(crate) fn new(wanted: bool, limit: usize) -> Self {
+        let limit = if wanted { limit as u64 } else { 0 };
+        Self { limit, waiting: VecDeque::new() }
+    }
+
+    /// Whether `len` bytes go into a CQE.
+    #[inline]
+    pub(crate) fn takes(&self, len: u64) -> bool {
+        (1..=self.limit).contains(&len)
+    }
+
+    /// These bytes are for the CQE of the WQE at `index`.
+    pub(crate) fn keep(&mut self, index: u64, payload: Region) {
+        self.waiting.push_back((index as u16, payload));
+    }
+
+    /// The bytes for a CQE with this counter.
+    #[inline]
+    pub(crate) fn take(&mut self, wqe_counter: u16) -> Option<Region> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let at = self.waiting.iter().position(|(counter, _)| *counter == wqe_counter)?;
+        self.waiting.remove(at).map(|(_, payload)| payload)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}

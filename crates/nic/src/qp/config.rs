@@ -1,0 +1,288 @@
+//! How a QP is made, and what of that is refused.
+
+use crate::cq::Cq;
+use crate::objects::payload::{CqePayload, CqeTarget, ScatterToCqe};
+use crate::objects::receive::{Counts, Grants, OwnReceives, ReceiveQueue, Receives};
+use crate::objects::send::{
+    Doorbell, DoorbellOnly, Executor, OnSendError, Peer, Progress, Ring, SendQueue, Source, Turn,
+};
+use crate::pd::Pd;
+use crate::proxy_device::ProxyDevice;
+use crate::qp::QpAttrs;
+use crate::shared::Shared;
+use crate::slots::QpSlot;
+use crate::srq::Srq;
+use crate::uar::UarPage;
+use crate::{NicError, QpStats};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use warpverbs_mem::{KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
+use warpverbs_mlx5::num::Qpn;
+use warpverbs_rdma::{QpState, Service};
+
+/// Where a QP takes receives from.
+#[derive(Clone, Debug, Default)]
+pub enum RqConfig {
+    /// None: every SEND and WRITE with immediate data gets "receiver not ready".
+    #[default]
+    None,
+    /// Its own ring.
+    Own {
+        /// 2^`log_rq` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory or memory with a
+        /// copy engine. Receives that are posted in ERR are flushed if the doorbell record is in
+        /// host memory.
+        buf: Region,
+        /// log2 of the number of WQEs, 0 to 15.
+        log_rq: u8,
+        /// log2 of the bytes of a WQE, 4 to 10.
+        log_stride: u8,
+    },
+    /// An SRQ of the same protection domain.
+    Srq(Srq),
+}
+
+/// What makes new work of a QP known.
+#[derive(Clone, Debug, Default)]
+pub enum Announcement {
+    /// Its doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells), under the
+    /// [`DoorbellPolicy`](crate::DoorbellPolicy).
+    #[default]
+    Doorbell,
+    /// A register of a page, which QPs may share: a new value there makes the NIC look at the
+    /// doorbell record of the QP that it names, then at those of all QPs of the page. The record
+    /// counts, unless the QP has none.
+    Uar {
+        /// The page.
+        page: UarPage,
+        /// Whether the QP has no record.
+        doorbell_only: DoorbellOnly,
+    },
+}
+
+/// How a QP is made.
+#[derive(Clone, Debug)]
+pub struct QpConfig {
+    /// What it exchanges. Datagrams need a link and use host memory. Ends of dynamic connections
+    /// have numbers and states, but there are no packets for them: what is posted is refused.
+    pub service: Service,
+    /// Completions of sends.
+    pub send_cq: Cq,
+    /// Completions of receives.
+    pub recv_cq: Cq,
+    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned; host memory or memory with a copy engine,
+    /// any unless `consume_only`.
+    pub sq: Region,
+    /// log2 of the number of WQEBBs, 0 to 15.
+    pub log_sq: u8,
+    /// Receives.
+    pub rq: RqConfig,
+    /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory or memory with a copy
+    /// engine. One that must be copied is read when a doorbell is rung, not polled.
+    pub dbr: Region,
+    /// What makes new work known.
+    pub announcement: Announcement,
+    /// What a failed send does to the QP.
+    pub on_send_error: OnSendError,
+    /// In the place of the SRQ's number in every CQE of the QP: CQEs of version 1. At most 24 bits;
+    /// `None`: version 0.
+    pub user_index: Option<u32>,
+    /// Short payload goes into CQEs in place of memory.
+    pub scatter_to_cqe: ScatterToCqe,
+    /// The NIC reads no WQE: every announced WQEBB counts as one WQE that succeeded, and the newest
+    /// gets a CQE. For measuring posters; see also [`SoftNic::consume_only`](crate::SoftNic::consume_only).
+    pub consume_only: bool,
+}
+
+fn in_range(what: &'static str, value: u8, min: u8, max: u8) -> Result<(), NicError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let (value, min, max) = (u64::from(value), u64::from(min), u64::from(max));
+    Err(NicError::OutOfRange { what, value, min, max })
+}
+
+/// Another device is told of work as it is posted, which the NIC polls for.
+pub(crate) fn check_host_memory(queues: &[&Region]) -> Result<(), NicError> {
+    match queues.iter().all(|queue| queue.kind() == Kind::Host) {
+        true => Ok(()),
+        false => Err(NicError::NotProxied { what: "a queue in a GPU's memory" }),
+    }
+}
+
+fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
+    move |cause| NicError::Memory { what, cause }
+}
+
+impl RqConfig {
+    fn open(&self, dbr: &Region) -> Result<Receives, NicError> {
+        Ok(match self {
+            Self::None => Receives::None,
+            Self::Srq(srq) => Receives::Shared(srq.0.slot),
+            Self::Own { buf, log_rq, log_stride } => {
+                in_range("log_rq", *log_rq, 0, 15)?;
+                in_range("log_stride", *log_stride, 4, 10)?;
+                let ring =
+                    ReceiveRing::new(buf, *log_rq, *log_stride).map_err(memory("RQ buffer"))?;
+                let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
+                Receives::Own(OwnReceives { ring, record, taken: 0, posted: 0, broken: false })
+            }
+        })
+    }
+}
+
+impl QpConfig {
+    /// Everything given is of this NIC, and of this domain where that matters.
+    pub(super) fn check_owner(&self, nic: &Arc<Shared>, pd: &Pd) -> Result<(), NicError> {
+        let same = |what, other: &Arc<Shared>| {
+            let foreign = NicError::Foreign { what, owner: "NIC" };
+            Arc::ptr_eq(nic, other).then_some(()).ok_or(foreign)
+        };
+        same("protection domain", &pd.0.nic)?;
+        same("send CQ", &self.send_cq.0.nic)?;
+        same("receive CQ", &self.recv_cq.0.nic)?;
+        if let Announcement::Uar { page, .. } = &self.announcement {
+            same("page of doorbell registers", &page.0.nic)?;
+        }
+        if let RqConfig::Srq(srq) = &self.rq {
+            same("SRQ", &srq.0.nic)?;
+            if srq.0.pd.number() != pd.number() {
+                return Err(NicError::Foreign { what: "SRQ", owner: "protection domain" });
+            }
+        }
+        Ok(())
+    }
+
+    /// A QP that another device executes takes receives of that device, and executes its WQEs.
+    pub(super) fn check_proxied(
+        &self,
+        proxy_device: Option<&dyn ProxyDevice>,
+    ) -> Result<(), NicError> {
+        let foreign = Err(NicError::Foreign { what: "SRQ", owner: "kind of QP" });
+        match &self.rq {
+            RqConfig::Srq(srq) if srq.0.proxied != proxy_device.is_some() => return foreign,
+            _ => {}
+        }
+        if proxy_device.is_some() && self.service != Service::Connected {
+            return Err(NicError::NotProxied { what: "a QP that is not connected" });
+        }
+        if self.scatter_to_cqe != ScatterToCqe::default() {
+            if proxy_device.is_some() {
+                return Err(NicError::NotProxied { what: "payload in CQEs" });
+            }
+            if self.service == Service::Datagram {
+                return Err(NicError::DatagramInCqe);
+            }
+        }
+        if proxy_device.is_some() && self.consume_only {
+            return Err(NicError::NotProxied { what: "a QP that only consumes" });
+        }
+        if proxy_device.is_some() {
+            let mut queues = vec![&self.sq, &self.dbr];
+            if let RqConfig::Own { buf, .. } = &self.rq {
+                queues.push(buf);
+            }
+            check_host_memory(&queues)?;
+        }
+        let sends = proxy_device.map_or(1, |proxy_device| proxy_device.limits().send_depth);
+        if sends == 0 {
+            let (value, min, max) = (0, 1, u64::from(u32::MAX));
+            return Err(NicError::OutOfRange {
+                what: "send depth of a proxy device",
+                value,
+                min,
+                max,
+            });
+        }
+        Ok(())
+    }
+
+    /// The two halves, which have no number yet.
+    pub(super) fn halves(
+        &self,
+        pd: &Pd,
+        proxied: bool,
+    ) -> Result<(SendQueue, ReceiveQueue), NicError> {
+        in_range("log_sq", self.log_sq, 0, 15)?;
+        if let Some(index) = self.user_index.filter(|index| index >> 24 != 0) {
+            let (what, value, max) = ("user index", u64::from(index), 0xff_ffff);
+            return Err(NicError::OutOfRange { what, value, min: 0, max });
+        }
+        let ring = match self.consume_only {
+            true => None,
+            false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
+        };
+        let executor = match self.service {
+            _ if proxied => Executor::Proxy,
+            Service::Datagram => Executor::Datagram,
+            service if service.is_dynamic() => Executor::Dynamic,
+            _ => Executor::Loopback,
+        };
+        Ok((self.sends(pd, executor, ring)?, self.receives(pd, executor)?))
+    }
+
+    fn sends(
+        &self,
+        pd: &Pd,
+        executor: Executor,
+        ring: Option<SendRing>,
+    ) -> Result<SendQueue, NicError> {
+        let record = QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?;
+        let source = match &self.announcement {
+            Announcement::Doorbell => Source::Doorbell,
+            Announcement::Uar { page, doorbell_only } => {
+                Source::Uar { page: page.0.slot, set: *doorbell_only, now: *doorbell_only }
+            }
+        };
+        Ok(SendQueue {
+            qpn: Qpn::default(),
+            slot: QpSlot::default(),
+            pd: pd.number(),
+            service: self.service,
+            // Of datagrams, only sends stop (IBTA table 91).
+            on_error: match self.service {
+                Service::Datagram => OnSendError::StopSends,
+                _ => self.on_send_error,
+            },
+            state: QpState::Reset,
+            attrs: QpAttrs::default(),
+            executor,
+            ring: Ring::new(ring, 1 << self.log_sq),
+            progress: Progress::default(),
+            doorbell: Doorbell::new(record, source),
+            turn: Turn::default(),
+            peer: Peer::default(),
+            psn: 0,
+            cqes: self.target(&self.send_cq, self.scatter_to_cqe.requests),
+            local_hint: KeyHint::default(),
+            first_error: None,
+            stats: QpStats::default(),
+        })
+    }
+
+    /// CQEs of one half go to `cq`.
+    fn target(&self, cq: &Cq, takes_payload: bool) -> CqeTarget {
+        let payload = CqePayload::new(takes_payload, cq.0.cqe_size.payload());
+        CqeTarget { cq: cq.0.slot, user_index: self.user_index, payload }
+    }
+
+    fn receives(&self, pd: &Pd, executor: Executor) -> Result<ReceiveQueue, NicError> {
+        Ok(ReceiveQueue {
+            qpn: 0,
+            slot: QpSlot::default(),
+            pd: pd.number(),
+            state: QpState::Reset,
+            peer_qpn: None,
+            executor,
+            flushing: false,
+            grants: Grants::default(),
+            source: self.rq.open(&self.dbr)?,
+            open: VecDeque::new(),
+            generation: 0,
+            cqes: self.target(&self.recv_cq, self.scatter_to_cqe.receives),
+            remote_hint: KeyHint::default(),
+            scatter_hint: KeyHint::default(),
+            refuse: 0,
+            counts: Counts::default(),
+        })
+    }
+}
