@@ -6,12 +6,12 @@ use super::waiting::{Parked, SideWork, Waiting};
 use super::{LIST, Proxy};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::Syndrome;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::send::SendQueue;
 use crate::proxy_device::SendList;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QpState;
 
 impl End {
