@@ -1,9 +1,9 @@
 //! Completion events: one for each time that the consumer arms its CQ.
 
+use crate::format;
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_mem::CompletionRecord;
-use warpverbs_mlx5::doorbell::CqArm;
 
 /// What is done when an armed CQ has a completion. It is called by the engine, with the NIC's lock
 /// held: it must not wait and must not call the NIC. It says whether the event was delivered; one
@@ -66,7 +66,7 @@ impl ArmWatch {
         consumer: Option<u32>,
     ) {
         let Some(word) = record.arm() else { return };
-        let arm = CqArm::from_word(word);
+        let arm = format::requested(word);
         if self.served == Some(arm.sn) {
             return;
         }

@@ -1,12 +1,12 @@
 //! Why a control call was refused.
 
-use crate::qp::{AttrMask, Path};
+use crate::qp::Path;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
 use warpverbs_link::{LinkError, PlanError};
 use warpverbs_mem::{Access, AccessError, KeyError, MemError};
-use warpverbs_rdma::{Mtu, TransitionError};
+use warpverbs_rdma::{AttrMask, Mtu, TransitionError};
 
 /// A refused control call: always the caller's error, except [`NicError::Spawn`] and
 /// [`NicError::Stopped`].

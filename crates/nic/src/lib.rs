@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod event;
 mod fault;
+mod format;
 mod give_way;
 mod nic;
 mod objects;

@@ -5,6 +5,7 @@
 
 use super::outcome::{Refusal, Stop, local};
 use crate::AsyncEvent;
+use crate::format::{self, MAX_MESSAGE, Mixed, Remote, Rkey, Sge, Sges};
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::SendQueue;
 use crate::objects::srq::SharedReceiveQueue;
@@ -13,9 +14,6 @@ use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use std::ops::Range;
 use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind, Span};
-use warpverbs_mlx5::num::{MAX_MESSAGE, Rkey};
-use warpverbs_mlx5::recv;
-use warpverbs_mlx5::wqe::{Mixed, Remote, Sge, Sges};
 
 /// Segments of a receive at most; a WQE has fewer.
 pub(crate) const MAX_PIECES: usize = 64;
@@ -72,7 +70,7 @@ pub(crate) fn check_receive<'a>(
             let index = next.ok_or(not_ready)?;
             let failed = |rule| broken(rule, Some(index));
             let bytes = own.load(index, scratch).map_err(failed)?;
-            let sges = recv::parse(bytes).map_err(|violation| failed(violation.into()))?;
+            let sges = format::parse_receive(bytes).map_err(failed)?;
             Ok(Receive { index, link: 0, sges })
         }
         Receives::Shared(slot) => {

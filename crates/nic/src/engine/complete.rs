@@ -2,14 +2,11 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
+use crate::format::{Cqe, ErrorSide, Qpn, SendOpcode, Syndrome};
 use crate::objects::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
 use crate::objects::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
 use warpverbs_mem::Region;
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
-use warpverbs_mlx5::num::Qpn;
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Writes CQEs, those that a fault holds back later, and collects CQs that overran.
 #[derive(Debug, Default)]

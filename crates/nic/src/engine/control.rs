@@ -3,6 +3,7 @@
 use super::tables::Tables;
 use super::transition::transition;
 use super::{Core, POLLS, Released};
+use crate::format::Qpn;
 use crate::objects::receive::{Grants, ReceiveQueue};
 use crate::objects::send::{Executor, FirstError, SendQueue, Source};
 use crate::proxy_device::ProxyDevice;
@@ -11,7 +12,6 @@ use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::{ModifyError, NicError};
 use warpverbs_mem::Access;
-use warpverbs_mlx5::num::Qpn;
 use warpverbs_rdma::{QpState, Service};
 
 /// Adds a QP, whose halves have no number yet: its slot and its number, which is that of the device

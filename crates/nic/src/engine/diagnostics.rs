@@ -3,10 +3,10 @@
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::event::Events;
+use crate::format::Completion;
 use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::violation::{Log, QueueKind, Rule, Violation};
-use warpverbs_mlx5::flags::Completion;
 
 /// Events, violations, and the counters of QPs that are gone.
 pub(crate) struct Diagnostics {

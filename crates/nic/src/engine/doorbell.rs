@@ -3,6 +3,7 @@
 use super::queues::Queues;
 use super::uars::Uars;
 use crate::config::{Config, DoorbellPolicy};
+use crate::format;
 use crate::objects::send::DoorbellOnly;
 use crate::objects::send::{PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, Slot};
@@ -11,7 +12,6 @@ use arrayvec::ArrayVec;
 use rand::Rng;
 use rand::rngs::StdRng;
 use warpverbs_mem::{DoorbellPage, Kind};
-use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_rdma::QpState;
 
 /// Doorbells polled in one slice in addition to those of busy QPs: eight cache lines.
@@ -209,9 +209,9 @@ impl DoorbellScanner {
             );
         };
         q.stats.doorbells += 1;
-        let (bell, qpn) = (Doorbell::parse(bytes), q.qpn);
-        if bell.qpn() != qpn {
-            let (found, expected, at) = (bell.qpn().get(), qpn.get(), q.progress.posted);
+        let (bell, qpn) = (format::announced(bytes), q.qpn);
+        if bell.qpn != qpn {
+            let (found, expected, at) = (bell.qpn.get(), qpn.get(), q.progress.posted);
             let rule = Rule::DoorbellQpn { found, expected };
             return queues.diagnostics.report(expected, QueueKind::Send, at, rule);
         }
@@ -231,10 +231,10 @@ impl DoorbellScanner {
         };
         if !by_record {
             q.doorbell.pending = PendingDoorbell::None;
-            return self.announce(queues, slot, bell.next().0);
+            return self.announce(queues, slot, bell.next);
         }
         let polls = self.polls_of(q);
-        self.announce_by_record(queues, slot, bell.next().0, polls);
+        self.announce_by_record(queues, slot, bell.next, polls);
     }
 
     /// Polls of a record that lags behind its doorbell.

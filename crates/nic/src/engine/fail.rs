@@ -4,6 +4,7 @@ use super::outcome::Refusal;
 use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::engine::transition::{Failure, after_failure};
+use crate::format::{self, Completion, Cqe, ErrorSide, Head, Syndrome};
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::OnSendError;
@@ -11,13 +12,7 @@ use crate::objects::send::{Executor, FirstError};
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::Kind;
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
-use warpverbs_mlx5::flags::{Completion, Flags};
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::peek;
 use warpverbs_rdma::QpState;
-use zerocopy::transmute_ref;
 
 impl Queues {
     /// A WQE of the send queue in `slot` fails, or is flushed. The first failure ends the queue.
@@ -106,14 +101,12 @@ impl Queues {
     /// Flushes the next announced WQE of a send queue in ERR or SQE.
     pub(crate) fn flush_next(&mut self, slot: QpSlot) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let block = q.next_block();
-        let first: &[u8; 64] = transmute_ref!(&block);
-        let flags = Flags::from_byte(first[11]).unwrap_or_default();
+        let Head { wqebbs, opcode, completion } = format::head(&q.next_block());
         let info = WqeInfo {
             index: q.progress.next,
-            wqebbs: (peek(first) as u64).min(q.progress.posted - q.progress.next),
-            opcode: SendOpcode::from_value(first[3]),
-            completion: flags.completion,
+            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
+            opcode,
+            completion,
             bytes: 0,
             brought: 0,
         };

@@ -58,7 +58,6 @@ use tables::Tables;
 use warpverbs_link::{Link, QpnPart};
 use warpverbs_mem::{Block, DoorbellPage, KeyTable};
 use warpverbs_rdma::QpState;
-use zerocopy::transmute_ref;
 
 /// WQEs of one QP before the next QP runs.
 const BURST: u32 = 32;
@@ -330,8 +329,7 @@ impl Core {
         let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
             Ok(read) => read,
             Err((wqebbs, rule)) => {
-                return self
-                    .ending(|queues| queues.refuse(slot, transmute_ref!(&block), wqebbs, rule));
+                return self.ending(|queues| queues.refuse(slot, &block, wqebbs, rule));
             }
         };
         if !q.ring.snapshot.is_empty()

@@ -1,10 +1,9 @@
 //! What becomes of a WQE that is to start: it was started, it has to wait, or it is refused.
 
+use crate::format::{DatagramSource, ReceivedKind, Syndrome};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::MemError;
-use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,11 +1,8 @@
 //! Which WQEs may take the short way: the most common kind, for which most checks are not needed.
 
+use crate::format::{self, Completion, Flags, Op, Payload, Remote, Sge};
 use crate::objects::send::SendQueue;
 use warpverbs_mem::{Access, Block, KeyTable, Span};
-use warpverbs_mlx5::flags::{Completion, Flags};
-use warpverbs_mlx5::num::WqeIndex;
-use warpverbs_mlx5::wqe::{Op, Payload, Position, Remote, Sge, parse};
-use zerocopy::transmute_ref;
 
 /// A WRITE without immediate data, in one WQEBB, whose own side passes every check.
 pub(super) struct PlainWrite<'a> {
@@ -35,9 +32,7 @@ pub(super) fn plain_write<'a>(
     (block, index): (&'a Block, u64),
     max: u64,
 ) -> Option<PlainWrite<'a>> {
-    let raw: &[u8; 64] = transmute_ref!(block);
-    // Segments of a longer WQE are missing here.
-    let wqe = parse(raw, Position { qpn: q.qpn, index: WqeIndex::of(index) }).ok()?;
+    let wqe = format::parse_write(block, (q.qpn, index))?;
     let Op::Write { remote, payload, imm: None } = wqe.op else { return None };
     if wqe.flags.completion == Completion::AlwaysWithEvent {
         return None;

@@ -10,17 +10,13 @@ use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
+use crate::format::{self, Completion, Cqe, Qpn, ReceivedKind, SendOpcode, Syndrome};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
-use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
-use warpverbs_mlx5::flags::Completion;
-use warpverbs_mlx5::num::Qpn;
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::syndrome::Syndrome;
-use zerocopy::transmute_ref;
+use warpverbs_mem::Block;
 
 /// How far the next WQE of a QP came.
 pub(crate) enum Advance {
@@ -188,7 +184,7 @@ impl Queues {
     pub(crate) fn refuse(
         &mut self,
         slot: QpSlot,
-        first: &[u8; 64],
+        first: &Block,
         wqebbs: u64,
         rule: Rule,
     ) -> Advance {
@@ -199,7 +195,7 @@ impl Queues {
         let info = WqeInfo {
             index: q.progress.next,
             wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
-            opcode: SendOpcode::from_value(first[3]),
+            opcode: format::head(first).opcode,
             completion: Completion::Always,
             bytes: 0,
             brought: 0,
@@ -220,8 +216,7 @@ impl Queues {
         }
         let Some(rule) = q.turn.deferred_error.take() else { return Advance::Nothing };
         let block = q.next_block();
-        let first: &[u8; 64] = transmute_ref!(&block);
-        self.refuse(slot, first, 1, rule)
+        self.refuse(slot, &block, 1, rule)
     }
 
     /// A QP that only consumes: everything announced is done.

@@ -3,10 +3,10 @@
 use super::doorbell::DoorbellScanner;
 use super::queues::Queues;
 use super::uars::{HOT, LATER, RECORDS, WINDOW};
+use crate::format;
 use crate::objects::send::{DoorbellOnly, PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, UarSlot};
 use warpverbs_mem::Kind;
-use warpverbs_mlx5::doorbell::Doorbell;
 use warpverbs_rdma::QpState;
 
 impl DoorbellScanner {
@@ -66,15 +66,15 @@ impl DoorbellScanner {
     /// A register of `page` has a new value.
     fn ring_register(&mut self, queues: &mut Queues, page: UarSlot, bytes: [u8; 8]) -> bool {
         self.uars.look_at_all(page, 1 << self.uars.register);
-        let bell = Doorbell::parse(bytes);
+        let bell = format::announced(bytes);
         // Whatever else the value is, others may have been overwritten by it.
-        let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn().get()) else { return false };
+        let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn.get()) else { return false };
         let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
         let Source::Uar { page: own, now, .. } = q.doorbell.source else { return false };
         if own != page || matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return false;
         }
-        let (next, before) = (bell.next().0, q.progress.posted);
+        let (next, before) = (bell.next, q.progress.posted);
         self.uars.heat(slot);
         let copied = q.doorbell.record.kind() != Kind::Host;
         if copied {

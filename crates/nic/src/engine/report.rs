@@ -4,10 +4,9 @@ use super::copies::Fault;
 use super::outcome::Delivery;
 use super::outcome::Refusal;
 use crate::AsyncEvent;
+use crate::format::{DatagramSource, ReceivedKind, Syndrome};
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};
-use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// One thing that happened to a QP.
 #[derive(Debug)]

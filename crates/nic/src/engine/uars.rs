@@ -11,12 +11,11 @@
 //! found by a look now and then.
 
 use crate::NicError;
+use crate::format::{self, Qpn};
 use crate::slots::{QpSlot, Slot, UarSlot};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use warpverbs_mem::{Region, RegisterPage, SmallBuf};
-use warpverbs_mlx5::doorbell::Doorbell;
-use warpverbs_mlx5::num::Qpn;
 
 /// Pages of which one slice looks at a register.
 pub(super) const WINDOW: usize = 64;
@@ -187,7 +186,7 @@ impl Uars {
                 return;
             };
             let value = registers.peek(register);
-            if Doorbell::parse(value.to_ne_bytes()).qpn() == qpn {
+            if format::announced(value.to_ne_bytes()).qpn == qpn {
                 overwrote |= *seen != value;
                 registers.clear(register, value);
                 *seen = 0;

@@ -3,12 +3,11 @@
 use super::waiters::{Waiters, is_reached};
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
+use crate::format::{self, Cqe, owner_bit};
 use crate::slots::QpSlot;
 use std::collections::VecDeque;
-use std::mem::offset_of;
 use std::time::Duration;
 use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
-use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 pub use warpverbs_mlx5::export::CqMode;
 
 /// Bytes of an entry of a CQ.
@@ -181,12 +180,7 @@ impl CompletionQueue {
         if self.checks_room && (self.produced - self.consumed) >> self.log_size != 0 {
             self.look_for_room()?;
         }
-        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
-        if let Some(user_index) = user_index {
-            // CQEs of version 1: it stands where version 0 has the number of an SRQ.
-            let place = offset_of!(Cqe64, srqn_uidx);
-            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
-        }
+        let mut bytes = format::cqe(cqe, owner_bit(self.produced, self.log_size), user_index);
         if let Some(payload) = payload {
             self.add_payload(payload, &mut bytes)?;
         }
@@ -220,7 +214,7 @@ impl CompletionQueue {
             return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
         }
         // A failure shows at the next CQE: the old ring is gone.
-        let _unwritten = self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
+        let _unwritten = self.write(format::cqe_resized(owner_bit(self.produced, self.log_size)));
         self.log_size = log_size;
         // What is not consumed moves by one index, and so does the consumer. Until it writes its
         // record, that is behind, which `read_consumed` takes for an index ahead.
@@ -236,13 +230,9 @@ impl CompletionQueue {
         let len = payload.len().min(first.len());
         // The memory is the NIC's own.
         let _read = payload.read(0, &mut first[..len]);
-        if len <= 32 {
-            cqe[..32].copy_from_slice(&first[..32]);
-            cqe[63] |= CqeFormat::Inline32.bits();
-        } else {
+        if !format::put_payload(cqe, &first, len) {
             let written = self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
             written.map_err(|_| self.die())?;
-            cqe[63] |= CqeFormat::Inline64.bits();
         }
         Ok(())
     }
@@ -317,12 +307,12 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
+    use crate::format::Qpn;
+    use crate::format::ReceivedKind;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
-    use warpverbs_mlx5::cqe::ReceivedKind;
     use warpverbs_mlx5::doorbell::CqArm;
-    use warpverbs_mlx5::num::Qpn;
 
     struct Armed {
         cq: CompletionQueue,

@@ -1,9 +1,6 @@
 //! WQEs that were started and are not finished.
 
-use warpverbs_mlx5::flags::Completion;
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::wqe::Wqe;
-
+use crate::format::{Completion, SendOpcode, Wqe};
 /// A WQE that was started and is not finished.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {

@@ -2,14 +2,13 @@
 
 use super::in_flight::InFlight;
 use super::payload::CqeTarget;
+use crate::format::{Qpn, Syndrome};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Block, KeyHint, QueueRecord, SendRing};
-use warpverbs_mlx5::num::Qpn;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::{QpState, Service};
 
 /// What a failed send does to the QP.

@@ -1,10 +1,9 @@
 //! Shared receive queues, as the engine has them.
 
 use crate::NicError;
+use crate::format::{self, Sges};
 use crate::violation::Rule;
 use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
-use warpverbs_mlx5::recv;
-use warpverbs_mlx5::wqe::Sges;
 
 /// The order in which the WQEs of an SRQ are taken, beginning with WQE 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +92,7 @@ impl SharedReceiveQueue {
         }
         let head = u64::from(self.head);
         self.ring.fetch(head).map_err(|_| Rule::CopyFailed { kind: self.ring.kind() })?;
-        let (link, sges) = recv::parse_srq(self.ring.load(head, scratch))?;
+        let (link, sges) = format::parse_shared_receive(self.ring.load(head, scratch))?;
         let depth = self.ring.depth();
         let next = match self.order {
             SrqOrder::Linked => u64::from(link),

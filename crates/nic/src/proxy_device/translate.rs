@@ -3,13 +3,11 @@
 //! poster gives to the device itself.
 
 use super::{ProxyLimits, SendList};
+use crate::format::{Lkey, MAX_MESSAGE, Op, Payload, SendWith, Syndrome};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use std::iter::once;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
-use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE};
-use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Op, Payload, SendWith};
 use warpverbs_rdma as rdma;
 use warpverbs_rdma::{Data, SendFlags, Sge, WorkRequest};
 

@@ -1,25 +1,12 @@
 //! Attributes of a QP, which its user sets on the way from RESET to RTS.
 
+use super::path::Path;
 use crate::ModifyError;
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::Access;
 pub use warpverbs_rdma::AttrMask;
 use warpverbs_rdma::{Mtu, QpState};
-
-/// How the peer is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Path {
-    /// The peer is a QP of the same NIC.
-    #[default]
-    Loopback,
-    /// The peer is reached by the NIC's link, at this address. The port is used only for sending:
-    /// packets that arrive are identified by IP address and QP number.
-    Network(SocketAddr),
-    /// The QP is proxied by another device, which knows the peer.
-    Proxied,
-}
 
 /// Attributes given with a transition; `None` is "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! How a QP is made, and what of that is refused.
 
 use crate::cq::Cq;
+use crate::format::Qpn;
 use crate::objects::payload::{CqePayload, CqeTarget, ScatterToCqe};
 use crate::objects::receive::{Counts, Grants, OwnReceives, ReceiveQueue, Receives};
 use crate::objects::send::{
@@ -17,7 +18,6 @@ use crate::{NicError, QpStats};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use warpverbs_mem::{KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
-use warpverbs_mlx5::num::Qpn;
 use warpverbs_rdma::{QpState, Service};
 
 /// Where a QP takes receives from.

@@ -2,12 +2,14 @@
 
 mod attrs;
 mod config;
+mod path;
 
 pub use crate::objects::payload::ScatterToCqe;
 pub use crate::objects::send::{DoorbellOnly, FirstError, OnSendError};
-pub use attrs::{AttrMask, Path, QpAttrs, QpInfo, ack_timeout, rnr_delay};
+pub use attrs::{AttrMask, QpAttrs, QpInfo, ack_timeout, rnr_delay};
 pub(crate) use config::check_host_memory;
 pub use config::{Announcement, QpConfig, RqConfig};
+pub use path::Path;
 pub use warpverbs_rdma::{QpState, Service};
 
 use crate::engine::control;

@@ -1,8 +1,8 @@
 //! By what right a copy touches memory.
 
+use crate::format::Sge;
 use crate::violation::KeySide;
 use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, MemError};
-use warpverbs_mlx5::wqe::Sge;
 
 /// A key and what it is used for. It is checked again when a copy starts, so that memory is not
 /// touched after its key was revoked.

@@ -6,9 +6,11 @@
 //! one of another engine, or by the CPU, starts when those before it have ended. The bytes of one
 //! copy arrive in any order.
 
+mod behind;
 mod grant;
 mod pieces;
 
+pub(crate) use behind::Behind;
 pub(crate) use grant::{Fault, Grant, grants};
 pub(crate) use pieces::{Source, engine, move_now};
 

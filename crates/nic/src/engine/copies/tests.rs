@@ -1,12 +1,11 @@
 use super::*;
+use crate::format::{Lkey, Sge};
 use crate::violation::KeySide;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
 use std::sync::Arc;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, AccessError, HostBuf};
-use warpverbs_mlx5::num::Lkey;
-use warpverbs_mlx5::wqe::Sge;
 
 const NONE: [Vec<Grant>; 2] = [vec![], vec![]];
 const LEN: usize = 48;

@@ -11,6 +11,7 @@ use crate::engine::outcome::Refusal;
 use crate::engine::outcome::{Delivery, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::wait::wait;
+use crate::format::{Lkey, Op, Payload, ReceivedKind, Remote, SendWith, Sge, Sges, Syndrome, Wqe};
 use crate::objects::cq::CompletionQueue;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::SendQueue;
@@ -19,10 +20,6 @@ use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, KeyTable, Kind, Region, SmallBuf, Span};
-use warpverbs_mlx5::cqe::ReceivedKind;
-use warpverbs_mlx5::num::Lkey;
-use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Op, Payload, Remote, SendWith, Sge, Sges, Wqe};
 
 /// The parts of the NIC that executing a WQE uses, apart from its send queue.
 pub(super) struct Env<'e> {

@@ -9,11 +9,10 @@ use super::copies::CopyQueue;
 use super::outcome::{Delivery, Started, Stop};
 use super::report::Report;
 use super::tables::Tables;
+use crate::format::{MAX_MESSAGE, Wqe};
 use crate::slots::{QpSlot, Slot};
 use execute::{Env, Executed};
 use std::collections::VecDeque;
-use warpverbs_mlx5::num::MAX_MESSAGE;
-use warpverbs_mlx5::wqe::Wqe;
 
 /// A WQE whose payload takes time.
 #[derive(Debug)]

@@ -6,14 +6,13 @@ use crate::engine::copies::Fault;
 use crate::engine::outcome::Delivery;
 use crate::engine::outcome::Refusal;
 use crate::engine::queues::{Advance, Queues};
+use crate::format::{SendOpcode, Syndrome};
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, QueueKind, Rule};
 use warpverbs_mem::MemError;
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// `rnr_retry` of this value is infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;

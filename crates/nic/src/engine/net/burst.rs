@@ -7,12 +7,11 @@ use super::Connections;
 use super::end::{End, Outgoing, Posted};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::tables::Tables;
+use crate::format::{MAX_MESSAGE, SendOpcode};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
 use warpverbs_mem::{KeyTable, Kind};
-use warpverbs_mlx5::num::MAX_MESSAGE;
-use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_rc::{Op, Request};
 
 impl Connections {

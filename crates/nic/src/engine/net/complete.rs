@@ -2,8 +2,8 @@
 
 use super::Connections;
 use crate::engine::report::Report;
+use crate::format::Syndrome;
 use crate::slots::QpSlot;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rc::{Completion, Received, State, Status};
 
 fn syndrome(status: Status) -> Syndrome {

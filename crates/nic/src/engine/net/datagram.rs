@@ -9,16 +9,15 @@ use crate::engine::outcome::Refusal;
 use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::{
+    DatagramSource, Destination, Op, Payload, Qpn as Mlx5Qpn, ReceivedKind, SendWith, Syndrome, Wqe,
+};
 use crate::objects::send::Executor;
 use crate::slots::QpSlot;
 use crate::violation::Rule;
 use std::net::{Ipv6Addr, SocketAddr};
 use warpverbs_link::{QpnPart, ROCE_PORT};
 use warpverbs_mem::{Access, KeyTable, Kind, Span, scatter};
-use warpverbs_mlx5::cqe::{DatagramSource, ReceivedKind};
-use warpverbs_mlx5::num::Qpn as Mlx5Qpn;
-use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Destination, Op, Payload, SendWith, Wqe};
 use warpverbs_wire::{Bth, Deth, Extension, ImmDt, Opcode, Psn, Qpn, Transport, icrc};
 
 /// Datagrams to QPs of the same NIC that wait at most; later ones are lost.

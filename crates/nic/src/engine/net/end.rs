@@ -3,12 +3,12 @@
 use super::bounce::{Bounce, Pool};
 use crate::engine::outcome::Refusal;
 use crate::engine::report::Report;
+use crate::format::Sge;
 use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use warpverbs_mem::Region;
-use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Connection, WrId};
 
 /// Where the payload of a request lies. Keys are looked up again for every packet, so memory may go

@@ -6,13 +6,13 @@ use crate::engine::access::{self, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
 use crate::engine::outcome::Refusal;
 use crate::engine::report::Report;
+use crate::format::Remote;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{Slots, SrqSlot};
 use crate::violation::Rule;
 use std::ops::Range;
 use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
-use warpverbs_mlx5::wqe::Remote;
 use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 use warpverbs_wire::Rkey;
 

@@ -9,12 +9,11 @@ use crate::engine::access::{Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::Amo;
 use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::tables::Tables;
+use crate::format::{MAX_MESSAGE, Op, Payload, SendWith, Sge, Sges, Wqe};
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, Rule};
 use warpverbs_mem::{Access, KeyTable, Kind, Span};
-use warpverbs_mlx5::num::MAX_MESSAGE;
-use warpverbs_mlx5::wqe::{Op, Payload, SendWith, Sge, Sges, Wqe};
 use warpverbs_rc::{Op as NetOp, PostError, Request};
 
 /// Bytes of a single segment that need no more checks than its key's.

@@ -7,13 +7,13 @@ use super::train::{Target, Train};
 use super::{Connections, Network, duration};
 use crate::engine::access::{Spans, gather_range};
 use crate::engine::tables::Tables;
+use crate::format::Sge;
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, Rule};
 use std::ops::Range;
 use warpverbs_link::{QpnPart, Sent};
 use warpverbs_mem::{Access, AccessError, KeyHint, KeyTable, Kind};
-use warpverbs_mlx5::wqe::Sge;
 use warpverbs_rc::{Instant, Payload, Status, Transmit, WrId};
 use warpverbs_wire::{Envelope, Ip, Transport, Udp, icrc};
 

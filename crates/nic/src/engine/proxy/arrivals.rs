@@ -2,7 +2,7 @@
 
 use super::Proxy;
 use super::bounce::Pieces;
-use super::waiting::Arrival;
+use super::waiting::{Arrival, Waiting};
 use crate::engine::tables::Tables;
 use crate::slots::QpSlot;
 use warpverbs_rdma::{Completion, Status};
@@ -26,22 +26,16 @@ impl Proxy {
             }
             None => 0,
         };
-        end.waiting.arrivals.push_back(Arrival { index, completion: *completion, upto });
+        end.waiting.arrivals.push(upto, Arrival { index, completion: *completion });
         self.mark_busy(slot);
     }
 
     /// Completes receives whose bytes are in place, in order.
     pub(super) fn deliver_waiting(&mut self, tables: &mut Tables, slot: QpSlot) {
         while let Some(end) = self.end_mut(slot) {
-            let Some(first) = end.waiting.arrivals.front() else { return };
-            let copied = end.waiting.copies.outcome(first.upto);
-            if copied == Ok(false) {
-                return;
-            }
-            let Some(Arrival { index, mut completion, .. }) = end.waiting.arrivals.pop_front()
-            else {
-                return;
-            };
+            let Waiting { arrivals, copies, .. } = &mut end.waiting;
+            let Some((arrival, copied)) = arrivals.pop_outcome(copies) else { return };
+            let Arrival { index, mut completion } = arrival;
             if let Err(error) = copied {
                 tracing::warn!(%error, %slot, "payload that arrived could not be copied");
                 completion.status = Status::LocalProtection;

@@ -4,11 +4,11 @@ use super::bounce::Pieces;
 use super::id::GENERATION;
 use super::inline::Slots;
 use super::waiting::{SideWork, Waiting};
+use crate::format::Syndrome;
 use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver};
 use crate::slots::SrqSlot;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use warpverbs_mlx5::syndrome::Syndrome;
 
 /// A QP's end at the other device.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use super::Proxy;
 use super::waiting::Waiting;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::Syndrome;
 use crate::slots::QpSlot;
 use std::time::Duration;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QpState;
 use warpverbs_rdma::Status;
 

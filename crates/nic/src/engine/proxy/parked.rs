@@ -6,12 +6,12 @@ use super::waiting::{Parked, SideWork, Waiting};
 use super::{LIST, Proxy};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::Syndrome;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::send::SendQueue;
 use crate::proxy_device::SendList;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QpState;
 
 impl End {
@@ -62,7 +62,7 @@ impl End {
             false => (0, pieces),
         };
         if gathers || !self.waiting.parked.is_empty() {
-            self.waiting.parked.push_back(Parked { index: info.index, request, upto });
+            self.waiting.parked.push(upto, Parked { index: info.index, request });
         } else {
             request.iter().for_each(|request| list.push(request));
         }
@@ -86,8 +86,8 @@ impl Proxy {
         let room = (end.limits.send_depth - end.outstanding).min(LIST) as usize;
         let mut failed = None;
         let Waiting { copies, parked, .. } = &end.waiting;
-        for parked in parked.iter().take(room) {
-            match copies.outcome(parked.upto) {
+        for (upto, parked) in parked.iter().take(room) {
+            match copies.outcome(upto) {
                 Ok(true) => parked.request.iter().for_each(|request| list.push(request)),
                 Ok(false) => break,
                 Err(error) => {
@@ -113,8 +113,8 @@ impl Proxy {
         let posted = end.proxy_device.post_send(list);
         let taken = posted.count.min(list.len());
         end.outstanding += taken as u32;
-        end.waiting.parked.drain(..taken);
-        let next = end.waiting.parked.front().map(|parked| parked.index);
+        end.waiting.parked.forget(taken);
+        let next = end.waiting.parked.first().map(|parked| parked.index);
         if let (Some(errno), Some(index)) = (posted.refused, next) {
             reports.push(Report::Rejected { slot, index, rule: Rule::DeviceRefused { errno } });
             return;

@@ -10,25 +10,21 @@ use crate::engine::outcome::{Stop, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::{Flags, MAX_MESSAGE, Op, SendOpcode, Sge};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::proxy_device::{Bounds, InTable, SendList};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use warpverbs_mem::{Block, KeyTable, Span};
-use warpverbs_mlx5::flags::Flags;
-use warpverbs_mlx5::num::MAX_MESSAGE;
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::wqe::{Op, Sge};
 use warpverbs_rdma as rdma;
 use warpverbs_rdma::SendFlags;
-use zerocopy::transmute;
 
 /// Why the next WQE is not in the list.
 enum Halt {
     /// Its bytes are no WQE.
     Refused {
-        first: [u8; 64],
+        first: Block,
         wqebbs: u64,
         rule: Rule,
     },
@@ -41,7 +37,7 @@ impl Halt {
     /// A QP that only consumes is not proxied, so this does not happen.
     #[cold]
     fn no_ring() -> Self {
-        Self::Refused { first: [0; 64], wqebbs: 1, rule: Rule::NeverWritten { fill: 0 } }
+        Self::Refused { first: [0; 8], wqebbs: 1, rule: Rule::NeverWritten { fill: 0 } }
     }
 }
 
@@ -139,7 +135,7 @@ pub(crate) enum Submitted {
     /// The device refused one, which is reported.
     Rejected,
     /// The next slots hold no WQE: the first bytes, how many WQEBBs they say they are, and why.
-    Refused([u8; 64], u64, Rule),
+    Refused(Block, u64, Rule),
     /// The next one cannot be posted.
     Stopped(WqeInfo, Stop),
 }
@@ -185,8 +181,7 @@ fn add(
     let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
         Ok(read) => read,
         Err((wqebbs, rule)) => {
-            let first = transmute!(block);
-            return Err(Box::new(Halt::Refused { first, wqebbs, rule }));
+            return Err(Box::new(Halt::Refused { first: block, wqebbs, rule }));
         }
     };
     if !q.ring.snapshot.is_empty()

@@ -7,12 +7,12 @@ use super::id::{Id, WorkKind};
 use crate::AsyncEvent;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format;
 use crate::objects::receive::Receives;
 use crate::proxy_device::{InTable, receive_syndrome, translate_receive};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
-use warpverbs_mlx5::recv;
 
 /// Receives of one list at most.
 const LIST: usize = 32;
@@ -40,7 +40,7 @@ impl Proxy {
                     break;
                 }
             };
-            let parsed = recv::parse(own.ring.load(index, scratch)).map_err(Rule::from);
+            let parsed = format::parse_receive(own.ring.load(index, scratch));
             let table = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
             let mut memory = WithBounceBuffers::new(table, &self.bounce_buffers);
             let translated = parsed.and_then(|sges| {

@@ -4,9 +4,9 @@ use super::Proxy;
 use super::id::{GENERATION, Id, WorkKind};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::Syndrome;
 use crate::objects::receive::Receives;
 use crate::slots::{QpSlot, Slot};
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QpState;
 use warpverbs_rdma::{Completion, Status};
 

@@ -2,7 +2,7 @@
 //! after those before it, and completes after them, whichever copy takes longer.
 
 use super::bounce::Pieces;
-use crate::engine::copies::{CopyQueue, Fault};
+use crate::engine::copies::{Behind, CopyQueue, Fault};
 use crate::proxy_device::SendList;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -41,10 +41,10 @@ impl SideWork {
 pub(crate) struct Waiting {
     /// Copies from and to bounce buffers.
     pub(super) copies: CopyQueue<()>,
-    pub(super) parked: VecDeque<Parked>,
+    pub(super) parked: Behind<Parked>,
     /// Completions of the send queue behind a response that is being copied.
     pub(super) settling: VecDeque<(u64, Completion)>,
-    pub(super) arrivals: VecDeque<Arrival>,
+    pub(super) arrivals: Behind<Arrival>,
     /// Receives of the QP's own queue at the device with a bounce buffer, by index.
     pub(super) landing: FxHashMap<u64, Pieces>,
 }
@@ -76,8 +76,6 @@ pub(super) struct Parked {
     pub(super) index: u64,
     /// A list of one.
     pub(super) request: SendList,
-    /// The number behind the copies that it waits for.
-    pub(super) upto: u64,
 }
 
 /// A receive that the device has filled, or an error behind one.
@@ -85,6 +83,4 @@ pub(super) struct Parked {
 pub(super) struct Arrival {
     pub(super) index: u64,
     pub(super) completion: Completion,
-    /// The number behind the copies that it waits for.
-    pub(super) upto: u64,
 }

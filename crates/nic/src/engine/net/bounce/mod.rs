@@ -7,106 +7,33 @@
 //! has arrived. Host memory uses the same copy queue, so that its bytes do not become visible
 //! before those that were placed elsewhere earlier.
 
+mod atomic;
 mod chunks;
+mod kept;
 
 pub(crate) use chunks::Pool;
 pub(super) use chunks::Slice;
+pub(super) use kept::{Failed, Fit, Held, Purpose};
 
 use crate::engine::access::MAX_PIECES;
-use crate::engine::atomic::{Amo, AtomicGate, RemoteAtomic};
-use crate::engine::copies::{CopyQueue, Ended};
-use crate::slots::QpSlot;
+use crate::engine::copies::{Behind, CopyQueue, Ended};
 use crate::violation::Rule;
 use chunks::Chunks;
+use kept::{Parked, Pending, Tag};
 use std::collections::VecDeque;
 use warpverbs_mem::{Kind, MemError, Region, Span};
-use warpverbs_rc::{Completion, Connection, Payload, Status, Transmit, WrId};
-use warpverbs_wire::{Bth, Extension, Psn, Transport};
+use warpverbs_rc::{Completion, Connection, Status, Transmit, WrId};
 
 /// Bytes gathered ahead of the link at most: some copies, so that one is under way while others are
 /// sent.
 const AHEAD: u32 = 1 << 20;
 /// Packets kept back at most.
 const KEPT: usize = 1024;
-/// Packets that wait behind an atomic at most; later ones count as lost.
-const PARKED: usize = 256;
 /// The longest payload of a packet.
 const PACKET: u32 = 4096;
 /// Copies of one connection asked for and not ended, at most. Their bytes alone are no bound: a
 /// peer that sends single bytes would make millions of them.
 const COPIES: usize = 4096;
-
-/// What a copy is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Payload of packets that are kept back.
-    Packets,
-    /// What the peer sent for a READ or an atomic of ours.
-    Request(WrId),
-    /// What the peer sent, from the packet with this PSN on.
-    Peer(Psn),
-    /// An atomic of the peer.
-    Atomic,
-}
-
-/// A copy's purpose, and the bytes of a bounce buffer that are free once it has ended.
-#[derive(Clone, Copy, Debug)]
-struct Tag {
-    purpose: Purpose,
-    frees: Option<Slice>,
-}
-
-/// A copy that failed.
-pub(super) struct Failed {
-    pub(super) number: u64,
-    pub(super) purpose: Purpose,
-    pub(super) rule: Rule,
-}
-
-/// How a packet's payload goes together with that of the packet before it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fit {
-    /// It begins a message.
-    pub(super) begins: bool,
-    /// It is as long as a packet may be. Requesters send one WRITE as several messages of such.
-    pub(super) full: bool,
-}
-
-/// A packet kept back.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) transmit: Transmit,
-    /// Its payload, if it lies in a bounce buffer.
-    pub(super) payload: Option<Slice>,
-    /// Number of the first copy that gathers it.
-    from: u64,
-    /// It leaves when all copies before this one have ended.
-    upto: u64,
-}
-
-/// A packet that waits behind an atomic.
-#[derive(Debug)]
-pub(super) struct Parked {
-    bth: Bth,
-    ext: Extension,
-    payload: Box<[u8]>,
-}
-
-impl Parked {
-    pub(super) fn packet(&self) -> Transport<'_> {
-        Transport { bth: self.bth, ext: self.ext, payload: &self.payload }
-    }
-}
-
-/// An atomic of the peer on memory that only a copy engine reaches. The connection executes no
-/// other before it.
-#[derive(Debug)]
-enum Pending {
-    /// At this address; the copies that it has asked for are those before this one.
-    Running(u64, Box<RemoteAtomic>, u64),
-    /// At this address, with what was there.
-    Done(u64, Result<u64, MemError>),
-}
 
 /// Bounce buffers of a connection, and what waits for copies. See the module.
 #[derive(Debug)]
@@ -117,10 +44,10 @@ pub(super) struct Bounce {
     placed: u64,
     /// The last payload of the peer was that of a whole packet.
     full: bool,
-    packets: VecDeque<Held>,
+    packets: Behind<Held>,
     /// Bytes of their payload in bounce buffers.
     ahead: u32,
-    reports: VecDeque<(u64, Completion)>,
+    reports: Behind<Completion>,
     parked: VecDeque<Parked>,
     atomic: Option<Pending>,
     /// In the list of those with something to do.
@@ -139,9 +66,9 @@ impl Bounce {
             copies: CopyQueue::default(),
             placed: 0,
             full: false,
-            packets: VecDeque::new(),
+            packets: Behind::default(),
             ahead: 0,
-            reports: VecDeque::new(),
+            reports: Behind::default(),
             parked: VecDeque::new(),
             atomic: None,
             listed: false,
@@ -269,8 +196,8 @@ impl Bounce {
     /// Keeps a packet back. Its payload lies in `spans`, and is gathered now if the CPU does not
     /// reach all of it.
     pub(super) fn hold(&mut self, transmit: Transmit, spans: &[Span<'_>]) {
-        let (from, mut payload) = (self.copies.next(), None);
-        let mut held = Held { transmit, payload, from, upto: self.placed };
+        let (mut upto, mut payload) = (self.placed, None);
+        let mut held = Held { transmit, payload, from: self.copies.next() };
         if spans.iter().any(|span| span.region.kind() != Kind::Host) {
             payload = self.chunks.take(held.transmit.payload.len());
         }
@@ -285,15 +212,14 @@ impl Bounce {
                 // The first piece may have become part of an earlier copy.
                 held.from = held.from.min(self.copies.next() - 1);
             }
-            (held.payload, held.upto) = (payload, self.copies.next());
+            (held.payload, upto) = (payload, self.copies.next());
         }
-        self.packets.push_back(held);
+        self.packets.push(upto, held);
     }
 
     /// The next packet that may leave; its payload is to be given back.
     pub(super) fn pop_packet(&mut self) -> Option<Held> {
-        let upto = self.packets.front()?.upto;
-        self.copies.has_ended(upto).then(|| self.packets.pop_front()).flatten()
+        self.packets.pop(&self.copies)
     }
 
     /// Reads the gathered payload of a packet.
@@ -312,15 +238,11 @@ impl Bounce {
     /// The next completion that may be reported. All that the connection has are taken.
     pub(super) fn poll_completion(&mut self, conn: &mut Connection) -> Option<Completion> {
         while let Some(done) = conn.poll_completion() {
-            self.reports.push_back((self.placed, done));
+            self.reports.push(self.placed, done);
         }
-        let upto = self.reports.front()?.0;
-        let report = self.copies.has_ended(upto).then(|| self.reports.pop_front()).flatten();
-        report.map(|(_, done)| done)
+        self.reports.pop(&self.copies)
     }
 }
-
-const ATOMIC: Tag = Tag { purpose: Purpose::Atomic, frees: None };
 
 /// Copies that end.
 impl Bounce {
@@ -357,7 +279,7 @@ impl Bounce {
     /// A READ or an atomic of ours did not come into our memory. False if its completion was not
     /// kept back.
     pub(super) fn fail_report(&mut self, failed: WrId) -> bool {
-        let found = self.reports.iter_mut().find_map(|(_, report)| match report {
+        let found = self.reports.iter_mut().find_map(|report| match report {
             Completion::Request { id, result } if *id == failed => Some(result),
             _ => None,
         });
@@ -365,112 +287,17 @@ impl Bounce {
     }
 
     /// Copy `number` of the payload of packets failed: they are taken out.
-    pub(super) fn take_ungathered(&mut self, number: u64) -> VecDeque<Held> {
-        self.take_packets(|held| held.payload.is_some() && (held.from..held.upto).contains(&number))
+    pub(super) fn take_ungathered(&mut self, number: u64) -> Vec<Held> {
+        self.packets
+            .extract(|upto, held| held.payload.is_some() && (held.from..upto).contains(&number))
     }
 
     /// Copy `number` failed. Removes the acknowledgements and receive completions that depend on it
     /// or on any later copy.
-    pub(super) fn take_unfounded(&mut self, number: u64) -> VecDeque<Held> {
-        self.reports.retain(|(upto, report)| {
-            *upto <= number || matches!(report, Completion::Request { .. })
-        });
-        self.take_packets(|held| held.upto > number && held.transmit.bth.opcode.is_response())
-    }
-
-    fn take_packets(&mut self, which: impl Fn(&Held) -> bool) -> VecDeque<Held> {
-        let (taken, kept) = std::mem::take(&mut self.packets).into_iter().partition(which);
-        self.packets = kept;
-        taken
-    }
-}
-
-/// Atomics of the peer.
-impl Bounce {
-    /// Does the atomic at `va`, which is `target`, after everything placed before it. `None`: not
-    /// yet. `gate` lets one atomic at a time onto such memory.
-    pub(super) fn atomic(
-        &mut self,
-        (slot, gate): (QpSlot, &mut AtomicGate),
-        (amo, va): (Amo, u64),
-        target: Span<'_>,
-    ) -> Result<Option<u64>, MemError> {
-        match self.atomic.take() {
-            Some(Pending::Done(at, result)) if at == va => return result.map(Some),
-            Some(running @ Pending::Running(..)) => {
-                self.atomic = Some(running);
-                return Ok(None);
-            }
-            _ => {}
-        }
-        if !self.has_arrived() {
-            return Ok(None);
-        }
-        if target.region.kind() == Kind::Host {
-            return amo.on_host(target.region, target.offset).map(|old| Some(old.value()));
-        }
-        if !gate.is_free() {
-            return Ok(None);
-        }
-        let running = RemoteAtomic::start(amo, &target, None, &mut self.copies, ATOMIC)?;
-        gate.take(slot);
-        self.atomic = Some(Pending::Running(va, Box::new(running), self.copies.next()));
-        Ok(None)
-    }
-
-    /// Lets an atomic go on. True when it has ended.
-    pub(super) fn advance_atomic(&mut self) -> bool {
-        let (va, result) = match &mut self.atomic {
-            Some(Pending::Running(va, running, upto)) if self.copies.has_ended(*upto) => {
-                match running.advance(&mut self.copies, ATOMIC) {
-                    Ok(false) => {
-                        *upto = self.copies.next();
-                        return false;
-                    }
-                    Ok(true) => (*va, Ok(running.found())),
-                    Err(error) => (*va, Err(error)),
-                }
-            }
-            _ => return false,
-        };
-        self.atomic = Some(Pending::Done(va, result));
-        true
-    }
-
-    /// Packets wait behind an atomic.
-    pub(super) fn is_parked(&self) -> bool {
-        !self.parked.is_empty()
-    }
-
-    /// Keeps a packet for later, behind those that wait. False if there are too many.
-    pub(super) fn park(&mut self, packet: &Transport<'_>) -> bool {
-        if self.parked.len() >= PARKED {
-            return false;
-        }
-        let Transport { bth, ext, payload } = *packet;
-        self.parked.push_back(Parked { bth, ext, payload: payload.into() });
-        true
-    }
-
-    /// The packet that waits longest, once it may be handled.
-    pub(super) fn pop_parked(&mut self) -> Option<Parked> {
-        let running = matches!(self.atomic, Some(Pending::Running(..)));
-        (!running && self.has_arrived()).then(|| self.parked.pop_front()).flatten()
-    }
-
-    /// It could not be handled yet.
-    pub(super) fn park_again(&mut self, parked: Parked) {
-        self.parked.push_front(parked);
-    }
-}
-
-impl Held {
-    /// The request of ours whose payload it has.
-    pub(super) fn request(&self) -> Option<WrId> {
-        match self.transmit.payload {
-            Payload::Request { id, .. } => Some(id),
-            _ => None,
-        }
+    pub(super) fn take_unfounded(&mut self, number: u64) -> Vec<Held> {
+        self.reports
+            .extract(|upto, report| upto > number && !matches!(report, Completion::Request { .. }));
+        self.packets.extract(|upto, held| upto > number && held.transmit.bth.opcode.is_response())
     }
 }
 
@@ -486,6 +313,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+    use warpverbs_wire::Psn;
 
     #[test]
     fn copies_of_single_bytes_are_bounded_in_number() {

@@ -1,0 +1,145 @@
+//! The queues of mlx5 devices.
+
+use crate::violation::Rule;
+use std::mem::offset_of;
+use warpverbs_mem::Block;
+use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat};
+use warpverbs_mlx5::doorbell::{CqArm, Doorbell};
+use warpverbs_mlx5::flags::{Completion, Flags};
+use warpverbs_mlx5::num::{Qpn, WqeIndex};
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_mlx5::recv;
+use warpverbs_mlx5::wqe::{self, Position, Sges, Wqe, WqeViolation};
+use zerocopy::{IntoBytes, transmute_ref};
+
+/// What a doorbell says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    pub(crate) qpn: Qpn,
+    /// One past the newest WQEBB.
+    pub(crate) next: u16,
+}
+
+/// The value of a doorbell, in either of the two shapes that posters write.
+#[inline]
+pub(crate) fn announced(bytes: [u8; 8]) -> Announced {
+    let bell = Doorbell::parse(bytes);
+    Announced { qpn: bell.qpn(), next: bell.next().0 }
+}
+
+/// What the arm word of a CQ asks for.
+#[inline]
+pub(crate) fn requested(word: u32) -> CqArm {
+    CqArm::from_word(word)
+}
+
+/// What is read of a WQE that is not executed: it may be none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) wqebbs: u64,
+    pub(crate) opcode: SendOpcode,
+    pub(crate) completion: Completion,
+}
+
+/// The bytes of a WQEBB.
+#[inline]
+pub(crate) fn block_of(block: &Block) -> &[u8; 64] {
+    transmute_ref!(block)
+}
+
+/// See [`Head`].
+pub(crate) fn head(first: &Block) -> Head {
+    let first = block_of(first);
+    Head {
+        wqebbs: wqe::peek(first) as u64,
+        opcode: SendOpcode::from_value(first[3]),
+        completion: Flags::from_byte(first[11]).unwrap_or_default().completion,
+    }
+}
+
+/// WQEBBs of the WQE that begins with this one, by what it says.
+#[inline(always)]
+pub(crate) fn wqebbs(first: &Block) -> u64 {
+    wqe::peek(block_of(first)) as u64
+}
+
+fn position(qpn: Qpn, index: u64) -> Position {
+    Position { qpn, index: WqeIndex::of(index) }
+}
+
+/// The WQE of QP `qpn` at `index`: a datagram's, or a connection's.
+#[inline(always)]
+pub(crate) fn send_wqe(
+    raw: &[u8],
+    (qpn, index): (Qpn, u64),
+    datagram: bool,
+) -> Result<Wqe<'_>, WqeViolation> {
+    match datagram {
+        true => wqe::parse_datagram(raw, position(qpn, index)),
+        false => wqe::parse(raw, position(qpn, index)),
+    }
+}
+
+/// The WQE of QP `qpn` at `index`, if it is one of a connection and has one WQEBB.
+#[inline(always)]
+pub(crate) fn parse_write(block: &Block, (qpn, index): (Qpn, u64)) -> Option<Wqe<'_>> {
+    // Segments of a longer WQE are missing here.
+    wqe::parse(block_of(block), position(qpn, index)).ok()
+}
+
+/// Says more of a wrong index: a slot never written, or the WQE of an earlier lap.
+#[cold]
+pub(crate) fn explain(violation: WqeViolation, block: &Block, depth: u64) -> Rule {
+    let fill = block.as_bytes()[0];
+    if matches!(fill, 0 | 0xff) && block.as_bytes().iter().all(|&byte| byte == fill) {
+        return Rule::NeverWritten { fill };
+    }
+    if let WqeViolation::Index { value, expected } = violation {
+        let age = u64::from(expected.0.wrapping_sub(value.0));
+        if age % depth == 0 && age / depth <= 2 {
+            let laps = (age / depth) as u16;
+            return Rule::StaleSlot { found: value.0, expected: expected.0, laps };
+        }
+    }
+    Rule::Wqe(violation)
+}
+
+/// The segments of a receive.
+#[inline]
+pub(crate) fn parse_receive(raw: &[u8]) -> Result<Sges<'_>, Rule> {
+    Ok(recv::parse(raw)?)
+}
+
+/// The link of a receive of an SRQ, and its segments.
+#[inline]
+pub(crate) fn parse_shared_receive(raw: &[u8]) -> Result<(u16, Sges<'_>), Rule> {
+    Ok(recv::parse_srq(raw)?)
+}
+
+/// The bytes of a CQE of a QP with this user index.
+#[inline]
+pub(crate) fn cqe(cqe: &Cqe, owner: bool, user_index: Option<u32>) -> [u8; 64] {
+    let mut bytes = cqe.emit(owner);
+    if let Some(user_index) = user_index {
+        // CQEs of version 1: it stands where version 0 has the number of an SRQ.
+        let place = offset_of!(Cqe64, srqn_uidx);
+        bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+    }
+    bytes
+}
+
+/// The last CQE of a ring that goes on in another one.
+pub(crate) fn cqe_resized(owner: bool) -> [u8; 64] {
+    Cqe::emit_resized(owner)
+}
+
+/// Puts the first `len` bytes of `payload` into a CQE. False: they go into the half of the entry
+/// before it, and the CQE says so.
+pub(crate) fn put_payload(cqe: &mut [u8; 64], payload: &[u8; 64], len: usize) -> bool {
+    let fits = len <= 32;
+    if fits {
+        cqe[..32].copy_from_slice(&payload[..32]);
+    }
+    cqe[63] |= if fits { CqeFormat::Inline32.bits() } else { CqeFormat::Inline64.bits() };
+    fits
+}
