@@ -1,22 +1,31 @@
 //! An agent: its memory, its peers, and the calls on both.
 
-use crate::control::{self, Control, Notification};
-use crate::inner::Inner;
-use crate::list::BlockList;
-use crate::memory::{Memory, Registration};
-use crate::metadata::{Content, Generation};
-use crate::path::Explanation;
-use crate::peer::RemoteMemory;
-use crate::prepared::{Plan, Prepared};
-use crate::state::Op;
+use crate::control::{self, Asked, Control, Link, Notification, ended};
+use crate::deadline::Deadline;
+use crate::memories::{Memories, Registration};
+use crate::memory::Memory;
+use crate::metadata::{Content, check_name, random};
+use crate::names::{Generation, Op, Owner, PathKind};
+use crate::path::network::{Answering, Nics};
+use crate::path::tcp::{Serving, Tcp};
+use crate::peer::{RemoteMemory, Ways};
+use crate::peers::Peers;
+use crate::plan::list::BlockList;
+use crate::plan::{Blocks, Indexed, Slots, Span, Walk, resolve, spans};
+use crate::prepared::{Prepared, Side};
+use crate::route::Explanation;
+use crate::router::Router;
+use crate::serve::Desk;
+use crate::stream::{Offered, Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use warpverbs_gpu::{Buffer, Gpu, Place};
+use std::time::Duration;
+use warpverbs_gpu::{Buffer, Gpu, GpuChoice, GpuKind, Place};
 use warpverbs_mem::{HostBuf, Kind};
+use warpverbs_peer::Exporter;
 
 /// Bytes that `explain` reads to measure a path.
 const PROBE: u64 = 1 << 20;
@@ -28,42 +37,182 @@ pub struct Agent {
     shared: Arc<Shared>,
 }
 
-/// Ends the agent with its last clone.
+/// What the agent is made of. Its last clone ends it.
 struct Shared {
-    inner: Arc<Inner>,
+    control: Arc<Control>,
+    memories: Arc<Memories>,
+    peers: Arc<Peers>,
+    router: Arc<Router>,
+    /// What peers ask.
+    desk: Arc<Desk>,
+}
+
+impl Shared {
+    /// The memory that a list names, every range of it checked.
+    fn resolved(&self, list: &BlockList) -> Result<(Side, Slots), AgentError> {
+        if list.is_empty() {
+            let expected = "at least one".into();
+            return Err(AgentError::Count { what: "a list of blocks", found: 0, expected });
+        }
+        let Self { memories, peers, .. } = self;
+        if *list.owner() == memories.owner {
+            let (table, slots) = resolve(list, |id| memories.memory(id), |memory| &memory.extent)?;
+            return Ok((Side::Local(table), slots));
+        }
+        let peer = peers.peer_of(list.owner())?;
+        let (table, slots) = resolve(list, |id| peer.memory(id), |memory| &memory.extent)?;
+        Ok((Side::Remote(peer, table), slots))
+    }
+
+    fn transfer(
+        &self,
+        op: Op,
+        local: &BlockList,
+        remote: &BlockList,
+    ) -> Result<Transfer, AgentError> {
+        let (here, mut slots_here) = self.resolved(local)?;
+        let (there, mut slots_there) = self.resolved(remote)?;
+        let from = Walk::new(local, &mut slots_here);
+        let to = Walk::new(remote, &mut slots_there);
+        self.transfer_of(op, (&here, &there), || spans(from, to))
+    }
+
+    fn transfer_of(
+        &self,
+        op: Op,
+        sides: (&Side, &Side),
+        spans: impl FnOnce() -> Result<Vec<Span>, AgentError>,
+    ) -> Result<Transfer, AgentError> {
+        let plan = self.router.plan(op, sides, spans)?;
+        Ok(Transfer::new(&self.control, self.router.config.deadline, plan))
+    }
+}
+
+impl Sending for Shared {
+    fn link_to(&self, peer: &str, deadline: &Deadline) -> Result<(Owner, Arc<Link>), AgentError> {
+        let peer = self.peers.peer(peer)?;
+        Ok((peer.name.clone(), peer.link(deadline)?))
+    }
+
+    fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError> {
+        self.peers.load(metadata, Some(peer))?;
+        Ok(RemoteMemory(self.peers.peer_of(peer)?.memory(id)?))
+    }
+
+    fn stage(&self, bytes: usize) -> Result<Registration, AgentError> {
+        self.memories.register(HostBuf::region(bytes)?.into(), "staging of a stream")
+    }
+
+    fn path(&self, from: &Registration, to: &RemoteMemory) -> Result<PathKind, AgentError> {
+        let peer = self.peers.peer_of(to.owner())?;
+        Ok(self.router.route(from.memory(), &peer, &to.0)?.kind)
+    }
+
+    fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError> {
+        self.transfer(Op::Write, from, to)
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.inner.close();
+        let why = ended(&self.control.own.owner);
+        self.memories.leave();
+        self.control.stop();
+        self.desk.serving.close();
+        // Where there was no thread.
+        drop(self.memories.end_all());
+        self.desk.streams.close(&why);
+        self.peers.end_all(&why);
     }
+}
+
+/// The device whose kernels use registered memory, and the one that maps host memory of others.
+fn devices(config: &AgentConfig) -> Result<(Arc<dyn Gpu>, Arc<dyn Gpu>), AgentError> {
+    Ok(match &config.gpu {
+        Some(gpu) if gpu.info().kind == GpuKind::Simt => (gpu.clone(), gpu.clone()),
+        Some(gpu) => (gpu.clone(), warpverbs_gpu::open(GpuChoice::Simt)?),
+        None => {
+            let host = warpverbs_gpu::open(GpuChoice::Simt)?;
+            (host.clone(), host)
+        }
+    })
 }
 
 impl Agent {
     /// Makes an agent. Its name is what peers call it.
     ///
     /// # Errors
-    /// The name or a setting is of no use, or the system does not give what an agent needs.
+    /// The name or a setting is wrong, or the system does not give what an agent needs.
     pub fn new(name: &str, config: AgentConfig) -> Result<Self, AgentError> {
-        let inner = Inner::new(name, config)?;
+        let (expected, value) = ("1 to 256 bytes", format!("{name:?}"));
+        check_name("name", name).map_err(|_| AgentError::Config {
+            field: "name",
+            value,
+            expected,
+        })?;
+        config.check()?;
+        let (gpu, host) = devices(&config)?;
+        let exporter = Exporter::start(&*gpu);
+        let exporter = exporter.map_err(|error| AgentError::system("unix socket", error))?;
+        let owner = Owner { name: name.into(), generation: Generation::now(random()?) };
+        let control = Arc::new(Control::new(owner.clone(), &config)?);
+        let nics = (config.nics.clone(), &config.advertise[..]);
+        let memories = Memories::new(control.clone(), exporter, gpu.info().kind, nics);
+        let identity = memories.contact.introduction.identity.clone();
+        let nics = Arc::new(Nics {
+            owner: owner.clone(),
+            nics: config.nics.clone(),
+            queue_pairs: config.queue_pairs,
+            gpu: gpu.clone(),
+            deadline: config.deadline,
+            patience: config.silence,
+        });
+        let tcp = Tcp::new(&config, &gpu);
+        let ways = Ways {
+            control: Arc::downgrade(&control),
+            identity: identity.clone(),
+            nics: nics.clone(),
+            tcp: tcp.clone(),
+        };
+        let peers = Arc::new(Peers::new(&control, ways, config.deadline));
+        let desk = Arc::new(Desk {
+            control: control.clone(),
+            memories: memories.clone(),
+            peers: peers.clone(),
+            nics,
+            answering: Answering::default(),
+            tcp,
+            serving: Serving::default(),
+            streams: Arc::new(Offered::default()),
+        });
+        let router = Arc::new(Router::new(owner, identity, config, (gpu, host)));
         // From here on, dropping stops the thread.
-        let agent = Self { shared: Arc::new(Shared { inner }) };
-        Control::start(agent.inner())?;
-        Ok(agent)
+        let shared = Arc::new(Shared { control, memories, peers, router, desk });
+        control::start(shared.desk.clone())?;
+        Ok(Self { shared })
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.shared.inner
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.shared.peers
+    }
+
+    pub(crate) fn router(&self) -> &Router {
+        &self.shared.router
+    }
+
+    #[cfg(test)]
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.shared.desk
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.inner().owner.name
+        &self.shared.control.own.owner.name
     }
 
     /// Which start of an agent of this name it is.
     pub fn generation(&self) -> Generation {
-        self.inner().owner.generation
+        self.shared.control.own.owner.generation
     }
 
     /// Registers memory under a label, by which peers find it. Labels need not be unique: the newest
@@ -76,8 +225,7 @@ impl Agent {
         memory: impl Into<Memory>,
         label: &str,
     ) -> Result<Registration, AgentError> {
-        let memory = self.inner().register(memory.into(), label)?;
-        Ok(Registration::new(memory, Arc::downgrade(self.inner())))
+        self.shared.memories.register(memory.into(), label)
     }
 
     /// Allocates `len` zeroed bytes that other processes of this machine can map, and registers
@@ -86,7 +234,7 @@ impl Agent {
     /// # Errors
     /// There is not as much memory; otherwise as [`Agent::register`].
     pub fn alloc(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.inner().gpu, len, label)
+        self.alloc_on(&self.shared.router.gpu, len, label)
     }
 
     /// As [`Agent::alloc`], always host memory.
@@ -94,7 +242,7 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::alloc`].
     pub fn alloc_host(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.inner().host, len, label)
+        self.alloc_on(&self.shared.router.host, len, label)
     }
 
     fn alloc_on(
@@ -114,7 +262,7 @@ impl Agent {
     /// # Errors
     /// They would be more than 4 GiB.
     pub fn metadata(&self) -> Result<Vec<u8>, AgentError> {
-        Ok(self.inner().full_metadata()?.to_vec())
+        Ok(self.shared.memories.tell_all()?.to_vec())
     }
 
     /// As [`Agent::metadata`], with some of the memory: it is added to what a peer knows. Without
@@ -124,7 +272,7 @@ impl Agent {
     /// As for [`Agent::metadata`].
     pub fn partial_metadata(&self, these: &[&Registration]) -> Result<Vec<u8>, AgentError> {
         let memories = these.iter().filter_map(|one| one.memory().info()).collect();
-        self.inner().tell(Content::Partial, memories)
+        Ok(self.shared.memories.tell(Content::Partial, memories)?)
     }
 
     /// Bytes that make a peer forget this agent when it loads them.
@@ -132,7 +280,7 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::metadata`].
     pub fn invalidation(&self) -> Result<Vec<u8>, AgentError> {
-        self.inner().tell(Content::Gone, Vec::new())
+        Ok(self.shared.memories.tell(Content::Gone, Vec::new())?)
     }
 
     /// Takes a peer's metadata, and gives its name. That of another start of the agent replaces what was
@@ -144,12 +292,12 @@ impl Agent {
     /// The bytes are foreign, damaged, of another job, of this agent, or of an older start than one that
     /// runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
-        self.inner().load(bytes, None)
+        self.shared.peers.load(bytes, None)
     }
 
     /// Where it serves metadata and takes notifications.
     pub fn address(&self) -> SocketAddr {
-        self.inner().control.address()
+        self.shared.control.address()
     }
 
     /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name. The
@@ -165,7 +313,7 @@ impl Agent {
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<String, AgentError> {
-        self.load_metadata(&control::fetch(&**self.inner(), address, timeout)?)
+        self.load_metadata(&control::fetch(&self.shared.control.own, address, timeout)?)
     }
 
     /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
@@ -179,7 +327,7 @@ impl Agent {
         metadata: &[u8],
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        control::load(&**self.inner(), address, timeout, metadata)
+        control::load(&self.shared.control.own, address, timeout, metadata)
     }
 
     /// Waits until metadata of an agent of this name is loaded.
@@ -187,7 +335,7 @@ impl Agent {
     /// # Errors
     /// It is not in time.
     pub fn wait_peer(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
-        self.inner().wait_peer(peer, timeout)
+        self.shared.peers.wait(peer, timeout)
     }
 
     /// Connects to a peer, which its first transfer or notification would do otherwise.
@@ -195,8 +343,7 @@ impl Agent {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn connect(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
-        let peer = self.inner().peer(peer)?;
-        self.inner().connect(&peer, timeout).map(drop)
+        self.shared.peers.peer(peer)?.link(&Deadline::after(timeout)).map(drop)
     }
 
     /// Sends a notification that belongs to no transfer, and waits until the peer has it.
@@ -204,15 +351,14 @@ impl Agent {
     /// # Errors
     /// It is too long, the peer has no room for it in time, or is lost; then it may have arrived.
     pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
-        let start = Instant::now();
-        let peer = self.inner().peer(peer)?;
-        let link = self.inner().connect(&peer, timeout)?;
-        let receipt = link.notify(bytes, self.inner().config.window as usize)?;
+        let deadline = Deadline::after(timeout);
+        let peer = self.shared.peers.peer(peer)?;
+        let link = peer.clone().link(&deadline)?;
+        let receipt = link.notify(bytes, self.shared.router.config.window as usize)?;
         while !receipt.poll(&link)? {
-            if start.elapsed() > timeout {
+            if deadline.is_over() {
                 receipt.withdraw();
-                let what = format!("notification to {}", peer.owner);
-                return Err(AgentError::Timeout { what, after: timeout });
+                return Err(deadline.late(format!("notification to {}", peer.name)));
             }
             std::thread::sleep(Duration::from_micros(20));
         }
@@ -221,7 +367,7 @@ impl Agent {
 
     /// Whether a notification of these bytes has come from a peer; if so, it is taken.
     pub fn check_remote_done(&self, peer: &str, tag: &[u8]) -> bool {
-        self.inner().control.inbox.take_first(|one| one.is(peer, tag)).is_some()
+        self.shared.control.inbox.take_first(|one| one.is(peer, tag)).is_some()
     }
 
     /// As [`Agent::check_remote_done`], and waits for it.
@@ -234,14 +380,14 @@ impl Agent {
         tag: &[u8],
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        let found = self.inner().control.inbox.wait_first(timeout, |one| one.is(peer, tag));
         let what = || format!("notification {:?} of {peer}", String::from_utf8_lossy(tag));
-        found.map(drop).ok_or_else(|| AgentError::Timeout { what: what(), after: timeout })
+        let (inbox, deadline) = (&self.shared.control.inbox, Deadline::after(timeout));
+        inbox.wait_first(&deadline, what, |one| one.is(peer, tag)).map(drop)
     }
 
     /// The oldest notification of any peer, if there is one.
     pub fn next_notification(&self) -> Option<Notification> {
-        self.inner().control.inbox.take_first(|_| true)
+        self.shared.control.inbox.take_first(|_| true)
     }
 
     /// As [`Agent::next_notification`], and waits for it.
@@ -249,14 +395,13 @@ impl Agent {
     /// # Errors
     /// None came in time.
     pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, AgentError> {
-        let what = || "notification".to_owned();
-        let late = || AgentError::Timeout { what: what(), after: timeout };
-        self.inner().control.inbox.wait_first(timeout, |_| true).ok_or_else(late)
+        let (inbox, deadline) = (&self.shared.control.inbox, Deadline::after(timeout));
+        inbox.wait_first(&deadline, || "notification".to_owned(), |_| true)
     }
 
     /// Whether metadata of an agent of this name is loaded, and it is not known to be lost.
     pub fn knows(&self, peer: &str) -> bool {
-        self.inner().knows(peer)
+        self.shared.peers.knows(peer)
     }
 
     /// Forgets a peer. Its transfers fail.
@@ -264,7 +409,7 @@ impl Agent {
     /// # Errors
     /// There is none of this name.
     pub fn remove_peer(&self, peer: &str) -> Result<(), AgentError> {
-        self.inner().remove_peer(peer)
+        self.shared.peers.remove(peer)
     }
 
     /// The newest memory that a peer registered under a label, as far as it is known here.
@@ -272,7 +417,7 @@ impl Agent {
     /// # Errors
     /// No such peer, or no such memory.
     pub fn remote(&self, peer: &str, label: &str) -> Result<RemoteMemory, AgentError> {
-        Ok(RemoteMemory(self.inner().peer(peer)?.memory_called(label)?))
+        Ok(RemoteMemory(self.shared.peers.peer(peer)?.memory_called(label)?))
     }
 
     /// Checks a list, of this agent's memory or of a peer's, so that transfers can be made of it.
@@ -280,7 +425,8 @@ impl Agent {
     /// # Errors
     /// It names memory that is not registered, or ranges that are not inside it.
     pub fn prepare(&self, list: &BlockList) -> Result<Prepared, AgentError> {
-        Prepared::new(self.inner(), list)
+        let (side, mut slots) = self.shared.resolved(list)?;
+        Ok(Prepared { blocks: Blocks::of(list, &mut slots), side })
     }
 
     /// A transfer between blocks of prepared lists: the block `local_index[i]` here, and
@@ -296,8 +442,9 @@ impl Agent {
         remote: &Prepared,
         remote_index: &[u32],
     ) -> Result<Transfer, AgentError> {
-        let plan = Plan::of_indices(self.inner(), (local, local_index), (remote, remote_index))?;
-        Ok(Transfer::new(self.inner(), op, plan))
+        let here = Indexed { blocks: &local.blocks, index: local_index };
+        let there = Indexed { blocks: &remote.blocks, index: remote_index };
+        self.shared.transfer_of(op, (&local.side, &remote.side), || spans(here, there))
     }
 
     /// A transfer between all blocks of two lists, in order.
@@ -310,8 +457,7 @@ impl Agent {
         local: &BlockList,
         remote: &BlockList,
     ) -> Result<Transfer, AgentError> {
-        let plan = Plan::of_lists(self.inner(), local, remote)?;
-        Ok(Transfer::new(self.inner(), op, plan))
+        self.shared.transfer(op, local, remote)
     }
 
     /// Which path leads from memory of this agent to that of a peer, why no better one, and its
@@ -324,35 +470,66 @@ impl Agent {
         local: &Registration,
         remote: &RemoteMemory,
     ) -> Result<Explanation, AgentError> {
-        let inner = self.inner();
-        let peer = inner.peer_of(&remote.0.extent.owner)?;
-        let route = inner.route(local.memory(), &peer, &remote.0)?;
+        let peer = self.shared.peers.peer_of(remote.owner())?;
+        let route = self.router().route(local.memory(), &peer, &remote.0)?;
         let len = local.len().min(remote.len()).min(PROBE);
         if route.rate.get().is_none() && len >= 1 << 18 {
             // Of the same kind as the local memory, so that the path is the same.
             let scratch = match local.buffer().region().kind() {
                 Kind::Host => Buffer::of_region(HostBuf::region(len as usize)?),
-                _ => inner.gpu.alloc(len as usize, Place::Device)?,
+                _ => self.router().gpu.alloc(len as usize, Place::Device)?,
             };
             let into = self.register(scratch, "scratch of a probe")?;
             let (list, from) = (into.blocks(0, len, 1)?, remote.blocks(0, len, 1)?);
             let probe = self.initialize(Op::Read, &list, &from)?;
             for _ in 0..2 {
                 probe.post(PostOptions::new())?;
-                probe.wait(inner.config.deadline)?;
+                probe.wait(self.deadline())?;
             }
         }
         Ok(route.explain())
     }
 
+    /// Offers a stream: the next [`Agent::stream_to`] of its name, by any peer, becomes its sender.
+    ///
+    /// # Errors
+    /// A setting is wrong, the name is taken by a stream without a sender, or memory cannot be had.
+    pub fn stream(
+        &self,
+        name: &str,
+        mut config: StreamConfig,
+    ) -> Result<StreamReceiver, AgentError> {
+        let bytes = config.bytes()?;
+        let label = format!("stream {name}");
+        let ring = match config.memory.take() {
+            None => self.alloc(bytes, &label)?,
+            Some(memory) => self.register(memory, &label)?,
+        };
+        StreamReceiver::new(&self.shared.desk.streams, ring, name, &config)
+    }
+
+    /// Opens a peer's stream, and waits until the peer offers it.
+    ///
+    /// # Errors
+    /// It does not in time; the peer is unknown or lost; no path leads to its ring.
+    pub fn stream_to(
+        &self,
+        peer: &str,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<StreamSender, AgentError> {
+        let sending: Arc<dyn Sending> = self.shared.clone();
+        StreamSender::new(&sending, peer, name, &Deadline::after(timeout))
+    }
+
     /// How long everything that waits for a peer may take unless it is given its own time.
     pub fn deadline(&self) -> Duration {
-        self.inner().config.deadline
+        self.shared.router.config.deadline
     }
 }
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Agent({})", self.inner().owner)
+        write!(f, "Agent({})", self.shared.control.own.owner)
     }
 }

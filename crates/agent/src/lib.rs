@@ -57,26 +57,31 @@ mod agent;
 mod codec;
 mod config;
 mod control;
+mod deadline;
 mod device;
 mod error;
 mod exchange;
-mod inner;
 mod kernel_access;
-mod list;
 mod made;
+mod memories;
 mod memory;
 mod metadata;
+mod names;
 mod numbers;
 mod options;
 mod path;
 mod peer;
+mod peers;
+mod plan;
 mod prepared;
 mod proof;
 #[doc(hidden)]
 pub mod raw;
+mod remote;
+mod route;
+mod router;
 mod run;
 mod serve;
-mod state;
 mod stream;
 mod transfer;
 
@@ -90,18 +95,21 @@ pub use device::Views;
 pub use error::{AgentError, ErrorKind};
 pub use exchange::{Exchange, LocalExchange};
 pub use kernel_access::KernelAccess;
-pub use list::{BlockList, Owner, Run};
-pub use memory::{Memory, Registration};
-pub use metadata::Generation;
+pub use memories::Registration;
+pub use memory::Memory;
+pub use names::{Generation, Op, Owner, PathKind, State, Telemetry};
 pub use options::PostOptions;
-pub use path::{Estimate, Explanation, PathKind};
 pub use peer::RemoteMemory;
+pub use plan::list::{BlockList, Run};
 pub use prepared::Prepared;
-pub use state::{Op, State, Telemetry};
+pub use route::{Estimate, Explanation};
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
 pub use transfer::{Completion, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;
+
+/// Why a path is not tried.
+pub(crate) const EXCLUDED: &str = "excluded by the configuration";
 
 /// Locks. What a lock of this crate guards is changed whole, so that a panic of its holder leaves
 /// nothing half written.

@@ -1,6 +1,5 @@
 //! What a post of a transfer asks for.
 
-use crate::control::frame::Frame;
 use std::time::Duration;
 
 /// What a post asks for besides the blocks.
@@ -8,8 +7,6 @@ use std::time::Duration;
 pub struct PostOptions {
     pub(crate) deadline: Option<Duration>,
     pub(crate) notification: Option<Vec<u8>>,
-    /// Sent to the peer when all blocks are in place, which is not waited for.
-    pub(crate) then: Option<Frame<'static>>,
 }
 
 impl PostOptions {
@@ -30,9 +27,5 @@ impl PostOptions {
     #[must_use]
     pub fn notify(self, bytes: impl Into<Vec<u8>>) -> Self {
         Self { notification: Some(bytes.into()), ..self }
-    }
-
-    pub(crate) fn then(self, frame: Frame<'static>) -> Self {
-        Self { then: Some(frame), ..self }
     }
 }
