@@ -1,31 +1,28 @@
 //! An agent: its memory, its peers, and the calls on both.
 
-use crate::control::{self, Asked, Control, Link, Notification, ended};
+use crate::control::{self, Asked, Notification};
 use crate::deadline::Deadline;
-use crate::memories::{Memories, Registration};
+use crate::memories::Registration;
 use crate::memory::Memory;
-use crate::metadata::{Content, check_name, random};
-use crate::names::{Generation, Op, Owner, PathKind};
-use crate::path::network::{Answering, Nics};
-use crate::path::tcp::{Serving, Tcp};
-use crate::peer::{RemoteMemory, Ways};
+use crate::metadata::Content;
+use crate::names::{Generation, Op};
+use crate::parts::Parts;
+use crate::peer::RemoteMemory;
 use crate::peers::Peers;
 use crate::plan::list::BlockList;
-use crate::plan::{Blocks, Indexed, Slots, Span, Walk, resolve, spans};
-use crate::prepared::{Prepared, Side};
+use crate::plan::{Blocks, Indexed, spans};
+use crate::prepared::Prepared;
 use crate::route::Explanation;
 use crate::router::Router;
-use crate::serve::Desk;
-use crate::stream::{Offered, Sending, StreamConfig, StreamReceiver, StreamSender};
+use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Buffer, Gpu, GpuChoice, GpuKind, Place};
+use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{HostBuf, Kind};
-use warpverbs_peer::Exporter;
 
 /// Bytes that `explain` reads to measure a path.
 const PROBE: u64 = 1 << 20;
@@ -34,108 +31,7 @@ const PROBE: u64 = 1 << 20;
 /// number of threads.
 #[derive(Clone)]
 pub struct Agent {
-    shared: Arc<Shared>,
-}
-
-/// What the agent is made of. Its last clone ends it.
-struct Shared {
-    control: Arc<Control>,
-    memories: Arc<Memories>,
-    peers: Arc<Peers>,
-    router: Arc<Router>,
-    /// What peers ask.
-    desk: Arc<Desk>,
-}
-
-impl Shared {
-    /// The memory that a list names, every range of it checked.
-    fn resolved(&self, list: &BlockList) -> Result<(Side, Slots), AgentError> {
-        if list.is_empty() {
-            let expected = "at least one".into();
-            return Err(AgentError::Count { what: "a list of blocks", found: 0, expected });
-        }
-        let Self { memories, peers, .. } = self;
-        if *list.owner() == memories.owner {
-            let (table, slots) = resolve(list, |id| memories.memory(id), |memory| &memory.extent)?;
-            return Ok((Side::Local(table), slots));
-        }
-        let peer = peers.peer_of(list.owner())?;
-        let (table, slots) = resolve(list, |id| peer.memory(id), |memory| &memory.extent)?;
-        Ok((Side::Remote(peer, table), slots))
-    }
-
-    fn transfer(
-        &self,
-        op: Op,
-        local: &BlockList,
-        remote: &BlockList,
-    ) -> Result<Transfer, AgentError> {
-        let (here, mut slots_here) = self.resolved(local)?;
-        let (there, mut slots_there) = self.resolved(remote)?;
-        let from = Walk::new(local, &mut slots_here);
-        let to = Walk::new(remote, &mut slots_there);
-        self.transfer_of(op, (&here, &there), || spans(from, to))
-    }
-
-    fn transfer_of(
-        &self,
-        op: Op,
-        sides: (&Side, &Side),
-        spans: impl FnOnce() -> Result<Vec<Span>, AgentError>,
-    ) -> Result<Transfer, AgentError> {
-        let plan = self.router.plan(op, sides, spans)?;
-        Ok(Transfer::new(&self.control, self.router.config.deadline, plan))
-    }
-}
-
-impl Sending for Shared {
-    fn link_to(&self, peer: &str, deadline: &Deadline) -> Result<(Owner, Arc<Link>), AgentError> {
-        let peer = self.peers.peer(peer)?;
-        Ok((peer.name.clone(), peer.link(deadline)?))
-    }
-
-    fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError> {
-        self.peers.load(metadata, Some(peer))?;
-        Ok(RemoteMemory(self.peers.peer_of(peer)?.memory(id)?))
-    }
-
-    fn stage(&self, bytes: usize) -> Result<Registration, AgentError> {
-        self.memories.register(HostBuf::region(bytes)?.into(), "staging of a stream")
-    }
-
-    fn path(&self, from: &Registration, to: &RemoteMemory) -> Result<PathKind, AgentError> {
-        let peer = self.peers.peer_of(to.owner())?;
-        Ok(self.router.route(from.memory(), &peer, &to.0)?.kind)
-    }
-
-    fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError> {
-        self.transfer(Op::Write, from, to)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let why = ended(&self.control.own.owner);
-        self.memories.leave();
-        self.control.stop();
-        self.desk.serving.close();
-        // Where there was no thread.
-        drop(self.memories.end_all());
-        self.desk.streams.close(&why);
-        self.peers.end_all(&why);
-    }
-}
-
-/// The device whose kernels use registered memory, and the one that maps host memory of others.
-fn devices(config: &AgentConfig) -> Result<(Arc<dyn Gpu>, Arc<dyn Gpu>), AgentError> {
-    Ok(match &config.gpu {
-        Some(gpu) if gpu.info().kind == GpuKind::Simt => (gpu.clone(), gpu.clone()),
-        Some(gpu) => (gpu.clone(), warpverbs_gpu::open(GpuChoice::Simt)?),
-        None => {
-            let host = warpverbs_gpu::open(GpuChoice::Simt)?;
-            (host.clone(), host)
-        }
-    })
+    shared: Arc<Parts>,
 }
 
 impl Agent {
@@ -144,50 +40,8 @@ impl Agent {
     /// # Errors
     /// The name or a setting is wrong, or the system does not give what an agent needs.
     pub fn new(name: &str, config: AgentConfig) -> Result<Self, AgentError> {
-        let (expected, value) = ("1 to 256 bytes", format!("{name:?}"));
-        check_name("name", name).map_err(|_| AgentError::Config {
-            field: "name",
-            value,
-            expected,
-        })?;
-        config.check()?;
-        let (gpu, host) = devices(&config)?;
-        let exporter = Exporter::start(&*gpu);
-        let exporter = exporter.map_err(|error| AgentError::system("unix socket", error))?;
-        let owner = Owner { name: name.into(), generation: Generation::now(random()?) };
-        let control = Arc::new(Control::new(owner.clone(), &config)?);
-        let nics = (config.nics.clone(), &config.advertise[..]);
-        let memories = Memories::new(control.clone(), exporter, gpu.info().kind, nics);
-        let identity = memories.contact.introduction.identity.clone();
-        let nics = Arc::new(Nics {
-            owner: owner.clone(),
-            nics: config.nics.clone(),
-            queue_pairs: config.queue_pairs,
-            gpu: gpu.clone(),
-            deadline: config.deadline,
-            patience: config.silence,
-        });
-        let tcp = Tcp::new(&config, &gpu);
-        let ways = Ways {
-            control: Arc::downgrade(&control),
-            identity: identity.clone(),
-            nics: nics.clone(),
-            tcp: tcp.clone(),
-        };
-        let peers = Arc::new(Peers::new(&control, ways, config.deadline));
-        let desk = Arc::new(Desk {
-            control: control.clone(),
-            memories: memories.clone(),
-            peers: peers.clone(),
-            nics,
-            answering: Answering::default(),
-            tcp,
-            serving: Serving::default(),
-            streams: Arc::new(Offered::default()),
-        });
-        let router = Arc::new(Router::new(owner, identity, config, (gpu, host)));
+        let shared = Arc::new(Parts::new(name, config)?);
         // From here on, dropping stops the thread.
-        let shared = Arc::new(Shared { control, memories, peers, router, desk });
         control::start(shared.desk.clone())?;
         Ok(Self { shared })
     }
@@ -201,7 +55,7 @@ impl Agent {
     }
 
     #[cfg(test)]
-    pub(crate) fn desk(&self) -> &Desk {
+    pub(crate) fn desk(&self) -> &crate::serve::Desk {
         &self.shared.desk
     }
 
@@ -434,7 +288,7 @@ impl Agent {
     ///
     /// # Errors
     /// Indices or lengths do not fit, or no path leads there.
-    pub fn make(
+    pub fn prepared_transfer(
         &self,
         op: Op,
         local: &Prepared,
@@ -450,8 +304,8 @@ impl Agent {
     /// A transfer between all blocks of two lists, in order.
     ///
     /// # Errors
-    /// As for [`Agent::prepare`] and [`Agent::make`].
-    pub fn initialize(
+    /// As for [`Agent::prepare`] and [`Agent::prepared_transfer`].
+    pub fn transfer(
         &self,
         op: Op,
         local: &BlockList,
@@ -481,7 +335,7 @@ impl Agent {
             };
             let into = self.register(scratch, "scratch of a probe")?;
             let (list, from) = (into.blocks(0, len, 1)?, remote.blocks(0, len, 1)?);
-            let probe = self.initialize(Op::Read, &list, &from)?;
+            let probe = self.transfer(Op::Read, &list, &from)?;
             for _ in 0..2 {
                 probe.post(PostOptions::new())?;
                 probe.wait(self.deadline())?;

@@ -9,7 +9,6 @@
 use crate::control::{Asked, Control, Frame, Link, Receipt, Watched, ended};
 use crate::deadline::Deadline;
 use crate::names::{Op, State};
-use crate::options::PostOptions;
 use crate::path::{Flight, Job, Limit, Started};
 use crate::route::Route;
 use crate::{AgentError, lock};
@@ -22,6 +21,34 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(5);
 /// Notifications of transfers that may wait for room at one peer.
 const QUEUED: usize = 65536;
+
+/// What a post asks for besides the blocks.
+#[derive(Clone, Debug, Default)]
+pub struct PostOptions {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) notification: Option<Vec<u8>>,
+}
+
+impl PostOptions {
+    /// The blocks alone, within the agent's deadline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The transfer fails unless it is done within this time.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// The peer gets this notification, of at most
+    /// [`AgentConfig::MAX_NOTIFICATION`](crate::AgentConfig::MAX_NOTIFICATION) bytes, when all
+    /// blocks are in place. The transfer is done when the peer has it.
+    #[must_use]
+    pub fn notify(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { notification: Some(bytes.into()), ..self }
+    }
+}
 
 const NOT_POSTED: u8 = 0;
 /// A thread is in `post`.
@@ -405,7 +432,7 @@ mod tests {
             (a.register(vec![1; 64], "m").unwrap(), b.register(vec![2; 64], "m").unwrap());
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let read = a.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        let read = a.transfer(Op::Read, &lists.0, &lists.1).unwrap();
         assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
         // As `post` holds it while it copies.
         let copying = read.shared().run();
@@ -428,7 +455,7 @@ mod tests {
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let blocks = len / 64;
         let lists = (ours.blocks(0, 64, blocks).unwrap(), theirs.blocks(0, 64, blocks).unwrap());
-        let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        let write = a.transfer(Op::Write, &lists.0, &lists.1).unwrap();
         let mut forced = 0;
         for round in 3..13 {
             ours.write(0, &vec![round; len]).unwrap();

@@ -3,9 +3,8 @@
 use crate::AgentError;
 use crate::control::{Control, Frame, Watched};
 use crate::names::{State, Telemetry};
-use crate::options::PostOptions;
 use crate::route::Estimate;
-use crate::run::{Plan, Shared};
+use crate::run::{Plan, PostOptions, Shared};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -14,23 +14,8 @@
 //! peer, or its agent, has ended. A connection is closed only after the last copy by which its maker
 //! touches the other's memory.
 //!
-//! The loop knows connections and frames. What it needs of the agent is [`services::Services`].
-//!
-//! # Who locks what, in which order
-//!
-//! A lock may be taken while those above it are held, and no other:
-//!
-//! 1. `Control::active`, `Control::handed`: each alone, for a copy or a change of the list.
-//! 2. the state of a transfer; the streams that are offered, then the state of one (above this module)
-//! 3. the table of peers; the metadata that is kept (above this module)
-//! 4. `Control::inbound`: while a peer is admitted and while memory is revoked
-//! 5. the table of registered memory (above this module); `Inbox::state`
-//! 6. `Link::revoking`; `Link::notices`; `Link::calls`; `Streams::ends`: one of them
-//! 7. `Link::out`
-//!
-//! `Slot::stage` is held for a look or a change alone, never while a thread connects or waits for the
-//! peer. No lock is held while a peer is waited for, and none while code of the program runs: wakers are
-//! called, and registered memory is given up, when all are released.
+//! The loop knows connections and frames. What it needs of the agent is [`Services`], of a peer [`Remote`],
+//! of a transfer [`Watched`]. `frame`, `handshake` and `session` alone know what travels.
 
 mod alive;
 mod connect;

@@ -83,7 +83,7 @@ fn refused(asker: &Agent, said: &Metadata) -> String {
     let ours = asker.register(vec![0x5a; LEN], "ours").unwrap();
     let remote = asker.remote(&name, "m").unwrap();
     let lists = (ours.blocks(0, 64, 1).unwrap(), remote.blocks(0, 64, 1).unwrap());
-    match asker.initialize(Op::Write, &lists.0, &lists.1) {
+    match asker.transfer(Op::Write, &lists.0, &lists.1) {
         Ok(write) => format!("deceived: {:?}", write.post(PostOptions::new())),
         Err(error) => error.to_string(),
     }
@@ -179,7 +179,7 @@ fn many_ask_at_a_time() {
         }
     });
     let lists = (ours.blocks(0, 64, 1).unwrap(), remote.blocks(0, 64, 1).unwrap());
-    let read = asker.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+    let read = asker.transfer(Op::Read, &lists.0, &lists.1).unwrap();
     assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
     assert!(third.is_untouched());
 }

@@ -29,7 +29,7 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
             (a.register(vec![7; 8], "m").unwrap(), b.register(vec![0; 8], "m").unwrap());
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
-        let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        let write = a.transfer(Op::Write, &lists.0, &lists.1).unwrap();
         let peer = a.peers().peer("b").unwrap();
         for _ in 0..10 {
             write.post(PostOptions::new()).unwrap();

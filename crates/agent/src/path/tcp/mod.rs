@@ -24,42 +24,4 @@ mod work;
 
 pub(crate) use server::Serving;
 pub(crate) use sockets::{Sockets, Tcp};
-
-use super::wired::Wired;
-use super::{Found, Job, Limit, Path, Started};
-use crate::AgentError;
-use crate::control::Asked;
-use crate::deadline::Deadline;
-use crate::remote::PeerMemory;
-use sockets::key;
-use std::sync::Arc;
-use work::Work;
-
-struct ByTcp(Arc<Sockets>);
-
-impl Path for ByTcp {
-    fn start(
-        &self,
-        peer: &Arc<dyn Asked>,
-        job: &Arc<Job>,
-        limit: &Limit<'_>,
-    ) -> Result<Started, AgentError> {
-        let lease = job.remote.lease(&**peer)?;
-        let made = self.0.get(peer, &limit.deadline)?;
-        let remote = key(peer, &job.remote, &limit.deadline)?;
-        let shared = (self.0.clone(), made);
-        Started::by(Wired::new(Work::new((peer.clone(), lease), job.clone(), shared, remote)))
-    }
-}
-
-/// To memory of any peer that lets itself be reached so.
-pub(crate) fn tcp(
-    sockets: &Arc<Sockets>,
-    remote: &PeerMemory,
-    (peer, deadline): (&Arc<dyn Asked>, &Deadline),
-) -> Found {
-    let no = |why: AgentError| vec![why.to_string()];
-    let made = sockets.get(peer, deadline).map_err(no)?;
-    key(peer, remote, deadline).map_err(no)?;
-    Ok((Box::new(ByTcp(sockets.clone())), made.connection.explain()))
-}
+pub(crate) use work::tcp;

@@ -1,11 +1,13 @@
 //! A transfer over TCP.
 
-use super::sockets::{Connected, Sockets};
+use super::sockets::{Connected, Sockets, key};
+use crate::AgentError;
 use crate::control::{Asked, Service};
+use crate::deadline::Deadline;
 use crate::names::Op;
-use crate::path::wired::{Fault, Wire};
-use crate::path::{Cursor, Job};
-use crate::remote::Lease;
+use crate::path::wired::{Fault, Wire, Wired};
+use crate::path::{Cursor, Found, Job, Limit, Path, Started};
+use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use warpverbs_devmem::transport::protocol::{PostError, Refusal};
@@ -16,8 +18,46 @@ const SLICE: u64 = 8 << 20;
 /// Bytes that a transfer has under way, beside those of the last slice: what may have to end by itself.
 const AHEAD: u64 = 64 << 20;
 
+struct ByTcp(Arc<Sockets>);
+
+impl Path for ByTcp {
+    fn start(
+        &self,
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
+        limit: &Limit<'_>,
+    ) -> Result<Started, AgentError> {
+        let lease = job.remote.lease(&**peer)?;
+        let made = self.0.get(peer, &limit.deadline)?;
+        let remote = key(peer, &job.remote, &limit.deadline)?;
+        Started::by(Wired::new(Work {
+            peer: peer.clone(),
+            job: job.clone(),
+            sockets: self.0.clone(),
+            made,
+            remote,
+            under_way: VecDeque::new(),
+            ahead: 0,
+            cursor: Cursor::default(),
+            _lease: lease,
+        }))
+    }
+}
+
+/// To memory of any peer that lets itself be reached so.
+pub(crate) fn tcp(
+    sockets: &Arc<Sockets>,
+    remote: &PeerMemory,
+    (peer, deadline): (&Arc<dyn Asked>, &Deadline),
+) -> Found {
+    let no = |why: AgentError| vec![why.to_string()];
+    let made = sockets.get(peer, deadline).map_err(no)?;
+    key(peer, remote, deadline).map_err(no)?;
+    Ok((Box::new(ByTcp(sockets.clone())), made.connection.explain()))
+}
+
 /// A transfer under way: reads or writes of at most [`SLICE`] bytes.
-pub(super) struct Work {
+struct Work {
     peer: Arc<dyn Asked>,
     job: Arc<Job>,
     sockets: Arc<Sockets>,
@@ -32,16 +72,6 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(
-        (peer, lease): (Arc<dyn Asked>, Lease),
-        job: Arc<Job>,
-        (sockets, made): (Arc<Sockets>, Arc<Connected>),
-        remote: RemoteMemory,
-    ) -> Self {
-        let (under_way, ahead, cursor) = (VecDeque::new(), 0, Cursor::default());
-        Self { peer, job, sockets, made, remote, under_way, ahead, cursor, _lease: lease }
-    }
-
     /// Posts as many slices as the connection takes. Whether there are no more.
     fn post(&mut self) -> Result<bool, TransportError> {
         let pieces = &self.job.pieces;
