@@ -42,7 +42,7 @@ impl Parts {
             expected,
         })?;
         config.check()?;
-        let (gpu, host) = devices(&config)?;
+        let [gpu, host] = devices(&config)?;
         let exporter = Exporter::start(&*gpu);
         let exporter = exporter.map_err(|error| AgentError::system("unix socket", error))?;
         let owner = Owner { name: name.into(), generation: Generation::now(random()?) };
@@ -161,13 +161,13 @@ impl Drop for Parts {
 }
 
 /// The device whose kernels use registered memory, and the one that maps host memory of others.
-fn devices(config: &AgentConfig) -> Result<(Arc<dyn Gpu>, Arc<dyn Gpu>), AgentError> {
+fn devices(config: &AgentConfig) -> Result<[Arc<dyn Gpu>; 2], AgentError> {
     Ok(match &config.gpu {
-        Some(gpu) if gpu.info().kind == GpuKind::Simt => (gpu.clone(), gpu.clone()),
-        Some(gpu) => (gpu.clone(), warpverbs_gpu::open(GpuChoice::Simt)?),
+        Some(gpu) if gpu.info().kind == GpuKind::Simt => [gpu.clone(), gpu.clone()],
+        Some(gpu) => [gpu.clone(), warpverbs_gpu::open(GpuChoice::Simt)?],
         None => {
             let host = warpverbs_gpu::open(GpuChoice::Simt)?;
-            (host.clone(), host)
+            [host.clone(), host]
         }
     })
 }
