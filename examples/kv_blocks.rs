@@ -98,7 +98,7 @@ fn decode(flags: &Flags, mut store: Client) -> Result<()> {
     let remote = agent.prepare(&BlockList::from_bytes(&store.get("cache")?)?)?;
     let indices: Vec<u32> = (0..flags.blocks).collect();
     let start = Instant::now();
-    let read = agent.make(Op::Read, &local, &order, &remote, &indices)?;
+    let read = agent.prepared_transfer(Op::Read, &local, &order, &remote, &indices)?;
     let made = start.elapsed();
     let mut times = Vec::new();
     for _ in 0..=flags.iterations {

@@ -111,7 +111,7 @@ fn sender(flags: &Flags, mut store: Client) -> Result<()> {
     let (digest, took) = agents::send(flags.messages, flags.bytes, |number, bytes| {
         ours.write(0, bytes)?;
         let to = landing.blocks(number * flags.bytes, flags.bytes, 1)?;
-        let write = agent.initialize(Op::Write, &from, &to)?;
+        let write = agent.transfer(Op::Write, &from, &to)?;
         write.post(PostOptions::new().notify(number.to_le_bytes()))?;
         ensure!(write.wait(WAIT)? == State::Done, "the WRITE has not ended");
         Ok(())

@@ -81,7 +81,7 @@ fn initiator(_: &(), mut store: Client) -> Result<()> {
 
     println!("[initiator] Starting transfer 1 (READ)...");
     let local = memory.blocks(0, BUFFER, 2)?;
-    let read = agent.initialize(Op::Read, &local, &remote)?;
+    let read = agent.transfer(Op::Read, &local, &remote)?;
     let state = read.post(PostOptions::new().notify("UUID1"))?;
     println!(
         "[initiator] Initial transfer state: {}",
@@ -95,7 +95,7 @@ fn initiator(_: &(), mut store: Client) -> Result<()> {
 
     println!("[initiator] Starting transfer 2 (WRITE)...");
     let (local, remote) = (agent.prepare(&local)?, agent.prepare(&remote)?);
-    let write = agent.make(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
+    let write = agent.prepared_transfer(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
     write.post(PostOptions::new().notify("UUID2"))?;
     write.wait(WAIT)?;
     println!("[initiator] Transfer 2 done");

@@ -56,7 +56,7 @@ fn run(flags: Flags) -> Result<()> {
     println!("{name}: {}", initiator.explain(&ours, &initiator.remote(&name, "data")?)?);
 
     // One call makes a transfer of two lists.
-    let read = initiator.initialize(Op::Read, &into, &from)?;
+    let read = initiator.transfer(Op::Read, &into, &from)?;
     read.post(PostOptions::new().notify("read"))?;
     ensure!(read.wait(WAIT)? == State::Done, "the READ has not ended");
     target.wait_remote_done("initiator", b"read", WAIT)?;
@@ -70,7 +70,7 @@ fn run(flags: Flags) -> Result<()> {
     let (local, remote) = (initiator.prepare(&into)?, initiator.prepare(&from)?);
     let forth: Vec<u32> = (0..flags.blocks).collect();
     let back: Vec<u32> = forth.iter().rev().copied().collect();
-    let write = initiator.make(Op::Write, &local, &forth, &remote, &back)?;
+    let write = initiator.prepared_transfer(Op::Write, &local, &forth, &remote, &back)?;
     write.post(PostOptions::new().notify("written"))?;
     ensure!(write.wait(WAIT)? == State::Done, "the WRITE has not ended");
     target.wait_remote_done("initiator", b"written", WAIT)?;

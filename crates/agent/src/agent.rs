@@ -1,20 +1,26 @@
 //! An agent: its memory, its peers, and the calls on both.
 
-use crate::control::{self, Control, Notification};
-use crate::inner::Inner;
-use crate::list::BlockList;
-use crate::memory::{Memory, Registration};
-use crate::metadata::{Content, Generation};
-use crate::path::Explanation;
+use crate::control::{self, Asked, Notification};
+use crate::deadline::Deadline;
+use crate::memories::Registration;
+use crate::memory::Memory;
+use crate::metadata::Content;
+use crate::names::{Generation, Op};
+use crate::parts::Parts;
 use crate::peer::RemoteMemory;
-use crate::prepared::{Plan, Prepared};
-use crate::state::Op;
+use crate::peers::Peers;
+use crate::plan::list::BlockList;
+use crate::plan::{Blocks, Indexed, spans};
+use crate::prepared::Prepared;
+use crate::route::Explanation;
+use crate::router::Router;
+use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{HostBuf, Kind};
 
@@ -25,45 +31,42 @@ const PROBE: u64 = 1 << 20;
 /// number of threads.
 #[derive(Clone)]
 pub struct Agent {
-    shared: Arc<Shared>,
-}
-
-/// Ends the agent with its last clone.
-struct Shared {
-    inner: Arc<Inner>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.inner.close();
-    }
+    shared: Arc<Parts>,
 }
 
 impl Agent {
     /// Makes an agent. Its name is what peers call it.
     ///
     /// # Errors
-    /// The name or a setting is of no use, or the system does not give what an agent needs.
+    /// The name or a setting is wrong, or the system does not give what an agent needs.
     pub fn new(name: &str, config: AgentConfig) -> Result<Self, AgentError> {
-        let inner = Inner::new(name, config)?;
+        let shared = Arc::new(Parts::new(name, config)?);
         // From here on, dropping stops the thread.
-        let agent = Self { shared: Arc::new(Shared { inner }) };
-        Control::start(agent.inner())?;
-        Ok(agent)
+        control::start(shared.desk.clone())?;
+        Ok(Self { shared })
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.shared.inner
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.shared.peers
+    }
+
+    pub(crate) fn router(&self) -> &Router {
+        &self.shared.router
+    }
+
+    #[cfg(test)]
+    pub(crate) fn desk(&self) -> &crate::serve::Desk {
+        &self.shared.desk
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.inner().owner.name
+        &self.shared.control.own.owner.name
     }
 
     /// Which start of an agent of this name it is.
     pub fn generation(&self) -> Generation {
-        self.inner().owner.generation
+        self.shared.control.own.owner.generation
     }
 
     /// Registers memory under a label, by which peers find it. Labels need not be unique: the newest
@@ -76,8 +79,7 @@ impl Agent {
         memory: impl Into<Memory>,
         label: &str,
     ) -> Result<Registration, AgentError> {
-        let memory = self.inner().register(memory.into(), label)?;
-        Ok(Registration::new(memory, Arc::downgrade(self.inner())))
+        self.shared.memories.register(memory.into(), label)
     }
 
     /// Allocates `len` zeroed bytes that other processes of this machine can map, and registers
@@ -86,7 +88,7 @@ impl Agent {
     /// # Errors
     /// There is not as much memory; otherwise as [`Agent::register`].
     pub fn alloc(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.inner().gpu, len, label)
+        self.alloc_on(&self.shared.router.gpu, len, label)
     }
 
     /// As [`Agent::alloc`], always host memory.
@@ -94,7 +96,7 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::alloc`].
     pub fn alloc_host(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.inner().host, len, label)
+        self.alloc_on(&self.shared.router.host, len, label)
     }
 
     fn alloc_on(
@@ -114,7 +116,7 @@ impl Agent {
     /// # Errors
     /// They would be more than 4 GiB.
     pub fn metadata(&self) -> Result<Vec<u8>, AgentError> {
-        Ok(self.inner().full_metadata()?.to_vec())
+        Ok(self.shared.memories.tell_all()?.to_vec())
     }
 
     /// As [`Agent::metadata`], with some of the memory: it is added to what a peer knows. Without
@@ -124,7 +126,7 @@ impl Agent {
     /// As for [`Agent::metadata`].
     pub fn partial_metadata(&self, these: &[&Registration]) -> Result<Vec<u8>, AgentError> {
         let memories = these.iter().filter_map(|one| one.memory().info()).collect();
-        self.inner().tell(Content::Partial, memories)
+        Ok(self.shared.memories.tell(Content::Partial, memories)?)
     }
 
     /// Bytes that make a peer forget this agent when it loads them.
@@ -132,7 +134,7 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::metadata`].
     pub fn invalidation(&self) -> Result<Vec<u8>, AgentError> {
-        self.inner().tell(Content::Gone, Vec::new())
+        Ok(self.shared.memories.tell(Content::Gone, Vec::new())?)
     }
 
     /// Takes a peer's metadata, and gives its name. That of another start of the agent replaces what was
@@ -144,12 +146,12 @@ impl Agent {
     /// The bytes are foreign, damaged, of another job, of this agent, or of an older start than one that
     /// runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
-        self.inner().load(bytes, None)
+        self.shared.peers.load(bytes, None)
     }
 
     /// Where it serves metadata and takes notifications.
     pub fn address(&self) -> SocketAddr {
-        self.inner().control.address()
+        self.shared.control.address()
     }
 
     /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name. The
@@ -165,7 +167,7 @@ impl Agent {
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<String, AgentError> {
-        self.load_metadata(&control::fetch(&**self.inner(), address, timeout)?)
+        self.load_metadata(&control::fetch(&self.shared.control.own, address, timeout)?)
     }
 
     /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
@@ -179,7 +181,7 @@ impl Agent {
         metadata: &[u8],
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        control::load(&**self.inner(), address, timeout, metadata)
+        control::load(&self.shared.control.own, address, timeout, metadata)
     }
 
     /// Waits until metadata of an agent of this name is loaded.
@@ -187,7 +189,7 @@ impl Agent {
     /// # Errors
     /// It is not in time.
     pub fn wait_peer(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
-        self.inner().wait_peer(peer, timeout)
+        self.shared.peers.wait(peer, timeout)
     }
 
     /// Connects to a peer, which its first transfer or notification would do otherwise.
@@ -195,8 +197,7 @@ impl Agent {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn connect(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
-        let peer = self.inner().peer(peer)?;
-        self.inner().connect(&peer, timeout).map(drop)
+        self.shared.peers.peer(peer)?.link(&Deadline::after(timeout)).map(drop)
     }
 
     /// Sends a notification that belongs to no transfer, and waits until the peer has it.
@@ -204,15 +205,14 @@ impl Agent {
     /// # Errors
     /// It is too long, the peer has no room for it in time, or is lost; then it may have arrived.
     pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
-        let start = Instant::now();
-        let peer = self.inner().peer(peer)?;
-        let link = self.inner().connect(&peer, timeout)?;
-        let receipt = link.notify(bytes, self.inner().config.window as usize)?;
+        let deadline = Deadline::after(timeout);
+        let peer = self.shared.peers.peer(peer)?;
+        let link = peer.clone().link(&deadline)?;
+        let receipt = link.notify(bytes, self.shared.router.config.window as usize)?;
         while !receipt.poll(&link)? {
-            if start.elapsed() > timeout {
+            if deadline.is_over() {
                 receipt.withdraw();
-                let what = format!("notification to {}", peer.owner);
-                return Err(AgentError::Timeout { what, after: timeout });
+                return Err(deadline.late(format!("notification to {}", peer.name)));
             }
             std::thread::sleep(Duration::from_micros(20));
         }
@@ -221,7 +221,7 @@ impl Agent {
 
     /// Whether a notification of these bytes has come from a peer; if so, it is taken.
     pub fn check_remote_done(&self, peer: &str, tag: &[u8]) -> bool {
-        self.inner().control.inbox.take_first(|one| one.is(peer, tag)).is_some()
+        self.shared.control.inbox.take_first(|one| one.is(peer, tag)).is_some()
     }
 
     /// As [`Agent::check_remote_done`], and waits for it.
@@ -234,14 +234,14 @@ impl Agent {
         tag: &[u8],
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        let found = self.inner().control.inbox.wait_first(timeout, |one| one.is(peer, tag));
         let what = || format!("notification {:?} of {peer}", String::from_utf8_lossy(tag));
-        found.map(drop).ok_or_else(|| AgentError::Timeout { what: what(), after: timeout })
+        let (inbox, deadline) = (&self.shared.control.inbox, Deadline::after(timeout));
+        inbox.wait_first(&deadline, what, |one| one.is(peer, tag)).map(drop)
     }
 
     /// The oldest notification of any peer, if there is one.
     pub fn next_notification(&self) -> Option<Notification> {
-        self.inner().control.inbox.take_first(|_| true)
+        self.shared.control.inbox.take_first(|_| true)
     }
 
     /// As [`Agent::next_notification`], and waits for it.
@@ -249,14 +249,13 @@ impl Agent {
     /// # Errors
     /// None came in time.
     pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, AgentError> {
-        let what = || "notification".to_owned();
-        let late = || AgentError::Timeout { what: what(), after: timeout };
-        self.inner().control.inbox.wait_first(timeout, |_| true).ok_or_else(late)
+        let (inbox, deadline) = (&self.shared.control.inbox, Deadline::after(timeout));
+        inbox.wait_first(&deadline, || "notification".to_owned(), |_| true)
     }
 
     /// Whether metadata of an agent of this name is loaded, and it is not known to be lost.
     pub fn knows(&self, peer: &str) -> bool {
-        self.inner().knows(peer)
+        self.shared.peers.knows(peer)
     }
 
     /// Forgets a peer. Its transfers fail.
@@ -264,7 +263,7 @@ impl Agent {
     /// # Errors
     /// There is none of this name.
     pub fn remove_peer(&self, peer: &str) -> Result<(), AgentError> {
-        self.inner().remove_peer(peer)
+        self.shared.peers.remove(peer)
     }
 
     /// The newest memory that a peer registered under a label, as far as it is known here.
@@ -272,7 +271,7 @@ impl Agent {
     /// # Errors
     /// No such peer, or no such memory.
     pub fn remote(&self, peer: &str, label: &str) -> Result<RemoteMemory, AgentError> {
-        Ok(RemoteMemory(self.inner().peer(peer)?.memory_called(label)?))
+        Ok(RemoteMemory(self.shared.peers.peer(peer)?.memory_called(label)?))
     }
 
     /// Checks a list, of this agent's memory or of a peer's, so that transfers can be made of it.
@@ -280,7 +279,8 @@ impl Agent {
     /// # Errors
     /// It names memory that is not registered, or ranges that are not inside it.
     pub fn prepare(&self, list: &BlockList) -> Result<Prepared, AgentError> {
-        Prepared::new(self.inner(), list)
+        let (side, mut slots) = self.shared.resolved(list)?;
+        Ok(Prepared { blocks: Blocks::of(list, &mut slots), side })
     }
 
     /// A transfer between blocks of prepared lists: the block `local_index[i]` here, and
@@ -288,7 +288,7 @@ impl Agent {
     ///
     /// # Errors
     /// Indices or lengths do not fit, or no path leads there.
-    pub fn make(
+    pub fn prepared_transfer(
         &self,
         op: Op,
         local: &Prepared,
@@ -296,22 +296,22 @@ impl Agent {
         remote: &Prepared,
         remote_index: &[u32],
     ) -> Result<Transfer, AgentError> {
-        let plan = Plan::of_indices(self.inner(), (local, local_index), (remote, remote_index))?;
-        Ok(Transfer::new(self.inner(), op, plan))
+        let here = Indexed { blocks: &local.blocks, index: local_index };
+        let there = Indexed { blocks: &remote.blocks, index: remote_index };
+        self.shared.transfer_of(op, (&local.side, &remote.side), || spans(here, there))
     }
 
     /// A transfer between all blocks of two lists, in order.
     ///
     /// # Errors
-    /// As for [`Agent::prepare`] and [`Agent::make`].
-    pub fn initialize(
+    /// As for [`Agent::prepare`] and [`Agent::prepared_transfer`].
+    pub fn transfer(
         &self,
         op: Op,
         local: &BlockList,
         remote: &BlockList,
     ) -> Result<Transfer, AgentError> {
-        let plan = Plan::of_lists(self.inner(), local, remote)?;
-        Ok(Transfer::new(self.inner(), op, plan))
+        self.shared.transfer(op, local, remote)
     }
 
     /// Which path leads from memory of this agent to that of a peer, why no better one, and its
@@ -324,35 +324,66 @@ impl Agent {
         local: &Registration,
         remote: &RemoteMemory,
     ) -> Result<Explanation, AgentError> {
-        let inner = self.inner();
-        let peer = inner.peer_of(&remote.0.extent.owner)?;
-        let route = inner.route(local.memory(), &peer, &remote.0)?;
+        let peer = self.shared.peers.peer_of(remote.owner())?;
+        let route = self.router().route(local.memory(), &peer, &remote.0)?;
         let len = local.len().min(remote.len()).min(PROBE);
         if route.rate.get().is_none() && len >= 1 << 18 {
             // Of the same kind as the local memory, so that the path is the same.
             let scratch = match local.buffer().region().kind() {
                 Kind::Host => Buffer::of_region(HostBuf::region(len as usize)?),
-                _ => inner.gpu.alloc(len as usize, Place::Device)?,
+                _ => self.router().gpu.alloc(len as usize, Place::Device)?,
             };
             let into = self.register(scratch, "scratch of a probe")?;
             let (list, from) = (into.blocks(0, len, 1)?, remote.blocks(0, len, 1)?);
-            let probe = self.initialize(Op::Read, &list, &from)?;
+            let probe = self.transfer(Op::Read, &list, &from)?;
             for _ in 0..2 {
                 probe.post(PostOptions::new())?;
-                probe.wait(inner.config.deadline)?;
+                probe.wait(self.deadline())?;
             }
         }
         Ok(route.explain())
     }
 
+    /// Offers a stream: the next [`Agent::stream_to`] of its name, by any peer, becomes its sender.
+    ///
+    /// # Errors
+    /// A setting is wrong, the name is taken by a stream without a sender, or memory cannot be had.
+    pub fn stream(
+        &self,
+        name: &str,
+        mut config: StreamConfig,
+    ) -> Result<StreamReceiver, AgentError> {
+        let bytes = config.bytes()?;
+        let label = format!("stream {name}");
+        let ring = match config.memory.take() {
+            None => self.alloc(bytes, &label)?,
+            Some(memory) => self.register(memory, &label)?,
+        };
+        StreamReceiver::new(&self.shared.desk.streams, ring, name, &config)
+    }
+
+    /// Opens a peer's stream, and waits until the peer offers it.
+    ///
+    /// # Errors
+    /// It does not in time; the peer is unknown or lost; no path leads to its ring.
+    pub fn stream_to(
+        &self,
+        peer: &str,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<StreamSender, AgentError> {
+        let sending: Arc<dyn Sending> = self.shared.clone();
+        StreamSender::new(&sending, peer, name, &Deadline::after(timeout))
+    }
+
     /// How long everything that waits for a peer may take unless it is given its own time.
     pub fn deadline(&self) -> Duration {
-        self.inner().config.deadline
+        self.shared.router.config.deadline
     }
 }
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Agent({})", self.inner().owner)
+        write!(f, "Agent({})", self.shared.control.own.owner)
     }
 }

@@ -1,6 +1,7 @@
 //! How an agent is made.
 
-use crate::{AgentError, PathKind};
+use crate::AgentError;
+use crate::names::PathKind;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! What can go wrong, and whose doing it is.
 
-use crate::{EncodingError, Generation, PathKind};
+use crate::codec::EncodingError;
+use crate::names::{Generation, PathKind};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;

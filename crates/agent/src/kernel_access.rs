@@ -1,8 +1,9 @@
 //! What kernels need to reach memory of a peer by themselves.
 
-use crate::path::{PathKind, until};
+use crate::control::Asked;
+use crate::deadline::Deadline;
+use crate::names::PathKind;
 use crate::{Agent, AgentError, Reason, RemoteMemory};
-use std::time::Instant;
 use warpverbs_gpu::{Buffer, KernelPtr, Qp};
 use warpverbs_transport::RemoteRegion;
 
@@ -32,33 +33,34 @@ impl Agent {
     /// # Errors
     /// The peer is lost, or kernels cannot reach its memory: with every reason.
     pub fn kernel_access(&self, remote: &RemoteMemory) -> Result<KernelAccess, AgentError> {
-        let inner = self.inner();
-        let peer = inner.peer_of(remote.owner())?;
+        let router = self.router();
+        let peer = self.peers().peer_of(remote.owner())?;
         peer.check()?;
         remote.0.check()?;
         let mut tried = Vec::new();
-        if inner.config.allows(PathKind::SameProcess)
+        if router.config.allows(PathKind::SameProcess)
             && let Some(owner) = peer.here.as_ref().and_then(|here| here.upgrade())
         {
-            match inner.gpu.info().kind == owner.gpu.info().kind {
+            match router.gpu.info().kind == owner.device {
                 true => return Ok(KernelAccess::Direct(owner.memory(remote.id())?.buffer.clone())),
                 false => tried.push(Reason::new("same process", "the agents' devices differ")),
             }
         }
-        let until = until(Instant::now(), inner.config.deadline);
-        let range = remote.0.range(inner, &peer, until)?;
+        let deadline = Deadline::after(router.config.deadline);
+        let range = router.range(&peer, &remote.0, &deadline)?;
         if let Some(buffer) = range.mapped() {
             return Ok(KernelAccess::Direct(buffer.clone()));
         }
         tried.extend(range.decision().not_better.iter().cloned());
-        let Some(region) = range.region().filter(|_| inner.config.allows(PathKind::Network)) else {
+        let Some(region) = range.region().filter(|_| router.config.allows(PathKind::Network))
+        else {
             return Err(AgentError::NoPath {
-                local: format!("kernels of {}", inner.owner),
+                local: format!("kernels of {}", router.owner),
                 remote: format!("{:?} of {}", remote.label(), remote.owner()),
                 tried,
             });
         };
-        let pairs = peer.kernel_pairs.get(inner, &peer, until)?;
+        let pairs = peer.kernel_pairs.get(&peer.asked(), &deadline)?;
         let pairs = pairs.iter().map(|endpoint| endpoint.device_qp()).collect();
         Ok(KernelAccess::Rdma { region, pairs })
     }

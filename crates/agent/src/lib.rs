@@ -23,14 +23,14 @@
 //!     // READ both blocks: one call.
 //!     let from = warpverbs_agent::BlockList::from_bytes(&published)?;
 //!     let into = ours.blocks(0, 256, 2)?;
-//!     let read = initiator.initialize(Op::Read, &into, &from)?;
+//!     let read = initiator.transfer(Op::Read, &into, &from)?;
 //!     read.post(PostOptions::new().notify(b"UUID1"))?;
 //!     read.wait(Duration::from_secs(10))?;
 //!     target.wait_remote_done("initiator", b"UUID1", Duration::from_secs(10))?;
 //!
 //!     // WRITE them back crossed: lists are prepared once, transfers are made of them by index.
 //!     let (local, remote) = (initiator.prepare(&into)?, initiator.prepare(&from)?);
-//!     let write = initiator.make(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
+//!     let write = initiator.prepared_transfer(Op::Write, &local, &[0, 1], &remote, &[1, 0])?;
 //!     write.post(PostOptions::new())?;
 //!     assert_eq!(write.wait(Duration::from_secs(10))?, State::Done);
 //!     println!("{name}: {}", initiator.explain(&ours, &initiator.remote(&name, "cache")?)?);
@@ -57,30 +57,36 @@ mod agent;
 mod codec;
 mod config;
 mod control;
+mod deadline;
 mod device;
 mod error;
 mod exchange;
-mod inner;
 mod kernel_access;
-mod list;
+mod locks;
 mod made;
+mod memories;
 mod memory;
 mod metadata;
+mod names;
 mod numbers;
-mod options;
+mod parts;
 mod path;
 mod peer;
+mod peers;
+mod plan;
 mod prepared;
 mod proof;
 #[doc(hidden)]
 pub mod raw;
+mod remote;
+mod route;
+mod router;
 mod run;
 mod serve;
-mod state;
 mod stream;
 mod transfer;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+pub(crate) use locks::lock;
 
 pub use agent::Agent;
 pub use codec::EncodingError;
@@ -90,21 +96,18 @@ pub use device::Views;
 pub use error::{AgentError, ErrorKind};
 pub use exchange::{Exchange, LocalExchange};
 pub use kernel_access::KernelAccess;
-pub use list::{BlockList, Owner, Run};
-pub use memory::{Memory, Registration};
-pub use metadata::Generation;
-pub use options::PostOptions;
-pub use path::{Estimate, Explanation, PathKind};
+pub use memories::Registration;
+pub use memory::Memory;
+pub use names::{Generation, Op, Owner, PathKind, State, Telemetry};
 pub use peer::RemoteMemory;
+pub use plan::list::{BlockList, Run};
 pub use prepared::Prepared;
-pub use state::{Op, State, Telemetry};
+pub use route::{Estimate, Explanation};
+pub use run::PostOptions;
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
 pub use transfer::{Completion, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;
 
-/// Locks. What a lock of this crate guards is changed whole, so that a panic of its holder leaves
-/// nothing half written.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Why a path is not tried.
+pub(crate) const EXCLUDED: &str = "excluded by the configuration";

@@ -1,8 +1,8 @@
 //! Values that one thread at a time makes, and the others wait for, each until its own deadline.
 
+use crate::deadline::Deadline;
 use crate::{AgentError, lock};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Condvar, Mutex};
 
 /// A value that is made when it is first needed. No lock is held while it is made.
 pub(crate) struct Made<T> {
@@ -41,9 +41,9 @@ impl<T: Clone> Made<T> {
     /// thread fails, this one tries.
     pub(crate) fn get_or_make(
         &self,
-        until: Instant,
+        deadline: &Deadline,
+        what: impl Fn() -> String,
         make: impl FnOnce() -> Result<T, AgentError>,
-        late: impl FnOnce() -> AgentError,
     ) -> Result<T, AgentError> {
         let mut state = lock(&self.state);
         loop {
@@ -52,12 +52,7 @@ impl<T: Clone> Made<T> {
                 State::Nothing => break,
                 State::Making => {}
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(late());
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = deadline.wait(&self.changed, state, &what)?;
         }
         *state = State::Making;
         drop(state);
@@ -66,6 +61,14 @@ impl<T: Clone> Made<T> {
         *lock(&self.state) = State::Ready(made.clone());
         drop(attempt);
         Ok(made)
+    }
+
+    /// The value, if there is one.
+    pub(crate) fn get(&self) -> Option<T> {
+        match &*lock(&self.state) {
+            State::Ready(made) => Some(made.clone()),
+            _ => None,
+        }
     }
 
     /// Forgets the value if it is the one that is meant: the next thread makes another. Never waits
@@ -88,8 +91,8 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    fn late() -> AgentError {
-        AgentError::Timeout { what: "it".into(), after: Duration::ZERO }
+    fn it() -> String {
+        "it".into()
     }
 
     #[test]
@@ -97,7 +100,7 @@ mod tests {
         let made = Made::default();
         let (begin, begun) = channel();
         let (end, ended) = channel();
-        let far = Instant::now() + Duration::from_secs(60);
+        let far = &Deadline::after(Duration::from_secs(60));
         std::thread::scope(|scope| {
             let made = &made;
             let first = scope.spawn(move || {
@@ -106,22 +109,22 @@ mod tests {
                     let (): () = ended.recv().unwrap();
                     Err(AgentError::NotPosted)
                 };
-                made.get_or_make(far, make, late)
+                made.get_or_make(far, it, make)
             });
             begun.recv().unwrap();
-            let soon = Instant::now() + Duration::from_millis(1);
-            let waited = made.get_or_make(soon, || Ok(1), late);
+            let soon = Deadline::after(Duration::from_millis(1));
+            let waited = made.get_or_make(&soon, it, || Ok(1));
             assert!(matches!(waited, Err(AgentError::Timeout { .. })));
             made.discard(|_| true);
             end.send(()).unwrap();
             assert!(first.join().unwrap().is_err());
             // After a failure the next one tries.
-            assert_eq!(made.get_or_make(far, || Ok(2), late).unwrap(), 2);
-            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 2);
+            assert_eq!(made.get_or_make(far, it, || Ok(2)).unwrap(), 2);
+            assert_eq!(made.get_or_make(far, it, || Ok(3)).unwrap(), 2);
             made.discard(|value| *value == 7);
-            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 2);
+            assert_eq!(made.get_or_make(far, it, || Ok(3)).unwrap(), 2);
             made.discard(|value| *value == 2);
-            assert_eq!(made.get_or_make(far, || Ok(3), late).unwrap(), 3);
+            assert_eq!(made.get_or_make(far, it, || Ok(3)).unwrap(), 3);
         });
     }
 }

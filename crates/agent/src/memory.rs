@@ -1,14 +1,13 @@
 //! Memory of this agent.
 
 use crate::AgentError;
-use crate::inner::Inner;
-use crate::list::{BlockList, Extent};
+use crate::control::Revoked;
 use crate::lock;
 use crate::metadata::MemoryInfo;
-use crate::path::tcp::Serving;
+use crate::plan::list::Extent;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use warpverbs_devmem::transport::Registration as TcpKey;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
@@ -127,12 +126,15 @@ impl LocalMemory {
     }
 
     /// The key by which peers read and write it over TCP, as it travels.
-    pub(crate) fn tcp_key(&self, serving: &Serving) -> Result<Vec<u8>, String> {
+    pub(crate) fn tcp_key(
+        &self,
+        register: impl FnOnce(&Region) -> Result<TcpKey, String>,
+    ) -> Result<Vec<u8>, String> {
         let mut key = lock(&self.tcp);
         // Under the lock: `Kept::new` finds the key, or this call finds the end of the registration.
         self.check().map_err(|error| error.to_string())?;
         if key.is_none() {
-            *key = Some(serving.register(self.region())?);
+            *key = Some(register(self.region())?);
         }
         Ok(key.as_ref().map_or_else(Vec::new, |key| key.remote().to_bytes().to_vec()))
     }
@@ -172,120 +174,14 @@ impl Kept {
         let tcp = lock(&memory.tcp).take();
         Arc::new(Self { memory: memory.clone(), _tcp: tcp })
     }
+}
 
-    pub(crate) fn id(&self) -> u32 {
+impl Revoked for Kept {
+    fn id(&self) -> u32 {
         self.memory.extent.id
     }
 
-    pub(crate) fn label(&self) -> &str {
+    fn label(&self) -> &str {
         &self.memory.extent.label
-    }
-}
-
-/// Registered memory. Dropping it deregisters: new transfers are refused, here and at peers that are
-/// connected; the memory itself is given up when nobody may touch it any more.
-pub struct Registration {
-    memory: Arc<LocalMemory>,
-    agent: Weak<Inner>,
-}
-
-impl Registration {
-    pub(crate) fn new(memory: Arc<LocalMemory>, agent: Weak<Inner>) -> Self {
-        Self { memory, agent }
-    }
-
-    pub(crate) fn memory(&self) -> &Arc<LocalMemory> {
-        &self.memory
-    }
-
-    /// Its number, unique among those of this agent.
-    pub fn id(&self) -> u32 {
-        self.memory.extent.id
-    }
-
-    /// The name it was registered under.
-    pub fn label(&self) -> &str {
-        &self.memory.extent.label
-    }
-
-    /// The bytes, for kernels and for copies by the host.
-    pub fn buffer(&self) -> &Buffer {
-        &self.memory.buffer
-    }
-
-    /// Its registration with the agent's first NIC, if that was given one.
-    pub fn nic(&self) -> Option<Arc<MemoryRegion>> {
-        self.memory.keys().into_iter().next()
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> u64 {
-        self.memory.extent.len
-    }
-
-    /// Whether there are no bytes: never.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// `count` blocks of `len` bytes, one after the other from `offset` on.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn blocks(&self, offset: u64, len: u64, count: usize) -> Result<BlockList, AgentError> {
-        self.memory.extent.run(offset, len, len, count)
-    }
-
-    /// `count` blocks of `len` bytes, each `stride` bytes after the one before it.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn strided(
-        &self,
-        offset: u64,
-        len: u64,
-        stride: u64,
-        count: usize,
-    ) -> Result<BlockList, AgentError> {
-        self.memory.extent.run(offset, len, stride, count)
-    }
-
-    /// Blocks of `len` bytes at each of `offsets`.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn blocks_at(&self, offsets: &[u64], len: u64) -> Result<BlockList, AgentError> {
-        self.memory.extent.at(offsets, len)
-    }
-
-    /// Copies bytes in; waits for the GPU's copy engine if it is its memory.
-    ///
-    /// # Errors
-    /// The range is not inside the memory, or the copy engine failed.
-    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().write_through(offset, data)?)
-    }
-
-    /// Copies bytes out; waits for the GPU's copy engine if it is its memory.
-    ///
-    /// # Errors
-    /// The range is not inside the memory, or the copy engine failed.
-    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().read_through(offset, out)?)
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.memory.retire();
-        if let Some(agent) = self.agent.upgrade() {
-            agent.forget(&self.memory);
-        }
-    }
-}
-
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registration({:?}, {:?})", self.label(), self.memory.region())
     }
 }

@@ -2,13 +2,12 @@
 
 use crate::AgentError;
 use crate::codec::{EncodingError, Format};
+use crate::names::{Generation, Place};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
-use warpverbs_mem::Kind;
 use warpverbs_peer::{Introduction, RangeOffer};
 
 pub(crate) const FORMAT: Format =
@@ -17,46 +16,6 @@ pub(crate) const FORMAT: Format =
 pub(crate) const MAX_NAME: usize = 256;
 /// Addresses at which an agent may say that it listens.
 pub(crate) const MAX_ADDRESSES: usize = 64;
-
-/// Which start of an agent: one that starts again under the same name has another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Generation {
-    /// Nanoseconds since 1970 by the clock of its host.
-    started: u64,
-    /// Random.
-    nonce: u64,
-}
-
-impl Generation {
-    pub(crate) fn new() -> Result<Self, AgentError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let started = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        Ok(Self { started, nonce: u64::from_le_bytes(random()?) })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of(started: u64, nonce: u64) -> Self {
-        Self { started, nonce }
-    }
-
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.started.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.nonce.to_le_bytes());
-        bytes
-    }
-
-    /// Whether this one started before the other, by their clocks.
-    pub(crate) fn is_before(&self, other: &Self) -> bool {
-        self.started < other.started
-    }
-}
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:04x}", self.started / 1_000_000, self.nonce & 0xffff)
-    }
-}
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], AgentError> {
     let mut bytes = [0; N];
@@ -83,37 +42,6 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
-    }
-}
-
-/// Where memory lives, as it travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum Place {
-    Host,
-    Cuda(u32),
-    Hip(u32),
-    Other,
-}
-
-impl From<Kind> for Place {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Host => Self::Host,
-            Kind::Cuda(n) => Self::Cuda(n),
-            Kind::Hip(n) => Self::Hip(n),
-            _ => Self::Other,
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("host memory"),
-            Self::Cuda(n) => write!(f, "memory of cuda:{n}"),
-            Self::Hip(n) => write!(f, "memory of hip:{n}"),
-            Self::Other => f.write_str("memory of another kind"),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::BlockList;
 use crate::codec::Format;
-use crate::control::frame::{Decoder, Frame, Longest};
+use crate::control::{Decoder, Frame, Longest};
 use crate::metadata::Metadata;
 
 /// Gives `data` to everything that reads bytes of others: as they are, with a right checksum around
@@ -17,7 +17,7 @@ pub fn any_bytes(data: &[u8]) {
     crate::stream::any_bytes(cut, data);
     let _ = Metadata::from_bytes(data, b"");
     let body = |format: Format| format.frame(data.to_vec()).unwrap_or_default();
-    list(&body(crate::list::FORMAT));
+    list(&body(crate::plan::list::FORMAT));
     let _ = Metadata::from_bytes(&body(crate::metadata::FORMAT), b"");
     // With the right digest too, so that the content is reached.
     if let Ok(metadata) = Metadata::from_body(data) {

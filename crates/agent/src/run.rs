@@ -6,15 +6,12 @@
 //!
 //! Locks: `run` before `outcome`. Nobody holds either while a waker runs.
 
-use crate::AgentError;
-use crate::control::frame::Frame;
-use crate::control::link::{Link, Receipt, ended};
-use crate::inner::Inner;
-use crate::lock;
-use crate::options::PostOptions;
-use crate::path::{Flight, Limit, Started};
-use crate::prepared::Plan;
-use crate::state::{Op, State};
+use crate::control::{Asked, Control, Frame, Link, Receipt, Watched, ended};
+use crate::deadline::Deadline;
+use crate::names::{Op, State};
+use crate::path::{Flight, Job, Limit, Started};
+use crate::route::Route;
+use crate::{AgentError, lock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
@@ -25,6 +22,34 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Notifications of transfers that may wait for room at one peer.
 const QUEUED: usize = 65536;
 
+/// What a post asks for besides the blocks.
+#[derive(Clone, Debug, Default)]
+pub struct PostOptions {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) notification: Option<Vec<u8>>,
+}
+
+impl PostOptions {
+    /// The blocks alone, within the agent's deadline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The transfer fails unless it is done within this time.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// The peer gets this notification, of at most
+    /// [`AgentConfig::MAX_NOTIFICATION`](crate::AgentConfig::MAX_NOTIFICATION) bytes, when all
+    /// blocks are in place. The transfer is done when the peer has it.
+    #[must_use]
+    pub fn notify(self, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { notification: Some(bytes.into()), ..self }
+    }
+}
+
 const NOT_POSTED: u8 = 0;
 /// A thread is in `post`.
 const POSTING: u8 = 1;
@@ -33,14 +58,42 @@ const DONE: u8 = 3;
 const FAILED: u8 = 4;
 const CANCELLED: u8 = 5;
 
-pub(crate) struct Shared {
-    agent: Weak<Inner>,
+/// What a transfer moves.
+pub(crate) struct Plan {
     pub(crate) op: Op,
+    pub(crate) peer: Arc<dyn Asked>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) bytes: u64,
+}
+
+/// What it moves between two memories, and the way.
+pub(crate) struct Part {
+    pub(crate) job: Arc<Job>,
+    pub(crate) route: Arc<Route>,
+}
+
+impl Plan {
+    pub(crate) fn new(op: Op, peer: Arc<dyn Asked>, parts: Vec<Part>) -> Self {
+        let bytes = parts.iter().map(|part| part.job.bytes).sum();
+        Self { op, peer, parts, bytes }
+    }
+
+    /// Pieces of all parts.
+    pub(crate) fn pieces(&self) -> usize {
+        self.parts.iter().map(|part| part.job.pieces.len()).sum()
+    }
+}
+
+/// The state of a transfer.
+pub(crate) struct Shared {
+    control: Weak<Control>,
+    /// Of a post that is given none.
+    deadline: Duration,
     pub(crate) plan: Plan,
     phase: AtomicU8,
     cancel: AtomicBool,
     /// The control thread looks after it. Changed under the lock of the list of those.
-    pub(crate) watched: AtomicBool,
+    watched: AtomicBool,
     /// Threads in `Transfer::wait`, which look after it as well.
     pub(crate) waiting: AtomicU32,
     /// Held over copies by the CPU: what is asked of a transfer while it is posted is in `outcome`.
@@ -88,10 +141,10 @@ pub(crate) struct Timing {
 }
 
 impl Shared {
-    pub(crate) fn new(agent: &Arc<Inner>, op: Op, plan: Plan) -> Self {
+    pub(crate) fn new(control: &Arc<Control>, deadline: Duration, plan: Plan) -> Self {
         Self {
-            agent: Arc::downgrade(agent),
-            op,
+            control: Arc::downgrade(control),
+            deadline,
             plan,
             phase: AtomicU8::new(NOT_POSTED),
             cancel: AtomicBool::new(false),
@@ -139,7 +192,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn post(self: &Arc<Self>, options: PostOptions) -> Result<State, AgentError> {
+    /// `then` is sent to the peer when all blocks are in place, which is not waited for.
+    pub(crate) fn post(
+        self: &Arc<Self>,
+        options: PostOptions,
+        then: Option<Frame<'static>>,
+    ) -> Result<State, AgentError> {
         let phase = self.phase.load(Ordering::Acquire);
         if matches!(phase, POSTING | RUNNING) {
             return Err(AgentError::InProgress);
@@ -151,7 +209,13 @@ impl Shared {
         self.cancel.store(false, Ordering::Relaxed);
         let mut run = self.run();
         *lock(&self.outcome) = Outcome::default();
-        let over = self.start(&mut run, options, posted);
+        run.deadline = options.deadline.unwrap_or(self.deadline);
+        run.posted = Some(posted);
+        run.ending = None;
+        if let Err(why) = self.begin(&mut run, (options.notification, then), posted) {
+            run.end(why);
+        }
+        let over = self.advance(&mut run);
         let post = posted.elapsed();
         lock(&self.outcome).timing = Some(Timing { post, over: None });
         if let Some(result) = over {
@@ -163,83 +227,41 @@ impl Shared {
         }
         self.phase.store(RUNNING, Ordering::Release);
         drop(run);
-        if let Some(agent) = self.agent.upgrade() {
-            agent.control.watch(self);
+        if let Some(control) = self.control.upgrade() {
+            control.watch(self);
         }
         Ok(State::InProgress)
     }
 
-    /// Its end, if that has come already.
-    fn start(
-        &self,
-        run: &mut Run,
-        options: PostOptions,
-        posted: Instant,
-    ) -> Option<Result<(), AgentError>> {
-        let Some(agent) = self.agent.upgrade() else { return Some(Err(self.agent_ended())) };
-        run.deadline = options.deadline.unwrap_or(agent.config.deadline);
-        run.posted = Some(posted);
-        run.ending = None;
-        if let Err(why) = self.begin(&agent, run, options, posted) {
-            run.end(why);
-        }
-        self.advance(run)
-    }
-
     fn begin(
         &self,
-        agent: &Arc<Inner>,
         run: &mut Run,
-        options: PostOptions,
+        (notification, then): (Option<Vec<u8>>, Option<Frame<'static>>),
         posted: Instant,
     ) -> Result<(), AgentError> {
-        let plan = &self.plan;
-        plan.peer.check()?;
-        for part in &plan.parts {
-            part.local.check()?;
-            part.remote.check()?;
+        let Plan { peer, parts, .. } = &self.plan;
+        if self.control.strong_count() == 0 {
+            return Err(ended(&parts[0].job.local.extent.owner));
         }
-        let limit = Limit::new(&self.cancel, posted, run.deadline, &plan.peer.owner);
-        if let Some(bytes) = options.notification {
-            run.notice = Notice::Later(agent.connect(&plan.peer, limit.left())?, bytes);
+        peer.check()?;
+        for Part { job, .. } in parts {
+            job.local.check()?;
+            job.remote.check()?;
         }
-        if let Some(frame) = options.then {
-            run.notice = Notice::Then(agent.connect(&plan.peer, limit.left())?, frame);
+        let limit = Limit::new(&self.cancel, Deadline::since(posted, run.deadline), peer.owner());
+        if let Some(bytes) = notification {
+            run.notice = Notice::Later(peer.clone().link(&limit.deadline)?, bytes);
         }
-        for part in &plan.parts {
-            match part.route.path.start(self.op, &plan.peer, part, &limit)? {
+        if let Some(frame) = then {
+            run.notice = Notice::Then(peer.clone().link(&limit.deadline)?, frame);
+        }
+        for Part { job, route } in parts {
+            match route.path.start(peer, job, &limit)? {
                 Started::Done => {}
                 Started::Flight(flight) => run.flights.push(flight),
             }
         }
         Ok(())
-    }
-
-    fn agent_ended(&self) -> AgentError {
-        ended(&self.plan.parts[0].local.extent.owner)
-    }
-
-    /// Looks whether blocks have arrived. Never waits; of two threads, one looks.
-    pub(crate) fn progress(&self) {
-        if self.phase.load(Ordering::Acquire) != RUNNING {
-            return;
-        }
-        let Ok(mut run) = self.run.try_lock() else { return };
-        if self.phase.load(Ordering::Acquire) != RUNNING {
-            return;
-        }
-        let over = self.advance(&mut run);
-        let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
-        if let Some(result) = over {
-            return self.finish(run, result, took);
-        }
-        if took > run.deadline && run.ending.is_none() {
-            let (what, after) = (format!("transfer with {}", self.plan.peer.owner), run.deadline);
-            run.end(AgentError::Timeout { what, after });
-            if let Some(result) = self.advance(&mut run) {
-                self.finish(run, result, took);
-            }
-        }
     }
 
     /// Moves it on; its end, once that has come.
@@ -300,7 +322,7 @@ impl Shared {
         if result.is_ok()
             && let [part] = &self.plan.parts[..]
         {
-            part.route.measured(&self.plan.peer.owner, part.bytes, took);
+            part.route.measured(self.plan.peer.owner(), part.job.bytes, took);
         }
         let mut outcome = lock(&self.outcome);
         if let Some(timing) = &mut outcome.timing {
@@ -321,24 +343,6 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether a thread that waits for it moves it on, too.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) != 0
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.state().is_terminal()
-    }
-
-    /// Fails it: its agent ends.
-    pub(crate) fn abort(&self, why: AgentError) {
-        let run = self.run();
-        if self.phase.load(Ordering::Acquire) == RUNNING {
-            let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
-            self.finish(run, Err(why), took);
-        }
-    }
-
     pub(crate) fn cancel(&self) {
         if !matches!(self.phase.load(Ordering::Acquire), POSTING | RUNNING) {
             return;
@@ -352,6 +356,51 @@ impl Shared {
             run.notice = Notice::None;
         }
         self.progress();
+    }
+}
+
+impl Watched for Shared {
+    /// Looks whether blocks have arrived. Never waits; of two threads, one looks.
+    fn progress(&self) {
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let Ok(mut run) = self.run.try_lock() else { return };
+        if self.phase.load(Ordering::Acquire) != RUNNING {
+            return;
+        }
+        let over = self.advance(&mut run);
+        let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+        if let Some(result) = over {
+            return self.finish(run, result, took);
+        }
+        if took > run.deadline && run.ending.is_none() {
+            let (what, after) = (format!("transfer with {}", self.plan.peer.owner()), run.deadline);
+            run.end(AgentError::Timeout { what, after });
+            if let Some(result) = self.advance(&mut run) {
+                self.finish(run, result, took);
+            }
+        }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().is_terminal()
+    }
+
+    fn abort(&self, why: AgentError) {
+        let run = self.run();
+        if self.phase.load(Ordering::Acquire) == RUNNING {
+            let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+            self.finish(run, Err(why), took);
+        }
+    }
+
+    fn watched(&self) -> &AtomicBool {
+        &self.watched
     }
 }
 
@@ -383,7 +432,7 @@ mod tests {
             (a.register(vec![1; 64], "m").unwrap(), b.register(vec![2; 64], "m").unwrap());
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let read = a.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        let read = a.transfer(Op::Read, &lists.0, &lists.1).unwrap();
         assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
         // As `post` holds it while it copies.
         let copying = read.shared().run();
@@ -406,7 +455,7 @@ mod tests {
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let blocks = len / 64;
         let lists = (ours.blocks(0, 64, blocks).unwrap(), theirs.blocks(0, 64, blocks).unwrap());
-        let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        let write = a.transfer(Op::Write, &lists.0, &lists.1).unwrap();
         let mut forced = 0;
         for round in 3..13 {
             ours.write(0, &vec![round; len]).unwrap();
@@ -420,7 +469,7 @@ mod tests {
             let over = write.wait(SOON);
             assert!(matches!(over, Ok(State::Done) | Err(AgentError::Cancelled)), "{over:?}");
             // Cancelled: the set is gone there. The bytes are as they are for good.
-            assert_eq!(over.is_err(), b.inner().answering.is_empty());
+            assert_eq!(over.is_err(), b.desk().answering.is_empty());
             let look = || {
                 let mut bytes = vec![0; len];
                 theirs.read(0, &mut bytes).unwrap();

@@ -1,12 +1,10 @@
 //! Transfers: posted, watched, posted again.
 
 use crate::AgentError;
-use crate::inner::Inner;
-use crate::options::PostOptions;
-use crate::path::Estimate;
-use crate::prepared::Plan;
-use crate::run::Shared;
-use crate::state::{Op, State, Telemetry};
+use crate::control::{Control, Frame, Watched};
+use crate::names::{State, Telemetry};
+use crate::route::Estimate;
+use crate::run::{Plan, PostOptions, Shared};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,8 +23,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn new(agent: &Arc<Inner>, op: Op, plan: Plan) -> Self {
-        Self { shared: Arc::new(Shared::new(agent, op, plan)) }
+    pub(crate) fn new(control: &Arc<Control>, deadline: Duration, plan: Plan) -> Self {
+        Self { shared: Arc::new(Shared::new(control, deadline, plan)) }
     }
 
     #[cfg(test)]
@@ -40,7 +38,12 @@ impl Transfer {
     /// It is in progress, or the reason why it failed at once. A call that is refused with
     /// [`AgentError::InProgress`] changes nothing.
     pub fn post(&self, options: PostOptions) -> Result<State, AgentError> {
-        self.shared.post(options)
+        self.shared.post(options, None)
+    }
+
+    /// Begins to move the blocks within the agent's deadline; the peer gets `frame` when they are in place.
+    pub(crate) fn post_then(&self, frame: Frame<'static>) -> Result<State, AgentError> {
+        self.shared.post(PostOptions::new(), Some(frame))
     }
 
     /// Where it stands.
@@ -77,7 +80,7 @@ impl Transfer {
                 return over;
             }
             if start.elapsed() > timeout {
-                let what = format!("transfer with {}", self.shared.plan.peer.owner);
+                let what = format!("transfer with {}", self.shared.plan.peer.owner());
                 return Err(AgentError::Timeout { what, after: timeout });
             }
             spins += 1;
@@ -136,7 +139,7 @@ impl Transfer {
     /// How long it may take, by what its paths have taken before.
     pub fn estimate(&self) -> Estimate {
         let parts = self.shared.plan.parts.iter();
-        let each = parts.map(|part| part.route.estimate(part.bytes, part.pieces.len()));
+        let each = parts.map(|part| part.route.estimate(part.job.bytes, part.job.pieces.len()));
         let none = Estimate { duration: Duration::ZERO, margin: Duration::ZERO, measured: true };
         each.fold(none, Estimate::and)
     }
@@ -171,8 +174,8 @@ impl Drop for Transfer {
 
 impl fmt::Debug for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { op, plan, .. } = &*self.shared;
-        let (bytes, peer) = (plan.bytes, &plan.peer.owner);
+        let Plan { op, bytes, peer, .. } = &self.shared.plan;
+        let peer = peer.owner();
         write!(f, "Transfer({op:?}, {bytes} bytes, {peer}, {:?})", self.shared.state())
     }
 }

@@ -2,15 +2,14 @@
 
 use super::frame::{Decoder, Frame, Longest, MAGIC, Service, VERSION};
 use super::handshake::{Key, Role, same};
-use super::limit::Limit;
 use super::link::Link;
-use super::services::{Remote, Services};
-use super::slot::Found;
-use super::{Handed, Keys};
+use super::remote::Remote;
+use super::shared::{Control, Handed, Identity};
 use crate::AgentError;
-use crate::list::Owner;
+use crate::deadline::Deadline;
 use crate::lock;
 use crate::metadata::random;
+use crate::names::Owner;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub(crate) struct Blocking {
     decoder: Decoder,
     /// For errors.
     peer: String,
-    limit: Limit,
+    limit: Deadline,
 }
 
 /// What a connection is for.
@@ -43,7 +42,7 @@ impl Blocking {
     fn open(
         address: SocketAddr,
         peer: String,
-        limit: Limit,
+        limit: Deadline,
         share: Duration,
     ) -> Result<Self, AgentError> {
         let stream = TcpStream::connect_timeout(&address, share);
@@ -114,11 +113,10 @@ impl Blocking {
     /// has registered, and credits.
     fn shake_hands(
         &mut self,
-        from: &Owner,
-        keys: &Keys,
+        me: &Identity,
         wanted: &Wanted<'_>,
     ) -> Result<(Vec<u32>, u32), AgentError> {
-        let (key, nonce) = (&wanted.key, random()?);
+        let (from, key, nonce) = (&me.owner, &wanted.key, random()?);
         self.send(&Frame::Hello {
             magic: MAGIC,
             version: VERSION,
@@ -138,7 +136,7 @@ impl Blocking {
             other => return Err(self.unexpected(&other)),
         };
         self.decoder.longest = Longest::Metadata;
-        let own = Key::of_agent(keys.token(), &keys.secret);
+        let own = Key::of_agent(&me.token, &me.secret);
         self.send(&Frame::Auth {
             proof: key.proof(Role::Maker, [&nonce, &theirs], from),
             identity: own.proof(Role::Identity, [&nonce, &theirs], from),
@@ -166,16 +164,15 @@ impl Blocking {
 
 /// A connection to `address` whose handshake is done, with its result.
 pub(crate) fn establish(
-    services: &dyn Services,
+    me: &Identity,
     address: SocketAddr,
-    (peer, limit, share): (&str, Limit, Duration),
+    (peer, limit, share): (&str, Deadline, Duration),
     wanted: &Wanted<'_>,
 ) -> Result<(Blocking, (Vec<u32>, u32)), AgentError> {
     let (mut attempt, mut pause) = (1, AGAIN);
     loop {
         let mut stream = Blocking::open(address, peer.to_owned(), limit, share)?;
-        let keys = &services.control().keys;
-        match stream.shake_hands(services.owner(), keys, wanted) {
+        match stream.shake_hands(me, wanted) {
             Ok(ready) => return Ok((stream, ready)),
             Err(AgentError::PeerLost { .. }) if attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
@@ -185,40 +182,42 @@ pub(crate) fn establish(
     }
 }
 
-/// The connection to a peer, which is made if there is none. All of it ends within `timeout`, and other
+/// The connection to a peer, which is made if there is none. All of it ends by `deadline`, and other
 /// threads that need the connection wait each for its own time.
 pub(crate) fn connect(
-    services: &dyn Services,
+    control: &Control,
     peer: &Arc<dyn Remote>,
-    timeout: Duration,
+    deadline: &Deadline,
 ) -> Result<Arc<Link>, AgentError> {
     peer.check()?;
-    let limit = Limit::new(timeout);
-    let claim = match peer.slot().find(&limit, || format!("a connection to {}", peer.owner()))? {
-        Found::Made(link) if link.is_lost() => return Err(link.why()),
-        Found::Made(link) => return Ok(link),
-        Found::Empty(claim) => claim,
+    let mut own = None;
+    let attempt = || {
+        let handed = make(control, peer, *deadline)?;
+        Ok(own.insert(handed).link.clone())
     };
-    let handed = make(services, peer, limit)?;
-    let made = handed.link.clone();
-    claim.fill(made.clone());
-    let control = services.control();
-    lock(&control.handed).push(handed);
-    control.wake.wake();
-    // Whoever ends its use meanwhile has not found the connection.
-    peer.check().inspect_err(|why| made.lose(why.clone()))?;
-    Ok(made)
+    let what = || format!("a connection to {}", peer.owner());
+    let link = peer.slot().get_or_make(deadline, what, attempt)?;
+    if let Some(handed) = own {
+        lock(&control.handed).push(handed);
+        control.wake.wake();
+        // An end of its use meanwhile has not found the connection.
+        peer.check().inspect_err(|why| link.lose(why.clone()))?;
+    }
+    match link.is_lost() {
+        true => Err(link.why()),
+        false => Ok(link),
+    }
 }
 
 /// Connects to a peer at the first of its addresses at which it is.
 pub(crate) fn make(
-    services: &dyn Services,
+    control: &Control,
     peer: &Arc<dyn Remote>,
-    limit: Limit,
+    limit: Deadline,
 ) -> Result<Handed, AgentError> {
     let (owner, addresses) = (peer.owner(), peer.addresses());
     let name = owner.to_string();
-    let key = Key::of_agent(services.control().keys.token(), peer.secret());
+    let key = Key::of_agent(&control.own.token, peer.secret());
     let wanted = Wanted { key, to: Some(owner) };
     let mut reasons = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
@@ -227,14 +226,13 @@ pub(crate) fn make(
         let share = left / (addresses.len() - at) as u32;
         let attempt = || {
             let (stream, (live, credits)) =
-                establish(services, address, (&name, Limit::new(share), share), &wanted)?;
+                establish(&control.own, address, (&name, Deadline::after(share), share), &wanted)?;
             let Blocking { stream, mut decoder, .. } = stream;
             decoder.longest = Longest::Peer;
             let ready = stream.set_nonblocking(true);
             ready.map_err(|error| AgentError::system("fcntl", error))?;
             peer.only(&live);
-            let wake = services.control().wake.clone();
-            let link = Arc::new(Link::new(stream, wake, Some(credits)));
+            let link = Arc::new(Link::new(stream, control.wake.clone(), Some(credits)));
             Ok(Handed { link, decoder, peer: peer.clone() })
         };
         match attempt() {
@@ -255,39 +253,39 @@ pub(crate) fn make(
 }
 
 pub(crate) fn ask(
-    services: &dyn Services,
+    me: &Identity,
     address: SocketAddr,
     timeout: Duration,
     service: Service,
     bytes: &[u8],
 ) -> Result<Vec<u8>, AgentError> {
-    let key = services.control().keys.of_connection(false).ok_or(AgentError::Config {
+    let key = me.key_of_connection(false).ok_or(AgentError::Config {
         field: "token",
         value: "not set".into(),
         expected: "the job's: by address metadata travels between agents with one token alone",
     })?;
-    let (name, limit) = (format!("agent at {address}"), Limit::new(timeout));
+    let (name, limit) = (format!("agent at {address}"), Deadline::after(timeout));
     let share = limit.left(|| format!("an answer of {name}"))?;
     let wanted = Wanted { key, to: None };
-    let (mut stream, _) = establish(services, address, (&name, limit, share), &wanted)?;
+    let (mut stream, _) = establish(me, address, (&name, limit, share), &wanted)?;
     stream.call(service, bytes)
 }
 
 /// The metadata of the agent that listens at `address`.
 pub(crate) fn fetch(
-    services: &dyn Services,
+    me: &Identity,
     address: SocketAddr,
     timeout: Duration,
 ) -> Result<Vec<u8>, AgentError> {
-    ask(services, address, timeout, Service::Fetch, &[])
+    ask(me, address, timeout, Service::Fetch, &[])
 }
 
 /// Has the agent that listens at `address` load metadata of this one.
 pub(crate) fn load(
-    services: &dyn Services,
+    me: &Identity,
     address: SocketAddr,
     timeout: Duration,
     metadata: &[u8],
 ) -> Result<(), AgentError> {
-    ask(services, address, timeout, Service::Load, metadata).map(drop)
+    ask(me, address, timeout, Service::Load, metadata).map(drop)
 }

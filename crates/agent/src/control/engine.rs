@@ -1,9 +1,10 @@
 //! The control thread of an agent.
 
-use super::link::{Link, ended};
-use super::services::{Revoked, Services};
+use super::link::{Link, Revoked, ended};
+use super::services::Services;
 use super::session::{Role, Session};
 use super::strangers::{MOST_STRANGERS, to_evict};
+use crate::AgentError;
 use crate::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
@@ -33,8 +34,19 @@ const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 /// How long an agent that ends waits for its peers' last copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-pub(super) struct Engine<S> {
-    services: Arc<S>,
+/// Starts the control thread.
+pub(crate) fn start(services: Arc<dyn Services>) -> Result<(), AgentError> {
+    let Some(listener) = lock(&services.control().listener).take() else { return Ok(()) };
+    let engine = Engine::new(services.clone(), listener);
+    let name = "wv-agent".to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || engine.run());
+    let thread = thread.map_err(|error| AgentError::system("clone", error))?;
+    *lock(&services.control().thread) = Some(thread);
+    Ok(())
+}
+
+struct Engine {
+    services: Arc<dyn Services>,
     listener: TcpListener,
     sessions: Vec<Session>,
     /// When there was a transfer in progress.
@@ -45,13 +57,13 @@ pub(super) struct Engine<S> {
     logged: bool,
 }
 
-impl<S: Services> Engine<S> {
-    pub(super) fn new(services: Arc<S>, listener: TcpListener) -> Self {
+impl Engine {
+    fn new(services: Arc<dyn Services>, listener: TcpListener) -> Self {
         let (sessions, busy, accept_after) = (Vec::new(), None, None);
         Self { services, listener, sessions, busy, accept_after, logged: false }
     }
 
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         while !self.services.control().closing.load(Ordering::Acquire) {
             self.adopt();
             let pause = self.pause();
@@ -245,7 +257,7 @@ impl<S: Services> Engine<S> {
 
     /// Ends all connections, each when nothing is copied by its means any more.
     fn close(mut self) {
-        let owner = self.services.owner().clone();
+        let owner = self.services.control().own.owner.clone();
         let ended = || ended(&owner);
         for transfer in std::mem::take(&mut *lock(&self.services.control().active)) {
             transfer.abort(ended());

@@ -1,7 +1,7 @@
 //! Messages between agents: a u32 length, little-endian, and a postcard of [`Frame`]. Bytes to values and
 //! back; without sockets and state of connections.
 
-use crate::list::Owner;
+use crate::names::Owner;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -225,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn frames() -> Vec<Frame<'static>> {
-        let owner = Owner { name: "a".into(), generation: Generation::new().unwrap() };
+        let owner = Owner { name: "a".into(), generation: Generation::of(7, 9) };
         vec![
             Frame::Hello {
                 magic: MAGIC,

@@ -11,8 +11,8 @@
 //! at an address has the key of the job, which exists where a token is set. `own` is the key of the
 //! maker's agent: an accepter that knows the maker's metadata compares it.
 
-use crate::list::Owner;
 use crate::metadata::{Secret, keyed};
+use crate::names::Owner;
 
 /// What both ends of a connection must have.
 pub(crate) struct Key([u8; 32]);

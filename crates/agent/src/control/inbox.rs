@@ -2,11 +2,12 @@
 
 use super::frame::Frame;
 use super::link::{Link, LinkId};
-use crate::list::Owner;
+use crate::AgentError;
+use crate::deadline::Deadline;
 use crate::lock;
+use crate::names::Owner;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Bytes of notifications that wait. While there are more no sender is admitted.
 const MOST_WAITING: usize = 256 << 20;
@@ -148,18 +149,16 @@ impl Inbox {
     /// As [`Inbox::take_first`], and waits for it.
     pub(crate) fn wait_first(
         &self,
-        timeout: Duration,
+        deadline: &Deadline,
+        what: impl Fn() -> String,
         fits: impl Fn(&Notification) -> bool,
-    ) -> Option<Notification> {
-        let start = Instant::now();
+    ) -> Result<Notification, AgentError> {
         let mut state = self.state();
         loop {
             if let Some(taken) = Self::take(&mut state, &fits) {
-                return Some(taken);
+                return Ok(taken);
             }
-            let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())?;
-            let waited = self.news.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = deadline.wait(&self.news, state, &what)?;
         }
     }
 }

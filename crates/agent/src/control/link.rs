@@ -1,18 +1,17 @@
 //! One connection between two agents, as the threads see it that send by it.
 
 use super::frame::{Frame, Service};
-use super::services::Revoked;
 use super::streams::Streams;
 use super::wake::Wake;
-use crate::list::Owner;
+use crate::deadline::Deadline;
 use crate::lock;
+use crate::names::Owner;
 use crate::{AgentConfig, AgentError};
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use warpverbs_mem::Proof;
 
 /// Bytes that wait for a peer to read, beside one answer. A peer that lets more wait is lost.
@@ -23,6 +22,12 @@ const ENOUGH: usize = 1 << 20;
 const PROOFS: usize = 16;
 /// Capacity that an empty queue keeps.
 const KEPT: usize = 64 << 10;
+
+/// Deregistered memory, which is kept until a peer has confirmed that it does not touch it.
+pub(crate) trait Revoked: Send + Sync {
+    fn id(&self) -> u32;
+    fn label(&self) -> &str;
+}
 
 /// Tells the connections of this process apart, those that have ended included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,9 +297,10 @@ impl Link {
         peer: &dyn std::fmt::Display,
         service: Service,
         bytes: &[u8],
-        timeout: Duration,
+        deadline: &Deadline,
     ) -> Result<Vec<u8>, AgentError> {
-        let start = Instant::now();
+        let what = || format!("an answer of {peer}");
+        deadline.left(what)?;
         let number = self.ask(service, bytes);
         let mut calls = lock(&self.calls);
         loop {
@@ -307,13 +313,11 @@ impl Link {
                 calls.answers.remove(&number);
                 return Err(self.why());
             }
-            let Some(left) = timeout.checked_sub(start.elapsed()) else {
+            if deadline.is_over() {
                 calls.answers.remove(&number);
-                let what = format!("an answer of {peer}");
-                return Err(AgentError::Timeout { what, after: timeout });
-            };
-            let waited = self.answered.wait_timeout(calls, left);
-            calls = waited.unwrap_or_else(PoisonError::into_inner).0;
+                return Err(deadline.late(what()));
+            }
+            calls = deadline.wait(&self.answered, calls, what)?;
         }
     }
 

@@ -4,16 +4,17 @@
 //! handled; what is left waits for the next turn. Of an end that asks, nothing is read while answers to
 //! it wait to be sent. The end that made a connection always reads, so the two never wait for each other.
 
-use super::Handed;
 use super::alive::{Alive, Due};
 use super::frame::{Decoder, Frame, Longest, Service, check_protocol};
 use super::handshake::{self, Key, same};
 use super::inbox::Notification;
 use super::link::{Link, lost};
-use super::services::{Remote, Services};
-use crate::list::Owner;
+use super::remote::Remote;
+use super::services::Services;
+use super::shared::Handed;
 use crate::lock;
 use crate::metadata::random;
+use crate::names::Owner;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -214,7 +215,7 @@ impl Session {
                 lost(from, why)
             }
             Role::Greeted { from, .. } | Role::Asking { from } => lost(from, why),
-            Role::Stranger { .. } => lost(services.owner(), why),
+            Role::Stranger { .. } => lost(&services.control().own.owner, why),
         };
         if !matches!(self.role, Role::Inbound { .. } | Role::Outbound { .. }) {
             // It touches no memory, so nobody waits for it.
@@ -342,7 +343,7 @@ impl Session {
     ) -> Result<(), String> {
         let Role::Stranger { address } = self.role else { return Ok(()) };
         crate::metadata::check_name("name", &from.name)?;
-        let (keys, own) = (&services.control().keys, services.owner());
+        let (me, own) = (&services.control().own, &services.control().own.owner);
         if from.name == own.name {
             return Err(format!("this agent has the name {} too", from.name));
         }
@@ -350,7 +351,7 @@ impl Session {
         if let Some(to) = to.filter(|to| to != own) {
             return Err(format!("this is {own}, not {to}"));
         }
-        let key = keys.of_connection(named).ok_or(NO_TOKEN)?;
+        let key = me.key_of_connection(named).ok_or(NO_TOKEN)?;
         if !same(&key.knock(&nonce, &from), &knock) {
             return Err(differ(named).to_owned());
         }
@@ -372,13 +373,13 @@ impl Session {
         let Role::Greeted { from, nonces, named, .. } = &self.role else { return Ok(()) };
         let (from, nonces, named, control) =
             (from.clone(), nonces.each_ref(), *named, services.control());
-        let key = control.keys.of_connection(named).ok_or(NO_TOKEN)?;
+        let key = control.own.key_of_connection(named).ok_or(NO_TOKEN)?;
         if !same(&key.proof(handshake::Role::Maker, nonces, &from), &proof) {
             return Err(differ(named).to_owned());
         }
         // Metadata that is loaded here says what this agent's own key is.
         if let Some(secret) = services.secret_of(&from) {
-            let own = Key::of_agent(control.keys.token(), &secret);
+            let own = Key::of_agent(&control.own.token, &secret);
             if !same(&own.proof(handshake::Role::Identity, nonces, &from), &identity) {
                 return Err(format!("authentication failed: it is not {from}"));
             }

@@ -1,12 +1,11 @@
 //! Registered memory as kernels see it, for `kernels/include/warpverbs/nixl.h`.
 
-use crate::list::Owner;
+use crate::deadline::Deadline;
+use crate::names::{Owner, PathKind};
 use crate::path::network::Set;
-use crate::path::{PathKind, until};
 use crate::{Agent, AgentError, KernelAccess, Reason, Registration, RemoteMemory};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 use warpverbs_gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewError, ViewWaits, WaitRecord, local_view, remote_view,
 };
@@ -49,8 +48,7 @@ impl Agent {
         local: &[&Registration],
         remote: &[Option<&RemoteMemory>],
     ) -> Result<Views, AgentError> {
-        let inner = self.inner();
-        let deadline = inner.config.deadline;
+        let (gpu, deadline) = (&self.router().gpu, self.deadline());
         let mut peers: Vec<Reached> = Vec::new();
         let mut parts: Vec<Option<RemotePart>> = remote.iter().map(|_| None).collect();
         for (owner, entries) in by_owner(remote) {
@@ -62,7 +60,7 @@ impl Agent {
             }
             peers.push(reached);
         }
-        let waits = ViewWaits::new(&*inner.gpu, peers.len() as u32, deadline)?;
+        let waits = ViewWaits::new(&**gpu, peers.len() as u32, deadline)?;
         let mut keys = Vec::new();
         let mut own = Vec::new();
         for registration in local {
@@ -72,11 +70,11 @@ impl Agent {
             own.push(LocalPart { memory: registration.buffer().clone(), nic });
             keys.extend(key);
         }
-        let view = local_view(&*inner.gpu, &own, &waits).map_err(refused)?;
+        let view = local_view(&**gpu, &own, &waits).map_err(refused)?;
         // The keys stay as long as a kernel may use them.
         let local = keys.into_iter().fold(view, |view, key| view.keeping(key));
-        let remote = remote_view(&*inner.gpu, &parts, deadline).map_err(refused)?;
-        Ok(Views { local, remote, waits, gpu: inner.gpu.clone(), peers })
+        let remote = remote_view(&**gpu, &parts, deadline).map_err(refused)?;
+        Ok(Views { local, remote, waits, gpu: gpu.clone(), peers })
     }
 
     /// All of `memories`, which are one peer's, in one way.
@@ -85,8 +83,8 @@ impl Agent {
         owner: &Owner,
         memories: &[&RemoteMemory],
     ) -> Result<(Reached, Vec<RemoteWay>), AgentError> {
-        let peer = self.inner().peer_of(owner)?;
-        let until = until(Instant::now(), self.inner().config.deadline);
+        let peer = self.peers().peer_of(owner)?;
+        let deadline = Deadline::after(self.deadline());
         let access = |memory: &&RemoteMemory| self.kernel_access(memory);
         let found = memories.iter().map(access).collect::<Result<Vec<_>, _>>()?;
         let owner = owner.clone();
@@ -97,7 +95,7 @@ impl Agent {
             (false, _) => PathKind::Network,
         };
         let pairs = match way {
-            PathKind::Network => Some(peer.kernel_pairs.get(self.inner(), &peer, until)?),
+            PathKind::Network => Some(peer.kernel_pairs.get(&peer.asked(), &deadline)?),
             _ => None,
         };
         let qps: Vec<KernelPtr<Qp>> =
@@ -112,7 +110,7 @@ impl Agent {
                 }
                 // Other memory of this peer is reached through queue pairs alone.
                 KernelAccess::Direct(_) => {
-                    let range = memory.0.range(self.inner(), &peer, until)?;
+                    let range = self.router().range(&peer, &memory.0, &deadline)?;
                     range.region().ok_or_else(|| no_key(memory))?
                 }
             };

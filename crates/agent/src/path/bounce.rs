@@ -1,16 +1,15 @@
 //! A bounce buffer: host memory through which blocks pass between memory of a device and another
 //! process, of which the device copies one half while the CPU copies the other.
 
-use super::direct::{self, ENGINE_FROM};
-use super::{Limit, Pair};
-use crate::config::CopyBy;
-use crate::lock;
-use crate::prepared::{Part, Piece};
-use crate::{AgentError, Op};
+use super::copying::Copying;
+use super::{Cursor, Job, Limit};
+use crate::names::Op;
+use crate::plan::Piece;
+use crate::{AgentError, CopyBy, lock};
 use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, GpuKind, Launch, Place};
+use warpverbs_gpu::{Blocks, Buffer, GpuKind, Launch, Place};
 use warpverbs_mem::{Kind, Pending, ProcessPiece, Progress, Region, copy};
 
 /// Bytes of a half: few enough to stay in a cache of the CPU between the two copies.
@@ -23,12 +22,9 @@ const PIECES: usize = 1024;
 pub(super) struct Bounce {
     /// Both halves; one transfer at a time uses them.
     memory: Mutex<Buffer>,
-    gpu: Arc<dyn Gpu>,
     /// Whether kernels of the device reach it.
     by_kernel: bool,
-    copy_by: CopyBy,
-    kernel_blocks: Option<u32>,
-    deadline: Duration,
+    copying: Copying,
 }
 
 /// Pieces of a list that lie one behind the other in a half.
@@ -53,8 +49,7 @@ enum Copies {
 struct Cut<'a> {
     pieces: &'a [Piece],
     base: u64,
-    /// Of the first piece, bytes that are in earlier batches.
-    done: u64,
+    cursor: Cursor,
     /// How many batches there were.
     count: usize,
 }
@@ -62,21 +57,20 @@ struct Cut<'a> {
 /// One transfer.
 struct Run<'a> {
     bounce: &'a Bounce,
-    op: Op,
-    part: &'a Part,
+    job: &'a Job,
     memory: &'a Buffer,
     /// The local memory as kernels reach it, if they copy, and the lists of earlier posts.
     kernel: Option<(Buffer, &'a mut Vec<Blocks>)>,
 }
 
 impl Bounce {
-    /// For transfers of `pair`, unless both ends of the copy are host memory.
-    pub(super) fn new(pair: &Pair<'_>) -> Result<Option<Self>, AgentError> {
-        let (local, config, gpu) = (pair.local.region(), &pair.agent.config, &pair.agent.gpu);
+    /// For transfers of this memory, unless both ends of the copy are host memory.
+    pub(super) fn new(copying: &Copying, local: &Region) -> Result<Option<Self>, AgentError> {
+        let Copying { gpu, copy_by, .. } = copying;
         let by_kernel = match (local.kind(), gpu.info().kind) {
-            (Kind::Host, _) => config.copy_by == CopyBy::Kernel,
+            (Kind::Host, _) => *copy_by == CopyBy::Kernel,
             (Kind::Cuda(_), GpuKind::Cuda) | (Kind::Hip(_), GpuKind::Hip) => {
-                config.copy_by != CopyBy::Engine
+                *copy_by != CopyBy::Engine
             }
             _ => false,
         };
@@ -86,10 +80,7 @@ impl Bounce {
             Some(copier) => Buffer::of_region(copier.host_memory(len)?),
             None => return Ok(None),
         };
-        let (copy_by, kernel_blocks, deadline) =
-            (config.copy_by, config.kernel_blocks, config.deadline);
-        let (memory, gpu) = (Mutex::new(memory), gpu.clone());
-        Ok(Some(Self { memory, gpu, by_kernel, copy_by, kernel_blocks, deadline }))
+        Ok(Some(Self { memory: Mutex::new(memory), by_kernel, copying: copying.clone() }))
     }
 
     /// What is done here, for explanations.
@@ -100,47 +91,46 @@ impl Bounce {
         }
     }
 
-    /// Moves the pieces of `part`, whose memory in the other process begins at `base`. `transfer`
+    /// Moves the pieces of `job`, whose memory in the other process begins at `base`. `transfer`
     /// copies between the bounce buffer and that process.
     pub(super) fn run(
         &self,
-        op: Op,
-        part: &Part,
+        job: &Job,
         base: u64,
         limit: &Limit<'_>,
         mut transfer: impl FnMut(&Region, &[ProcessPiece]) -> Result<(), AgentError>,
     ) -> Result<(), AgentError> {
         let memory = self.turn(limit)?;
-        let mut lists = lock(&part.lists);
-        let kernel = self.kernel_view(part)?.map(|view| (view, &mut *lists));
-        let mut run = Run { bounce: self, op, part, memory: &memory, kernel };
-        let mut cut = Cut { pieces: &part.pieces, base, done: 0, count: 0 };
+        let mut lists = lock(&job.lists);
+        let kernel = self.kernel_view(job)?.map(|view| (view, &mut *lists));
+        let mut run = Run { bounce: self, job, memory: &memory, kernel };
+        let mut cut = Cut { pieces: &job.pieces, base, cursor: Cursor::default(), count: 0 };
         // Behind the memory, so that the copies end before another transfer uses it.
         let mut batches = [Batch::default(), Batch::default()];
         let mut half = 0;
         // For a WRITE the device copies one batch ahead of the CPU, for a READ behind it.
         let mut more = cut.next(&mut batches[0]);
-        if more && op == Op::Write {
+        if more && job.op == Op::Write {
             run.start(&mut batches[0], 0)?;
         }
         while more {
             limit.check()?;
             let (index, other) = (cut.count, 1 - half);
-            if op == Op::Write {
+            if job.op == Op::Write {
                 more = cut.next(&mut batches[other]);
                 if more {
                     run.start(&mut batches[other], index)?;
                 }
             }
-            batches[half].copies.land(part, limit)?;
+            batches[half].copies.land(job, limit)?;
             transfer(memory.region(), &batches[half].packed)?;
-            if op == Op::Read {
+            if job.op == Op::Read {
                 run.start(&mut batches[half], index - 1)?;
                 more = cut.next(&mut batches[other]);
             }
             half = other;
         }
-        batches.iter_mut().try_for_each(|batch| batch.copies.land(part, limit))
+        batches.iter_mut().try_for_each(|batch| batch.copies.land(job, limit))
     }
 
     /// Waits until no other transfer uses the memory.
@@ -156,15 +146,15 @@ impl Bounce {
     }
 
     /// The local memory as kernels reach it, if they are to copy this list.
-    fn kernel_view(&self, part: &Part) -> Result<Option<Buffer>, AgentError> {
-        let small = part.pieces.len() > 1 && part.bytes < ENGINE_FROM * part.pieces.len() as u64;
-        if !self.by_kernel || self.copy_by == CopyBy::Auto && !small {
+    fn kernel_view(&self, job: &Job) -> Result<Option<Buffer>, AgentError> {
+        let auto = self.copying.copy_by == CopyBy::Auto;
+        if !self.by_kernel || auto && !(job.pieces.len() > 1 && Copying::are_small(job)) {
             return Ok(None);
         }
-        match part.local.view.get(&part.local.buffer, &*self.gpu) {
+        match job.local.view.get(&job.local.buffer, &*self.copying.gpu) {
             Ok(view) => Ok(Some(view)),
-            Err(_) if self.copy_by == CopyBy::Auto => Ok(None),
-            Err(error) => Err(direct::failed(part, &error)),
+            Err(_) if auto => Ok(None),
+            Err(error) => Err(job.failed(&error)),
         }
     }
 }
@@ -176,19 +166,14 @@ impl Cut<'_> {
         let mut at = start;
         batch.local.clear();
         batch.packed.clear();
-        while let [first, rest @ ..] = self.pieces
-            && batch.packed.len() < PIECES
+        while batch.packed.len() < PIECES
             && at < start + HALF
+            && let Some(next) = self.cursor.take(self.pieces, start + HALF - at)
         {
-            let len = (first.len - self.done).min(start + HALF - at);
-            let remote = self.base + first.remote + self.done;
-            batch.local.push(first.local + self.done);
+            let (remote, len) = (self.base + next.remote, next.len);
+            batch.local.push(next.local);
             batch.packed.push(ProcessPiece { offset: at, remote, len });
             at += len;
-            self.done += len;
-            if self.done == first.len {
-                (self.pieces, self.done) = (rest, 0);
-            }
         }
         let any = !batch.packed.is_empty();
         self.count += usize::from(any);
@@ -199,14 +184,14 @@ impl Cut<'_> {
 impl Run<'_> {
     /// Starts the device's copies of batch number `index`.
     fn start(&mut self, batch: &mut Batch, index: usize) -> Result<(), AgentError> {
-        let Self { bounce, op, part, memory, kernel } = self;
+        let Self { bounce, job, memory, kernel } = self;
         let pieces = batch.local.iter().zip(&batch.packed);
         let Some((view, lists)) = kernel else {
             let mut pending = Vec::with_capacity(batch.packed.len());
-            let (local, memory) = (part.local.region(), memory.region());
+            let (local, memory) = (job.local.region(), memory.region());
             for (&here, packed) in pieces {
                 let len = packed.len as usize;
-                let copied = match op {
+                let copied = match job.op {
                     Op::Read => copy(local, here, memory, packed.offset, len),
                     Op::Write => copy(memory, packed.offset, local, here, len),
                 };
@@ -218,21 +203,15 @@ impl Run<'_> {
             return Ok(());
         };
         if lists.len() == index {
-            let side = |buffer, offset, stride| BlockSide { buffer, offset, stride };
-            let run = |(&here, packed): (&u64, &ProcessPiece)| {
-                let bytes = packed.len;
-                let (here, there) = (side(0, here, bytes), side(1, packed.offset, bytes));
-                let (to, from) = match op {
-                    Op::Read => (here, there),
-                    Op::Write => (there, here),
-                };
-                BlockRun { to, from, bytes, count: 1 }
+            let piece = |(&local, packed): (&u64, &ProcessPiece)| Piece {
+                local,
+                remote: packed.offset,
+                len: packed.len,
             };
-            let runs: Vec<_> = pieces.map(run).collect();
-            let blocks = Blocks::new(&*bounce.gpu, &[view.clone(), memory.clone()], &runs);
-            lists.push(blocks.map_err(|error| direct::failed(part, &error))?);
+            let buffers = [view.clone(), memory.clone()];
+            lists.push(bounce.copying.list(job, &buffers, pieces.map(piece))?);
         }
-        let launch = lists[index].copy(&*bounce.gpu, bounce.kernel_blocks, bounce.deadline)?;
+        let launch = bounce.copying.launch(&lists[index])?;
         batch.copies = Copies::Kernel(launch);
         Ok(())
     }
@@ -240,7 +219,7 @@ impl Run<'_> {
 
 impl Copies {
     /// Waits until all of them are done.
-    fn land(&mut self, part: &Part, limit: &Limit<'_>) -> Result<(), AgentError> {
+    fn land(&mut self, job: &Job, limit: &Limit<'_>) -> Result<(), AgentError> {
         let mut spins = 0u32;
         let mut copies = take(self);
         loop {
@@ -248,9 +227,7 @@ impl Copies {
                 Copies::None => true,
                 // Copies of one engine finish in order, so the last one stands for all.
                 Copies::Engine(pending) => pending.last().map_or(Ok(true), Pending::is_done)?,
-                Copies::Kernel(launch) => {
-                    launch.is_done().map_err(|error| direct::failed(part, &error))?
-                }
+                Copies::Kernel(launch) => launch.is_done().map_err(|error| job.failed(&error))?,
             };
             if done {
                 return Ok(());

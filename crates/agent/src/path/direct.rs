@@ -4,26 +4,22 @@
 //! GPUs one launch for the whole list, or a copy engine for a single small piece; between host memory
 //! and that of a GPU the launch for small pieces and a copy engine for large ones.
 
-use super::{Attempt, Flight, Limit, Pair, Path, PathKind, Started};
-use crate::config::CopyBy;
-use crate::lock;
+use super::copying::Copying;
+use super::{Cursor, Flight, Found, Job, Limit, Path, Started};
+use crate::control::Asked;
 use crate::memory::{KernelView, LocalMemory};
-use crate::peer::{Lease, Peer};
-use crate::prepared::Part;
-use crate::{AgentConfig, AgentError, Op};
+use crate::names::Op;
+use crate::remote::Lease;
+use crate::{AgentError, CopyBy, lock};
 use std::collections::VecDeque;
-use std::fmt::Display;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch};
+use std::time::Instant;
+use warpverbs_gpu::{Blocks, Buffer, Launch};
 use warpverbs_mem::{Kind, Pending, Progress, Region, copy, copy_on_host};
-use warpverbs_peer::Reason;
+use warpverbs_peer::RemoteRange;
 
 /// Bytes that are copied between two looks at whether the transfer is to go on.
 const STEP: u64 = 4 << 20;
-/// Between host memory and that of a GPU a copy engine moves pieces of at least this many bytes, on
-/// average, faster than a kernel: it has fewer and larger requests on the bus.
-pub(super) const ENGINE_FROM: u64 = 256 << 10;
 /// Between memories of GPUs a copy engine moves a single piece of at most this many bytes sooner than a
 /// kernel: its start costs 4 µs less. It has half of the rate.
 const ENGINE_TO: u64 = 4 << 20;
@@ -32,10 +28,7 @@ const IN_FLIGHT: usize = 128;
 
 struct Direct {
     place: Place,
-    gpu: Arc<dyn Gpu>,
-    copy_by: CopyBy,
-    kernel_blocks: Option<u32>,
-    deadline: Duration,
+    copying: Copying,
 }
 
 /// The peer's memory.
@@ -49,20 +42,19 @@ enum Place {
 impl Path for Direct {
     fn start(
         &self,
-        op: Op,
-        peer: &Arc<Peer>,
-        part: &Arc<Part>,
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         match &self.place {
             Place::Here(owner) => {
-                let owner = owner.upgrade().ok_or_else(|| part.remote.extent.deregistered())?;
+                let owner = owner.upgrade().ok_or_else(|| job.remote.extent.deregistered())?;
                 owner.check()?;
-                self.copy(op, part, (&owner.buffer, &owner.view), None, limit)
+                self.copy(job, (&owner.buffer, &owner.view), None, limit)
             }
             Place::Mapped(remote, view) => {
-                let lease = part.remote.lease(peer)?;
-                self.copy(op, part, (remote, view), Some(lease), limit)
+                let lease = job.remote.lease(&**peer)?;
+                self.copy(job, (remote, view), Some(lease), limit)
             }
         }
     }
@@ -71,81 +63,61 @@ impl Path for Direct {
 impl Direct {
     fn copy(
         &self,
-        op: Op,
-        part: &Arc<Part>,
+        job: &Arc<Job>,
         (remote, view): (&Buffer, &KernelView),
         lease: Option<Lease>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
-        let local = &part.local.buffer;
+        let (local, copying) = (&job.local.buffer, &self.copying);
         let on_host = |buffer: &Buffer| buffer.region().kind() == Kind::Host;
         let mixed = on_host(local) != on_host(remote);
-        let by_kernel = match self.copy_by {
-            CopyBy::Auto if mixed => part.bytes < ENGINE_FROM * part.pieces.len() as u64,
+        let by_kernel = match copying.copy_by {
+            CopyBy::Auto if mixed => Copying::are_small(job),
             CopyBy::Auto if on_host(local) => false,
-            CopyBy::Auto => part.pieces.len() > 1 || part.bytes > ENGINE_TO,
+            CopyBy::Auto => job.pieces.len() > 1 || job.bytes > ENGINE_TO,
             CopyBy::Kernel => true,
             CopyBy::Engine => false,
         };
         if !by_kernel && !mixed {
-            return one_by_one(op, part, remote, lease, limit);
+            return one_by_one(job, remote, lease, limit);
         }
         // A copy engine, too, is faster where the host memory is registered with the driver.
-        let views = part.local.view.get(local, &*self.gpu).and_then(|local| {
-            let remote = view.get(remote, &*self.gpu)?;
+        let views = job.local.view.get(local, &*copying.gpu).and_then(|local| {
+            let remote = view.get(remote, &*copying.gpu)?;
             Ok([local, remote])
         });
         match views {
             Ok(views) if by_kernel => {
-                let list = self.list(op, part, &views)?;
-                let launch = list.copy(&*self.gpu, self.kernel_blocks, self.deadline)?;
-                let (launch, part) = (Some(launch), part.clone());
-                Ok(Started::Flight(Box::new(Kernel { launch, part, _lease: lease })))
+                let launch = Some(copying.launch(&self.list(job, &views)?)?);
+                let job = job.clone();
+                Ok(Started::Flight(Box::new(Kernel { launch, job, _lease: lease })))
             }
-            Err(error) if self.copy_by == CopyBy::Kernel => Err(failed(part, &error)),
-            _ => one_by_one(op, part, remote, lease, limit),
+            Err(error) if copying.copy_by == CopyBy::Kernel => Err(job.failed(&error)),
+            _ => one_by_one(job, remote, lease, limit),
         }
     }
 
-    /// The list as the kernel takes it, which the part keeps for the next post.
-    fn list(&self, op: Op, part: &Part, buffers: &[Buffer; 2]) -> Result<Blocks, AgentError> {
-        let mut lists = lock(&part.lists);
-        if let [blocks] = &lists[..] {
-            return Ok(blocks.clone());
+    /// The list as the kernel takes it, which the job keeps for the next post.
+    fn list(&self, job: &Job, buffers: &[Buffer; 2]) -> Result<Blocks, AgentError> {
+        let mut lists = lock(&job.lists);
+        if lists.is_empty() {
+            lists.push(self.copying.list(job, buffers, job.pieces.iter().copied())?);
         }
-        let side = |buffer, offset, stride| BlockSide { buffer, offset, stride };
-        let run = |piece: &crate::prepared::Piece| {
-            let (here, there) = (side(0, piece.local, piece.len), side(1, piece.remote, piece.len));
-            let (to, from) = match op {
-                Op::Read => (here, there),
-                Op::Write => (there, here),
-            };
-            BlockRun { to, from, bytes: piece.len, count: 1 }
-        };
-        let runs: Vec<_> = part.pieces.iter().map(run).collect();
-        let blocks = Blocks::new(&*self.gpu, buffers, &runs);
-        let blocks = blocks.map_err(|error| failed(part, &error))?;
-        lists.push(blocks.clone());
-        Ok(blocks)
+        Ok(lists[0].clone())
     }
-}
-
-pub(super) fn failed(part: &Part, cause: &dyn Display) -> AgentError {
-    let (peer, cause) = (part.remote.extent.owner.to_string(), cause.to_string());
-    AgentError::Path { path: part.route.kind, peer, cause }
 }
 
 /// A launch that copies a whole list.
 struct Kernel {
     launch: Option<Launch>,
-    part: Arc<Part>,
+    job: Arc<Job>,
     _lease: Option<Lease>,
 }
 
 impl Flight for Kernel {
     fn poll(&mut self) -> Result<bool, AgentError> {
         let Some(launch) = &mut self.launch else { return Ok(true) };
-        let done = launch.is_done().map_err(|error| failed(&self.part, &error));
+        let done = launch.is_done().map_err(|error| self.job.failed(&error));
         if !matches!(done, Ok(false)) {
             self.launch = None;
         }
@@ -167,19 +139,17 @@ impl Drop for Kernel {
 
 /// Copies by the CPU, or by the copy engine of whichever side is no host memory.
 fn one_by_one(
-    op: Op,
-    part: &Arc<Part>,
+    job: &Arc<Job>,
     remote: &Buffer,
     lease: Option<Lease>,
     limit: &Limit<'_>,
 ) -> Result<Started, AgentError> {
-    let (part, remote) = (part.clone(), remote.region().clone());
-    let on_host = (part.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
+    let (job, remote) = (job.clone(), remote.region().clone());
+    let on_host = (job.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
     let copies = Copies {
-        op,
-        part,
+        job,
         remote,
-        at: (0, 0),
+        cursor: Cursor::default(),
         in_flight: VecDeque::new(),
         cancelled: false,
         _lease: lease,
@@ -192,11 +162,10 @@ fn one_by_one(
 
 /// Copies of one piece after the other, of which an engine is given several at a time.
 struct Copies {
-    op: Op,
-    part: Arc<Part>,
+    job: Arc<Job>,
     remote: Region,
-    /// The next piece, and how much of it has been started.
-    at: (usize, u64),
+    /// What has been started.
+    cursor: Cursor,
     /// In the order of their start. Dropping one waits for it, so this comes before the lease.
     in_flight: VecDeque<Pending>,
     cancelled: bool,
@@ -209,16 +178,10 @@ type Step<'a> = ((&'a Region, u64), (&'a Region, u64), usize);
 impl Copies {
     /// The next copy, if there is one.
     fn step(&mut self) -> Option<Step<'_>> {
-        let piece = self.part.pieces.get(self.at.0)?;
-        let done = self.at.1;
-        let len = (piece.len - done).min(STEP);
-        self.at = match done + len == piece.len {
-            true => (self.at.0 + 1, 0),
-            false => (self.at.0, done + len),
-        };
-        let here = (self.part.local.region(), piece.local + done);
-        let there = (&self.remote, piece.remote + done);
-        Some(match self.op {
+        let next = self.cursor.take(&self.job.pieces, STEP)?;
+        let (here, there) = ((self.job.local.region(), next.local), (&self.remote, next.remote));
+        let len = next.len;
+        Some(match self.job.op {
             Op::Read => (here, there, len as usize),
             Op::Write => (there, here, len as usize),
         })
@@ -265,50 +228,47 @@ impl Flight for Copies {
     }
 }
 
-fn direct(pair: &Pair<'_>, place: Place) -> Box<dyn Path> {
-    let (gpu, config) = (pair.agent.gpu.clone(), &pair.agent.config);
-    let AgentConfig { copy_by, kernel_blocks, deadline, .. } = *config;
-    Box::new(Direct { place, gpu, copy_by, kernel_blocks, deadline })
+/// To memory of another agent of this process.
+pub(crate) fn same_process(
+    copying: &Copying,
+    local: &LocalMemory,
+    remote: &Arc<LocalMemory>,
+) -> Found {
+    reachable(local, &remote.buffer)?;
+    let (place, copying) = (Place::Here(Arc::downgrade(remote)), copying.clone());
+    Ok((Box::new(Direct { place, copying }), String::new()))
 }
 
-pub(super) fn same_process(pair: &Pair<'_>) -> Attempt {
-    let no = |why: &str| vec![Reason::new(PathKind::SameProcess.to_string(), why)];
-    let Some(owner) = &pair.peer.here else { return Err(no("the peer is another process")) };
-    let owner = owner.upgrade().ok_or_else(|| no("the peer's agent has ended"))?;
-    let memory = owner.memory(pair.remote.extent.id).map_err(|error| no(&error.to_string()))?;
-    reachable(pair, PathKind::SameProcess, &memory.buffer)?;
-    Ok((direct(pair, Place::Here(Arc::downgrade(&memory))), String::new()))
-}
-
-pub(super) fn mapped(pair: &Pair<'_>) -> Attempt {
-    let no = |error| vec![Reason::new(PathKind::Mapped.to_string(), error)];
-    let range = pair.remote.range(pair.agent, pair.peer, pair.until).map_err(no)?;
+/// To memory of a peer that is mapped here. By the connection to the peer it can take the memory back.
+pub(crate) fn mapped(
+    copying: &Copying,
+    local: &LocalMemory,
+    range: &RemoteRange,
+    connect: impl FnOnce() -> Result<(), AgentError>,
+) -> Found {
     let decision = range.decision();
     let Some(remote) = range.mapped() else {
-        let named = |reason: &Reason| Reason::new(PathKind::Mapped.to_string(), reason);
-        return Err(decision.not_better.iter().map(named).collect());
+        return Err(decision.not_better.iter().map(ToString::to_string).collect());
     };
-    reachable(pair, PathKind::Mapped, remote)?;
-    let on_host = |region: &Region| region.kind() == Kind::Host;
-    if on_host(remote.region()) && !on_host(pair.local.region()) {
+    reachable(local, remote)?;
+    let kind = local.region().kind();
+    if remote.region().kind() == Kind::Host && kind != Kind::Host {
         // The driver would have to register memory that belongs to another process.
-        let why = format!("{} does not reach host memory of others", pair.local.region().kind());
-        return Err(vec![Reason::new(PathKind::Mapped.to_string(), why)]);
+        return Err(vec![format!("{kind} does not reach host memory of others")]);
     }
-    // The peer has to be able to take the memory back.
-    pair.agent.connect(pair.peer, pair.left()).map_err(no)?;
-    Ok((direct(pair, Place::Mapped(remote.clone(), KernelView::default())), decision.by.clone()))
+    connect().map_err(|error| vec![error.to_string()])?;
+    let place = Place::Mapped(remote.clone(), KernelView::default());
+    Ok((Box::new(Direct { place, copying: copying.clone() }), decision.by.clone()))
 }
 
 /// Whether the CPU or a copy engine gets from one to the other.
-fn reachable(pair: &Pair<'_>, kind: PathKind, remote: &Buffer) -> Result<(), Vec<Reason>> {
-    let (local, remote) = (pair.local.region(), remote.region());
+fn reachable(local: &LocalMemory, remote: &Buffer) -> Result<(), Vec<String>> {
+    let (local, remote) = (local.region(), remote.region());
     let host = [local, remote].iter().all(|region| region.kind() == Kind::Host);
     match host || local.copier().is_some() || remote.copier().is_some() {
         true => Ok(()),
         false => {
-            let why = format!("no engine copies between {} and {}", local.kind(), remote.kind());
-            Err(vec![Reason::new(kind.to_string(), why)])
+            Err(vec![format!("no engine copies between {} and {}", local.kind(), remote.kind())])
         }
     }
 }

@@ -1,100 +1,99 @@
-//! Ways from memory to memory, behind one trait, and the choice among them.
+//! Ways from memory to memory behind one trait. Each is a room of its own: it sees the job, a peer that
+//! can be asked something, and what it was made with.
 
 mod bounce;
+mod copying;
 mod direct;
-mod explain;
 pub(crate) mod network;
 mod process;
 pub(crate) mod tcp;
+mod wired;
 
-pub use explain::{Estimate, Explanation};
+pub(crate) use copying::Copying;
+pub(crate) use direct::{mapped, same_process};
+pub(crate) use process::process_copy;
 
-use crate::inner::Inner;
-use crate::list::Owner;
-use crate::lock;
+use crate::AgentError;
+use crate::control::Asked;
+use crate::deadline::Deadline;
 use crate::memory::LocalMemory;
-use crate::metadata::Place;
-use crate::peer::{Peer, PeerMemory};
-use crate::prepared::Part;
-use crate::{AgentError, Op};
-use explain::Rate;
-use std::fmt;
-use std::sync::Arc;
+use crate::names::{Op, Owner, PathKind};
+use crate::plan::Piece;
+use crate::remote::PeerMemory;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use warpverbs_peer::Reason;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-/// Why a path is not tried.
-pub(crate) const EXCLUDED: &str = "excluded by the configuration";
-
-/// A way from memory to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PathKind {
-    /// Both are in this process.
-    SameProcess,
-    /// The peer's memory is mapped into this process.
-    Mapped,
-    /// The kernel copies from process to process.
-    ProcessCopy,
-    /// Queue pairs of a NIC.
-    Network,
-    /// TCP sockets, into device memory where the peer's NIC can.
-    Tcp,
+/// The part of a transfer that is between one local memory and one of the peer.
+pub(crate) struct Job {
+    pub(crate) op: Op,
+    /// Which path it is given to.
+    pub(crate) kind: PathKind,
+    pub(crate) local: Arc<LocalMemory>,
+    pub(crate) remote: Arc<PeerMemory>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) bytes: u64,
+    /// Where kernels copy: the pieces in memory that they read, from the first post on; several lists
+    /// if each is copied by a launch of its own.
+    pub(crate) lists: Mutex<Vec<warpverbs_gpu::Blocks>>,
 }
 
-impl PathKind {
-    /// All of them, the best first.
-    pub const ALL: [Self; 5] =
-        [Self::SameProcess, Self::Mapped, Self::ProcessCopy, Self::Network, Self::Tcp];
-}
-
-impl fmt::Display for PathKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SameProcess => "same process",
-            Self::Mapped => "mapped memory",
-            Self::ProcessCopy => "process copy",
-            Self::Network => "network",
-            Self::Tcp => "TCP",
-        })
+impl Job {
+    /// Its path has failed.
+    pub(crate) fn failed(&self, cause: &dyn Display) -> AgentError {
+        failed(self.kind, &self.remote.extent.owner, cause)
     }
 }
 
-/// A deadline for which no clock is long enough.
-const FAR: Duration = Duration::from_secs(u32::MAX as u64);
+fn failed(path: PathKind, peer: &Owner, cause: &dyn Display) -> AgentError {
+    AgentError::Path { path, peer: peer.to_string(), cause: cause.to_string() }
+}
 
-/// `deadline` after `start`, or as late as a clock can tell.
-pub(crate) fn until(start: Instant, deadline: Duration) -> Instant {
-    start.checked_add(deadline).unwrap_or_else(|| start + FAR)
+/// How far a path has come with the pieces of a job.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    piece: usize,
+    done: u64,
+}
+
+impl Cursor {
+    /// What is next: of one piece, at most so many bytes.
+    #[inline]
+    fn next(&self, pieces: &[Piece], most: u64) -> Option<Piece> {
+        let piece = pieces.get(self.piece)?;
+        let (local, remote) = (piece.local + self.done, piece.remote + self.done);
+        Some(Piece { local, remote, len: (piece.len - self.done).min(most) })
+    }
+
+    /// Goes past bytes of the piece that is next.
+    #[inline]
+    fn pass(&mut self, pieces: &[Piece], bytes: u64) {
+        self.done += bytes;
+        if pieces.get(self.piece).is_some_and(|piece| piece.len == self.done) {
+            (self.piece, self.done) = (self.piece + 1, 0);
+        }
+    }
+
+    /// [`Cursor::next`], and goes past it.
+    #[inline]
+    fn take(&mut self, pieces: &[Piece], most: u64) -> Option<Piece> {
+        let next = self.next(pieces, most)?;
+        self.pass(pieces, next.len);
+        Some(next)
+    }
 }
 
 /// How long a post may go on.
 pub(crate) struct Limit<'a> {
     cancel: &'a AtomicBool,
-    posted: Instant,
-    deadline: Duration,
+    pub(crate) deadline: Deadline,
     peer: &'a Owner,
 }
 
 impl<'a> Limit<'a> {
-    pub(crate) fn new(
-        cancel: &'a AtomicBool,
-        posted: Instant,
-        deadline: Duration,
-        peer: &'a Owner,
-    ) -> Self {
-        Self { cancel, posted, deadline, peer }
-    }
-
-    /// When it ends.
-    pub(crate) fn until(&self) -> Instant {
-        until(self.posted, self.deadline)
-    }
-
-    /// How long that is from now.
-    pub(crate) fn left(&self) -> Duration {
-        self.deadline.saturating_sub(self.posted.elapsed())
+    pub(crate) fn new(cancel: &'a AtomicBool, deadline: Deadline, peer: &'a Owner) -> Self {
+        Self { cancel, deadline, peer }
     }
 
     /// Whether to go on.
@@ -102,11 +101,8 @@ impl<'a> Limit<'a> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(AgentError::Cancelled);
         }
-        match self.posted.elapsed() > self.deadline {
-            true => {
-                let (what, after) = (format!("transfer with {}", self.peer), self.deadline);
-                Err(AgentError::Timeout { what, after })
-            }
+        match self.deadline.is_over() {
+            true => Err(self.deadline.late(format!("transfer with {}", self.peer))),
             false => Ok(()),
         }
     }
@@ -114,19 +110,21 @@ impl<'a> Limit<'a> {
 
 /// A way that can be taken.
 pub(crate) trait Path: Send + Sync {
-    /// Moves the pieces of `part`, or begins to. Between pieces it looks at `limit`, and what it needs and
+    /// Moves the pieces of `job`, or begins to. Between pieces it looks at `limit`, and what it needs and
     /// is not there yet is made by its end.
     /// The peer holds its paths, so a path does not hold its peer.
     ///
-    /// After an error nothing of this part is under way.
+    /// After an error nothing of this job is under way.
     fn start(
         &self,
-        op: Op,
-        peer: &Arc<Peer>,
-        part: &Arc<Part>,
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError>;
 }
+
+/// A way with how it came about, or every reason against it.
+pub(crate) type Found = Result<(Box<dyn Path>, String), Vec<String>>;
 
 /// How far a path has come.
 pub(crate) enum Started {
@@ -156,96 +154,4 @@ pub(crate) trait Flight: Send {
     /// Begins no more. What is under way may end by itself until then, and is ended by force later.
     /// The first call counts.
     fn cancel(&mut self, until: Instant);
-}
-
-/// The way that was chosen for a pair of memories, and why.
-pub(crate) struct Route {
-    pub(crate) kind: PathKind,
-    pub(crate) path: Box<dyn Path>,
-    /// How it came about; may be empty.
-    pub(crate) by: String,
-    /// Better ways, and why not.
-    pub(crate) tried: Vec<Reason>,
-    pub(crate) rate: Rate,
-    /// Whether it should be about as fast as the memory of this machine.
-    pub(crate) same_machine: bool,
-}
-
-/// What a way needs to be tried.
-pub(crate) struct Pair<'a> {
-    pub(crate) agent: &'a Arc<Inner>,
-    pub(crate) local: &'a Arc<LocalMemory>,
-    pub(crate) peer: &'a Arc<Peer>,
-    pub(crate) remote: &'a Arc<PeerMemory>,
-    /// By when.
-    pub(crate) until: Instant,
-}
-
-/// A way with how it came about, or every reason against it.
-type Attempt = Result<(Box<dyn Path>, String), Vec<Reason>>;
-
-impl Pair<'_> {
-    fn attempt(&self, kind: PathKind) -> Attempt {
-        if !self.agent.config.allows(kind) {
-            return Err(vec![Reason::new(kind.to_string(), EXCLUDED)]);
-        }
-        match kind {
-            PathKind::SameProcess => direct::same_process(self),
-            PathKind::Mapped => direct::mapped(self),
-            PathKind::ProcessCopy => process::process_copy(self),
-            PathKind::Network => network::network(self),
-            PathKind::Tcp => tcp::tcp(self),
-        }
-    }
-
-    fn same_machine(&self) -> bool {
-        let (own, peer) = (&self.agent.contact.introduction, &self.peer.contact.introduction);
-        !own.identity.boot_id.is_empty() && own.identity.boot_id == peer.identity.boot_id
-    }
-
-    /// How long that is from now.
-    fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
-    /// The best way. It is looked for once; where there is none, every time.
-    pub(crate) fn route(&self) -> Result<Arc<Route>, AgentError> {
-        let place = self.local.region().kind().into();
-        let made = lock(&self.remote.routes).entry(place).or_default().clone();
-        let late = || {
-            let what = format!("a path to {:?} of {}", self.remote.extent.label, self.peer.owner);
-            AgentError::Timeout { what, after: self.agent.config.deadline }
-        };
-        made.get_or_make(self.until, || self.choose(place), late)
-    }
-
-    fn choose(&self, place: Place) -> Result<Arc<Route>, AgentError> {
-        let mut tried = Vec::new();
-        for kind in PathKind::ALL {
-            match self.attempt(kind) {
-                Ok((path, by)) => {
-                    let (rate, same_machine) = (Rate::default(), self.same_machine());
-                    let route = Route { kind, path, by, tried, rate, same_machine };
-                    let route = Arc::new(route);
-                    tracing::info!(
-                        local = %self.local.extent.label,
-                        remote = %self.remote.extent.label,
-                        peer = %self.peer.owner,
-                        route = %route.text(),
-                        "path chosen"
-                    );
-                    return Ok(route);
-                }
-                Err(reasons) => tried.extend(reasons),
-            }
-        }
-        Err(AgentError::NoPath {
-            local: format!("{place} {:?}", self.local.extent.label),
-            remote: format!(
-                "{} {:?} of {}",
-                self.remote.info.place, self.remote.extent.label, self.peer.owner
-            ),
-            tried,
-        })
-    }
 }

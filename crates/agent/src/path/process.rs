@@ -2,15 +2,16 @@
 //! here goes through a [bounce buffer](super::bounce).
 
 use super::bounce::Bounce;
-use super::direct::failed;
-use super::{Attempt, Limit, Pair, Path, PathKind, Started};
-use crate::peer::Peer;
-use crate::prepared::Part;
-use crate::proof;
-use crate::{AgentError, Op};
+use super::copying::Copying;
+use super::{Cursor, Found, Job, Limit, Path, Started};
+use crate::AgentError;
+use crate::control::Asked;
+use crate::memory::LocalMemory;
+use crate::names::{Op, Place};
+use crate::plan::Piece;
+use crate::remote::{PeerMemory, Proven};
 use std::sync::Arc;
 use warpverbs_mem::{Direction, Kind, Process, ProcessError, ProcessPiece, Region};
-use warpverbs_peer::Reason;
 
 /// Bytes between two looks at whether the transfer is to go on.
 const STEP: u64 = 4 << 20;
@@ -28,41 +29,35 @@ struct ProcessCopy {
 impl Path for ProcessCopy {
     fn start(
         &self,
-        op: Op,
-        peer: &Arc<Peer>,
-        part: &Arc<Part>,
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
-        let direction = match op {
+        let direction = match job.op {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
         };
         // The peer keeps its memory in place until this process has agreed that it is deregistered,
         // which it does only while there is no lease.
-        let _lease = part.remote.lease(peer)?;
+        let _lease = job.remote.lease(&**peer)?;
         if let Some(bounce) = &self.bounce {
             let transfer = |memory: &Region, pieces: &[ProcessPiece]| {
-                self.transfer(direction, part, memory, pieces)
+                self.transfer(direction, job, memory, pieces)
             };
-            bounce.run(op, part, self.base, limit, transfer)?;
+            bounce.run(job, self.base, limit, transfer)?;
             return Ok(Started::Done);
         }
-        let mut batch = Batch { path: self, direction, part, pieces: Vec::new(), bytes: 0 };
-        if let [piece] = &part.pieces[..]
+        let mut batch = Batch { path: self, direction, job, pieces: Vec::new(), bytes: 0 };
+        if let [piece] = &job.pieces[..]
             && piece.len <= STEP
         {
-            batch.copy(&[self.piece(piece.local, piece.remote, piece.len)])?;
+            batch.copy(&[self.piece(piece)])?;
             return Ok(Started::Done);
         }
-        batch.pieces.reserve_exact(BATCH.min(part.pieces.len() + 1));
-        for piece in &part.pieces {
-            let mut done = 0;
-            while done < piece.len {
-                let step = (piece.len - done).min(STEP);
-                let next = self.piece(piece.local + done, piece.remote + done, step);
-                batch.push(next, limit)?;
-                done += step;
-            }
+        batch.pieces.reserve_exact(BATCH.min(job.pieces.len() + 1));
+        let mut cursor = Cursor::default();
+        while let Some(next) = cursor.take(&job.pieces, STEP) {
+            batch.push(self.piece(&next), limit)?;
         }
         batch.flush()?;
         Ok(Started::Done)
@@ -70,21 +65,22 @@ impl Path for ProcessCopy {
 }
 
 impl ProcessCopy {
-    fn piece(&self, offset: u64, remote: u64, len: u64) -> ProcessPiece {
+    fn piece(&self, piece: &Piece) -> ProcessPiece {
+        let Piece { local: offset, remote, len } = *piece;
         ProcessPiece { offset, remote: self.base + remote, len }
     }
 
     fn transfer(
         &self,
         direction: Direction,
-        part: &Part,
+        job: &Job,
         local: &Region,
         pieces: &[ProcessPiece],
     ) -> Result<(), AgentError> {
         self.process.copy(direction, local, pieces).map_err(|error| match error {
             ProcessError::Memory(error) => error.into(),
             // Of a process that has just ended this is the first sign.
-            error => failed(part, &error),
+            error => job.failed(&error),
         })
     }
 }
@@ -92,7 +88,7 @@ impl ProcessCopy {
 struct Batch<'a> {
     path: &'a ProcessCopy,
     direction: Direction,
-    part: &'a Part,
+    job: &'a Job,
     pieces: Vec<ProcessPiece>,
     bytes: u64,
 }
@@ -116,24 +112,29 @@ impl Batch<'_> {
     }
 
     fn copy(&self, pieces: &[ProcessPiece]) -> Result<(), AgentError> {
-        self.path.transfer(self.direction, self.part, self.part.local.region(), pieces)
+        self.path.transfer(self.direction, self.job, self.job.local.region(), pieces)
     }
 }
 
-pub(super) fn process_copy(pair: &Pair<'_>) -> Attempt {
-    let no = |why: String| vec![Reason::new(PathKind::ProcessCopy.to_string(), why)];
-    proof::may_copy(pair.agent, pair.peer).map_err(no)?;
-    let local = pair.local.region();
-    let reached = local.kind() == Kind::Host || local.copier().is_some();
-    if pair.remote.info.place != Kind::Host.into() || !reached {
-        return Err(no(format!("from {} memory to {}", local.kind(), pair.remote.info.place)));
+/// To memory of the peer that it has proven to have. The connection that brought the proof is also the one
+/// by which the peer takes its memory back.
+pub(crate) fn process_copy(
+    copying: &Copying,
+    local: &LocalMemory,
+    remote: &PeerMemory,
+    proven: impl FnOnce() -> Result<Arc<Proven>, AgentError>,
+) -> Found {
+    let no = |why: String| vec![why];
+    let (kind, place) = (local.region().kind(), remote.info.place);
+    let reached = kind == Kind::Host || local.region().copier().is_some();
+    if place != Place::Host || !reached {
+        return Err(no(format!("from {kind} memory to {place}")));
     }
-    // The connection that brings it is also the one by which the peer takes its memory back.
-    let proven = pair.remote.proven(pair.agent, pair.peer, pair.until);
-    let proven = proven.map_err(|error| no(error.to_string()))?;
-    let process = proven.process().map_err(no)?.clone();
-    let bounce = Bounce::new(pair).map_err(|error| no(format!("the bounce buffer: {error}")))?;
+    let proven = proven().map_err(|error| no(error.to_string()))?;
+    let process = proven.process.clone().map_err(no)?;
+    let bounce = Bounce::new(copying, local.region());
+    let bounce = bounce.map_err(|error| no(format!("the bounce buffer: {error}")))?;
     let by = bounce.as_ref().map_or("", Bounce::explain).to_owned();
-    let base = pair.remote.info.addr;
+    let base = remote.info.addr;
     Ok((Box::new(ProcessCopy { process, base, bounce }), by))
 }

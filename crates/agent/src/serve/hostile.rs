@@ -2,14 +2,13 @@
 //! go on meanwhile. Progress is what is looked at, not time.
 
 use super::*;
-use crate::control::connect::{Blocking, Wanted, establish};
-use crate::control::frame::Frame;
-use crate::control::handshake::Key;
-use crate::control::limit::Limit;
+use crate::control::{Blocking, Frame, Identity, Key, Wanted, establish};
+use crate::deadline::Deadline;
 use crate::{Agent, AgentConfig};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 const TOKEN: &str = "the job's";
@@ -22,14 +21,15 @@ fn agent(name: &str) -> Agent {
 
 /// A connection whose handshake is done, to do with as a test likes. `from` owns nothing else of it.
 fn hostile(from: &Agent, to: &Agent, named: bool) -> (Blocking, u32) {
-    let secret = to.inner().contact.secret.clone();
+    let secret = to.desk().control.own.secret.clone();
     let key = match named {
         true => Key::of_agent(TOKEN.as_bytes(), &secret),
         false => Key::of_job(TOKEN.as_bytes()).unwrap(),
     };
-    let wanted = Wanted { key, to: named.then_some(&to.inner().owner) };
-    let limit = ("target", Limit::new(SOON), SOON);
-    let (stream, (_, credits)) = establish(&**from.inner(), to.address(), limit, &wanted).unwrap();
+    let wanted = Wanted { key, to: named.then_some(&to.desk().control.own.owner) };
+    let limit = ("target", Deadline::after(SOON), SOON);
+    let (stream, (_, credits)) =
+        establish(&from.desk().control.own, to.address(), limit, &wanted).unwrap();
     (stream, credits)
 }
 
@@ -127,7 +127,7 @@ fn answers_that_nobody_reads_stop_the_reading() {
             // The buffers of both sockets, and what the agent reads before it stops.
             assert!(written.load(Ordering::Relaxed) < 64 << 20);
         }
-        let held = target.inner().control.held();
+        let held = target.desk().control.held();
         assert!(held < 8 << 20, "{held} bytes");
     }
 }
@@ -141,43 +141,15 @@ fn nobody_takes_the_room_of_another_agent() {
     target.load_metadata(&honest.metadata().unwrap()).unwrap();
     // The thief has the target's metadata, and says that it is the honest one.
     thief.fetch_metadata(target.address(), SOON).unwrap();
-    let disguised = Disguised { as_agent: honest.inner(), has: thief.inner() };
-    let key = Key::of_agent(TOKEN.as_bytes(), &target.inner().contact.secret);
-    let wanted = Wanted { key, to: Some(&target.inner().owner) };
-    let limit = ("target", Limit::new(SOON), SOON);
+    let owner = honest.desk().control.own.owner.clone();
+    let disguised = Identity { owner, ..thief.desk().control.own.clone() };
+    let key = Key::of_agent(TOKEN.as_bytes(), &target.desk().control.own.secret);
+    let wanted = Wanted { key, to: Some(&target.desk().control.own.owner) };
+    let limit = ("target", Deadline::after(SOON), SOON);
     let refused = establish(&disguised, target.address(), limit, &wanted).err().unwrap();
     assert!(refused.to_string().contains("it is not honest"), "{refused}");
     for round in 0..4u8 {
         honest.notify("target", &[round], SOON).unwrap();
-    }
-}
-
-/// An agent that gives itself the name and the start of another one.
-struct Disguised<'a> {
-    as_agent: &'a Inner,
-    has: &'a Inner,
-}
-
-impl Services for Disguised<'_> {
-    fn control(&self) -> &Control {
-        &self.has.control
-    }
-    fn owner(&self) -> &Owner {
-        &self.as_agent.owner
-    }
-    fn answer(&self, _: &Arc<Link>, _: &Owner, _: Service, _: &[u8]) -> Result<Arc<[u8]>, String> {
-        Err("it answers nothing".to_owned())
-    }
-    fn live(&self) -> Vec<u32> {
-        Vec::new()
-    }
-    fn secret_of(&self, _: &Owner) -> Option<Secret> {
-        None
-    }
-    fn lost(&self, _: &Link) {}
-    fn closed(&self, _: &Link) {}
-    fn take_memories(&self) -> Vec<Arc<dyn Revoked>> {
-        Vec::new()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Connections of agents in one process.
 
 use super::*;
-use crate::control::connect;
-use crate::control::limit::Limit;
+use crate::control::{Remote, ask, make};
+use crate::deadline::Deadline;
 use crate::metadata::{Contact, Metadata};
 use crate::{Agent, AgentConfig, EncodingError, Generation, Op, PathKind, PostOptions, State};
-use std::net::TcpListener;
-use std::sync::atomic::Ordering;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use warpverbs_transport::Context;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -28,13 +29,13 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
             (a.register(vec![7; 8], "m").unwrap(), b.register(vec![0; 8], "m").unwrap());
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
-        let write = a.initialize(Op::Write, &lists.0, &lists.1).unwrap();
-        let peer = a.inner().peer("b").unwrap();
+        let write = a.transfer(Op::Write, &lists.0, &lists.1).unwrap();
+        let peer = a.peers().peer("b").unwrap();
         for _ in 0..10 {
             write.post(PostOptions::new()).unwrap();
             assert_eq!(write.wait(SOON).unwrap(), State::Done);
             let remote: Arc<dyn Remote> = peer.clone();
-            drop(connect::make(&**a.inner(), &remote, Limit::new(SOON)).unwrap());
+            drop(make(&a.desk().control, &remote, Deadline::after(SOON)).unwrap());
             a.notify("b", b"", SOON).unwrap();
             assert!(b.wait_notification(SOON).is_ok());
         }
@@ -44,11 +45,12 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
 #[test]
 fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
     let (a, b) = agents(PathKind::Network);
-    let ask = |service| connect::ask(&**a.inner(), b.address(), SOON, service, &[]);
-    assert!(ask(Service::Fetch).is_ok());
+    let own = &a.desk().control.own;
+    let asked = |service| ask(own, b.address(), SOON, service, &[]);
+    assert!(asked(Service::Fetch).is_ok());
     let others = [Service::Pairs, Service::Tcp, Service::TcpKey, Service::Stream];
     for service in others.into_iter().chain([Service::Prove, Service::EndPairs]) {
-        let refused = ask(service).unwrap_err().to_string();
+        let refused = asked(service).unwrap_err().to_string();
         assert!(refused.contains("wants no agent by name"), "{refused}");
     }
 }
@@ -113,12 +115,12 @@ fn a_start_from_the_future_keeps_nobody_out() {
     b.notify("a", b"still here", SOON).unwrap();
     // Whose start runs is not replaced by what comes by a connection, whatever its clock says.
     let from = Owner { name: "a".into(), generation: Generation::of(u64::MAX, 1) };
-    let stale = b.inner().load_brought(&future, &from).unwrap_err();
+    let stale = b.peers().load_brought(&future, &from).unwrap_err();
     assert!(matches!(stale, AgentError::Stale { .. }), "{stale}");
     b.notify("a", b"still here", SOON).unwrap();
     // One that has ended is replaced, although its clock was ahead.
     drop(a);
-    b.inner().load_brought(&past, &Owner { generation: Generation::of(1, 1), ..from }).unwrap();
+    b.peers().load_brought(&past, &Owner { generation: Generation::of(1, 1), ..from }).unwrap();
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn agents_of_this_process_are_known_by_all_of_their_generation() {
     });
     assert_eq!(shown[0], shown[1]);
     a.load_metadata(&other).unwrap();
-    assert!(a.inner().peer("b").unwrap().here.is_none());
+    assert!(a.peers().peer("b").unwrap().here.is_none());
 }
 
 #[test]

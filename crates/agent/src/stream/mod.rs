@@ -20,17 +20,20 @@ pub use sender::{StreamSender, StreamStats};
 
 pub(crate) use receiver::Offered;
 
-use crate::control::frame::Event;
-use crate::control::link::Link;
-use crate::control::streams::End;
-use crate::list::{BlockList, Owner};
-use crate::{Agent, AgentError, Memory, PathKind, Registration, RemoteMemory, Transfer};
+use crate::AgentError;
+use crate::control::{End, Event, Link};
+use crate::deadline::Deadline;
+use crate::memories::Registration;
+use crate::memory::Memory;
+use crate::names::{Owner, PathKind};
+use crate::peer::RemoteMemory;
+use crate::plan::list::BlockList;
+use crate::transfer::Transfer;
 use account::{Account, Next};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Slots of a ring at most.
 const MOST_SLOTS: u32 = 65536;
@@ -40,7 +43,7 @@ const MOST_SLOTS: u32 = 65536;
 pub struct StreamConfig {
     slots: u32,
     slot_bytes: u64,
-    memory: Option<Memory>,
+    pub(crate) memory: Option<Memory>,
 }
 
 impl Default for StreamConfig {
@@ -63,14 +66,14 @@ impl StreamConfig {
     }
 
     /// The memory of the ring, at least the bytes of all slots. By default it is allocated as by
-    /// [`Agent::alloc`].
+    /// [`Agent::alloc`](crate::Agent::alloc).
     #[must_use]
     pub fn memory(self, memory: impl Into<Memory>) -> Self {
         Self { memory: Some(memory.into()), ..self }
     }
 
     /// Bytes of all slots.
-    fn bytes(&self) -> Result<u64, AgentError> {
+    pub(crate) fn bytes(&self) -> Result<u64, AgentError> {
         let wrong = |field, value: u64, expected| AgentError::Config {
             field,
             value: value.to_string(),
@@ -88,21 +91,15 @@ impl StreamConfig {
 /// What the sending end of a stream needs of its agent.
 pub(crate) trait Sending: Send + Sync {
     /// A peer, and the connection to it.
-    fn link_to(
-        self: Arc<Self>,
-        peer: &str,
-        timeout: Duration,
-    ) -> Result<(Owner, Arc<Link>), AgentError>;
+    fn link_to(&self, peer: &str, deadline: &Deadline) -> Result<(Owner, Arc<Link>), AgentError>;
     /// Memory of a peer, from the metadata of it that the peer has given.
     fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError>;
+    /// Host memory in which messages wait.
+    fn stage(&self, bytes: usize) -> Result<Registration, AgentError>;
     /// By which path memory here reaches that of a peer.
-    fn path(
-        self: Arc<Self>,
-        from: &Registration,
-        to: &RemoteMemory,
-    ) -> Result<PathKind, AgentError>;
+    fn path(&self, from: &Registration, to: &RemoteMemory) -> Result<PathKind, AgentError>;
     /// A transfer that writes blocks to a peer's memory.
-    fn write(self: Arc<Self>, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
+    fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
 }
 
 /// What a sender asks for.
@@ -172,29 +169,5 @@ impl StreamStop {
 impl fmt::Debug for StreamStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StreamStop")
-    }
-}
-
-impl Agent {
-    /// Offers a stream: the next [`Agent::stream_to`] of its name, by any peer, becomes its sender.
-    ///
-    /// # Errors
-    /// A setting is of no use, the name is taken by a stream without a sender, or memory cannot be
-    /// had.
-    pub fn stream(&self, name: &str, config: StreamConfig) -> Result<StreamReceiver, AgentError> {
-        StreamReceiver::new(self, name, config)
-    }
-
-    /// Opens a peer's stream, and waits until the peer offers it.
-    ///
-    /// # Errors
-    /// It does not in time; the peer is unknown or lost; no path leads to its ring.
-    pub fn stream_to(
-        &self,
-        peer: &str,
-        name: &str,
-        timeout: Duration,
-    ) -> Result<StreamSender, AgentError> {
-        StreamSender::new(self, peer, name, timeout)
     }
 }

@@ -2,15 +2,15 @@
 
 use super::account::{Account, Next};
 use super::{End, Event, Offer, Stop, StreamConfig, StreamStop, Wish};
-use crate::control::frame::Frame;
-use crate::control::link::Link;
-use crate::list::Owner;
-use crate::lock;
-use crate::{Agent, AgentError, Registration};
+use crate::control::{Frame, Link};
+use crate::deadline::Deadline;
+use crate::memories::Registration;
+use crate::names::Owner;
+use crate::{AgentError, lock};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
 use warpverbs_gpu::Buffer;
 
 /// Streams of an agent that wait for their senders, by name.
@@ -171,21 +171,19 @@ pub struct StreamReceiver {
 }
 
 impl StreamReceiver {
-    pub(super) fn new(agent: &Agent, name: &str, config: StreamConfig) -> Result<Self, AgentError> {
-        let bytes = config.bytes()?;
-        let label = format!("stream {name}");
-        let ring = match config.memory {
-            None => agent.alloc(bytes, &label)?,
-            Some(memory) => agent.register(memory, &label)?,
-        };
-        if ring.len() < bytes {
+    pub(crate) fn new(
+        offered: &Arc<Offered>,
+        ring: Registration,
+        name: &str,
+        config: &StreamConfig,
+    ) -> Result<Self, AgentError> {
+        if ring.len() < config.bytes()? {
             return Err(AgentError::Config {
                 field: "memory",
                 value: format!("{} bytes", ring.len()),
                 expected: "the bytes of all slots",
             });
         }
-        let offered = agent.streams();
         let (slots, slot_bytes) = (config.slots, config.slot_bytes);
         let account = Account::new(slots.into(), slot_bytes);
         let state = Mutex::new(State { account, sender: None, over: None });
@@ -230,7 +228,7 @@ impl StreamReceiver {
     /// None came in time; the sender was lost or has given up, each with its name; it was stopped.
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Message>, AgentError> {
         let incoming = &self.incoming;
-        let start = Instant::now();
+        let deadline = Deadline::after(timeout);
         let mut state = lock(&incoming.state);
         loop {
             match state.account.take() {
@@ -244,17 +242,11 @@ impl StreamReceiver {
             if let Some(why) = &state.over {
                 return Err(why.clone());
             }
-            let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
-            let Some(left) = left else {
-                let from = match &state.sender {
-                    Some(sender) => format!(" of {}", sender.owner),
-                    None => " of any sender".to_owned(),
-                };
-                let what = format!("a message of stream {:?}{from}", incoming.name);
-                return Err(AgentError::Timeout { what, after: timeout });
-            };
-            let waited = incoming.news.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let from = state.sender.as_ref().map(|sender| sender.owner.clone());
+            state = deadline.wait(&incoming.news, state, || {
+                let from = from.map_or("any sender".to_owned(), |owner| owner.to_string());
+                format!("a message of stream {:?} of {from}", incoming.name)
+            })?;
         }
     }
 

@@ -1,19 +1,19 @@
 //! The sending end of a stream.
 
 use super::{End, Event, MOST_SLOTS, Offer, Sending, Stop, StreamStop, Wish};
-use crate::control::frame::{Frame, Service};
-use crate::control::link::{Link, ended};
-use crate::list::Owner;
-use crate::lock;
+use crate::control::{Frame, Link, Service, ended};
+use crate::deadline::Deadline;
+use crate::memories::Registration;
 use crate::metadata::check_name;
-use crate::path::PathKind;
-use crate::{Agent, AgentError, PostOptions, Registration, RemoteMemory, State, Transfer};
+use crate::names::{Owner, PathKind};
+use crate::peer::RemoteMemory;
+use crate::transfer::Transfer;
+use crate::{AgentError, lock};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-use warpverbs_mem::HostBuf;
 
 /// Bytes of messages on their way at most, but at least two messages.
 const STAGING: u64 = 16 << 20;
@@ -165,20 +165,19 @@ pub struct StreamSender {
 }
 
 impl StreamSender {
-    pub(super) fn new(
-        agent: &Agent,
+    pub(crate) fn new(
+        agent: &Arc<dyn Sending>,
         peer: &str,
         name: &str,
-        timeout: Duration,
+        deadline: &Deadline,
     ) -> Result<Self, AgentError> {
-        let start = Instant::now();
         check_name("name", name).map_err(|_| AgentError::Config {
             field: "name",
             value: format!("{name:?}"),
             expected: "1 to 256 bytes",
         })?;
-        let (peer, link) = agent.sending().link_to(peer, timeout)?;
-        let (id, offer) = ask(&link, &peer, name, start, timeout)?;
+        let (peer, link) = agent.link_to(peer, deadline)?;
+        let (id, offer) = ask(&link, &peer, name, deadline)?;
         let refused = |why: String| AgentError::Refused { peer: peer.to_string(), why };
         if !(1..=MOST_SLOTS).contains(&offer.slots) || offer.slot_bytes == 0 {
             let (slots, bytes) = (offer.slots, offer.slot_bytes);
@@ -212,14 +211,13 @@ impl StreamSender {
 
     /// Takes an offer up.
     fn open(
-        agent: &Agent,
+        agent: &Arc<dyn Sending>,
         peer: &Owner,
         outgoing: Arc<Outgoing>,
         offer: &Offer,
     ) -> Result<Self, AgentError> {
-        let sending = agent.sending();
         let Offer { slot_bytes, memory, ref metadata, .. } = *offer;
-        let ring = sending.ring(peer, metadata, memory)?;
+        let ring = agent.ring(peer, metadata, memory)?;
         let slots = outgoing.slots;
         if slots.checked_mul(slot_bytes).is_none_or(|bytes| bytes > ring.len()) {
             let why = format!("{slots} slots of {slot_bytes} bytes in {} bytes", ring.len());
@@ -228,10 +226,10 @@ impl StreamSender {
         // No more than the ring.
         let depth = (STAGING / slot_bytes).clamp(slots.min(2), slots);
         let bytes = (depth * slot_bytes) as usize;
-        let staging = agent.register(HostBuf::region(bytes)?, "staging of a stream")?;
-        let path = sending.clone().path(&staging, &ring)?;
+        let staging = agent.stage(bytes)?;
+        let path = agent.path(&staging, &ring)?;
         Ok(Self {
-            agent: Arc::downgrade(&sending),
+            agent: Arc::downgrade(agent),
             waker: outgoing.clone().into(),
             outgoing,
             slot_bytes,
@@ -282,10 +280,10 @@ impl StreamSender {
             let (stream, most) = (self.name().to_owned(), self.slot_bytes);
             return Err(AgentError::Message { stream, len, most });
         }
-        let start = Instant::now();
-        let number = self.wait_for_slot(start, timeout)?;
+        let deadline = &Deadline::after(timeout);
+        let number = self.wait_for_slot(deadline)?;
         let at = (number % self.posted.len() as u64) as usize;
-        self.wait_for_transfer(at, start, timeout)?;
+        self.wait_for_transfer(at, deadline)?;
         lock(&self.outgoing.state).next += 1;
         if let Err(why) = self.post(at, number, bytes) {
             // That the receiver has given up, or is lost, is the cause, if it is known.
@@ -304,9 +302,9 @@ impl StreamSender {
     /// It does not confirm in time, which may be waited for again; otherwise as for
     /// [`StreamSender::send`].
     pub fn finish(&mut self, timeout: Duration) -> Result<(), AgentError> {
-        let start = Instant::now();
+        let deadline = &Deadline::after(timeout);
         for at in 0..self.posted.len() {
-            self.wait_for_transfer(at, start, timeout)?;
+            self.wait_for_transfer(at, deadline)?;
         }
         let mut state = lock(&self.outgoing.state);
         if !state.end_said && state.over.is_none() {
@@ -315,7 +313,7 @@ impl StreamSender {
             self.outgoing.link.send(&Frame::Stream { id: self.outgoing.id, event });
         }
         drop(state);
-        self.wait(start, timeout, |state| state.ended.then_some(()))
+        self.wait(deadline, |state| state.ended.then_some(()))
     }
 
     /// Ends the stream from another thread.
@@ -324,7 +322,8 @@ impl StreamSender {
     }
 
     /// The number of the next message, when there is a slot for it.
-    fn wait_for_slot(&mut self, start: Instant, timeout: Duration) -> Result<u64, AgentError> {
+    fn wait_for_slot(&mut self, deadline: &Deadline) -> Result<u64, AgentError> {
+        let start = Instant::now();
         let state = lock(&self.outgoing.state);
         if state.end_said {
             return Err(AgentError::Config {
@@ -336,7 +335,7 @@ impl StreamSender {
         let stalled = state.next >= state.limit && state.over.is_none();
         drop(state);
         let room = |state: &Shared| (state.next < state.limit).then_some(state.next);
-        let number = self.wait(start, timeout, room);
+        let number = self.wait(deadline, room);
         if stalled {
             self.stats.stalls += u64::from(number.is_ok());
             self.stats.stalled += start.elapsed();
@@ -347,8 +346,7 @@ impl StreamSender {
     /// Waits until `done` has a result or the stream is over.
     fn wait<T>(
         &self,
-        start: Instant,
-        timeout: Duration,
+        deadline: &Deadline,
         done: impl Fn(&Shared) -> Option<T>,
     ) -> Result<T, AgentError> {
         let outgoing = &*self.outgoing;
@@ -360,25 +358,13 @@ impl StreamSender {
             if let Some(done) = done(&state) {
                 return Ok(done);
             }
-            let left = self.left(start, timeout)?;
-            let waited = outgoing.news.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let what = || format!("stream {:?} to {}", self.name(), self.ring.owner());
+            state = deadline.wait(&outgoing.news, state, what)?;
         }
     }
 
-    fn left(&self, start: Instant, timeout: Duration) -> Result<Duration, AgentError> {
-        let left = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero());
-        let what = || format!("stream {:?} to {}", self.name(), self.ring.owner());
-        left.ok_or_else(|| AgentError::Timeout { what: what(), after: timeout })
-    }
-
     /// Waits until the message before, at this place of the staging memory, has left.
-    fn wait_for_transfer(
-        &self,
-        at: usize,
-        start: Instant,
-        timeout: Duration,
-    ) -> Result<(), AgentError> {
+    fn wait_for_transfer(&self, at: usize, deadline: &Deadline) -> Result<(), AgentError> {
         let Some(Posted { transfer, .. }) = &self.posted[at] else { return Ok(()) };
         loop {
             let seen = lock(&self.outgoing.state).changes;
@@ -393,7 +379,7 @@ impl StreamSender {
                 Poll::Pending => {}
             }
             // Whatever happens now, the number of changes is another.
-            self.wait(start, timeout, |state| (state.changes != seen).then_some(()))?;
+            self.wait(deadline, |state| (state.changes != seen).then_some(()))?;
         }
     }
 
@@ -416,7 +402,7 @@ impl StreamSender {
             *place = Some(Posted { slot, len, transfer });
         }
         match place {
-            Some(posted) => posted.transfer.post(PostOptions::new().then(frame)).map(|_: State| ()),
+            Some(posted) => posted.transfer.post_then(frame).map(drop),
             None => Ok(()),
         }
     }
@@ -427,35 +413,29 @@ fn ask(
     link: &Link,
     peer: &dyn fmt::Display,
     name: &str,
-    start: Instant,
-    timeout: Duration,
+    deadline: &Deadline,
 ) -> Result<(u64, Offer), AgentError> {
     let [mut pause, longest] = ASK;
-    let late = || {
-        let what = format!("opening stream {name:?} of {peer}");
-        AgentError::Timeout { what, after: timeout }
-    };
+    let what = || format!("opening stream {name:?} of {peer}");
     let refused = |error: postcard::Error| AgentError::Refused {
         peer: peer.to_string(),
         why: format!("cannot decode its offer of a stream: {error}"),
     };
     loop {
-        let left = timeout.saturating_sub(start.elapsed());
         let id = link.streams.number();
         let wish = postcard::to_stdvec(&Wish { id, name: name.into() }).map_err(refused)?;
-        let answer = link.call(peer, Service::Stream, &wish, left);
+        let answer = link.call(peer, Service::Stream, &wish, deadline);
         let bytes = answer.map_err(|error| match error {
             AgentError::Timeout { .. } => {
                 link.send(&Frame::Stream { id, event: Event::NotTaken });
-                late()
+                deadline.late(what())
             }
             error => error,
         })?;
         if let Some(offer) = postcard::from_bytes(&bytes).map_err(refused)? {
             return Ok((id, offer));
         }
-        let left = timeout.saturating_sub(start.elapsed());
-        std::thread::sleep(pause.min(left));
+        std::thread::sleep(pause.min(deadline.left(what)?));
         pause = (pause * 2).min(longest);
     }
 }

@@ -18,7 +18,7 @@ fn notifications_come_once_in_order_and_after_the_data() {
     let (ours, theirs) = (sender.alloc(64, "ours").unwrap(), receiver.alloc(64, "theirs").unwrap());
     sender.fetch_metadata(receiver.address(), SOON).unwrap();
     let to = sender.remote("receiver", "theirs").unwrap().blocks(0, 64, 1).unwrap();
-    let write = sender.initialize(Op::Write, &ours.blocks(0, 64, 1).unwrap(), &to).unwrap();
+    let write = sender.transfer(Op::Write, &ours.blocks(0, 64, 1).unwrap(), &to).unwrap();
     for round in 0..100u8 {
         ours.write(0, &[round; 64]).unwrap();
         write.post(PostOptions::new().notify([round])).unwrap();
@@ -135,7 +135,7 @@ fn a_peer_that_ends_is_missed_by_name() {
     let (ours, theirs) = (a.alloc(8, "m").unwrap(), b.alloc(8, "m").unwrap());
     a.load_metadata(&b.metadata().unwrap()).unwrap();
     let to = theirs.blocks(0, 8, 1).unwrap();
-    let write = a.initialize(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
+    let write = a.transfer(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
     write.post(PostOptions::new().notify(b"x")).unwrap();
     write.wait(SOON).unwrap();
     drop(b);
@@ -154,7 +154,7 @@ fn a_peer_that_ends_is_missed_by_name() {
     a.fetch_metadata(again.address(), SOON).unwrap();
     let to = a.remote("b", "m").unwrap().blocks(0, 8, 1).unwrap();
     ours.write(0, &[5; 8]).unwrap();
-    let write = a.initialize(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
+    let write = a.transfer(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
     write.post(PostOptions::new()).unwrap();
     let mut bytes = [0; 8];
     newer.read(0, &mut bytes).unwrap();

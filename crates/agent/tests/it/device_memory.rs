@@ -38,7 +38,7 @@ fn both_ways(initiator: &Agent, target: &Agent) -> String {
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let (here, there) = (ours.blocks(0, 4099, LEN / 4099), theirs.blocks(0, 4099, LEN / 4099));
     let (here, there) = (here.unwrap(), there.unwrap());
-    let write = initiator.initialize(Op::Write, &here, &there).unwrap();
+    let write = initiator.transfer(Op::Write, &here, &there).unwrap();
     write.post(PostOptions::new().notify(b"written")).unwrap();
     target.wait_remote_done("initiator", b"written", SOON).unwrap();
     let whole = LEN / 4099 * 4099;
@@ -46,7 +46,7 @@ fn both_ways(initiator: &Agent, target: &Agent) -> String {
     assert!(bytes(&theirs)[whole..] == pattern(1)[whole..]);
     assert_eq!(write.wait(SOON).unwrap(), State::Done);
     theirs.write(0, &pattern(3)).unwrap();
-    let read = initiator.initialize(Op::Read, &here, &there).unwrap();
+    let read = initiator.transfer(Op::Read, &here, &there).unwrap();
     read.post(PostOptions::new()).unwrap();
     assert_eq!(read.wait(SOON).unwrap(), State::Done);
     assert!(bytes(&ours)[..whole] == pattern(3)[..whole]);

@@ -32,11 +32,11 @@ fn drop_in_any_order(nic: &Device, path: PathKind, numbers: &mut SmallRng) {
     let lists = (ours.blocks(0, LEN, BLOCKS).unwrap(), remote.blocks(0, LEN, BLOCKS).unwrap());
     let (local, far) = (initiator.prepare(&lists.0).unwrap(), initiator.prepare(&lists.1).unwrap());
     let index: Vec<u32> = (0..BLOCKS as u32).rev().collect();
-    let transfer = initiator.make(Op::Read, &local, &index, &far, &index).unwrap();
+    let transfer = initiator.prepared_transfer(Op::Read, &local, &index, &far, &index).unwrap();
     transfer.post(PostOptions::new().notify(b"read")).unwrap();
 
     let watched =
-        numbers.random_bool(0.5).then(|| initiator.initialize(Op::Write, &lists.0, &lists.1));
+        numbers.random_bool(0.5).then(|| initiator.transfer(Op::Write, &lists.0, &lists.1));
     let watched = watched.map(Result::unwrap);
     let mut values: Vec<Box<dyn Any>> = vec![
         Box::new(initiator),
@@ -88,7 +88,7 @@ fn anything_may_be_dropped_in_any_order_under_a_transfer() {
         let ours = initiator.register(vec![0; 64], "ours").unwrap();
         initiator.load_metadata(&target.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
         read.post(PostOptions::new()).unwrap();
         assert_eq!(read.wait(SOON).unwrap(), State::Done);
         let mut bytes = [0; 64];

@@ -59,7 +59,7 @@ impl Rig {
         let at: Vec<_> = (0..COUNT).map(|i| (place(i) * LEN) as u64).collect();
         let into = self.ours.blocks(0, LEN as u64, COUNT).unwrap();
         let from = self.remote.blocks_at(&at, LEN as u64).unwrap();
-        let transfer = self.initiator.initialize(op, &into, &from).unwrap();
+        let transfer = self.initiator.transfer(op, &into, &from).unwrap();
         assert_eq!(transfer.post(PostOptions::new()).unwrap(), State::InProgress);
         transfer
     }
@@ -102,7 +102,7 @@ fn many_pieces_are_with_the_engine_at_a_time_and_land_in_order() {
         let at: Vec<_> = (0..COUNT).map(|i| (place(i) * LEN) as u64).collect();
         let from = rig.ours.blocks(0, LEN as u64, COUNT).unwrap();
         let into = rig.remote.blocks_at(&at, LEN as u64).unwrap();
-        rig.initiator.initialize(Op::Write, &from, &into).unwrap()
+        rig.initiator.transfer(Op::Write, &from, &into).unwrap()
     };
     write.post(PostOptions::new()).unwrap();
     assert_eq!(write.wait(SOON).unwrap(), State::Done);

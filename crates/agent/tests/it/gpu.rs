@@ -74,7 +74,7 @@ fn read(agent: &Agent, ours: &Registration, remote: &RemoteMemory, len: u64, cou
     let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
     let into = ours.blocks(0, len, count as usize).unwrap();
     let from = remote.blocks_at(&at, len).unwrap();
-    let transfer = agent.initialize(Op::Read, &into, &from).unwrap();
+    let transfer = agent.transfer(Op::Read, &into, &from).unwrap();
     for _ in 0..2 {
         transfer.post(PostOptions::new()).unwrap();
         transfer.wait(SOON).unwrap();
@@ -152,9 +152,9 @@ fn lists_go_to_private_host_memory_of_another_process_and_back() {
             let at: Vec<_> = (0..count).rev().map(|i| i * len).collect();
             let here = ours.blocks(0, len, count as usize).unwrap();
             let there = remote.blocks_at(&at, len).unwrap();
-            let write = timed(&agent.initialize(Op::Write, &here, &there).unwrap());
+            let write = timed(&agent.transfer(Op::Write, &here, &there).unwrap());
             ours.write(0, &vec![0; bytes]).unwrap();
-            let read = timed(&agent.initialize(Op::Read, &here, &there).unwrap());
+            let read = timed(&agent.transfer(Op::Read, &here, &there).unwrap());
             let mut seen = vec![0; bytes];
             ours.read(0, &mut seen).unwrap();
             assert!(seen == all[..bytes], "{count} blocks of {len} bytes, {copy_by:?}");
@@ -162,7 +162,7 @@ fn lists_go_to_private_host_memory_of_another_process_and_back() {
             let whole = remote.blocks(0, bytes as u64, 1).unwrap();
             timed(
                 &agent
-                    .initialize(Op::Read, &ours.blocks(0, bytes as u64, 1).unwrap(), &whole)
+                    .transfer(Op::Read, &ours.blocks(0, bytes as u64, 1).unwrap(), &whole)
                     .unwrap(),
             );
             ours.read(0, &mut seen).unwrap();
@@ -184,12 +184,12 @@ fn a_list_is_written_to_another_gpu_and_the_peer_may_leave() {
     let remote = agent.remote("owner", "arena").unwrap();
     ours.write(0, &[0x5a; 1 << 20]).unwrap();
     let lists = (ours.blocks(0, 4096, 256).unwrap(), remote.strided(0, 4096, 8192, 256).unwrap());
-    let write = agent.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+    let write = agent.transfer(Op::Write, &lists.0, &lists.1).unwrap();
     write.post(PostOptions::new().notify(b"written")).unwrap();
     write.wait(SOON).unwrap();
     // Back again, with the gaps.
     let into = ours.blocks(0, 2 << 20, 1).unwrap();
-    let read = agent.initialize(Op::Read, &into, &remote.blocks(0, 2 << 20, 1).unwrap()).unwrap();
+    let read = agent.transfer(Op::Read, &into, &remote.blocks(0, 2 << 20, 1).unwrap()).unwrap();
     read.post(PostOptions::new()).unwrap();
     read.wait(SOON).unwrap();
     let mut seen = vec![0; 2 << 20];

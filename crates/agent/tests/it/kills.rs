@@ -36,7 +36,7 @@ fn make(
     label: &str,
 ) -> Result<Transfer, AgentError> {
     let from = agent.remote(peer, label)?.blocks_at(&blocks(LEN), 64)?;
-    agent.initialize(Op::Write, &ours.blocks(0, 64, (LEN / 64) as usize)?, &from)
+    agent.transfer(Op::Write, &ours.blocks(0, 64, (LEN / 64) as usize)?, &from)
 }
 
 /// Memory of a `Vec` is reached only where the kernel lets processes copy from each other.

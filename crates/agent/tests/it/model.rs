@@ -123,8 +123,13 @@ impl Sides {
         let (here, there) =
             (self.initiator.prepare(&here).unwrap(), self.initiator.prepare(&there).unwrap());
         let op = if case.write { Op::Write } else { Op::Read };
-        let transfer =
-            self.initiator.make(op, &here, &case.local_index, &there, &case.remote_index);
+        let transfer = self.initiator.prepared_transfer(
+            op,
+            &here,
+            &case.local_index,
+            &there,
+            &case.remote_index,
+        );
         let transfer = transfer.unwrap();
         transfer.post(PostOptions::new()).unwrap();
         transfer.wait(SOON).unwrap();

@@ -79,7 +79,7 @@ fn queue_pairs_take_the_nics_of_both_ends_in_turns() {
                 joined.0.append(local).unwrap();
                 joined.1.append(remote).unwrap();
             }
-            run(&initiator.initialize(op, &joined.0, &joined.1).unwrap());
+            run(&initiator.transfer(op, &joined.0, &joined.1).unwrap());
         };
         both(Op::Read);
         let moved = |bytes: &[u8], seed| {
@@ -137,7 +137,7 @@ fn blocks_go_both_ways(initiator: &Agent, target: &Agent, path: PathKind) {
     let at: Vec<_> = (0..COUNT).rev().map(|i| i * BLOCK).collect();
     let from = theirs.blocks_at(&at, BLOCK).unwrap();
     let into = ours.blocks(0, BLOCK, COUNT as usize).unwrap();
-    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    let read = initiator.transfer(Op::Read, &into, &from).unwrap();
     run(&read);
     let telemetry = read.telemetry().unwrap();
     assert_eq!(telemetry.descriptors as u64, COUNT);
@@ -147,7 +147,7 @@ fn blocks_go_both_ways(initiator: &Agent, target: &Agent, path: PathKind) {
     assert!(bytes(&ours) == expected);
 
     ours.write(0, &pattern(len, 2)).unwrap();
-    let write = initiator.initialize(Op::Write, &into, &from).unwrap();
+    let write = initiator.transfer(Op::Write, &into, &from).unwrap();
     write.post(PostOptions::new().notify(b"written")).unwrap();
     target.wait_remote_done("initiator", b"written", SOON).unwrap();
     let expected: Vec<u8> =
@@ -165,7 +165,7 @@ fn transfers_go_on_after_metadata_was_fetched_and_brought() {
         let ours = initiator.register(pattern(64, 5), "ours").unwrap();
         initiator.fetch_metadata(target.address(), SOON).unwrap();
         let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let write = initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+        let write = initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap();
         for turn in 0..10 {
             ours.write(0, &pattern(64, turn)).unwrap();
             run(&write);
@@ -195,7 +195,7 @@ fn a_long_piece_is_spread_and_measured() {
     assert!(explained.to_string().contains("same process: excluded"), "{explained}");
     let (into, from) =
         (ours.blocks(0, len as u64, 1).unwrap(), remote.blocks(0, len as u64, 1).unwrap());
-    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    let read = initiator.transfer(Op::Read, &into, &from).unwrap();
     assert!(read.estimate().measured);
     run(&read);
     assert!(bytes(&ours) == pattern(len, 3));
@@ -212,7 +212,7 @@ fn deregistered_memory_fails_one_transfer_and_the_next_works() {
         initiator.load_metadata(&target.metadata().unwrap()).unwrap();
         let into = ours.blocks(0, 4096, 1).unwrap();
         let read = |memory: &Registration| {
-            initiator.initialize(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
+            initiator.transfer(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
         };
         let (first, second) = (read(&gone), read(&stays));
         run(&first);
@@ -246,7 +246,7 @@ fn long_read(initiator: &Agent, target: &Agent) -> (Transfer, Registration, Regi
     let reversed: Vec<u64> = (0..(LONG / 64) as u64).rev().map(|block| block * 64).collect();
     let (into, from) =
         (ours.blocks(0, 64, LONG / 64).unwrap(), theirs.blocks_at(&reversed, 64).unwrap());
-    (initiator.initialize(Op::Read, &into, &from).unwrap(), ours, theirs)
+    (initiator.transfer(Op::Read, &into, &from).unwrap(), ours, theirs)
 }
 
 /// Tries until it comes off: a transfer may be done before its poster's thread runs again.
@@ -330,7 +330,7 @@ fn without_a_nic_tcp_is_left_and_without_that_all_reasons_are_given() {
         let ours = initiator.register(vec![0; 8], "ours").unwrap();
         initiator.load_metadata(&target.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
-        let none = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
+        let none = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
         for why in reasons.into_iter().chain([why]) {
             assert!(none.contains(why), "{why} in {none}");
         }
@@ -361,7 +361,7 @@ fn memory_that_only_a_copy_engine_reaches_goes_over_tcp() {
         at.map(|(at, len)| (ours.blocks(at, len, 1).unwrap(), remote.blocks(at, len, 1).unwrap()));
     let both = |op| {
         for (local, remote) in &lists {
-            run(&initiator.initialize(op, local, remote).unwrap());
+            run(&initiator.transfer(op, local, remote).unwrap());
         }
     };
     here.write(0, &pattern(len, 6)).unwrap();
@@ -371,7 +371,7 @@ fn memory_that_only_a_copy_engine_reaches_goes_over_tcp() {
     both(Op::Read);
     assert!(seen(&here) == pattern(len, 7));
     // One that the engine is in the middle of is waited for when it is ended.
-    let read = initiator.initialize(Op::Read, &lists[1].0, &lists[1].1).unwrap();
+    let read = initiator.transfer(Op::Read, &lists[1].0, &lists[1].1).unwrap();
     read.post(PostOptions::new().deadline(Duration::from_micros(1))).unwrap();
     assert!(read.wait(SOON).is_err());
     assert!(seen(&here) == pattern(len, 7));
@@ -395,7 +395,7 @@ fn a_transfer_is_awaited_without_a_runtime() {
         let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
         initiator.load_metadata(&target.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 64, 16384).unwrap(), theirs.blocks(0, 64, 16384).unwrap());
-        let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+        let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
         let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
         let await_it = || {
             let mut context = Context::from_waker(&waker);
@@ -466,7 +466,7 @@ fn a_transfer_ends_without_a_look_whatever_the_control_thread_does() {
     let ours = initiator.register(vec![1; 64], "ours").unwrap();
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-    let write = initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap();
+    let write = initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap();
     for turn in 0..60u64 {
         let tag = turn.to_le_bytes();
         write.post(PostOptions::new().notify(tag)).unwrap();

@@ -108,7 +108,7 @@ fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> 
     let at: Vec<u64> = (0..count).map(|i| (i * 701 + 1) % count * len).collect();
     let into = ours.blocks(0, len, count as usize).unwrap();
     let from = remote.blocks_at(&at, len).unwrap();
-    let write = match agent.initialize(Op::Write, &into, &from) {
+    let write = match agent.transfer(Op::Write, &into, &from) {
         Ok(write) => write,
         Err(refused @ AgentError::NoPath { .. }) => {
             eprintln!("SKIPPED: {refused}");
@@ -129,7 +129,7 @@ fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> 
         let found = target.ask("sum");
         assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
 
-        let read = agent.initialize(Op::Read, &into, &from).unwrap();
+        let read = agent.transfer(Op::Read, &into, &from).unwrap();
         for _ in 0..2 {
             seen.fill(0, LEN, 0).unwrap();
             assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
@@ -189,7 +189,7 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
         assert!(explained.rate.is_some(), "{explained}");
         let (into, from) = (ours.blocks(0, 1000, 1048), remote.blocks(0, 1000, 1048));
         let (into, from) = (into.unwrap(), from.unwrap());
-        let read = agent.initialize(Op::Read, &into, &from).unwrap();
+        let read = agent.transfer(Op::Read, &into, &from).unwrap();
         assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
         let mut bytes = vec![0; LEN];
         ours.read(0, &mut bytes).unwrap();
@@ -198,7 +198,7 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
         let at: Vec<_> = (0..500).rev().map(|i| i * 2000).collect();
         ours.write(0, &vec![value + 7; LEN]).unwrap();
         let blocks = (ours.blocks_at(&at, 1000).unwrap(), remote.blocks_at(&at, 1000).unwrap());
-        let write = agent.initialize(Op::Write, &blocks.0, &blocks.1).unwrap();
+        let write = agent.transfer(Op::Write, &blocks.0, &blocks.1).unwrap();
         write.post(PostOptions::new()).unwrap();
     }
     let expected = |value: u8| {
@@ -216,7 +216,7 @@ fn memory_that_the_peer_deregisters_is_not_written_again() {
     let ours = agent.register(vec![9; LEN], "ours").unwrap();
     let remote = agent.remote("target", "private").unwrap();
     let lists = (ours.blocks(0, 64, 1).unwrap(), remote.blocks(0, 64, 1).unwrap());
-    let write = match agent.initialize(Op::Write, &lists.0, &lists.1) {
+    let write = match agent.transfer(Op::Write, &lists.0, &lists.1) {
         Ok(write) => write,
         Err(refused @ AgentError::NoPath { .. }) => return eprintln!("SKIPPED: {refused}"),
         Err(error) => panic!("{error}"),
@@ -249,7 +249,7 @@ fn missed_and_replaced(path: PathKind) {
     let make = || {
         let remote = agent.remote("target", "shared").unwrap();
         let lists = (ours.blocks(0, 64, 100).unwrap(), remote.blocks(0, 64, 100).unwrap());
-        agent.initialize(Op::Read, &lists.0, &lists.1).unwrap()
+        agent.transfer(Op::Read, &lists.0, &lists.1).unwrap()
     };
     let read = make();
     read.post(PostOptions::new().notify(b"1")).unwrap();

@@ -185,7 +185,7 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
     let ours = agent.register(vec![1; 4096], "ours").unwrap();
     let theirs = agent.remote("child", "memory").unwrap().blocks(0, 4096, 1).unwrap();
     let lists = (ours.blocks(0, 4096, 1).unwrap(), theirs);
-    let write = agent.initialize(warpverbs_agent::Op::Write, &lists.0, &lists.1).unwrap();
+    let write = agent.transfer(warpverbs_agent::Op::Write, &lists.0, &lists.1).unwrap();
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
     // Long before it would be lost, and long after it was asked: a peer that has nothing to say lives.

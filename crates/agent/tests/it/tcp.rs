@@ -120,7 +120,7 @@ fn whole(agent: &Agent, op: Op, ours: &Registration) -> Transfer {
     let remote = agent.remote("target", "memory").unwrap();
     let len = LEN as u64;
     let lists = (ours.blocks(0, len, 1).unwrap(), remote.blocks(0, len, 1).unwrap());
-    agent.initialize(op, &lists.0, &lists.1).unwrap()
+    agent.transfer(op, &lists.0, &lists.1).unwrap()
 }
 
 fn run(transfer: &Transfer) {

@@ -17,6 +17,8 @@ use warpverbs_transport::Context;
 const SOON: Duration = Duration::from_secs(60);
 const LEN: usize = 6 << 20;
 const ROUNDS: usize = 16;
+/// Looks at memory after a transfer was over.
+const LOOKS: usize = 4;
 
 fn config(path: PathKind) -> AgentConfig {
     let config = AgentConfig::default().require(path).deadline(SOON).token("of the test");
@@ -31,7 +33,7 @@ fn config(path: PathKind) -> AgentConfig {
 
 /// The agent whose memory is used; in a process of its own where the path needs that.
 enum Target {
-    Here { agent: Agent, _memory: Registration },
+    Here { agent: Agent, memory: Registration },
     Child(Child, std::net::SocketAddr),
 }
 
@@ -54,7 +56,15 @@ impl Target {
             PathKind::Mapped => agent.alloc(LEN as u64, "memory").unwrap(),
             _ => agent.register(vec![0; LEN], "memory").unwrap(),
         };
-        Self::Here { agent, _memory: memory }
+        Self::Here { agent, memory }
+    }
+
+    /// Its memory, where it is in this process.
+    fn look(&self) -> Option<Vec<u8>> {
+        let Self::Here { memory, .. } = self else { return None };
+        let mut found = vec![0; LEN];
+        memory.read(0, &mut found).unwrap();
+        Some(found)
     }
 
     fn address(&self) -> std::net::SocketAddr {
@@ -92,7 +102,7 @@ struct Rig {
     seen: Registration,
     remote: RemoteMemory,
     random: StdRng,
-    _target: Target,
+    target: Target,
 }
 
 impl Rig {
@@ -107,7 +117,7 @@ impl Rig {
         agent.fetch_metadata(target.address(), SOON).unwrap();
         let remote = agent.remote("target", "memory").unwrap();
         let random = StdRng::seed_from_u64(seed);
-        Self { agent, ours, seen, remote, random, _target: target }
+        Self { agent, ours, seen, remote, random, target }
     }
 
     fn bytes(&mut self) -> Vec<u8> {
@@ -121,7 +131,7 @@ impl Rig {
         let here = local.blocks(0, block, count).unwrap();
         let there: Vec<_> = (0..count as u64).rev().map(|at| at * block).collect();
         let there = self.remote.blocks_at(&there, block).unwrap();
-        self.agent.initialize(op, &here, &there).unwrap()
+        self.agent.transfer(op, &here, &there).unwrap()
     }
 
     /// Posts a transfer that is to end early; it is over when this returns.
@@ -174,29 +184,40 @@ fn holds(path: PathKind) {
         let write = rig.transfer(Op::Write, &rig.ours, block);
         let old = rig.bytes();
         rig.ours.write(0, &old).unwrap();
-        early += usize::from(rig.end_early(&write, round) != State::Done);
-        // What it would read now is none of the peer's business, and neither is the old.
+        let ended = rig.end_early(&write, round);
+        early += usize::from(ended != State::Done);
+        // Nothing lands at the peer, and nothing is read here: neither the old bytes nor these.
+        let at_end = rig.target.look();
         let unsaid = rig.bytes();
         rig.ours.write(0, &unsaid).unwrap();
+        for _ in 0..LOOKS {
+            assert!(rig.target.look() == at_end, "round {round}: bytes landed after {ended:?}");
+        }
         let new = rig.bytes();
         rig.seen.write(0, &new).unwrap();
         rig.run(&rig.transfer(Op::Write, &rig.seen, LEN));
         let look = rig.transfer(Op::Read, &rig.seen, LEN);
-        for _ in 0..4 {
+        for _ in 0..LOOKS {
             rig.seen.write(0, &old).unwrap();
             rig.run(&look);
             let mut found = vec![0; LEN];
             rig.seen.read(0, &mut found).unwrap();
             assert!(found == new, "round {round}: the peer's memory has changed");
+            assert!(rig.target.look().is_none_or(|there| there == new));
         }
-        // A READ leaves the memory here alone.
+        // A READ leaves the memory here alone, and nothing of what the peer has there later comes.
         let read = rig.transfer(Op::Read, &rig.ours, block);
-        early += usize::from(rig.end_early(&read, round) != State::Done);
+        let ended = rig.end_early(&read, round);
+        early += usize::from(ended != State::Done);
         rig.ours.write(0, &old).unwrap();
-        rig.run(&look);
-        let mut found = vec![0; LEN];
-        rig.ours.read(0, &mut found).unwrap();
-        assert!(found == old, "round {round}: the memory here has changed");
+        rig.seen.write(0, &unsaid).unwrap();
+        rig.run(&rig.transfer(Op::Write, &rig.seen, LEN));
+        for _ in 0..LOOKS {
+            rig.run(&look);
+            let mut found = vec![0; LEN];
+            rig.ours.read(0, &mut found).unwrap();
+            assert!(found == old, "round {round}: bytes landed here after {ended:?}");
+        }
     }
     println!("{path}: {early} of {} ended early", 2 * ROUNDS);
     assert!(early > 0);

@@ -30,7 +30,7 @@ fn sixteen_threads_use_one_agent() {
                     for round in 1..=ROUNDS {
                         let ours = one.register(vec![thread ^ round; 4096], "ours").unwrap();
                         let from = ours.blocks(0, 512, 8).unwrap();
-                        let write = one.initialize(Op::Write, &from, &to).unwrap();
+                        let write = one.transfer(Op::Write, &from, &to).unwrap();
                         write.post(PostOptions::new().notify([thread, round])).unwrap();
                         write.wait(SOON).unwrap();
                         other.wait_remote_done("one", &[thread, round], SOON).unwrap();
@@ -56,7 +56,7 @@ fn one_handle_posted_by_many_threads_is_posted_once_at_a_time() {
     let ours = one.register(vec![0; 1 << 18], "ours").unwrap();
     one.load_metadata(&other.metadata().unwrap()).unwrap();
     let lists = (ours.blocks(0, 64, 4096).unwrap(), theirs.blocks(0, 64, 4096).unwrap());
-    let read = one.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+    let read = one.transfer(Op::Read, &lists.0, &lists.1).unwrap();
     let posted = AtomicUsize::new(0);
     let (posting, ended) = channel::<()>();
     std::thread::scope(|scope| {

@@ -37,14 +37,14 @@ fn blocks_are_read_and_written_crossed_and_again() {
 
     let from = BlockList::from_bytes(&theirs.blocks(0, 256, 2).unwrap().to_bytes()).unwrap();
     let into = ours.blocks(0, 256, 2).unwrap();
-    let read = initiator.initialize(Op::Read, &into, &from).unwrap();
+    let read = initiator.transfer(Op::Read, &into, &from).unwrap();
     assert_eq!(read.state(), State::NotPosted);
     assert!(matches!(read.wait(SOON), Err(AgentError::NotPosted)));
     assert_eq!(run(&read).unwrap(), State::Done);
     assert_eq!(bytes(&ours), pattern(512, 1));
 
     let (local, remote) = (initiator.prepare(&into).unwrap(), initiator.prepare(&from).unwrap());
-    let write = initiator.make(Op::Write, &local, &[0, 1], &remote, &[1, 0]).unwrap();
+    let write = initiator.prepared_transfer(Op::Write, &local, &[0, 1], &remote, &[1, 0]).unwrap();
     run(&write).unwrap();
     let once = pattern(512, 1);
     let (first, second) = once.split_at(256);
@@ -74,17 +74,17 @@ fn what_does_not_fit_is_refused_and_says_why() {
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
 
     let refused = |result: Result<Transfer, AgentError>| result.unwrap_err().to_string();
-    let say = refused(initiator.initialize(Op::Read, &local, &remote));
+    let say = refused(initiator.transfer(Op::Read, &local, &remote));
     assert_eq!(say, "the remote side: 3 blocks, expected 4");
-    let say = refused(initiator.initialize(Op::Read, &remote, &local));
+    let say = refused(initiator.transfer(Op::Read, &remote, &local));
     assert!(say.contains("the local list is memory of target"), "{say}");
     let wide = theirs.blocks(0, 11, 4).unwrap();
-    let say = refused(initiator.initialize(Op::Write, &local, &wide));
+    let say = refused(initiator.transfer(Op::Write, &local, &wide));
     assert_eq!(say, "block 0: 10 bytes here, 11 at the peer");
     let (local, remote) = (initiator.prepare(&local).unwrap(), initiator.prepare(&remote).unwrap());
-    let say = refused(initiator.make(Op::Read, &local, &[0, 4], &remote, &[0, 1]));
+    let say = refused(initiator.prepared_transfer(Op::Read, &local, &[0, 4], &remote, &[0, 1]));
     assert_eq!(say, "local index 1 is 4, the list has 4 blocks");
-    assert!(initiator.make(Op::Read, &local, &[], &remote, &[]).is_err());
+    assert!(initiator.prepared_transfer(Op::Read, &local, &[], &remote, &[]).is_err());
     assert!(theirs.blocks(91, 10, 1).unwrap_err().to_string().contains("\"cache\""));
     assert!(theirs.blocks(0, 0, 1).is_err() && theirs.blocks(0, 1, 0).is_err());
     assert!(initiator.register(Vec::new(), "none").is_err());
@@ -100,8 +100,8 @@ fn deregistered_memory_is_refused_and_kept_while_in_use() {
     let ours = initiator.register(vec![0; 64], "ours").unwrap();
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let list = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-    let transfer = initiator.initialize(Op::Read, &list.0, &list.1).unwrap();
-    let other = initiator.initialize(Op::Read, &list.0, &list.1).unwrap();
+    let transfer = initiator.transfer(Op::Read, &list.0, &list.1).unwrap();
+    let other = initiator.transfer(Op::Read, &list.0, &list.1).unwrap();
     run(&transfer).unwrap();
     drop(theirs);
     let gone = transfer.post(PostOptions::new()).unwrap_err();
@@ -124,7 +124,7 @@ fn a_restarted_peer_is_another_one() {
     let old = target.metadata().unwrap();
     initiator.load_metadata(&old).unwrap();
     let list = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-    let transfer = initiator.initialize(Op::Read, &list.0, &list.1).unwrap();
+    let transfer = initiator.transfer(Op::Read, &list.0, &list.1).unwrap();
 
     let again = Agent::new("target", AgentConfig::default()).unwrap();
     let newer = again.register(pattern(64, 4), "cache").unwrap();
@@ -133,7 +133,7 @@ fn a_restarted_peer_is_another_one() {
     assert!(matches!(initiator.prepare(&list.1), Err(AgentError::Stale { .. })));
     assert!(matches!(initiator.load_metadata(&old), Err(AgentError::Stale { .. })));
     let from = initiator.remote("target", "cache").unwrap().blocks(0, 64, 1).unwrap();
-    run(&initiator.initialize(Op::Read, &list.0, &from).unwrap()).unwrap();
+    run(&initiator.transfer(Op::Read, &list.0, &from).unwrap()).unwrap();
     assert_eq!(bytes(&ours), bytes(&newer));
 
     let gone = again.invalidation().unwrap();
@@ -179,7 +179,7 @@ fn a_kernel_copies_a_whole_list() {
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let at: Vec<_> = (0..100).rev().map(|i| i * 397).collect();
     let lists = (ours.blocks(3, 333, 100).unwrap(), theirs.blocks_at(&at, 333).unwrap());
-    let read = initiator.initialize(Op::Read, &lists.0, &lists.1).unwrap();
+    let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
     let mut expected = vec![0; 40_000];
     for (i, from) in at.iter().enumerate() {
         let (to, from) = (3 + 333 * i, *from as usize);
@@ -192,7 +192,7 @@ fn a_kernel_copies_a_whole_list() {
     }
     // The way back restores what the blocks had.
     theirs.write(0, &[0; 40_000]).unwrap();
-    run(&initiator.initialize(Op::Write, &lists.0, &lists.1).unwrap()).unwrap();
+    run(&initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap()).unwrap();
     let back = bytes(&theirs);
     for from in at.iter().map(|from| *from as usize) {
         assert!(back[from..from + 333] == pattern(40_000, 5)[from..from + 333]);

@@ -1,12 +1,9 @@
 //! The end that is asked: accepts the connections of peers, and serves their reads and writes.
 
-use super::{Invitation, config, receive};
-use crate::control::link::{Link, LinkId};
-use crate::inner::Inner;
-use crate::lock;
+use super::sockets::{Invitation, Tcp};
+use crate::control::{Link, LinkId};
 use crate::metadata::random;
-use crate::{AgentError, PathKind};
-use std::net::SocketAddr;
+use crate::{AgentError, EXCLUDED, lock};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -78,7 +75,7 @@ impl Serving {
     /// other.
     pub(crate) fn invite(
         &self,
-        agent: &Inner,
+        tcp: &Tcp,
         (link, from): (&Link, &Arc<str>),
         bytes: &[u8],
     ) -> Result<Vec<u8>, String> {
@@ -86,12 +83,12 @@ impl Serving {
         if !bytes.is_empty() {
             return Ok(Vec::new());
         }
-        if !agent.config.allows(PathKind::Tcp) {
-            return Err(super::super::EXCLUDED.to_owned());
+        if !tcp.allowed {
+            return Err(EXCLUDED.to_owned());
         }
         let mut stage = lock(&self.0);
         if matches!(*stage, Stage::NotAsked) {
-            *stage = Stage::Open(Server::start(agent).map_err(|error| error.to_string())?);
+            *stage = Stage::Open(Server::start(tcp).map_err(|error| error.to_string())?);
         }
         let Stage::Open(server) = &*stage else { return Err("this agent has ended".to_owned()) };
         let secret = random().map_err(|error| error.to_string())?;
@@ -159,15 +156,14 @@ impl Serving {
 }
 
 impl Server {
-    fn start(agent: &Inner) -> Result<Self, AgentError> {
+    fn start(tcp: &Tcp) -> Result<Self, AgentError> {
         let failed = |error: TransportError| {
             AgentError::system("TCP listener", std::io::Error::other(error.to_string()))
         };
         // Peers take the smaller number of sockets.
-        let endpoint = Endpoint::receiving(config(agent), receive(agent)).map_err(failed)?;
+        let endpoint = Endpoint::receiving(tcp.config(), tcp.receive()).map_err(failed)?;
         let invitations = Invitations::default();
-        let address = SocketAddr::new(agent.config.listen.ip(), agent.config.tcp_port);
-        let listener = endpoint.listen_for(&invitations, address).map_err(failed)?;
+        let listener = endpoint.listen_for(&invitations, tcp.listen).map_err(failed)?;
         let (port, closer) = (listener.address().port(), listener.closer().map_err(failed)?);
         let connections = Mutex::default();
         let shared = Arc::new(Shared { endpoint, invitations, connections });

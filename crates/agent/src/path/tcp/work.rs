@@ -1,13 +1,15 @@
 //! A transfer over TCP.
 
-use super::{Connected, failed};
-use crate::path::Flight;
-use crate::peer::{Lease, Peer};
-use crate::prepared::Part;
-use crate::{AgentError, Op};
+use super::sockets::{Connected, Sockets, key};
+use crate::AgentError;
+use crate::control::{Asked, Service};
+use crate::deadline::Deadline;
+use crate::names::Op;
+use crate::path::wired::{Fault, Wire, Wired};
+use crate::path::{Cursor, Found, Job, Limit, Path, Started};
+use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use warpverbs_devmem::transport::protocol::{PostError, Refusal};
 use warpverbs_devmem::transport::{Operation, RemoteMemory, TransportError};
 
@@ -15,163 +17,123 @@ use warpverbs_devmem::transport::{Operation, RemoteMemory, TransportError};
 const SLICE: u64 = 8 << 20;
 /// Bytes that a transfer has under way, beside those of the last slice: what may have to end by itself.
 const AHEAD: u64 = 64 << 20;
-/// After an error of one slice, those beside it have so long to end by themselves.
-const GRACE: Duration = Duration::from_secs(5);
+
+struct ByTcp(Arc<Sockets>);
+
+impl Path for ByTcp {
+    fn start(
+        &self,
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
+        limit: &Limit<'_>,
+    ) -> Result<Started, AgentError> {
+        let lease = job.remote.lease(&**peer)?;
+        let made = self.0.get(peer, &limit.deadline)?;
+        let remote = key(peer, &job.remote, &limit.deadline)?;
+        Started::by(Wired::new(Work {
+            peer: peer.clone(),
+            job: job.clone(),
+            sockets: self.0.clone(),
+            made,
+            remote,
+            under_way: VecDeque::new(),
+            ahead: 0,
+            cursor: Cursor::default(),
+            _lease: lease,
+        }))
+    }
+}
+
+/// To memory of any peer that lets itself be reached so.
+pub(crate) fn tcp(
+    sockets: &Arc<Sockets>,
+    remote: &PeerMemory,
+    (peer, deadline): (&Arc<dyn Asked>, &Deadline),
+) -> Found {
+    let no = |why: AgentError| vec![why.to_string()];
+    let made = sockets.get(peer, deadline).map_err(no)?;
+    key(peer, remote, deadline).map_err(no)?;
+    Ok((Box::new(ByTcp(sockets.clone())), made.connection.explain()))
+}
 
 /// A transfer under way: reads or writes of at most [`SLICE`] bytes.
-pub(super) struct Work {
-    op: Op,
-    peer: Arc<Peer>,
-    part: Arc<Part>,
+struct Work {
+    peer: Arc<dyn Asked>,
+    job: Arc<Job>,
+    sockets: Arc<Sockets>,
     made: Arc<Connected>,
     remote: RemoteMemory,
     /// Slices that are posted, with their lengths, and how many bytes these are.
     under_way: VecDeque<(Operation, u64)>,
     ahead: u64,
-    /// The first piece that has not been posted, and how much of it has.
-    at: (usize, u64),
-    /// Nothing more is posted, and what is under way may end by itself until then.
-    until: Option<Instant>,
-    /// The first thing that went wrong.
-    error: Option<AgentError>,
-    /// The connection is broken, and the target asked to end it.
-    ending: bool,
-    /// Nothing is under way.
-    over: bool,
+    /// What has been posted.
+    cursor: Cursor,
     _lease: Lease,
 }
 
 impl Work {
-    pub(super) fn new(
-        op: Op,
-        (peer, lease): (Arc<Peer>, Lease),
-        part: Arc<Part>,
-        made: Arc<Connected>,
-        remote: RemoteMemory,
-    ) -> Self {
-        Self {
-            op,
-            peer,
-            part,
-            made,
-            remote,
-            under_way: VecDeque::new(),
-            ahead: 0,
-            at: (0, 0),
-            until: None,
-            error: None,
-            ending: false,
-            over: false,
-            _lease: lease,
-        }
-    }
-
-    /// Posts as many slices as the connection takes.
-    fn post(&mut self) -> Result<(), TransportError> {
-        let pieces = &self.part.pieces;
-        if self.at.0 == pieces.len() || self.ahead >= AHEAD {
-            return Ok(());
+    /// Posts as many slices as the connection takes. Whether there are no more.
+    fn post(&mut self) -> Result<bool, TransportError> {
+        let pieces = &self.job.pieces;
+        if self.ahead >= AHEAD || self.cursor.next(pieces, SLICE).is_none() {
+            return Ok(self.cursor.next(pieces, SLICE).is_none());
         }
         let mut posting = self.made.connection.posting();
-        while let Some(piece) = pieces.get(self.at.0).filter(|_| self.ahead < AHEAD) {
-            let len = (piece.len - self.at.1).min(SLICE);
-            let local = self.part.local.region();
-            let local = local.slice(piece.local + self.at.1, len as usize)?;
-            let remote = self.remote.at(piece.remote + self.at.1);
-            let posted = match self.op {
+        while let Some(next) = self.cursor.next(pieces, SLICE) {
+            if self.ahead >= AHEAD {
+                return Ok(false);
+            }
+            let local = self.job.local.region().slice(next.local, next.len as usize)?;
+            let remote = self.remote.at(next.remote);
+            let posted = match self.job.op {
                 Op::Read => posting.read(local, remote),
                 Op::Write => posting.write(local, remote),
             };
             match posted {
-                Ok(operation) => self.under_way.push_back((operation, len)),
+                Ok(operation) => self.under_way.push_back((operation, next.len)),
                 // Other transfers may have taken all.
-                Err(TransportError::Post(PostError::TooMany { .. })) => return Ok(()),
+                Err(TransportError::Post(PostError::TooMany { .. })) => return Ok(false),
                 Err(error) => return Err(error),
             }
-            self.ahead += len;
-            self.at.1 += len;
-            if self.at.1 == piece.len {
-                self.at = (self.at.0 + 1, 0);
-            }
+            self.ahead += next.len;
+            self.cursor.pass(pieces, next.len);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Whether nothing is under way any more and nothing is to be posted. An error says that the
-    /// connection is over.
-    fn advance(&mut self) -> Result<bool, TransportError> {
+    fn fault(&self, error: &TransportError) -> Fault {
+        let ends_all = error.ends_connection();
+        let error = match error {
+            TransportError::Refused(Refusal::UnknownKey) => self.job.remote.extent.deregistered(),
+            error => self.job.failed(error),
+        };
+        Fault { error, ends_all }
+    }
+}
+
+impl Wire for Work {
+    fn advance(&mut self, stopping: bool) -> Result<bool, Fault> {
         while let Some(&(first, len)) = self.under_way.front() {
-            match self.made.connection.test(first) {
-                Ok(None) => break,
-                Ok(Some(_)) => {}
-                Err(error) if error.ends_connection() => return Err(error),
-                Err(error) => self.fail(&error),
+            let ended = self.made.connection.test(first);
+            if matches!(ended, Ok(None)) {
+                break;
             }
             self.under_way.pop_front();
             self.ahead -= len;
+            let _ = ended.map_err(|error| self.fault(&error))?;
         }
-        if self.until.is_none() {
-            match self.post() {
-                Err(error) if error.ends_connection() => return Err(error),
-                Err(error) => self.fail(&error),
-                Ok(()) => {}
-            }
-        }
-        let posted = self.until.is_some() || self.at.0 == self.part.pieces.len();
+        let posted = stopping || self.post().map_err(|error| self.fault(&error))?;
         Ok(self.under_way.is_empty() && posted)
-    }
-
-    fn fail(&mut self, error: &TransportError) {
-        let error = match error {
-            TransportError::Refused(Refusal::UnknownKey) => self.part.remote.extent.deregistered(),
-            error => failed(&self.peer, error),
-        };
-        self.error.get_or_insert(error);
-        self.until.get_or_insert_with(|| Instant::now() + GRACE);
     }
 
     /// Ends the connection, and with it the other transfers on it.
     fn break_off(&mut self) {
-        self.ending = true;
-        self.peer.sockets.discard(&self.made);
-        self.made.end();
-    }
-}
-
-impl Flight for Work {
-    fn poll(&mut self) -> Result<bool, AgentError> {
-        if !self.ending {
-            match self.advance() {
-                Ok(over) => self.over = over,
-                Err(error) => {
-                    self.fail(&error);
-                    self.break_off();
-                }
-            }
-            let late = |until: Instant| Instant::now() >= until;
-            if !self.over && !self.ending && self.until.is_some_and(late) {
-                self.break_off();
-            }
-        }
-        if self.ending {
-            self.over = self.made.has_ended(&self.peer);
-        }
-        match self.over {
-            true => self.error.take().map_or(Ok(true), Err),
-            false => Ok(false),
-        }
+        self.sockets.made.discard(|made| Arc::ptr_eq(made, &self.made));
+        self.made.connection.abort();
+        self.made.end.ask(Service::Tcp, self.made.connection.secret());
     }
 
-    fn cancel(&mut self, until: Instant) {
-        self.until.get_or_insert(until);
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        if !self.over {
-            // So that nothing is read from a socket into the local memory any more.
-            self.break_off();
-        }
+    fn has_ended(&self) -> bool {
+        self.made.end.is_over(&*self.peer, "a TCP connection")
     }
 }

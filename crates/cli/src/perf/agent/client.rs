@@ -132,7 +132,7 @@ impl<'a> Client<'a> {
         let making = self.making(op, case, &lists[0], plan.makes)?;
         let transfers: Vec<Transfer> = lists
             .iter()
-            .map(|lists| self.agent.initialize(op, &lists.local, &lists.remote))
+            .map(|lists| self.agent.transfer(op, &lists.local, &lists.remote))
             .collect::<Result<_, _>>()?;
         let ran = run(&transfers, plan)?;
         match op {
@@ -190,11 +190,11 @@ impl<'a> Client<'a> {
             let remote = self.agent.prepare(&lists.remote)?;
             prepare.push(nanos(start));
             let start = Instant::now();
-            let made = self.agent.make(op, &local, &index, &remote, &index)?;
+            let made = self.agent.prepared_transfer(op, &local, &index, &remote, &index)?;
             make.push(nanos(start));
             drop(made);
             let start = Instant::now();
-            let made = self.agent.initialize(op, &lists.local, &lists.remote)?;
+            let made = self.agent.transfer(op, &lists.local, &lists.remote)?;
             initialize.push(nanos(start));
             drop(made);
         }

@@ -1,30 +1,15 @@
 //! Lists of blocks: ranges of registered memory, as plain data that may travel.
 
+use crate::AgentError;
 use crate::codec::{EncodingError, Format};
-use crate::{AgentError, Generation};
+use crate::names::Owner;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
 
 pub(crate) const FORMAT: Format = Format { what: "a list of blocks", magic: *b"WVAL", version: 1 };
 
 /// Blocks that a list may have.
 pub(crate) const MAX_BLOCKS: usize = 1 << 26;
-
-/// An agent: its name, and which start of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Owner {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Which agent of that name.
-    pub generation: Generation,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.generation)
-    }
-}
 
 /// Registered memory as its owner names it.
 #[derive(Clone, Debug)]
@@ -240,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn extent(len: u64) -> Extent {
-        let owner = Owner { name: "a".into(), generation: Generation::new().unwrap() };
+        let owner = Owner { name: "a".into(), generation: crate::Generation::of(7, 9) };
         Extent { owner, id: 3, label: "m".into(), len }
     }
 

@@ -1,6 +1,7 @@
-//! What a path is, why it was taken, and how fast it is.
+//! The path that was chosen between two memories: why it was taken, and how fast it is.
 
-use super::{PathKind, Route};
+use crate::names::PathKind;
+use crate::path::Path;
 use std::fmt;
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -81,24 +82,23 @@ pub struct Explanation {
     pub rate: Option<f64>,
 }
 
-impl Explanation {
-    pub(super) fn of(route: &Route) -> Self {
-        Self {
-            path: route.kind,
-            by: route.by.clone(),
-            tried: route.tried.clone(),
-            rate: route.rate.get(),
-        }
-    }
+/// The way that was chosen for a pair of memories, and why.
+pub(crate) struct Route {
+    pub(crate) kind: PathKind,
+    pub(crate) path: Box<dyn Path>,
+    /// How it came about; may be empty.
+    pub(crate) by: String,
+    /// Better ways, and why not.
+    pub(crate) tried: Vec<Reason>,
+    pub(crate) rate: Rate,
+    /// Whether it should be about as fast as the memory of this machine.
+    pub(crate) same_machine: bool,
 }
 
 impl Route {
     pub(crate) fn explain(&self) -> Explanation {
-        Explanation::of(self)
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.explain().to_string()
+        let (by, tried) = (self.by.clone(), self.tried.clone());
+        Explanation { path: self.kind, by, tried, rate: self.rate.get() }
     }
 
     /// Takes a transfer into account, and warns of a path that is far too slow.

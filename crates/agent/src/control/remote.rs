@@ -1,0 +1,40 @@
+//! A peer to which a connection leads: as those see it that ask it something, and as its session does.
+
+use super::link::Link;
+use crate::AgentError;
+use crate::deadline::Deadline;
+use crate::made::Made;
+use crate::metadata::Secret;
+use crate::names::Owner;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A peer that can be asked.
+pub(crate) trait Asked: Send + Sync {
+    /// Which agent it is.
+    fn owner(&self) -> &Owner;
+    /// Whether it can be used at all.
+    fn check(&self) -> Result<(), AgentError>;
+    /// Ends its use. The first reason stays.
+    fn lose(&self, why: AgentError);
+    /// The connection to it, which is made if there is none.
+    fn link(self: Arc<Self>, deadline: &Deadline) -> Result<Arc<Link>, AgentError>;
+}
+
+/// The same peer as its connection and its session see it.
+pub(crate) trait Remote: Asked {
+    /// Where it listens.
+    fn addresses(&self) -> &[SocketAddr];
+    /// What a connection to it must show.
+    fn secret(&self) -> &Secret;
+    /// The connection to it.
+    fn slot(&self) -> &Made<Arc<Link>>;
+    /// It has no other memory registered than this.
+    fn only(&self, live: &[u32]);
+    /// It has deregistered memory: no copy begins any more.
+    fn revoke(&self, id: u32);
+    /// Whether nothing is copied to or from this memory.
+    fn is_idle_at(&self, id: u32) -> bool;
+    /// Whether nothing is copied to or from any of its memory.
+    fn is_idle(&self) -> bool;
+}

@@ -1,0 +1,200 @@
+//! What other threads share with the control thread.
+
+use super::frame::Decoder;
+use super::handshake::Key;
+use super::inbox::Inbox;
+use super::link::{Link, Revoked};
+use super::remote::Remote;
+use super::wake::Wake;
+use crate::lock;
+use crate::metadata::{MAX_ADDRESSES, Secret};
+use crate::names::Owner;
+use crate::{AgentConfig, AgentError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A connection that another thread has made.
+pub(crate) struct Handed {
+    pub(super) link: Arc<Link>,
+    pub(super) decoder: Decoder,
+    pub(super) peer: Arc<dyn Remote>,
+}
+
+/// A transfer that the control thread moves on.
+pub(crate) trait Watched: Send + Sync {
+    /// Looks whether it is over. Never waits.
+    fn progress(&self);
+    fn is_over(&self) -> bool;
+    /// Whether a thread that waits for it moves it on, too.
+    fn is_waited_for(&self) -> bool;
+    /// Fails it: its agent ends.
+    fn abort(&self, why: AgentError);
+    /// Whether it is on the list. Changed under the lock of that.
+    fn watched(&self) -> &AtomicBool;
+}
+
+/// What the loop needs of the configuration.
+pub(super) struct Settings {
+    pub(super) silence: Duration,
+    pub(super) window: u32,
+}
+
+/// Which agent it is, and what the other ends of its connections must have.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) owner: Owner,
+    /// The job's token; empty if there is none.
+    pub(crate) token: Vec<u8>,
+    pub(crate) secret: Secret,
+}
+
+impl Identity {
+    /// The key of connections to this agent, by name or by address. By address there is none without a
+    /// token.
+    pub(super) fn key_of_connection(&self, named: bool) -> Option<Key> {
+        match named {
+            true => Some(Key::of_agent(&self.token, &self.secret)),
+            false => Key::of_job(&self.token),
+        }
+    }
+}
+
+/// What other threads share with the control thread.
+pub(crate) struct Control {
+    pub(crate) own: Identity,
+    pub(super) wake: Arc<Wake>,
+    pub(super) listener: Mutex<Option<TcpListener>>,
+    address: SocketAddr,
+    pub(super) settings: Settings,
+    pub(crate) inbox: Inbox,
+    /// Connections that other threads have made.
+    pub(super) handed: Mutex<Vec<Handed>>,
+    /// Peers that may touch memory of this agent.
+    pub(super) inbound: Mutex<Vec<(Owner, Arc<Link>)>>,
+    /// Transfers in progress.
+    pub(super) active: Mutex<Vec<Arc<dyn Watched>>>,
+    /// The control thread looks at `active` soon by itself.
+    pub(super) alert: AtomicBool,
+    /// Bytes that connections held when the thread looked last.
+    pub(super) held: AtomicUsize,
+    pub(super) closing: AtomicBool,
+    pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Control {
+    /// Listens; serves nobody yet.
+    pub(crate) fn new(owner: Owner, config: &AgentConfig) -> Result<Self, AgentError> {
+        let listener = TcpListener::bind(config.listen);
+        let listener = listener.map_err(|error| AgentError::system("bind", error))?;
+        let ready = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
+        let address = ready.map_err(|error| AgentError::system("listen", error))?;
+        let token = config.token.clone();
+        Ok(Self {
+            own: Identity { owner, token, secret: Secret::new()? },
+            wake: Arc::new(Wake::new()?),
+            listener: Mutex::new(Some(listener)),
+            address,
+            settings: Settings { silence: config.silence, window: config.window },
+            inbox: Inbox::default(),
+            handed: Mutex::default(),
+            inbound: Mutex::default(),
+            active: Mutex::default(),
+            alert: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            thread: Mutex::default(),
+        })
+    }
+
+    /// Memory for bytes of all connections that have arrived or wait to be sent.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The addresses that peers are told: of all interfaces if it listens on all.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let ip = self.address.ip();
+        if !ip.is_unspecified() {
+            return vec![self.address];
+        }
+        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        let addresses = interfaces.filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::from((v4.ip(), 0)));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::from((v6.ip(), 0))))
+        });
+        let mut found: Vec<_> = addresses
+            .filter(|found| found.is_ipv4() || ip.is_ipv6())
+            // An address of the link alone needs a scope, which differs from host to host.
+            .filter(|found| !matches!(found, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local()))
+            .map(|found| SocketAddr::new(found.ip(), self.address.port()))
+            .collect();
+        // Loopback last: at another host it is another machine.
+        found.sort_by_key(|address| address.ip().is_loopback());
+        found.truncate(MAX_ADDRESSES);
+        found
+    }
+
+    /// Ends the control thread, and waits for it.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake.wake();
+        let thread = lock(&self.thread).take();
+        // A waker may end the agent: it runs in that thread, which ends when it has returned.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+
+    /// Has the control thread look after a transfer until it is over.
+    pub(crate) fn watch(&self, transfer: &Arc<impl Watched + 'static>) {
+        let mut active = lock(&self.active);
+        // One that was posted again before the thread has seen its end is there already.
+        if !transfer.watched().swap(true, Ordering::Relaxed) {
+            active.push(transfer.clone());
+        }
+        drop(active);
+        // Sequentially consistent, with the lock between them: either this sees that the thread
+        // goes to sleep, or the thread sees the transfer (`Engine::pause`).
+        if !self.alert.load(Ordering::SeqCst) {
+            self.wake.wake();
+        }
+    }
+
+    /// Whether threads wait for all transfers in progress: these move them on by themselves, and need
+    /// the core. `None` if there is no transfer.
+    pub(super) fn all_waited_for(&self) -> Option<bool> {
+        let active = lock(&self.active);
+        (!active.is_empty()).then(|| active.iter().all(|transfer| transfer.is_waited_for()))
+    }
+
+    /// Memory is no longer registered: it is kept until no peer touches it any more.
+    pub(crate) fn revoke(&self, kept: &Arc<dyn Revoked>) {
+        lock(&self.inbound).iter().for_each(|(_, link)| link.revoke(kept));
+    }
+
+    /// Whether this start of an agent holds a connection to this one.
+    pub(crate) fn is_connected(&self, peer: &Owner) -> bool {
+        lock(&self.inbound).iter().any(|(from, link)| from == peer && is_alive(link))
+    }
+}
+
+/// Whether a connection is not lost, and its other end has not closed it.
+pub(crate) fn is_alive(link: &Link) -> bool {
+    let mut fds = [PollFd::new(&link.stream, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A failed call says nothing about the peer.
+    !link.is_lost() && (poll(&mut fds, Some(&now)).is_err() || fds[0].revents().is_empty())
+}

@@ -1,0 +1,143 @@
+//! Transfers through something that all transfers to a peer share: queue pairs, a TCP connection.
+//!
+//! **The end of a transfer.** Of one that fails, is late or is cancelled, nothing more is posted, and what
+//! is under way may end by itself, so that the transfers beside it go on. If it does not in time, or if
+//! the shared thing fails, this end breaks it and asks the peer, by the control connection, to end its
+//! own; only the answer makes the transfer terminal. A peer that does not answer is lost.
+
+use super::Flight;
+use crate::AgentError;
+use crate::control::{Asked, Link, Service, lost};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// After an error of one request, those beside it have so long to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What went wrong.
+pub(super) struct Fault {
+    pub(super) error: AgentError,
+    /// Nothing of what is shared works any more.
+    pub(super) ends_all: bool,
+}
+
+/// One transfer's use of what is shared.
+pub(super) trait Wire: Send {
+    /// Sees what has ended, and posts what there is room for unless it is `stopping`. Whether nothing is
+    /// under way any more and nothing is to be posted.
+    fn advance(&mut self, stopping: bool) -> Result<bool, Fault>;
+    /// Breaks what is shared, and asks the peer to end it.
+    fn break_off(&mut self);
+    /// After [`Wire::break_off`]: whether the peer's end is gone, or the peer is lost.
+    fn has_ended(&self) -> bool;
+}
+
+/// A transfer under way.
+pub(super) struct Wired<W: Wire> {
+    wire: W,
+    /// Nothing more is posted, and what is under way may end by itself until then.
+    until: Option<Instant>,
+    /// The first thing that went wrong.
+    error: Option<AgentError>,
+    /// What is shared is broken, and the peer asked to end it.
+    ending: bool,
+    /// Nothing is under way.
+    over: bool,
+}
+
+impl<W: Wire> Wired<W> {
+    pub(super) fn new(wire: W) -> Self {
+        Self { wire, until: None, error: None, ending: false, over: false }
+    }
+
+    fn break_off(&mut self) {
+        self.ending = true;
+        self.wire.break_off();
+    }
+
+    /// As far as it comes while nothing is broken.
+    fn advance(&mut self) {
+        loop {
+            match self.wire.advance(self.until.is_some()) {
+                Ok(over) => {
+                    self.over = over;
+                    break;
+                }
+                Err(Fault { error, ends_all }) => {
+                    self.error.get_or_insert(error);
+                    if ends_all {
+                        return self.break_off();
+                    }
+                    self.until.get_or_insert_with(|| Instant::now() + GRACE);
+                }
+            }
+        }
+        if !self.over && self.until.is_some_and(|until| Instant::now() >= until) {
+            self.break_off();
+        }
+    }
+}
+
+impl<W: Wire> Flight for Wired<W> {
+    fn poll(&mut self) -> Result<bool, AgentError> {
+        if !self.ending {
+            self.advance();
+        }
+        if self.ending {
+            self.over = self.wire.has_ended();
+        }
+        match self.over {
+            true => self.error.take().map_or(Ok(true), Err),
+            false => Ok(false),
+        }
+    }
+
+    fn cancel(&mut self, until: Instant) {
+        self.until.get_or_insert(until);
+    }
+}
+
+impl<W: Wire> Drop for Wired<W> {
+    fn drop(&mut self) {
+        if !self.over && !self.ending {
+            // So that nothing touches the local memory any more.
+            self.break_off();
+        }
+    }
+}
+
+/// The end, by force, of what transfers share: the peer is asked once for all of them.
+pub(super) struct ForcedEnd {
+    link: Arc<Link>,
+    /// A peer that does not confirm the end in this time is lost.
+    patience: Duration,
+    asked: OnceLock<(u64, Instant)>,
+    confirmed: AtomicBool,
+}
+
+impl ForcedEnd {
+    /// Of what was asked for by `link`.
+    pub(super) fn new(link: Arc<Link>, patience: Duration) -> Self {
+        Self { link, patience, asked: OnceLock::new(), confirmed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn ask(&self, service: Service, name: &[u8]) {
+        self.asked.get_or_init(|| (self.link.ask(service, name), Instant::now()));
+    }
+
+    /// Whether the peer has confirmed it, or is lost.
+    pub(super) fn is_over(&self, peer: &dyn Asked, what: &str) -> bool {
+        let Some((call, since)) = self.asked.get() else { return true };
+        let over = self.confirmed.load(Ordering::Acquire)
+            || self.link.answered(*call).is_some()
+            || self.link.is_lost();
+        if over {
+            self.confirmed.store(true, Ordering::Release);
+        } else if since.elapsed() > self.patience {
+            let why = format!("it does not confirm the end of {what}");
+            peer.lose(lost(peer.owner(), why));
+        }
+        over
+    }
+}

@@ -1,0 +1,204 @@
+//! The agents that an agent knows.
+
+use crate::control::{Asked, Control, Remote, is_alive};
+use crate::deadline::Deadline;
+use crate::metadata::{Content, Metadata};
+use crate::names::Owner;
+use crate::peer::{Peer, Ways};
+use crate::{AgentError, lock, memories};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+pub(crate) struct Peers {
+    control: Arc<Control>,
+    ways: Ways,
+    table: RwLock<HashMap<Arc<str>, Arc<Peer>>>,
+    /// Metadata has been loaded.
+    news: Condvar,
+    news_lock: Mutex<()>,
+    /// How long a peer may take to answer that it runs.
+    deadline: Duration,
+}
+
+/// By what means metadata came, and what is known of its agent by that.
+enum Means<'a> {
+    /// The program has it.
+    Program,
+    /// The program has it, and this start of the agent does not answer any more.
+    After(&'a Owner),
+    /// By a connection, of which nothing is known but that its end is of the job.
+    Connection,
+}
+
+fn unknown(name: &str) -> AgentError {
+    AgentError::UnknownPeer { name: name.to_owned() }
+}
+
+impl Peers {
+    pub(crate) fn new(control: &Arc<Control>, ways: Ways, deadline: Duration) -> Self {
+        Self {
+            control: control.clone(),
+            ways,
+            table: RwLock::default(),
+            news: Condvar::new(),
+            news_lock: Mutex::new(()),
+            deadline,
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<Arc<str>, Arc<Peer>>) -> T) -> T {
+        change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn peer(&self, name: &str) -> Result<Arc<Peer>, AgentError> {
+        let peers = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        peers.get(name).cloned().ok_or_else(|| unknown(name))
+    }
+
+    /// The peer, if it is the start that is known.
+    pub(crate) fn peer_of(&self, owner: &Owner) -> Result<Arc<Peer>, AgentError> {
+        let peer = self.peer(&owner.name)?;
+        match peer.name == *owner {
+            true => Ok(peer),
+            false => Err(AgentError::Stale {
+                peer: owner.name.to_string(),
+                current: peer.name.generation,
+                found: owner.generation,
+            }),
+        }
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), AgentError> {
+        let known = self.change(|peers| peers.remove(name)).ok_or_else(|| unknown(name))?;
+        let (peer, why) = (known.name.to_string(), "it was removed here".to_owned());
+        known.lose(AgentError::PeerLost { peer, why });
+        Ok(())
+    }
+
+    /// Ends the use of all.
+    pub(crate) fn end_all(&self, why: &AgentError) {
+        let all = self.change(std::mem::take);
+        all.values().for_each(|peer| peer.lose(why.clone()));
+    }
+
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.peer(name).is_ok_and(|peer| peer.check().is_ok())
+    }
+
+    pub(crate) fn wait(&self, name: &str, timeout: Duration) -> Result<(), AgentError> {
+        let deadline = Deadline::after(timeout);
+        let mut guard = lock(&self.news_lock);
+        while !self.knows(name) {
+            guard = deadline.wait(&self.news, guard, || format!("metadata of {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes metadata, if it is of `from`. That of a start which is older by its host's clock is taken if
+    /// the start that is known does not answer.
+    pub(crate) fn load(&self, bytes: &[u8], from: Option<&Owner>) -> Result<String, AgentError> {
+        match self.take(bytes, from, &Means::Program) {
+            Err(AgentError::Stale { peer, current, found }) => {
+                let known = self.peer(&peer)?;
+                if known.name.generation == current && self.answers(&known) {
+                    return Err(AgentError::Stale { peer, current, found });
+                }
+                self.take(bytes, from, &Means::After(&known.name))
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes metadata that `from` has brought by a connection. Waits for nobody.
+    pub(crate) fn load_brought(&self, bytes: &[u8], from: &Owner) -> Result<String, AgentError> {
+        self.take(bytes, Some(from), &Means::Connection)
+    }
+
+    fn take(
+        &self,
+        bytes: &[u8],
+        from: Option<&Owner>,
+        means: &Means<'_>,
+    ) -> Result<String, AgentError> {
+        let own = &self.control.own;
+        let metadata = Metadata::from_bytes(bytes, &own.token)?;
+        let owner = Owner { name: metadata.name.clone(), generation: metadata.generation };
+        let foreign = |expected| {
+            let owner = owner.to_string();
+            AgentError::Foreign { what: "the metadata", owner, expected }
+        };
+        if let Some(from) = from.filter(|from| **from != owner) {
+            return Err(foreign(from.to_string()));
+        }
+        if owner.name == own.owner.name {
+            return Err(foreign("an agent of another name".into()));
+        }
+        self.change(|peers| self.learn(peers, metadata, &owner, means))?;
+        // Under the lock, so that no waiter has looked and does not wait yet.
+        drop(lock(&self.news_lock));
+        self.news.notify_all();
+        Ok(owner.name.to_string())
+    }
+
+    fn learn(
+        &self,
+        peers: &mut HashMap<Arc<str>, Arc<Peer>>,
+        metadata: Metadata,
+        owner: &Owner,
+        means: &Means<'_>,
+    ) -> Result<(), AgentError> {
+        if let Some(known) = peers.get(&owner.name)
+            && known.name != *owner
+        {
+            let (peer, current) = (owner.name.to_string(), known.name.generation);
+            let found = owner.generation;
+            // Hosts' clocks differ. A start that runs is not replaced by whoever can reach this agent,
+            // whatever time it gives.
+            let stays = match means {
+                Means::Connection => self.is_alive(known),
+                Means::After(over) if **over == known.name => false,
+                Means::Program | Means::After(_) => found.is_before(&current),
+            };
+            if stays && known.check().is_ok() {
+                return Err(AgentError::Stale { peer, current, found });
+            }
+            known.lose(AgentError::Stale { peer, current: found, found: current });
+            peers.remove(&owner.name);
+        }
+        if metadata.content == Content::Gone {
+            if let Some(known) = peers.remove(&owner.name) {
+                let (peer, why) = (
+                    owner.to_string(),
+                    "the agent has said that it is no longer to be used".to_owned(),
+                );
+                known.lose(AgentError::PeerLost { peer, why });
+            }
+            return Ok(());
+        }
+        // One that was lost begins anew.
+        match peers.get(&owner.name).filter(|known| known.check().is_ok()) {
+            Some(known) => known.learn(metadata),
+            None => {
+                let here = memories::of_this_process(owner);
+                let peer = Peer::new(&metadata, here, &self.ways);
+                peer.learn(metadata);
+                peers.insert(owner.name.clone(), Arc::new(peer));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this start of a peer is known to run, without asking it.
+    fn is_alive(&self, peer: &Peer) -> bool {
+        let here = peer.here.as_ref().is_some_and(|agent| Weak::strong_count(agent) > 0);
+        let connected = || peer.slot().get().is_some_and(|link| is_alive(&link));
+        here || connected() || self.control.is_connected(&peer.name)
+    }
+
+    /// Whether this start of a peer runs. Asks it.
+    fn answers(&self, peer: &Arc<Peer>) -> bool {
+        let ask = || peer.clone().link(&Deadline::after(self.deadline)).is_ok();
+        peer.check().is_ok() && (self.is_alive(peer) || ask())
+    }
+}

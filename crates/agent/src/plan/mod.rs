@@ -1,0 +1,260 @@
+//! What a transfer moves: lists whose ranges are checked, and the pieces between two of them. Values
+//! alone; nothing here waits, locks or touches memory.
+
+pub(crate) mod list;
+
+use crate::AgentError;
+use list::{BlockList, Extent, Run};
+use rustc_hash::FxHashMap;
+
+/// Pieces for which there is room at once.
+const ROOM: usize = 1 << 16;
+
+/// A block: which memory, by its place in the list's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    slot: u32,
+    offset: u64,
+    len: u64,
+}
+
+pub(crate) enum Blocks {
+    Run { offset: u64, len: u64, stride: u64, count: usize },
+    Each(Vec<Block>),
+}
+
+impl Blocks {
+    /// Of a list that was checked.
+    pub(crate) fn of(list: &BlockList, slots: &mut Slots) -> Self {
+        if let &[Run { offset, len, stride, count, .. }] = list.runs() {
+            return Self::Run { offset, len, stride, count: count as usize };
+        }
+        let mut walk = Walk::new(list, slots);
+        Self::Each((0..list.len()).map_while(|at| walk.block(at)).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Run { count, .. } => *count,
+            Self::Each(blocks) => blocks.len(),
+        }
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<Block> {
+        match self {
+            &Self::Run { offset, len, stride, count } => (index < count).then(|| Block {
+                slot: 0,
+                offset: offset + stride * index as u64,
+                len,
+            }),
+            Self::Each(blocks) => blocks.get(index).copied(),
+        }
+    }
+}
+
+/// Which memory of a table a number names.
+#[derive(Default)]
+pub(crate) struct Slots {
+    of: FxHashMap<u32, u32>,
+    /// As a rule, runs that follow one another are of one memory.
+    last: Option<(u32, u32)>,
+}
+
+impl Slots {
+    #[inline]
+    fn get(&mut self, memory: u32) -> Option<u32> {
+        if let Some((known, slot)) = self.last
+            && known == memory
+        {
+            return Some(slot);
+        }
+        let slot = *self.of.get(&memory)?;
+        self.last = Some((memory, slot));
+        Some(slot)
+    }
+}
+
+/// Looks up the memories that a list names and checks every range.
+pub(crate) fn resolve<M>(
+    list: &BlockList,
+    mut find: impl FnMut(u32) -> Result<M, AgentError>,
+    extent: impl Fn(&M) -> &Extent,
+) -> Result<(Vec<M>, Slots), AgentError> {
+    let (mut table, mut slots, mut index) = (Vec::new(), Slots::default(), 0);
+    for run in list.runs() {
+        let slot = match slots.get(run.memory) {
+            Some(slot) => slot,
+            None => {
+                let slot = table.len() as u32;
+                table.push(find(run.memory)?);
+                slots.of.insert(run.memory, slot);
+                slot
+            }
+        };
+        extent(&table[slot as usize]).check(run, index)?;
+        index += run.count as usize;
+    }
+    Ok((table, slots))
+}
+
+/// Blocks in the order in which a transfer takes them.
+pub(crate) trait Sequence {
+    /// How many.
+    fn count(&self) -> usize;
+    /// The next one, which is number `at`. None if an index is beyond the list.
+    fn block(&mut self, at: usize) -> Option<Block>;
+    /// Why there is no block number `at`.
+    fn missing(&self, side: &'static str, at: usize) -> AgentError;
+}
+
+/// Blocks of a prepared list, by index.
+pub(crate) struct Indexed<'a> {
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) index: &'a [u32],
+}
+
+impl Sequence for Indexed<'_> {
+    fn count(&self) -> usize {
+        self.index.len()
+    }
+
+    #[inline]
+    fn block(&mut self, at: usize) -> Option<Block> {
+        self.blocks.get(*self.index.get(at)? as usize)
+    }
+
+    fn missing(&self, side: &'static str, at: usize) -> AgentError {
+        let value = self.index.get(at).copied().unwrap_or(u32::MAX);
+        AgentError::Index { side, index: at, value, blocks: self.blocks.len() }
+    }
+}
+
+/// All blocks of a checked list.
+pub(crate) struct Walk<'a> {
+    runs: std::slice::Iter<'a, Run>,
+    slots: &'a mut Slots,
+    count: usize,
+    /// Of the run that has been begun: the next block, and how many are left.
+    next: Block,
+    stride: u64,
+    left: u32,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(list: &'a BlockList, slots: &'a mut Slots) -> Self {
+        let (runs, count) = (list.runs().iter(), list.len());
+        let next = Block { slot: 0, offset: 0, len: 0 };
+        Self { runs, slots, count, next, stride: 0, left: 0 }
+    }
+}
+
+impl Sequence for Walk<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn block(&mut self, _: usize) -> Option<Block> {
+        while self.left == 0 {
+            let run = self.runs.next()?;
+            let slot = self.slots.get(run.memory)?;
+            self.next = Block { slot, offset: run.offset, len: run.len };
+            (self.stride, self.left) = (run.stride, run.count);
+        }
+        let block = self.next;
+        // The last block is in range; what follows it is not used.
+        self.next.offset = block.offset.wrapping_add(self.stride);
+        self.left -= 1;
+        Some(block)
+    }
+
+    fn missing(&self, side: &'static str, at: usize) -> AgentError {
+        AgentError::Index { side, index: at, value: u32::MAX, blocks: self.count }
+    }
+}
+
+/// Bytes that are moved in one piece: offsets in the local and in the remote memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) local: u64,
+    pub(crate) remote: u64,
+    pub(crate) len: u64,
+}
+
+/// The pieces between one local memory and one of the peer, by their places in the lists' tables.
+pub(crate) struct Span {
+    pub(crate) slots: (u32, u32),
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) bytes: u64,
+}
+
+/// The pieces between pairs of blocks, in order. Neighbours on both sides become one piece.
+pub(crate) fn spans(
+    mut from: impl Sequence,
+    mut to: impl Sequence,
+) -> Result<Vec<Span>, AgentError> {
+    let (count, other) = (from.count(), to.count());
+    if count != other || count == 0 {
+        let expected = if count == 0 { "at least one".into() } else { count.to_string() };
+        return Err(AgentError::Count { what: "the remote side", found: other, expected });
+    }
+    let mut build = Builder { count, spans: Vec::new(), known: None };
+    for index in 0..count {
+        let Some(here) = from.block(index) else { return Err(from.missing("local", index)) };
+        let Some(there) = to.block(index) else { return Err(to.missing("remote", index)) };
+        if here.len != there.len {
+            return Err(AgentError::Lengths { index, local: here.len, remote: there.len });
+        }
+        build.push(here, there);
+    }
+    for span in &mut build.spans {
+        if span.pieces.len() < span.pieces.capacity() / 2 {
+            span.pieces.shrink_to_fit();
+        }
+    }
+    Ok(build.spans)
+}
+
+struct Builder {
+    /// Blocks of all spans.
+    count: usize,
+    spans: Vec<Span>,
+    /// The slots of the last block's memories, and their span.
+    known: Option<((u32, u32), usize)>,
+}
+
+impl Builder {
+    #[inline]
+    fn push(&mut self, from: Block, to: Block) {
+        let slots = (from.slot, to.slot);
+        let at = match self.known {
+            Some((known, at)) if known == slots => at,
+            _ => self.span(slots),
+        };
+        let span = &mut self.spans[at];
+        span.bytes += from.len;
+        let piece = Piece { local: from.offset, remote: to.offset, len: from.len };
+        match span.pieces.last_mut() {
+            Some(last)
+                if last.local + last.len == piece.local
+                    && last.remote + last.len == piece.remote =>
+            {
+                last.len += piece.len;
+            }
+            _ => span.pieces.push(piece),
+        }
+    }
+
+    #[cold]
+    fn span(&mut self, slots: (u32, u32)) -> usize {
+        let at = self.spans.iter().position(|span| span.slots == slots).unwrap_or_else(|| {
+            // As a rule there is one span, and no two pieces are neighbours.
+            let room = if self.spans.is_empty() { self.count.min(ROOM) } else { 0 };
+            self.spans.push(Span { slots, pieces: Vec::with_capacity(room), bytes: 0 });
+            self.spans.len() - 1
+        });
+        self.known = Some((slots, at));
+        at
+    }
+}
