@@ -5,12 +5,14 @@
 //! so that tests can post what no correct poster would.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod fake;
 mod net;
 mod pair;
 mod port;
 mod proxied;
 
+pub use bytes::pattern;
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use net::{Host, Net, addresses};
 pub use pair::{

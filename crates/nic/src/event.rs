@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use warpverbs_rdma::AsyncEvent;
 
-pub(crate) type Handler = Box<dyn Fn(AsyncEvent) + Send>;
+type Handler = Box<dyn Fn(AsyncEvent) + Send>;
 
 /// Events not yet polled, bounded; or who receives them as they are raised.
 pub(crate) struct Events {

@@ -110,7 +110,7 @@ impl SoftNic {
 
     /// Where peers reach the NIC, if it has a link.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        monitor::local_addr(&self.0.lock())
+        monitor::network(&self.0.lock()).local()
     }
 
     /// Where the numbers of its QPs lie. NICs that share an address and port have different parts.
@@ -120,12 +120,12 @@ impl SoftNic {
 
     /// What the link is and what it has used so far, in words for users; `None` without one.
     pub fn describe_link(&self) -> Option<String> {
-        monitor::describe_link(&self.0.lock())
+        monitor::network(&self.0.lock()).describe()
     }
 
     /// The largest path MTU of the link, if there is one.
     pub fn max_mtu(&self) -> Option<Mtu> {
-        monitor::max_mtu(&self.0.lock())
+        monitor::network(&self.0.lock()).max_mtu()
     }
 
     /// The doorbells of all QPs, 8 bytes each; see [`Qp::doorbell_offset`]. Whole pages, page
@@ -296,29 +296,29 @@ impl SoftNic {
 
     /// The oldest event not yet polled.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        monitor::pop_event(&mut self.0.lock())
+        monitor::diagnostics(&mut self.0.lock()).events.pop()
     }
 
     /// Calls `handler` for every event from now on, and at once for those not yet polled;
     /// [`Self::poll_event`] has none any more. A later handler replaces it. It is called with the
     /// NIC's lock held: it must not wait, must not call the NIC and must not hold it.
     pub fn on_event(&self, handler: impl Fn(AsyncEvent) + Send + 'static) {
-        monitor::hand_events_to(&mut self.0.lock(), Box::new(handler));
+        monitor::diagnostics(&mut self.0.lock()).events.hand_to(Box::new(handler));
     }
 
     /// The violations kept since the last call, oldest first.
     pub fn take_violations(&self) -> Vec<Violation> {
-        monitor::take_violations(&mut self.0.lock())
+        monitor::diagnostics(&mut self.0.lock()).log.take()
     }
 
     /// How many violations of each field there were.
     pub fn violation_counts(&self) -> BTreeMap<&'static str, u64> {
-        monitor::violation_counts(&self.0.lock())
+        monitor::diagnostics(&mut self.0.lock()).log.counts()
     }
 
     /// Receives every violation from now on; with `capacity` unread ones, further ones are lost.
     pub fn subscribe(&self, capacity: usize) -> Receiver<Violation> {
-        monitor::subscribe(&mut self.0.lock(), capacity)
+        monitor::diagnostics(&mut self.0.lock()).log.subscribe(capacity)
     }
 
     /// Counters.

@@ -79,7 +79,7 @@ impl Shared {
     pub(crate) fn stop(&self, mut core: MutexGuard<'_, Core>, panic: String) {
         let name = self.config.name.clone();
         if self.stop.set(NicError::Stopped { name, panic }) {
-            monitor::push_event(&mut core, AsyncEvent::DeviceFatal);
+            monitor::diagnostics(&mut core).events.push(AsyncEvent::DeviceFatal);
             drop(core);
             self.stop.call_watchers();
         }

@@ -65,7 +65,7 @@ const SLACK_NS: u64 = 1000;
 /// What the engine does while idle, and the idle polls between two yields while it spins.
 fn idle_of(nic: &Shared) -> (Idle, u32) {
     let Idle { spin, yields, sleep } = nic.config().idle;
-    let cost = if monitor::polls_system(&nic.lock()) { SYSTEM_CALL } else { 1 };
+    let cost = if monitor::network(&nic.lock()).polls_system() { SYSTEM_CALL } else { 1 };
     (Idle { spin: spin / cost, yields: yields / cost, sleep }, BURST / cost)
 }
 

@@ -1,43 +1,30 @@
 //! What the NIC's owner learns of it: events, violations, counters, its link; and faults that a
 //! test switches on.
 
+use super::diagnostics::Diagnostics;
+use super::net::Network;
 use super::{Core, POLLS, control};
-use crate::event::Handler;
 use crate::objects::cq::Delay;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::SendQueue;
 use crate::slots::CqSlot;
 use crate::stats::NicStats;
-use crate::violation::Violation;
-use crate::{AsyncEvent, Mtu, NicError};
-use crossbeam::channel::Receiver;
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use crate::{AsyncEvent, NicError};
 use warpverbs_link::QpnPart;
 
-/// Where peers reach the NIC, if it has a link.
-pub(crate) fn local_addr(core: &Core) -> Option<SocketAddr> {
-    core.network.local()
-}
-
-/// Where the numbers of its QPs lie.
+/// Where the numbers of the NIC's QPs lie.
 pub(crate) fn qpn_part(core: &Core) -> QpnPart {
     core.queues.tables.part
 }
 
-/// What the link is, in words.
-pub(crate) fn describe_link(core: &Core) -> Option<String> {
-    core.network.describe()
+/// The link, and what is reached over it.
+pub(crate) fn network(core: &Core) -> &Network {
+    &core.network
 }
 
-/// The largest path MTU of the link.
-pub(crate) fn max_mtu(core: &Core) -> Option<Mtu> {
-    core.network.max_mtu()
-}
-
-/// Whether every poll asks the system for datagrams.
-pub(crate) fn polls_system(core: &Core) -> bool {
-    core.network.polls_system()
+/// Events and violations.
+pub(crate) fn diagnostics(core: &mut Core) -> &mut Diagnostics {
+    &mut core.queues.diagnostics
 }
 
 /// Only doorbell registers are still to be looked at before the engine is idle.
@@ -46,14 +33,9 @@ pub(crate) fn is_looking(core: &Core) -> bool {
     core.looking
 }
 
-/// Raises an event of the NIC itself.
-pub(crate) fn push_event(core: &mut Core, event: AsyncEvent) {
-    core.queues.diagnostics.events.push(event);
-}
-
 /// An event of a device that executes work. A QP that has failed by it goes to ERR.
 pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
-    push_event(core, event);
+    core.queues.diagnostics.events.push(event);
     let (AsyncEvent::QpFatal { qpn, .. }
     | AsyncEvent::QpAccessError { qpn }
     | AsyncEvent::QpRequestError { qpn }) = event
@@ -65,31 +47,6 @@ pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
         core.poll_proxied(slot, POLLS);
         core.ending(|queues| queues.end(slot, None));
     }
-}
-
-/// The oldest event not yet polled.
-pub(crate) fn pop_event(core: &mut Core) -> Option<AsyncEvent> {
-    core.queues.diagnostics.events.pop()
-}
-
-/// Every event goes to `handler` from now on.
-pub(crate) fn hand_events_to(core: &mut Core, handler: Handler) {
-    core.queues.diagnostics.events.hand_to(handler);
-}
-
-/// The violations kept since the last call.
-pub(crate) fn take_violations(core: &mut Core) -> Vec<Violation> {
-    core.queues.diagnostics.log.take()
-}
-
-/// How many violations of each field there were.
-pub(crate) fn violation_counts(core: &Core) -> BTreeMap<&'static str, u64> {
-    core.queues.diagnostics.log.counts()
-}
-
-/// Every violation from now on.
-pub(crate) fn subscribe(core: &mut Core, capacity: usize) -> Receiver<Violation> {
-    core.queues.diagnostics.log.subscribe(capacity)
 }
 
 /// The counters of the NIC.

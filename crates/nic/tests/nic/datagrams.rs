@@ -3,7 +3,7 @@
 use crate::ignored::scramble;
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
-use warpverbs_dev::{Host, PortConfig, Receives, addresses, bytes, sge};
+use warpverbs_dev::{Host, PortConfig, Receives, addresses, bytes, pattern, sge};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ReceivedKind};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn};
@@ -71,10 +71,6 @@ fn to(host: &Host) -> Destination {
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
-}
-
 fn syndrome_of(cqe: Option<Cqe>) -> Syndrome {
     let Some(Cqe::Error { syndrome, .. }) = cqe else { panic!("{cqe:?}") };
     syndrome
@@ -87,7 +83,7 @@ fn datagrams_arrive_behind_their_ip_header() {
     for (a, b) in [(a4, b4), (v6(1), v6(2))] {
         let (mut a, mut b) = pair_at(a, b);
         for (nth, len) in [0usize, 1, 8, 100, 4096].into_iter().enumerate() {
-            let data = pattern(len);
+            let data = pattern(len, 1);
             a.mr.region().write(0, &data).unwrap();
             b.port.post_recv(&[sge(&b.mr, 0, 20), sge(&b.mr, 1000, 20), sge(&b.mr, 2000, 4096)]);
             // The last two begin in the WQE.

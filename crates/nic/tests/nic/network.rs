@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use warpverbs_dev::{Host, PortConfig, bytes, local, remote, sge};
+use warpverbs_dev::{Host, PortConfig, bytes, local, pattern, remote, sge};
 use warpverbs_mem::{NoChecksum, set_no_checksum};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -51,10 +51,6 @@ fn wait<T>(
     }
 }
 
-fn pattern(len: usize, salt: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ salt).collect()
-}
-
 /// Posts one WQE at `a` and waits for its CQE.
 fn done(
     a: &mut Host,
@@ -72,7 +68,7 @@ fn succeeded(cqe: Cqe, expected: SendOpcode) {
 fn every_operation((mut a, mut b): (Host, Host)) -> [String; 2] {
     let (here, there) = (a.mr.region().clone(), b.mr.region().clone());
     for len in [1usize, 8, 1023, 1024, 4097, 20_000] {
-        let data = pattern(len, len as u8);
+        let data = pattern(len, len as u64);
         here.write(0, &data).unwrap();
         let (from, to) = (sge(&a.mr, 0, len as u32), remote(&b.mr, 100));
         let cqe =

@@ -3,14 +3,10 @@
 
 use crate::device_network::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
 use std::time::Duration;
-use warpverbs_dev::{bytes, local, remote, sge};
+use warpverbs_dev::{bytes, local, pattern, remote, sge};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::{Mtu, QpAttrs, Rule};
-
-fn pattern(len: usize, salt: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ salt).collect()
-}
 
 #[test]
 fn a_write_is_complete_when_its_bytes_are_there() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use warpverbs_dev::{Net, PortConfig, addresses, bytes, remote, sge};
+use warpverbs_dev::{Net, PortConfig, addresses, bytes, pattern, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -52,7 +52,7 @@ fn net() -> (Net, Arc<AtomicUsize>) {
 /// Calls for so many WRITEs of so many bytes, posted together.
 fn calls(writes: u64, len: u32) -> (usize, u64) {
     let (mut net, calls) = net();
-    let pattern: Vec<u8> = (0..writes * u64::from(len)).map(|i| (i * 7 + i / 256) as u8).collect();
+    let pattern = pattern((writes * u64::from(len)) as usize, 1);
     net.a.mr.region().write(0, &pattern).expect("inside");
     // Shows that the key reaches all of it.
     let (from, to) = (sge(&net.a.mr, 0, 64 << 10), remote(&net.b.mr, 0));

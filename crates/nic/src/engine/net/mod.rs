@@ -60,7 +60,7 @@ pub(crate) struct Network {
     blocked: VecDeque<Train>,
     /// Emptied trains, for their memory.
     spare: Vec<Vec<u8>>,
-    pub(crate) conns: Connections,
+    pub(super) conns: Connections,
     /// Slices in which there was no connection.
     rested: u32,
 }
