@@ -42,7 +42,7 @@ WV_DEVICE wv::Status post_by_lanes(const wv::Qp& qp, wv::u32 n, Post post) {
 }
 
 // The caller's part of `total` that `parts` share.
-WV_D wv::u32 part_of(wv::u32 total, wv::u32 parts, wv::u32 part) {
+WV_DEVICE wv::u32 part_of(wv::u32 total, wv::u32 parts, wv::u32 part) {
   return total / parts + (part < total % parts ? 1 : 0);
 }
 

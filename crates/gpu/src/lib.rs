@@ -22,8 +22,7 @@ pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
 pub use args::{
-    ArgBytes, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView,
-    Status, Vec16,
+    ArgBytes, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView, Status, Vec16,
 };
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
 pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};

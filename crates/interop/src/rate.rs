@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place};
-use warpverbs_test_kernels::perf;
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, Posted,
     RemoteRegion, SendFlags,
 };
+use warpverbs_test_kernels::perf;
 
 /// The longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -3,11 +3,11 @@
 //! [`layout!`] makes of one table the Rust type and its [`Item`]; a [`Header`] is a list of items, and
 //! prints as a C++ header with the same fields, sizes and offsets, and an assertion of each. The headers
 //! are checked in, `kernels/include/warpverbs/layout`, so that programs use them as plain files:
-//! `WARPVERBS_WRITE_HEADERS=1 cargo test -p warpverbs-layout` writes them, and without the variable the
-//! test fails if one is out of date.
+//! `WARPVERBS_WRITE_HEADERS=1 cargo test -p warpverbs-layout -p warpverbs-mlx5 header` writes them, and
+//! without the variable the tests fail if one is out of date.
 //!
-//! Integers are in native (little-endian) byte order, unlike everything that a NIC reads. Addresses are
-//! those of the kernels that read them.
+//! Integers here are in native (little-endian) byte order. Those that a NIC reads are big-endian;
+//! `warpverbs-mlx5` declares them by the same macro. Addresses are those of the kernels that read them.
 #![no_std]
 #![forbid(unsafe_code)]
 

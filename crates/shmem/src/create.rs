@@ -220,9 +220,7 @@ impl Making<'_> {
         let deadline = Instant::now() + self.config.deadline / 2;
         for (rank, ticket) in (0..).zip(tickets) {
             let (decision, word) = match rank == self.rank {
-                true => {
-                    (Decision::best(Route::Own), None)
-                }
+                true => (Decision::best(Route::Own), None),
                 false => self.attach_one(local, rank, ticket.as_ref(), deadline),
             };
             decisions.push(decision);

@@ -13,8 +13,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, Gpu, GpuKind};
-use warpverbs_test_kernels::perf;
 use warpverbs::transport::{QueuePlacement, Way};
+use warpverbs_test_kernels::perf;
 
 /// Options of `perf issue`.
 #[derive(Args, Clone, Debug)]

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place, SafeKernel};
-use warpverbs_test_kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion, RemoteRegion};
+use warpverbs_test_kernels::perf;
 
 /// A kernel that ended before its work was done.
 #[derive(Debug, Error)]

@@ -8,9 +8,9 @@ use std::ops::AddAssign;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
-use warpverbs_test_kernels::perf;
 use warpverbs::raw::mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
 use warpverbs::raw::mlx5::wqe::{Op, Payload, Position, Remote, Sge, WqeViolation, parse};
+use warpverbs_test_kernels::perf;
 
 /// A slot that does not hold the WQE that was posted.
 #[derive(Debug, Error)]

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, Remote};
-use warpverbs_test_kernels::perf;
 use warpverbs::transport::{Endpoint, LocalRegion};
+use warpverbs_test_kernels::perf;
 
 /// How often each work request is posted, by so many lanes.
 const TIMES: u32 = 40;

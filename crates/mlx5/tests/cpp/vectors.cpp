@@ -156,6 +156,12 @@ bool cqe_matches(const Vector& v) {
   return ok;
 }
 
+// ARM word of a CQ's record. Kernels arm no CQ, so the device library has no encoder.
+u32 cq_arm(u32 sn, bool solicited_only, u64 ci) {
+  return m::bswap32((sn & 3) << 28 | (solicited_only ? 1u << 24 : 0u) |
+                    static_cast<u32>(ci & 0xffffff));
+}
+
 std::vector<u8> doorbell(const Vector& v, const std::string& kind) {
   Bytes bytes;
   if (kind == "doorbell" && v.find("last_index")) {
@@ -175,10 +181,10 @@ std::vector<u8> doorbell(const Vector& v, const std::string& kind) {
     const bool solicited_only = v.at("solicited_only") != 0;
     if (kind == "cq_dbr") {
       bytes.put(m::cq_set_ci(v.at("ci")));
-      bytes.put(m::cq_arm(sn, solicited_only, v.at("ci")));
+      bytes.put(cq_arm(sn, solicited_only, v.at("ci")));
     } else if (kind == "cq_arm") {
-      bytes.put(
-          m::cq_arm_doorbell(sn, solicited_only, v.at("ci"), static_cast<u32>(v.at("cqn"))));
+      bytes.put(static_cast<u64>(m::bswap32(static_cast<u32>(v.at("cqn")))) << 32 |
+                cq_arm(sn, solicited_only, v.at("ci")));
     }
   }
   return bytes.out;

@@ -11,22 +11,8 @@ namespace mlx5 {
 // or number of posted receives; both modulo 2^16.
 WV_HD constexpr u32 dbr_value(u64 next) { return bswap32(static_cast<u32>(next & 0xffff)); }
 
-// SRQ record: number of posted receives.
-WV_HD constexpr u32 srq_dbr_value(u64 posted) { return dbr_value(posted); }
-
 // SET_CI (be32 at +0) of the CQ's record.
 WV_HD constexpr u32 cq_set_ci(u64 ci) { return bswap32(static_cast<u32>(ci & 0xffffff)); }
-
-// ARM (be32 at +4) of the CQ's record. `sn`: number of arms so far, modulo 4.
-WV_HD constexpr u32 cq_arm(u32 sn, bool solicited_only, u64 ci) {
-  return bswap32((sn & 3) << 28 | (solicited_only ? 1u << 24 : 0u) |
-                 static_cast<u32>(ci & 0xffffff));
-}
-
-// 64-bit CQ arm doorbell: the ARM word, then the CQN.
-WV_HD constexpr u64 cq_arm_doorbell(u32 sn, bool solicited_only, u64 ci, u32 cqn) {
-  return static_cast<u64>(bswap32(cqn)) << 32 | cq_arm(sn, solicited_only, ci);
-}
 
 // SQ doorbell that names the next free WQEBB: {next << 8, qpn << 8}.
 WV_HD constexpr u64 doorbell_next(u64 next, u32 qpn) {

@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result};
 use std::thread;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::Dim;
-use warpverbs_test_kernels::shm_perf as k;
 use warpverbs::shmem::{Heap, HeapConfig, TEAM_BLOCK_BYTES};
 use warpverbs::transport::Device;
+use warpverbs_test_kernels::shm_perf as k;
 
 /// How long the kernel runs beside which a heap grows.
 const BESIDE: Duration = Duration::from_millis(300);

@@ -9,10 +9,10 @@ use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, SafeKernel};
-use warpverbs_test_kernels::shm_perf as k;
 use warpverbs::rendezvous::{World, WorldConfig};
 use warpverbs::shmem::{Heap, HeapConfig, Route, Sym, TEAM_BLOCK_BYTES, mail_block_bytes};
 use warpverbs::transport::Device;
+use warpverbs_test_kernels::shm_perf as k;
 
 /// Signals of a batch, and puts before them.
 const BATCH: u64 = 8;

@@ -3,9 +3,9 @@
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
-use warpverbs_test_kernels::shm_mail as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::TEAM_BLOCK_BYTES;
+use warpverbs_test_kernels::shm_mail as k;
 
 const BLOCK: u64 = 1024;
 const WORDS: u64 = 2048;

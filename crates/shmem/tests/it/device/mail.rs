@@ -3,9 +3,9 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use warpverbs::gpu::Dim;
-use warpverbs_test_kernels::{shm as s, shm_mail as k};
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::mail_block_bytes;
+use warpverbs_test_kernels::{shm as s, shm_mail as k};
 
 const BOX: u64 = 1 << 14;
 const DESK: u64 = 256;

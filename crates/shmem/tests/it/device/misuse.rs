@@ -3,9 +3,9 @@
 use crate::device::ranks::{LOG_SEGMENT, Pace, Ranks, Routes};
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr, Status};
-use warpverbs_test_kernels::shm as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::{Export, ExportError, Rank, RdmaRoute};
+use warpverbs_test_kernels::shm as k;
 
 const BYTES: u64 = 1 << 12;
 const DIM: Dim = Dim::new(1, 40);

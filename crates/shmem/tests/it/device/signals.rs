@@ -3,9 +3,9 @@
 use crate::device::ranks::{Pace, Ranks, Routes};
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Status};
-use warpverbs_test_kernels::shm as k;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
+use warpverbs_test_kernels::shm as k;
 
 const SIGNAL: u64 = 32;
 const DIM: Dim = Dim::new(1, 40);

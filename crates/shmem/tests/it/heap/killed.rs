@@ -8,10 +8,10 @@ use rustix::process::{Signal as Kill, getpid, kill_process};
 use std::process::Child;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use warpverbs_test_kernels::{shm as k, shm_mail as m};
 use warpverbs_gpu::{Dim, Place, SafeKernel};
 use warpverbs_rendezvous::World;
 use warpverbs_shmem::{Heap, HeapConfig, ShmemError, Signal, Sym, Team};
+use warpverbs_test_kernels::{shm as k, shm_mail as m};
 use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
 
 /// What the process does: `grow`, `wait` or `put`.

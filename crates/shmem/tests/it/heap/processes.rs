@@ -4,13 +4,13 @@ use crate::heap::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_test_kernels::shm as k;
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_gpu::cuda::context::device_count;
 use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};
 use warpverbs_rendezvous::World;
 pub(crate) use warpverbs_shmem::ROUTE_ENV;
 use warpverbs_shmem::{Heap, HeapConfig, Route, Signal, Sym};
+use warpverbs_test_kernels::shm as k;
 use warpverbs_transport::{Context, KernelStatus};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.

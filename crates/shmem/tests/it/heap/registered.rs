@@ -3,9 +3,9 @@
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use warpverbs_test_kernels::shm as k;
 use warpverbs_gpu::{Buffer, Dim, Gpu, Place, SafeKernel};
 use warpverbs_shmem::{Heap, HeapConfig, Registered, Route, RoutePolicy, ShmemError, Signal, Sym};
+use warpverbs_test_kernels::shm as k;
 use warpverbs_transport::{KernelStatus, Outcome};
 
 const PAGES: u64 = 7;

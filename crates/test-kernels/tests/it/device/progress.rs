@@ -2,9 +2,9 @@
 
 use crate::device::world::{World, pointer};
 use warpverbs::gpu::Dim;
-use warpverbs_test_kernels::progress as k;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion, Outcome};
+use warpverbs_test_kernels::progress as k;
 
 const MODES: [CqMode; 2] = [CqMode::Ring, CqMode::Collapsed];
 const TIMEOUT: u64 = 1;

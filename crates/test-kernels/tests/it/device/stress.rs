@@ -2,8 +2,8 @@
 
 use crate::device::world::{POLICIES, World, pattern, pointer};
 use warpverbs::gpu::{Dim, Remote};
-use warpverbs_test_kernels::stress as k;
 use warpverbs::transport::CqMode;
+use warpverbs_test_kernels::stress as k;
 
 /// Bytes of a cell, and of the part that counts, in `stress.cu`.
 const CELL: usize = 512;

@@ -3,9 +3,9 @@
 use crate::device::world::{World, pointer};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
-use warpverbs_test_kernels::waits as k;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Endpoint, FaultReport, MemoryRegion, Outcome, WaitFor};
+use warpverbs_test_kernels::waits as k;
 
 const OK: u32 = 0;
 const TIMEOUT: u32 = 1;

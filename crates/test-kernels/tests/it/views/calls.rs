@@ -2,8 +2,8 @@
 
 use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, Model, ROUTES, Route, seeds};
 use warpverbs::gpu::{Dim, KernelPtr, LocalView, RemoteView};
-use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
+use warpverbs_test_kernels::nixl as k;
 
 const SIZES: [u64; 10] = [0, 1, 3, 4, 8, 15, 16, 17, 100, 4095];
 /// Of target and source, behind a place that is 16-byte aligned.

@@ -2,8 +2,8 @@
 
 use crate::views::agents::{Agents, DIM, GROUPS, Model, ROUTES};
 use warpverbs::gpu::{KernelPtr, LocalView, RemoteView};
-use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
+use warpverbs_test_kernels::nixl as k;
 
 /// Entries of both views, of different sizes; the last is the counter, and the local view has none.
 const SIZES: [u64; 6] = [256, 1, 4096, 48, 333, 0];

@@ -7,8 +7,8 @@ use warpverbs::gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewError, ViewWaits, local_view, remote_view,
 };
 use warpverbs::gpu::{Dim, LaunchError};
-use warpverbs_test_kernels::nixl as k;
 use warpverbs::transport::Outcome;
+use warpverbs_test_kernels::nixl as k;
 
 const BYTES: u64 = 4096;
 const ENTRIES: [(u64, u64); 2] = [(0, BYTES), (0, 16)];

@@ -2,8 +2,8 @@
 
 use super::cells::{Call, Cell};
 use super::rank::{BOXES, COUNTS, DIM, HALF, LITMUS_WORDS, Part, SIGNALS, THREADS, WORDS};
-use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 use warpverbs_gpu::KernelPtr;
+use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 
 /// Who is reached how, as the table says: the test's own idea of it.
 fn direct(routes: &str, from: u32, to: u32) -> bool {

@@ -4,9 +4,9 @@ use super::cells::{Cell, LARGEST};
 use super::model::{Model, compare};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE};
 use crate::numbers::Numbers;
-use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 use warpverbs_gpu::{Buffer, Dim, KernelPtr, Place, SafeKernel, Status};
 use warpverbs_shmem::{Heap, HeapConfig, Signal, Sym, Team};
+use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 use warpverbs_transport::KernelStatus;
 
 /// The last warp is not full, and the second block does nothing.
