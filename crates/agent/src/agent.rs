@@ -111,7 +111,7 @@ impl Agent {
         self.register(segment.buffer().slice(0, exact)?, label)
     }
 
-    /// What peers need to reach all registered memory: bytes that may travel by any means.
+    /// Metadata, which peers need to reach all registered memory: bytes that may travel by any means.
     ///
     /// # Errors
     /// They would be more than 4 GiB.

@@ -23,7 +23,7 @@ pub enum EncodingError {
     /// Something else, or of another program.
     #[error("{what} begins with {found:02x?}, expected {expected:02x?}")]
     Magic {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
         /// The first four bytes.
         found: [u8; 4],
@@ -33,7 +33,7 @@ pub enum EncodingError {
     /// Of another version of this library.
     #[error("{what} has version {found}, expected {expected}")]
     Version {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
         /// Its version.
         found: u16,
@@ -43,7 +43,7 @@ pub enum EncodingError {
     /// Cut off, or followed by more.
     #[error("{what} has {found} bytes, expected {expected}")]
     Length {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
         /// How many there are.
         found: usize,
@@ -53,9 +53,9 @@ pub enum EncodingError {
     /// Damaged on its way.
     #[error("{what} has checksum {found:#010x}, its bytes give {expected:#010x}")]
     Checksum {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// What it says.
+        /// The stored one.
         found: u32,
         /// That of its bytes.
         expected: u32,
@@ -63,9 +63,9 @@ pub enum EncodingError {
     /// Whole, but not what the version says.
     #[error("{what}: {why}")]
     Content {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }

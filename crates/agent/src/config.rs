@@ -10,7 +10,7 @@ use warpverbs_devmem::transport::{DeviceMemory, QueueChoice};
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 
-/// Who copies on this machine.
+/// The one that copies on this machine: CPU, copy engine or kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyBy {
     /// The CPU from host memory to host memory. Between memories of GPUs one launch for the whole
@@ -150,7 +150,7 @@ impl AgentConfig {
         Self { tcp_port: port, ..self }
     }
 
-    /// What arrives over TCP lands in memory of the agent's device, to which these receive queues of
+    /// Bytes that arrive over TCP land in memory of the agent's device, to which these receive queues of
     /// a NIC are bound when the first peer connects; by default in host memory. If the queues cannot
     /// be bound it is host memory too, and [`Agent::explain`](crate::Agent::explain) says why.
     #[must_use]
@@ -191,7 +191,7 @@ impl AgentConfig {
         self
     }
 
-    /// Who copies on this machine.
+    /// The one that copies on this machine: CPU, copy engine or kernel.
     #[must_use]
     pub fn copy_by(self, copy_by: CopyBy) -> Self {
         Self { copy_by, ..self }

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose doing it is.
+//! Errors, and whose doing each is.
 
 use crate::codec::EncodingError;
 use crate::names::{Generation, PathKind};
@@ -9,7 +9,7 @@ use warpverbs_gpu::{ArenaError, GpuError};
 use warpverbs_mem::MemError;
 use warpverbs_peer::Reason;
 
-/// Who can put an error right.
+/// Whose doing an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The caller: the same call fails again.
@@ -24,14 +24,14 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// A setting is of no use.
+    /// A setting is wrong.
     #[error("{field} is {value}, expected {expected}")]
     Config {
         /// Which setting.
         field: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What would do.
+        /// The values that are taken.
         expected: &'static str,
     },
     /// A range is empty or not inside registered memory.
@@ -58,7 +58,7 @@ pub enum AgentError {
         what: &'static str,
         /// How many it has.
         found: usize,
-        /// How many would do.
+        /// The numbers that are taken.
         expected: String,
     },
     /// An index beyond the end of a prepared list.
@@ -90,7 +90,7 @@ pub enum AgentError {
         what: &'static str,
         /// Whose memory it describes.
         owner: String,
-        /// Whose would do.
+        /// The owner that was expected.
         expected: String,
     },
     /// Nothing is known of an agent of this name.
@@ -138,7 +138,7 @@ pub enum AgentError {
     Refused {
         /// The peer, or its address.
         peer: String,
-        /// What it said.
+        /// Its own message.
         why: String,
     },
     /// The transfer is in progress, or another thread posts it at this moment.
@@ -150,10 +150,10 @@ pub enum AgentError {
     /// The transfer was cancelled, and blocks may have been moved in part; or the stream was.
     #[error("it was cancelled")]
     Cancelled,
-    /// Time is up. What was asked for may have happened in part.
+    /// Time is up. The call may have taken effect in part.
     #[error("{what}: not done after {after:?}")]
     Timeout {
-        /// What was waited for, with the peer's name.
+        /// The event that was waited for, with the peer's name.
         what: String,
         /// The time it had.
         after: Duration,
@@ -163,7 +163,7 @@ pub enum AgentError {
     Notification {
         /// Its length.
         len: usize,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The other end of a stream has given it up.
@@ -173,7 +173,7 @@ pub enum AgentError {
         stream: String,
         /// The other end.
         peer: String,
-        /// What it said.
+        /// Its own message.
         why: String,
     },
     /// A message that is longer than a slot of its stream.
@@ -196,7 +196,7 @@ pub enum AgentError {
         local: String,
         /// The peer's memory.
         remote: String,
-        /// What was tried, and why not.
+        /// The paths that were tried, each with its reason.
         tried: Vec<Reason>,
     },
     /// A path failed on the way.
@@ -206,15 +206,15 @@ pub enum AgentError {
         path: PathKind,
         /// The peer.
         peer: String,
-        /// What it said.
+        /// Its own message.
         cause: String,
     },
     /// The exchange by which bytes were to travel failed.
     #[error("{what}: {cause}")]
     Exchange {
-        /// What was asked of it.
+        /// The request to it.
         what: String,
-        /// What it said.
+        /// Its own message.
         cause: String,
     },
     /// Memory could not be had or touched.
@@ -234,13 +234,13 @@ pub enum AgentError {
     System {
         /// The call.
         call: &'static str,
-        /// What it said.
+        /// Its own message.
         cause: Arc<std::io::Error>,
     },
 }
 
 impl AgentError {
-    /// Who can put it right.
+    /// Whose doing it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Stale { .. }

@@ -13,13 +13,13 @@ pub trait Exchange {
     /// Leaves bytes under a key, in place of those that were there.
     ///
     /// # Errors
-    /// What is in the way, for people.
+    /// The obstacle, for people.
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String>;
 
     /// The bytes under a key; waits until there are some.
     ///
     /// # Errors
-    /// What is in the way, or that nothing came in time.
+    /// The obstacle, or that nothing came in time.
     fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String>;
 }
 
@@ -74,7 +74,7 @@ impl Agent {
     /// Leaves this agent's metadata under a key.
     ///
     /// # Errors
-    /// What the exchange says.
+    /// The exchange's own error.
     pub fn publish_metadata(
         &self,
         exchange: &mut dyn Exchange,
@@ -87,7 +87,7 @@ impl Agent {
     /// Waits for metadata under a key, and loads it; the peer's name.
     ///
     /// # Errors
-    /// What the exchange says, or the bytes are none of a peer.
+    /// The exchange's own error, or the bytes are none of a peer.
     pub fn retrieve_metadata(
         &self,
         exchange: &mut dyn Exchange,
@@ -103,7 +103,7 @@ impl BlockList {
     /// Leaves the list under a key.
     ///
     /// # Errors
-    /// What the exchange says.
+    /// The exchange's own error.
     pub fn publish(&self, exchange: &mut dyn Exchange, key: &str) -> Result<(), AgentError> {
         let put = exchange.put(key, &self.to_bytes());
         put.map_err(failed(format!("publishing a list as {key:?}")))
@@ -112,7 +112,7 @@ impl BlockList {
     /// Waits for a list under a key.
     ///
     /// # Errors
-    /// What the exchange says, or the bytes are no list.
+    /// The exchange's own error, or the bytes are no list.
     pub fn retrieve(
         exchange: &mut dyn Exchange,
         key: &str,

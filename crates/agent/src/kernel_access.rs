@@ -1,4 +1,4 @@
-//! What kernels need to reach memory of a peer by themselves.
+//! The means by which kernels reach memory of a peer by themselves.
 
 use crate::control::Asked;
 use crate::deadline::Deadline;
@@ -26,7 +26,7 @@ impl Agent {
     /// How kernels of this agent's device reach memory of a peer: by loads and stores if that is
     /// possible, else through queue pairs of the agents' NICs.
     ///
-    /// What it gives stays in place, but the peer may deregister its memory: on the direct way its
+    /// The result stays in place, but the peer may deregister its memory: on the direct way its
     /// bytes then live on unused, through queue pairs the kernels' requests fail. Memory of
     /// `cudaMalloc` alone, which is mapped by an IPC handle, must outlive its use by peers' kernels.
     ///

@@ -38,7 +38,7 @@
 //! }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! - A transfer touches registered ranges and no other bytes, whatever its descriptors say: ranges
 //!   are checked when a list is made of memory and again when it is prepared.

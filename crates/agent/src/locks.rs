@@ -8,10 +8,10 @@
 //! | 1 | `run::Shared::run` | for a whole `post`, copies of the CPU and a connection that it makes included; else for a look | the thread that posts; all others only try, except the control thread when the agent ends |
 //! | 2 | `Bounce::memory` | for a copy; others try, by their own deadlines | a `post` |
 //! | 3 | `Job::lists` | while a list is made, or a copy goes through a bounce buffer | a `post` |
-//! | 4 | `Offered`; then the `state` of a receiver | for a look or a change | the program, the control thread |
-//! | | `Outgoing::state` | the same | the program, the control thread, wakers |
-//! | 5 | `Peers::table` | while metadata is taken | the program, the control thread |
-//! | 6 | `Peer::known`; `Routed::routes` | for a look or a change | all |
+//! | 4 | `Peers::table` | while metadata is taken, and the peer that it replaces is given up | the program, the control thread |
+//! | 5 | `Peer::known`; `Routed::routes` | for a look or a change | all |
+//! | 6 | `Offered`; then the `state` of a receiver | for a look or a change | the program, the control thread |
+//! | | the `state` of a sender | the same | the program, the control thread, wakers |
 //! | 7 | `Memories::told` | while metadata is made | the program, the control thread |
 //! | 8 | `Control::inbound` | while a peer is admitted, and while memory is revoked | the program, the control thread |
 //! | 9 | `LocalMemory::tcp` | while a key is made | the control thread, and the thread that deregisters |
@@ -30,7 +30,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. What a lock of this crate guards is changed whole, so that a panic of its holder leaves
+/// Locks. The data behind a lock of this crate is changed whole, so that a panic of its holder leaves
 /// nothing half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

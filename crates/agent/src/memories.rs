@@ -33,7 +33,7 @@ pub(crate) fn of_this_process(owner: &Owner) -> Option<Weak<Memories>> {
 
 pub(crate) struct Memories {
     pub(crate) owner: Owner,
-    /// What kernels of this agent run on.
+    /// The kind of device that kernels of this agent run on.
     pub(crate) device: GpuKind,
     token: Vec<u8>,
     pub(crate) contact: Contact,

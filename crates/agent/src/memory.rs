@@ -80,7 +80,7 @@ pub(crate) struct LocalMemory {
     /// For the GPU of this agent.
     pub(crate) view: KernelView,
     live: AtomicBool,
-    /// What peers reach it by, until it is deregistered.
+    /// The means by which peers reach it, until it is deregistered.
     exported: Mutex<Option<Exported>>,
     /// Its registration with each NIC of this agent, until it is deregistered.
     keys: Mutex<Vec<Arc<MemoryRegion>>>,
@@ -117,7 +117,10 @@ impl LocalMemory {
     /// Its key dies now, unless a transfer of this agent needs it still.
     pub(crate) fn retire(&self) {
         self.live.store(false, Ordering::Release);
-        drop((self.exported().take(), std::mem::take(&mut *lock(&self.keys))));
+        // Given up without the locks.
+        let exported = self.exported().take();
+        let keys = std::mem::take(&mut *lock(&self.keys));
+        drop((exported, keys));
     }
 
     /// Its registrations in order of the NICs; none if it was deregistered.

@@ -1,4 +1,4 @@
-//! What an agent tells others of itself, as bytes.
+//! Metadata: the things that an agent tells others of itself, as bytes.
 
 use crate::AgentError;
 use crate::codec::{EncodingError, Format};
@@ -53,13 +53,13 @@ pub(crate) struct MemoryInfo {
     /// Where it begins in the owner's process.
     pub(crate) addr: u64,
     pub(crate) place: Place,
-    /// What it is mapped by, its key for the first NIC, its length.
+    /// The means by which it is mapped, its key for the first NIC, its length.
     pub(crate) offer: RangeOffer,
     /// Its keys for the other NICs, in their order.
     pub(crate) rails: Vec<Vec<u8>>,
 }
 
-/// What the metadata is for.
+/// The purpose of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Content {
     /// All registered memory: what is not named is not registered.
@@ -74,7 +74,7 @@ pub(crate) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contact {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// What a connection to it must show.
+    /// A connection to it must show that it has this.
     pub(crate) secret: Secret,
     /// Its process, and where its descriptors are to be had: nothing of it is believed before the agent
     /// has proven it (`proof.rs`).

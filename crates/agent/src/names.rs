@@ -159,7 +159,7 @@ impl State {
     }
 }
 
-/// What a transfer took, of its last post.
+/// The cost of a transfer's last post.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Telemetry {

@@ -1,4 +1,4 @@
-//! What an agent is made of, put together here and nowhere else.
+//! The parts of an agent, put together here and nowhere else.
 
 use crate::control::{Asked, Control, Link, ended};
 use crate::deadline::Deadline;
@@ -22,13 +22,13 @@ use warpverbs_gpu::{Gpu, GpuChoice, GpuKind};
 use warpverbs_mem::HostBuf;
 use warpverbs_peer::Exporter;
 
-/// What the agent is made of. Its last clone ends it.
+/// The parts of an agent. Dropping them ends it.
 pub(crate) struct Parts {
     pub(crate) control: Arc<Control>,
     pub(crate) memories: Arc<Memories>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) router: Arc<Router>,
-    /// What peers ask.
+    /// It answers peers' questions.
     pub(crate) desk: Arc<Desk>,
 }
 

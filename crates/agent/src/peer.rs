@@ -21,7 +21,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use warpverbs_peer::Identity;
 
-/// What every peer of an agent is made with.
+/// The means by which an agent reaches its peers.
 pub(crate) struct Ways {
     pub(crate) control: Weak<Control>,
     pub(crate) identity: Identity,
@@ -48,7 +48,7 @@ pub(crate) struct Peer {
     pub(crate) sockets: Arc<Sockets>,
 }
 
-/// What is known of a peer's memory.
+/// All that is known of a peer's memory.
 #[derive(Default)]
 struct Known {
     memories: FxHashMap<u32, Arc<Routed>>,

@@ -1,5 +1,5 @@
-//! Whose memory it is. What metadata say of processes and descriptors is public and may be repeated by
-//! anybody, so nothing of it is used before its owner has proven it to this asker:
+//! Whose memory it is. Everything that metadata say of processes and descriptors is public and may
+//! be repeated by anybody, so nothing of it is used before its owner has proven it to this asker:
 //!
 //! ```text
 //! asker                                              owner
@@ -29,7 +29,7 @@ use warpverbs_peer::descriptor::Secrets;
 /// How often an asker asks.
 const ATTEMPTS: usize = 4;
 
-/// What only `owner` leaves in its memory, and only for `asker`.
+/// The digest that only `owner` leaves in its memory, and only for `asker`.
 fn digest(nonce: &[u8; 32], asker: &Owner, owner: &Owner, said: &MemoryInfo) -> [u8; 32] {
     // Fails only for want of memory.
     let said = postcard::to_stdvec(said).unwrap_or_default();
@@ -97,7 +97,7 @@ impl Prover {
         }
     }
 
-    /// What the owner of `memory` has proven; asked for once.
+    /// The proof of the owner of `memory`; asked for once.
     pub(crate) fn proven(
         &self,
         asker: &Owner,

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that come from elsewhere: the body of the fuzz target `agent_bytes`
+//! Checks for any bytes that come from elsewhere: the body of the fuzz target `agent_bytes`
 //! and of tests.
 
 use crate::BlockList;

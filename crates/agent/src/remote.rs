@@ -18,7 +18,7 @@ pub(crate) struct PeerMemory {
     revoked: AtomicBool,
     /// Copies by the kernel that this process has under way.
     leases: AtomicU32,
-    /// What its owner has proven.
+    /// The proof of its owner.
     pub(crate) proven: Made<Arc<Proven>>,
     /// The memory mapped here, or its key; found out once.
     pub(crate) range: OnceLock<RemoteRange>,
@@ -26,7 +26,7 @@ pub(crate) struct PeerMemory {
     pub(crate) tcp_key: OnceLock<TcpKey>,
 }
 
-/// What an owner has proven of one memory.
+/// An owner's proof that it has one memory.
 pub(crate) struct Proven {
     pub(crate) secrets: Secrets,
     /// Its process, or why that is not known.
@@ -49,8 +49,8 @@ impl PeerMemory {
 
     /// The owner no longer has it registered: no copy begins after this.
     pub(crate) fn revoke(&self) {
-        // Sequentially consistent, as is all of `lease`: either a lease sees this, or whoever looks
-        // at `leases` after this sees the lease.
+        // Sequentially consistent, as is all of `lease`: either a lease sees this, or a thread that
+        // looks at `leases` after this sees the lease.
         self.revoked.store(true, Ordering::SeqCst);
     }
 

@@ -14,7 +14,7 @@ use warpverbs_peer::Reason;
 const TELLING: u64 = 256 << 10;
 /// A path this many times slower than the machine's memory is warned of.
 const SLOW: f64 = 10.0;
-/// What a transfer costs that moves nothing, until one was measured.
+/// The cost of a transfer that moves nothing, until one was measured.
 const START: Duration = Duration::from_micros(2);
 /// Assumed until measured, bytes per second.
 const ASSUMED: f64 = 1e9;

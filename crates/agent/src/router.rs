@@ -45,7 +45,7 @@ impl Router {
         Self { owner, identity, config, gpu, host, copying }
     }
 
-    /// What a transfer between two lists does, of which these are the pieces.
+    /// The plan of a transfer between two lists, of which these are the pieces.
     pub(crate) fn plan(
         &self,
         op: Op,

@@ -2,7 +2,7 @@
 //!
 //! It ends well, or by a first cause: an error, a cancellation, its deadline. After a first cause nothing
 //! more begins, and what is under way is waited for, since a terminal state means that no byte lands any
-//! more. What is not over after a while is ended by force.
+//! more. After a while it is ended by force.
 //!
 //! Locks: `run` before `outcome`. Nobody holds either while a waker runs.
 
@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// What is under way when a transfer fails, is late or is cancelled has so long to end by itself.
+/// Pieces under way when a transfer fails, is late or is cancelled have so long to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 /// Notifications of transfers that may wait for room at one peer.
 const QUEUED: usize = 65536;
 
-/// What a post asks for besides the blocks.
+/// The wishes of a post besides the blocks.
 #[derive(Clone, Debug, Default)]
 pub struct PostOptions {
     pub(crate) deadline: Option<Duration>,
@@ -58,7 +58,7 @@ const DONE: u8 = 3;
 const FAILED: u8 = 4;
 const CANCELLED: u8 = 5;
 
-/// What a transfer moves.
+/// The parts of a transfer.
 pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) peer: Arc<dyn Asked>,
@@ -66,7 +66,7 @@ pub(crate) struct Plan {
     pub(crate) bytes: u64,
 }
 
-/// What it moves between two memories, and the way.
+/// A job between two memories, and the way.
 pub(crate) struct Part {
     pub(crate) job: Arc<Job>,
     pub(crate) route: Arc<Route>,
@@ -112,7 +112,7 @@ struct Run {
     ending: Option<AgentError>,
 }
 
-/// What is known of the last post.
+/// The outcome of the last post.
 #[derive(Default)]
 struct Outcome {
     error: Option<AgentError>,
@@ -133,7 +133,7 @@ enum Notice {
     Then(Arc<Link>, Frame<'static>),
 }
 
-/// What the last post took.
+/// The time that the last post took.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) post: Duration,
@@ -348,7 +348,7 @@ impl Shared {
             return;
         }
         self.cancel.store(true, Ordering::Relaxed);
-        // Whoever holds the lock looks at the flag by itself, in `post` or the next time it polls.
+        // A holder of the lock looks at the flag by itself, in `post` or the next time it polls.
         if let Ok(mut run) = self.run.try_lock()
             && let Notice::Sent(_, receipt) = &run.notice
             && receipt.withdraw()

@@ -1,4 +1,4 @@
-//! What peers ask of an agent by a connection.
+//! Answers to what peers ask of an agent by a connection.
 
 use crate::AgentError;
 use crate::control::{Control, Link, Revoked, Service, Services};

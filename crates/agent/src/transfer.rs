@@ -92,7 +92,7 @@ impl Transfer {
         }
     }
 
-    /// What a wait gives, unless it is in progress.
+    /// The result of a wait, unless it is in progress.
     fn outcome(&self) -> Option<Result<State, AgentError>> {
         match self.state() {
             State::NotPosted => Some(Err(AgentError::NotPosted)),
@@ -116,7 +116,7 @@ impl Transfer {
         self.shared.cancel();
     }
 
-    /// What the last post took.
+    /// The cost of the last post.
     ///
     /// # Errors
     /// It is in progress or was not posted.

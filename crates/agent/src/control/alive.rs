@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What the silence of a peer calls for.
+/// The answer to a peer's silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -67,7 +67,7 @@ mod tests {
         // It answers, late.
         alive.heard(at(399));
         assert_eq!(alive.look(at(400), silence), Due::Nothing);
-        // Who looks late asks before it gives anybody up, and waits for the answer.
+        // After a late look the peer is asked first, and its answer waited for.
         assert_eq!(alive.look(at(10_000), silence), Due::Ask);
         assert_eq!(alive.until(silence), at(10_300));
         assert_eq!(alive.look(at(10_299), silence), Due::Nothing);

@@ -31,7 +31,7 @@ pub(crate) struct Blocking {
     limit: Deadline,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 pub(crate) struct Wanted<'a> {
     pub(crate) key: Key,
     /// Nobody by name if it is for metadata alone.

@@ -92,12 +92,12 @@ pub(crate) enum Event<'a> {
     GivenUp { why: Cow<'a, str> },
 }
 
-/// What can be asked of an agent.
+/// A question to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
     /// Its metadata.
     Fetch,
-    /// To load metadata of whoever asks.
+    /// To load metadata of the agent that asks.
     Load,
     /// To connect queue pairs.
     Pairs,

@@ -14,7 +14,7 @@
 use crate::metadata::{Secret, keyed};
 use crate::names::Owner;
 
-/// What both ends of a connection must have.
+/// The key that both ends of a connection must have.
 pub(crate) struct Key([u8; 32]);
 
 /// A digest, which is compared in a time that does not depend on its bytes.

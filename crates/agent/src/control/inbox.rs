@@ -16,9 +16,9 @@ const MOST_WAITING: usize = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notification {
-    /// Who sent it.
+    /// Its sender.
     pub from: Owner,
-    /// What it says.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
@@ -75,8 +75,8 @@ impl Inbox {
         lock(&self.state)
     }
 
-    /// A peer has connected to send notifications: for how many there is room. What may still arrive by
-    /// its earlier connections takes room until those end. Notifications that are taken from now on make
+    /// A peer has connected to send notifications: for how many there is room. Notifications
+    /// that may still arrive by its earlier connections take room until those end. Notifications that are taken from now on make
     /// room on this connection.
     pub(crate) fn connected(
         &self,

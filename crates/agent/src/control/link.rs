@@ -50,7 +50,7 @@ pub(crate) struct Link {
     answered: Condvar,
     /// Memory that the peer may still touch though it is deregistered.
     pub(crate) revoking: Mutex<HashMap<u32, Arc<dyn Revoked>>>,
-    /// What the peer is to find in this process.
+    /// Proofs that the peer is to find in this process.
     proofs: Mutex<VecDeque<Proof>>,
     /// Streams whose news travel here.
     pub(crate) streams: Streams,
@@ -78,7 +78,7 @@ const SENT: u8 = 1;
 const ACCEPTED: u8 = 2;
 const LOST: u8 = 3;
 
-/// What became of a notification.
+/// The fate of a notification.
 pub(crate) struct Receipt(AtomicU8);
 
 impl Receipt {

@@ -14,8 +14,8 @@
 //! peer, or its agent, has ended. A connection is closed only after the last copy by which its maker
 //! touches the other's memory.
 //!
-//! The loop knows connections and frames. What it needs of the agent is [`Services`], of a peer [`Remote`],
-//! of a transfer [`Watched`]. `frame`, `handshake` and `session` alone know what travels.
+//! The loop knows connections and frames. It sees the agent as [`Services`], a peer as [`Remote`], a
+//! transfer as [`Watched`]. `frame`, `handshake` and `session` alone know what travels.
 
 mod alive;
 mod connect;

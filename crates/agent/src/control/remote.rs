@@ -25,7 +25,7 @@ pub(crate) trait Asked: Send + Sync {
 pub(crate) trait Remote: Asked {
     /// Where it listens.
     fn addresses(&self) -> &[SocketAddr];
-    /// What a connection to it must show.
+    /// A connection to it must show that it has this.
     fn secret(&self) -> &Secret;
     /// The connection to it.
     fn slot(&self) -> &Made<Arc<Link>>;

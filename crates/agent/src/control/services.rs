@@ -1,4 +1,4 @@
-//! What the control loop needs of the agent above it, and nothing else: the loop knows connections and
+//! The agent as its control loop needs it, and nothing else: the loop knows connections and
 //! frames, not memory, paths and peers.
 
 use super::frame::Service;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The agent of a control loop. No call waits for a peer: the control thread makes all of them.
 pub(crate) trait Services: Send + Sync {
-    /// What other threads share with the loop.
+    /// The part that other threads share with the loop.
     fn control(&self) -> &Control;
     /// Answers a call of a peer.
     fn answer(

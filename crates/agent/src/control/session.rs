@@ -27,7 +27,7 @@ const READ: usize = 16 << 10;
 /// Nothing is read of a peer that asks while more bytes than this wait to be sent to it.
 const UNSENT: usize = 64 << 10;
 
-/// What one connection may take of a turn.
+/// The share of a turn that one connection may take.
 struct Budget {
     reads: u32,
     frames: u32,
@@ -229,7 +229,7 @@ impl Session {
         self.ended = true;
     }
 
-    /// What needs no news: times that have run out, copies that have ended.
+    /// Looks at all that needs no news: times that have run out, copies that have ended.
     pub(super) fn settle(&mut self, services: &dyn Services) {
         // Of a connection that another thread has made, the first frames may be here already.
         if self.until.is_some_and(|until| until <= Instant::now()) {
@@ -264,7 +264,7 @@ impl Session {
         }
     }
 
-    /// The peer has not answered. What arrived since the last look counts.
+    /// The peer has not answered. Bytes that arrived since the last look count.
     fn silent(&mut self, services: &dyn Services, silence: Duration) {
         self.serve(services);
         if !self.link.is_lost() && self.alive.look(Instant::now(), silence) == Due::Lost {
@@ -316,13 +316,13 @@ impl Session {
                 Ok(())
             }
             (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
-                // What waits to be sent is a sign of life, too.
+                // Bytes that wait to be sent are a sign of life, too.
                 if self.link.unsent() == 0 {
                     self.link.send(&Frame::Pong);
                 }
                 Ok(())
             }
-            // What arrives, whatever it is, is a sign of life.
+            // Any frame that arrives is a sign of life.
             (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Pong) => {
                 Ok(())
             }

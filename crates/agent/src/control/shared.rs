@@ -1,4 +1,4 @@
-//! What other threads share with the control thread.
+//! The part of a control loop that other threads share with its thread.
 
 use super::frame::Decoder;
 use super::handshake::Key;
@@ -37,7 +37,7 @@ pub(crate) trait Watched: Send + Sync {
     fn watched(&self) -> &AtomicBool;
 }
 
-/// What the loop needs of the configuration.
+/// The settings of the loop.
 pub(super) struct Settings {
     pub(super) silence: Duration,
     pub(super) window: u32,
@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// What other threads share with the control thread.
+/// The part of a control loop that other threads share with its thread.
 pub(crate) struct Control {
     pub(crate) own: Identity,
     pub(super) wake: Arc<Wake>,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Connections that have not authenticated themselves.
 pub(super) const MOST_STRANGERS: usize = 64;
 
-/// What may give way: how far it is, and whence it comes.
+/// A connection that may give way: how far it is, and whence it comes.
 #[derive(Clone, Copy)]
 struct Candidate {
     at: usize,

@@ -83,7 +83,7 @@ impl Bounce {
         Ok(Some(Self { memory: Mutex::new(memory), by_kernel, copying: copying.clone() }))
     }
 
-    /// What is done here, for explanations.
+    /// The way of copying, for explanations.
     pub(super) fn explain(&self) -> &'static str {
         match self.by_kernel {
             true => "a bounce buffer; lists of small blocks by kernels, others by a copy engine",

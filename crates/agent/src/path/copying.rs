@@ -1,4 +1,4 @@
-//! Who copies on this machine, and lists that kernels copy.
+//! The choice of who copies on this machine, and lists that kernels copy.
 
 use super::Job;
 use crate::names::Op;
@@ -12,7 +12,7 @@ use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch};
 /// average, faster than a kernel: it has fewer and larger requests on the bus.
 const ENGINE_FROM: u64 = 256 << 10;
 
-/// What the configuration says of copies.
+/// The configuration of copies.
 #[derive(Clone)]
 pub(crate) struct Copying {
     pub(super) gpu: Arc<dyn Gpu>,

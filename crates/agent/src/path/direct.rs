@@ -1,6 +1,6 @@
 //! The peer's memory is at an address of this process: in the same process, or mapped.
 //!
-//! Who copies depends on the memory: the CPU from host memory to host memory; between memories of
+//! The CPU copies from host memory to host memory; between memories of
 //! GPUs one launch for the whole list, or a copy engine for a single small piece; between host memory
 //! and that of a GPU the launch for small pieces and a copy engine for large ones.
 
@@ -164,7 +164,7 @@ fn one_by_one(
 struct Copies {
     job: Arc<Job>,
     remote: Region,
-    /// What has been started.
+    /// How far copies have been started.
     cursor: Cursor,
     /// In the order of their start. Dropping one waits for it, so this comes before the lease.
     in_flight: VecDeque<Pending>,

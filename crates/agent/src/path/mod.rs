@@ -58,7 +58,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// What is next: of one piece, at most so many bytes.
+    /// The next bytes: of one piece, at most so many.
     #[inline]
     fn next(&self, pieces: &[Piece], most: u64) -> Option<Piece> {
         let piece = pieces.get(self.piece)?;

@@ -29,7 +29,7 @@ const SIGNALED: u64 = 16;
 /// Queue pairs that a peer may ask for.
 const MOST_PAIRS: usize = 16;
 
-/// Who posts to the queue pairs of a set. A peer has one set of its ends for each.
+/// The poster to the queue pairs of a set. A peer has one set of its ends for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Poster {
     Host,
@@ -257,7 +257,7 @@ struct Work {
     set: Arc<Set>,
     /// Of each queue pair, one past the last work request.
     ends: Vec<u64>,
-    /// What has been posted.
+    /// How far pieces have been posted.
     cursor: Cursor,
     /// Work requests in all, and how many have been posted.
     chunks: u64,
@@ -297,7 +297,7 @@ impl Work {
         Ok(())
     }
 
-    /// What was posted without asking for a completion gets a request behind it that does.
+    /// Posts a request that asks for its completion behind those that do not.
     fn end_early(&mut self) -> Result<bool, Error> {
         while let Some(endpoint) = self.set.get(self.closed) {
             match endpoint.host()?.with_timeout(Duration::ZERO).post_nop(SendFlags::SIGNALED) {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// After an error of one request, those beside it have so long to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What went wrong.
+/// An error, and how far it reaches.
 pub(super) struct Fault {
     pub(super) error: AgentError,
     /// Nothing of what is shared works any more.
@@ -40,7 +40,7 @@ pub(super) struct Wired<W: Wire> {
     until: Option<Instant>,
     /// The first thing that went wrong.
     error: Option<AgentError>,
-    /// What is shared is broken, and the peer asked to end it.
+    /// The shared thing is broken, and the peer asked to end it.
     ending: bool,
     /// Nothing is under way.
     over: bool,

@@ -200,7 +200,7 @@ impl BlockList {
         FORMAT.seal(&(&self.owner, &self.runs)).unwrap_or_default()
     }
 
-    /// What [`BlockList::to_bytes`] made. Ranges are checked when the list is used.
+    /// Reads the bytes of [`BlockList::to_bytes`]. Ranges are checked when the list is used.
     ///
     /// # Errors
     /// Anything else, or a list that no call could have made.

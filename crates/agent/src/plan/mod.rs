@@ -1,4 +1,4 @@
-//! What a transfer moves: lists whose ranges are checked, and the pieces between two of them. Values
+//! The plan of a transfer: lists whose ranges are checked, and the pieces between two of them. Values
 //! alone; nothing here waits, locks or touches memory.
 
 pub(crate) mod list;

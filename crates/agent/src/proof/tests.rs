@@ -1,4 +1,4 @@
-//! What is not believed, between three processes.
+//! Lies that are not believed, between three processes.
 
 use super::*;
 use crate::metadata::Metadata;
@@ -77,7 +77,7 @@ fn line(child: &mut Child) -> String {
     lines.find_map(|line| line.unwrap().strip_prefix("> ").map(str::to_owned)).unwrap()
 }
 
-/// What `asker` makes of `said`: the reasons against any path, or an agent that was deceived.
+/// The answer of `asker` to `said`: the reasons against any path, or an agent that was deceived.
 fn refused(asker: &Agent, said: &Metadata) -> String {
     let name = asker.load_metadata(&said.to_bytes(TOKEN).unwrap()).unwrap();
     let ours = asker.register(vec![0x5a; LEN], "ours").unwrap();

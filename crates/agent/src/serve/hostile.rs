@@ -80,7 +80,7 @@ fn floods_of_frames_stop_nobody_else() {
     std::thread::scope(|scope| {
         for (_, stream, bytes) in &floods {
             scope.spawn(move || flood(stream, bytes, over));
-            // What is answered is read, so that the flood goes on.
+            // Answers are read, so that the flood goes on.
             scope.spawn(move || {
                 let (mut stream, mut answers) = (stream, vec![0; 1 << 16]);
                 while !over.load(Ordering::Acquire)
@@ -153,7 +153,7 @@ fn nobody_takes_the_room_of_another_agent() {
     }
 }
 
-/// What may still arrive by an earlier connection takes room until that ends.
+/// Notifications that may still arrive by an earlier connection take room until that ends.
 #[test]
 fn all_connections_of_a_sender_share_its_window() {
     let config = AgentConfig::default().token(TOKEN).notification_window(4);

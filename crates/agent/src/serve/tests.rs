@@ -108,7 +108,7 @@ fn a_start_from_the_future_keeps_nobody_out() {
     assert_eq!(b.load_metadata(&a.metadata().unwrap()).unwrap(), "a");
     b.notify("a", b"hello", SOON).unwrap();
     assert!(a.wait_remote_done("b", b"hello", SOON).is_ok());
-    // What is older by its clock replaces nothing that answers.
+    // Metadata that is older by its clock replaces nothing that answers.
     let past = changed(&a, |metadata| metadata.generation = Generation::of(1, 1));
     let stale = b.load_metadata(&past).unwrap_err();
     assert!(matches!(stale, AgentError::Stale { .. }), "{stale}");

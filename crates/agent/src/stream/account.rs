@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// What the receiver finds next.
+/// The receiver's next find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// This message, of so many bytes.
@@ -33,7 +33,7 @@ pub(crate) struct Account {
     returned: u64,
     /// From `returned` on, whether each was given back.
     given_back: VecDeque<bool>,
-    /// What the sender was told.
+    /// The limit that the sender was told.
     limit: u64,
     /// How many there are, once the sender has said so.
     end: Option<u64>,

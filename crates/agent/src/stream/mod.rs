@@ -88,7 +88,7 @@ impl StreamConfig {
     }
 }
 
-/// What the sending end of a stream needs of its agent.
+/// The agent as the sending end of a stream needs it.
 pub(crate) trait Sending: Send + Sync {
     /// A peer, and the connection to it.
     fn link_to(&self, peer: &str, deadline: &Deadline) -> Result<(Owner, Arc<Link>), AgentError>;
@@ -102,7 +102,7 @@ pub(crate) trait Sending: Send + Sync {
     fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
 }
 
-/// What a sender asks for.
+/// The question of a sender.
 #[derive(Serialize, Deserialize)]
 struct Wish<'a> {
     /// The number that the stream gets.
@@ -110,7 +110,7 @@ struct Wish<'a> {
     name: Cow<'a, str>,
 }
 
-/// What it is told of the ring, if there is a stream of this name.
+/// The answer, about the ring, if there is a stream of this name.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     slots: u32,

@@ -48,7 +48,7 @@ impl Offered {
     }
 }
 
-/// What the program, the messages it holds and the connection share.
+/// The part that the program, the messages it holds and the connection share.
 struct Incoming {
     offered: Weak<Offered>,
     /// Itself, to be offered again.

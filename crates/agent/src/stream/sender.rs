@@ -20,7 +20,7 @@ const STAGING: u64 = 16 << 20;
 /// Between two questions whether the peer offers the stream: from the first to the longest.
 const ASK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
-/// What a sender has done so far.
+/// Counts of a sender so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamStats {
@@ -36,7 +36,7 @@ pub struct StreamStats {
     pub stalled: Duration,
 }
 
-/// What the program and the connection share.
+/// The part that the program and the connection share.
 struct Outgoing {
     id: u64,
     name: String,
@@ -261,7 +261,7 @@ impl StreamSender {
         self.path
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub fn stats(&self) -> StreamStats {
         StreamStats { credits: lock(&self.outgoing.state).credits, ..self.stats }
     }
@@ -378,7 +378,7 @@ impl StreamSender {
                 }
                 Poll::Pending => {}
             }
-            // Whatever happens now, the number of changes is another.
+            // Any event from now on changes the number of changes.
             self.wait(deadline, |state| (state.changes != seen).then_some(()))?;
         }
     }
@@ -443,7 +443,7 @@ fn ask(
 impl Drop for StreamSender {
     fn drop(&mut self) {
         let outgoing = &self.outgoing;
-        // What is under way ends before the receiver is told.
+        // Transfers under way end before the receiver is told.
         self.posted.clear();
         outgoing.give_up(&AgentError::Cancelled);
         outgoing.link.streams.remove(outgoing.id);

@@ -38,7 +38,7 @@ struct Server {
     thread: JoinHandle<()>,
 }
 
-/// What the threads share.
+/// The part that its threads share.
 struct Shared {
     endpoint: Endpoint,
     invitations: Invitations,

@@ -66,7 +66,7 @@ struct Work {
     /// Slices that are posted, with their lengths, and how many bytes these are.
     under_way: VecDeque<(Operation, u64)>,
     ahead: u64,
-    /// What has been posted.
+    /// How far pieces have been posted.
     cursor: Cursor,
     _lease: Lease,
 }
