@@ -16,7 +16,7 @@ use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer, Verify};
 use warpverbs::raw::verbs::{self, PortState, Verbs};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel
 #[derive(Parser)]

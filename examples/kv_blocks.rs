@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// A paged KV cache, read by another process in random order
 #[derive(Parser)]

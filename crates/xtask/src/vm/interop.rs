@@ -17,7 +17,7 @@ const OUR_FAULTS: &str = "loss=1%,dup=1%,reorder=1%,corrupt=0.5%,seed=1";
 const THEIR_FAULTS: &str = "loss 1% duplicate 1% corrupt 0.5%";
 
 pub(crate) fn run(options: &Options, json: Option<&Path>) -> Result<()> {
-    let mut bed = Bed::boot(options, &[build::program("warpverbs-interop", "warpverbs-interop")?])?;
+    let mut bed = Bed::boot(options, &[build::program("warpverbs-bench", "warpverbs-interop")?])?;
     let mtu = options.mtu.map_or("1024,4096".into(), |mtu| mtu.bytes().to_string());
     Bed::rxe(&mut bed.one)?;
     let v4 = [FIRST, SECOND];

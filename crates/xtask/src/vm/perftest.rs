@@ -10,7 +10,7 @@ use crate::workspace;
 use anyhow::Result;
 use clap::Args;
 use std::time::{Duration, Instant};
-use warpverbs_units as units;
+use warpverbs_bench::units;
 
 /// For one run on busy, emulated machines, with room.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -81,7 +81,8 @@ impl Contender {
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let mut report = Report::new(rounds.rounds);
-    let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-interop")?])?;
+    let interop = build::fast_program("warpverbs-bench", "warpverbs-interop")?;
+    let mut bed = Bed::boot(options, &[interop])?;
     for guest in [&mut bed.one, &mut bed.two] {
         Bed::rxe(guest)?;
     }
