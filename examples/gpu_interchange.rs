@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// Data from one GPU to another, posted by a kernel
 #[derive(Parser)]

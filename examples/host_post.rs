@@ -7,7 +7,7 @@ use clap::Parser;
 use common::{Common, MAX_BYTES, Session, check_bytes, compare, poison, sample};
 use std::process::ExitCode;
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, Poster, SendFlags};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// Every operation, posted by the host
 #[derive(Parser)]

@@ -16,7 +16,7 @@ use std::time::Instant;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::rendezvous::Client;
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// A paged KV cache, read by another process in random order
 #[derive(Parser)]

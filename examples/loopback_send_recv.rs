@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::SendRecv;
 use warpverbs::transport::{Access, Endpoint, KernelStatus, MemoryRegion};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
 #[derive(Parser)]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Write;
 use warpverbs::transport::{Access, KernelStatus};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// RDMA WRITEs, posted by a kernel
 #[derive(Parser)]

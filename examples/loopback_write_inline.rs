@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::WriteInline;
 use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// RDMA WRITEs with inline payload, posted by a kernel
 #[derive(Parser)]

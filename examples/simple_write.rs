@@ -23,7 +23,7 @@ use warpverbs::agent::Views;
 use warpverbs::gpu::{KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::simple_write::{SimpleWriteThread, SimpleWriteWait, SimpleWriteWarp};
 use warpverbs::rendezvous::{Client, Deadline, Limits, Server};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// A kernel writes into another process's GPU and signals
 #[derive(Parser)]

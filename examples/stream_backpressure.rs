@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use warpverbs::agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State, StreamConfig};
 use warpverbs::rendezvous::Client;
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// A stream of messages to a slow receiver, beside one-shot transfers
 #[derive(Parser)]

@@ -22,7 +22,7 @@ use tcpx::{Side, TcpFlags};
 use warpverbs::devmem::transport::{Connection, Payload};
 use warpverbs::devmem::unpack::Way;
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 /// GPU memory to GPU memory over TCP
 #[derive(Parser)]
@@ -84,7 +84,7 @@ fn send(connection: &Connection, gpu: &dyn Gpu, len: usize) -> Result<()> {
     let sent = connection.isend(buffer.region())?;
     connection.wait(sent, common::DEADLINE)?;
     let answer = connection.wait_notification(common::DEADLINE)?;
-    let rate = warpverbs_units::rate(len as f64 / began.elapsed().as_secs_f64());
+    let rate = warpverbs_bench::units::rate(len as f64 / began.elapsed().as_secs_f64());
     ensure!(answer == b"verified", "the server says {:?}", String::from_utf8_lossy(&answer));
     println!("{len} bytes, unpacked and compared, at {rate}");
     Ok(())

@@ -12,7 +12,7 @@ use common::{compare, poison, sample};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
-use warpverbs_units::parse_size;
+use warpverbs_bench::units::parse_size;
 
 const WAIT: Duration = Duration::from_secs(30);
 

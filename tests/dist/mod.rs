@@ -20,8 +20,8 @@ use std::time::Duration;
 use table::Table;
 use warpverbs::gpu::Dim;
 use warpverbs::raw::nic::{Config, LinkConfig, LinkKind, UdpConfig};
+use warpverbs_bench::units::parse_size;
 use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
-use warpverbs_units::parse_size;
 
 /// The longest that any step of a rank may take; a kernel's own deadline is earlier.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

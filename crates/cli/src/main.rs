@@ -2,18 +2,13 @@
 //! (`conform`), and runs unmodified programs on the software NIC (`run`).
 #![forbid(unsafe_code)]
 
-mod conform;
 mod doctor;
-mod local;
-mod perf;
-mod print;
 mod run;
-mod stats;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use warpverbs::transport::{Context, ContextBuilder, VerbsProvider, Way};
-use warpverbs_units as units;
+use warpverbs_bench::rig::print;
+use warpverbs_bench::{conform, perf};
 
 /// GPU kernels that drive an RDMA NIC themselves
 #[derive(Parser)]
@@ -28,36 +23,11 @@ enum Command {
     /// What this machine has, what `auto` would choose, and why
     Doctor(doctor::DoctorArgs),
     /// Run every case of the conformance suite on a NIC, connected to itself or to another
-    Conform(conform::ConformArgs),
+    Conform(Box<conform::ConformArgs>),
     /// Run an unmodified program of libibverbs on the software NIC
     Run(run::RunArgs),
     /// Measure, and check the data that was moved
-    #[command(subcommand)]
-    Perf(Box<perf::PerfCommand>),
-}
-
-/// Words that every command and example understands.
-#[derive(Args, Clone, Debug)]
-struct Common {
-    /// Where kernels run: auto, simt, cuda or cuda:N
-    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
-    gpu: String,
-    /// The NIC that consumes the queues: auto, soft or a name
-    #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
-    nic: String,
-    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
-    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
-    way: Way,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
-}
-
-impl Common {
-    /// Everything there is, RDMA devices in the way that was asked for.
-    fn context(&self) -> ContextBuilder {
-        Context::builder().verbs(VerbsProvider::default().with_way(self.way))
-    }
+    Perf(Box<perf::PerfArgs>),
 }
 
 fn main() -> ExitCode {
@@ -74,7 +44,7 @@ fn main() -> ExitCode {
         }
         Command::Doctor(args) => doctor::run(&args),
         Command::Conform(args) => conform::run(&args),
-        Command::Perf(command) => perf::run(&command),
+        Command::Perf(args) => perf::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

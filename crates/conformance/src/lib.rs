@@ -22,6 +22,7 @@
 //! prints those that apply.
 #![forbid(unsafe_code)]
 
+mod case;
 mod cases;
 mod difference;
 mod outcome;
@@ -29,7 +30,8 @@ mod peer;
 mod rig;
 mod setup;
 
-pub use cases::{CASES, Case, Poster};
+pub use case::{Case, Poster};
+pub use cases::CASES;
 pub use difference::{DIFFERENCES, Difference};
 pub use outcome::{Outcome, Verdict};
 pub use peer::{

@@ -20,9 +20,9 @@ const NAMESPACES: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["
 
 /// Packages whose tests look for rdma-core, or for what is built over it.
 const PACKAGES: [&str; 8] = [
+    "warpverbs-bench",
     "warpverbs-cli",
     "warpverbs-conformance",
-    "warpverbs-interop",
     "warpverbs-mlx5",
     "warpverbs-preload",
     "warpverbs-transport",

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_units as units;
+use warpverbs_bench::units;
 
 /// How long a program may take on a machine that others keep busy.
 const LIMIT: Duration = Duration::from_secs(120);

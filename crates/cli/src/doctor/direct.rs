@@ -5,11 +5,11 @@ use super::Report;
 use super::memory::FabricAddress;
 use super::rdma::Device;
 use super::root::Root;
-use crate::units;
 use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{Found, GpuKind};
 use warpverbs::transport::{Context, VerbsProvider, Way};
+use warpverbs_bench::units;
 
 /// One condition.
 #[derive(Debug, Serialize)]

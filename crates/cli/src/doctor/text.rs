@@ -3,7 +3,7 @@
 use super::direct::Verdict;
 use super::path::Way;
 use super::{Report, gpu, rdma, shared, system};
-use crate::units;
+use warpverbs_bench::units;
 
 /// Lines below one heading.
 struct Section {

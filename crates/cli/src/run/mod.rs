@@ -114,13 +114,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// For a program that runs here itself: whether its RDMA devices only consume, as `--consume` says.
-pub(crate) fn only_consumes() -> bool {
-    let settings = std::env::var(SETTINGS).unwrap_or_default();
-    let settings = settings.split("record=").next().unwrap_or_default();
-    settings.split(',').any(|part| part == "consume")
-}
-
 /// What the library is told.
 fn settings(args: &RunArgs) -> Result<OsString> {
     let mut out = format!("nics={}", args.nics);

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use report::{Curve, Report, Row};
 use std::path::PathBuf;
-use warpverbs_ucx as ucx;
+use warpverbs_bench::ucx;
 
 /// How long and how often.
 #[derive(Args)]

@@ -4,7 +4,7 @@ use super::{Figure, What};
 use crate::figures::{Load, Within, median, spread, table};
 use anyhow::Result;
 use serde_json::{Value, json};
-use warpverbs_units as units;
+use warpverbs_bench::units;
 
 /// One figure of each contender, round by round.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ pub(crate) fn program(package: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// The same, built for speed.
-pub(crate) fn fast_program(name: &str) -> Result<PathBuf> {
-    workspace::build(&["--release", "--package", name])?;
+pub(crate) fn fast_program(package: &str, name: &str) -> Result<PathBuf> {
+    workspace::build(&["--release", "--package", package, "--bin", name])?;
     Ok(workspace::target()?.join("release").join(name))
 }
 

@@ -47,7 +47,7 @@ pub(super) fn part(options: &Options, json: Option<&Path>) -> Result<Part> {
             if is_lossy { faults(bed) } else { Ok(String::new()) }
         })
     };
-    let programs = vec![build::program("warpverbs-interop", "warpverbs-interop")?];
+    let programs = vec![build::program("warpverbs-bench", "warpverbs-interop")?];
     Ok(Part { name: "interop", programs, cases: rounds.into_iter().map(case).collect() })
 }
 

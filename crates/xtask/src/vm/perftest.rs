@@ -12,7 +12,7 @@ use clap::Args;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use warpverbs_units as units;
+use warpverbs_bench::units;
 
 /// What perftest prints when a QP's retries are exceeded: emulated guests lose packets, or stand
 /// still, while the machine is busy.

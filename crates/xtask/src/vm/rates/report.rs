@@ -4,7 +4,7 @@
 use super::{CONTENDERS, SIZES};
 use crate::figures::{Load, Within, median, spread, table};
 use serde_json::{Value, json};
-use warpverbs_units as units;
+use warpverbs_bench::units;
 
 /// `ib_write_bw`, ours by the host, ours by a kernel: in [`CONTENDERS`].
 const PERFTEST: usize = 0;

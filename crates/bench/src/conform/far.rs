@@ -1,0 +1,112 @@
+//! The two sides in two processes: their messages, the server, and the connection to it.
+
+use super::args::{LocalArgs, ServerArgs};
+use crate::rig::ends::Place;
+use crate::rig::talk::{Talk, Words, only};
+use crate::rig::{Common, NicOnly};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use warpverbs::gpu::{self, GpuChoice};
+use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
+use warpverbs::transport::{Context, NicChoice, VerbsProvider, Way};
+use warpverbs_conformance::{
+    Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,
+};
+
+/// How long a client may be busy with its own side of a case: with a kernel, say.
+const BETWEEN: Duration = Duration::from_secs(180);
+
+/// The messages. The client asks, and the server answers.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Message {
+    /// Client: a request.
+    Ask(Request),
+    /// Server: the result.
+    Reply(Reply),
+    /// Client: no more requests.
+    End,
+}
+
+impl Words for Message {
+    const NAME: [u8; 6] = *b"wvconf";
+    // One more than that of requests and replies, which it frames otherwise than it did.
+    const VERSION: u16 = VERSION + 1;
+    const PROGRAM: &'static str = "warpverbs conform";
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Ask(_) => "request",
+            Self::Reply(_) => "reply",
+            Self::End => "end",
+        }
+    }
+}
+
+/// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` keeps the two
+/// sides' captures and faults apart.
+fn open(
+    (nic, way, gpu): (&str, Way, Option<&str>),
+    (ip, udp_port): (IpAddr, u16),
+    process: u32,
+) -> Result<Side> {
+    let bind = SocketAddr::new(ip.to_canonical(), udp_port);
+    let link = LinkConfig::Udp(UdpConfig::at(bind));
+    let config = Config { link, ..Config::default() }.with_env()?.for_process(process);
+    let verbs = VerbsProvider::default().with_way(way);
+    let context = Context::builder().soft_config(config).verbs(verbs).build()?;
+    let side = Side::open(&context, &NicChoice::from(nic))?;
+    Ok(match gpu {
+        Some(choice) => side.with_gpu(gpu::open(choice.parse::<GpuChoice>()?)?),
+        None => side,
+    })
+}
+
+/// Answers a client's requests until it ends.
+pub(super) fn follow(args: &ServerArgs, talk: &mut Talk<Message>) -> Result<()> {
+    let gpu = (!args.host_only).then_some(args.gpu.as_str());
+    let side = open((&args.nic, args.way, gpu), (talk.local_ip()?, args.udp_port), 1)?;
+    let side = side.placed(args.mem.place());
+    let mut actor = Actor::new(side);
+    talk.during("in the middle of the cases");
+    loop {
+        match talk.recv("request", BETWEEN)? {
+            Message::Ask(request) => talk.send(Message::Reply(actor.act(request)))?,
+            Message::End => return Ok(()),
+            other => return Err(talk.out_of_turn(other, "request or end").into()),
+        }
+    }
+}
+
+/// The connection to a server.
+struct ServerLink(Talk<Message>);
+
+impl Link for ServerLink {
+    fn ask(&mut self, request: Request) -> Result<Reply, String> {
+        let ask = || -> Result<Reply> {
+            self.0.send(Message::Ask(request))?;
+            let found = self.0.recv("reply", LONGEST_REPLY)?;
+            Ok(only!(self.0, found, "reply", Message::Reply(reply) => reply))
+        };
+        ask().map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for ServerLink {
+    fn drop(&mut self) {
+        // The server may be gone.
+        let _ = self.0.send(Message::End);
+    }
+}
+
+/// The side that posts, and a server as its peer.
+pub(super) fn connect(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<Setup> {
+    let Common { gpu, nic: NicOnly { nic, way, .. } } = &args.common;
+    let gpu = (!args.choice.host_only).then_some(gpu.as_str());
+    let mut talk: Talk<Message> = place.connect()?;
+    talk.during("in the middle of a case");
+    let side = talk.failing(|talk| open((nic, *way, gpu), (talk.local_ip()?, udp_port), 0))?;
+    let side = side.placed(args.choice.mem.place());
+    Ok(Setup::new(side, Peer::far(Box::new(ServerLink(talk)))?))
+}

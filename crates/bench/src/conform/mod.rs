@@ -1,0 +1,231 @@
+//! `warpverbs conform`: every case of the conformance suite, on one NIC or between two.
+
+mod args;
+mod far;
+
+use crate::rig::ends::{Place, Role, beside};
+use crate::rig::{Common, NicOnly, print};
+use anyhow::{Context as _, Result, bail};
+pub use args::ConformArgs;
+use args::{Choice, ClientArgs, LocalArgs};
+use clap::ValueEnum as _;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use warpverbs::gpu::{self, GpuChoice};
+use warpverbs::raw::nic::Config;
+use warpverbs::transport::NicChoice;
+use warpverbs_conformance::{About, Case, Outcome, Setup, Which};
+
+/// Raised when a field is renamed or removed; new fields may come without.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+struct Line {
+    name: &'static str,
+    poster: String,
+    about: &'static str,
+    result: &'static str,
+    detail: String,
+    ms: f64,
+}
+
+/// One side.
+#[derive(Serialize)]
+struct Nic {
+    kind: String,
+    nic: String,
+    description: String,
+    gpu: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    version: &'static str,
+    command: &'static str,
+    #[serde(flatten)]
+    own: Nic,
+    /// Where it is in another process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<Nic>,
+    right: bool,
+    counts: BTreeMap<&'static str, usize>,
+    cases: Vec<Line>,
+}
+
+/// Runs the cases, and prints how they ended.
+///
+/// # Errors
+/// The sides do not meet, or a case did not end as it should.
+pub fn run(args: &ConformArgs) -> Result<()> {
+    match &args.role {
+        None if args.list => list(&args.choice.cases()?, args.common.nic.json),
+        None => report(&alone(args)?, &args.choice, args.common.nic.json),
+        Some(Role::Server(args)) => args.serve(|talk| far::follow(&args.own, talk)),
+        Some(Role::Client(args)) => {
+            let ClientArgs { udp_port, own } = &args.own;
+            lead(own, *udp_port, &args.place())
+        }
+        Some(Role::Local(args)) => local(args),
+    }
+}
+
+/// A case that is not run.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    poster: String,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+struct List {
+    schema: u32,
+    version: &'static str,
+    command: &'static str,
+    cases: Vec<Listed>,
+}
+
+fn list(cases: &[&Case], json: bool) -> Result<()> {
+    if json {
+        let one = |case: &&Case| Listed {
+            name: case.name,
+            poster: case.poster.to_string(),
+            about: case.about,
+        };
+        let list = List {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            command: "conform --list",
+            cases: cases.iter().map(one).collect(),
+        };
+        print::line(serde_json::to_string_pretty(&list).context("the list as JSON")?)?;
+        return Ok(());
+    }
+    for case in cases {
+        let poster = case.poster.to_string();
+        print::line(format_args!("{:<26} {poster:<6} {}", case.name, case.about))?;
+    }
+    Ok(())
+}
+
+/// Both sides in this process.
+fn alone(args: &ConformArgs) -> Result<Setup> {
+    args.choice.cases()?;
+    let choice = NicChoice::from(args.common.nic.nic.as_str());
+    let config = Config::default();
+    let setup = match (args.network, &choice) {
+        (Some(address), NicChoice::Auto | NicChoice::Soft) => {
+            Setup::network(&config.with_env()?, address)?
+        }
+        (Some(_), NicChoice::Named(name)) => {
+            bail!("--network is for software NICs, and --nic is {name}; leave one of them out")
+        }
+        (None, _) => {
+            Setup::on(&args.common.context().soft_config(config.with_env()?).build()?, choice)?
+        }
+    };
+    if args.choice.host_only {
+        return Ok(setup);
+    }
+    let choice: GpuChoice = args.common.gpu.parse()?;
+    Ok(setup.with_gpu(gpu::open(choice)?).placed(args.choice.mem.place()))
+}
+
+fn lead(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<()> {
+    args.choice.cases()?;
+    let setup = far::connect(args, udp_port, place)?;
+    report(&setup, &args.choice, args.common.nic.json)
+}
+
+fn local(args: &LocalArgs) -> Result<()> {
+    let Common { gpu, nic: NicOnly { nic, way, .. } } = &args.common;
+    let mem = args.choice.mem.to_possible_value().context("a place of memory has a name")?;
+    let way = way.to_string();
+    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--way", &way, "--mem", mem.get_name()];
+    flags.extend(args.choice.host_only.then_some("--host-only"));
+    beside(&["conform"], &flags, |place| lead(args, 0, place))
+}
+
+/// Runs the cases and prints their results.
+fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
+    let cases = choice.cases()?;
+    let say = |text: String| if json { Ok(()) } else { print::line(text) };
+    let (own, peer) = sides(setup);
+    for (who, side) in [("", Some(&own)), ("peer: ", peer.as_ref())] {
+        if let Some(side) = side {
+            say(format!("{who}{}: {}: {}", side.kind, side.nic, side.description))?;
+            let gpu = side.gpu.as_deref().unwrap_or("nothing: only the host posts");
+            say(format!("{who}kernels on {gpu}"))?;
+        }
+    }
+    let mut outcomes = Vec::new();
+    for case in &cases {
+        let outcome = setup.run(case);
+        if setup.b.lost().is_some() {
+            break;
+        }
+        if !choice.brief || outcome.word() != "passed" {
+            say(line(&outcome))?;
+        }
+        outcomes.push(outcome);
+    }
+    let mut counts = BTreeMap::new();
+    for outcome in &outcomes {
+        *counts.entry(outcome.word()).or_insert(0) += 1;
+    }
+    let wrong = outcomes.iter().filter(|outcome| !outcome.is_right()).count();
+    let summary = counts.iter().map(|(word, count)| format!("{count} {word}"));
+    say(summary.collect::<Vec<_>>().join(", "))?;
+    let (all, ended) = (cases.len(), outcomes.len());
+    if json {
+        let document = Document {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            command: "conform",
+            own,
+            peer,
+            right: wrong == 0 && ended == all,
+            counts,
+            cases: outcomes.into_iter().map(Line::from).collect(),
+        };
+        print::line(serde_json::to_string_pretty(&document).context("the outcomes as JSON")?)?;
+    }
+    match setup.b.lost() {
+        Some(why) => bail!("{why}; {ended} of {all} cases had ended, {wrong} not as they should"),
+        None if wrong > 0 => bail!("{wrong} of {all} cases did not end as they should"),
+        None => Ok(()),
+    }
+}
+
+/// The own side, and the peer if it is another process's.
+fn sides(setup: &Setup) -> (Nic, Option<Nic>) {
+    let side = |which, about: About| Nic {
+        kind: setup.kind(which).to_string(),
+        nic: about.nic,
+        description: about.description,
+        gpu: about.gpu,
+    };
+    let [a, b] = setup.abouts();
+    (side(Which::A, a), setup.b.is_far().then(|| side(Which::B, b)))
+}
+
+fn line(outcome: &Outcome) -> String {
+    let Outcome { case, took, .. } = outcome;
+    let (word, poster, ms) = (outcome.word(), case.poster.to_string(), took.as_millis());
+    let line = format!("{word:<8} {poster:<6} {:<26} {ms:>6} ms  {}", case.name, outcome.detail());
+    line.trim_end().to_owned()
+}
+
+impl From<Outcome> for Line {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            name: outcome.case.name,
+            poster: outcome.case.poster.to_string(),
+            about: outcome.case.about,
+            result: outcome.word(),
+            detail: outcome.detail(),
+            ms: outcome.took.as_secs_f64() * 1e3,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Our own NIC, in user space, posted to by the host or by a kernel.
+
+use super::kernel::{Kernels, LIMIT};
+use super::{Address, Area, Arrival, Remote, Side, Work};
+use crate::interop::case::{AREA, Group, Op, Status};
+use anyhow::{Context as _, Result, bail};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use warpverbs::raw::nic::link::{LinkConfig, ROCE_PORT, UdpConfig};
+use warpverbs::raw::nic::{Config, Mtu};
+use warpverbs::transport::{
+    Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, LocalRegion,
+    MemoryRegion, Posted, ReceivedKind, RemoteRegion, SendFlags, Syndrome, WaitError,
+};
+
+/// The software NIC at an address.
+pub(crate) struct Soft {
+    ip: IpAddr,
+    device: Device,
+    local: MemoryRegion,
+    exposed: MemoryRegion,
+    closed: MemoryRegion,
+    /// Made anew for each connection: a SEND may take its key away.
+    spare: Option<MemoryRegion>,
+    endpoint: Option<Endpoint>,
+    posted: VecDeque<Pending>,
+    /// Made when a kernel is first to post.
+    kernels: Option<Kernels>,
+}
+
+/// Work that was not asked about yet.
+enum Pending {
+    Posted(Posted),
+    Ended(Status),
+}
+
+impl Soft {
+    /// Brings it up.
+    pub(crate) fn new(ip: IpAddr) -> Result<Self> {
+        let device = Context::builder().soft_config(soft_config(ip)?).build()?.open("soft")?;
+        let all = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        let area = |access| device.alloc_host(AREA as usize, access);
+        let (local, exposed) = (area(Access::LOCAL_WRITE)?, area(all)?);
+        let closed = area(Access::LOCAL_WRITE)?;
+        let (posted, kernels) = (VecDeque::new(), None);
+        let (spare, endpoint) = (None, None);
+        Ok(Self { ip, device, local, exposed, closed, spare, endpoint, posted, kernels })
+    }
+
+    fn endpoint(&self) -> Result<&Endpoint> {
+        self.endpoint.as_ref().context("no queue pair is open")
+    }
+
+    fn area(&self, area: Area) -> &MemoryRegion {
+        match area {
+            Area::Local => &self.local,
+            Area::Exposed => &self.exposed,
+        }
+    }
+}
+
+/// RoCEv2 at an address, for path MTUs up to 4096, with faults and a capture as the environment says.
+pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
+    let bind = SocketAddr::new(ip, ROCE_PORT);
+    let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B4096), ..UdpConfig::at(bind) });
+    Ok(Config { link, ..Config::default() }.with_env()?)
+}
+
+/// The path MTU of so many bytes.
+pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
+    Mtu::from_bytes(bytes as usize).with_context(|| format!("{bytes} is no path MTU"))
+}
+
+fn remote(region: &MemoryRegion) -> Remote {
+    Remote { addr: region.addr(), rkey: region.rkey() }
+}
+
+/// A peer's endpoint, whatever NIC it is on.
+pub(crate) fn handle(peer: &Address, group: &Group) -> Result<EndpointHandle> {
+    let addr = SocketAddr::new(peer.ip, ROCE_PORT);
+    Ok(EndpointHandle::foreign(addr, peer.qpn, peer.psn, mtu(group.mtu)?, 16)?)
+}
+
+impl Side for Soft {
+    fn name(&self) -> String {
+        "soft".into()
+    }
+
+    fn is_rxe(&self) -> bool {
+        false
+    }
+
+    fn open(&mut self, group: &Group) -> Result<Address> {
+        self.endpoint = None;
+        self.posted.clear();
+        self.kernels = group.by_kernel.then(Kernels::new).transpose()?;
+        let config = match &self.kernels {
+            Some(kernels) => EndpointConfig::for_gpu(kernels.gpu()).timeout(LIMIT),
+            None => EndpointConfig::host().inline_bytes(4),
+        };
+        let config = config
+            .mtu(mtu(group.mtu)?)
+            .retries(group.retry, group.rnr_retry)
+            .timers(group.ack_timeout, 12);
+        let endpoint = self.device.endpoint(&config)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::INVALIDATE;
+        let spare = self.device.alloc_host(AREA as usize, access)?;
+        let handle = endpoint.handle();
+        let address = Address {
+            ip: self.ip,
+            qpn: handle.qpn(),
+            psn: handle.psn(),
+            exposed: remote(&self.exposed),
+            closed: remote(&self.closed),
+            spare: Some(remote(&spare)),
+        };
+        (self.spare, self.endpoint) = (Some(spare), Some(endpoint));
+        Ok(address)
+    }
+
+    fn connect(&mut self, peer: &Address, group: &Group) -> Result<()> {
+        Ok(self.endpoint()?.connect(&handle(peer, group)?)?)
+    }
+
+    fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> Result<()> {
+        Ok(self.area(area).write(offset, bytes)?)
+    }
+
+    fn read(&self, area: Area, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        self.area(area).read(offset, &mut out)?;
+        Ok(out)
+    }
+
+    fn post_recv(&mut self, offset: u64, bytes: u32) -> Result<()> {
+        let place = self.local.local().slice(offset, bytes.into())?;
+        self.endpoint()?.host()?.post_recv(place)?;
+        Ok(())
+    }
+
+    fn post(&mut self, work: &Work) -> Result<()> {
+        let local = self.local.local().slice(work.local, work.bytes.into())?;
+        let endpoint = self.endpoint()?;
+        self.posted.push_back(match &self.kernels {
+            Some(kernels) => Pending::Ended(kernels.post(endpoint, local, work)?),
+            None => Pending::Posted(post(endpoint, local, work)?),
+        });
+        Ok(())
+    }
+
+    fn sent(&mut self, limit: Duration) -> Result<Status> {
+        let work = match self.posted.pop_front().context("nothing is posted")? {
+            Pending::Posted(work) => work,
+            Pending::Ended(status) => return Ok(status),
+        };
+        match self.endpoint()?.host()?.with_timeout(limit).wait(work) {
+            Ok(()) => Ok(Status::Success),
+            Err(error) => status(error),
+        }
+    }
+
+    fn arrived(&mut self, limit: Duration) -> Result<Option<Arrival>> {
+        let none = Arrival { status: Status::Success, bytes: 0, imm: None, invalidated: None };
+        let received = match self.endpoint()?.host()?.with_timeout(limit).wait_recv() {
+            Ok(received) => received,
+            Err(Error::Wait(WaitError::Timeout { .. })) => return Ok(None),
+            Err(error) => return Ok(Some(Arrival { status: status(error)?, ..none })),
+        };
+        let arrival = Arrival { bytes: received.byte_len, ..none };
+        Ok(Some(match received.kind {
+            ReceivedKind::SendImm(imm) | ReceivedKind::WriteImm(imm) => {
+                Arrival { imm: Some(imm), ..arrival }
+            }
+            ReceivedKind::SendInvalidate(key) => Arrival { invalidated: Some(key.0), ..arrival },
+            _ => arrival,
+        }))
+    }
+}
+
+fn post(endpoint: &Endpoint, local: LocalRegion, work: &Work) -> Result<Posted> {
+    let (host, flags) = (endpoint.host()?, SendFlags::SIGNALED);
+    let remote = RemoteRegion::new(work.remote.addr, work.bytes.into(), work.remote.rkey);
+    let [first, second] = work.operands;
+    Ok(match work.op {
+        Op::Send => host.post_send(local, flags)?,
+        Op::SendImm => host.post_send_imm(local, work.extra, flags)?,
+        Op::SendInval => host.post_send_inval(local, work.extra, flags)?,
+        Op::Write => host.post_write(local, remote, flags)?,
+        Op::WriteImm => host.post_write_imm(local, remote, work.extra, flags)?,
+        Op::Read => host.post_read(local, remote, flags)?,
+        Op::FetchAdd => host.post_fetch_add(local, remote, first, flags)?,
+        Op::CompareSwap { .. } => host.post_compare_swap(local, remote, first, second, flags)?,
+    })
+}
+
+/// What an error completion says; other errors are the caller's.
+fn status(error: Error) -> Result<Status> {
+    let work = match error {
+        Error::Work(work) => work,
+        Error::Wait(WaitError::Timeout { .. }) => {
+            return Ok(Status::Other("no completion in time".into()));
+        }
+        error => bail!(error),
+    };
+    Ok(match work.syndrome {
+        Syndrome::LocalLength => Status::LocalLength,
+        Syndrome::LocalQpOp => Status::LocalOperation,
+        Syndrome::LocalProt => Status::LocalProtection,
+        Syndrome::WrFlush => Status::Flushed,
+        Syndrome::BadResp => Status::BadResponse,
+        Syndrome::LocalAccess => Status::LocalAccess,
+        Syndrome::RemoteInvalReq => Status::RemoteInvalidRequest,
+        Syndrome::RemoteAccess => Status::RemoteAccess,
+        Syndrome::RemoteOp => Status::RemoteOperation,
+        Syndrome::TransportRetryExc => Status::RetriesExceeded,
+        Syndrome::RnrRetryExc => Status::RnrRetriesExceeded,
+        other => Status::Other(other.to_string()),
+    })
+}

@@ -1,0 +1,83 @@
+//! `perf write|read|send|atomic`: two processes, on one machine or two, and RoCEv2 between them.
+
+mod client;
+mod feed;
+mod messages;
+mod pair;
+mod posted;
+mod request;
+mod row;
+mod server;
+mod side;
+mod timed;
+mod watch;
+
+use crate::rig::ends::{Family, Place, Role, beside};
+use crate::rig::output::Measured;
+use crate::rig::plan::Op;
+use anyhow::Result;
+use clap::Args;
+use client::Client;
+use request::{MeasureArgs, Request};
+
+/// Processes that reach each other by RoCEv2.
+pub(super) struct Net;
+
+impl Family for Net {
+    // That of perftest.
+    const PORT: &'static str = "18515";
+    type Server = NicPort;
+    type Client = ClientArgs;
+    type Local = MeasureArgs;
+}
+
+/// The NIC's port.
+#[derive(Args)]
+pub(super) struct NicPort {
+    /// UDP port of the NIC; 0 is any, 4791 the standard
+    #[arg(long, default_value_t = 0)]
+    udp_port: u16,
+}
+
+/// Options of a client.
+#[derive(Args)]
+pub(super) struct ClientArgs {
+    #[command(flatten)]
+    port: NicPort,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+pub(super) fn run(op: Op, role: &Role<Net>) -> Result<()> {
+    match role {
+        Role::Server(args) => args.serve(|talk| server::follow(op, args.own.udp_port, talk)),
+        Role::Client(args) => {
+            let ClientArgs { port, measure: asked } = &args.own;
+            measure(asked, &asked.request(op, port.udp_port)?, &args.place())
+        }
+        Role::Local(args) => {
+            let request = args.request(op, 0)?;
+            beside(&["perf", op.word()], &[], |place| measure(args, &request, place))
+        }
+    }
+}
+
+fn measure(args: &MeasureArgs, request: &Request, place: &Place) -> Result<()> {
+    let mut client = Client::connect(request, place)?;
+    let mut rows = Vec::new();
+    let end = client.measure(request, &mut rows);
+    Measured::new(command(request.setup.op), client.setting(), rows).print_and_plot(
+        end,
+        args.json,
+        args.plot.as_deref(),
+    )
+}
+
+fn command(op: Op) -> &'static str {
+    match op {
+        Op::Write => "perf write",
+        Op::Read => "perf read",
+        Op::Send => "perf send",
+        Op::Atomic => "perf atomic",
+    }
+}

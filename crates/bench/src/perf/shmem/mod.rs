@@ -1,0 +1,241 @@
+//! `perf shmem`: calls of kernels on a symmetric heap: messages there and back, single calls,
+//! bandwidth, barriers. Ranks are threads of this process, or processes of a launcher.
+
+mod cases;
+mod life;
+mod rank;
+
+use crate::rig::busy::Watch;
+use crate::rig::output::{Chosen, Columns, Measured, Row, Setting};
+use crate::rig::plan::{check_iters, check_warmup};
+use crate::rig::plot::Panel;
+use crate::units::{self, parse_size};
+use anyhow::{Context as _, Result, ensure};
+use cases::{Case, Table};
+use clap::Args;
+use rank::Rank;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+use warpverbs::gpu::{self, GpuKind, Opened};
+use warpverbs::rendezvous::{EnvError, Flags, Host, Launch, Limits, Server, WorldConfig};
+use warpverbs::transport::{Context, Device, VerbsProvider, Way};
+
+/// Options of `perf shmem`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ShmemArgs {
+    /// Where the kernels of each rank run: auto, simt, cuda:N, separated by commas. Under a
+    /// launcher, which gives rank and world size by the environment, one for every process
+    #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]
+    gpus: Vec<String>,
+    /// The NIC for ranks that are not reached by loads and stores
+    #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
+    /// Which tables
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Table::ALL)]
+    tables: Vec<Table>,
+    /// Measured calls or rounds of each row
+    #[arg(short = 'n', long, default_value_t = 2000)]
+    iters: u32,
+    /// The same, before measuring
+    #[arg(short = 'w', long, default_value_t = 100)]
+    warmup: u32,
+    /// Bytes of each transfer of the bandwidth rows [default: 64M; 1M on simt]
+    #[arg(short = 'e', long, value_parser = parse_size)]
+    bytes: Option<u64>,
+    /// Transfers of each bandwidth row
+    #[arg(long, default_value_t = 20)]
+    transfers: u32,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Draw bandwidth against the number of blocks, and times against bytes
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+impl ShmemArgs {
+    fn open_nic(&self) -> Result<Device> {
+        let verbs = VerbsProvider::default().with_way(self.way);
+        Ok(Context::builder().verbs(verbs).build()?.open(self.nic.as_str())?)
+    }
+}
+
+/// Bounds every step.
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Debug, Serialize)]
+struct ShmemRow {
+    what: &'static str,
+    /// How the peer was reached.
+    route: String,
+    /// thread, warp or block.
+    by: &'static str,
+    blocks: u32,
+    threads: u32,
+    /// Bytes of shared memory of a block that the caller lends.
+    lent: u32,
+    bytes: u64,
+    /// What orders the bytes before whoever sees the notice.
+    fence: &'static str,
+    /// Whose clock.
+    clock: &'static str,
+    /// Of one round there and back, or one call: the mean of a loop.
+    us: Option<f64>,
+    /// Of single rounds, from a second loop that looks at the clock in each.
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    gb_per_s: Option<f64>,
+    /// `equal`, or `none moved`.
+    data: &'static str,
+}
+
+impl Row for ShmemRow {
+    fn columns(&self) -> Columns {
+        let number = |n: Option<f64>, digits| n.map(|n| format!("{n:.digits$}"));
+        vec![
+            ("what", self.what.to_owned()),
+            ("route", self.route.clone()),
+            ("by", self.by.to_owned()),
+            ("blocks", self.blocks.to_string()),
+            ("threads", self.threads.to_string()),
+            ("lent", units::bytes(self.lent.into())),
+            ("bytes", units::bytes(self.bytes)),
+            ("fence", self.fence.to_owned()),
+            ("clock", self.clock.to_owned()),
+            ("µs", number(self.us, 2).unwrap_or_default()),
+            ("p50", number(self.p50_us, 2).unwrap_or_default()),
+            ("p99", number(self.p99_us, 2).unwrap_or_default()),
+            ("GB/s", number(self.gb_per_s, 1).unwrap_or_default()),
+            ("data", self.data.to_owned()),
+        ]
+    }
+
+    /// Bandwidth against blocks, and what a call or a round takes against its bytes: a line for each
+    /// call and group.
+    fn panels(rows: &[Self]) -> Vec<Panel> {
+        let line = |row: &Self| format!("{}, {}", row.what, row.by);
+        let rate = |row: &Self| Some((line(row), (f64::from(row.blocks), row.gb_per_s? * 1e9)));
+        // Rows of kernels; the axis of sizes is logarithmic, and 0 bytes have no place on it.
+        let time = |row: &Self| match (row.bytes, row.blocks) {
+            (0, _) | (_, 0) => None,
+            (bytes, _) => Some((line(row), (bytes as f64, row.us? * 1e3))),
+        };
+        let bandwidth = Panel::of("bandwidth", units::rate, rows.iter().filter_map(rate));
+        let times = rows.iter().filter_map(time);
+        let times = Panel::of("mean of a round or call", units::nanos, times);
+        bandwidth.map(|panel| panel.over("blocks")).into_iter().chain(times).collect()
+    }
+}
+
+pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
+    check_iters(args.iters)?;
+    check_warmup(args.warmup)?;
+    ensure!((1..=1_000_000).contains(&args.transfers), "--transfers: expected 1 to 1000000");
+    match Launch::from_env(&Flags::default()) {
+        Ok(launch) => return launched(args, &launch),
+        Err(EnvError::NoRank) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ensure!((2..=64).contains(&args.gpus.len()), "--gpus: expected 2 to 64 devices");
+    let server = Server::bind("127.0.0.1:0".parse()?, Limits::default())?;
+    let count = args.gpus.len() as u32;
+    let port = server.local_addr().port();
+    let join = |rank| {
+        let config = WorldConfig::at(rank, count, "127.0.0.1", port).host(Host::Elsewhere);
+        config.job("perf shmem").timeout(LIMIT)
+    };
+    // One for all: a software NIC reaches only itself.
+    let nic = args.open_nic()?;
+    let opened = args.gpus.iter().zip(0..).map(|(name, rank)| open(name, rank));
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    thread::scope(|scope| {
+        let start = |(rank, opened)| {
+            let (config, nic) = (join(rank), &nic);
+            scope.spawn(move || one_rank(args, &config, opened, nic))
+        };
+        let ranks: Vec<_> = (0..).zip(opened).map(start).collect();
+        let ended = ranks.into_iter().map(|rank| match rank.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// This process as one rank of a launcher's.
+fn launched(args: &ShmemArgs, launch: &Launch) -> Result<()> {
+    let by = launch.launcher;
+    ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
+    let local = launch.local_rank.unwrap_or(0);
+    let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
+    let nic = args.open_nic()?;
+    one_rank(args, &WorldConfig::new(launch), opened, &nic)
+}
+
+fn open(name: &str, rank: u32) -> Result<Opened> {
+    let choice = name.parse().with_context(|| format!("--gpus: {name}"))?;
+    Ok(gpu::open_for_rank(choice, rank)?)
+}
+
+const PUT_SIGNAL: &str = "put_signal, there and back";
+const OWN: &str = "put_signal to itself, and its wait";
+const LINE: &str = "a cache line, there and back";
+
+/// What host SIMT makes of the machine's own speed, if the rows say.
+fn beside_a_line(rows: &[ShmemRow]) -> Option<String> {
+    let of = |what| rows.iter().find(|row| row.what == what);
+    // Medians, because a mean on a busy machine says how often a thread lost its core.
+    let (both, line) = (of(PUT_SIGNAL)?.p50_us?, of(LINE)?.p50_us?);
+    let own = 2.0 * of(OWN)?.us?;
+    let rest = (both - own) / line.max(f64::MIN_POSITIVE);
+    Some(format!(
+        "put_signal there and back, {both:.2} µs (p50): {own:.2} for two calls and two waits, the \
+         rest is {rest:.2} × a cache line there and back, {line:.2} µs (p50)"
+    ))
+}
+
+/// All rows, as one rank; rank 0 prints.
+fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device) -> Result<()> {
+    let rank = config.rank;
+    let info = opened.gpu.info();
+    let on_simt = info.kind == GpuKind::Simt;
+    let chosen = Chosen::gpu(&*opened.gpu, &opened.why);
+    let setting =
+        Setting { gpu: Some(chosen), nic: Chosen::new(nic.info().name.clone(), nic.why()) };
+    let bytes = args.bytes.unwrap_or(if on_simt { 1 << 20 } else { 1 << 26 });
+    let mut rank = Rank::join(config, opened.gpu, nic, bytes, args.iters)
+        .with_context(|| format!("rank {rank}"))?;
+    let plan = cases::Plan {
+        iters: args.iters,
+        warmup: args.warmup,
+        transfers: args.transfers,
+        bytes,
+        direct: rank.is_direct(),
+        on_simt,
+    };
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let cases: Vec<Case> = args.tables.iter().flat_map(|table| table.cases(&plan)).collect();
+    let end = cases.iter().try_for_each(|case| {
+        rows.extend(rank.measure(&plan, case)?);
+        Ok(())
+    });
+    let end = end.and_then(|()| {
+        if args.tables.contains(&Table::Life) {
+            rows.extend(rank.life(&plan, nic)?);
+        }
+        Ok(())
+    });
+    let first = rank.is_first();
+    rank.leave(end.as_ref().err());
+    if !first {
+        return end;
+    }
+    let notes = beside_a_line(&rows).into_iter().collect();
+    let measured = Measured::new("perf shmem", setting, rows).noting(notes);
+    measured.watched(&watch).print_and_plot(end, args.json, args.plot.as_deref())
+}

@@ -1,0 +1,55 @@
+//! `perf tcp`: messages and one-sided writes over TCP sockets, beside UCX and a bare loop.
+
+mod args;
+mod bare;
+mod case;
+mod client;
+mod row;
+mod server;
+
+use crate::rig::ends::{Family, Place, Role, beside};
+use crate::rig::output::{Chosen, Measured, Setting};
+use anyhow::{Context as _, Result};
+use args::{MeasureArgs, SideArgs};
+use client::Client;
+use std::net::ToSocketAddrs as _;
+use warpverbs::devmem::transport::Config;
+
+/// Connections of device-memory TCP.
+pub(super) struct Tcp;
+
+impl Family for Tcp {
+    const PORT: &'static str = "18517";
+    type Server = SideArgs;
+    type Client = MeasureArgs;
+    type Local = MeasureArgs;
+}
+
+pub(super) fn run(role: &Role<Tcp>) -> Result<()> {
+    match role {
+        Role::Server(args) => server::run(args),
+        Role::Client(args) => measure(&args.own, &args.place(), false),
+        Role::Local(args) => {
+            args.check()?;
+            let flags = ["--gpu", &args.side.gpu];
+            beside(&["perf", "tcp"], &flags, |place| measure(args, place, !args.alone))
+        }
+    }
+}
+
+fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
+    args.check()?;
+    let address = (place.host.as_str(), place.port).to_socket_addrs()?.next();
+    let address = address.with_context(|| format!("no address of {}", place.host))?;
+    let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
+    let (opened, endpoint) = args.side.open(config)?;
+    let mut client = Client::connect(&endpoint, &*opened.gpu, (address, place.wait))?;
+    let nic = Chosen::new("TCP".to_owned(), &client.explain());
+    let device = Chosen::new(opened.gpu.info().name.clone(), &opened.why);
+    let mut rows = Vec::new();
+    let end = client.measure(args, local, &mut rows).and_then(|()| client.close());
+    let findings = row::findings(&rows);
+    let setting = Setting { gpu: Some(device), nic };
+    let measured = Measured::new("perf tcp", setting, rows).with(findings);
+    measured.print_and_plot(end, args.json, args.plot.as_deref())
+}

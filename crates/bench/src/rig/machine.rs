@@ -1,0 +1,193 @@
+//! What is measured with: an open device and NIC, and connected pairs of endpoints with a buffer
+//! on either side.
+
+use super::output::{Chosen, Setting};
+use super::pattern::{compare, pattern, poison};
+use super::plan::{Mem, Op, Poster};
+use crate::rig::Common;
+use anyhow::{Context as _, Result, ensure};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
+use warpverbs::raw::nic::Config;
+use warpverbs::transport::{
+    Access, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, QueuePlacement,
+};
+
+/// An open device and NIC.
+pub(crate) struct Rig {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) nic: Device,
+    gpu_why: String,
+}
+
+impl Rig {
+    /// Opens what the flags name.
+    pub(crate) fn open(common: &Common) -> Result<Self> {
+        Self::open_with(common, common.context())
+    }
+
+    /// As [`Rig::open`], on a NIC with room for so many queue pairs if it is ours.
+    pub(crate) fn open_for(common: &Common, qps: u32) -> Result<Self> {
+        let config = Config::default().with_env()?;
+        let max_qps = config.max_qps.max(qps);
+        Self::open_with(common, common.context().soft_config(Config { max_qps, ..config }))
+    }
+
+    /// As [`Rig::open`], on a NIC made as `builder` says.
+    fn open_with(common: &Common, builder: ContextBuilder) -> Result<Self> {
+        let choice: GpuChoice = common.gpu.parse()?;
+        let opened = gpu::open_explained(choice)?;
+        let nic = builder.build()?.open_near(common.nic.nic.as_str(), opened.gpu.info())?;
+        Ok(Self { gpu: opened.gpu, nic, gpu_why: opened.why })
+    }
+
+    /// What was opened, and why; `kernels` is false where no kernel was run.
+    pub(crate) fn chosen(&self, kernels: bool) -> Setting {
+        Setting {
+            gpu: kernels.then(|| Chosen::gpu(&*self.gpu, &self.gpu_why)),
+            nic: Chosen::new(self.nic.info().name.clone(), self.nic.why()),
+        }
+    }
+
+    /// Where the send queues of kernels lie by default.
+    pub(crate) fn usual_placement(&self) -> QueuePlacement {
+        match self.gpu.info().kind {
+            GpuKind::Simt => QueuePlacement::Simt,
+            _ => QueuePlacement::PinnedHost,
+        }
+    }
+
+    /// Memory of the device, or memory that host and device share.
+    pub(crate) fn register(&self, len: usize, mem: Mem) -> Result<MemoryRegion> {
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        Ok(self.nic.register(self.gpu.alloc(len, mem.place())?, access)?)
+    }
+
+    /// A pair whose first end `poster` posts to.
+    pub(crate) fn pair(&self, poster: Poster, depth: u32, limit: Duration) -> Result<Link> {
+        self.pair_for(Op::Write, poster, depth, limit)
+    }
+
+    /// The same, for an operation that may need receives at the second end: twice as many as can be
+    /// under way, so that those used up can be replaced in time.
+    pub(crate) fn pair_for(
+        &self,
+        op: Op,
+        poster: Poster,
+        depth: u32,
+        limit: Duration,
+    ) -> Result<Link> {
+        let config = match poster {
+            Poster::Host => EndpointConfig::host(),
+            Poster::Kernel => EndpointConfig::for_gpu(&self.gpu),
+        };
+        let receives = if op == Op::Send { 2 * depth } else { 0 };
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), receives)
+    }
+
+    /// Whether the NIC completes whatever a doorbell announces without reading or moving it, on
+    /// pairs of [`Self::consuming`].
+    pub(crate) fn only_consumes(&self) -> bool {
+        self.nic.info().provider == "soft" || only_consumes()
+    }
+
+    /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
+    /// reads nothing, unless it is a device that executes what it is given.
+    pub(crate) fn consuming(
+        &self,
+        placement: QueuePlacement,
+        depth: u32,
+        limit: Duration,
+    ) -> Result<Link> {
+        let soft = self.nic.info().provider == "soft";
+        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(soft);
+        self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), 0)
+    }
+
+    fn pair_of(&self, config: &EndpointConfig, receives: u32) -> Result<Link> {
+        let near = self.nic.endpoint(config)?;
+        let far = self.nic.endpoint(&EndpointConfig::host().recv_depth(receives))?;
+        near.connect(&far.handle())?;
+        far.connect(&near.handle())?;
+        Ok(Link { near, far, receives })
+    }
+}
+
+/// Whether this process runs on a device of `warpverbs run --consume`: its settings are in the
+/// variable that the preloaded library reads.
+pub(crate) fn only_consumes() -> bool {
+    let settings = std::env::var("WARPVERBS_RUN").unwrap_or_default();
+    let settings = settings.split("record=").next().unwrap_or_default();
+    settings.split(',').any(|part| part == "consume")
+}
+
+/// Two connected endpoints.
+pub(crate) struct Link {
+    /// The end that is posted to.
+    pub(crate) near: Endpoint,
+    /// The other one.
+    pub(crate) far: Endpoint,
+    /// Receives that the other end has room for.
+    receives: u32,
+}
+
+/// A connected pair and its memory: `local` belongs to the poster's side.
+pub(crate) struct Pair {
+    pub(crate) link: Link,
+    pub(crate) local: MemoryRegion,
+    pub(crate) remote: MemoryRegion,
+    tag: u64,
+}
+
+impl Pair {
+    /// Makes pair number `index`, with `bytes` on either side.
+    pub(crate) fn new(rig: &Rig, index: usize, link: Link, bytes: u64, mem: Mem) -> Result<Self> {
+        let len = usize::try_from(bytes).context("message size")?;
+        let (local, remote) = (rig.register(len, mem)?, rig.register(len, mem)?);
+        Ok(Self { link, local, remote, tag: index as u64 + 1 })
+    }
+
+    /// Offers the destination for as many messages as there is room for.
+    pub(crate) fn offer(&self) -> Result<()> {
+        let host = self.link.far.host()?;
+        (0..self.link.receives)
+            .try_for_each(|_| Ok(host.post_recv(self.remote.local()).map(drop)?))
+    }
+
+    /// Fills the source with its pattern and the destination with the opposite.
+    pub(crate) fn prepare(&self, gpu: &dyn Gpu, op: Op) -> Result<()> {
+        let data = pattern(self.tag, self.local.len());
+        let (from, to) = self.direction(op);
+        gpu.write(from.buffer(), 0, &data)?;
+        gpu.write(to.buffer(), 0, &poison(&data))?;
+        Ok(())
+    }
+
+    /// Compares the destination with what `messages` operations make of it.
+    pub(crate) fn verify(&self, gpu: &dyn Gpu, op: Op, messages: u64) -> Result<()> {
+        let sent = pattern(self.tag, self.local.len());
+        let (_, to) = self.direction(op);
+        let mut found = vec![0; to.len()];
+        gpu.read(to.buffer(), 0, &mut found)?;
+        if op != Op::Atomic {
+            return Ok(compare(self.tag as usize - 1, &sent, &found)?);
+        }
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).context("8 bytes");
+        let expected = word(&poison(&sent))?.wrapping_add(messages);
+        let found = word(&found)?;
+        ensure!(found == expected, "counter is {found:#x}, expected {expected:#x}");
+        Ok(())
+    }
+
+    /// Source and destination of `op`. An atomic's word is remote.
+    fn direction(&self, op: Op) -> (&MemoryRegion, &MemoryRegion) {
+        match op {
+            Op::Write | Op::Send | Op::Atomic => (&self.local, &self.remote),
+            Op::Read => (&self.remote, &self.local),
+        }
+    }
+}
