@@ -16,7 +16,6 @@ use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, Posted,
     RemoteRegion, SendFlags,
 };
-use warpverbs_test_kernels::perf;
 
 /// The longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(60);
