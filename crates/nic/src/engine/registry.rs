@@ -58,15 +58,21 @@ pub(crate) fn key_epoch(core: &Core) -> Arc<AtomicU64> {
     core.queues.tables.keys.epoch()
 }
 
-/// `sge` of the protection domain `pd` as the device knows it, and the whole range that its key
-/// covers: the first address and the length.
+/// Memory as a device knows it.
+pub(crate) struct AtDevice {
+    pub(crate) sge: Sge,
+    /// The whole range that the key covers: the first address and the length.
+    pub(crate) covered: Option<(u64, u64)>,
+}
+
+/// `sge` of the protection domain `pd` as the device knows it.
 pub(crate) fn find_at_device(
     core: &Core,
     (pd, hint): (u32, &mut KeyHint),
     (side, segment): (KeySide, u8),
     sge: Sge,
     needed: Access,
-) -> Result<(Sge, Option<(u64, u64)>), Box<Rule>> {
+) -> Result<AtDevice, Box<Rule>> {
     let keys = &core.queues.tables.keys;
     let mut memory = InTable { keys, hint: &mut *hint, pd };
     let found = memory.at_device(side, segment, sge, needed).map_err(|rule| match *rule {
@@ -76,8 +82,8 @@ pub(crate) fn find_at_device(
         _ => rule,
     })?;
     let span = keys.find(hint, pd, sge.lkey.0, sge.addr, sge.len, needed);
-    let whole = span.map(|Span { region, offset, .. }| (sge.addr - offset, region.len() as u64));
-    Ok((found, whole))
+    let covered = span.map(|Span { region, offset, .. }| (sge.addr - offset, region.len() as u64));
+    Ok(AtDevice { sge: found, covered })
 }
 
 /// A new CQ: its slot and number.

@@ -90,12 +90,12 @@ impl ProxyKeys {
         let (key, pd) = (sge.lkey.0, self.pd.number());
         let core = self.pd.0.nic.lock();
         let (owner, from) = ((pd, &mut self.hint), (side, segment));
-        let (found, whole) = registry::find_at_device(&core, owner, from, sge, needed)?;
-        let device_key = found.lkey;
-        if let Some((start, len)) = whole {
+        let found = registry::find_at_device(&core, owner, from, sge, needed)?;
+        let device_key = found.sge.lkey;
+        if let Some((start, len)) = found.covered {
             self.known[place(key)] = Some(Known { key, granted: needed, start, len, device_key });
         }
-        Ok(found)
+        Ok(found.sge)
     }
 }
 
