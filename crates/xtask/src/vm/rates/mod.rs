@@ -82,7 +82,8 @@ impl Contender {
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let mut report = Report::new(rounds.rounds);
-    let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-bench", "warpverbs-interop")?])?;
+    let mut bed =
+        Bed::boot(options, &[build::fast_program("warpverbs-bench", "warpverbs-interop")?])?;
     bed.have([Nic::Rxe; 2])?;
     measure(&mut bed, true, rounds.rounds, &mut report);
     if !rounds.targets_only {
