@@ -36,12 +36,12 @@ fn main() -> ExitCode {
     common::main(|flags: Flags| flags.sweep.run::<Post>())
 }
 
-/// What a kernel needs to exchange messages with all others.
+/// Everything that a kernel needs to exchange messages with all others.
 struct Post {
     mesh: Mesh,
-    /// What is sent, to all the same: one message more than the others have places for.
+    /// The messages, to all the same: one message more than the others have places for.
     source: MemoryRegion,
-    /// What each link receives to.
+    /// The memory that each link receives to.
     inboxes: Vec<MemoryRegion>,
     peers: KernelPtr<kernels::Peer>,
     dim: Dim,

@@ -34,11 +34,11 @@ fn main() -> ExitCode {
     common::main(|flags: Flags| flags.sweep.run::<Writer>())
 }
 
-/// What a kernel needs to write to all others.
+/// Everything that a kernel needs to write to all others.
 struct Writer {
     mesh: Mesh,
     inboxes: Vec<Inbox>,
-    /// What is sent, to all the same.
+    /// The payload, to all the same.
     source: MemoryRegion,
     targets: KernelPtr<kernels::Target>,
     dim: Dim,

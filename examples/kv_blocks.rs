@@ -44,8 +44,9 @@ struct Flags {
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
         let (blocks, each) = (flags.blocks, flags.block_bytes);
-        common::within("--block-bytes", each, 1, 64 << 30)?;
-        common::within("--blocks", blocks.into(), 1, (64 << 30) / each)?;
+        let all = u128::from(blocks) * u128::from(each);
+        let said = "expected 1 byte to 64 GiB in all";
+        ensure!((1..=64 << 30).contains(&all), "--blocks {blocks} of --block-bytes {each}, {said}");
         common::within("--iterations", flags.iterations.into(), 1, u32::MAX.into())?;
         let seed = flags.seed.map_or_else(agents::any, Ok)?;
         let more = flags.seed.is_none().then(|| format!("--seed={seed}"));

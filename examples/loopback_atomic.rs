@@ -24,7 +24,7 @@ struct Flags {
 
 /// Where the counter starts: its low half is about to carry into the high one.
 const COUNTER: u64 = 0x1234_ffff_fff0;
-/// What the other word holds, and what is swapped in.
+/// The value of the other word, and the one that is swapped in.
 const SEEN: u64 = 0x0102_0304_0506_0708;
 const WANTED: u64 = 0xf0e0_d0c0_b0a0_9080;
 

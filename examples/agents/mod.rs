@@ -1,4 +1,4 @@
-//! What examples of two processes share: a metadata server in the process that was started, and two
+//! Shared by examples of two processes: a metadata server in the process that was started, and two
 //! more of the same program that play a part each.
 #![allow(dead_code, reason = "no example needs all of it")]
 

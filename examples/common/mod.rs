@@ -1,4 +1,4 @@
-//! What every example shares: its flags, the device and NIC it opens, and how it ends.
+//! Shared by all examples: their flags, the device and NIC they open, and how they end.
 #![allow(dead_code, reason = "no example needs all of it")]
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -48,7 +48,7 @@ pub(crate) struct Common {
 pub(crate) struct Session {
     /// Where kernels run.
     pub(crate) gpu: Arc<dyn Gpu>,
-    /// What consumes the queues.
+    /// The NIC that consumes the queues.
     pub(crate) nic: Device,
     json: bool,
     bounce: bool,
@@ -172,7 +172,7 @@ impl Session {
         Ok(self.gpu.launch(kernel, dim, 2 * DEADLINE)?.wait()?)
     }
 
-    /// What is in a region, or in its first `len` bytes.
+    /// The bytes of a region, or in its first `len` bytes.
     pub(crate) fn read(&self, region: &MemoryRegion, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.gpu.read(region.buffer(), 0, &mut bytes)?;
@@ -205,7 +205,7 @@ pub(crate) fn sample(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251 + 1) as u8).collect()
 }
 
-/// What a destination holds before: every byte differs from the one that is to come, so that one
+/// Contents of a destination before: every byte differs from the one that is to come, so that one
 /// that nobody wrote is seen.
 pub(crate) fn poison(expected: &[u8]) -> Vec<u8> {
     expected.iter().map(|byte| !byte).collect()

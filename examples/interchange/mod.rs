@@ -1,4 +1,4 @@
-//! What the steps of the interchange need beside them.
+//! Names, counts and comparisons for the steps of the interchange.
 
 pub(crate) mod shmem;
 

@@ -37,7 +37,7 @@ impl Side {
     }
 }
 
-/// What the initiator writes at each level.
+/// The bytes that the initiator writes at each level.
 pub(crate) fn pattern(level: usize, size: u64) -> Vec<u8> {
     sample(size as usize).iter().map(|byte| byte.wrapping_add(101 * level as u8)).collect()
 }

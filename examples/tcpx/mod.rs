@@ -1,4 +1,4 @@
-//! What the examples of device-memory TCP share: who listens, who connects, and where.
+//! Shared by the examples of device-memory TCP: which end listens or connects, and where.
 #![allow(dead_code, reason = "no example needs all of it")]
 
 pub(crate) mod unpack;

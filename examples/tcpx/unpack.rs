@@ -1,4 +1,4 @@
-//! What the transfer sends, and how its receiver moves what landed in pinned memory into a buffer of the
+//! The payload of the transfer, and how its receiver moves what landed in pinned memory into a buffer of the
 //! device.
 
 use crate::common;

@@ -11,7 +11,7 @@ use warpverbs::transport::{Access, Endpoint, MemoryRegion, RemoteRegion};
 /// Values that come back, at most: each rank hears of all of them, as bits.
 const MOST: u64 = 1 << 25;
 
-/// What a kernel needs to count up.
+/// Everything that a kernel needs to count up.
 pub(crate) struct Counter {
     pub(crate) mesh: Mesh,
     /// The other ends of rank 0's endpoints to itself.

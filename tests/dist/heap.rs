@@ -30,7 +30,7 @@ pub(crate) struct HeapFlags {
     sha256: bool,
 }
 
-/// What such an example sets up once and does for every size.
+/// One such example: it sets up once, and does the same for every size.
 pub(crate) trait Exchange: Sized {
     /// The example's name.
     const NAME: &'static str;
@@ -40,7 +40,7 @@ pub(crate) trait Exchange: Sized {
     const MOST: u64;
     /// Its flags beside those of all.
     type Flags: Args;
-    /// What all ranks must agree on of these flags.
+    /// The part of these flags that is the same on all ranks.
     ///
     /// # Errors
     /// A flag is out of range.
@@ -51,7 +51,7 @@ pub(crate) trait Exchange: Sized {
     fn heap_bytes(flags: &Self::Flags, ranks: u64, most: u64) -> u64;
     /// Allocates its places, on all ranks alike.
     fn new(flags: &Self::Flags, heap: &mut Heap, most: u64) -> Result<Self>;
-    /// What is found at the ranks, if all went well.
+    /// Words for a success at all ranks.
     fn verdict(&self, ranks: u32) -> String;
     /// How often one launch moves what the size says.
     fn operations(&self) -> u64 {
@@ -59,7 +59,7 @@ pub(crate) trait Exchange: Sized {
     }
     /// One launch, the `round`-th from 1, and the comparison; the time of the launch.
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration>;
-    /// What has arrived.
+    /// The bytes that have arrived.
     fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>>;
 }
 

@@ -79,7 +79,7 @@ impl Mesh {
         self.links().any(|link| link.endpoint.state() == QpState::Err)
     }
 
-    /// Who did not do as was expected, as far as the endpoints know.
+    /// The rank that did not do as expected, as far as the endpoints know.
     pub(super) fn blame(&self) -> Option<String> {
         for Link { peer, endpoint } in &self.0 {
             let Ok(health) = endpoint.health() else { continue };

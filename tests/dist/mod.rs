@@ -1,4 +1,4 @@
-//! What the examples of several processes share: their flags, how they start, meet, and end.
+//! The harness of the examples of several processes: their flags, how they start, meet, and end.
 #![allow(dead_code, reason = "no example needs all of it")]
 
 pub(crate) mod counter;
@@ -26,7 +26,7 @@ use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
 /// The longest that any step of a rank may take; a kernel's own deadline is earlier.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Who this process is, and who the others are.
+/// The number of this process, and where it meets the others.
 #[derive(Args, Clone)]
 pub(crate) struct Job {
     #[command(flatten)]
@@ -124,7 +124,7 @@ impl Load {
         Ok(Dim::new(blocks, threads))
     }
 
-    /// What all ranks must agree on.
+    /// The part of the flags that is the same on all ranks.
     pub(crate) fn plan(&self) -> String {
         format!("-n {} -w {} -q {}", self.iters, self.warmup, self.qps)
     }

@@ -11,7 +11,7 @@ pub(crate) fn words(size: u64) -> u64 {
     size.div_ceil(8)
 }
 
-/// What the last of `ranks` makes of an item.
+/// An item as the last of `ranks` makes it.
 fn item(stream: u64, item: u64, words: u64, ranks: u32) -> Vec<u8> {
     let word = |i: u64| {
         let first = (stream << 48 ^ item << 32 ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);

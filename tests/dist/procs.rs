@@ -76,6 +76,7 @@ pub(super) fn run(procs: u32) -> Result<()> {
         if failed.is_some() && last.elapsed() > GRACE {
             break;
         }
+        // Leaves the processor to the ranks.
         std::thread::sleep(Duration::from_millis(5));
     }
     match failed {

@@ -116,6 +116,7 @@ impl<'r> Rank<'r> {
             spins = spins.saturating_add(1);
             match spins {
                 0..64 => std::thread::yield_now(),
+                // Leaves the processor to a kernel on the host.
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
         }
@@ -158,6 +159,7 @@ impl<'r> Rank<'r> {
             }
             match begun.elapsed() < Duration::from_millis(1) {
                 true => std::thread::yield_now(),
+                // Leaves the processor to a kernel on the host.
                 false => std::thread::sleep(Duration::from_micros(50)),
             }
         }

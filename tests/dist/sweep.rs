@@ -24,13 +24,13 @@ pub(crate) struct Sweep {
     sha256: bool,
 }
 
-/// What such an example sets up once and does for every size.
+/// One such example: it sets up once, and does the same for every size.
 pub(crate) trait Work: Sized {
     /// The example's name.
     const NAME: &'static str;
     /// Bytes of the largest message.
     const MOST: u64;
-    /// What is found at the ranks, if all went well.
+    /// Words for a success at all ranks.
     fn verdict(ranks: u32) -> String;
 
     fn new(rank: &mut Rank<'_>, sweep: &Sweep) -> Result<Self>;

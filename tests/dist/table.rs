@@ -1,4 +1,4 @@
-//! What is told of a run: a table for people, rows for programs.
+//! The report of a run: a table for people, rows for programs.
 
 use crate::common::Session;
 use anyhow::Result;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One line.
 pub(crate) struct Row {
-    /// What was done, if that is more than a size.
+    /// The operation, where a size does not tell it.
     pub(crate) op: Option<&'static str>,
     /// Bytes of one operation.
     pub(crate) size: u64,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
-/// What an example prints that must end well.
+/// The output of an example, which must end well.
 fn printed(name: &str, args: &[&str]) -> String {
     let out = example(name).args(args).output().expect(name);
     let stdout = text(&out.stdout);

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("bare.sh");
-/// What a test says that needs rdma-core's headers.
+/// The line of a test that needs rdma-core's headers.
 const SKIPPED: &str = "needs a C compiler and rdma-core's headers";
 /// The script's exit status where there are no layers.
 const NO_LAYERS: i32 = 77;
 
-/// What `unshare` may do: for anybody, or for root where that is forbidden.
+/// The namespaces that `unshare` makes: for anybody, or for root where that is forbidden.
 const NAMESPACES: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
 
 /// Packages whose tests look for rdma-core, or for what is built over it.
@@ -30,7 +30,7 @@ const PACKAGES: [&str; 8] = [
     "warpverbs-verbs",
 ];
 
-/// What is tested.
+/// The packages and tests to run.
 #[derive(Args)]
 pub(crate) struct Bare {
     /// Fails where files cannot be hidden, instead of a warning.

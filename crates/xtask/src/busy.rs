@@ -50,7 +50,7 @@ pub(crate) struct Busy {
     /// Processes that only use processors
     #[arg(long, default_value_t = 16)]
     processes: u32,
-    /// What `cargo test` gets instead of `--workspace`
+    /// Arguments of `cargo test` instead of `--workspace`
     #[arg(
         long,
         value_name = "ARGUMENTS",

@@ -34,7 +34,7 @@ pub(crate) const TARGETS: [(&str, &[&str]); 11] = [
     ("uverbs_calls", &["-max_len=6000", "-len_control=0"]),
 ];
 
-/// What is fuzzed, and for how long.
+/// The targets, and the time for each.
 #[derive(Args)]
 pub(crate) struct Fuzz {
     /// Seconds for each target.

@@ -22,7 +22,7 @@ const MAX_LINES: usize = 500;
 /// Lines a public device header may have; bodies belong in `impl/`.
 const MAX_HEADER_LINES: usize = 200;
 
-/// What is done about numbers that have become smaller.
+/// How the list of older findings is treated.
 #[derive(Args)]
 pub(crate) struct Lint {
     /// Writes the list of what older files are allowed anew, where less is found

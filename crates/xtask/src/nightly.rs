@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-/// What runs under ThreadSanitizer: crates with threads of their own.
+/// The tests under ThreadSanitizer: crates with threads of their own.
 const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
 
 /// How long the campaigns are.

@@ -1,4 +1,4 @@
-//! What a run puts on the wire, read by others: Wireshark decodes it, scapy finds the same ICRC.
+//! A run's packets, read by other programs: Wireshark decodes it, scapy finds the same ICRC.
 
 use crate::common::{example, passed, skip};
 use std::collections::BTreeSet;

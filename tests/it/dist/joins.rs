@@ -59,7 +59,7 @@ fn a_rank_killed_while_all_connect_is_named() {
     }
 }
 
-/// What a rank has for another one, as it travels.
+/// A rank's bytes for another one, as they travel.
 fn list(items: &[&[u8]]) -> Vec<u8> {
     let mut bytes = (items.len() as u32).to_le_bytes().to_vec();
     for item in items {
@@ -152,6 +152,7 @@ fn a_port_in_use_is_said() {
     job.start(0).end().failed(&["is in use by another process"]);
     // Somebody accepts, but never answers.
     job.start(1).end().failed(&["did not answer the handshake"]);
+    // The ends are told by errors; this is only the bound of a hang.
     assert!(start.elapsed() < SOON);
 
     let taken = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
@@ -176,5 +177,6 @@ fn a_wrong_address_is_said() {
     at("0", "198.51.100.7").end().failed(&["is not an address of this machine"]);
     at("1", "no such host").end().failed(&["no such host"]);
     at("0", "").end().failed(&["has no address"]);
+    // None of these waits for another rank, which would take longer.
     assert!(start.elapsed() < SOON);
 }

@@ -85,7 +85,9 @@ impl Lines {
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool, otherwise: &str) {
     let start = Instant::now();
     while !holds() {
+        // Ends a hang; no test depends on how long it takes.
         assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} {otherwise}");
+        // Leaves the processor to those that are waited for.
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -148,6 +150,7 @@ impl Rank {
     pub(crate) fn leave_kernel(&self, kernels: &[&str], limit: Duration) {
         let start = Instant::now();
         while self.is_in(kernels) && start.elapsed() < limit {
+            // Leaves the processor to those that are waited for.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -216,5 +219,6 @@ pub(crate) fn all_fail(ranks: Vec<Rank>, words: &[&str], limit: Duration) {
         rank.end().failed(words);
     }
     let took = start.elapsed();
+    // Their deadlines are shorter: later means that one waited for something else.
     assert!(took < limit, "it took {took:?}, expected {limit:?} at most");
 }

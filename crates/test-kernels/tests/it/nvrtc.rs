@@ -35,7 +35,7 @@ const EXAMPLES: [&Image; 6] = [
 /// Those of other packages that are not only for tests.
 const OTHERS: [&Image; 1] = [warpverbs::gpu::Blocks::IMAGE];
 
-/// What `ptxas` says of each kernel: registers, stack and spills; lines past a kernel's first two
+/// The report of `ptxas` on each kernel: registers, stack and spills; lines past a kernel's first two
 /// are of functions that it calls.
 fn usage(log: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut usage: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -16,7 +16,7 @@ const HEAD: &str = "\
 pub(super) struct Allowed {
     listed: BTreeMap<(String, PathBuf), usize>,
     today: BTreeMap<(String, PathBuf), usize>,
-    /// What a place has that is not listed.
+    /// The number of a place that is not listed.
     unlisted: usize,
     /// The list is written anew instead of being compared.
     shrink: bool,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Lines of a body, as for Rust: without empty ones and comments.
 const MOST: usize = 70;
-/// What has a body and is no function.
+/// Words before a body that is no function.
 const OTHERS: [&str; 8] = ["if", "for", "while", "switch", "else", "}", "namespace", "extern"];
 
 /// Finds functions that are too long.

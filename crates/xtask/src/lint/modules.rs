@@ -18,9 +18,9 @@ type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
 pub(super) struct Module {
     /// Its file, by its place in [`Tree::files`].
     pub(super) file: usize,
-    /// What it defines.
+    /// Names that it defines.
     pub(super) items: BTreeSet<String>,
-    /// What its `use` declarations bring, by the name they give it.
+    /// Paths of its `use` declarations, by the name that each gets here.
     pub(super) imports: BTreeMap<String, Names>,
     /// The modules of which it takes everything.
     pub(super) globs: Vec<Names>,
@@ -67,7 +67,7 @@ impl Tree {
         module.walk(body, &mut Some(&mut children));
         self.modules.insert(name.clone(), module);
         for Child { name: own, body, path } in children {
-            let name = [&name[..], &[own.clone()]].concat();
+            let name = [&name[..], std::slice::from_ref(&own)].concat();
             match body {
                 Some(body) => self.module(body, &name, file, &folder.join(&own))?,
                 None => {
@@ -95,7 +95,7 @@ struct Child {
     name: String,
     /// Unless it is in a file of its own.
     body: Option<TokenStream>,
-    /// What `#[path]` says.
+    /// The value of `#[path]`.
     path: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the user asks for.
+/// The user's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Choice {
     /// KVM if a guest boots with it, else emulation.
@@ -17,7 +17,7 @@ pub(crate) enum Choice {
     Tcg,
 }
 
-/// What is taken.
+/// The way that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
     /// The processor's virtualisation.

@@ -26,7 +26,7 @@ const LINK_MTU: u32 = 9000;
 /// For a look at something in a guest, or a change of it.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// What consumes the queues in a guest: rxe takes the UDP port of RoCEv2 for itself, so it has one of
+/// The NIC of a guest: rxe takes the UDP port of RoCEv2 for itself, so it has one of
 /// the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nic {
@@ -161,7 +161,7 @@ impl Bed {
     }
 }
 
-/// What the kernel counts for `rxe0`: protection domains, CQs, QPs and the like.
+/// The kernel's counts for `rxe0`: protection domains, CQs, QPs and the like.
 fn objects(guest: &mut Guest) -> Result<String> {
     let text = guest.check("rdma resource show", SHORT)?;
     let counts = text.lines().find_map(|line| line.split_once("rxe0"));

@@ -32,6 +32,8 @@ pub(super) struct Case {
 /// Looks closer at the outputs; what is shown of them.
 type Check = Box<dyn Fn(&mut Bed, &[String; 2]) -> Result<String>>;
 
+type Act = Box<dyn Fn(&mut Bed) -> Result<String>>;
+
 enum Work {
     /// In guest 1.
     One(String),
@@ -39,7 +41,7 @@ enum Work {
     /// port, or a second later.
     Pair([String; 2], Option<u16>),
     /// More than commands.
-    Act(Box<dyn Fn(&mut Bed) -> Result<String>>),
+    Act(Act),
 }
 
 /// The output that is shown, and in which words are looked for.
@@ -67,7 +69,7 @@ impl Case {
         Self::new(name, nics, Work::Pair(both, None), Shown::Client)
     }
 
-    /// What commands alone cannot do.
+    /// A case that commands alone cannot do.
     pub(super) fn act(
         name: impl Into<String>,
         nics: [Nic; 2],

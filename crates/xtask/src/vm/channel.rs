@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 /// How long one wait for bytes lasts before the deadline is looked at again.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// What a command left.
+/// The end of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Its exit status; 137 if it ran past its limit.
     pub(crate) status: i32,
-    /// What it wrote, both streams together.
+    /// Its output, both streams together.
     pub(crate) text: String,
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// What the script exits with if something is not installed.
+/// The script's exit status if something is not installed.
 const SKIPPED: i32 = 77;
 
 /// With the kernel headers that `sources` has.

@@ -148,7 +148,7 @@ impl Guest {
         }
     }
 
-    /// What became of the guest, with the end of its console.
+    /// An error with the state of the guest and the end of its console.
     fn explain(&mut self, what: &str, error: &std::io::Error) -> anyhow::Error {
         // A machine that ends takes a moment.
         std::thread::sleep(Duration::from_millis(100));

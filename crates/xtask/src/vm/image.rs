@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a guest needs at once; what these need is found out.
+/// Modules that a guest needs at once; those that they need are found.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
 /// Linux's RoCEv2 in software. Once it is there, UDP port 4791 is taken.
 const RXE_MODULES: [&str; 4] = ["crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe"];
@@ -39,7 +39,7 @@ const SCRIPTS: [(&str, &str); 6] = [
 pub(crate) struct Image(BTreeMap<String, Vec<u8>>);
 
 impl Image {
-    /// What every guest has: busybox, modules, Debian's RDMA programs.
+    /// The files of every guest: busybox, modules, Debian's RDMA programs.
     pub(crate) fn base(kernel: &Kernel) -> Result<Self> {
         let mut image = Self::default();
         let busybox = find("busybox", "busybox-static")?;
@@ -99,7 +99,7 @@ impl Image {
         Ok(())
     }
 
-    /// What libibverbs loads for rxe, and for the device of `warpverbs run`.
+    /// Adds libibverbs' providers for rxe, and for the device of `warpverbs run`.
     fn providers(&mut self) -> Result<()> {
         let absent =
             || Skip("libibverbs has no provider for rxe or mlx5: ibverbs-providers".into());

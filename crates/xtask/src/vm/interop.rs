@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// For a look at something.
 const SHORT: Duration = Duration::from_secs(20);
-/// What the network does in both directions in the last round. Ours by the link's own faults, Linux's by
+/// Faults of the network in both directions in the last round. Ours by the link's own faults, Linux's by
 /// its queueing discipline.
 const OUR_FAULTS: &str = "loss=1%,dup=1%,reorder=1%,corrupt=0.5%,seed=1";
 const THEIR_FAULTS: &str = "loss 1% duplicate 1% corrupt 0.5%";

@@ -132,7 +132,7 @@ fn candidate() -> Result<String> {
     Ok(format!("{package}={version}"))
 }
 
-/// What follows `key` in the output of apt-cache.
+/// The text behind `key` in the output of apt-cache.
 fn apt_cache(args: &[&str], key: &str) -> Result<String> {
     let what = args.join(" ");
     let out = Command::new("apt-cache")

@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What two guests are booted for.
+/// The tasks of two guests.
 #[derive(Subcommand)]
 pub(crate) enum Task {
     /// Linux's RoCEv2 at both ends, with Debian's own programs: does the bed work?

@@ -14,13 +14,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use warpverbs_bench::units;
 
-/// What perftest prints when a QP's retries are exceeded: emulated guests lose packets, or stand
+/// perftest's words when a QP's retries are exceeded: emulated guests lose packets, or stand
 /// still, while the machine is busy.
 const LOST: &str = "Failed status 12";
 /// Where perftest's servers listen.
 pub(super) const PORT: u16 = 18515;
 
-/// What is run.
+/// How much is run.
 #[derive(Args)]
 pub(crate) struct Rounds {
     /// Turns of each pair of NICs in the table of rates; medians count

@@ -18,7 +18,7 @@ pub(crate) enum Rxe {
     Both,
 }
 
-/// What is run.
+/// The commands, and what they need.
 #[derive(Args)]
 pub(crate) struct What {
     /// A shell command for guest 1, 10.99.0.1

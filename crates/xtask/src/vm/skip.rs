@@ -1,4 +1,4 @@
-//! What this machine lacks.
+//! A reason why nothing can be tried on this machine.
 
 use std::fmt;
 

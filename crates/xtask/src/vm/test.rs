@@ -41,7 +41,7 @@ const RANKS: [(&str, &str); 3] = [
 const NICS: [[Nic; 2]; 4] =
     [[Nic::Soft, Nic::Soft], [Nic::Rxe, Nic::Soft], [Nic::Rxe, Nic::Rxe], [Nic::Soft, Nic::Rxe]];
 
-/// What of the conformance suite is run between guests where not all is: every operation that has
+/// Cases of the conformance suite that run between guests where not all do: every operation that has
 /// packets of its own, every answer that refuses, order, recovery, and all that kernels post. Left
 /// out is what depends on one side alone, or takes a round trip for each of many alike steps.
 const CASES: [&str; 18] = [

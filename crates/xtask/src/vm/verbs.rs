@@ -18,7 +18,7 @@ const EXTENDED: [&str; 6] = [
     "1000 batches of 16",
     "passed",
 ];
-/// What a control group with few of each can run out of, and in which call. The device itself has a
+/// Objects of which a control group can run out, and the call that fails then. The device itself has a
 /// million.
 const EXHAUSTED: [[&str; 2]; 4] = [
     ["pds", "ibv_alloc_pd"],

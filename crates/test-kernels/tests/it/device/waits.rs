@@ -77,7 +77,7 @@ fn completion(world: &World) {
     assert_eq!(world.statuses(&case.status), [OK; 64], "{}", world.what);
 }
 
-/// Whoever gives up in a full queue has reserved; everybody behind is told at once.
+/// A thread that gives up in a full queue has reserved; everybody behind is told at once.
 fn room(world: &World) {
     let case = Case::stuck(world, 256);
     let kernel = k::Room {

@@ -126,7 +126,7 @@ impl Agents {
         RemotePart { peer: peer as u32, way }
     }
 
-    /// What agent `me` sees of the other's memory.
+    /// The other's memory as agent `me` sees it.
     pub(crate) fn remote(&self, me: usize, entries: &[(u64, u64)]) -> KernelPtr<RemoteView> {
         let parts: Vec<_> = entries.iter().map(|entry| Some(self.part(me, *entry))).collect();
         remote_view(&*self.gpu, &parts, Duration::from_secs(60)).expect("a view")

@@ -1,4 +1,4 @@
-//! What an agent must see once it has seen a counter, in many interleavings of agents and NIC.
+//! Values that an agent must see once it has seen a counter, in many interleavings of agents and NIC.
 
 use crate::views::agents::{Agents, GROUPS, ROUTES, seeds};
 use warpverbs::gpu::{Dim, KernelPtr};

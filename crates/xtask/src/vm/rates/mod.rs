@@ -36,7 +36,7 @@ pub(crate) struct Rounds {
     json: Option<PathBuf>,
 }
 
-/// Who writes.
+/// The program and NIC that write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
     /// `ib_write_bw` over rxe.

@@ -1,4 +1,4 @@
-//! What was measured, as tables and as JSON. What counts is the median of the ratios of each round:
+//! The measurements, as tables and as JSON. The verdict is about the median of the ratios of each round:
 //! the two were measured one after the other.
 
 use super::{CONTENDERS, SIZES};
@@ -33,11 +33,11 @@ const FINDINGS: [Finding; 4] = [
     finding(KERNEL, HOST, 1, 0.85),
 ];
 
-/// What was measured.
+/// All measurements.
 pub(super) struct Report {
     rounds: u32,
     load: Load,
-    /// What could not be measured, and why.
+    /// Measurements that failed, and why.
     pub(super) failures: Vec<String>,
     /// Messages a second of every contender, by size, round by round; not a number where there is
     /// none.
