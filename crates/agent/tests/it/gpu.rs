@@ -1,7 +1,7 @@
 //! Memory of GPUs, between two processes: lists by one launch and by the copy engine; host memory and
 //! that of a GPU. `warpverbs perf agent` measures them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,9 +55,12 @@ impl Owner {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let lines = output.by_ref().lines().map(Result::unwrap);
         let mut said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned));
         let address = said.next().unwrap().parse().unwrap();
+        // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
+        child.stdout = Some(output.into_inner());
         Self(child, address)
     }
 }

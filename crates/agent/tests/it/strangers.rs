@@ -56,8 +56,11 @@ fn start(descriptors: u32) -> (Crowded, SocketAddr, Vec<u8>) {
         .args(["--exact", "strangers::crowded", "--nocapture"])
         .env(CROWDED, descriptors.to_string());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let found = lines.into_iter().find(|line| line.starts_with("metadata ")).unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = output.by_ref().lines().map(Result::unwrap);
+    let found = lines.find(|line| line.starts_with("metadata ")).unwrap();
+    // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
+    child.stdout = Some(output.into_inner());
     let words: Vec<&str> = found.split(' ').collect();
     let byte = |at| u8::from_str_radix(&words[2][at..at + 2], 16).unwrap();
     let metadata = (0..words[2].len()).step_by(2).map(byte).collect();

@@ -4,7 +4,7 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
@@ -47,8 +47,11 @@ impl Target {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let lines = output.by_ref().lines().map(Result::unwrap);
             let said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned)).next();
+            // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
+            child.stdout = Some(output.into_inner());
             return Self::Child(child, said.unwrap().parse().unwrap());
         }
         let agent = Agent::new("target", config(path)).unwrap();

@@ -2,12 +2,13 @@
 
 use crate::rig::NicOnly;
 use crate::rig::busy::Watch;
+use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Link, Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row, progress};
+use crate::rig::output::{Columns, Finding, Measured, Row};
 use crate::rig::plan::{MAX_ITERS, Mem, Op, Poster, within};
 use crate::units;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
@@ -72,21 +73,21 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
 
 fn measure(rig: &Rig, idle: &[u32], messages: u32, rows: &mut Vec<IdleRow>) -> Result<()> {
     let busy = Pair::new(rig, 0, rig.pair(Poster::Host, 1024, LIMIT)?, 8, Mem::Pinned)?;
-    let bar = progress(idle.len());
     let mut idlers: Vec<Link> = Vec::new();
-    for &count in idle {
-        let who = || format!("{count} idle");
-        while (idlers.len() as u32) < count.div_ceil(2) {
-            idlers.push(rig.pair(Poster::Host, 128, LIMIT).with_context(who)?);
-        }
-        let rate = best_rate(rig, &busy, messages).with_context(who)?;
-        let relative = rows.first().map_or(1.0, |first| rate / first.messages_per_s);
-        let idle = 2 * idlers.len() as u32;
-        rows.push(IdleRow { idle, messages, messages_per_s: rate, relative, data: "equal" });
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(())
+    each(
+        idle,
+        rows,
+        |count| format!("{count} idle"),
+        |&count, rows| {
+            while (idlers.len() as u32) < count.div_ceil(2) {
+                idlers.push(rig.pair(Poster::Host, 128, LIMIT)?);
+            }
+            let rate = best_rate(rig, &busy, messages)?;
+            let relative = rows.first().map_or(1.0, |first| rate / first.messages_per_s);
+            let idle = 2 * idlers.len() as u32;
+            Ok(IdleRow { idle, messages, messages_per_s: rate, relative, data: "equal" })
+        },
+    )
 }
 
 fn finding(row: &IdleRow) -> Finding {

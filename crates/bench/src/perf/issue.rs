@@ -2,9 +2,10 @@
 //! to the same ring. The NIC only consumes, unless it is a device that executes what it is given.
 
 use crate::rig::busy::Watch;
+use crate::rig::cases::each;
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row, progress};
+use crate::rig::output::{Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, PlanError, check_qps, within};
 use crate::rig::ring::{self, Left};
 use crate::rig::{Common, NicOnly};
@@ -141,7 +142,7 @@ impl IssueArgs {
     }
 
     /// Names for the table, and where the rings go.
-    fn placements(&self, rig: &Rig) -> Vec<(&'static str, QueuePlacement)> {
+    fn placements(&self, rig: &Rig) -> Vec<Placed> {
         // Memory of the SIMT device is host memory whichever way it is asked for.
         if rig.gpu.info().kind == GpuKind::Simt {
             return vec![("host", QueuePlacement::Simt)];
@@ -182,21 +183,19 @@ fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> 
     // libibverbs counts the longest WQEs there may be, of which a queue of 8192 does not fit.
     let usual = if rig.nic.info().provider == "soft" { 8192 } else { 4096 };
     let depth = args.depth.unwrap_or(usual);
-    let bar = progress(placements.len() * args.qps.len() * grids.len());
-    for &(name, placement) in &placements {
-        for &qps in &args.qps {
-            for &grid in grids {
-                let row = row(rig, (depth, iters), (name, placement), qps, grid);
-                let (blocks, threads) = (grid.grid, grid.block);
-                let named = || format!("{name} ring, {blocks}x{threads} on {qps} queue pairs");
-                rows.push(row.with_context(named)?);
-                bar.inc(1);
-            }
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
+    let of = |&ring: &Placed| {
+        let on = move |&qps: &u32| grids.iter().map(move |&grid| (ring, qps, grid));
+        args.qps.iter().flat_map(on)
+    };
+    let cases: Vec<(Placed, u32, Dim)> = placements.iter().flat_map(of).collect();
+    let name = |((name, _), qps, grid): &(Placed, u32, Dim)| {
+        format!("{name} ring, {}x{} on {qps} queue pairs", grid.grid, grid.block)
+    };
+    each(&cases, rows, name, |&(ring, qps, grid), _| row(rig, (depth, iters), ring, qps, grid))
 }
+
+/// Name for the table, and where the ring goes.
+type Placed = (&'static str, QueuePlacement);
 
 fn finding(row: &IssueRow) -> Option<Finding> {
     let (_, least, wanted) = WANTED.into_iter().find(|(ring, ..)| *ring == row.ring)?;
@@ -213,7 +212,7 @@ fn finding(row: &IssueRow) -> Option<Finding> {
 fn row(
     rig: &Rig,
     (depth, each_posts): (u32, u32),
-    (ring, placement): (&'static str, QueuePlacement),
+    (ring, placement): Placed,
     qps: u32,
     grid: Dim,
 ) -> Result<IssueRow> {

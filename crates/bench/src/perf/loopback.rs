@@ -1,8 +1,9 @@
 //! `perf loopback`: messages of every size, by host and by kernel.
 
 use crate::rig::busy::Watch;
+use crate::rig::cases::each;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Columns, Measured, Row, progress};
+use crate::rig::output::{Columns, Measured, Row};
 use crate::rig::plan::{
     self, Mem, Op, PlanError, Poster, check_iters, check_qps, check_warmup, within,
 };
@@ -178,21 +179,15 @@ pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
 }
 
 fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
-    let bar = progress(plan.posters.len() * plan.qps.len() * plan.sizes.len());
-    for &poster in &plan.posters {
-        for &qps in &plan.qps {
-            for &bytes in &plan.sizes {
-                bar.set_message(format!("{poster:?} {} × {qps}", units::bytes(bytes)));
-                let row = row(rig, plan, poster, qps, bytes).with_context(|| {
-                    format!("{poster:?}, {} on {qps} queue pairs", units::bytes(bytes))
-                })?;
-                rows.push(row);
-                bar.inc(1);
-            }
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
+    let of = |&poster: &Poster| {
+        let on = move |&qps: &u32| plan.sizes.iter().map(move |&bytes| (poster, qps, bytes));
+        plan.qps.iter().flat_map(on)
+    };
+    let cases: Vec<(Poster, u32, u64)> = plan.posters.iter().flat_map(of).collect();
+    let name = |&(poster, qps, bytes): &(Poster, u32, u64)| {
+        format!("{poster:?}, {} on {qps} queue pairs", units::bytes(bytes))
+    };
+    each(&cases, rows, name, |&(poster, qps, bytes), _| row(rig, plan, poster, qps, bytes))
 }
 
 /// Sets up, prepares, measures, compares.

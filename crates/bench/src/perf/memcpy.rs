@@ -2,12 +2,13 @@
 
 use crate::rig::NicOnly;
 use crate::rig::busy::Watch;
+use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row, progress};
+use crate::rig::output::{Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, PlanError, Poster, check_iters};
 use crate::units::{self, parse_size};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -83,14 +84,10 @@ pub(crate) fn run(args: &MemcpyArgs) -> Result<()> {
 }
 
 fn measure(rig: &Rig, args: &MemcpyArgs, sizes: &[u64], rows: &mut Vec<MemcpyRow>) -> Result<()> {
-    let bar = progress(sizes.len());
-    for &bytes in sizes {
-        let iters = args.iters.unwrap_or_else(|| (VOLUME / bytes).clamp(4, 20_000) as u32);
-        rows.push(row(rig, bytes, iters).with_context(|| units::bytes(bytes))?);
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(())
+    let count = |bytes: u64| (VOLUME / bytes).clamp(4, 20_000) as u32;
+    let measure =
+        |&bytes: &u64, _: &[MemcpyRow]| row(rig, bytes, args.iters.unwrap_or_else(|| count(bytes)));
+    each(sizes, rows, |&bytes| units::bytes(bytes), measure)
 }
 
 fn finding(row: &MemcpyRow) -> Finding {

@@ -1,6 +1,7 @@
 //! The rig: plans, the machine that is measured, meeting, timing, comparing, printing and plotting.
 
 pub(crate) mod busy;
+pub(crate) mod cases;
 pub(crate) mod common;
 pub(crate) mod ends;
 pub(crate) mod host;

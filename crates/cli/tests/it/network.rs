@@ -139,7 +139,7 @@ fn nobody_there_is_said_in_one_line() {
 #[test]
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
-        (&b"wvperf\x09\x00"[..], ["version 9", "version 2"]),
+        (&b"wvperf\x09\x00"[..], ["version 9", "version 3"]),
         (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "53, 53, 48"]),
     ] {
         let server = Server::listening("perf write server --bind 127.0.0.1 --port 0 --wait 2");
@@ -154,16 +154,16 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
-    // A setup: write, inline, device memory, no MTU, depth 0, no faults, no link, 5 s. A stop: one count.
+    // Words, and a setup: write, inline, device memory, no MTU, depth 0, no faults, no link, 5 s. A stop: one count.
     for (frame, words) in [
-        (frame(&[0, 0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
-        (frame(&[5, 1, 1]), "sent \"stop\", expected \"setup\""),
+        (frame(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
+        (frame(&[0, 5, 1, 1]), "sent \"stop\", expected \"setup\""),
         (frame(&[99]), "no message"),
         (vec![0xff; 8], "at most"),
     ] {
         let server = Server::perf("write");
         let mut client = TcpStream::connect(server.addr).expect("the server");
-        client.write_all(&[&b"wvperf\x02\x00c"[..], &frame].concat()).expect("a message");
+        client.write_all(&[&b"wvperf\x03\x00c"[..], &frame].concat()).expect("a message");
         failed(&server.end(), &[words]);
     }
 }

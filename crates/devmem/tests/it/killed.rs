@@ -3,7 +3,7 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -126,9 +126,11 @@ impl Victim {
     }
 
     fn address(&mut self) -> SocketAddr {
-        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let mut lines = lines.map(Result::unwrap);
+        let mut output = BufReader::new(self.0.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines().map(Result::unwrap);
         let line = lines.find_map(|line| Some(line.strip_prefix("listening ")?.to_owned()));
+        // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
+        self.0.stdout = Some(output.into_inner());
         line.expect("the peer listens").parse().unwrap()
     }
 

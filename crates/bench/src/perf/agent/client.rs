@@ -5,6 +5,7 @@ use super::memory::{LABEL, Side};
 use super::messages::{Exchange, Filling, LIMIT, Message, Request, check};
 use super::plan::{Amount, Case, MeasureArgs, Pair, Plan};
 use super::row::{AgentRow, Making};
+use crate::rig::cases::each;
 use crate::rig::stats::Summary;
 use crate::rig::talk::{Talk, only};
 use anyhow::{Context as _, Result};
@@ -69,13 +70,11 @@ impl<'a> Client<'a> {
             let counter = self.agent.alloc(COUNTER_BYTES, COUNTER)?;
             self.agent.send_metadata(self.address, &self.agent.metadata()?, LIMIT)?;
             let names = format!("{} to {}", here.name(), there.name());
-            for case in &plan.cases {
-                let row = match case.way.op() {
-                    Some(op) => self.row(plan, (pair, case, op), &local, &remote),
-                    None => self.exchange(plan, (pair, case), &local, &counter),
-                };
-                rows.push(row.with_context(|| format!("{names}: {case:?}"))?);
-            }
+            let name = |case: &Case| format!("{names}: {case:?}");
+            each(&plan.cases, rows, name, |case, _| match case.way.op() {
+                Some(op) => self.row(plan, (pair, case, op), &local, &remote),
+                None => self.exchange(plan, (pair, case), &local, &counter),
+            })?;
             notes.push(format!("{names}: {}", self.agent.explain(&local, &remote)?));
         }
         Ok(())

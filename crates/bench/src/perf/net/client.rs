@@ -7,10 +7,11 @@ use super::request::Request;
 use super::row::NetRow;
 use super::side::{Role, Side};
 use super::timed::{self, Amount};
-use super::watch::Watch;
+use super::watch::{TooSlow, Watch};
+use crate::rig::cases::each;
 use crate::rig::ends::Place;
 use crate::rig::kernel;
-use crate::rig::output::{Chosen, Setting, progress};
+use crate::rig::output::{Chosen, Setting};
 use crate::rig::plan::Mem;
 use crate::rig::stats::Summary;
 use crate::rig::talk::{Talk, only};
@@ -92,21 +93,15 @@ impl Client {
     }
 
     fn rows(&mut self, request: &Request, rows: &mut Vec<NetRow>) -> Result<()> {
-        let bar = progress(request.qps.len() * request.sizes.len());
         for &qps in &request.qps {
             let max = request.sizes.last().copied().unwrap_or(1);
             let pairs = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
-            for &bytes in &request.sizes {
-                bar.set_message(format!("{} × {qps}", units::bytes(bytes)));
+            let name = |&bytes: &u64| format!("{} on {qps} queue pairs", units::bytes(bytes));
+            each(&request.sizes, rows, name, |&bytes, _| {
                 let row = self.row(request, &pairs, bytes);
-                let row = row
-                    .map_err(|error| explained(error, &self.side, &pairs))
-                    .with_context(|| format!("{} on {qps} queue pairs", units::bytes(bytes)))?;
-                rows.push(row);
-                bar.inc(1);
-            }
+                row.map_err(|error| explained(error, &self.side, &pairs))
+            })?;
         }
-        bar.finish_and_clear();
         Ok(())
     }
 
@@ -209,7 +204,7 @@ impl Client {
         let found = self.wait("go")?;
         only!(self.control, found, "go", Message::Go => ());
         self.control.during("in the middle of a measurement");
-        tracing::info!(bytes, queue_pairs = pairs.len(), "measuring");
+        tracing::info!(target: "warpverbs::perf", bytes, queue_pairs = pairs.len(), "measuring");
         Ok(part)
     }
 
@@ -234,8 +229,9 @@ impl Client {
     /// A queue pair fails because its peer has ended: that is the better reason, if it is the case.
     fn cause<T>(&mut self, timed: Result<T>) -> Result<T> {
         timed.map_err(|error| match self.control.poll() {
-            Err(ended) => ended.context(format!("{error:#}")),
-            Ok(_) => error,
+            // A server gives up at the same time: this end's reason comes with its link.
+            Err(ended) if !error.is::<TooSlow>() => ended.context(format!("{error:#}")),
+            _ => error,
         })
     }
 }

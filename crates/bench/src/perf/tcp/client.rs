@@ -6,7 +6,7 @@ use super::case::{
     Answer, LIMIT, Request, Test, cpu_seconds, fill, memory, numbers, pipeline, remote, wait_for,
 };
 use super::row::TcpRow;
-use crate::rig::output::progress;
+use crate::rig::cases::each;
 use crate::ucx;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
@@ -62,22 +62,9 @@ impl<'a> Client<'a> {
             eprintln!("{error}");
         }
         let with_ucx = ucx.is_some_and(|version| version.is_ok());
-        let bar = progress(args.sizes.len() * 2);
-        for &bytes in &args.sizes {
-            let tests = match bytes {
-                0..=4096 => [Test::MessageLatency, Test::WriteLatency],
-                _ => [Test::MessageBandwidth, Test::WriteBandwidth],
-            };
-            for test in tests {
-                // What both ends poll is one word.
-                let bytes = if test == Test::WriteLatency { 8 } else { bytes };
-                let row = self.row(args, test, bytes, local, with_ucx);
-                rows.push(row.with_context(|| format!("{} of {bytes} bytes", test.name()))?);
-                bar.inc(1);
-            }
-        }
-        bar.finish_and_clear();
-        Ok(())
+        let cases: Vec<(Test, u64)> = args.sizes.iter().flat_map(|&bytes| tests(bytes)).collect();
+        let name = |(test, bytes): &(Test, u64)| format!("{} of {bytes} bytes", test.name());
+        each(&cases, rows, name, |&(test, bytes), _| self.row(args, test, bytes, local, with_ucx))
     }
 
     fn row(
@@ -160,6 +147,15 @@ impl<'a> Client<'a> {
         laps.sort_unstable();
         let median = laps.get(laps.len() / 2).map_or(0.0, |lap| lap.as_nanos() as f64);
         Ok(Outcome { took, p50_ns: median / 2.0, cpu_s })
+    }
+}
+
+/// What is measured of a size.
+fn tests(bytes: u64) -> [(Test, u64); 2] {
+    match bytes {
+        // What both ends poll is one word.
+        0..=4096 => [(Test::MessageLatency, bytes), (Test::WriteLatency, 8)],
+        _ => [(Test::MessageBandwidth, bytes), (Test::WriteBandwidth, bytes)],
     }
 }
 
