@@ -2,7 +2,6 @@
 
 use super::messages::{End, Measure, Part};
 use super::side::{Role, Side};
-use super::watch::TooSlow;
 use crate::rig::pattern::{compare, pattern, poison};
 use crate::rig::plan::Op;
 use anyhow::{Context as _, Result, ensure};
@@ -155,14 +154,15 @@ impl PairEnd {
 }
 
 /// The error, with the state of the first queue pair that is not well, because a poll may show only
-/// consequences of it, and with what the NIC says of its link, which may lead nowhere.
+/// consequences of it, and with what the NIC says of its link, which may lead nowhere. Either end may be
+/// the first to give up, so the other's word of it comes with this end's link as well.
 pub(crate) fn explained(error: anyhow::Error, side: &Side, pairs: &[PairEnd]) -> anyhow::Error {
     let mut all = pairs.iter().filter_map(|pair| pair.endpoint.health().ok());
     let health = all.find(|health| !health.is_ok()).map(|health| health.to_string());
-    if health.is_none() && !error.chain().any(|cause| cause.is::<TooSlow>()) {
+    let link = side.device.link().map(|link| format!("link: {link}"));
+    if health.is_none() && link.is_none() {
         return error;
     }
-    let link = side.device.link().map(|link| format!("link: {link}"));
     let lines: Vec<_> = health.iter().chain(&link).flat_map(|text| text.lines()).collect();
     let line = lines.into_iter().map(str::trim).collect::<Vec<_>>().join("; ");
     anyhow::anyhow!("{error:#} [{line}]")
