@@ -3,7 +3,5 @@
 use warpverbs_kernel_build::{BuildError, Builder};
 
 fn main() -> Result<(), BuildError> {
-    // `target.h` is shared with the kernels of examples.
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/src");
-    Builder::new("kernels").include(shared).gpu_path("::warpverbs_gpu").compile()
+    Builder::new("kernels").gpu_path("::warpverbs_gpu").compile()
 }
