@@ -60,11 +60,11 @@ impl FromStr for Chance {
 /// and `seed=N`, in any order, none twice.
 ///
 /// ```
-/// # use warpverbs_nic::link::{Chance, FaultPlan};
+/// # use warpverbs_link::{Chance, FaultPlan};
 /// let plan: FaultPlan = "loss=1%,delay=100us,seed=7".parse()?;
 /// assert_eq!((plan.loss, plan.seed), (Chance::thousandths(10), 7));
 /// assert_eq!(plan.to_string(), "loss=1%,delay=100µs,seed=7");
-/// # Ok::<(), warpverbs_nic::link::PlanError>(())
+/// # Ok::<(), warpverbs_link::PlanError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {

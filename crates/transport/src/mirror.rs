@@ -77,7 +77,7 @@ fn enums_of_the_device_headers_are_those_of_rust() {
     same("mlx5/opcode.h", "syndrome", |v| variant(Syndrome::from_value(v)));
     let modes = [CqMode::Ring, CqMode::Collapsed];
     let modes = modes.map(|mode| (mode as u32, format!("{mode:?}")));
-    assert_eq!(enumerators("qp.h", "cq_mode"), BTreeMap::from(modes));
+    assert_eq!(enumerators("layout/qp.h", "cq_mode"), BTreeMap::from(modes));
 }
 
 #[test]

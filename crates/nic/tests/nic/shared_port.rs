@@ -281,8 +281,15 @@ fn a_place_is_free_when_its_link_is_dropped() {
     let packet = |qpn: u32| [[0; 4], qpn.to_be_bytes()].concat();
     peer.send_to(&packet(0), first.local()).expect("sent");
     drop(first);
-    let mut third = Udp::bind(&at).expect("a place");
-    assert_eq!(part(&third), 0);
+    // A child that another test starts has all descriptors until it executes its program.
+    let end = Instant::now() + LIMIT;
+    let mut third = loop {
+        let third = Udp::bind(&at).expect("a place");
+        if part(&third) == 0 {
+            break third;
+        }
+        assert!(Instant::now() < end, "the place of a dropped link is not free");
+    };
     for (link, qpn) in [(&mut third, QpnPart::new(0)), (&mut second, QpnPart::new(1))] {
         let qpn = qpn.numbers().start;
         peer.send_to(&packet(qpn), at.bind).expect("sent");
