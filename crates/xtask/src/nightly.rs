@@ -38,14 +38,15 @@ struct Campaign {
     name: String,
     amount: String,
     env: Vec<(&'static str, String)>,
-    /// Of cargo.
+    program: PathBuf,
     arguments: Vec<String>,
 }
 
 impl Campaign {
     fn new(name: &str, amount: String, arguments: &str) -> Self {
         let arguments = arguments.split(' ').map(str::to_owned).collect();
-        Self { name: name.into(), amount, env: Vec::new(), arguments }
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into();
+        Self { name: name.into(), amount, env: Vec::new(), program, arguments }
     }
 
     /// A test that runs by seeds.
@@ -61,17 +62,18 @@ impl Campaign {
             false => value.to_owned(),
         };
         let env = env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
-        env.collect::<String>() + "cargo " + &self.arguments.join(" ")
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        env.collect::<String>() + [&*program, &self.arguments.join(" ")].join(" ").trim_end()
     }
 
     fn run(&self, log: &Path) -> Result<(Duration, bool)> {
         let out = File::create(log)?;
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(&self.arguments).current_dir(workspace::root()?);
-        cargo.envs(self.env.iter().map(|(name, value)| (name, value)));
-        cargo.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(workspace::root()?);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let began = Instant::now();
-        let passed = cargo.status()?.success();
+        let passed = command.status()?.success();
         Ok((began.elapsed(), passed))
     }
 
@@ -146,6 +148,11 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
         all.push(Campaign::new(&format!("fuzz {target}"), format!("{minutes} min"), &arguments));
     }
+    all.push(Campaign {
+        program: workspace::root()?.join("kernels/check.sh"),
+        arguments: Vec::new(),
+        ..Campaign::new("kernels", "every compiler and GPU".into(), "")
+    });
     all.push(Campaign::new("guests", "every step".into(), "xtask vm test --all"));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));

@@ -6,7 +6,7 @@ use super::posted::KernelPoster;
 use super::request::Request;
 use super::row::NetRow;
 use super::side::{Role, Side};
-use super::timed::{self, Amount};
+use super::timed;
 use super::watch::{TooSlow, Watch};
 use crate::rig::cases::each;
 use crate::rig::ends::Place;
@@ -187,9 +187,9 @@ impl Client {
     ) -> Result<(Vec<u64>, u64, Duration)> {
         let side = &self.side;
         let watch = &mut Watch::new(side, &mut self.control);
-        let warmup = Amount::Operations(request.warmup);
-        let (before, _) = timed::stream(side, pairs, part, warmup, watch)?;
-        let (counts, time) = timed::stream(side, pairs, part, request.amount, watch)?;
+        let bounds @ (_, time) = request.amount.bounds();
+        let (before, _) = timed::stream(side, pairs, part, (request.warmup, time), watch)?;
+        let (counts, time) = timed::stream(side, pairs, part, bounds, watch)?;
         let all = before.iter().zip(&counts).map(|(before, count)| before + count).collect();
         Ok((all, counts.iter().sum(), time))
     }

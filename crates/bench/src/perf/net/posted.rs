@@ -53,6 +53,15 @@ impl<'a> KernelPoster<'a> {
         }
     }
 
+    /// Operations before `n` measured ones: no more than those where a time was asked for.
+    fn warmup(&self, n: u32) -> u32 {
+        let warmup = self.request.warmup as u32;
+        match self.request.amount {
+            Amount::Operations(_) => warmup,
+            Amount::Time(_) => warmup.min(n),
+        }
+    }
+
     /// As many under way as the queues take. Operations on each queue pair, those of the warm-up
     /// and the pilot included; the measured ones; their time.
     pub(crate) fn stream(&self) -> Result<(u64, u64, Duration)> {
@@ -72,9 +81,8 @@ impl<'a> KernelPoster<'a> {
     /// how many there were, with those of the warm-up and the pilot.
     pub(crate) fn latency(&self, fresh: bool) -> Result<(Vec<u64>, u64)> {
         debug_assert_eq!(self.part.measure, Measure::Latency);
-        let warmup = self.request.warmup as u32;
         if self.request.setup.op.is_ping_pong() {
-            return self.ping_pong(warmup, fresh);
+            return self.ping_pong(fresh);
         }
         let mut turns = 0;
         let mut run = |warmup, n| {
@@ -85,11 +93,11 @@ impl<'a> KernelPoster<'a> {
         };
         let pilot = |n| timed(|| run(0, n).map(drop));
         let (n, _) = self.operations(pilot)?;
-        let samples = run(warmup, n)?;
+        let samples = run(self.warmup(n), n)?;
         Ok((samples, turns))
     }
 
-    fn ping_pong(&self, warmup: u32, fresh: bool) -> Result<(Vec<u64>, u64)> {
+    fn ping_pong(&self, fresh: bool) -> Result<(Vec<u64>, u64)> {
         let rally = Rally::new(self)?;
         let offers = fresh && self.request.setup.op == Op::Send;
         let (mut turns, mut receives) = (0, if offers { RECEIVES } else { 0 });
@@ -99,7 +107,7 @@ impl<'a> KernelPoster<'a> {
             anyhow::Ok(samples)
         };
         let (n, _) = self.operations(|n| timed(|| run(0, n).map(drop)))?;
-        let samples = run(warmup, n)?;
+        let samples = run(self.warmup(n), n)?;
         Ok((samples.into_iter().map(|ns| ns / 2).collect(), turns.into()))
     }
 }

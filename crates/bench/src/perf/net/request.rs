@@ -34,7 +34,7 @@ pub(crate) struct MeasureArgs {
     /// Seconds of each measurement
     #[arg(short = 'D', long, default_value_t = 0.5)]
     duration: f64,
-    /// Operations before measuring
+    /// Operations before measuring; with --duration, no longer than that
     #[arg(short = 'w', long, default_value_t = 200)]
     warmup: u32,
     /// Operations of a queue pair that may be under way

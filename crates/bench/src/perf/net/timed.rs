@@ -21,6 +21,16 @@ pub(crate) enum Amount {
     Time(Duration),
 }
 
+impl Amount {
+    /// Operations at most, and their time at most.
+    pub(crate) fn bounds(self) -> (u64, Duration) {
+        match self {
+            Self::Operations(n) => (n, Duration::MAX),
+            Self::Time(time) => (u64::MAX, time),
+        }
+    }
+}
+
 /// Operations posted to one queue pair before the next one.
 const BURST: u32 = 16;
 
@@ -30,15 +40,12 @@ pub(crate) fn stream(
     side: &Side,
     pairs: &[PairEnd],
     part: &Part,
-    amount: Amount,
+    (most, time): (u64, Duration),
     watch: &mut Watch<'_>,
 ) -> Result<(Vec<u64>, Duration)> {
     let feeds = pairs.iter().map(|pair| Feed::forth(pair, side, part));
     let mut feeds: Vec<Feed<'_>> = feeds.collect::<Result<_>>()?;
-    let (mut quotas, time) = match amount {
-        Amount::Operations(n) => (vec![n; feeds.len()], Duration::MAX),
-        Amount::Time(time) => (vec![u64::MAX; feeds.len()], time),
-    };
+    let mut quotas = vec![most; feeds.len()];
     let (start, mut closing) = (Instant::now(), false);
     loop {
         let (mut news, mut over) = (false, true);
@@ -59,7 +66,7 @@ pub(crate) fn stream(
         if !closing && start.elapsed() >= time {
             closing = true;
             // The last of each queue pair is signalled.
-            quotas = feeds.iter().map(|feed| feed.posted + 1).collect();
+            quotas = feeds.iter().map(|feed| most.min(feed.posted + 1)).collect();
         }
     }
     let time = start.elapsed();
@@ -242,9 +249,11 @@ impl<'l> Rally<'l> {
     }
 }
 
-/// Times turns, each from the end of the one before.
+/// Times turns, each from the end of the one before. Where turns are measured for a time, those before
+/// them take no longer than that either: on a busy machine one turn may take as long as a thousand.
 struct Clock {
     warmup: u64,
+    warm: bool,
     amount: Amount,
     turns: u64,
     begin: Instant,
@@ -260,17 +269,17 @@ impl Clock {
             Amount::Time(_) => 1 << 17,
         };
         let samples = Vec::with_capacity(room);
-        Self { warmup, amount, turns: 0, begin: now, last: now, samples }
+        Self { warmup, warm: warmup == 0, amount, turns: 0, begin: now, last: now, samples }
     }
 
     #[inline]
     fn tick(&mut self) {
         let now = Instant::now();
         self.turns += 1;
-        if self.turns > self.warmup {
+        if self.warm {
             self.samples.push((now - self.last).as_nanos() as u64);
-        } else {
-            self.begin = now;
+        } else if self.turns == self.warmup || now - self.begin >= self.amount.bounds().1 {
+            (self.warm, self.begin) = (true, now);
         }
         self.last = now;
     }
