@@ -71,11 +71,13 @@ impl Context {
         self.inner.device.verbs()
     }
 
-    pub(crate) fn api(&self) -> &'static sys::Api {
+    /// The library's functions.
+    pub fn api(&self) -> &'static sys::Api {
         self.verbs().api()
     }
 
-    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_context> {
+    /// The library's object, which lives as long as this one.
+    pub fn ptr(&self) -> NonNull<sys::ibv_context> {
         self.inner.ptr
     }
 

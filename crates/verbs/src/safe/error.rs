@@ -1,7 +1,5 @@
 //! What can go wrong.
 
-#[cfg(feature = "extended")]
-use super::{BatchError, CompletionFields, SendOps};
 use super::{
     GidKind, ListError, LoadError, ModifyError, NotRegistered, PostError, SelectionError, advice,
 };
@@ -83,18 +81,6 @@ pub enum VerbsError {
         /// What it cannot do.
         what: &'static str,
     },
-    /// The device does not have what was asked for, or its driver or the kernel has not.
-    #[error("{device} does not offer {what}")]
-    NotOffered {
-        /// The device.
-        device: String,
-        /// What it lacks.
-        what: Offer,
-    },
-    /// Memory that is registered otherwise is there already.
-    #[cfg(feature = "odp")]
-    #[error("only memory that is registered on demand can be paged in ahead")]
-    NotOnDemand,
     /// The place of a region in a page differs from that in its dmabuf.
     #[error(
         "offset {offset:#x} of the dmabuf and address {addr:#x} differ in their place in a page"
@@ -131,36 +117,6 @@ pub enum VerbsError {
     /// Work requests were not taken.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// A work request does not fit its batch.
-    #[cfg(feature = "extended")]
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-}
-
-/// What a device may have or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Offer {
-    /// CQs that are polled field by field (`ibv_create_cq_ex`).
-    #[cfg(feature = "extended")]
-    #[error("extended CQs")]
-    ExtendedCqs,
-    /// These fields of completions.
-    #[cfg(feature = "extended")]
-    #[error("completions with {0}")]
-    CompletionFields(CompletionFields),
-    /// QPs that are posted to in batches (`ibv_create_qp_ex`, `ibv_qp_to_qp_ex`).
-    #[cfg(feature = "extended")]
-    #[error("extended QPs")]
-    ExtendedQps,
-    /// These operations on such QPs.
-    #[cfg(feature = "extended")]
-    #[error("batches with {0}")]
-    SendOps(SendOps),
-    /// Memory that is not pinned (`IBV_ODP_SUPPORT`).
-    #[cfg(feature = "odp")]
-    #[error("on-demand paging (IBV_ODP_SUPPORT)")]
-    OnDemandPaging,
 }
 
 /// With what can be done about it, if anything is known.

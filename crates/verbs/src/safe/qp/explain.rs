@@ -94,10 +94,11 @@ pub(super) fn explain(
     from: Option<QpState>,
     to: QpState,
     attrs: &QpAttrs,
+    given: AttrMask,
     source: CallError,
 ) -> Box<ModifyError> {
     let attr = context.attr().ok();
-    let port = attrs.port.or(attrs.paths().next().map(|path| path.port));
+    let port = attrs.port.or(attrs.path.map(|path| path.port));
     let facts = Facts {
         ports: attr.as_ref().map(|a| a.ports),
         max_rd_atomic: attr.as_ref().map(|a| a.max_rd_atomic),
@@ -105,11 +106,11 @@ pub(super) fn explain(
         port: port.and_then(|port| context.port(port).ok()),
         gids: port.and_then(|port| context.gids(port).ok()),
     };
-    let mut findings = against_table(from, to, attrs.given());
+    let mut findings = against_table(from, to, given);
     findings.extend(against_ranges(attrs, &facts));
     findings.extend(against_port(attrs, &facts, source.errno));
     let device = context.device().name().to_owned();
-    Box::new(ModifyError { device, qpn, from, to, given: attrs.given(), findings, source })
+    Box::new(ModifyError { device, qpn, from, to, given, findings, source })
 }
 
 fn against_table(from: Option<QpState>, to: QpState, given: AttrMask) -> Vec<Finding> {
@@ -161,13 +162,6 @@ fn against_port(attrs: &QpAttrs, facts: &Facts, errno: Errno) -> Vec<Finding> {
         && !matches!(port.state, PortState::Active | PortState::ActiveDefer)
     {
         unfit(AttrMask::PORT, format!("it is {:?}, not active", port.state));
-    }
-    // The kernel's core refuses them (`_ib_modify_qp`), whatever the device says that it can.
-    if attrs.given().intersects(AttrMask::ALTERNATE | AttrMask::MIGRATION)
-        && facts.port.as_ref().is_some_and(|port| port.link_layer == LinkLayer::Ethernet)
-    {
-        let why = "Linux has alternate paths on InfiniBand only, and the port is Ethernet";
-        unfit(AttrMask::ALTERNATE, why.to_owned());
     }
     if let Some(path) = attrs.path {
         for why in path_findings(&path, facts, errno) {

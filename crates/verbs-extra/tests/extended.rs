@@ -1,14 +1,18 @@
 //! Extended CQs and QPs.
 
-use crate::pair::ALL;
 use nix::errno::Errno;
-use warpverbs_mem::HostBuf;
+use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::testing::{Fake, fake};
 use warpverbs_verbs::{
-    AttrMask, BatchError, CompletionFields, Context, CqOptions, Data, ExtendedCq, ExtendedQp, Mr,
-    Mtu, Offer, Op, Path, Pd, Polled, Qp, QpAttrs, QpCaps, QpOptions, QpState, RecvList,
-    Registration, Remote, Rkey, SendFlags, SendOps, Status, VerbsError, WcOpcode,
+    AttrMask, Context, CqOptions, Data, Mr, Mtu, Op, Path, Pd, Qp, QpAttrs, QpCaps, QpOptions,
+    QpState, RecvList, Registration, Remote, Rkey, SendFlags, Status, VerbsError, WcOpcode,
 };
+use warpverbs_verbs_extra::{
+    Alternate, BatchError, CompletionFields, ExtendedCq, ExtendedQp, ExtraAttr, ExtraError,
+    Migration, Offer, OnDemandMr, Polled, SendOps, alternate,
+};
+
+const ALL: Access = Access::all().difference(Access::INVALIDATE);
 
 const OPS: SendOps = SendOps::all();
 /// `IBV_QP_EX_WITH_TSO`, which no RC QP has.
@@ -289,8 +293,8 @@ fn what_a_device_does_not_offer_is_named() {
     let Some(fake) = fake() else { return };
     let before = fake.live();
     let (new, old) = (open(&fake, "fake0"), open(&fake, "fake1"));
-    let offer = |error: VerbsError| match error {
-        VerbsError::NotOffered { what, .. } => what,
+    let offer = |error: ExtraError| match error {
+        ExtraError::NotOffered { what, .. } => what,
         other => panic!("{other}"),
     };
     let fields = CompletionFields::all();
@@ -300,7 +304,7 @@ fn what_a_device_does_not_offer_is_named() {
     let refused = ExtendedCq::new(&old, &cq_options(1), FIELDS).unwrap_err();
     assert_eq!(offer(refused), Offer::ExtendedCqs);
     let refused = ExtendedCq::new(&new, &cq_options(0), FIELDS).unwrap_err();
-    assert!(matches!(refused, VerbsError::OutOfRange { .. }), "{refused}");
+    assert!(matches!(refused, ExtraError::Verbs(VerbsError::OutOfRange { .. })), "{refused}");
     fake.fail_next("ibv_create_cq_ex", libc::ENOMEM);
     let refused = ExtendedCq::new(&new, &cq_options(1), FIELDS).unwrap_err().to_string();
     assert!(refused.starts_with("ibv_create_cq_ex failed: ENOMEM"), "{refused}");
@@ -321,8 +325,11 @@ fn what_a_device_does_not_offer_is_named() {
     options.caps.max_send_wr = 100_000;
     let refused = ExtendedQp::new(&pd, &options, OPS).unwrap_err().to_string();
     assert_eq!(refused, "max_send_wr is 100000, supported are 0 to 1024");
-    let clock = new.attr().unwrap().clock.unwrap();
-    assert_eq!((clock.khz, clock.mask, old.attr().unwrap().clock), (1_000_000, u64::MAX, None));
+    let [told, nothing] = [&new, &old].map(|context| ExtraAttr::of(context).unwrap());
+    let clock = told.clock.unwrap();
+    assert_eq!((clock.khz, clock.mask, nothing.clock), (1_000_000, u64::MAX, None));
+    assert_eq!((told.on_demand.is_some(), nothing.on_demand), (true, None));
+    assert_eq!(told.atomics, nothing.atomics);
     drop((cq, pd, old_cq, old_pd, new, old, options));
     assert_eq!(fake.live(), before, "what was made to find out is gone");
 }
@@ -339,4 +346,42 @@ fn an_extended_cq_is_polled_in_its_own_way_only() {
     // The QP is used as any other.
     let (state, attrs) = ring.qp.qp().query(AttrMask::DEST_QPN).unwrap();
     assert_eq!((state, attrs.dest_qpn), (QpState::Rts, Some(ring.qp.qp().qpn())));
+}
+
+#[test]
+fn memory_is_paged_on_demand_where_the_device_can() {
+    let Some(fake) = fake() else { return };
+    let [with, without] = ["fake0", "fake1"].map(|name| Pd::new(&open(&fake, name)).unwrap());
+    let region = HostBuf::region(4096).unwrap();
+    let registration = Registration::new(ALL);
+    let memory = OnDemandMr::register(&with, &region, registration).unwrap();
+    assert_eq!(fake.mr_access(memory.mr().lkey()), Some(0b1111 | 1 << 6));
+    memory.prefetch(0, 4096).unwrap();
+    let refused = memory.prefetch(1, 4096).unwrap_err();
+    assert!(matches!(refused, ExtraError::Verbs(VerbsError::OutOfRange { .. })), "{refused}");
+    fake.fail_next("ibv_advise_mr", libc::EOPNOTSUPP);
+    let error = memory.prefetch(0, 1).unwrap_err().to_string();
+    assert!(error.starts_with("ibv_advise_mr failed: EOPNOTSUPP"), "{error}");
+    let refused = OnDemandMr::register(&without, &region, registration).unwrap_err();
+    let words = "fake1 does not offer on-demand paging (IBV_ODP_SUPPORT)";
+    assert_eq!(refused.to_string(), words);
+}
+
+#[test]
+fn alternate_paths_are_refused_on_ethernet() {
+    let Some(fake) = fake() else { return };
+    let ring = Ring::new(&fake);
+    let (qp, context) = (ring.qp.qp(), ring.mr.pd().context());
+    let gid = context.choose_gid(1).unwrap().entry;
+    let path = Path::roce(1, gid.index as u8, gid.gid);
+    qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+    qp.modify(QpState::Init, &QpAttrs::init(1, ALL)).unwrap();
+    qp.modify(QpState::Rtr, &QpAttrs::rtr(path, Mtu::B1024, qp.qpn(), 0)).unwrap();
+    let second = Some(Alternate { path, pkey_index: 0, timeout: 14 });
+    let (rts, rearm) = (QpAttrs::rts(0), Some(Migration::Rearm));
+    let refused = alternate::modify(qp, QpState::Rts, &rts, second, rearm).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("ALTERNATE: Linux has alternate paths on InfiniBand only"), "{text}");
+    qp.modify(QpState::Rts, &rts).unwrap();
+    assert_eq!(alternate::query(qp).unwrap().1, Some(Migration::Migrated));
 }
