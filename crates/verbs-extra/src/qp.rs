@@ -141,10 +141,8 @@ impl ExtendedQp {
     /// A QP in the state RESET, for these operations. A refusal names those that the device has not.
     pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, ExtraError> {
         let made = Self::make(pd, options, ops).and_then(|qp| {
-            let ptr = extended(&qp).ok_or(CallError {
-                call: "ibv_qp_to_qp_ex",
-                errno: Errno::EOPNOTSUPP,
-            })?;
+            let ptr = extended(&qp)
+                .ok_or(CallError { call: "ibv_qp_to_qp_ex", errno: Errno::EOPNOTSUPP })?;
             Ok((qp, ptr))
         });
         let (qp, ptr) = made.map_err(|error| match &error {

@@ -1,12 +1,10 @@
 //! What can go wrong.
 
-use super::{
-    GidKind, ListError, LoadError, ModifyError, NotRegistered, PostError, SelectionError, advice,
-};
+use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError, advice};
 use crate::CallError;
 use nix::errno::Errno;
 use thiserror::Error;
-use warpverbs_mem::Access;
+use warpverbs_mem::{Access, NotTaken};
 
 /// A request that libibverbs, the kernel or the device refused, or that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -117,6 +115,24 @@ pub enum VerbsError {
     /// Work requests were not taken.
     #[error(transparent)]
     Post(#[from] PostError),
+}
+
+/// A GPU's memory could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{region} cannot be registered with {device}: {}", NotTaken::list(.tried))]
+pub struct NotRegistered {
+    /// The memory.
+    pub region: String,
+    /// The RDMA device.
+    pub device: String,
+    /// What was tried.
+    pub tried: Vec<NotTaken>,
+}
+
+impl From<NotRegistered> for VerbsError {
+    fn from(error: NotRegistered) -> Self {
+        Self::NotRegistered(Box::new(error))
+    }
 }
 
 /// With what can be done about it, if anything is known.

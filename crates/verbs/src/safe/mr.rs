@@ -1,6 +1,6 @@
 //! Registered memory.
 
-use super::{Pd, Sge, VerbsError, access, error::in_range, gpu};
+use super::{Pd, Sge, VerbsError, access, error::in_range};
 use crate::{CallError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -108,7 +108,7 @@ impl Mr {
     ) -> Result<Self, VerbsError> {
         check(region, registration)?;
         // The kernel maps whole pages, so both must begin at the same place in one.
-        if (offset ^ region.addr()) & (gpu::page_size() - 1) != 0 {
+        if (offset ^ region.addr()) & (page_size() - 1) != 0 {
             return Err(VerbsError::DmabufOffset { offset, addr: region.addr() });
         }
         let (api, len, flags) = (pd.context().api(), region.len(), registration.flags());
@@ -164,6 +164,12 @@ impl Mr {
         in_range("end of the entry", offset.saturating_add(len.into()), 0, region_len)?;
         Ok(Sge::new(self.region.addr() + offset, len, self.lkey))
     }
+}
+
+/// Bytes of a page of this machine.
+fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok().flatten().and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }
 
 fn check(region: &Region, registration: Registration) -> Result<(), VerbsError> {

@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use std::time::Duration;
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    AsyncEvent, AttrMask, Finding, ModifyError, Mtu, Path, QpAttrs, QpState,
-    TransitionError, VerbsError,
+    AsyncEvent, AttrMask, Finding, ModifyError, Mtu, Path, QpAttrs, QpState, TransitionError,
+    VerbsError,
 };
 
 fn refusal(end: &End, state: QpState, attrs: &QpAttrs) -> ModifyError {

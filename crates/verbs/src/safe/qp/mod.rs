@@ -2,10 +2,11 @@
 
 mod attrs;
 mod explain;
+mod refusal;
 mod state;
 
 pub use attrs::{GlobalRoute, Path, QpAttrs};
-pub use explain::{Finding, ModifyError};
+pub use refusal::{Finding, ModifyError};
 
 use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
 use crate::{CallError, result, sys};
