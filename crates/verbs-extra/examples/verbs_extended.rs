@@ -234,7 +234,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What is dropped is not posted, and leaves the queue as it was.
+    /// A batch that is dropped is not posted, and leaves the queue as it was.
     fn dropped(&mut self) -> Result<()> {
         let to = Op::Write(self.remote(800));
         for text in [b"never", b"after"] {

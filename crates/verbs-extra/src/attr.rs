@@ -1,4 +1,4 @@
-//! What a device tells of itself besides [`DeviceAttr`](warpverbs_verbs::DeviceAttr).
+//! Attributes of a device besides [`DeviceAttr`](warpverbs_verbs::DeviceAttr).
 
 use bitflags::bitflags;
 use warpverbs_verbs::{Context, VerbsError, result, sys};
@@ -75,11 +75,11 @@ pub enum AtomicSupport {
 pub struct OnDemandPaging {
     /// A whole address space can be registered.
     pub implicit: bool,
-    /// What RC queue pairs may do with such memory.
+    /// Operations of RC queue pairs on such memory.
     pub rc: OnDemandOps,
 }
 
-/// What a device can do besides the numbers of [`DeviceAttr`](warpverbs_verbs::DeviceAttr).
+/// Abilities of a device besides the numbers of [`DeviceAttr`](warpverbs_verbs::DeviceAttr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExtraAttr {

@@ -158,7 +158,7 @@ impl ExtendedCq {
         &self.cq
     }
 
-    /// What completions have.
+    /// The fields of its completions.
     pub fn fields(&self) -> CompletionFields {
         self.fields
     }
@@ -282,7 +282,7 @@ macro_rules! field {
 }
 
 impl Polled<'_> {
-    /// What was given with the work request.
+    /// The identifier of the work request.
     #[inline]
     pub fn id(&self) -> u64 {
         // SAFETY: the poll is at a completion, as long as this value is borrowed from it.
@@ -296,7 +296,7 @@ impl Polled<'_> {
         Status::from_value(unsafe { (*self.ptr.as_ptr()).status })
     }
 
-    /// What it is of.
+    /// The operation that completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode::from_raw(call_own!(self.ptr.as_ptr(), read_opcode()).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use crate::{BatchError, CompletionFields, SendOps};
 use thiserror::Error;
@@ -16,7 +16,7 @@ pub enum ExtraError {
     NotOffered {
         /// The device.
         device: String,
-        /// What it lacks.
+        /// The part that it lacks.
         what: Offer,
     },
     /// A work request does not fit its batch.
@@ -24,7 +24,7 @@ pub enum ExtraError {
     Batch(#[from] BatchError),
 }
 
-/// What a device may have or not.
+/// A part of the interface that not every device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Offer {

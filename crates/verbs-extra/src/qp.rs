@@ -67,7 +67,7 @@ pub enum BatchError {
     Operation {
         /// The operation.
         asked: SendOps,
-        /// What the QP has.
+        /// The QP's operations.
         made_for: SendOps,
     },
     /// More than the send queue takes in one request.
@@ -178,7 +178,7 @@ impl ExtendedQp {
         &self.qp
     }
 
-    /// What batches may have.
+    /// The operations that batches may have.
     pub fn ops(&self) -> SendOps {
         self.ops
     }

@@ -76,7 +76,7 @@ impl Ring {
         self.qp.qp().post_recv(&mut list).unwrap();
     }
 
-    /// What `look` sees of each completion that is there.
+    /// The result of `look` for each completion that is there.
     fn poll<T>(&mut self, mut look: impl FnMut(&Polled<'_>) -> T) -> Vec<T> {
         let mut polling = self.cq.poll();
         let mut out = Vec::new();
@@ -331,7 +331,7 @@ fn what_a_device_does_not_offer_is_named() {
     assert_eq!((told.on_demand.is_some(), nothing.on_demand), (true, None));
     assert_eq!(told.atomics, nothing.atomics);
     drop((cq, pd, old_cq, old_pd, new, old, options));
-    assert_eq!(fake.live(), before, "what was made to find out is gone");
+    assert_eq!(fake.live(), before, "objects that were made to find out are gone");
 }
 
 #[test]

@@ -53,7 +53,7 @@ struct Side {
     size: u32,
 }
 
-/// What the other side has to know.
+/// The address of one side, for the other.
 #[derive(Debug)]
 struct Address {
     qpn: u32,

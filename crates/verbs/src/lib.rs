@@ -23,7 +23,7 @@
 //!
 //! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands.
 //!
-//! What an object stands on stays alive while the object does, so everything may be dropped in any
+//! An object keeps alive the objects it was made from, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
 //! work requests are plain numbers: the device checks them against what is registered.
 //!

@@ -7,7 +7,7 @@
 #[path = "../../src/sys/bindings.rs"]
 mod ours;
 
-/// What rdma-core 55 has lengthened since 44: speeds beyond 8 bits, FLUSH. Callers tell libibverbs how long theirs is
+/// Structures that rdma-core 55 has lengthened since 44: speeds beyond 8 bits, FLUSH. Callers tell libibverbs how long theirs is
 /// (`ibv_query_port`), or get it from libibverbs and never see its end (`ibv_qp_ex`).
 const GROWN: [&str; 2] = ["ibv_port_attr", "ibv_qp_ex"];
 

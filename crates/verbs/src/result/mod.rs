@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 pub struct CallError {
     /// The function.
     pub call: &'static str,
-    /// What it reported.
+    /// The error number it reported.
     pub errno: Errno,
 }
 

@@ -1,8 +1,8 @@
-//! What a device can do.
+//! Attributes of a device.
 
 use crate::sys;
 
-/// What a device can do. Numbers are upper limits; reaching all of them at once is not promised.
+/// Attributes of a device. Numbers are upper limits; reaching all of them at once is not promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttr {

@@ -88,7 +88,7 @@ impl Context {
         u32::try_from(vectors).unwrap_or(0)
     }
 
-    /// What the device can do.
+    /// The attributes of the device.
     pub fn attr(&self) -> Result<DeviceAttr, VerbsError> {
         // SAFETY: a live context.
         let raw = unsafe { result::query_device(self.api(), self.inner.ptr) }?;

@@ -24,7 +24,7 @@ impl CqOptions {
     }
 }
 
-/// What the library makes a CQ of.
+/// The arguments of a call that makes a CQ.
 #[derive(Clone, Copy, Debug)]
 pub struct CqParts {
     /// Entries, at least.

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError, advice};
 use crate::CallError;
@@ -21,15 +21,15 @@ pub enum VerbsError {
     Advised {
         /// The call.
         call: CallError,
-        /// What to do.
+        /// Advice.
         advice: String,
     },
     /// No device has this name, or it is not among the selected ones.
     #[error("no RDMA device {asked:?}; {found}")]
     NoDevice {
-        /// What was asked for.
+        /// The name asked for.
         asked: String,
-        /// What there is, or why there is nothing.
+        /// The devices there are, or the reason why there are none.
         found: String,
     },
     /// `WARPVERBS_NICS` cannot be followed.
@@ -66,9 +66,9 @@ pub enum VerbsError {
         device: String,
         /// The port.
         port: u8,
-        /// What was looked for.
+        /// The kinds that were looked for.
         wanted: Vec<GidKind>,
-        /// What there is, and what to do.
+        /// The entries there are, and advice.
         found: String,
     },
     /// The device, or this kernel or library, cannot do it.
@@ -76,7 +76,7 @@ pub enum VerbsError {
     Unsupported {
         /// The device.
         device: String,
-        /// What it cannot do.
+        /// The operation that it lacks.
         what: &'static str,
     },
     /// The place of a region in a page differs from that in its dmabuf.
@@ -98,7 +98,7 @@ pub enum VerbsError {
          use it: let peers reach host memory (Place::Shared), or see to a direct way ({tried})"
     )]
     BouncedRights {
-        /// What peers may not be granted.
+        /// The rights that peers may not be granted.
         rights: Access,
         /// The direct ways, and why they were not taken.
         tried: String,
@@ -125,7 +125,7 @@ pub struct NotRegistered {
     pub region: String,
     /// The RDMA device.
     pub device: String,
-    /// What was tried.
+    /// The ways that were tried.
     pub tried: Vec<NotTaken>,
 }
 

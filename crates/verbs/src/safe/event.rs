@@ -22,7 +22,7 @@ pub(super) unsafe fn take(
     Ok(event)
 }
 
-/// What an event that is not acknowledged yet says.
+/// The meaning of an event that is not acknowledged yet.
 fn decode(raw: &sys::ibv_async_event) -> AsyncEvent {
     let change = |change| AsyncEvent::PortChange { port: port(raw), change };
     match raw.event_type {

@@ -52,7 +52,7 @@ pub enum GidKind {
 }
 
 impl GidKind {
-    /// What the kernel writes in `gid_attrs/types` of a port of this link layer.
+    /// The kind for a word in `gid_attrs/types` of a port of this link layer.
     pub fn from_sysfs(link_layer: LinkLayer, word: &str) -> Self {
         match (link_layer, word) {
             (LinkLayer::InfiniBand, _) => Self::Ib,
@@ -85,7 +85,7 @@ pub struct GidChoice {
     pub why: String,
 }
 
-/// What a kind of address is worth on Ethernet, lower is better, and its name.
+/// The rank of a kind of address on Ethernet, lower is better, and its name.
 fn rank(entry: &GidEntry) -> (u8, &'static str) {
     let address = match (entry.gid.ipv4().is_some(), entry.gid.is_link_local()) {
         (true, _) => 0,

@@ -7,7 +7,7 @@ use warpverbs_mem::{
     Access, Dmabuf, Kind, MemError, NotTaken, Region, RegistrationChoice, RegistrationPath,
 };
 
-/// What may be tried for memory that the CPU does not reach, besides a dmabuf.
+/// Ways besides a dmabuf that may be tried for memory that the CPU does not reach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuWays {
     /// The kernel module that lets NICs reach the GPU's memory, if it is loaded.
@@ -26,7 +26,7 @@ pub struct Registered {
     pub how: RegistrationChoice,
 }
 
-/// What peers may do to memory without its owner being told.
+/// Accesses of peers that the owner of memory is not told of.
 const UNSEEN: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 impl Registered {

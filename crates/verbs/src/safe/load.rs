@@ -59,7 +59,7 @@ impl Verbs {
         &self.library.api
     }
 
-    /// What was loaded: a path or a file name.
+    /// The library that was loaded: a path or a file name.
     pub fn file(self) -> &'static str {
         &self.library.file
     }

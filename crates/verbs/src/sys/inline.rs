@@ -1,4 +1,4 @@
-//! What the header defines inline: functions of an open device's table, and of its extension.
+//! Functions that the header defines inline: those of an open device's table, and of its extension.
 //!
 //! Providers fill `ibv_context.ops`. A provider of the last decade also places its context inside a
 //! `verbs_context`, whose fields grow towards lower addresses; `sz` tells how far down they reach.

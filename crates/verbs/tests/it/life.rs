@@ -1,4 +1,4 @@
-//! Who keeps what alive, and that nothing is left over.
+//! Objects keep alive those they stand on, and nothing is left over.
 
 use crate::pair::{ALL, End, pair};
 use std::os::fd::AsFd;

@@ -102,7 +102,7 @@ impl Path {
 /// Attributes given with a transition; `None` is "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttrs {
-    /// What peers may do through this QP: the remote rights of [`Access`].
+    /// The rights of peers through this QP: the remote ones of [`Access`].
     pub access: Option<Access>,
     /// Own port, from 1.
     pub port: Option<u8>,

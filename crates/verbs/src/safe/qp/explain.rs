@@ -8,7 +8,7 @@ use crate::safe::{Context, GidEntry, LinkLayer, PortAttr, PortState};
 use nix::errno::Errno;
 use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition};
 
-/// What the device and the port that the QP uses tell of themselves, as far as they could be asked.
+/// Attributes of the device and of the port that the QP uses, as far as they could be asked.
 #[derive(Default)]
 struct Facts {
     ports: Option<u8>,

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use warpverbs_rdma::{AttrMask, QpState};
 
-/// What a QP has room for.
+/// The room in a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCaps {
     /// Sends.
@@ -39,7 +39,7 @@ pub struct QpOptions {
     pub recv_cq: Cq,
     /// Where receives come from, instead of an own queue.
     pub srq: Option<Srq>,
-    /// What it must have room for, at least.
+    /// The least room it must have.
     pub caps: QpCaps,
     /// Every send is reported, whatever its flags.
     pub signal_all: bool,
@@ -151,7 +151,7 @@ impl Qp {
         self.qpn
     }
 
-    /// What it has room for.
+    /// The room it has.
     pub fn caps(&self) -> QpCaps {
         self.options.caps
     }

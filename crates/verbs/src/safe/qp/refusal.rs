@@ -1,4 +1,4 @@
-//! What a refused transition says.
+//! The error of a refused transition.
 
 use crate::CallError;
 use std::fmt;
@@ -14,9 +14,9 @@ pub enum Finding {
     TooLarge {
         /// The attribute.
         attr: AttrMask,
-        /// What was given.
+        /// The value given.
         value: u64,
-        /// What there is at most.
+        /// The largest value possible.
         max: u64,
     },
     /// An attribute does not go with the port; the text says how.
@@ -48,9 +48,9 @@ pub struct ModifyError {
     pub to: QpState,
     /// Which attributes were given.
     pub given: AttrMask,
-    /// What is wrong with them, as far as it can be told from here.
+    /// Their faults, as far as these can be told from here.
     pub findings: Vec<Finding>,
-    /// What the device said.
+    /// The device's answer.
     pub source: CallError,
 }
 

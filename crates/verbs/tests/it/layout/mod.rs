@@ -51,7 +51,7 @@ struct Place {
     anonymous: bool,
 }
 
-/// What Rust says, and the program that prints the same lines if C agrees.
+/// The lines of Rust, and the program that prints the same lines if C agrees.
 fn compare(layouts: &[Layout]) -> (String, String) {
     let mut places: BTreeMap<&str, Place> = BTreeMap::new();
     let mut ours = String::new();
