@@ -91,52 +91,43 @@ impl Ring {
     }
 }
 
+/// The other operations are tried on Linux's soft-RoCE, by the example `verbs_extended`.
 #[test]
-fn a_batch_of_every_operation_moves_its_bytes() {
+fn a_batch_moves_its_bytes_and_completions_tell_their_fields() {
     let Some(fake) = fake() else { return };
     let mut ring = Ring::new(&fake);
     ring.mr.region().write(0, b"original").unwrap();
-    ring.mr.region().write(304, &7u64.to_ne_bytes()).unwrap();
-    for id in 100..104 {
-        ring.receive(id, 1000 + 100 * (id - 100), 64);
-    }
+    ring.receive(100, 1000, 64);
+    ring.receive(101, 1100, 64);
     let [a, b] = [(0, 4), (4, 4)].map(|(at, len)| ring.mr.sge(at, len).unwrap());
-    let [old, swapped, read] = [400, 408, 416].map(|at| ring.mr.sge(at, 8).unwrap());
-    let (at100, at200, word) = (ring.remote(100), ring.remote(200), ring.remote(304));
-    let swap = Op::CompareSwap { remote: word, compare: 12, swap: 99 };
-    let none = SendFlags::empty();
+    let (gathered, inline) = (Op::Write(ring.remote(100)), Op::Write(ring.remote(200)));
+    let (none, read) = (SendFlags::empty(), Op::Read(ring.remote(100)));
     let mut batch = ring.qp.start().unwrap();
     assert!(batch.is_empty());
-    batch.push(1, Op::Write(at100), Data::Sges(&[b, a]), none).unwrap();
-    batch.push(2, Op::WriteImm(at200, 0xabcd), Data::Inline(b"inline"), none).unwrap();
-    batch.push(3, Op::Read(at100), Data::Sges(&[read]), none).unwrap();
-    batch.push(4, Op::FetchAdd { remote: word, add: 5 }, Data::Sges(&[old]), SIGNALED).unwrap();
-    batch.push(5, swap, Data::Sges(&[swapped]), SIGNALED).unwrap();
-    batch.push(6, Op::Send, Data::Sges(&[a]), none).unwrap();
-    batch.push(7, Op::SendImm(42), Data::Inline(b""), none).unwrap();
-    batch.push(8, Op::SendInvalidate(Rkey(77)), Data::Sges(&[]), none).unwrap();
-    assert_eq!((batch.len(), fake.begun()), (8, 1));
+    batch.push(1, gathered, Data::Sges(&[b, a]), none).unwrap();
+    batch.push(2, inline, Data::Inline(b"inline"), SIGNALED).unwrap();
+    batch.push(3, Op::Send, Data::Sges(&[a]), none).unwrap();
+    batch.push(4, Op::SendInvalidate(Rkey(77)), Data::Sges(&[]), none).unwrap();
+    let asked = SendOps::READ;
+    // A driver that grants an operation and has no function for it.
+    let refused = batch.push(5, read, Data::Sges(&[a]), none).unwrap_err();
+    assert_eq!(refused, BatchError::Operation { asked, made_for: OPS });
+    assert_eq!((batch.len(), fake.begun()), (4, 1));
     batch.post().unwrap();
     assert_eq!(fake.begun(), 0);
     assert_eq!((ring.bytes(100), ring.bytes(200)), (*b"inalorig", *b"inline"));
-    assert_eq!((ring.bytes(1100), ring.bytes(416)), (*b"orig", *b"inalorig"));
-    let word = |at| u64::from_ne_bytes(ring.bytes(at));
-    assert_eq!((word(400), word(408), word(304)), (7, 12, 99));
+    assert_eq!(ring.bytes(1000), *b"orig");
     let qpn = ring.qp.qp().qpn();
     let told = ring.poll(|c| {
         assert_eq!((c.status(), c.qpn()), (Status::Success, Some(qpn)));
         assert!(c.timestamp().is_some() && c.wallclock().is_none() && c.peer_qpn().is_none());
-        let arg = c.imm().or(c.invalidated_rkey());
-        assert!(c.imm().is_none() || c.invalidated_rkey().is_none());
-        (c.id(), c.opcode(), c.byte_len().filter(|_| c.id() >= 100), arg)
+        assert_eq!(c.imm(), None);
+        (c.id(), c.opcode(), c.byte_len().filter(|_| c.id() >= 100), c.invalidated_rkey())
     });
     let expected = [
-        (100, WcOpcode::RecvWriteImm, Some(6), Some(0xabcd)),
-        (4, WcOpcode::FetchAdd, None, None),
-        (5, WcOpcode::CompareSwap, None, None),
-        (101, WcOpcode::Recv, Some(4), None),
-        (102, WcOpcode::Recv, Some(0), Some(42)),
-        (103, WcOpcode::Recv, Some(0), Some(77)),
+        (2, WcOpcode::Write, None, None),
+        (100, WcOpcode::Recv, Some(4), None),
+        (101, WcOpcode::Recv, Some(0), Some(77)),
     ];
     assert_eq!(told, expected);
 }
