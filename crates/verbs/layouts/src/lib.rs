@@ -7,8 +7,8 @@
 #[path = "../../src/sys/bindings.rs"]
 mod ours;
 
-/// Structures that rdma-core 55 has lengthened since 44: speeds beyond 8 bits, FLUSH. Callers tell libibverbs how long theirs is
-/// (`ibv_query_port`), or get it from libibverbs and never see its end (`ibv_qp_ex`).
+/// Structures that rdma-core 55 has lengthened since 44: speeds beyond 8 bits, FLUSH. Callers tell libibverbs how long
+/// theirs is (`ibv_query_port`), or get it from libibverbs and never see its end (`ibv_qp_ex`).
 const GROWN: [&str; 2] = ["ibv_port_attr", "ibv_qp_ex"];
 
 /// A structure or union, or one of its fields, on both sides.
